@@ -1,0 +1,53 @@
+"""Design, run, check, size and learn JAX sharding for meshes you do not have.
+
+>>> import shardlab
+>>> shardlab.layout((8, 6), "data,model", "data=2,model=3").shard_shape
+(4, 2)
+
+Names load when first used: `import shardlab` brings in neither JAX nor NumPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardlab.errors import LabError as LabError
+    from shardlab.layouts.mesh import Mesh as Mesh
+    from shardlab.layouts.mesh import parse_mesh as parse_mesh
+    from shardlab.layouts.shards import Layout as Layout
+    from shardlab.layouts.shards import layout as layout
+    from shardlab.layouts.spec import Spec as Spec
+    from shardlab.layouts.spec import parse_spec as parse_spec
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "LabError": "shardlab.errors",
+    "Layout": "shardlab.layouts.shards",
+    "Mesh": "shardlab.layouts.mesh",
+    "Spec": "shardlab.layouts.spec",
+    "layout": "shardlab.layouts.shards",
+    "parse_mesh": "shardlab.layouts.mesh",
+    "parse_spec": "shardlab.layouts.spec",
+    "peek": "shardlab.engine",
+    "peeks": "shardlab.engine",
+    "shard_map": "shardlab.engine",
+    "shards": "shardlab.engine",
+    "simulated": "shardlab.engine",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'shardlab' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

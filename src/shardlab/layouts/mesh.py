@@ -1,0 +1,299 @@
+"""The mesh: named axes with sizes, and the order of its devices.
+
+>>> mesh = parse_mesh("data=2,model=4")
+>>> mesh.n_devices, mesh.coordinate(6), mesh.device_at((1, 2))
+(8, (1, 2), 6)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from math import prod
+from typing import Any
+
+from shardlab.errors import BadSize, BadType, MeshAxisRepeated, TooManyDevices, UnknownDevice
+from shardlab.layouts.size import parse_size
+from shardlab.layouts.text import Text
+
+# XLA counts devices in 32 bits: JAX answers `RuntimeError: std::bad_cast` beyond.
+MAX_DEVICES = 2**31 - 1
+# Listing more devices than this takes seconds and reads as a hang.
+MAX_LISTED = 2**20
+_EXAMPLE = "write name=size pairs, such as data=2,model=4."
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Mesh:
+    """Ordered mesh axes and the devices along them.
+
+    >>> Mesh(data=2, model=4)
+    Mesh(data=2, model=4)
+    >>> Mesh({"data": 2}, device_ids=(5, 3)).device_at((1,))
+    3
+
+    Devices are numbered 0, 1, ... with the last mesh axis running fastest, as in JAX, unless
+    `device_ids` gives another order (None: the usual one). `axis_types` holds JAX's words, Auto
+    unless told.
+    """
+
+    axis_names: tuple[str, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[str, ...]
+    device_ids: tuple[int, ...] | None
+
+    def __init__(
+        self,
+        axes: Mapping[str, int] | Iterable[tuple[str, int]] = (),
+        /,
+        *,
+        device_ids: Iterable[int] | None = None,
+        axis_types: Iterable[str] = (),
+        **sizes: int,
+    ) -> None:
+        pairs = [*(axes.items() if isinstance(axes, Mapping) else axes), *sizes.items()]
+        names, numbers = _checked_axes(pairs)
+        put = object.__setattr__
+        put(self, "axis_names", names)
+        put(self, "axis_sizes", numbers)
+        put(self, "axis_types", tuple(axis_types) or ("Auto",) * len(names))
+        put(self, "device_ids", _checked_ids(device_ids, numbers))
+
+    @cached_property
+    def shape(self) -> dict[str, int]:
+        """Axis names and sizes, in order."""
+        return dict(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @cached_property
+    def n_devices(self) -> int:
+        return prod(self.axis_sizes)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Every device id, in mesh order."""
+        if self.device_ids is not None:
+            return self.device_ids
+        self.check_listable()
+        return tuple(range(self.n_devices))
+
+    def coordinate(self, device: int) -> tuple[int, ...]:
+        """Return the place of a device id: one number for each mesh axis."""
+        position = self._position(device)
+        place = []
+        for size in reversed(self.axis_sizes):
+            position, step = divmod(position, size)
+            place.append(step)
+        return tuple(reversed(place))
+
+    def coordinates(self) -> Iterator[tuple[int, ...]]:
+        """Every coordinate, in mesh order."""
+        self.check_listable()
+        return product(*map(range, self.axis_sizes))
+
+    def device_at(self, coordinate: Iterable[int]) -> int:
+        """Return the device id at a coordinate."""
+        place = tuple(coordinate)
+        steps = list(zip(place, self.axis_sizes, strict=False))
+        if len(place) != len(self.axis_sizes) or any(not 0 <= at < size for at, size in steps):
+            raise self._no_device(f"coordinate {place}")
+        position = 0
+        for at, size in steps:
+            position = position * size + at
+        return position if self.device_ids is None else self.device_ids[position]
+
+    def check_listable(self) -> None:
+        """Refuse to list the devices of a mesh so large that it would read as a hang."""
+        if self.n_devices > MAX_LISTED:
+            raise TooManyDevices(
+                f"The mesh has {self.n_devices:,} devices, too many to list one by one.",
+                where=f"mesh {self}",
+                fix=f"ask about one device, or use a mesh of at most {MAX_LISTED:,} devices.",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data: axes always, device order and axis types where not the usual ones."""
+        data: dict[str, Any] = {"axes": self.shape.copy()}
+        if self.device_ids is not None:
+            data["device_ids"] = list(self.device_ids)
+        if set(self.axis_types) - {"Auto"}:
+            data["axis_types"] = list(self.axis_types)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Mesh:
+        """Return the mesh that `to_json` wrote."""
+        return cls(
+            data["axes"], device_ids=data.get("device_ids"), axis_types=data.get("axis_types", ())
+        )
+
+    def __str__(self) -> str:
+        """Return the axes as text that `parse_mesh` reads: `data=2,model=4`."""
+        return ",".join(f"{name}={size}" for name, size in self.shape.items()) or "()"
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={size}" for name, size in self.shape.items()]
+        if self.device_ids is not None:
+            parts.append(f"device_ids=({_shortened(self.device_ids)})")
+        return f"Mesh({', '.join(parts)})"
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        return {device: at for at, device in enumerate(self.device_ids or ())}
+
+    def _position(self, device: int) -> int:
+        if self.device_ids is None and 0 <= device < self.n_devices:
+            return device
+        if self.device_ids is not None and device in self._positions:
+            return self._positions[device]
+        raise self._no_device(f"device {device}")
+
+    def _no_device(self, asked: str) -> UnknownDevice:
+        ids = self.device_ids
+        known = f"0 to {self.n_devices - 1}" if ids is None else _shortened(sorted(ids))
+        steps = ", ".join(f"{name} 0 to {size - 1}" for name, size in self.shape.items())
+        return UnknownDevice(
+            f"The mesh has no {asked}.",
+            where=f"mesh {self}",
+            fix=f"a device id ({known}) or a coordinate ({steps}).",
+        )
+
+
+def parse_mesh(mesh: Any) -> Mesh:
+    """Return the mesh meant by text, a mapping, pairs, or a JAX Mesh or AbstractMesh.
+
+    >>> parse_mesh("data=2, model=4") == parse_mesh({"data": 2, "model": 4})
+    True
+    >>> parse_mesh([("data", 2), ("model", 4)])
+    Mesh(data=2, model=4)
+
+    A `jax.sharding.Mesh` keeps its own order of devices and its axis types.
+    """
+    if isinstance(mesh, Mesh):
+        return mesh
+    if isinstance(mesh, str):
+        return _parse_text(mesh)
+    if isinstance(mesh, Mapping):
+        return Mesh(mesh)
+    if hasattr(mesh, "axis_names") and hasattr(mesh, "axis_types"):
+        return _from_jax(mesh)
+    if isinstance(mesh, Iterable):
+        return Mesh(_pairs(mesh))
+    raise _not_a_mesh(mesh)
+
+
+@lru_cache(maxsize=1024)
+def _parse_text(source: str) -> Mesh:
+    text = Text(source, kind="mesh")
+    if text.take("(") and text.take(")") and text.at_end:
+        return Mesh()
+    text = Text(source, kind="mesh")
+    pairs: list[tuple[str, int]] = []
+    while not text.at_end or not pairs:
+        if (name := text.take_name()) is None:
+            raise text.error("A mesh axis name was expected here.", fix=_EXAMPLE)
+        if name in dict(pairs):
+            raise text.error(f"Mesh axis {name!r} is here a second time.", fix=_EXAMPLE, back=True)
+        if not (text.take("=") or text.take(":")):
+            raise text.error(f"'=' was expected after {name!r}.", fix=_EXAMPLE)
+        if (size := text.take_int()) is None:
+            raise text.error(f"The size of mesh axis {name!r} was expected here.", fix=_EXAMPLE)
+        if not 1 <= size <= MAX_DEVICES:
+            raise _bad_axis_size(name, size, source)
+        pairs.append((name, size))
+        if not text.take(",") and not text.at_end:
+            raise text.error("',' was expected here.", fix=_EXAMPLE)
+    return Mesh(pairs)
+
+
+def _from_jax(mesh: Any) -> Mesh:
+    """Read a jax.sharding.Mesh or AbstractMesh by its attributes, without importing JAX."""
+    types = [getattr(kind, "name", str(kind)) for kind in mesh.axis_types or ()]
+    try:
+        devices = mesh.devices
+    except (AttributeError, ValueError):  # AbstractMesh has the property and raises ValueError
+        return Mesh(zip(mesh.axis_names, mesh.axis_sizes, strict=True), axis_types=types)
+    sizes = devices.shape
+    ids = [device.id for device in devices.flat]
+    return Mesh(zip(mesh.axis_names, sizes, strict=True), device_ids=ids, axis_types=types)
+
+
+def _pairs(axes: Iterable[Any]) -> list[tuple[str, int]]:
+    pairs = []
+    for pair in axes:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise _not_a_mesh(axes)
+        pairs.append((pair[0], pair[1]))
+    return pairs
+
+
+def _checked_axes(
+    pairs: Iterable[tuple[str, int]],
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    sizes: dict[str, int] = {}
+    pairs = list(pairs)
+    where = "mesh " + ",".join(f"{name}={size}" for name, size in pairs)
+    for name, size in pairs:
+        if not isinstance(name, str) or not name:
+            raise BadType(
+                f"The mesh axis name {name!r} is not a name.",
+                where=where,
+                fix="a non-empty string, such as 'data'.",
+            )
+        if name in sizes:
+            raise MeshAxisRepeated(
+                f"The mesh has two axes named {name!r}.", where=where, fix="a name for each axis."
+            )
+        number = parse_size(size, f"mesh axis {name!r}", at_least=1, where=where)
+        sizes[name] = number
+    if prod(sizes.values()) > MAX_DEVICES:
+        raise BadSize(
+            f"The mesh has {prod(sizes.values()):,} devices.",
+            where=where,
+            fix=f"at most {MAX_DEVICES:,} devices, the most that XLA can count.",
+        )
+    return tuple(sizes), tuple(sizes.values())
+
+
+def _checked_ids(
+    device_ids: Iterable[int] | None, sizes: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    if device_ids is None:
+        return None
+    ids = tuple(device_ids)
+    if len(ids) != prod(sizes):
+        raise BadSize(
+            f"The mesh has {prod(sizes)} places and {len(ids)} devices.",
+            where=f"device ids {_shortened(ids)}",
+            fix="one device id for each place.",
+        )
+    if len(set(ids)) != len(ids):
+        raise MeshAxisRepeated(
+            "The mesh holds a device more than once.",
+            where=f"device ids {_shortened(ids)}",
+            fix="each device once.",
+        )
+    return None if ids == tuple(range(len(ids))) else ids
+
+
+def _bad_axis_size(name: str, size: int, source: str) -> BadSize:
+    return BadSize(
+        f"The size of mesh axis {name!r} is {size}.",
+        where=f"mesh {source}",
+        fix=f"a size from 1 to {MAX_DEVICES:,}.",
+    )
+
+
+def _not_a_mesh(mesh: object) -> BadType:
+    return BadType(
+        f"{mesh!r:.80} is not a mesh.",
+        fix='text such as "data=2,model=4", a mapping of names to sizes, or a JAX mesh.',
+    )
+
+
+def _shortened(ids: Iterable[int], most: int = 8) -> str:
+    shown = [str(device) for device in ids]
+    if len(shown) > most:
+        shown = [*shown[: most - 2], "…", shown[-1]]
+    return ", ".join(shown)
