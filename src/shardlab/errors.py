@@ -16,6 +16,11 @@ LabError
 │  ├─ TooManyDevices
 │  └─ LayoutMismatch
 └─ SimulationError (RuntimeError)
+   ├─ CannotSimulate (NotImplementedError)
+   ├─ UnboundAxis (NameError)
+   ├─ DuplicatePermutation (ValueError)
+   ├─ ManualAxisConstraint (ValueError)
+   └─ Deadlock
 """
 
 from __future__ import annotations
@@ -141,3 +146,33 @@ class SimulationError(LabError, RuntimeError):
     """A program that cannot be simulated as it stands."""
 
     code = "simulate"
+
+
+class CannotSimulate(SimulationError, NotImplementedError):
+    """A primitive that communicates in a way shardlab does not know."""
+
+    code = "simulate.unknown_primitive"
+
+
+class UnboundAxis(SimulationError, NameError):
+    """A collective over a mesh axis that the mesh does not have."""
+
+    code = "simulate.unbound_axis"
+
+
+class DuplicatePermutation(SimulationError, ValueError):
+    """A ppermute with a device twice among its sources or destinations."""
+
+    code = "simulate.duplicate_permutation"
+
+
+class ManualAxisConstraint(SimulationError, ValueError):
+    """A sharding constraint over an axis that is manual at that place."""
+
+    code = "simulate.manual_axis"
+
+
+class Deadlock(SimulationError):
+    """Devices that part ways before a collective that needs them all."""
+
+    code = "simulate.deadlock"

@@ -1,0 +1,1 @@
+"""Runs programs: the only room that imports JAX."""

@@ -1,0 +1,182 @@
+"""Every private or version-dependent JAX name that the engine uses; nobody else touches `jax._src`.
+
+Works on JAX 0.10.2 and on 0.12, where `ClosedJaxpr` and `Jaxpr` have become one class.
+`tests/engine/test_jax_contract.py` holds each promise relied on here, so that a release that
+breaks one is noticed by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax._src import config, core, dtypes, source_info_util
+from jax._src import debugging as debugging
+from jax._src import mesh as mesh_lib
+from jax._src import shard_map as shard_map_lib
+from jax._src.interpreters import batching, mlir
+from jax.extend import core as jex_core
+
+Literal = jex_core.Literal
+Primitive = jex_core.Primitive
+NamedAxisEffect = core.NamedAxisEffect
+shard_map_p = shard_map_lib.shard_map_p
+Infer = shard_map_lib.Infer
+
+
+def open_jaxpr(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """Return (jaxpr, consts) of an open or a closed jaxpr, of either generation."""
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    return inner, getattr(jaxpr, "consts", ())
+
+
+def literal_value(literal: Any) -> Any:
+    """Return the constant that a literal stands for, as an array of its own dtype."""
+    dtype = literal.aval.dtype
+    if is_extended(dtype):
+        return literal.val
+    return jax.numpy.asarray(literal.val, dtype)
+
+
+def is_extended(dtype: Any) -> bool:
+    """Say whether `dtype` is one of JAX's own (random keys and the like), not a NumPy one."""
+    return bool(dtypes.issubdtype(dtype, dtypes.extended))
+
+
+def plain_aval(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) -> Any:
+    """Return an abstract value that carries neither a sharding nor a varying-axes type."""
+    return core.ShapedArray(shape, dtype, weak_type=weak_type)
+
+
+def aval_of(value: Any) -> Any:
+    return core.typeof(value)
+
+
+def bind(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Bind `primitive`, also one whose parameters hold a jaxpr, and return a list of outputs."""
+    out = primitive.bind(*args, **primitive.get_bind_params(params))
+    return list(out) if primitive.multiple_results else [out]
+
+
+def is_elementwise(primitive: Any) -> bool:
+    """Say whether JAX itself registers `primitive` as acting on each element alone."""
+    rule = batching.fancy_primitive_batchers.get(primitive)
+    if rule is None:
+        rule = batching.primitive_batchers.get(primitive)
+    return isinstance(rule, functools.partial) and rule.func in (
+        batching.broadcast_batcher,
+        batching.vectorized_batcher,
+    )
+
+
+def trace_plain(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
+    """Trace `fun` to a closed jaxpr outside of any mesh, axis or vma context."""
+    with no_mesh():
+        return jax.make_jaxpr(fun)(*avals)
+
+
+def batch_jaxpr(closed: Any, size: int, in_dims: tuple[int | None, ...]) -> tuple[Any, Any]:
+    """Batch a closed jaxpr over one new axis; JAX decides where the axis ends up in each output."""
+    axis = batching.AxisData(core.no_axis_name, size, None, None)
+    with no_mesh():
+        out, out_dims = batching.batch_jaxpr2(closed, axis, in_dims)
+    return out, tuple(out_dims)
+
+
+def eval_jaxpr(closed: Any, args: Sequence[Any]) -> list[Any]:
+    return list(jex_core.jaxpr_as_fun(closed)(*args))
+
+
+@contextlib.contextmanager
+def no_mesh() -> Iterator[None]:
+    """Enter plain single-device JAX: no mesh, no named axes, no vma types."""
+    axis_env = core.trace_ctx.axis_env
+    core.trace_ctx.set_axis_env(core.top_axis_env)
+    try:
+        with (
+            mesh_lib.use_abstract_mesh(mesh_lib.empty_abstract_mesh),
+            config._check_vma(False),
+        ):
+            yield
+    finally:
+        core.trace_ctx.set_axis_env(axis_env)
+
+
+# -------------------------------------------------------------------------- source of an equation
+
+
+def source_of(eqn: Any) -> Any:
+    """Context in which new operations carry the person's source line of `eqn`."""
+    return source_info_util.user_context(eqn.source_info.traceback)
+
+
+def source_line(eqn: Any) -> str:
+    """Return the person's `file:line (function)` of an equation."""
+    return str(source_info_util.summarize(eqn.source_info))
+
+
+# ------------------------------------------------------------------------------ shard_map's hooks
+
+_lower_on_devices = shard_map_lib._shard_map_lowering
+_run_on_devices = shard_map_lib._shard_map_impl
+
+Simulate = Callable[..., list[Any]]
+
+
+def hook_shard_map(is_simulated: Callable[[Any], bool], simulate: Simulate) -> None:
+    """Route shard_map over simulated meshes to `simulate`; every other mesh stays JAX's own.
+
+    Two places run a shard_map: the lowering inside jit, and the eager evaluation outside of it.
+    """
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        if not is_simulated(params["mesh"]):
+            return _lower_on_devices(ctx, *args, **params)
+        plain = [strip(aval) for aval in ctx.avals_in]
+        rule = mlir.lower_fun(functools.partial(simulate, params), multiple_results=True)
+        with no_mesh():
+            return rule(ctx.replace(avals_in=plain), *args)
+
+    def evaluate(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
+        if not is_simulated(params["mesh"]):
+            return _run_on_devices(trace, prim, fun, args, **params)
+        return _evaluate_whole(prim, fun, args, params)
+
+    mlir.register_lowering(shard_map_p, lower)
+    core.EvalTrace.process_shard_map = evaluate
+
+
+def _evaluate_whole(prim: Any, fun: Any, args: Any, params: dict[str, Any]) -> Any:
+    """Run an eager shard_map as one compiled program."""
+    store = []
+
+    def whole(*args: Any) -> Any:
+        out = prim.bind(*args, subfuns=(fun,), **params)
+        store.append(out)
+        return list(out)
+
+    flat = jax.jit(whole)(*args)
+    return store[-1].update(flat)
+
+
+def strip(aval: Any) -> Any:
+    """Return `aval` without a sharding or a varying-axes type."""
+    if not isinstance(aval, core.ShapedArray):
+        return aval
+    return plain_aval(aval.shape, aval.dtype, aval.weak_type)
+
+
+# -------------------------------------------------------------------------------- debug callbacks
+
+
+def is_ordered(params: dict[str, Any]) -> bool:
+    """Say whether a debug callback keeps its place among others."""
+    return params["effect"] is debugging.ordered_debug_effect
+
+
+def print_now(*args: Any, **params: Any) -> None:
+    """Do at once what `jax.debug.print` staged with these parameters."""
+    debugging.debug_print_p.impl(*args, **params)

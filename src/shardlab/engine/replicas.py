@@ -1,0 +1,79 @@
+"""Copies that should be equal: what happens when an output declared replicated is not."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Collection
+from typing import Any
+
+import jax
+import numpy as np
+
+from shardlab.engine import boundary
+from shardlab.engine.rules.collectives import psum
+from shardlab.engine.spread import Axes, Spread, arrange
+
+
+class ReplicasDiffer(UserWarning):
+    """An output that its spec calls replicated holds different values on different devices."""
+
+
+def leave(value: Spread, spec: Any, inner: Axes, newly: Collection[str]) -> Spread:
+    """Take an output out of a shard_map: join its slices, and look at its copies.
+
+    A mesh axis that the spec does not mention promises equal copies. With `check_vma=False` nobody
+    has proved it; where they can differ they are compared when the program runs, and a difference
+    is a warning that shows the values. The copy handed on is that of the first device.
+    """
+    unreduced = frozenset(spec.unreduced)
+    if unreduced:
+        value = psum(inner, value, axes_param=tuple(inner.ordered(unreduced)))
+    copies = [n for n in value.at if n in newly and n not in boundary.mentioned(spec)]
+    if copies:
+        _compare(value, copies, inner)
+        value = boundary.first_copy(value, copies)
+    return boundary.join(value, spec, inner, newly)
+
+
+def _compare(value: Spread, copies: list[str], axes: Axes) -> None:
+    names = axes.ordered(copies)
+    rest = tuple(slot for slot in value.slots if slot not in names)
+    array = arrange(value, (*names, *rest), value.array.shape)
+
+    def compare(array: Any) -> None:
+        message = _difference(np.asarray(array), names)
+        if message:
+            warnings.warn(message, ReplicasDiffer, stacklevel=2)
+
+    jax.debug.callback(compare, array)
+
+
+def _difference(array: np.ndarray[Any, Any], names: tuple[str, ...]) -> str:
+    """Say which devices hold other values than the first one; empty where all are equal."""
+    coordinates = list(itertools.product(*(range(n) for n in array.shape[: len(names)])))
+    first = array[coordinates[0]]
+    odd = [c for c in coordinates if not np.array_equal(array[c], first, equal_nan=_has_nan(first))]
+    if not odd:
+        return ""
+    lines = [f"  {_coordinate(names, c)}: {_short(array[c])}" for c in [coordinates[0], *odd[:7]]]
+    if len(odd) > 7:
+        lines.append(f"  ... and {len(odd) - 7} more")
+    return (
+        f"an output declared replicated over {', '.join(map(repr, names))} differs on "
+        f"{len(odd)} of {len(coordinates)} devices; the first device's copy is returned.\n"
+        + "\n".join(lines)
+        + "\n  try: sum or average it over that axis (psum, pmean), or shard it in out_specs."
+    )
+
+
+def _has_nan(array: np.ndarray[Any, Any]) -> bool:
+    return array.dtype.kind in "fc"
+
+
+def _coordinate(names: tuple[str, ...], coordinate: tuple[int, ...]) -> str:
+    return " ".join(f"{name}={i}" for name, i in zip(names, coordinate, strict=True))
+
+
+def _short(array: np.ndarray[Any, Any]) -> str:
+    return np.array2string(array, threshold=6, edgeitems=2, precision=4).replace("\n", " ")

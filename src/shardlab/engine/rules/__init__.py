@@ -1,0 +1,1 @@
+"""What each primitive does with device axes."""

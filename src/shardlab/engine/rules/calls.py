@@ -1,0 +1,34 @@
+"""Primitives that only wrap a jaxpr: jit, remat, custom derivatives. They are run inline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# By then differentiation is over, so a custom rule is its primal function.
+_BODY_PARAM = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "closed_call": "call_jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "custom_vmap_call": "call",
+    "custom_partitioning": "call",
+    "linear_call": "callee",
+    "run_scoped": "jaxpr",
+    "eval_jaxpr": "jaxpr",
+}
+
+
+def called_jaxpr(name: str, params: dict[str, Any]) -> Any | None:
+    """Return the jaxpr that a call-like primitive runs, or None for any other primitive."""
+    key = _BODY_PARAM.get(name)
+    body = params.get(key) if key is not None else None
+    if body is None:
+        return None
+    return body if hasattr(body, "eqns") or hasattr(body, "jaxpr") else None

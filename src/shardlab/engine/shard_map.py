@@ -1,0 +1,65 @@
+"""`shardlab.shard_map`: the signature of `jax.shard_map`, for a mesh that does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Any
+
+import jax
+
+from shardlab.engine import _jax, simulate
+from shardlab.engine.spread import Axes, Spread
+from shardlab.engine.virtual import is_virtual, virtual_mesh
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = _jax.Infer,
+    mesh: Any = None,
+    axis_names: Set[str] = frozenset(),
+    check_vma: bool = True,
+) -> Any:
+    """Map `f` over shards of its arguments, on a virtual mesh.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import PartitionSpec as P
+    >>> total = shard_map(
+    ...     lambda x: jax.lax.psum(x.sum(), "data"),
+    ...     mesh="data=512", in_specs=P("data"), out_specs=P(),
+    ... )
+    >>> float(total(jnp.arange(1024.0)))
+    523776.0
+
+    The mesh may be text, a mapping, a `Mesh` or an `AbstractMesh`, or None to take the one in
+    context. The body is traced by `jax.shard_map` itself, so its checks, its types and its
+    gradients are JAX's own; only running it is ours.
+    """
+    if f is None:
+        return lambda g: shard_map(
+            g,
+            out_specs=out_specs,
+            in_specs=in_specs,
+            mesh=mesh,
+            axis_names=axis_names,
+            check_vma=check_vma,
+        )
+    return jax.shard_map(
+        f,
+        # Abstract: a jit that met virtual devices would try to compile for them.
+        mesh=None if mesh is None else virtual_mesh(mesh).abstract_mesh,
+        in_specs=in_specs,
+        out_specs=out_specs,
+        axis_names=axis_names,
+        check_vma=check_vma,
+    )
+
+
+def _simulate(params: dict[str, Any], *args: Any) -> list[Any]:
+    outs = simulate.shard_map(Axes(), params, [Spread(arg) for arg in args])
+    return [out.array for out in outs]
+
+
+_jax.hook_shard_map(is_virtual, _simulate)

@@ -1,0 +1,122 @@
+"""Over which mesh axes does each value of a jaxpr vary? Answered from the program alone.
+
+The types of JAX (vma) answer it too, but are empty under `check_vma=False` and count a cast as a
+difference. This one follows what really happens, so that loops know before they run which device
+axes their carries need. It is exact in the program, not in the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardlab.engine import _jax, boundary
+from shardlab.engine.rules.calls import called_jaxpr
+from shardlab.engine.rules.collectives import COLLECTIVES, IDENTITIES, MAKE_EQUAL, collective_axes
+from shardlab.engine.spread import Axes
+
+Names = frozenset[str]
+NONE: Names = frozenset()
+
+
+def varying(axes: Axes, jaxpr: Any, ins: Sequence[Names]) -> list[Names]:
+    """Return the mesh axes over which each output varies, given those of each input."""
+    inner, _ = _jax.open_jaxpr(jaxpr)
+    known: dict[Any, Names] = dict(zip(inner.invars, ins, strict=True))
+    known.update((const, NONE) for const in inner.constvars)
+
+    def read(atom: Any) -> Names:
+        return NONE if isinstance(atom, _jax.Literal) else known[atom]
+
+    for eqn in inner.eqns:
+        outs = _equation(axes, eqn, [read(atom) for atom in eqn.invars])
+        known.update(zip(eqn.outvars, outs, strict=True))
+    return [read(atom) for atom in inner.outvars]
+
+
+def _equation(axes: Axes, eqn: Any, ins: list[Names]) -> list[Names]:
+    name, params = eqn.primitive.name, eqn.params
+    if name in COLLECTIVES:
+        return [_collective(axes, name, params, ins)]
+    if name == "axis_index":
+        return [_real(axes, collective_axes(params))]
+    if name in IDENTITIES:
+        return ins[: len(eqn.outvars)]
+    if name == "shard_map":
+        return _shard_map(axes, params, ins)
+    if name == "scan":
+        return _scan(axes, params, ins)
+    if name == "while":
+        return while_carry(axes, params, ins)[0]
+    if name == "cond":
+        return cond_outputs(axes, params, ins)
+    body = called_jaxpr(name, params)
+    if body is not None:
+        return varying(axes, body, ins)
+    return [NONE.union(*ins)] * len(eqn.outvars)
+
+
+def _real(axes: Axes, names: Sequence[str]) -> Names:
+    """Return those of `names` along which there is more than one device."""
+    return frozenset(name for name in names if axes.sizes[name] > 1)
+
+
+def _collective(axes: Axes, name: str, params: dict[str, Any], ins: list[Names]) -> Names:
+    before = NONE.union(*ins)
+    names = frozenset(collective_axes(params))
+    if name.removesuffix("_start") in MAKE_EQUAL and params.get("axis_index_groups") is None:
+        return before - names
+    return before | _real(axes, tuple(names)) if axes.size(names) > 1 else before | names
+
+
+def _shard_map(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:
+    newly = frozenset(params["newly_manual_axes"])
+    inner = axes.enter(dict(params["mesh"].shape), newly)
+    cut = [
+        before | _real(inner, tuple(boundary.mentioned(spec) | frozenset(spec.unreduced)))
+        for before, spec in zip(ins, params["in_specs"], strict=True)
+    ]
+    return [names - newly for names in varying(inner, params["jaxpr"], cut)]
+
+
+def _scan(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:
+    carry = scan_carry(axes, params, ins)
+    n_consts, n_carry = params["num_consts"], params["num_carry"]
+    outs = varying(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])
+    return [*carry, *outs[n_carry:]]
+
+
+def scan_carry(axes: Axes, params: dict[str, Any], ins: Sequence[Names]) -> list[Names]:
+    """Return the axes of each carry of a scan: the least that one more step does not widen."""
+    n_consts, n_carry = params["num_consts"], params["num_carry"]
+    carry = list(ins[n_consts : n_consts + n_carry])
+    while True:
+        outs = varying(
+            axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]]
+        )
+        wider = [a | b for a, b in zip(carry, outs[:n_carry], strict=True)]
+        if wider == carry:
+            return carry
+        carry = wider
+
+
+def while_carry(
+    axes: Axes, params: dict[str, Any], ins: Sequence[Names]
+) -> tuple[list[Names], Names]:
+    """Return the axes of each carry of a while loop, and those of its predicate."""
+    n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+    cond_consts, body_consts = list(ins[:n_cond]), list(ins[n_cond : n_cond + n_body])
+    carry = list(ins[n_cond + n_body :])
+    while True:
+        (predicate,) = varying(axes, params["cond_jaxpr"], cond_consts + carry)
+        outs = varying(axes, params["body_jaxpr"], body_consts + carry)
+        wider = [a | b | predicate for a, b in zip(carry, outs, strict=True)]
+        if wider == carry:
+            return carry, predicate
+        carry = wider
+
+
+def cond_outputs(axes: Axes, params: dict[str, Any], ins: Sequence[Names]) -> list[Names]:
+    """Return the axes of each output of a cond: of any branch, and of what chooses it."""
+    branches = [varying(axes, branch, ins[1:]) for branch in params["branches"]]
+    return [ins[0].union(*outs) for outs in zip(*branches, strict=True)]
