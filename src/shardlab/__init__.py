@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shardlab.errors import LabError as LabError
     from shardlab.layouts.mesh import Mesh as Mesh
     from shardlab.layouts.mesh import parse_mesh as parse_mesh
+    from shardlab.layouts.moves import moves as moves
     from shardlab.layouts.shards import Layout as Layout
     from shardlab.layouts.shards import layout as layout
     from shardlab.layouts.spec import Spec as Spec
@@ -29,6 +30,7 @@ _HOMES = {
     "Mesh": "shardlab.layouts.mesh",
     "Spec": "shardlab.layouts.spec",
     "layout": "shardlab.layouts.shards",
+    "moves": "shardlab.layouts.moves",
     "parse_mesh": "shardlab.layouts.mesh",
     "parse_spec": "shardlab.layouts.spec",
     "peek": "shardlab.engine",

@@ -109,8 +109,9 @@ def _used_twice(name: str, spec: Spec, mesh: Mesh) -> MeshAxisUsedTwice:
 def _too_long(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> SpecTooLong:
     n_axes = {0: "no axes", 1: "one axis"}.get(len(shape), f"{len(shape)} axes")
     shorter = Spec(*spec.entries[: len(shape)])
+    n_entries = "1 entry" if len(spec) == 1 else f"{len(spec)} entries"
     return SpecTooLong(
-        f"The spec has {len(spec)} entries and the array has {n_axes}.",
+        f"The spec has {n_entries} and the array has {n_axes}.",
         where=_where(spec, mesh, shape),
         fix=f"at most one entry for each array axis, such as {shorter}.",
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, SupportsIndex
 
 from shardlab.errors import BadSize, BadType, MeshAxisRepeated, TooManyDevices, UnknownDevice
 from shardlab.layouts.size import parse_size
@@ -96,7 +96,9 @@ class Mesh:
         """Return the device id at a coordinate."""
         place = tuple(coordinate)
         steps = list(zip(place, self.axis_sizes, strict=False))
-        if len(place) != len(self.axis_sizes) or any(not 0 <= at < size for at, size in steps):
+        if len(place) != len(self.axis_sizes) or not all(
+            isinstance(at, SupportsIndex) and 0 <= at < size for at, size in steps
+        ):
             raise self._no_device(f"coordinate {place}")
         position = 0
         for at, size in steps:

@@ -66,21 +66,22 @@ def _parse_text(source: str) -> tuple[int, ...]:
     text = Text(source, kind="shape")
     closing = ")" if text.take("(") else "]" if text.take("[") else ""
     sizes: list[int] = []
-    while not text.at_end and not (closing and text.source.startswith(closing, text.position)):
-        size = text.take_int()
-        if size is None:
+    while not text.at_end and not (closing and text.next_is(closing)):
+        if (size := text.take_int()) is None:
             raise text.error("A size was expected here.", fix=_EXAMPLE)
-        if size < 0:
-            raise text.error(f"Array axis {len(sizes)} has size {size}.", fix=_EXAMPLE, back=True)
-        sizes.append(size)
-        separated = text.take("x") or text.take("×") or text.take(",") or text.take("*")
-        if not separated and not text.at_end and not closing:
-            raise text.error("'x' was expected here.", fix=_EXAMPLE)
+        sizes.append(parse_size(size, f"array axis {len(sizes)}", where=f"shape {source}"))
+        if text.take(","):  # may trail, as in Python's (8,)
+            continue
+        crossed = text.take("x") or text.take("×") or text.take("*")
+        if crossed and text.at_end:
+            raise text.error("A size was expected here.", fix=_EXAMPLE)
+        if not crossed and not text.at_end and not (closing and text.next_is(closing)):
+            raise text.error("'x' or ',' was expected here.", fix=_EXAMPLE)
     if closing and not text.take(closing):
         raise text.error(f"{closing!r} was expected here.", fix=_EXAMPLE)
     if not text.at_end or (not sizes and not closing):
         raise text.error("A size was expected here.", fix=_EXAMPLE)
-    return _bounded(tuple(sizes))
+    return tuple(sizes)
 
 
 def _bounded(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -109,19 +109,15 @@ def parse_spec(spec: Any) -> Spec:
 @lru_cache(maxsize=4096)
 def _parse_text(source: str) -> Spec:
     text = Text(source, kind="spec")
-    wrapped = _take_wrapper(text)
+    closing = ")" if _take_wrapper(text) else ""
     entries: list[tuple[str, ...]] = []
-    while not text.at_end and not (wrapped and text.take(")")):
+    while not text.at_end and not (closing and text.next_is(closing)):
         entries.append(_take_entry(text))
-        if text.take(","):
+        if text.take(",") or text.at_end or (closing and text.next_is(closing)):
             continue
-        if wrapped and text.take(")"):
-            break
-        if not text.at_end:
-            raise text.error("',' was expected here.", fix=_EXAMPLE)
-    else:
-        if wrapped and text.source[text.taken : text.taken + 1] != ")":
-            raise text.error("')' was expected here.", fix=_EXAMPLE)
+        raise text.error("',' was expected here.", fix=_EXAMPLE)
+    if closing and not text.take(closing):
+        raise text.error("')' was expected here.", fix=_EXAMPLE)
     if not text.at_end:
         raise text.error("The spec ended before this.", fix=_EXAMPLE)
     return Spec(*entries)
@@ -154,7 +150,7 @@ def _take_tuple(text: Text) -> tuple[str, ...]:
                 back=True,
             )
         names.append(name)
-        if not text.take(",") and text.source[text.position : text.position + 1] not in (")", "]"):
+        if not (text.take(",") or text.next_is(")") or text.next_is("]")):
             raise text.error("',' or ')' was expected here.", fix=_EXAMPLE)
     return tuple(names)
 

@@ -40,11 +40,15 @@ class Text:
 
     def take(self, token: str) -> bool:
         """Take `token` if it comes next."""
-        self._skip_space()
-        if not self.source.startswith(token, self.position):
+        if not self.next_is(token):
             return False
         self._advance(len(token))
         return True
+
+    def next_is(self, token: str) -> bool:
+        """Tell whether `token` comes next, without taking it."""
+        self._skip_space()
+        return self.source.startswith(token, self.position)
 
     def take_name(self) -> str | None:
         """Take a bare or quoted name."""
