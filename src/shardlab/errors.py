@@ -20,7 +20,8 @@ LabError
    ├─ UnboundAxis (NameError)
    ├─ DuplicatePermutation (ValueError)
    ├─ ManualAxisConstraint (ValueError)
-   └─ Deadlock
+   ├─ Deadlock
+   └─ BadDeviceCount (ValueError)
 """
 
 from __future__ import annotations
@@ -176,3 +177,9 @@ class Deadlock(SimulationError):
     """Devices that part ways before a collective that needs them all."""
 
     code = "simulate.deadlock"
+
+
+class BadDeviceCount(SimulationError, ValueError):
+    """A number of devices that no machine can have."""
+
+    code = "simulate.device_count"

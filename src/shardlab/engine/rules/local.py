@@ -144,7 +144,7 @@ def _reshape(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list
     new = tuple(params["new_sizes"])
     if params.get("dimensions") is not None or 0 in value.array.shape:
         return batched(axes, primitive, params, ins)
-    boundary = _shared_boundaries(value.local_shape, new)
+    boundary = shared_boundaries(value.local_shape, new)
     before: dict[int, list[str]] = {}
     front: list[str] = []
     n_seen = 0
@@ -167,7 +167,7 @@ def _reshape(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list
 
 
 @functools.cache
-def _shared_boundaries(old: tuple[int, ...], new: tuple[int, ...]) -> dict[int, int]:
+def shared_boundaries(old: tuple[int, ...], new: tuple[int, ...]) -> dict[int, int]:
     """Return {number of old axes in front: number of new axes in front} where the products agree.
 
     Among several cuts with the same product (axes of size 1) the one nearest in number is taken.

@@ -1,0 +1,175 @@
+"""The places where JAX touches devices, which simulated mode takes over and gives back.
+
+JAX is content with devices that are plain Python objects until a buffer is touched. Four functions
+do that (run a jit, put on a device, build from a callback, find the backend), and a few properties
+of an array say where it lives. Nothing else is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax._src import array as array_lib
+from jax._src import core, dispatch, pjit, sharding_impls, stages, xla_bridge
+from jax._src import mesh as mesh_lib
+from jax._src.lib import _jax as jaxlib
+from jax._src.named_sharding import NamedSharding, UnspecifiedValue
+from jax._src.sharding_impls import SingleDeviceSharding
+
+ArrayImpl = jaxlib.ArrayImpl
+Device = jaxlib.Device
+Shard = array_lib.Shard
+
+# Part of the key of every compiled call, so that no fast path crosses into or out of the mode.
+_mode = jaxlib.config.Config("shardlab_simulated", None, include_in_jit_key=True)
+
+_here = threading.local()
+
+
+def is_unspecified(sharding: Any) -> bool:
+    return isinstance(sharding, UnspecifiedValue)
+
+
+@contextlib.contextmanager
+def real() -> Iterator[None]:
+    """Within this block this thread sees JAX as it is: one device, plain arrays."""
+    depth = getattr(_here, "depth", 0)
+    _here.depth = depth + 1
+    mode = _mode.swap_local(None)
+    axis_env = core.trace_ctx.axis_env
+    core.trace_ctx.set_axis_env(core.top_axis_env)
+    try:
+        with (
+            mesh_lib.use_abstract_mesh(mesh_lib.empty_abstract_mesh),
+            sharding_impls._internal_use_concrete_mesh(mesh_lib.empty_concrete_mesh),
+            jax.default_device(None),
+            jax.disable_jit(False),
+        ):
+            yield
+    finally:
+        core.trace_ctx.set_axis_env(axis_env)
+        _mode.set_local(mode)
+        _here.depth = depth
+
+
+def is_real() -> bool:
+    """Say whether this thread is inside a `real` block."""
+    return getattr(_here, "depth", 0) > 0
+
+
+def real_backend() -> Any:
+    return _original_get_backend("cpu")
+
+
+_original_get_backend = xla_bridge.get_backend
+
+
+# ---------------------------------------------------------------------------------------- seams
+
+Replace = Callable[[Any], Any]
+
+
+class Seams:
+    """Attributes replaced for a while; restored in reverse order, whatever happened between."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def replace(self, owner: Any, name: str, make: Replace) -> None:
+        """Put `make(original)` in the place of `owner.name`."""
+        original = owner.__dict__[name]
+        self._undo.append((owner, name, original))
+        setattr(owner, name, make(original))
+
+    def enter(self, mode: object) -> None:
+        _mode.set_global(mode)
+
+    def restore(self) -> None:
+        _mode.set_global(None)
+        while self._undo:
+            owner, name, original = self._undo.pop()
+            setattr(owner, name, original)
+
+
+def in_mode(replacement: Callable[..., Any]) -> Replace:
+    """Replace a function by `replacement`, except inside `real` blocks."""
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if is_real():
+                return original(*args, **kwargs)
+            return replacement(*args, **kwargs)
+
+        return call
+
+    return make
+
+
+def property_in_mode(read: Callable[[Any, Callable[[], Any]], Any]) -> Replace:
+    """Replace a property by `read(self, original)`, except inside `real` blocks."""
+
+    def make(original: Any) -> Any:
+        def get(self: Any) -> Any:
+            if is_real():
+                return original.__get__(self)
+            return read(self, lambda: original.__get__(self))
+
+        return property(get)
+
+    return make
+
+
+def really(original: Any) -> Any:
+    """Run a method or property of an array in a `real` block."""
+    if isinstance(original, property) or not callable(original):
+
+        def get(self: Any) -> Any:
+            with real():
+                return original.__get__(self)
+
+        return property(get)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with real():
+            return original(*args, **kwargs)
+
+    return call
+
+
+# ------------------------------------------------------------------------- what JAX itself checks
+
+
+def check_arguments(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
+    """Let JAX refuse arguments whose placement does not fit, and return the placement of each."""
+    types = [pjit.convert_to_metaty(arg) for arg in args]
+    return tuple(pjit._resolve_in_shardings(types, params["in_shardings"]))
+
+
+__all__ = [
+    "ArrayImpl",
+    "Device",
+    "NamedSharding",
+    "Seams",
+    "Shard",
+    "SingleDeviceSharding",
+    "array_lib",
+    "check_arguments",
+    "dispatch",
+    "in_mode",
+    "is_real",
+    "is_unspecified",
+    "pjit",
+    "property_in_mode",
+    "real",
+    "real_backend",
+    "really",
+    "stages",
+    "xla_bridge",
+]
