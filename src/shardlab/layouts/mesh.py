@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
-from typing import Any, SupportsIndex
+from operator import index
+from typing import Any
 
 from shardlab.errors import BadSize, BadType, MeshAxisRepeated, TooManyDevices, UnknownDevice
 from shardlab.layouts.size import parse_size
@@ -22,6 +23,7 @@ from shardlab.layouts.text import Text
 MAX_DEVICES = 2**31 - 1
 # Listing more devices than this takes seconds and reads as a hang.
 MAX_LISTED = 2**20
+_DEVICE_EXAMPLE = "write an id, such as 5, or a coordinate, such as 1,2."
 _EXAMPLE = "write name=size pairs, such as data=2,model=4."
 
 
@@ -95,15 +97,31 @@ class Mesh:
     def device_at(self, coordinate: Iterable[int]) -> int:
         """Return the device id at a coordinate."""
         place = tuple(coordinate)
-        steps = list(zip(place, self.axis_sizes, strict=False))
-        if len(place) != len(self.axis_sizes) or not all(
-            isinstance(at, SupportsIndex) and 0 <= at < size for at, size in steps
-        ):
-            raise self._no_device(f"coordinate {place}")
-        position = 0
-        for at, size in steps:
-            position = position * size + at
+        try:
+            position = 0
+            for at, size in zip(map(index, place), self.axis_sizes, strict=True):
+                if not 0 <= at < size:
+                    raise ValueError
+                position = position * size + at
+        except (TypeError, ValueError):  # not numbers, too few or many, outside
+            raise self._no_device(f"coordinate {place}") from None
         return position if self.device_ids is None else self.device_ids[position]
+
+    def devices_along(self, fixed: Mapping[str, int]) -> Iterator[int]:
+        """Yield the devices at the given steps along some mesh axes, in mesh order.
+
+        >>> list(Mesh(data=2, model=3).devices_along({"model": 1}))
+        [1, 4]
+        """
+        offsets: list[Iterable[int]] = []
+        stride = 1
+        for name, size in reversed(self.shape.items()):
+            start = fixed.get(name)
+            offsets.append(range(0, size * stride, stride) if start is None else (start * stride,))
+            stride *= size
+        positions = map(sum, product(*reversed(offsets)))
+        ids = self.device_ids
+        return positions if ids is None else (ids[at] for at in positions)
 
     def check_listable(self) -> None:
         """Refuse to list the devices of a mesh so large that it would read as a hang."""
@@ -183,6 +201,29 @@ def parse_mesh(mesh: Any) -> Mesh:
     if isinstance(mesh, Iterable):
         return Mesh(_pairs(mesh))
     raise _not_a_mesh(mesh)
+
+
+def parse_device(source: str) -> int | tuple[int, ...]:
+    """Return the device id or the coordinate that text gives.
+
+    >>> parse_device("5"), parse_device("1,2"), parse_device("(1, 2)"), parse_device("1,")
+    (5, (1, 2), (1, 2), (1,))
+    """
+    text = Text(source, kind="device")
+    closing = ")" if text.take("(") else ""
+    numbers: list[int] = []
+    is_coordinate = bool(closing)
+    while not numbers or not (text.at_end or (closing and text.next_is(closing))):
+        if (number := text.take_int()) is None:
+            raise text.error("A number was expected here.", fix=_DEVICE_EXAMPLE)
+        numbers.append(number)
+        if text.take(","):
+            is_coordinate = True
+        elif not text.at_end and not (closing and text.next_is(closing)):
+            raise text.error("',' was expected here.", fix=_DEVICE_EXAMPLE)
+    if (closing and not text.take(closing)) or not text.at_end:
+        raise text.error(f"{closing or 'The end'!r} was expected here.", fix=_DEVICE_EXAMPLE)
+    return tuple(numbers) if is_coordinate else numbers[0]
 
 
 @lru_cache(maxsize=1024)

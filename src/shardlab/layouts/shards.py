@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardlab.errors import BadType
 from shardlab.layouts.cuts import cut_shape, cuts_of
@@ -21,6 +21,10 @@ from shardlab.layouts.dtype import Dtype, parse_dtype
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.layouts.shape import parse_shape
 from shardlab.layouts.spec import Spec, parse_spec
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
 
 Index = tuple[slice, ...]
 
@@ -110,10 +114,21 @@ class Layout:
         >>> layout((8, 6), "model", "data=2,model=2").groups()
         {(0, 0): (0, 2), (1, 0): (1, 3)}
         """
-        found: dict[tuple[int, ...], list[int]] = {}
-        for device in self.mesh.devices:
-            found.setdefault(self.part(device), []).append(device)
-        return {part: tuple(found[part]) for part in sorted(found)}
+        self.mesh.check_listable()
+        return {part: tuple(self.holders(part)) for part in product(*map(range, self.cuts))}
+
+    def holders(self, part: Sequence[int]) -> Iterator[int]:
+        """Yield the ids of the devices that hold one part, in mesh order.
+
+        >>> list(layout((8, 6), "model", "data=2,model=2").holders((1, 0)))
+        [1, 3]
+        """
+        sizes = self.mesh.shape
+        fixed: dict[str, int] = {}
+        for at, names in zip(part, self.spec.axes, strict=False):
+            for name in reversed(names):
+                at, fixed[name] = divmod(at, sizes[name])
+        return self.mesh.devices_along(fixed)
 
     def replicas_of(self, device: int | Sequence[int]) -> tuple[int, ...]:
         """Return the ids of all devices that hold the same slice, this one included.
@@ -121,13 +136,9 @@ class Layout:
         >>> layout((8, 6), "model", "data=2,model=2").replicas_of(3)
         (1, 3)
         """
-        mesh, used = self.mesh, set(self.spec.mesh_axes)
-        choices = [
-            (at,) if name in used else range(mesh.shape[name])
-            for name, at in zip(mesh.axis_names, self._coordinate(device), strict=True)
-        ]
-        mesh.check_listable()
-        return tuple(mesh.device_at(place) for place in product(*choices))
+        part = self.part(device)
+        self.mesh.check_listable()
+        return tuple(self.holders(part))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data: what was asked, and the figures that follow from it.
@@ -156,6 +167,28 @@ class Layout:
         """Return the layout that `to_json` wrote; its figures are worked out anew."""
         mesh = Mesh.from_json(data["mesh"])
         return layout(data["shape"], data["spec"], mesh, data["dtype"])
+
+    def text(self, width: int = 100) -> str:
+        """Return the picture as plain text: the array by owner, the mesh by what it holds."""
+        from shardlab.render.terminal import layout_text
+
+        return layout_text(self, width)
+
+    def svg(self) -> str:
+        """Return the picture as an SVG element."""
+        from shardlab.render.svg import layout_svg
+
+        return layout_svg(self)
+
+    def _repr_html_(self) -> str:
+        from shardlab.render.html import layout_html
+
+        return layout_html(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from shardlab.render.terminal import layout_rich
+
+        yield layout_rich(self, options.max_width)
 
     def _coordinate(self, device: int | Sequence[int]) -> tuple[int, ...]:
         if isinstance(device, Sequence):

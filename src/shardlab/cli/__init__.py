@@ -1,0 +1,53 @@
+"""The command line: each command in a module of its own, loaded when used.
+
+So `shardlab layout` starts at once: it loads neither JAX nor NumPy nor the other commands.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from shardlab import __version__
+from shardlab.errors import LabError
+
+# name -> module with a click command called `command`
+_COMMANDS = {
+    "layout": "shardlab.cli.layout",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(_COMMANDS[cmd_name]).command
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; an error of ours is printed in its three parts, without a traceback."""
+        try:
+            return super().invoke(ctx)
+        except LabError as error:
+            click.echo(error_text(error), err=True)
+            ctx.exit(2)
+
+
+def error_text(error: LabError) -> str:
+    """Return the three parts with the code and the labels set off; click drops colour in pipes."""
+    text = str(error).replace(f"[{error.code}]", click.style(f"[{error.code}]", fg="red"), 1)
+    for label in ("where:", "try:"):
+        text = text.replace(f"\n  {label}", f"\n  {click.style(label, bold=True)}", 1)
+    return text
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="shardlab")
+def main() -> None:
+    """Design, run, check, size and learn JAX sharding for meshes you do not have."""

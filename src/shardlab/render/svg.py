@@ -1,0 +1,174 @@
+"""Pictures as SVG: one self-contained element, with title and description for screen readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from itertools import accumulate
+from textwrap import wrap
+
+from shardlab.layouts.shards import Layout
+from shardlab.render.palette import fill_of, label_on
+from shardlab.render.picture import Cell, Grid, Picture, Room, layout_picture
+
+_EDGE, _GAP, _LINE = 20, 2, 17  # pixels: around the picture, between cells, from line to line
+_LETTER = 7.3  # pixels: one letter of 12-pixel monospace
+_DOTS_WIDTH = 22
+_SIDE_BY_SIDE = 1040  # two grids wider than this together stand one above the other
+_INK, _FAINT, _PAPER = "#1A1A1A", "#5A5A5A", "#FFFFFF"
+_STYLE = (
+    "text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}"
+    ".t{font-weight:bold;font-size:14px}.h{font-weight:bold}"
+)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A grid with its measures in pixels."""
+
+    grid: Grid
+    margin: float
+    widths: tuple[float, ...]
+    heights: tuple[float, ...]
+    caption: tuple[str, ...]
+
+    @property
+    def width(self) -> float:
+        lines = (len(line) * _LETTER for line in (self.grid.title, *self.caption))
+        return max(self.margin + sum(self.widths), *lines)
+
+    @property
+    def top(self) -> float:
+        """Where the cells begin, below title and column labels."""
+        return _LINE * (2.4 if any(self.grid.column_labels) else 1.2)
+
+    @property
+    def height(self) -> float:
+        return self.top + sum(self.heights) + _LINE * (len(self.caption) + 0.4)
+
+
+def layout_svg(layout: Layout) -> str:
+    """Return a layout's picture as an SVG element.
+
+    >>> from shardlab.layouts.shards import layout
+    >>> svg = layout_svg(layout((8, 6), "x", "x=2"))
+    >>> svg.startswith('<svg xmlns="http://www.w3.org/2000/svg" role="img"')
+    True
+    """
+    full, compact = (layout_picture(layout, room) for room in (Room(), Room(is_compact=True)))
+    grids = [
+        narrow if max(len(wide.column_labels), len(wide.row_labels)) > 8 else wide
+        for wide, narrow in zip(full.grids, compact.grids, strict=True)
+    ]
+    return picture_svg(Picture(full.title, full.facts, tuple(grids), full.alternative))
+
+
+def picture_svg(picture: Picture) -> str:
+    """Return any picture as an SVG element."""
+    panels = [_measured(grid) for grid in picture.grids]
+    head = _LINE * (1.6 + len(picture.facts))
+    places, width, height = _placed(panels, head)
+    words = (f"{_LETTER * 1.17:.2f}", *(str(_LETTER) for _ in picture.facts))
+    lines = (picture.title, *picture.facts)
+    text_width = max(float(w) * len(line) for w, line in zip(words, lines, strict=True))
+    width = max(width, text_width + 2 * _EDGE)
+    parts = [*_opening(picture, width, height), *_heading(picture)]
+    for panel, (x, y) in zip(panels, places, strict=True):
+        parts += [f'<g transform="translate({x:g},{y:g})">', *_draw(panel), "</g>"]
+    return "\n".join([*parts, "</svg>"])
+
+
+def _placed(panels: list[Panel], head: float) -> tuple[list[tuple[float, float]], float, float]:
+    """Return where each panel goes, and the width and height of all."""
+    top = _EDGE + head
+    wide = sum(panel.width for panel in panels) + 2 * _EDGE * len(panels)
+    if wide <= _SIDE_BY_SIDE:
+        rights = accumulate((panel.width + 2 * _EDGE for panel in panels), initial=_EDGE)
+        places = [(x, top) for x, _ in zip(rights, panels, strict=False)]
+        return places, wide, top + max(panel.height for panel in panels) + _EDGE
+    bottoms = list(accumulate((panel.height + _EDGE for panel in panels), initial=top))
+    places = [(float(_EDGE), y) for y in bottoms[:-1]]
+    return places, max(panel.width for panel in panels) + 2 * _EDGE, bottoms[-1]
+
+
+def _opening(picture: Picture, width: float, height: float) -> Iterator[str]:
+    title, said = escape(picture.title), escape(picture.alternative)
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{said}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
+    )
+    yield f"<title>{title}</title>"
+    yield f"<desc>{said}</desc>"
+    yield f"<style>{_STYLE}</style>"
+    yield f'<rect width="100%" height="100%" rx="6" fill="{_PAPER}"/>'
+
+
+def _heading(picture: Picture) -> Iterator[str]:
+    y = _EDGE + _LINE * 0.6
+    yield _text(_EDGE, y, picture.title, _INK, kind="t")
+    for fact in picture.facts:
+        y += _LINE
+        yield _text(_EDGE, y, fact, _INK)
+
+
+def _draw(panel: Panel) -> Iterator[str]:
+    grid = panel.grid
+    yield _text(0, _LINE * 0.6, grid.title, _INK, kind="h")
+    lefts = list(accumulate(panel.widths, initial=panel.margin))
+    tops = list(accumulate(panel.heights, initial=panel.top))
+    for label, x in zip(grid.column_labels, lefts, strict=False):
+        yield _text(x + 6, panel.top - 6, label, _FAINT)
+    for label, y, height in zip(grid.row_labels, tops, panel.heights, strict=False):
+        yield _text(0, y + height / 2 + 4, label, _FAINT)
+    for row, y, height in zip(grid.cells, tops, panel.heights, strict=False):
+        for cell, x, width in zip(row, lefts, panel.widths, strict=False):
+            yield from _draw_cell(cell, x, y, width - _GAP, height - _GAP)
+    for n, line in enumerate(panel.caption):
+        yield _text(0, tops[-1] + _LINE * (n + 1), line, _FAINT)
+
+
+def _draw_cell(cell: Cell, x: float, y: float, width: float, height: float) -> Iterator[str]:
+    if cell.shard is None:
+        yield _text(x + width / 2, y + height / 2 + 4, cell.lines[0], _FAINT, middle=True)
+        return
+    fill = fill_of(cell.shard)
+    yield f"<g><title>{escape(cell.hover)}</title>"
+    yield (
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" '
+        f'fill="{fill}" stroke="#000" stroke-opacity=".25"/>'
+    )
+    first = y + height / 2 - _LINE * (len(cell.lines) - 1) / 2 + 4
+    for n, line in enumerate(cell.lines):
+        yield _text(x + width / 2, first + _LINE * n, line, label_on(fill), middle=True)
+    yield "</g>"
+
+
+def _text(
+    x: float, y: float, text: str, colour: str, *, kind: str = "", middle: bool = False
+) -> str:
+    if not text:
+        return ""
+    look = f' class="{kind}"' if kind else ""
+    anchor = ' text-anchor="middle"' if middle else ""
+    return f'<text x="{x:g}" y="{y:g}" fill="{colour}"{look}{anchor}>{escape(text)}</text>'
+
+
+def _measured(grid: Grid) -> Panel:
+    texts = [text for row in grid.cells for cell in row for text in cell.lines]
+    letters = max(map(len, [*texts, *grid.column_labels]))
+    n_lines = max(len(cell.lines) for row in grid.cells for cell in row)
+    width, height = letters * _LETTER + 18, _LINE * n_lines + 12.0
+    if grid.is_array:  # an array is one block however few its cells: let it look like one
+        width = max(width, 340 / len(grid.column_labels))
+        height = max(height, 150 / len(grid.row_labels)) if any(grid.row_labels) else height
+    widths = tuple(_DOTS_WIDTH if n == "⋯" else width for n in grid.column_labels)
+    heights = tuple(_DOTS_WIDTH if n == "⋮" else height for n in grid.row_labels)
+    margin = max(map(len, grid.row_labels)) * _LETTER + 8 if any(grid.row_labels) else 0.0
+    return Panel(grid, margin, widths, heights, _folded(grid.caption, margin + sum(widths)))
+
+
+def _folded(caption: str, width: float) -> tuple[str, ...]:
+    """Break a caption after its semicolons, then at spaces, to about the width of its grid."""
+    letters = max(44, int(width / _LETTER))
+    return tuple(line for part in caption.split("; ") for line in wrap(part, letters))
