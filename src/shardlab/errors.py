@@ -54,9 +54,19 @@ class LabError(Exception):
             lines.append(f"  try:   {self.fix}")
         return "\n".join(lines)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The parts are keywords, which Exception's own pickling does not hand back.
+        return _restored, (type(self), self.what, self.where, self.fix)
+
     def to_json(self) -> dict[str, Any]:
         """Return the parts as plain data."""
         return {"code": self.code, "what": self.what, "where": self.where, "fix": self.fix}
+
+
+def _restored(kind: type[LabError], what: str, where: str, fix: str) -> LabError:
+    error = kind.__new__(kind)
+    LabError.__init__(error, what, where=where, fix=fix)
+    return error
 
 
 class LayoutError(LabError, ValueError):

@@ -1,0 +1,171 @@
+"""`shardlab layout`: pictures, data, and errors that a person can act on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from shardlab import __version__
+from shardlab.cli import main
+from shardlab.layouts.shards import layout
+
+EXAMPLE = ["layout", "4096x16384:bf16", "--spec", "None,model", "--mesh", "data=2,model=4"]
+
+
+def run(*args):
+    return CliRunner().invoke(main, args, prog_name="shardlab")
+
+
+def test_the_picture_is_that_of_the_layout():
+    done = run(*EXAMPLE)
+    assert done.exit_code == 0
+    one = layout((4096, 16384), "None,model", "data=2,model=4", "bf16")
+    assert done.stdout == one.text() + "\n"
+
+
+def test_json_is_plain_data_that_reads_back():
+    done = run(*EXAMPLE, "--json")
+    one = layout((4096, 16384), "None,model", "data=2,model=4", "bf16")
+    assert json.loads(done.stdout) == one.to_json()
+
+
+def test_json_tells_one_device_and_the_moves_when_asked():
+    data = json.loads(run(*EXAMPLE, "--json", "--device", "1,2", "--to", "").stdout)
+    assert data["device"] == {
+        "id": 6,
+        "coordinate": {"data": 1, "model": 2},
+        "index": [[0, 4096], [8192, 12288]],
+    }
+    assert [(move["kind"], move["sent_bytes"]) for move in data["moves"]] == [
+        ("all_gather", 3 * 2**25)
+    ]
+
+
+def test_svg_is_written_to_a_file(tmp_path):
+    path = tmp_path / "layout.svg"
+    done = run(*EXAMPLE, "--svg", str(path))
+    assert (done.exit_code, done.stdout) == (0, f"wrote {path}\n")
+    assert ET.fromstring(path.read_text("utf-8")).tag.endswith("svg")
+
+
+def test_svg_goes_to_the_terminal_when_asked():
+    assert ET.fromstring(run(*EXAMPLE, "--svg", "-").stdout).tag.endswith("svg")
+
+
+def test_json_and_svg_are_not_given_together():
+    done = run(*EXAMPLE, "--json", "--svg", "-")
+    assert done.exit_code == 2
+    assert "--json and --svg are two outputs: choose one." in done.stderr
+
+
+def test_without_a_spec_every_device_holds_all():
+    assert "the whole array on 8 devices" in run("layout", "8x6", "--mesh", "x=8").stdout
+
+
+@pytest.mark.parametrize("place", ["6", "1,2", "(1, 2)"])
+def test_one_device_is_named_by_id_or_coordinate(place):
+    assert run(*EXAMPLE, "--device", place).stdout == (
+        "device 6 (data=1, model=2) holds [:, 8192:12288] of bfloat16[4096, 16384]: "
+        "shape [4096, 4096], 32 MiB\n"
+        "the same slice is on devices 2, 6\n"
+    )
+
+
+def test_to_shows_the_moves_and_their_rule():
+    assert run(*EXAMPLE, "--to", "data,model").stdout.endswith(
+        "\nFrom P(None, 'model') to P('data', 'model')\n"
+        "  1. slice over data: P(None, 'model') -> P('data', 'model')\n"
+        "     free: each device keeps a part of its own piece\n"
+    )
+    assert run(*EXAMPLE, "--to", "").stdout.endswith(
+        "  1. all_gather over model: P(None, 'model') -> P()\n"
+        "     each device sends 96 MiB: (g-1)/g of the gathered piece, on a ring of g=4\n"
+    )
+    assert run(*EXAMPLE, "--to", "None,model").stdout.endswith(
+        "  nothing moves: each device already holds its slice\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (
+            ["6x10", "--spec", "None,model", "--mesh", "data=2,model=4"],
+            "[layout.indivisible] Array axis 1 has size 10, which 4 shards cannot split evenly "
+            "(mesh axis 'model' of size 4).\n"
+            "  where: shape (6, 10), spec P(None, 'model'), mesh data=2,model=4\n"
+            "  try:   size 8 or 12 on array axis 1, or leave it whole (None).\n",
+        ),
+        (
+            ["8x6", "--spec", "data)", "--mesh", "data=2"],
+            "[layout.bad_text] ',' was expected here.\n"
+            "  where: the spec text\n"
+            "         data)\n"
+            "             ^\n"
+            "  try:   write one entry for each array axis, such as None,model or "
+            "(data,model),None.\n",
+        ),
+        (
+            ["8x6", "--mesh", "data=2", "--device", "x"],
+            "[layout.bad_text] A number was expected here.\n"
+            "  where: the device text\n"
+            "         x\n"
+            "         ^\n"
+            "  try:   write an id, such as 5, or a coordinate, such as 1,2.\n",
+        ),
+    ],
+)
+def test_an_error_is_three_parts_on_stderr_and_exit_code_two(args, expected):
+    done = run("layout", *args)
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", expected)
+
+
+@pytest.mark.parametrize("bad", ["1 2", "(1,2", "1)", "", "9", "1,2,3"])
+def test_bad_device_text_is_an_error_not_a_traceback(bad):
+    done = run("layout", "8x6", "--mesh", "data=2,model=4", "--device", bad)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+
+
+def test_a_missing_mesh_is_asked_for():
+    done = run("layout", "8x6")
+    assert done.exit_code == 2
+    assert "Missing option '--mesh'" in done.stderr
+
+
+def test_version_and_help():
+    assert run("--version").stdout == f"shardlab, version {__version__}\n"
+    assert "Show what each device holds of ARRAY" in run("--help").stdout
+    assert "--spec" in run("layout", "-h").stdout
+
+
+def test_an_unknown_command_is_refused():
+    done = run("layuot")
+    assert done.exit_code == 2
+    assert "No such command 'layuot'" in done.stderr
+
+
+def test_the_command_loads_neither_jax_nor_numpy_nor_rich_in_a_pipe():
+    code = (
+        "import sys; from shardlab.cli import main\n"
+        f"main({EXAMPLE!r}, standalone_mode=False)\n"
+        "loaded = {'jax', 'jaxlib', 'numpy', 'flax', 'rich'} & set(sys.modules)\n"
+        "assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_python_dash_m_runs_the_same_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "shardlab.cli", "layout", "8x6", "--mesh", "x=0"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("[layout.bad_size] The size of mesh axis 'x' is 0.\n")

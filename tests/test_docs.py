@@ -1,0 +1,63 @@
+"""Docs: every error has its section, and every example in docs and docstrings runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from shardlab import errors
+from shardlab.errors import LabError
+
+ROOT = Path(__file__).parent.parent
+SRC, DOCS = ROOT / "src", ROOT / "docs"
+FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SECTION = re.compile(r"^## (\S+)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+
+
+def concrete_kinds(kind=LabError):
+    """The kinds of errors.py that are raised: those without kinds below them."""
+    for each in kind.__subclasses__():
+        if each.__module__ == errors.__name__:
+            yield from concrete_kinds(each)
+            if not each.__subclasses__():
+                yield each
+
+
+def sections():
+    return dict(SECTION.findall((DOCS / "errors.md").read_text("utf-8")))
+
+
+@pytest.mark.parametrize("kind", list(concrete_kinds()), ids=lambda kind: kind.code)
+def test_every_error_has_a_section_with_an_example_and_what_to_do(kind):
+    section = sections()[kind.code]
+    assert f"[{kind.code}]" in section, "show the message"
+    assert "  try: " in section, "show the whole message"
+    assert "\nWhat to do: " in section
+
+
+def test_every_section_is_of_an_error_that_exists():
+    assert set(sections()) <= {kind.code for kind in concrete_kinds()}
+
+
+def light_modules():
+    """Modules without JAX: all rooms but the engine."""
+    for path in sorted((SRC / "shardlab").rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        if parts[1] != "engine" and parts[-1] != "__main__":
+            yield ".".join(parts).removesuffix(".__init__")
+
+
+@pytest.mark.parametrize("name", list(light_modules()))
+def test_the_examples_in_docstrings_run(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+def test_the_examples_in_docs_run(path):
+    blocks = [block for block in FENCED.findall(path.read_text("utf-8")) if ">>>" in block]
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, path.name, str(path), 0)
+    assert doctest.DocTestRunner().run(test).failed == 0
