@@ -144,10 +144,11 @@ def test_version_and_help():
     assert "--spec" in run("layout", "-h").stdout
 
 
-def test_an_unknown_command_is_refused():
+def test_an_unknown_command_is_refused_with_the_nearest_one():
     done = run("layuot")
     assert done.exit_code == 2
-    assert "No such command 'layuot'" in done.stderr
+    assert "No such command 'layuot'. Did you mean 'layout'?" in done.stderr
+    assert "No such command 'zzz'." in run("zzz").stderr
 
 
 def test_the_command_loads_neither_jax_nor_numpy_nor_rich_in_a_pipe():

@@ -81,6 +81,8 @@ def test_a_mesh_of_a_billion_devices_is_drawn_without_listing_it():
     assert mesh.cells[-1][-1].lines[0] == "device 1073741823"
     whole = layout_picture(layout((8,), "", "a=1048576,b=1024")).grids[0]
     assert whole.cells[0][0].lines == ("#0", "all 1,073,741,824 devices")
+    (one,) = layout_picture(layout((8,), "", "a=2147483647")).grids[0].cells
+    assert one[0].lines == ("#0", "all 2,147,483,647 devices")
 
 
 def test_devices_in_their_own_order_are_drawn_in_mesh_order():
@@ -156,6 +158,7 @@ def test_shown_keeps_few_and_cuts_many():
         (1, "1 byte"),
         (1023, "1,023 bytes"),
         (1536, "1.5 KiB"),
+        (2**36 - 32, "64 GiB"),
         (2**30, "1 GiB"),
         (2**80, "1,048,576 EiB"),
     ],

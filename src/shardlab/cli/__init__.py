@@ -5,6 +5,7 @@ So `shardlab layout` starts at once: it loads neither JAX nor NumPy nor the othe
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -29,6 +30,15 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(_COMMANDS[cmd_name]).command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or name the nearest one."""
+        close = get_close_matches(args[0], _COMMANDS, n=1)
+        if close and args[0] not in _COMMANDS:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; an error of ours is printed in its three parts, without a traceback."""

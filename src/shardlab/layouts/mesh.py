@@ -113,14 +113,15 @@ class Mesh:
         >>> list(Mesh(data=2, model=3).devices_along({"model": 1}))
         [1, 4]
         """
-        offsets: list[Iterable[int]] = []
+        offsets: list[range] = []
         stride = 1
         for name, size in reversed(self.shape.items()):
-            start = fixed.get(name)
-            offsets.append(range(0, size * stride, stride) if start is None else (start * stride,))
+            start = fixed.get(name, 0) * stride
+            stop = start + 1 if name in fixed else size * stride
+            offsets.insert(0, range(start, stop, stride))
             stride *= size
-        positions = map(sum, product(*reversed(offsets)))
         ids = self.device_ids
+        positions = _sums(offsets)
         return positions if ids is None else (ids[at] for at in positions)
 
     def check_listable(self) -> None:
@@ -333,6 +334,21 @@ def _not_a_mesh(mesh: object) -> BadType:
         f"{mesh!r:.80} is not a mesh.",
         fix='text such as "data=2,model=4", a mapping of names to sizes, or a JAX mesh.',
     )
+
+
+def _sums(ranges: list[range]) -> Iterator[int]:
+    """Yield the sums of one number from each range, the last range running fastest.
+
+    Not `itertools.product`, which first makes a tuple of every range, however long.
+    """
+    if not ranges:
+        yield 0
+        return
+    for first in ranges[0]:
+        if len(ranges) == 1:
+            yield first
+        else:
+            yield from map(first.__add__, _sums(ranges[1:]))
 
 
 def _shortened(ids: Iterable[int], most: int = 8) -> str:

@@ -52,11 +52,11 @@ class Route:
         return tuple(map(_n_common, self.start, self.goal))
 
     def n_parts(self, names: tuple[str, ...]) -> int:
-        return prod(self.mesh.shape[name] for name in names)
+        return prod([self.mesh.shape[name] for name in names])
 
     def local_bytes(self, place: Place) -> int:
         """Return the bytes of one device's piece."""
-        n_elements = prod(self.shape) // prod(self.n_parts(names) for names in place)
+        n_elements = prod(self.shape) // prod(map(self.n_parts, place))
         return self.dtype.n_bytes(n_elements)
 
     def fits(self, place: Place, array_axis: int) -> bool:
@@ -83,20 +83,20 @@ def cheapest_route(route: Route) -> list[Step]:
     """
     if len(route.moving) > _MAX_SEARCHED:
         return list(_plain_route(route))
-    order = count()
+    order = count()  # settles ties, so that steps are never compared
     queue: list[tuple[int, int, int, Place, list[Step]]] = [(0, 0, next(order), route.start, [])]
-    done: set[Place] = set()
+    best = {route.start: (0, 0)}
     while queue:
         sent, n_steps, _, place, path = heapq.heappop(queue)
         if place == route.goal:
             return path
-        if place in done:
+        if best[place] < (sent, n_steps):
             continue
-        done.add(place)
         for step in _steps(route, place):
-            if step.after not in done:
-                cost = (sent + step.sent_bytes, n_steps + 1, next(order))
-                heapq.heappush(queue, (*cost, step.after, [*path, step]))
+            cost = (sent + step.sent_bytes, n_steps + 1)
+            if step.after not in best or cost < best[step.after]:
+                best[step.after] = cost
+                heapq.heappush(queue, (*cost, next(order), step.after, [*path, step]))
     raise AssertionError("gathering everything and slicing always leads to the goal")
 
 
@@ -117,16 +117,18 @@ def _slices(route: Route, place: Place) -> Iterator[Step]:
 
 
 def _all_gathers(route: Route, place: Place) -> Iterator[Step]:
+    local = route.local_bytes(place)
     for at, tail in _tails(route, place):
         after = _replaced(place, {at: place[at][: -len(tail)]})
-        sent = route.local_bytes(place) * (route.n_parts(tail) - 1)
+        sent = local * (route.n_parts(tail) - 1)
         yield Step("all_gather", tail, after, sent, array_axis=at)
 
 
 def _all_to_alls(route: Route, place: Place) -> Iterator[Step]:
+    local = route.local_bytes(place)
     for at, tail in _tails(route, place):
         g = route.n_parts(tail)
-        sent = -(-route.local_bytes(place) * (g - 1) // g)  # rounded up, for packed int4
+        sent = -(-local * (g - 1) // g)  # rounded up, for packed int4
         for to in range(len(place)):
             after = _replaced(place, {at: place[at][: -len(tail)], to: (*place[to], *tail)})
             if to != at and route.fits(after, to):
@@ -135,6 +137,7 @@ def _all_to_alls(route: Route, place: Place) -> Iterator[Step]:
 
 def _permutes(route: Route, place: Place) -> Iterator[Step]:
     """Every place whose pieces have the same shape: devices only have to swap whole pieces."""
+    local = route.local_bytes(place)
     parts = [route.n_parts(names[n:]) for names, n in zip(place, route.kept, strict=True)]
     for tails in _arrangements(route, parts, route.moving):
         heads = (names[:n] for names, n in zip(place, route.kept, strict=True))
@@ -142,7 +145,7 @@ def _permutes(route: Route, place: Place) -> Iterator[Step]:
         if after != place:
             changed = [names for pair in zip(place, after, strict=True) for names in _change(*pair)]
             names = tuple(dict.fromkeys(name for each in changed for name in each))
-            yield Step("collective_permute", names, after, route.local_bytes(place))
+            yield Step("collective_permute", names, after, local)
 
 
 def _arrangements(route: Route, parts: list[int], free: tuple[str, ...]) -> Iterator[Place]:

@@ -25,7 +25,8 @@ def bytes_text(n_bytes: int) -> str:
     if n_bytes == 1:
         return "1 byte"
     power = min(max(n_bytes.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
-    tenths = n_bytes * 10 // 1024**power  # whole numbers, so that 2**200 is no trouble
+    unit = 1024**power
+    tenths = (n_bytes * 20 + unit) // (2 * unit)  # rounded, in whole numbers however large
     whole, tenth = divmod(tenths, 10)
     return f"{whole:,}{f'.{tenth}' if tenth else ''} {_UNITS[power]}"
 
