@@ -21,7 +21,8 @@ LabError
    ├─ DuplicatePermutation (ValueError)
    ├─ ManualAxisConstraint (ValueError)
    ├─ Deadlock
-   └─ BadDeviceCount (ValueError)
+   ├─ BadDeviceCount (ValueError)
+   └─ NotSharded (TypeError)
 """
 
 from __future__ import annotations
@@ -193,3 +194,9 @@ class BadDeviceCount(SimulationError, ValueError):
     """A number of devices that no machine can have."""
 
     code = "simulate.device_count"
+
+
+class NotSharded(SimulationError, TypeError):
+    """Something other than an array where the shards of an array were asked for."""
+
+    code = "simulate.not_an_array"

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from shardlab.engine import _jax, simulate
+from shardlab.engine._jax.hooks import hook_shard_map
 from shardlab.engine.spread import Axes, Spread
 from shardlab.engine.virtual import is_virtual, virtual_mesh
 
@@ -62,4 +63,4 @@ def _simulate(params: dict[str, Any], *args: Any) -> list[Any]:
     return [out.array for out in outs]
 
 
-_jax.hook_shard_map(is_virtual, _simulate)
+hook_shard_map(is_virtual, _simulate)

@@ -17,13 +17,12 @@ from jax._src import config, core, dtypes, source_info_util
 from jax._src import debugging as debugging
 from jax._src import mesh as mesh_lib
 from jax._src import shard_map as shard_map_lib
-from jax._src.interpreters import batching, mlir
+from jax._src.interpreters import batching
 from jax.extend import core as jex_core
 
 Literal = jex_core.Literal
 Primitive = jex_core.Primitive
 NamedAxisEffect = core.NamedAxisEffect
-shard_map_p = shard_map_lib.shard_map_p
 Infer = shard_map_lib.Infer
 
 
@@ -118,58 +117,6 @@ def source_line(eqn: Any) -> str:
     return str(source_info_util.summarize(eqn.source_info))
 
 
-# ------------------------------------------------------------------------------ shard_map's hooks
-
-_lower_on_devices = shard_map_lib._shard_map_lowering
-_run_on_devices = shard_map_lib._shard_map_impl
-
-Simulate = Callable[..., list[Any]]
-
-
-def hook_shard_map(
-    is_simulated: Callable[[Any], bool],
-    simulate: Simulate,
-    finish: Callable[..., Any] = lambda ctx, params, outs: outs,
-) -> None:
-    """Route shard_map over simulated meshes to `simulate`; every other mesh stays JAX's own.
-
-    Two places run a shard_map: the lowering inside jit, and the eager evaluation outside of it.
-    `finish` may add to the lowered outputs (the conformance tests compile for real devices, and
-    pin the outputs to them there).
-    """
-
-    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
-        if not is_simulated(params["mesh"]):
-            return _lower_on_devices(ctx, *args, **params)
-        plain = [strip(aval) for aval in ctx.avals_in]
-        rule = mlir.lower_fun(functools.partial(simulate, params), multiple_results=True)
-        with no_mesh():
-            outs = rule(ctx.replace(avals_in=plain), *args)
-        return finish(ctx, params, outs)
-
-    def evaluate(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
-        if not is_simulated(params["mesh"]):
-            return _run_on_devices(trace, prim, fun, args, **params)
-        return _evaluate_whole(prim, fun, args, params)
-
-    mlir.register_lowering(shard_map_p, lower)
-    core.EvalTrace.process_shard_map = evaluate
-
-
-def _evaluate_whole(prim: Any, fun: Any, args: Any, params: dict[str, Any]) -> Any:
-    """Run an eager shard_map as one compiled program."""
-    store = []
-
-    def whole(*args: Any) -> Any:
-        out = prim.bind(*args, subfuns=(fun,), **params)
-        store.append(out)
-        return list(out)
-
-    with jax.disable_jit(False):
-        flat = jax.jit(whole)(*args)
-    return store[-1].update(flat)
-
-
 def strip(aval: Any) -> Any:
     """Return `aval` without a sharding or a varying-axes type."""
     if not isinstance(aval, core.ShapedArray):
@@ -213,3 +160,13 @@ def context_mesh() -> Any:
         if not mesh.empty:
             return mesh
     return None
+
+
+# What tells a simulated mesh from a real one, also when only its AbstractMesh is left.
+VIRTUAL_KIND = "virtual cpu"
+
+
+def is_virtual_kind(mesh: Any) -> bool:
+    """Say whether an AbstractMesh was made from virtual devices."""
+    device = getattr(mesh, "abstract_device", None)
+    return device is not None and device.device_kind == VIRTUAL_KIND

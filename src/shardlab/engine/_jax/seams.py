@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,7 +28,10 @@ Device = jaxlib.Device
 Shard = array_lib.Shard
 
 # Part of the key of every compiled call, so that no fast path crosses into or out of the mode.
-_mode = jaxlib.config.Config("shardlab_simulated", None, include_in_jit_key=True)
+# Of every trace too: a function may ask for the number of devices while it is traced.
+_mode = jaxlib.config.Config(
+    "shardlab_simulated", None, include_in_jit_key=True, include_in_trace_context=True
+)
 
 _here = threading.local()
 
@@ -80,14 +85,32 @@ class Seams:
     def __init__(self) -> None:
         self._undo: list[tuple[Any, str, Any]] = []
 
+    @property
+    def is_on(self) -> bool:
+        return bool(self._undo)
+
     def replace(self, owner: Any, name: str, make: Replace) -> None:
         """Put `make(original)` in the place of `owner.name`."""
         original = owner.__dict__[name]
-        self._undo.append((owner, name, original))
-        setattr(owner, name, make(original))
+        self._put(owner, name, original, make(original))
 
-    def enter(self, mode: object) -> None:
-        _mode.set_global(mode)
+    def replace_everywhere(self, owner: Any, name: str, make: Replace) -> None:
+        """Replace a function also where modules, the program's own too, imported it by name."""
+        original = owner.__dict__[name]
+        new = make(original)
+        for module in [m for m in sys.modules.values() if isinstance(m, types.ModuleType)]:
+            if module.__name__ == __name__:
+                continue  # what `real_backend` calls
+            for alias in [k for k, v in vars(module).items() if v is original]:
+                self._put(module, alias, original, new)
+
+    def _put(self, owner: Any, name: str, original: Any, new: Any) -> None:
+        self._undo.append((owner, name, original))
+        setattr(owner, name, new)
+
+    def enter(self, key: object) -> None:
+        """Let compiled calls be kept apart by `key`."""
+        _mode.set_global(key)
 
     def restore(self) -> None:
         _mode.set_global(None)
@@ -96,16 +119,27 @@ class Seams:
             setattr(owner, name, original)
 
 
+SEAMS = Seams()
+
+
+def is_simulated() -> bool:
+    """Say whether this thread sees virtual devices."""
+    return SEAMS.is_on and not is_real()
+
+
 def in_mode(replacement: Callable[..., Any]) -> Replace:
-    """Replace a function by `replacement`, except inside `real` blocks."""
+    """Replace a function by `replacement`, while the mode is on and outside of `real` blocks."""
 
     def make(original: Any) -> Any:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if is_real():
+            # A module imported inside the mode may keep this wrapper when the mode is over.
+            if not is_simulated():
                 return original(*args, **kwargs)
             return replacement(*args, **kwargs)
 
+        if hasattr(original, "cache_clear"):
+            call.cache_clear = original.cache_clear  # type: ignore[attr-defined]
         return call
 
     return make
@@ -116,7 +150,7 @@ def property_in_mode(read: Callable[[Any, Callable[[], Any]], Any]) -> Replace:
 
     def make(original: Any) -> Any:
         def get(self: Any) -> Any:
-            if is_real():
+            if not is_simulated():
                 return original.__get__(self)
             return read(self, lambda: original.__get__(self))
 
@@ -154,6 +188,7 @@ def check_arguments(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any,
 
 __all__ = [
     "ArrayImpl",
+    "SEAMS",
     "Device",
     "NamedSharding",
     "Seams",
@@ -164,6 +199,7 @@ __all__ = [
     "dispatch",
     "in_mode",
     "is_real",
+    "is_simulated",
     "is_unspecified",
     "pjit",
     "property_in_mode",

@@ -1,0 +1,137 @@
+"""The places where JAX traces and runs a shard_map, and how those over virtual meshes differ."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax._src import core
+from jax._src import mesh as mesh_lib
+from jax._src import shard_map as shard_map_lib
+from jax._src.interpreters import mlir
+from jax._src.interpreters import partial_eval as pe
+from jax.sharding import AbstractMesh, Mesh
+
+from shardlab.engine import _jax
+from shardlab.engine.unbound import explaining
+
+_lower_on_devices = shard_map_lib._shard_map_lowering
+_run_on_devices = shard_map_lib._shard_map_impl
+_stage_for_devices = shard_map_lib._shard_map_staging
+
+
+def hook_shard_map(
+    is_simulated: Callable[[Any], bool],
+    simulate: Callable[..., list[Any]],
+    finish: Callable[..., Any] = lambda ctx, params, outs: outs,
+) -> None:
+    """Route shard_map over simulated meshes to `simulate`; every other mesh stays JAX's own.
+
+    `finish` may add to the lowered outputs (the conformance tests compile for real devices, and
+    pin the outputs to them there).
+    """
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        if not is_simulated(params["mesh"]):
+            return _lower_on_devices(ctx, *args, **params)
+        plain = [_jax.strip(aval) for aval in ctx.avals_in]
+        rule = mlir.lower_fun(functools.partial(simulate, params), multiple_results=True)
+        with _jax.no_mesh():
+            outs = rule(ctx.replace(avals_in=plain), *args)
+        return finish(ctx, params, outs)
+
+    def evaluate(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
+        if not is_simulated(params["mesh"]):
+            return _run_on_devices(trace, prim, fun, args, **params)
+        return _evaluate(trace, prim, fun, args, params)
+
+    def stage(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
+        if is_simulated(params["mesh"]):
+            fun = explaining(fun, dict(params["mesh"].shape))
+        return _stage_for_devices(trace, prim, fun, args, **params)
+
+    mlir.register_lowering(shard_map_lib.shard_map_p, lower)
+    core.EvalTrace.process_shard_map = evaluate
+    pe.DynamicJaxprTrace.process_shard_map = stage
+
+
+# ----------------------------------------------------------------------------- outside of any jit
+
+# What a body that looks at its values while it is traced gives rise to.
+_LOOKED_AT_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
+_MAX_PROGRAMS = 256
+_programs: OrderedDict[Any, Any] = OrderedDict()
+
+
+def _evaluate(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, Any]) -> Any:
+    """Run an eager shard_map as one compiled program.
+
+    Where the body decides by a value in Python (`if total > 0:`), which only an eager shard_map
+    can, JAX's own operation-by-operation evaluation takes over.
+    """
+    params = {**params, "mesh": _devices_of(params["mesh"], args)}
+    shape = []
+
+    def whole(*args: Any) -> Any:
+        shape.append(prim.bind(*args, subfuns=(fun,), **params))
+        return list(shape[-1])
+
+    with jax.disable_jit(False):
+        try:
+            closed = jax.make_jaxpr(whole)(*args)
+        except _LOOKED_AT_VALUES:
+            if not isinstance(params["mesh"], Mesh):
+                raise
+            return _run_on_devices(trace, prim, fun, args, **params)
+        inner, consts = _jax.open_jaxpr(closed)
+        _refuse_device_put(inner)
+        return shape[-1].update(_compiled(closed, inner, len(consts))(*consts, *args))
+
+
+def _devices_of(mesh: Any, args: Any) -> Any:
+    """Return the mesh that an eager call runs on, by JAX's own rules for an AbstractMesh."""
+    if not isinstance(mesh, AbstractMesh) or _jax.is_virtual_kind(mesh):
+        return mesh
+    context = mesh_lib.get_concrete_mesh()
+    return shard_map_lib.get_mesh_from_args(args, mesh if context.empty else context)
+
+
+def _refuse_device_put(jaxpr: Any) -> None:
+    """Refuse what an eager shard_map refuses, in JAX's words; inside jit it is ignored."""
+    for eqn in jaxpr.eqns:
+        for device in eqn.params.get("devices", ()) if eqn.primitive.name == "device_put" else ():
+            if device is not None:
+                raise ValueError(
+                    "device_put with explicit device not allowed within "
+                    f"shard_map-decorated functions, but got device {device}"
+                )
+        for body in _jax.inner_jaxprs(eqn.params):
+            _refuse_device_put(_jax.open_jaxpr(body)[0])
+
+
+def _compiled(closed: Any, inner: Any, n_consts: int) -> Any:
+    """Return the compiled form of a program; the same for programs that read the same.
+
+    An eager call traces its body each time, as JAX does, and must not compile it each time. Two
+    programs with the same text do the same: functions in it are printed with their address, which
+    is theirs alone while this cache holds the program.
+    """
+    key = (str(inner), tuple(str(var.aval) for var in inner.invars))
+    if key not in _programs:
+
+        def program(*args: Any) -> Any:
+            return core.eval_jaxpr(inner, args[:n_consts], *args[n_consts:])
+
+        _programs[key] = jax.jit(program)
+        if len(_programs) > _MAX_PROGRAMS:
+            _programs.popitem(last=False)
+    _programs.move_to_end(key)
+    return _programs[key]
