@@ -11,15 +11,17 @@ import jax
 import numpy as np
 
 from shardlab.engine import boundary
-from shardlab.engine.rules.collectives import psum
-from shardlab.engine.spread import Axes, Spread, arrange
+from shardlab.engine.rules.reductions import psum
+from shardlab.engine.spread import Axes, Spread, arrange, vary
 
 
 class ReplicasDiffer(UserWarning):
     """An output that its spec calls replicated holds different values on different devices."""
 
 
-def leave(value: Spread, spec: Any, inner: Axes, newly: Collection[str]) -> Spread:
+def leave(
+    value: Spread, spec: Any, inner: Axes, newly: Collection[str], *, keep_summands: bool = False
+) -> Spread:
     """Take an output out of a shard_map: join its slices, and look at its copies.
 
     A mesh axis that the spec does not mention promises equal copies. With `check_vma=False` nobody
@@ -27,9 +29,12 @@ def leave(value: Spread, spec: Any, inner: Axes, newly: Collection[str]) -> Spre
     is a warning that shows the values. The copy handed on is that of the first device.
     """
     unreduced = frozenset(spec.unreduced)
-    if unreduced:
-        value = psum(inner, value, axes_param=tuple(inner.ordered(unreduced)))
-    copies = [n for n in value.at if n in newly and n not in boundary.mentioned(spec)]
+    if keep_summands:
+        value = vary(value, unreduced, inner)
+    elif unreduced:
+        value = psum(inner, value, inner.ordered(unreduced))
+    settled = boundary.mentioned(spec) | unreduced
+    copies = [n for n in value.at if n in newly and n not in settled]
     if copies:
         _compare(value, copies, inner)
         value = boundary.first_copy(value, copies)

@@ -15,29 +15,33 @@ from shardlab.engine import _jax, boundary, replicas
 from shardlab.engine.partial_sums import Deferred, Value, defer, force
 from shardlab.engine.rules import control, effects
 from shardlab.engine.rules.calls import called_jaxpr
-from shardlab.engine.rules.collectives import (
-    COLLECTIVES,
-    IDENTITIES,
-    SUMS,
-    axis_index,
-    names_in,
-)
+from shardlab.engine.rules.collectives import COLLECTIVES, IDENTITIES, SUMS
 from shardlab.engine.rules.local import local
+from shardlab.engine.rules.permutations import axis_index
+from shardlab.engine.rules.reductions import names_in
 from shardlab.engine.spread import Axes, Spread
 from shardlab.errors import CannotSimulate, ManualAxisConstraint
 
 
-def shard_map(axes: Axes, params: dict[str, Any], ins: Sequence[Spread]) -> list[Spread]:
-    """Evaluate one shard_map equation: cut the inputs, run the body, join the outputs."""
+def shard_map(
+    axes: Axes, params: dict[str, Any], ins: Sequence[Spread], *, keep_summands: bool = False
+) -> list[Spread]:
+    """Evaluate one shard_map equation: cut the inputs, run the body, join the outputs.
+
+    An `unreduced` array is a sum whose summands lie on different devices. Outside it is held as
+    the sum; with `keep_summands` (and for inputs that come with them) it keeps its device axes.
+    """
     newly = frozenset(params["newly_manual_axes"])
     inner = axes.enter(dict(params["mesh"].shape), newly)
-    shards = [
-        boundary.spread_partial_sum(boundary.cut(value, spec, inner), spec.unreduced, inner)
-        for value, spec in zip(ins, params["in_specs"], strict=True)
-    ]
+    shards = []
+    for value, spec in zip(ins, params["in_specs"], strict=True):
+        one_sum = frozenset(spec.unreduced) - set(value.at)
+        shards.append(
+            boundary.spread_partial_sum(boundary.cut(value, spec, inner), one_sum, inner)
+        )
     outs = run(inner, params["jaxpr"], shards)
     return [
-        replicas.leave(value, spec, inner, newly)
+        replicas.leave(value, spec, inner, newly, keep_summands=keep_summands)
         for value, spec in zip(outs, params["out_specs"], strict=True)
     ]
 
@@ -77,13 +81,20 @@ def _equation(axes: Axes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     body = called_jaxpr(name, params)
     if body is not None:
         return _run(axes, body, ins)
-    if name in SUMS and isinstance(ins[0], Deferred) and not params.get("axis_index_groups"):
+    if name in SUMS and isinstance(ins[0], Deferred) and _is_over_mesh_alone(params):
         return [ins[0].psum(names_in(params["axes"]))]
     if len(eqn.outvars) == 1:
         kept_back = defer(axes, eqn.primitive, params, ins, eqn.outvars[0].aval.dtype)
         if kept_back is not None:
             return [kept_back]
     return _strict(axes, eqn, [force(value) for value in ins])
+
+
+def _is_over_mesh_alone(params: dict[str, Any]) -> bool:
+    """Say whether a sum is over whole mesh axes: not in groups, and over no vmapped axis."""
+    return params.get("axis_index_groups") is None and not any(
+        isinstance(axis, int) for axis in params["axes"]
+    )
 
 
 def _strict(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
