@@ -1,0 +1,66 @@
+"""`python -m benchmarks`: measure, print the tables, and say of every bar whether it is reached."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable
+from typing import TextIO
+
+import click
+from rich.console import Console
+
+from benchmarks import fresh, layouts, machine, programs, report, shell, steps
+from benchmarks.options import QUICK, Options
+from benchmarks.section import Section
+
+_SECTIONS: dict[str, Callable[[Options], Section]] = {
+    **{name: functools.partial(steps.run, name) for name in programs.NAMES},
+    "one-core": steps.run_one_core,
+    "first-call": fresh.first_call,
+    "compile": fresh.compiling,
+    "shell": shell.run,
+    "layouts": layouts.run,
+}
+
+
+def _numbers(_: object, __: object, text: str | None) -> tuple[int, ...] | None:
+    return tuple(int(part) for part in text.split(",")) if text else None
+
+
+def _names(_: object, __: object, text: str | None) -> tuple[str, ...]:
+    names = tuple(text.split(",")) if text else tuple(_SECTIONS)
+    unknown = [name for name in names if name not in _SECTIONS]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(_SECTIONS)}")
+    return names
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--quick", is_flag=True, help="8 and 64 devices, few rounds: a smoke test.")
+@click.option("--only", callback=_names, metavar="NAMES", help=f"Some of {','.join(_SECTIONS)}.")
+@click.option("--devices", callback=_numbers, metavar="N,N", help="Some of 8,64,256,1024.")
+@click.option("--json", "file", type=click.File("w"), help="Also write all figures to this file.")
+def main(
+    quick: bool, only: tuple[str, ...], devices: tuple[int, ...] | None, file: TextIO | None
+) -> None:
+    """Time the simulator against the unsharded program and real host devices."""
+    options = QUICK if quick else Options()
+    if devices:
+        options = dataclasses.replace(options, devices=devices)
+    console = Console()
+    facts = machine.describe()
+    report.show_machine(console, facts)
+    sections = []
+    for name in only:
+        with console.status(f"measuring {name} ..."):
+            sections.append(_SECTIONS[name](options))
+        report.show(console, sections[-1])
+    report.show_bars(console, [bar for section in sections for bar in section.bars])
+    if file:
+        json.dump(report.as_json(facts, sections), file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
