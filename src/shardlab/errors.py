@@ -19,6 +19,7 @@ LabError
    ├─ CannotSimulate (NotImplementedError)
    ├─ UnboundAxis (NameError)
    ├─ DuplicatePermutation (ValueError)
+   ├─ PermutationOrder
    ├─ ManualAxisConstraint (ValueError)
    ├─ Deadlock
    ├─ BadDeviceCount (ValueError)
@@ -176,6 +177,12 @@ class DuplicatePermutation(SimulationError, ValueError):
     """A ppermute with a device twice among its sources or destinations."""
 
     code = "simulate.duplicate_permutation"
+
+
+class PermutationOrder(SimulationError):
+    """A ppermute over mesh axes in another order than the mesh, where JAX refuses it."""
+
+    code = "simulate.permutation_order"
 
 
 class ManualAxisConstraint(SimulationError, ValueError):

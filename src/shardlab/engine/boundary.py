@@ -32,7 +32,7 @@ def cut(value: Spread, spec: Any, axes: Axes) -> Spread:
     parts = entries(spec)
     for slot, size in zip(value.slots, value.array.shape, strict=True):
         names = parts[slot] if isinstance(slot, int) and slot < len(parts) else ()
-        names = tuple(name for name in names if axes.sizes[name] > 1)
+        names = axes.many(names)
         shape += [axes.sizes[name] for name in names] + [size // axes.size(names)]
         slots += [*names, slot]
     return from_slots(lax.reshape(value.array, tuple(shape)), slots) if slots else value
@@ -44,7 +44,7 @@ def join(value: Spread, spec: Any, inner: Axes, newly: Collection[str]) -> Sprea
     Every axis in `newly` that `spec` does not mention has been dealt with before (see replicas).
     """
     for local_axis, names in enumerate(entries(spec)):
-        names = tuple(name for name in names if inner.sizes[name] > 1)
+        names = inner.many(names)
         if names:
             value = _merge(bring_before(value, names, local_axis, inner), names)
     return value
@@ -63,7 +63,7 @@ def first_copy(value: Spread, names: Collection[str]) -> Spread:
 
 def spread_partial_sum(value: Spread, names: Collection[str], axes: Axes) -> Spread:
     """Return summands over `names` that add up to `value`: all of it on the first device."""
-    for name in axes.ordered(names):
+    for name in axes.many(axes.ordered(names)):
         whole = vary(value, [name], axes)
         is_first = Spread(jnp.arange(axes.sizes[name]) == 0, {name: 0})
         mask = arrange(is_first, whole.slots, whole.array.shape)
@@ -76,8 +76,6 @@ def _merge(value: Spread, names: tuple[str, ...]) -> Spread:
     start = value.at[names[0]]
     shape = value.array.shape
     end = start + len(names) + 1
-    array = lax.reshape(
-        value.array, (*shape[:start], math.prod(shape[start:end]), *shape[end:])
-    )
+    array = lax.reshape(value.array, (*shape[:start], math.prod(shape[start:end]), *shape[end:]))
     slots = [slot for slot in value.slots if slot not in names]
     return from_slots(array, slots)

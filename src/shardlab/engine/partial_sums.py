@@ -17,9 +17,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from shardlab.engine.rules.collectives import psum, times_copies
 from shardlab.engine.rules.dot import dot_general
 from shardlab.engine.rules.local import local, plain_params
+from shardlab.engine.rules.reductions import psum, times_copies
 from shardlab.engine.spread import Axes, Spread
 
 _LINEAR_IN_ALL = frozenset({"add", "sub", "add_any", "neg"})
@@ -62,8 +62,8 @@ class Deferred:
         both = [n for n in names if n in lhs.at and n in rhs.at]
         # An axis of one side only: sum that side first, which is cheaper still.
         one_sided = [n for n in names if n not in equal and n not in both]
-        lhs = psum(self.axes, lhs, axes_param=tuple(n for n in one_sided if n in lhs.at))
-        rhs = psum(self.axes, rhs, axes_param=tuple(n for n in one_sided if n in rhs.at))
+        lhs = psum(self.axes, lhs, [n for n in one_sided if n in lhs.at])
+        rhs = psum(self.axes, rhs, [n for n in one_sided if n in rhs.at])
         params = plain_params(self.params)
         (out,) = dot_general(self.axes, self.primitive, params, [lhs, rhs], contract=both)
         return times_copies(self.axes, out, equal)
@@ -71,10 +71,8 @@ class Deferred:
     def _scaled_summed(self, names: Sequence[str]) -> Spread:
         factors = [o for o in self.operands if isinstance(o, Spread)]
         if any(name in factor.at for factor in factors for name in names):
-            return psum(self.axes, self.force(), axes_param=tuple(names))
-        return self._apply(
-            [o if isinstance(o, Spread) else o.psum(names) for o in self.operands]
-        )
+            return psum(self.axes, self.force(), names)
+        return self._apply([o if isinstance(o, Spread) else o.psum(names) for o in self.operands])
 
 
 Value = Spread | Deferred
@@ -87,7 +85,7 @@ def force(value: Value) -> Spread:
 def summed(axes: Axes, value: Value, names: Sequence[str]) -> Spread:
     if isinstance(value, Deferred):
         return value.psum(names)
-    return psum(axes, value, axes_param=tuple(names))
+    return psum(axes, value, names)
 
 
 def defer(
@@ -110,5 +108,5 @@ def defer(
 def _adds_exactly(dtype: Any) -> bool:
     return bool(
         jnp.issubdtype(dtype, jnp.integer)
-        or (jnp.issubdtype(dtype, jnp.inexact) and jnp.finfo(dtype).bits >= 32)
+        or (jnp.issubdtype(dtype, jnp.inexact) and dtype.itemsize >= 4)
     )

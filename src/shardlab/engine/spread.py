@@ -33,7 +33,7 @@ class Spread:
     @property
     def n_local(self) -> int:
         """Return the rank of what one device sees."""
-        return self.array.ndim - len(self.at)
+        return int(self.array.ndim) - len(self.at)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -46,6 +46,10 @@ class Spread:
     def local_shape(self) -> tuple[int, ...]:
         positions = set(self.at.values())
         return tuple(n for p, n in enumerate(self.array.shape) if p not in positions)
+
+    @property
+    def local_slots(self) -> tuple[int, ...]:
+        return tuple(range(self.n_local))
 
     def local_position(self, local_axis: int) -> int:
         """Return where local axis number `local_axis` stands in the array."""
@@ -65,6 +69,17 @@ class Axes:
 
     def size(self, names: Iterable[str]) -> int:
         return math.prod(self.sizes[name] for name in names)
+
+    def many(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of `names` along which there is more than one device, in the order given.
+
+        An axis of one device never gets a device axis: over it nothing can vary.
+        """
+        return tuple(name for name in names if self.sizes[name] > 1)
+
+    def with_axis(self, name: str, size: int) -> Axes:
+        """Return these axes and one more."""
+        return Axes({**self.sizes, name: size}, self.manual)
 
     def enter(self, sizes: Mapping[str, int], manual: Iterable[str]) -> Axes:
         """Return the axes seen inside a shard_map that makes `manual` manual."""

@@ -12,7 +12,7 @@ import numpy as np
 from shardlab.engine import _jax
 from shardlab.engine.rules.calls import called_jaxpr
 from shardlab.engine.rules.collectives import COLLECTIVES, collective_axes
-from shardlab.engine.spread import Axes, Spread, arrange
+from shardlab.engine.spread import Axes, Slot, Spread, arrange
 from shardlab.errors import Deadlock
 
 
@@ -57,7 +57,7 @@ def _fail_if_parted(
 ) -> None:
     others = tuple(n for n in axes.ordered(predicate.at) if n not in meets)
     names = (*others, *meets)
-    slots = (*names, *(s for s in predicate.slots if isinstance(s, int)))
+    slots: tuple[Slot, ...] = (*names, *predicate.local_slots)
     array = arrange(predicate, slots, predicate.array.shape)
     name = collective.primitive.name
     where = f"{name} at {_jax.source_line(collective)}, under {_jax.source_line(eqn)}"

@@ -39,7 +39,7 @@ def _equation(axes: Axes, eqn: Any, ins: list[Names]) -> list[Names]:
     if name in COLLECTIVES:
         return [_collective(axes, name, params, ins)]
     if name == "axis_index":
-        return [_real(axes, collective_axes(params))]
+        return [frozenset(axes.many(collective_axes(params)))]
     if name in IDENTITIES:
         return ins[: len(eqn.outvars)]
     if name == "shard_map":
@@ -56,24 +56,19 @@ def _equation(axes: Axes, eqn: Any, ins: list[Names]) -> list[Names]:
     return [NONE.union(*ins)] * len(eqn.outvars)
 
 
-def _real(axes: Axes, names: Sequence[str]) -> Names:
-    """Return those of `names` along which there is more than one device."""
-    return frozenset(name for name in names if axes.sizes[name] > 1)
-
-
 def _collective(axes: Axes, name: str, params: dict[str, Any], ins: list[Names]) -> Names:
     before = NONE.union(*ins)
     names = frozenset(collective_axes(params))
     if name.removesuffix("_start") in MAKE_EQUAL and params.get("axis_index_groups") is None:
         return before - names
-    return before | _real(axes, tuple(names)) if axes.size(names) > 1 else before | names
+    return before.union(axes.many(names))
 
 
 def _shard_map(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:
     newly = frozenset(params["newly_manual_axes"])
     inner = axes.enter(dict(params["mesh"].shape), newly)
     cut = [
-        before | _real(inner, tuple(boundary.mentioned(spec) | frozenset(spec.unreduced)))
+        before.union(inner.many(boundary.mentioned(spec) | frozenset(spec.unreduced)))
         for before, spec in zip(ins, params["in_specs"], strict=True)
     ]
     return [names - newly for names in varying(inner, params["jaxpr"], cut)]
@@ -91,9 +86,7 @@ def scan_carry(axes: Axes, params: dict[str, Any], ins: Sequence[Names]) -> list
     n_consts, n_carry = params["num_consts"], params["num_carry"]
     carry = list(ins[n_consts : n_consts + n_carry])
     while True:
-        outs = varying(
-            axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]]
-        )
+        outs = varying(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])
         wider = [a | b for a, b in zip(carry, outs[:n_carry], strict=True)]
         if wider == carry:
             return carry

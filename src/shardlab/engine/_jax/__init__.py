@@ -63,8 +63,8 @@ def bind(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[An
 def is_elementwise(primitive: Any) -> bool:
     """Say whether JAX itself registers `primitive` as acting on each element alone."""
     rule = batching.fancy_primitive_batchers.get(primitive)
-    if rule is None:
-        rule = batching.primitive_batchers.get(primitive)
+    if rule is None and primitive in batching.primitive_batchers:
+        rule = batching.primitive_batchers[primitive]
     return isinstance(rule, functools.partial) and rule.func in (
         batching.broadcast_batcher,
         batching.vectorized_batcher,
@@ -102,6 +102,14 @@ def no_mesh() -> Iterator[None]:
             yield
     finally:
         core.trace_ctx.set_axis_env(axis_env)
+
+
+def ppermute_order() -> str:
+    """Say what a ppermute over axes in another order than the mesh does: mesh, written, refused."""
+    check = getattr(config, "raise_on_ppermute_sort_diff", None)
+    if check is None:
+        return "mesh"
+    return "refused" if check.value else "written"
 
 
 # -------------------------------------------------------------------------- source of an equation

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from shardlab.engine import _jax, whereabouts
-from shardlab.engine.spread import Axes, Spread, arrange
+from shardlab.engine.spread import Axes, Slot, Spread, arrange
 
 
 def debug_callback(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
@@ -43,7 +43,7 @@ def _on_each_device(
     stacked, where = [], []
     for value in ins:
         mine = axes.ordered(value.at)
-        slots = (*mine, *(s for s in value.slots if isinstance(s, int)))
+        slots: tuple[Slot, ...] = (*mine, *value.local_slots)
         stacked.append(arrange(value, slots, value.array.shape))
         where.append([names.index(n) for n in mine])
 

@@ -217,7 +217,7 @@ def _per_device(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> l
     rows = []
     for value in ins:
         value = vary(value, names, axes)
-        slots = (*names, *(s for s in value.slots if isinstance(s, int)))
+        slots: tuple[Slot, ...] = (*names, *value.local_slots)
         array = arrange(value, slots, value.array.shape)
         rows.append(array.reshape((-1, *array.shape[len(names) :])))
     outs = lax.map(lambda row: _jax.bind(primitive, row, params), rows)
@@ -293,9 +293,7 @@ def _fragment(
 ) -> tuple[Any, list[dict[str, int]]]:
     """Return the batched primitive as a closed jaxpr, and where each output has its device axes."""
     local_avals = [_without(aval, place) for aval, place in zip(avals, places, strict=True)]
-    closed = _jax.trace_plain(
-        lambda *args: _jax.bind(primitive, args, params.params), local_avals
-    )
+    closed = _jax.trace_plain(lambda *args: _jax.bind(primitive, args, params.params), local_avals)
     out_at: list[dict[str, int]] = []
     seen: set[str] = set()
     for name, size in sizes:

@@ -1,0 +1,5 @@
+"""placeholder"""
+
+
+def describe(d):
+    raise NotImplementedError

@@ -1,0 +1,101 @@
+"""Where a program can run: on the real devices of another process, or simulated in this one."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from program import Program, World, evaluate
+
+from shardlab.engine.shard_map import shard_map
+from shardlab.engine.virtual import virtual_mesh
+
+TIMEOUT_SECONDS = 300
+
+
+class RealError(Exception):
+    """The program raised on real devices."""
+
+
+class RealDevices:
+    """Answers what a program computes on real devices; questions are answered in order."""
+
+    def __init__(self) -> None:
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("real_devices.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=env,
+        )
+        self._answers: dict[str, Any] = {}
+        self._arrived = threading.Condition()
+        self._asked: set[str] = set()
+        self._pending: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def ask(self, request: dict[str, Any]) -> str:
+        """Send a request, unless it has been sent before, and return its key."""
+        line = json.dumps(request)
+        if line not in self._asked:
+            self._asked.add(line)
+            self._pending.put(line)
+            assert self._process.stdin is not None
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        return line
+
+    def get(self, request: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Wait for the answer to a request."""
+        key = self.ask(request)
+        with self._arrived:
+            arrived = self._arrived.wait_for(
+                lambda: key in self._answers or "" in self._answers, TIMEOUT_SECONDS
+            )
+        assert arrived, f"no answer from real devices to {key}"
+        assert key in self._answers, f"the process with real devices died before {key}"
+        head, body = self._answers[key]
+        if "error" in head:
+            raise RealError(head["error"])
+        with np.load(io.BytesIO(body), allow_pickle=False) as file:
+            return dict(file)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.stdin.close()
+        self._listener.join()
+        self._process.stdout.close()
+        self._process.wait()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        stream = self._process.stdout
+        while line := stream.readline():
+            head = json.loads(line)
+            self._put(self._pending.get(), (head, stream.read(head["bytes"])))
+        self._put("", None)
+
+    def _put(self, key: str, answer: Any) -> None:
+        with self._arrived:
+            self._answers[key] = answer
+            self._arrived.notify_all()
+
+
+def simulated_world(program: Program) -> World:
+    axes = tuple(program.mesh.items())
+    return World(shard_map, virtual_mesh(dict(axes)))
+
+
+def simulate(program: Program) -> dict[str, np.ndarray]:
+    return evaluate(program, simulated_world(program))
