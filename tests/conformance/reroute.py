@@ -1,6 +1,6 @@
 """A pytest plugin that reroutes every shard_map of JAX's own tests to the simulator.
 
-    pytest -p reroute path/to/jax/tests/shard_map_test.py
+    pytest -p reroute -p passed_tests path/to/jax/tests/shard_map_test.py
 
 JAX's checks, types, differentiation and batching stay; only the two places that run a shard_map
 (its lowering and its eager evaluation) are ours. The plugin counts, test by test, how often the
@@ -9,8 +9,6 @@ simulator really ran, so that a test which passes without it is not taken for pr
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 
 import jax
@@ -24,12 +22,12 @@ from shardlab.engine._jax.hooks import hook_shard_map
 from shardlab.engine.shard_map import _simulate
 from shardlab.engine.spread import Axes, Spread, arrange
 
-_runs: Counter[str] = Counter()
+runs: Counter[str] = Counter()
 _current = ""
 
 
 def _counting(params, *args):
-    _runs[_current] += 1
+    runs[_current] += 1
     return _simulate(params, *args)
 
 
@@ -65,7 +63,7 @@ def _lower(ctx, *nodes, **params):
     names_in = [tuple(sorted(spec.unreduced)) for spec in params["in_specs"]]
 
     def whole(*arrays):
-        _runs[_current] += 1
+        runs[_current] += 1
         values = [
             Spread(array, {name: i for i, name in enumerate(names)})
             for array, names in zip(arrays, names_in, strict=True)
@@ -152,16 +150,3 @@ def pytest_runtest_protocol(item):
     global _current
     _current = item.name
     return (yield)
-
-
-def pytest_terminal_summary(terminalreporter):
-    passed = {report.nodeid.split("::")[-1] for report in terminalreporter.stats.get("passed", [])}
-    executed = sorted(name for name in passed if _runs[name])
-    terminalreporter.write_line(
-        f"rerouted: {len(passed)} passed, of which {len(executed)} executed the simulator "
-        f"({sum(_runs.values())} shard_map evaluations)"
-    )
-    target = os.environ.get("REROUTE_REPORT")
-    if target:
-        with open(target, "w") as file:
-            json.dump({"passed": sorted(passed), "executed": executed}, file)

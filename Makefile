@@ -1,0 +1,46 @@
+# Two commands do everything on a machine with Python >= 3.11, pip and venv:
+#   make lab    install, then show the tour
+#   make test   install, then run every check
+# The rest is for people who work on shardlab.
+
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
+  $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: lab test bench lint types format clean conformance
+
+lab: $(STAMP)
+	@$(BIN)/python examples/tour.py
+
+test: $(STAMP)
+	@$(BIN)/python tools/run_tests.py
+
+bench: $(STAMP)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+format: $(STAMP)
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+# JAX's own tests, rerouted to the simulator: make conformance JAX_REPO=path/to/jax
+conformance: $(STAMP)
+	@$(BIN)/python tools/conformance.py $(JAX_REPO)
+
+$(STAMP): pyproject.toml
+	@echo "Installing shardlab and its tools into $(VENV) (once; a minute or two) ..."
+	@test -n "$(PYTHON)" || \
+	  { echo "shardlab needs Python >= 3.11 with venv; set PYTHON=path/to/python" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@$(BIN)/python -c "import jax; print('Installed: jax', jax.__version__)"
+	@touch $@
+
+clean:
+	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis

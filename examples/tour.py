@@ -1,0 +1,152 @@
+"""The terminal tour: five small programs on 8 devices that do not exist, and who holds what.
+
+    python examples/tour.py
+
+Each stop runs a function of seed_problems.py, plain JAX, inside `shardlab.simulated`, and draws
+what the devices hold. The last one breaks a program on purpose: the mistake gives the right answer
+on one device and is only visible on many.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import seed_problems
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+import shardlab
+from shardlab.render import holdings, picture_rich
+
+N_DEVICES = 8
+ALL = ("data", "model")
+console = Console(width=min(Console().width, 110), highlight=False)
+
+
+def main() -> None:
+    console.print(Text("shardlab: 8 devices on this one CPU", style="bold"))
+    with shardlab.simulated(devices=N_DEVICES):
+        console.print(f"jax.device_count() says {jax.device_count()}.\n")
+        for stop in (replicate, split, layout, reduce, nnx_layer, forget):
+            stop()
+    console.print(Rule())
+    console.print(
+        "Next: shardlab layout 4096x16384:bf16 --spec None,model --mesh data=2,model=4\n"
+        "      shardlab run --devices 512 your_program.py\n"
+        "      docs/tutorial.md"
+    )
+
+
+# ------------------------------------------------------------------------------------- the stops
+
+
+def replicate() -> None:
+    heading("1. replicated_sharding_value", "P() puts all of x on every device; sum it once.")
+    mesh = mesh_2x4()
+    x = jnp.array([1.0, 2.0, 3.0])
+    show_shards(jax.device_put(x, NamedSharding(mesh, PartitionSpec())))
+    result(seed_problems.replicated_sharding_value(x, mesh), "6.0, not 8 x 6.0: copies are not terms")
+
+
+def split() -> None:
+    heading("2. shard_map_double", "P(('data', 'model')) cuts x in 8; each device doubles its slice.")
+    y = seed_problems.shard_map_double(jnp.arange(16.0), mesh_2x4())
+    show_shards(y)
+    result(y, "the slices joined again, in order")
+
+
+def layout() -> None:
+    heading("3. partition_spec_layout", "What shape is one shard of a kernel under P(None, 'model')?")
+    console.print(shardlab.layout((8, 16), "None,model", "data=2,model=4"))
+    result(seed_problems.partition_spec_layout(4, 8, 16), "[kernel_in, kernel_out // 4]")
+
+
+def reduce() -> None:
+    heading("4. shard_map_psum", "Each device sums its slice; psum adds the parts up everywhere.")
+    mesh, x = mesh_2x4(), jnp.arange(1.0, 17.0)
+
+    def per_shard(y):
+        part = shardlab.peek("part", jnp.sum(y))
+        return jax.lax.psum(part, ALL)
+
+    total = jax.shard_map(
+        per_shard, mesh=mesh, in_specs=PartitionSpec(ALL), out_specs=PartitionSpec()
+    )
+    total(x)
+    parts = {p.coordinate["data"] * 4 + p.coordinate["model"]: p for p in shardlab.peeks("part")}
+    show_texts(x, mesh, {device: f"part {p.value:g}" for device, p in parts.items()})
+    result(seed_problems.shard_map_psum(x, mesh), "the sum of the eight parts, on all of them")
+
+
+def nnx_layer() -> None:
+    heading("5. shard_map_simulate", "One nnx.Linear, eight slices of the batch, the same weights.")
+    x = jnp.arange(48.0).reshape(16, 3) / 10
+    loop = seed_problems.shard_map_simulate(0, x, N_DEVICES, 4)
+    mapped = seed_problems.nnx_shard_map(0, x, mesh_2x4(), 4)
+    show_shards(mapped)
+    gap = float(jnp.max(jnp.abs(loop - mapped)))
+    result(mapped, f"a loop over slices and the real shard_map agree: largest gap {gap:.1g}")
+
+
+def forget() -> None:
+    heading("And what one device cannot show", "The same sum with the psum forgotten.")
+    x = jnp.arange(1.0, 17.0)
+
+    def without_psum(mesh: Mesh):
+        return jax.shard_map(
+            jnp.sum,
+            mesh=mesh,
+            in_specs=PartitionSpec(mesh.axis_names),
+            out_specs=PartitionSpec(),
+            check_vma=False,
+        )
+
+    alone = without_psum(seed_problems.one_device_mesh())(x)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        many = without_psum(mesh_2x4())(x)
+        jax.effects_barrier()
+    console.print(f"on 1 device:  {alone}   right, so nobody notices")
+    console.print(f"on 8 devices: {many}     and shardlab says why:\n")
+    for warning in caught:
+        console.print(Text(str(warning.message), style="yellow"))
+
+
+# -------------------------------------------------------------------------------------- drawing
+
+
+def heading(title: str, line: str) -> None:
+    console.print(Rule(Text(title, style="bold"), align="left"))
+    console.print(line + "\n")
+
+
+def result(value: jax.Array, note: str) -> None:
+    shown = np.array2string(np.asarray(value), threshold=8, edgeitems=3, precision=3)
+    console.print(f"result: {shown}   ({note})\n", markup=False)
+
+
+def show_shards(y: jax.Array) -> None:
+    """Draw the mesh with each device's own numbers in its cell."""
+    texts = {
+        s.device: np.array2string(s.data, threshold=4, edgeitems=1, precision=1)
+        for s in shardlab.shards(y)
+    }
+    show_texts(y, y.sharding.mesh, texts, y.sharding.spec)
+
+
+def show_texts(x, mesh: Mesh, texts: dict[int, str], spec=PartitionSpec(ALL)) -> None:
+    picture = holdings(shardlab.layout(x.shape, spec, mesh), texts, caption="what each device holds")
+    console.print(picture_rich(picture, console.width))
+
+
+def mesh_2x4() -> Mesh:
+    return Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+
+
+if __name__ == "__main__":
+    main()
