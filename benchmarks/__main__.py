@@ -11,7 +11,7 @@ from typing import TextIO
 import click
 from rich.console import Console
 
-from benchmarks import fresh, layouts, machine, programs, report, shell, steps
+from benchmarks import fresh, layouts, machine, programs, report, shell, steps, torch_ranks
 from benchmarks.options import QUICK, Options
 from benchmarks.section import Section
 
@@ -22,7 +22,10 @@ _SECTIONS: dict[str, Callable[[Options], Section]] = {
     "compile": fresh.compiling,
     "shell": shell.run,
     "layouts": layouts.run,
+    "torch": torch_ranks.run,
 }
+# Wants an environment of its own, and long: only when asked for.
+_EXTRAS = ("torch",)
 
 
 def _numbers(_: object, __: object, text: str | None) -> tuple[int, ...] | None:
@@ -30,7 +33,8 @@ def _numbers(_: object, __: object, text: str | None) -> tuple[int, ...] | None:
 
 
 def _names(_: object, __: object, text: str | None) -> tuple[str, ...]:
-    names = tuple(text.split(",")) if text else tuple(_SECTIONS)
+    usual = tuple(name for name in _SECTIONS if name not in _EXTRAS)
+    names = tuple(text.split(",")) if text else usual
     unknown = [name for name in names if name not in _SECTIONS]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(_SECTIONS)}")
@@ -41,9 +45,14 @@ def _names(_: object, __: object, text: str | None) -> tuple[str, ...]:
 @click.option("--quick", is_flag=True, help="8 and 64 devices, few rounds: a smoke test.")
 @click.option("--only", callback=_names, metavar="NAMES", help=f"Some of {','.join(_SECTIONS)}.")
 @click.option("--devices", callback=_numbers, metavar="N,N", help="Some of 8,64,256,1024.")
+@click.option("--torch", is_flag=True, help="Also PyTorch's LocalTensor (installs torch, once).")
 @click.option("--json", "file", type=click.File("w"), help="Also write all figures to this file.")
 def main(
-    quick: bool, only: tuple[str, ...], devices: tuple[int, ...] | None, file: TextIO | None
+    quick: bool,
+    only: tuple[str, ...],
+    devices: tuple[int, ...] | None,
+    torch: bool,
+    file: TextIO | None,
 ) -> None:
     """Time the simulator against the unsharded program and real host devices."""
     options = QUICK if quick else Options()
@@ -53,7 +62,7 @@ def main(
     facts = machine.describe()
     report.show_machine(console, facts)
     sections = []
-    for name in only:
+    for name in dict.fromkeys([*only, *(_EXTRAS if torch else ())]):
         with console.status(f"measuring {name} ..."):
             sections.append(_SECTIONS[name](options))
         report.show(console, sections[-1])

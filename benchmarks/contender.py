@@ -8,9 +8,7 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,6 @@ class Contender:
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
-        start = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             ready = selector.select(self.limit_s)
@@ -53,7 +50,6 @@ class Contender:
         if not line:
             self.close()
             raise NotMeasured(f"failed: {self._last_words()}")
-        self.spent_s = time.monotonic() - start
         return dict(json.loads(line))
 
     def _last_words(self) -> str:
@@ -85,11 +81,6 @@ def contender(name: str, command: list[str], limit_s: float) -> Iterator[Contend
             yield one
         finally:
             one.close()
-
-
-def jax_worker(**settings: Any) -> list[str]:
-    """Return the command of a worker in this Python."""
-    return [sys.executable, "-m", "benchmarks.worker", json.dumps(settings)]
 
 
 def _environment() -> dict[str, str]:

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.contender import Contender, NotMeasured, contender, jax_worker
+from benchmarks import jax_worker
+from benchmarks.contender import Contender, NotMeasured, contender
 from benchmarks.options import Options
 from benchmarks.section import Bar, Section, times
 
@@ -78,7 +79,7 @@ def _medians(
             if name in why_not:
                 continue
             try:
-                with contender(name, jax_worker(**setting), options.limit_s) as one:
+                with contender(name, jax_worker.command(**setting), options.limit_s) as one:
                     answers[name].append(ask(one))
             except NotMeasured as reason:
                 why_not[name] = str(reason)

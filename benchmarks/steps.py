@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks import programs
-from benchmarks.contender import jax_worker
+from benchmarks import jax_worker, programs
 from benchmarks.contest import Entry, Figures, hold, memory_ratio, ratio
 from benchmarks.options import Options
 from benchmarks.section import Bar, Section, milliseconds, times
@@ -52,7 +51,9 @@ def _contest(
     name: str, n_devices: int, options: Options, kinds: tuple[str, ...], cores: int | None
 ) -> dict[str, Figures]:
     settings = {"program": name, "devices": n_devices, "cores": cores}
-    entries = {kind: Entry(jax_worker(kind=kind, **settings), options.limit_s) for kind in kinds}
+    entries = {
+        kind: Entry(jax_worker.command(kind=kind, **settings), options.limit_s) for kind in kinds
+    }
     return hold(entries, options.rounds)
 
 
