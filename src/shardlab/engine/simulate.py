@@ -11,7 +11,8 @@ import collections
 from collections.abc import Sequence
 from typing import Any
 
-from shardlab.engine import _jax, boundary, replicas
+from shardlab.engine import _jax, boundary, replicas, stuck
+from shardlab.engine.kept import Kept
 from shardlab.engine.partial_sums import Deferred, Value, defer, force
 from shardlab.engine.rules import control, effects
 from shardlab.engine.rules.calls import called_jaxpr
@@ -24,26 +25,33 @@ from shardlab.errors import CannotSimulate, ManualAxisConstraint
 
 
 def shard_map(
-    axes: Axes, params: dict[str, Any], ins: Sequence[Spread], *, keep_summands: bool = False
-) -> list[Spread]:
-    """Evaluate one shard_map equation: cut the inputs, run the body, join the outputs.
+    axes: Axes, params: dict[str, Any], ins: Sequence[Value], *, keep_summands: bool = False
+) -> list[Kept]:
+    """Evaluate one shard_map equation: cut the inputs and run the body; joining can wait.
 
     An `unreduced` array is a sum whose summands lie on different devices. Outside it is held as
     the sum; with `keep_summands` (and for inputs that come with them) it keeps its device axes.
     """
     newly = frozenset(params["newly_manual_axes"])
     inner = axes.enter(dict(params["mesh"].shape), newly)
-    shards = []
-    for value, spec in zip(ins, params["in_specs"], strict=True):
-        one_sum = frozenset(spec.unreduced) - set(value.at)
-        shards.append(
-            boundary.spread_partial_sum(boundary.cut(value, spec, inner), one_sum, inner)
-        )
+    shards = [
+        _enter(value, spec, inner, newly)
+        for value, spec in zip(ins, params["in_specs"], strict=True)
+    ]
     outs = run(inner, params["jaxpr"], shards)
     return [
-        replicas.leave(value, spec, inner, newly, keep_summands=keep_summands)
+        Kept(replicas.settle(value, spec, inner, newly, keep_summands), spec, inner, newly)
         for value, spec in zip(outs, params["out_specs"], strict=True)
     ]
+
+
+def _enter(value: Value, spec: Any, inner: Axes, newly: frozenset[str]) -> Spread:
+    """Give each device its slice; what another shard_map has left apart is not joined and cut."""
+    if isinstance(value, Kept) and value.fits(spec, inner, newly):
+        return value.shards
+    whole = force(value)
+    one_sum = frozenset(spec.unreduced) - set(whole.at)
+    return boundary.spread_partial_sum(boundary.cut(whole, spec, inner), one_sum, inner)
 
 
 def run(axes: Axes, jaxpr: Any, args: Sequence[Spread]) -> list[Spread]:
@@ -64,7 +72,7 @@ def _run(axes: Axes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
         with _jax.source_of(eqn):
             outs = _equation(axes, eqn, [read(atom) for atom in eqn.invars])
         for var, out in zip(eqn.outvars, outs, strict=True):
-            values[var] = out if n_uses[var] == 1 else force(out)
+            values[var] = out if n_uses[var] == 1 or isinstance(out, Kept) else force(out)
     return [read(atom) for atom in inner.outvars]
 
 
@@ -81,6 +89,10 @@ def _equation(axes: Axes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     body = called_jaxpr(name, params)
     if body is not None:
         return _run(axes, body, ins)
+    if name == "shard_map":
+        return shard_map(axes, params, ins)
+    if name in COLLECTIVES:
+        stuck.watch(axes, eqn)
     if name in SUMS and isinstance(ins[0], Deferred) and _is_over_mesh_alone(params):
         return [ins[0].psum(names_in(params["axes"]))]
     if len(eqn.outvars) == 1:
@@ -104,8 +116,6 @@ def _strict(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
         return [COLLECTIVES[name](axes, *ins, **params)]
     if name == "axis_index":
         return [axis_index(axes, **params)]
-    if name == "shard_map":
-        return shard_map(axes, params, ins)
     if name in control.RULES:
         return control.RULES[name](run, axes, eqn, ins)
     if name in effects.RULES:

@@ -58,10 +58,17 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Axes:
-    """The mesh axes in scope, in mesh order, and which of them are manual."""
+    """The mesh axes in scope, in mesh order, which of them are manual, and who is there.
+
+    Where a branch or a loop has parted the devices, `active` is True on those that really run this
+    code (the others compute along, and what they get is thrown away), and `parted_at` names the
+    line that parted them.
+    """
 
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     manual: frozenset[str] = frozenset()
+    active: Spread | None = None
+    parted_at: str = ""
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         wanted = set(names)
@@ -79,12 +86,14 @@ class Axes:
 
     def with_axis(self, name: str, size: int) -> Axes:
         """Return these axes and one more."""
-        return Axes({**self.sizes, name: size}, self.manual)
+        return dataclasses.replace(self, sizes={**self.sizes, name: size})
 
     def enter(self, sizes: Mapping[str, int], manual: Iterable[str]) -> Axes:
         """Return the axes seen inside a shard_map that makes `manual` manual."""
         outer = {name: size for name, size in self.sizes.items() if name not in sizes}
-        return Axes({**sizes, **outer}, self.manual | frozenset(manual))
+        return dataclasses.replace(
+            self, sizes={**sizes, **outer}, manual=self.manual | frozenset(manual)
+        )
 
 
 def from_slots(array: Any, slots: Sequence[Slot]) -> Spread:

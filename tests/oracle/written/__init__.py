@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from written import collectives
+from written import callbacks, collectives, control, dtypes
 
-PROGRAMS = {name: p for module in (collectives,) for name, p in module.program.programs.items()}
+PROGRAMS = {
+    name: program
+    for module in (collectives, dtypes, control, callbacks)
+    for name, program in module.program.programs.items()
+}

@@ -1,19 +1,21 @@
 """Loops and branches, rebuilt through `jax.lax` with device axes on what they carry.
 
 A predicate that is the same on every device chooses one branch. One that differs between devices
-makes every device compute both and keep its own; that is right unless a collective inside meets
-the axes the predicate varies over, where real devices would hang: see `stuck`.
+makes every device compute both and keep its own. Who really is there is written down (`active`),
+so that loops end when nobody is left, callbacks are called where they would be, and a collective
+that only some devices reach, where real ones would hang, is noticed (see `stuck`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from shardlab.engine import _jax, stuck
+from shardlab.engine import _jax
 from shardlab.engine.rules.local import elementwise
 from shardlab.engine.spread import Axes, Slot, Spread, arrange, from_slots, shape_of
 from shardlab.engine.varying import Names, cond_outputs, scan_carry, while_carry
@@ -104,24 +106,67 @@ def while_loop(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread
     names, differs = while_carry(axes, params, _names(ins))
     forms = _forms(init, names, axes)
 
-    def predicate(carry: Sequence[Any]) -> Spread:
-        values = [*cond_consts, *_unpack(forms, carry)]
-        return run(axes, params["cond_jaxpr"], values)[0]
+    def predicate(axes: Axes, carry: Sequence[Spread]) -> Spread:
+        return run(axes, params["cond_jaxpr"], [*cond_consts, *carry])[0]
+
+    def step(axes: Axes, carry: Sequence[Spread]) -> list[Spread]:
+        return run(axes, params["body_jaxpr"], [*body_consts, *carry])
+
+    if differs:
+        return _while_any(axes, eqn, predicate, step, init, forms, differs)
 
     def keep_going(carry: Sequence[Any]) -> Any:
-        return jnp.any(predicate(carry).array)
+        return jnp.any(_and_active(axes, predicate(axes, _unpack(forms, carry))).array)
 
     def body(carry: Sequence[Any]) -> list[Any]:
-        old = _unpack(forms, carry)
-        if not differs:
-            return _pack(forms, run(axes, params["body_jaxpr"], [*body_consts, *old]))
-        active = predicate(carry)
-        stuck.watch(axes, eqn, active, [params["cond_jaxpr"], params["body_jaxpr"]])
-        new = run(axes, params["body_jaxpr"], [*body_consts, *old])
-        kept = [_choose(axes, active, n, o) for n, o in zip(new, old, strict=True)]
-        return _pack(forms, kept)
+        return _pack(forms, step(axes, _unpack(forms, carry)))
 
     return _unpack(forms, lax.while_loop(keep_going, body, _pack(forms, init)))
+
+
+def _while_any(
+    axes: Axes,
+    eqn: Any,
+    predicate: Callable[[Axes, Sequence[Spread]], Spread],
+    step: Callable[[Axes, Sequence[Spread]], list[Spread]],
+    init: list[Spread],
+    forms: list[_Form],
+    differs: Names,
+) -> list[Spread]:
+    """Go on while any device does; one that has stopped keeps what it has and stays stopped."""
+    first = predicate(axes, init)
+    going_form = _Form(first, differs, axes)
+
+    def keep_going(state: tuple[Any, list[Any]]) -> Any:
+        return jnp.any(_and_active(axes, going_form.unpack(state[0])).array)
+
+    def body(state: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+        going, old = going_form.unpack(state[0]), _unpack(forms, state[1])
+        there = only(axes, going, eqn)
+        new = step(there, old)
+        kept = [_choose(axes, going, n, o) for n, o in zip(new, old, strict=True)]
+        still = _and(axes, going, predicate(there, kept))
+        return going_form.pack(still), _pack(forms, kept)
+
+    start = going_form.pack(first), _pack(forms, init)
+    return _unpack(forms, lax.while_loop(keep_going, body, start)[1])
+
+
+# ----------------------------------------------------------------------------- who is there
+
+
+def only(axes: Axes, mask: Spread, eqn: Any) -> Axes:
+    """Return `axes` for code that only the devices in `mask` run, which `eqn` has parted."""
+    line = _jax.source_line(eqn)
+    return dataclasses.replace(axes, active=_and_active(axes, mask), parted_at=line)
+
+
+def _and_active(axes: Axes, mask: Spread) -> Spread:
+    return mask if axes.active is None else _and(axes, axes.active, mask)
+
+
+def _and(axes: Axes, one: Spread, other: Spread) -> Spread:
+    return elementwise(axes, lax.and_p, {}, [one, other])[0]
 
 
 # ------------------------------------------------------------------------------------- cond
@@ -162,13 +207,15 @@ def _every_branch(
     run: Run, axes: Axes, eqn: Any, index: Spread, operands: list[Spread]
 ) -> list[Spread]:
     branches = eqn.params["branches"]
-    stuck.watch(axes, eqn, index, branches)
-    results = [run(axes, branch, operands) for branch in branches]
     chosen = jnp.clip(lax.convert_element_type(index.array, jnp.int32), 0, len(branches) - 1)
+    takes = [Spread(chosen == number, index.at) for number in range(len(branches))]
+    results = [
+        run(only(axes, mask, eqn), branch, operands)
+        for mask, branch in zip(takes, branches, strict=True)
+    ]
     out = results[-1]
-    for number in reversed(range(len(branches) - 1)):
-        here = Spread(chosen == number, index.at)
-        out = [_choose(axes, here, a, b) for a, b in zip(results[number], out, strict=True)]
+    for mask, result in reversed(list(zip(takes, results, strict=True))[:-1]):
+        out = [_choose(axes, mask, a, b) for a, b in zip(result, out, strict=True)]
     return out
 
 

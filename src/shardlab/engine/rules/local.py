@@ -227,6 +227,13 @@ def _per_device(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> l
     ]
 
 
+def _random(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
+    """Draw from keys: device by device where the generator's stream depends on the batch."""
+    if "rbg" in str(ins[0].array.dtype):
+        return _per_device(axes, primitive, params, ins)
+    return batched(axes, primitive, params, ins)
+
+
 _REDUCERS = (
     "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin"
 )
@@ -239,6 +246,7 @@ STRUCTURAL: dict[str, Rule] = {
     "expand_dims": _expand_dims,
     "reshape": _reshape,
     "rng_bit_generator": _per_device,
+    **dict.fromkeys(("random_bits", "random_split", "random_fold_in"), _random),
     **dict.fromkeys(_REDUCERS.split(), _reduce),
 }
 
@@ -247,8 +255,6 @@ STRUCTURAL: dict[str, Rule] = {
 
 def batched(axes: Axes, primitive: Any, params: dict[str, Any], ins: list[Spread]) -> list[Spread]:
     """Apply JAX's own batching rule once for each device axis."""
-    if any("rbg" in str(value.array.dtype) for value in ins):
-        return _per_device(axes, primitive, params, ins)
     names = axes.ordered(n for value in ins for n in value.at)
     avals = tuple(_jax.aval_of(value.array) for value in ins)
     places = tuple(tuple(sorted(value.at.items())) for value in ins)
