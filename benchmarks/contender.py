@@ -6,12 +6,17 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import selectors
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+# "ValueError: ...", or XLA's "F1115 21:15:07.323269 31253 rendezvous.cc:116] ..."
+_REASON = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b|F\d{4} ")
+_REASON_PREFIX = re.compile(r"F\d{4} [^\]]*\] ")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,10 +58,12 @@ class Contender:
         return dict(json.loads(line))
 
     def _last_words(self) -> str:
+        """Return the line that says why the worker died: an exception, or XLA's fatal message."""
         self.log.seek(0)
-        lines = [line.strip() for line in self.log.read().decode(errors="replace").splitlines()]
-        said = [line for line in lines if line]
-        return said[-1][:200] if said else f"exit code {self.process.returncode}"
+        lines = self.log.read().decode(errors="replace").splitlines()
+        reasons = [line for line in lines if _REASON.match(line)] or lines[-1:]
+        said = _REASON_PREFIX.sub("", reasons[-1])[:160] if reasons else "without a word"
+        return f"{said} (exit code {self.process.returncode})"
 
     def close(self) -> None:
         self.process.kill()

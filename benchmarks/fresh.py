@@ -6,34 +6,38 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks import jax_worker
+from benchmarks import jax_worker, programs
 from benchmarks.contender import Contender, NotMeasured, contender
 from benchmarks.options import Options
 from benchmarks.section import Bar, Section, times
 
 _FIRST_CALL_DEVICES = 512
+_FIRST_CALL_PROGRAMS = ("mlp", "gather")
 _STAGES = ("trace_s", "lower_s", "compile_s")
 
 
 def first_call(options: Options) -> Section:
-    """Time the first call of the MLP step on 512 devices: trace, compile and run."""
-    answers = _medians(
-        {kind: _settings(kind, "mlp", _FIRST_CALL_DEVICES) for kind in ("simulated", "forced")},
-        lambda one: one.ask("first"),
-        options,
-    )
+    """Time the first call on 512 devices: trace, compile and run."""
     section = Section(
-        f"First call of the MLP step, {_FIRST_CALL_DEVICES} devices",
-        ["contender", "first call s", "second call s", "peak MB"],
+        f"First call on {_FIRST_CALL_DEVICES} devices",
+        ["program", "contender", "first call s", "second call s", "peak MB", "/ simulated"],
     )
-    for kind, answer in answers.items():
-        keys = ("first_s", "second_s", "peak_mb")
-        section.rows.append([kind, *_cells(answer, keys)])
-        section.data.append({"contender": kind, **answer})
-    faster = _quotient(answers["forced"], answers["simulated"], ("first_s",))
-    what = f"first call: forced host devices / simulated, {_FIRST_CALL_DEVICES} devices"
-    section.bars = [Bar(what, 10.0, faster, at_most=False, note=_why(answers))]
+    for program in _FIRST_CALL_PROGRAMS:
+        _add_first_call(section, program, options)
     return section
+
+
+def _add_first_call(section: Section, program: str, options: Options) -> None:
+    settings = {k: _settings(k, program, _FIRST_CALL_DEVICES) for k in ("simulated", "forced")}
+    answers = _medians(settings, lambda one: one.ask("first"), options)
+    slower = _quotient(answers["forced"], answers["simulated"], ("first_s",))
+    title = programs.TITLES[program]
+    for kind, answer in answers.items():
+        cells = _cells(answer, ("first_s", "second_s", "peak_mb"))
+        section.rows.append([title, kind, *cells, times(slower) if kind == "forced" else ""])
+        section.data.append({"program": program, "contender": kind, **answer})
+    what = f"{title}: forced host devices / simulated, first call, {_FIRST_CALL_DEVICES} devices"
+    section.bars.append(Bar(what, 10.0, slower, at_most=False, note=_why(answers)))
 
 
 def compiling(options: Options) -> Section:
