@@ -17,6 +17,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from shardlab.engine.kept import Kept
 from shardlab.engine.rules.dot import dot_general
 from shardlab.engine.rules.local import local, plain_params
 from shardlab.engine.rules.reductions import psum, times_copies
@@ -75,7 +76,7 @@ class Deferred:
         return self._apply([o if isinstance(o, Spread) else o.psum(names) for o in self.operands])
 
 
-Value = Spread | Deferred
+Value = Spread | Deferred | Kept
 
 
 def force(value: Value) -> Spread:
@@ -91,11 +92,14 @@ def summed(axes: Axes, value: Value, names: Sequence[str]) -> Spread:
 def defer(
     axes: Axes, primitive: Any, params: dict[str, Any], ins: Sequence[Value], dtype: Any
 ) -> Deferred | None:
-    """Return the step kept back, or None where it must be computed at once."""
+    """Return the step kept back, or None where it must be computed at once.
+
+    The operands of a product are there; those of a linear step may be kept back themselves.
+    """
     n_deferred = sum(isinstance(value, Deferred) for value in ins)
     name = primitive.name
     if name == "dot_general":
-        wanted = _adds_exactly(dtype) and any(force(v).at for v in ins) if not n_deferred else False
+        wanted = _adds_exactly(dtype) and any(force(value).at for value in ins)
     elif name in _LINEAR_IN_ALL:
         wanted = n_deferred > 0
     elif name == "mul":

@@ -19,10 +19,10 @@ class ReplicasDiffer(UserWarning):
     """An output that its spec calls replicated holds different values on different devices."""
 
 
-def leave(
-    value: Spread, spec: Any, inner: Axes, newly: Collection[str], *, keep_summands: bool = False
+def settle(
+    value: Spread, spec: Any, inner: Axes, newly: Collection[str], keep_summands: bool
 ) -> Spread:
-    """Take an output out of a shard_map: join its slices, and look at its copies.
+    """Make an output ready to leave a shard_map: add up its summands, look at its copies.
 
     A mesh axis that the spec does not mention promises equal copies. With `check_vma=False` nobody
     has proved it; where they can differ they are compared when the program runs, and a difference
@@ -38,7 +38,7 @@ def leave(
     if copies:
         _compare(value, copies, inner)
         value = boundary.first_copy(value, copies)
-    return boundary.join(value, spec, inner, newly)
+    return value
 
 
 def _compare(value: Spread, copies: list[str], axes: Axes) -> None:

@@ -91,6 +91,7 @@ def _equation(axes: Axes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
         return _run(axes, body, ins)
     if name == "shard_map":
         return shard_map(axes, params, ins)
+    ins = [force(value) if isinstance(value, _needed_now(name)) else value for value in ins]
     if name in COLLECTIVES:
         stuck.watch(axes, eqn)
     if name in SUMS and isinstance(ins[0], Deferred) and _is_over_mesh_alone(params):
@@ -100,6 +101,11 @@ def _equation(axes: Axes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
         if kept_back is not None:
             return [kept_back]
     return _strict(axes, eqn, [force(value) for value in ins])
+
+
+def _needed_now(name: str) -> tuple[type, ...]:
+    """Return the kinds of value that must be computed before this primitive; others may wait."""
+    return (Kept, Deferred) if name == "dot_general" else (Kept,)
 
 
 def _is_over_mesh_alone(params: dict[str, Any]) -> bool:

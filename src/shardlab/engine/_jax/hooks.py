@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from jax._src import mesh as mesh_lib
 from jax._src import shard_map as shard_map_lib
 from jax._src.interpreters import mlir
 from jax._src.interpreters import partial_eval as pe
+from jax._src.lib.mlir import ir
 from jax.sharding import AbstractMesh, Mesh
 
 from shardlab.engine import _jax
@@ -23,9 +23,13 @@ _run_on_devices = shard_map_lib._shard_map_impl
 _stage_for_devices = shard_map_lib._shard_map_staging
 
 
+# (params, arrays, how each is kept) -> the outputs joined, and kept apart
+Simulate = Callable[[dict[str, Any], Any, Any], tuple[list[Any], list[Any]]]
+
+
 def hook_shard_map(
     is_simulated: Callable[[Any], bool],
-    simulate: Callable[..., list[Any]],
+    simulate: Simulate,
     finish: Callable[..., Any] = lambda ctx, params, outs: outs,
 ) -> None:
     """Route shard_map over simulated meshes to `simulate`; every other mesh stays JAX's own.
@@ -37,11 +41,7 @@ def hook_shard_map(
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
         if not is_simulated(params["mesh"]):
             return _lower_on_devices(ctx, *args, **params)
-        plain = [_jax.strip(aval) for aval in ctx.avals_in]
-        rule = mlir.lower_fun(functools.partial(simulate, params), multiple_results=True)
-        with _jax.no_mesh():
-            outs = rule(ctx.replace(avals_in=plain), *args)
-        return finish(ctx, params, outs)
+        return finish(ctx, params, _lower_simulated(ctx, args, params, simulate))
 
     def evaluate(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
         if not is_simulated(params["mesh"]):
@@ -53,9 +53,47 @@ def hook_shard_map(
             fun = explaining(fun, dict(params["mesh"].shape))
         return _stage_for_devices(trace, prim, fun, args, **params)
 
-    mlir.register_lowering(shard_map_lib.shard_map_p, lower)
+    # Not cacheable: a cached lowering is a function of its own, and what one shard_map keeps
+    # for the next could not be seen from there.
+    mlir.register_lowering(shard_map_lib.shard_map_p, lower, cacheable=False)
     core.EvalTrace.process_shard_map = evaluate
     pe.DynamicJaxprTrace.process_shard_map = stage
+
+
+def _lower_simulated(ctx: Any, nodes: Any, params: dict[str, Any], simulate: Simulate) -> Any:
+    """Lower a shard_map to single-device operations.
+
+    What it leaves over is joined for JAX, and remembered unjoined for a later shard_map of the
+    same module that takes it in; whichever form is not used is dead code.
+    """
+    remembered = ctx.module_context.cached_primitive_lowerings.setdefault("shardlab", {})
+    found = [remembered.get(_key(node)) for node in nodes]
+    kept = [entry and entry[0] for entry in found]
+    avals = [
+        entry[1] if entry else _jax.strip(aval)
+        for entry, aval in zip(found, ctx.avals_in, strict=True)
+    ]
+    args = [entry[2] if entry else node for entry, node in zip(found, nodes, strict=True)]
+    left: list[Any] = []
+
+    def whole(*arrays: Any) -> list[Any]:
+        joined, left[:] = simulate(params, arrays, kept)
+        return [*joined, *(value.shards.array for value in left)]
+
+    with _jax.no_mesh():
+        outs = mlir.lower_fun(whole, multiple_results=True)(ctx.replace(avals_in=avals), *args)
+    joined, apart = outs[: len(left)], outs[len(left) :]
+    for whole_node, node, value in zip(joined, apart, left, strict=True):
+        shards = value.shards.array
+        aval = _jax.plain_aval(shards.shape, shards.dtype)
+        if not _jax.is_extended(shards.dtype):
+            remembered[_key(whole_node)] = (value.with_array(None), aval, node)
+    return joined
+
+
+def _key(node: Any) -> Any:
+    """Return what tells one value of a module from another; several values have no key."""
+    return node if isinstance(node, ir.Value) else None
 
 
 # ----------------------------------------------------------------------------- outside of any jit
