@@ -79,14 +79,14 @@ def _shard_map(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Nam
 
 def _scan(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:
     carry = scan_carry(axes, params, ins)
-    n_consts, n_carry = params["num_consts"], params["num_carry"]
+    n_consts, n_carry = _jax.scan_parts(params)
     outs = varying(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])
     return [*carry, *outs[n_carry:]]
 
 
 def scan_carry(axes: Axes, params: dict[str, Any], ins: Sequence[Names]) -> list[Names]:
     """Return the axes of each carry of a scan: the least that one more step does not widen."""
-    n_consts, n_carry = params["num_consts"], params["num_carry"]
+    n_consts, n_carry = _jax.scan_parts(params)
     carry = list(ins[n_consts : n_consts + n_carry])
     while True:
         outs = varying(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])

@@ -104,6 +104,14 @@ def no_mesh() -> Iterator[None]:
         core.trace_ctx.set_axis_env(axis_env)
 
 
+def scan_parts(params: dict[str, Any]) -> tuple[int, int]:
+    """Return how many constants and how many carries a scan has, in this order before its xs."""
+    if "num_carry" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()  # JAX 0.12
+    return len(consts), len(carry)
+
+
 def ppermute_order() -> str:
     """Say what a ppermute over axes in another order than the mesh does: mesh, written, refused."""
     check = getattr(config, "raise_on_ppermute_sort_diff", None)

@@ -59,7 +59,7 @@ def _forms(values: Sequence[Spread], names: Sequence[Names], axes: Axes) -> list
 
 def scan(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
     params = eqn.params
-    n_consts, n_carry = params["num_consts"], params["num_carry"]
+    n_consts, n_carry = _jax.scan_parts(params)
     consts, init, xs = (
         ins[:n_consts],
         ins[n_consts : n_consts + n_carry],
