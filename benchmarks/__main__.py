@@ -29,7 +29,13 @@ _EXTRAS = ("torch",)
 
 
 def _numbers(_: object, __: object, text: str | None) -> tuple[int, ...] | None:
-    return tuple(int(part) for part in text.split(",")) if text else None
+    if not text:
+        return None
+    allowed = [str(n) for n in programs.DEVICES]
+    unknown = [part for part in text.split(",") if part not in allowed]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(allowed)}")
+    return tuple(int(part) for part in text.split(","))
 
 
 def _names(_: object, __: object, text: str | None) -> tuple[str, ...]:
@@ -44,7 +50,7 @@ def _names(_: object, __: object, text: str | None) -> tuple[str, ...]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--quick", is_flag=True, help="8 and 64 devices, few rounds: a smoke test.")
 @click.option("--only", callback=_names, metavar="NAMES", help=f"Some of {','.join(_SECTIONS)}.")
-@click.option("--devices", callback=_numbers, metavar="N,N", help="Some of 8,64,256,1024.")
+@click.option("--devices", callback=_numbers, metavar="N,N", help="Some of 8,64,256,512,1024.")
 @click.option("--torch", is_flag=True, help="Also PyTorch's LocalTensor (installs torch, once).")
 @click.option("--json", "file", type=click.File("w"), help="Also write all figures to this file.")
 def main(

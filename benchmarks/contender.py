@@ -50,7 +50,7 @@ class Contender:
             ready = selector.select(self.limit_s)
         if not ready:
             self.close()
-            raise NotMeasured(f"over the limit of {self.limit_s:.0f} s")
+            raise NotMeasured(f"over the limit of {self.limit_s:g} s")
         line = self.process.stdout.readline()
         if not line:
             self.close()

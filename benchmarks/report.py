@@ -15,6 +15,8 @@ _COLOURS = {"reached": "green", "NOT reached": "bold red", "not measured": "yell
 
 def show_machine(console: Console, machine: dict[str, Any]) -> None:
     console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    if machine["load"] > 0.5:
+        console.print("[yellow]The machine is busy with other work: expect noise.[/]")
 
 
 def show(console: Console, section: Section) -> None:

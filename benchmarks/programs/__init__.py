@@ -20,6 +20,9 @@ _MAKERS: dict[str, Callable[[int], Program]] = {
 
 NAMES = tuple(_MAKERS)
 
+# Every program has a mesh for each of these.
+DEVICES = (8, 64, 256, 512, 1024)
+
 TITLES = {
     "mlp": "MLP train step",
     "gather": "all_gather matmul 1024^3",

@@ -1,12 +1,17 @@
-"""The benchmark's programs compute what they claim: simulated, they give the unsharded values."""
+"""The benchmark's programs compute what they claim, and its harness never drops a contender."""
 
 from __future__ import annotations
+
+import doctest
+import sys
 
 import jax
 import numpy as np
 import pytest
-
+from benchmarks.contender import NotMeasured, contender
 from benchmarks.programs import gather, mlp, ring, transformer
+
+from benchmarks import contest, programs, section
 from shardlab.engine.shard_map import shard_map
 
 SMALL = {
@@ -36,7 +41,28 @@ def test_the_simulated_program_gives_the_unsharded_values(name):
     )
 
 
-@pytest.mark.parametrize("module", [mlp, gather, ring, transformer])
-@pytest.mark.parametrize("n_devices", [8, 64, 256, 512, 1024])
-def test_every_mesh_has_the_devices_asked_for(module, n_devices):
-    assert module.program(n_devices).n_devices == n_devices
+@pytest.mark.parametrize("name", programs.NAMES)
+@pytest.mark.parametrize("n_devices", programs.DEVICES)
+def test_every_mesh_has_the_devices_asked_for(name, n_devices):
+    assert programs.make(name, n_devices).n_devices == n_devices
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import time; time.sleep(60)", "over the limit of 0.2 s"),
+        ("raise ValueError('no such mesh')", r"failed: ValueError: no such mesh \(exit code"),
+    ],
+)
+def test_a_contender_without_a_figure_says_why(code, reason):
+    limit_s = 0.2 if "sleep" in code else 20.0
+    with (
+        pytest.raises(NotMeasured, match=reason),
+        contender("any", [sys.executable, "-c", code], limit_s),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("module", [contest, section, programs])
+def test_the_examples_in_the_docstrings_hold(module):
+    assert doctest.testmod(module).failed == 0
