@@ -18,16 +18,9 @@ from typing import Any
 import jax
 import numpy as np
 from generated import describe
-from jax.sharding import Mesh
-from program import N_DEVICES, Program, World, evaluate
+from program import N_DEVICES, Program, evaluate
+from worlds import devices_world
 from written import PROGRAMS
-
-
-def real_world(program: Program) -> World:
-    shape = tuple(program.mesh.values())
-    devices = np.array(jax.devices()[: int(np.prod(shape))]).reshape(shape)
-    mesh = Mesh(devices, tuple(program.mesh), axis_types=program.axis_types())
-    return World(jax.shard_map, mesh)
 
 
 def find(request: dict[str, Any]) -> Program:
@@ -39,7 +32,7 @@ def find(request: dict[str, Any]) -> Program:
 def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     try:
         program = find(request)
-        arrays = evaluate(program, real_world(program))
+        arrays = evaluate(program, devices_world(program))
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}, b""
     file = io.BytesIO()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import queue
 import subprocess
@@ -12,10 +13,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
-from program import Program, World, evaluate
+from jax.sharding import Mesh
+from program import N_DEVICES, Program, World, evaluate
 
 from shardlab.engine.shard_map import shard_map
+from shardlab.engine.simulated import simulated
 from shardlab.engine.virtual import virtual_mesh
 
 TIMEOUT_SECONDS = 300
@@ -92,10 +96,18 @@ class RealDevices:
             self._arrived.notify_all()
 
 
-def simulated_world(program: Program) -> World:
-    axes = tuple(program.mesh.items())
-    return World(shard_map, virtual_mesh(dict(axes)))
-
-
 def simulate(program: Program) -> dict[str, np.ndarray]:
-    return evaluate(program, simulated_world(program))
+    """Evaluate a program with `shardlab.shard_map`, or as it stands in simulated mode."""
+    if not program.explicit:
+        return evaluate(program, World(shard_map, virtual_mesh(dict(program.mesh))))
+    # Arrays with a sharding of their own live outside of shard_map too, so the whole program runs
+    # as if the devices were there.
+    with simulated(devices=N_DEVICES):
+        return evaluate(program, devices_world(program))
+
+
+def devices_world(program: Program) -> World:
+    """JAX's own shard_map, on whatever devices there are."""
+    shape = tuple(program.mesh.values())
+    devices = np.array(jax.devices()[: math.prod(shape)]).reshape(shape)
+    return World(jax.shard_map, Mesh(devices, tuple(program.mesh), axis_types=program.axis_types()))

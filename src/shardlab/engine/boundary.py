@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shardlab.engine.spread import Axes, Spread, arrange, bring_before, from_slots, vary
+from shardlab.errors import CannotSimulate
 
 
 def entries(spec: Any) -> list[tuple[str, ...]]:
@@ -33,9 +34,22 @@ def cut(value: Spread, spec: Any, axes: Axes) -> Spread:
     for slot, size in zip(value.slots, value.array.shape, strict=True):
         names = parts[slot] if isinstance(slot, int) and slot < len(parts) else ()
         names = axes.many(names)
+        _refuse_cut_twice(value, names)
         shape += [axes.sizes[name] for name in names] + [size // axes.size(names)]
         slots += [*names, slot]
     return from_slots(lax.reshape(value.array, tuple(shape)), slots) if slots else value
+
+
+def _refuse_cut_twice(value: Spread, names: Collection[str]) -> None:
+    """Refuse to cut over an axis that an outer shard_map has cut over, as JAX's lowering does."""
+    for name in names:
+        if name in value.at:
+            raise CannotSimulate(
+                f"A nested shard_map would cut an array over mesh axis '{name}' once more.",
+                where=f"the outer shard_map is manual over '{name}' already",
+                fix="JAX itself makes such specs for the gradient of a nested shard_map and then "
+                "cannot compile it; take the gradient inside of the outer body.",
+            )
 
 
 def join(value: Spread, spec: Any, inner: Axes, newly: Collection[str]) -> Spread:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from written import callbacks, collectives, control, dtypes
+from written import callbacks, collectives, control, dtypes, meshes, transforms
 
 PROGRAMS = {
     name: program
-    for module in (collectives, dtypes, control, callbacks)
+    for module in (collectives, dtypes, control, callbacks, transforms, meshes)
     for name, program in module.program.programs.items()
 }
