@@ -13,6 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shardlab.engine import forget_peeks as forget_peeks
+    from shardlab.engine import peek as peek
+    from shardlab.engine import peeks as peeks
+    from shardlab.engine import shard_map as shard_map
+    from shardlab.engine import shards as shards
+    from shardlab.engine import simulated as simulated
     from shardlab.errors import LabError as LabError
     from shardlab.layouts.mesh import Mesh as Mesh
     from shardlab.layouts.mesh import parse_mesh as parse_mesh
@@ -29,6 +35,7 @@ _HOMES = {
     "Layout": "shardlab.layouts.shards",
     "Mesh": "shardlab.layouts.mesh",
     "Spec": "shardlab.layouts.spec",
+    "forget_peeks": "shardlab.engine",
     "layout": "shardlab.layouts.shards",
     "moves": "shardlab.layouts.moves",
     "parse_mesh": "shardlab.layouts.mesh",

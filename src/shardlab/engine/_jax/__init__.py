@@ -63,8 +63,6 @@ def bind(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[An
 def is_elementwise(primitive: Any) -> bool:
     """Say whether JAX itself registers `primitive` as acting on each element alone."""
     rule = batching.fancy_primitive_batchers.get(primitive)
-    if rule is None and primitive in batching.primitive_batchers:
-        rule = batching.primitive_batchers[primitive]
     return isinstance(rule, functools.partial) and rule.func in (
         batching.broadcast_batcher,
         batching.vectorized_batcher,

@@ -22,6 +22,7 @@ _BODY_PARAM = {
     "linear_call": "callee",
     "run_scoped": "jaxpr",
     "eval_jaxpr": "jaxpr",
+    "composite": "jaxpr",
 }
 
 

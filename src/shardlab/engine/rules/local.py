@@ -49,7 +49,9 @@ def plain_params(params: dict[str, Any]) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------- elementwise
 
-_ALSO_ELEMENTWISE = frozenset({"select_n", "clamp", "add_any", "copy", "copy_p"})
+_ALSO_ELEMENTWISE = frozenset(
+    {"select_n", "clamp", "add_any", "copy", "copy_p", "convert_element_type"}
+)
 
 
 @functools.cache
