@@ -22,6 +22,7 @@ LabError
    ├─ PermutationOrder
    ├─ ManualAxisConstraint (ValueError)
    ├─ Deadlock
+   ├─ NotMeasured
    ├─ BadDeviceCount (ValueError)
    └─ NotSharded (TypeError)
 """
@@ -195,6 +196,12 @@ class Deadlock(SimulationError):
     """Devices that part ways before a collective that needs them all."""
 
     code = "simulate.deadlock"
+
+
+class NotMeasured(SimulationError):
+    """A figure of a compiled program, asked of one that was only simulated."""
+
+    code = "simulate.not_measured"
 
 
 class BadDeviceCount(SimulationError, ValueError):

@@ -1,35 +1,79 @@
-"""Runs a jit of simulated mode: the whole mesh's program as one program on the one real device."""
+"""Runs the jits of simulated mode: the whole mesh's program as one program on the one real device.
+
+JAX traces, checks and lowers a jit for its virtual devices; only compiling and running are ours.
+"""
 
 from __future__ import annotations
 
+import copy
 import weakref
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import AbstractMesh, Mesh, Sharding
 
-from shardlab.engine import _jax, labels, placement, simulate
-from shardlab.engine._jax import seams
+from shardlab.engine import _jax, labels, simulate
+from shardlab.engine._jax import partitioner, seams
 from shardlab.engine.spread import Axes, Spread
+from shardlab.errors import NotMeasured
 
 # Compiled programs by jaxpr, so that they go when JAX forgets the jaxpr.
 _programs: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_PROGRAM = "_shardlab_program"
 
 
-def call_jit(*args: Any, **params: Any) -> tuple[list[Any], None, None, list[Any]]:
-    """Do what JAX's own call of a compiled jit does, for virtual devices.
+def lower(args: Any, **params: Any) -> Any:
+    """Lower a jit as JAX does, and remember which program it was."""
+    # JAX keeps the lowered program by its jaxpr, weakly. A copy may hold the jaxpr in return.
+    original = partitioner.lower(args, **params)
+    computation = copy.copy(original)
+    computation.__dict__[_PROGRAM] = original, params["jaxpr"], params["donated_invars"]
+    return computation
 
-    The three further results tell JAX that there is no executable to put on its fast path.
-    """
-    jaxpr = params["jaxpr"]
-    in_shardings = seams.check_arguments(args, params)
-    committed = any(labels.is_committed(a) for a in args if isinstance(a, seams.ArrayImpl))
-    forecast = placement.outputs(jaxpr, in_shardings, params)
+
+def compile(computation: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return an executable that computes on the one real device."""
+    original, jaxpr, donated = computation.__dict__[_PROGRAM]
+    placement = partitioner.placement_of(original)
+    n_consts = len(computation.const_args)
+
+    def run(*args: Any) -> list[Any]:
+        return _run(computation._name, jaxpr, donated, args[n_consts:], placement)
+
+    return partitioner.executable(original, run, Unmeasured())
+
+
+# What JAX calls the questions behind `Compiled.memory_analysis()` and its relatives.
+_QUESTIONS = {
+    "cost_analysis": "cost_analysis()",
+    "get_compiled_memory_stats": "memory_analysis()",
+    "get_hlo_text": "as_text()",
+    "hlo_modules": "as_text()",
+}
+
+
+class Unmeasured:
+    """What stands for XLA's executable: nothing was compiled for these devices."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotMeasured(
+            "A simulated program was not compiled for its devices, so nothing is known of its "
+            "cost, its memory or its compiled text.",
+            where=f"{_QUESTIONS.get(name, name)} of a program compiled in simulated mode",
+            fix="compile it outside of simulated mode, on real or forced host devices.",
+        )
+
+
+def _run(name: str, jaxpr: Any, donated: tuple[bool, ...], args: Any, placement: Any) -> list[Any]:
     with seams.real():
-        outs = _program(jaxpr, params["donated_invars"])(*map(_as_array, args, jaxpr.in_avals))
-    for out, sharding in zip(outs, forecast, strict=True):
-        labels.attach(out, sharding, committed=committed or sharding is not None)
-    return list(outs), None, None, []
+        outs = _program(jaxpr, donated)(*map(_as_array, args, jaxpr.in_avals))
+    seams.check_special(name, outs)
+    for out, sharding in zip(outs, placement.outs, strict=True):
+        labels.attach(out, sharding, committed=placement.committed)
+    return list(outs)
 
 
 def _as_array(arg: Any, aval: Any) -> Any:
@@ -58,24 +102,30 @@ def _program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
     return cache[donated]
 
 
-_PLACED = frozenset(
-    {"shard_map", "sharding_constraint", "reshard", "mesh_cast", "layout_constraint", "device_put"}
-)
-
-
 def needs_rewriting(jaxpr: Any) -> bool:
     """Say whether a program mentions a mesh or a device anywhere."""
     inner, _ = _jax.open_jaxpr(jaxpr)
-    if any(_jax.is_placed(var.aval) for var in (*inner.invars, *inner.outvars)):
+    if any(_is_explicit(var.aval) for var in (*inner.invars, *inner.outvars)):
         return True
-    return any(_mentions_mesh(eqn) for eqn in inner.eqns)
+    return any(_mentions_devices(eqn) for eqn in inner.eqns)
 
 
-def _mentions_mesh(eqn: Any) -> bool:
-    if eqn.primitive.name in _PLACED:
+def _mentions_devices(eqn: Any) -> bool:
+    if eqn.primitive.name == "device_put" or any(map(_is_place, eqn.params.values())):
         return True
-    if any(eqn.params.get(key) is not None for key in ("sharding", "out_sharding")):
-        return True
-    if any(_jax.is_placed(var.aval) for var in eqn.outvars):
+    if any(_is_explicit(var.aval) for var in eqn.outvars):
         return True
     return any(needs_rewriting(body) for body in _jax.inner_jaxprs(eqn.params))
+
+
+def _is_place(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_place, value))
+    if isinstance(value, (Mesh, AbstractMesh)):
+        return not value.empty
+    return isinstance(value, Sharding)
+
+
+def _is_explicit(aval: Any) -> bool:
+    """Say whether a type carries a sharding that operations on it would look at."""
+    return _jax.is_placed(aval) and aval.sharding.mesh._any_axis_explicit

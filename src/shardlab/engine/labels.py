@@ -18,6 +18,8 @@ _COMMITTED = "_shardlab_committed"
 def attach(value: Any, sharding: Any, *, committed: bool = True) -> Any:
     """Label an array; `sharding` None means the first device, not committed."""
     target = getattr(value, "_base_array", value)
+    if target is not value and sharding is not None:
+        sharding = seams.physical_sharding(value.aval, sharding)  # of the numbers behind keys
     target.__dict__[_LABEL] = sharding
     target.__dict__[_COMMITTED] = committed and sharding is not None
     return value
@@ -32,34 +34,50 @@ def label_of(value: Any) -> Any:
 def sharding_of(value: Any) -> Any:
     """Return the sharding that an array has in simulated mode."""
     label = label_of(value)
-    return first_device() if label is None else label
+    return default_sharding() if label is None else label
 
 
 def is_committed(value: Any) -> bool:
     return bool(value.__dict__.get(_COMMITTED, False))
 
 
-def first_device() -> Any:
+def default_sharding() -> Any:
+    """Return where an array lives that nobody has placed."""
     return seams.SingleDeviceSharding(CLIENT.devices(1)[0])
 
 
-class LazyShard(seams.Shard):  # type: ignore[misc, name-defined]
+class LazyShard(seams.Shard):  # type: ignore[misc]
     """A shard whose data is cut from the whole array when asked for."""
 
-    def __init__(self, device: Any, sharding: Any, whole: Any) -> None:
-        super().__init__(device, sharding, whole.shape, None)
+    def __init__(
+        self, device: Any, sharding: Any, global_shape: Any, data: Any = None, whole: Any = None
+    ) -> None:
+        self._cut = data
         self._whole = whole
+        super().__init__(device, sharding, global_shape, data)
+
+    @property
+    def _data(self) -> Any:
+        """JAX reads this name too, for key arrays."""
+        if self._cut is None:
+            with seams.real():
+                piece = self._whole[self.index]
+            self._cut = attach(piece, seams.SingleDeviceSharding(self.device))
+        return self._cut
+
+    @_data.setter
+    def _data(self, data: Any) -> None:
+        self._cut = data
 
     @property
     def data(self) -> Any:
-        if self._data is None:
-            with seams.real():
-                piece = self._whole[self.index]
-            self._data = attach(piece, seams.SingleDeviceSharding(self.device))
         return self._data
 
 
 def shards_of(value: Any) -> list[Any]:
     """Return one shard for each device that holds a part of `value`."""
     sharding = sharding_of(value)
-    return [LazyShard(device, sharding, value) for device in sharding._device_assignment]
+    return [
+        LazyShard(device, sharding, value.shape, whole=value)
+        for device in sharding._device_assignment
+    ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import jax
 
 from shardlab.engine import _jax, simulate
+from shardlab.engine._jax import partitioner
 from shardlab.engine._jax.hooks import hook_shard_map
+from shardlab.engine.kept import Kept
 from shardlab.engine.spread import Axes, Spread
 from shardlab.engine.virtual import is_virtual, virtual_mesh
 
@@ -58,9 +60,21 @@ def shard_map(
     )
 
 
-def _simulate(params: dict[str, Any], *args: Any) -> list[Any]:
-    outs = simulate.shard_map(Axes(), params, [Spread(arg) for arg in args])
-    return [out.array for out in outs]
+def _simulate(
+    params: dict[str, Any], arrays: Sequence[Any], kept: Sequence[Kept | None]
+) -> tuple[list[Any], list[Kept]]:
+    """Return the outputs joined, and kept apart for a shard_map that takes them as they are."""
+    values = [
+        Spread(array) if how is None else how.with_array(array)
+        for array, how in zip(arrays, kept, strict=True)
+    ]
+    outs = simulate.shard_map(Axes(), params, values)
+    return [out.force().array for out in outs], outs
 
 
-hook_shard_map(is_virtual, _simulate)
+def _is_simulated(mesh: Any) -> bool:
+    # Simulated mode asks JAX's partitioner about the program as it is, shard_map and all.
+    return is_virtual(mesh) and not partitioner.is_lowering()
+
+
+hook_shard_map(_is_simulated, _simulate)

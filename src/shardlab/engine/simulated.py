@@ -1,23 +1,23 @@
-"""`with shardlab.simulated(devices=512):` an unchanged JAX program, as if there were 512 devices."""
+"""`with shardlab.simulated(devices=512):` an unchanged JAX program, as if on 512 devices."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import numpy as np
 
-from shardlab.engine import execute, labels, placement
+from shardlab.engine import execute, labels, put
 from shardlab.engine._jax import seams
+from shardlab.engine._jax.settings import Settings
 from shardlab.engine.backend import DeviceCount, VirtualBackend
 from shardlab.errors import BadDeviceCount
 
 _lock = threading.RLock()
 _counts: list[DeviceCount] = []
-_seams = seams.Seams()
 
 
 @contextlib.contextmanager
@@ -32,26 +32,29 @@ def simulated(devices: int | None = None) -> Iterator[None]:
     (512, 1)
 
     With no number the program's own wish counts (`XLA_FLAGS`, `jax_num_cpu_devices`), or 8. The
-    mode is the whole process's; leaving it, also by an exception, leaves JAX as it was. Arrays
-    made inside stay valid outside as ordinary arrays on the one real device.
+    mode is the whole process's; leaving it, also by an exception, leaves JAX as it was, settings
+    (`jax.config`, `jax.set_mesh`) included. Arrays made inside stay valid outside as ordinary
+    arrays on the one real device.
     """
     count = DeviceCount(_checked(devices))
+    settings = Settings()
     with _lock:
         # The real backend must exist, with its one device, before the program can ask for more.
         seams.real_backend()
         _counts.append(count)
         if len(_counts) == 1:
             _install()
-        _seams.enter(count)
+        seams.SEAMS.enter(count.key)
     try:
         yield
     finally:
         with _lock:
+            settings.restore()
             _counts.remove(count)
             if _counts:
-                _seams.enter(_counts[-1])
+                seams.SEAMS.enter(_counts[-1].key)
             else:
-                _seams.restore()
+                seams.SEAMS.restore()
 
 
 def is_active() -> bool:
@@ -75,132 +78,55 @@ def _checked(devices: Any) -> int | None:
 
 
 def _install() -> None:
-    replace = _seams.replace
+    replace, everywhere = seams.SEAMS.replace, seams.SEAMS.replace_everywhere
+    bridge, arrays = seams.xla_bridge, seams.array_lib
     try:
-        replace(seams.xla_bridge, "get_backend", _get_backend)
-        replace(seams.xla_bridge, "backends_are_initialized", seams.in_mode(_is_initialized))
-        replace(seams.pjit, "_pjit_call_impl_python", seams.in_mode(execute.call_jit))
-        replace(seams.dispatch, "_batched_device_put_impl", seams.in_mode(_device_put))
-        _replace_array_makers(replace)
+        everywhere(bridge, "get_backend", _get_backend)
+        everywhere(bridge, "local_devices", seams.in_mode(_local_devices))
+        everywhere(bridge, "backends_are_initialized", seams.in_mode(_is_initialized))
+        everywhere(arrays, "make_array_from_single_device_arrays", seams.in_mode(put.from_pieces))
+        everywhere(seams.pxla, "batched_device_put", seams.in_mode(put.batched_device_put))
+        replace(seams.dispatch, "_batched_device_put_impl", seams.in_mode(put.device_put))
+        replace(seams.pjit, "_resolve_and_lower", seams.in_mode(execute.lower))
+        replace(seams.pxla.MeshComputation, "compile", seams.in_mode(execute.compile))
+        replace(seams.pxla.MeshComputation, "cost_analysis", seams.in_mode(seams.lowered_cost))
         _replace_array_answers(replace)
     except BaseException:
-        _seams.restore()
+        seams.SEAMS.restore()
         raise
-
-
-def _replace_array_makers(replace: Callable[..., None]) -> None:
-    for owner in (seams.array_lib, jax):
-        replace(owner, "make_array_from_callback", seams.in_mode(_from_callback))
-        replace(owner, "make_array_from_process_local_data", seams.in_mode(_from_local_data))
-        replace(owner, "make_array_from_single_device_arrays", seams.in_mode(_from_pieces))
 
 
 def _replace_array_answers(replace: Callable[..., None]) -> None:
     array = seams.ArrayImpl
     replace(array, "sharding", seams.property_in_mode(lambda x, _: labels.sharding_of(x)))
     replace(array, "_committed", seams.property_in_mode(lambda x, _: labels.is_committed(x)))
-    replace(
-        array, "addressable_shards", seams.property_in_mode(lambda x, _: labels.shards_of(x))
-    )
+    replace(array, "addressable_shards", seams.property_in_mode(lambda x, _: labels.shards_of(x)))
     replace(array, "addressable_data", seams.in_mode(lambda x, i: labels.shards_of(x)[i].data))
     for name in ("_value", "copy_to_host_async"):
         replace(array, name, seams.really)
 
 
 def _get_backend(original: Any) -> Any:
+    @functools.wraps(original)
     def get_backend(platform: Any = None) -> Any:
+        if isinstance(platform, VirtualBackend):
+            return platform
         client = original(platform)
-        if seams.is_real() or getattr(client, "platform", None) != "cpu":
+        if not seams.is_simulated() or getattr(client, "platform", None) != "cpu":
             return client
-        return VirtualBackend(client, _counts[-1])
+        return VirtualBackend(_counts[-1])
 
+    get_backend.cache_clear = original.cache_clear  # type: ignore[attr-defined]
     return get_backend
+
+
+def _local_devices(process_index: Any = None, backend: Any = None, host_id: Any = None) -> Any:
+    """JAX remembers its answer for ever, so its own function must not see virtual devices."""
+    if (process_index or host_id or 0) != 0:
+        raise ValueError(f"Unknown process_index {process_index or host_id}")
+    return seams.xla_bridge.devices(backend)
 
 
 def _is_initialized() -> bool:
     """A program may still choose its device count until it has looked at the devices."""
     return _counts[-1].is_settled
-
-
-# ---------------------------------------------------------------------------- arrays on devices
-
-
-def _device_put(
-    *xs: Any, devices: Any, srcs: Any, copy_semantics: Any, dst_avals: Any
-) -> list[Any]:
-    return [
-        _put(x, target, copy)
-        for x, target, copy in zip(xs, devices, copy_semantics, strict=True)
-    ]
-
-
-def _put(x: Any, target: Any, copy: Any) -> Any:
-    sharding = _target_sharding(x, target)
-    semantics = seams.dispatch.ArrayCopySemantics
-    donated = copy == semantics.DONATE_INPUT and isinstance(x, jax.Array)
-    if isinstance(x, jax.Array) and copy == semantics.REUSE_INPUT:
-        if target is None or labels.label_of(x) == sharding:
-            return x
-    with seams.real():
-        new = jax.numpy.array(x, copy=True)
-    if donated:
-        x.delete()
-    return labels.attach(new, sharding, committed=target is not None)
-
-
-def _target_sharding(x: Any, target: Any) -> Any:
-    target = getattr(target, "sharding", target)  # a Format carries one
-    if target is None:
-        return labels.label_of(x)
-    if isinstance(target, seams.Device):
-        return seams.SingleDeviceSharding(target)
-    return placement.concrete(target)
-
-
-def _from_callback(
-    shape: Any, sharding: Any, data_callback: Any, dtype: Any = None
-) -> Any:
-    """Ask for each distinct slice once, as the program would on one process."""
-    shape = tuple(shape)
-    whole: Any = None
-    seen = set()
-    for index in sharding.addressable_devices_indices_map(shape).values():
-        key = tuple((s.start, s.stop) for s in index)
-        if key in seen:
-            continue
-        seen.add(key)
-        piece = np.asarray(data_callback(index))
-        if piece.shape != sharding.shard_shape(shape):
-            raise ValueError(
-                f"the callback returned shape {piece.shape} for index {index}, "
-                f"where a shard has shape {sharding.shard_shape(shape)}"
-            )
-        if whole is None:
-            whole = np.empty(shape, dtype or piece.dtype)
-        whole[index] = piece
-    with seams.real():
-        array = jax.numpy.asarray(whole)
-    return labels.attach(array, sharding)
-
-
-def _from_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
-    """One process holds all of it."""
-    return jax.device_put(np.asarray(local_data), sharding)
-
-
-def _from_pieces(shape: Any, sharding: Any, arrays: Any, *, dtype: Any = None) -> Any:
-    """Put single-device arrays together, each where its own device stands."""
-    by_device = {next(iter(array.devices())): array for array in arrays}
-    devices = sharding.addressable_devices_indices_map(tuple(shape))
-    missing = [d for d in devices if d not in by_device]
-    if missing:
-        raise ValueError(
-            f"make_array_from_single_device_arrays got no array for {missing[0]!r} "
-            f"({len(missing)} of {len(devices)} devices are missing)"
-        )
-    whole = np.empty(tuple(shape), dtype or arrays[0].dtype)
-    for device, index in devices.items():
-        whole[index] = np.asarray(by_device[device])
-    with seams.real():
-        array = jax.numpy.asarray(whole)
-    return labels.attach(array, sharding)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 import threading
 import types
@@ -17,11 +18,12 @@ from typing import Any
 
 import jax
 from jax._src import array as array_lib
-from jax._src import core, dispatch, pjit, sharding_impls, stages, xla_bridge
+from jax._src import core, dispatch, dtypes, pjit, sharding_impls, stages, xla_bridge
 from jax._src import mesh as mesh_lib
+from jax._src.interpreters import pxla
 from jax._src.lib import _jax as jaxlib
 from jax._src.named_sharding import NamedSharding, UnspecifiedValue
-from jax._src.sharding_impls import SingleDeviceSharding
+from jax._src.sharding_impls import SingleDeviceSharding, physical_sharding
 
 ArrayImpl = jaxlib.ArrayImpl
 Device = jaxlib.Device
@@ -54,6 +56,8 @@ def real() -> Iterator[None]:
             sharding_impls._internal_use_concrete_mesh(mesh_lib.empty_concrete_mesh),
             jax.default_device(None),
             jax.disable_jit(False),
+            jax.debug_nans(False),  # looked at afterwards, for the person's function
+            jax.debug_infs(False),
         ):
             yield
     finally:
@@ -180,29 +184,64 @@ def really(original: Any) -> Any:
 # ------------------------------------------------------------------------- what JAX itself checks
 
 
-def check_arguments(args: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
-    """Let JAX refuse arguments whose placement does not fit, and return the placement of each."""
-    types = [pjit.convert_to_metaty(arg) for arg in args]
-    return tuple(pjit._resolve_in_shardings(types, params["in_shardings"]))
+def check_pieces(shape: Any, sharding: Any, arrays: list[Any], dtype: Any) -> Any:
+    """Let JAX refuse pieces that do not make up an array, and return the array's type."""
+    name = "make_array_from_single_device_arrays"
+    dtype = array_lib._get_and_check_dtype(arrays, dtype, name)
+    aval = core.update_aval_with_sharding(core.ShapedArray(shape, dtype), sharding)
+    check = inspect.getattr_static(ArrayImpl, "_check_and_rearrange")
+    if isinstance(check, staticmethod):  # from JAX 0.12
+        check.__func__(arrays, sharding, aval)
+    else:
+        check(None, arrays, sharding, aval)
+    return aval
+
+
+def device_of(array: Any) -> Any:
+    """Return the one device of an array that has just one."""
+    return array_lib._get_device(array)
+
+
+def check_alive(array: Any) -> None:
+    """Refuse a deleted array as JAX does."""
+    getattr(array, "_base_array", array)._check_if_deleted()
+
+
+def lowered_cost(computation: Any) -> Any:
+    """Return XLA's estimate for a lowered program, which is the same on any devices."""
+    return jaxlib.hlo_module_cost_analysis(real_backend(), computation.hlo().as_hlo_module())
+
+
+def check_special(name: str, outs: list[Any]) -> None:
+    """Refuse NaNs and infinities where `jax_debug_nans` or `jax_debug_infs` ask for it."""
+    if dispatch.needs_check_special():
+        numbers = [out for out in outs if not dtypes.issubdtype(out.dtype, dtypes.extended)]
+        dispatch.check_special(name, numbers)
 
 
 __all__ = [
-    "ArrayImpl",
     "SEAMS",
+    "ArrayImpl",
     "Device",
     "NamedSharding",
     "Seams",
     "Shard",
     "SingleDeviceSharding",
     "array_lib",
-    "check_arguments",
+    "check_alive",
+    "check_pieces",
+    "check_special",
+    "device_of",
     "dispatch",
     "in_mode",
     "is_real",
     "is_simulated",
     "is_unspecified",
+    "lowered_cost",
+    "physical_sharding",
     "pjit",
     "property_in_mode",
+    "pxla",
     "real",
     "real_backend",
     "really",

@@ -1,0 +1,23 @@
+"""`python -m side_by_side module`: run a module's programs on 8 real devices, print JSON."""
+
+import json
+import sys
+
+import jax
+
+jax.config.update("jax_num_cpu_devices", 8)
+
+from importlib import import_module  # noqa: E402  the device count comes before everything
+
+from side_by_side.describe import outcome  # noqa: E402
+
+
+def main(module: str) -> None:
+    assert jax.device_count() == 8
+    programs = import_module(f"side_by_side.{module}").PROGRAMS
+    # The last line is ours: a program, or JAX itself, may print before.
+    print("\n" + json.dumps({name: outcome(program) for name, program in programs.items()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

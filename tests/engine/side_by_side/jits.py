@@ -1,0 +1,448 @@
+"""jit with shardings, its refusals, transformations of sharded code, and the compiled stages."""
+
+import functools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from side_by_side.arrays import mesh_2x4, put
+from side_by_side.registry import Programs
+
+PROGRAMS = program = Programs()
+
+
+def named(*entries):
+    return NamedSharding(mesh_2x4(), P(*entries))
+
+
+# ----------------------------------------------------------------------------------- shardings
+
+
+@program
+def in_and_out_shardings():
+    f = jax.jit(
+        lambda x, w: x @ w,
+        in_shardings=(named("data"), named(None, "model")),
+        out_shardings=named("data", "model"),
+    )
+    return f(np.arange(32.0).reshape(4, 8), np.arange(64.0).reshape(8, 8))
+
+
+@program
+def out_shardings_tree():
+    f = jax.jit(
+        lambda x: {"a": x + 1, "b": (x * 2, x.sum())},
+        out_shardings={"a": named("data"), "b": (named(None, "model"), named())},
+    )
+    return f(jnp.ones((4, 8)))
+
+
+@program
+def out_shardings_prefix_and_none():
+    f = jax.jit(lambda x: (x + 1, {"u": x, "v": x}), out_shardings=(None, named("model")))
+    return f(put(P("data")))
+
+
+@program
+def in_shardings_none():
+    return jax.jit(lambda x, y: x + y, in_shardings=(named("data"), None))(
+        jnp.ones((4, 2)), jnp.arange(2.0)
+    )
+
+
+@program
+def spec_shardings_under_set_mesh():
+    with jax.set_mesh(mesh_2x4()):
+        f = jax.jit(lambda x: x * 2, in_shardings=P("data"), out_shardings=P(None, "model"))
+        return f(np.arange(32.0).reshape(4, 8))
+
+
+@program
+def spec_shardings_under_with_mesh():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with mesh_2x4():
+            f = jax.jit(lambda x: x * 2, in_shardings=P("data"), out_shardings=P(None, "model"))
+            return f(np.arange(32.0).reshape(4, 8))
+
+
+@program
+def spec_shardings_without_mesh():
+    return jax.jit(lambda x: x, out_shardings=P("data"))(jnp.ones(4))
+
+
+@program
+def init_with_out_shardings():
+    f = jax.jit(
+        lambda key: {"w": jax.random.normal(key, (8, 4)), "b": jnp.zeros(4)},
+        out_shardings={"w": named("data", "model"), "b": named("model")},
+    )
+    return f(jax.random.key(0))
+
+
+@program
+def nothing_in():
+    return jax.jit(lambda: jnp.arange(8.0), out_shardings=named("model"))()
+
+
+@program
+def mismatched_in_sharding():
+    return jax.jit(lambda x: x, in_shardings=named("model"))(put(P("data")))
+
+
+@program
+def indivisible_out_sharding():
+    return jax.jit(lambda x: x, out_shardings=named("model"))(jnp.ones(6))
+
+
+@program
+def indivisible_in_sharding():
+    return jax.jit(lambda x: x, in_shardings=named("model"))(jnp.ones(6))
+
+
+@program
+def different_devices():
+    half = Mesh(jax.devices()[:4], ("x",))
+    other = jax.device_put(jnp.ones((8, 12)), NamedSharding(half, P("x")))
+    return jax.jit(jnp.add)(put(P("data")), other)
+
+
+@program
+def different_devices_eagerly():
+    half = Mesh(jax.devices()[:4], ("x",))
+    other = jax.device_put(jnp.ones((8, 12)), NamedSharding(half, P("x")))
+    return put(P("data")) + other
+
+
+@program
+def different_device_order():
+    other = Mesh(np.array(jax.devices())[::-1], ("x",))
+    return put(P("data")) + jax.device_put(jnp.ones((8, 12)), NamedSharding(other, P("x")))
+
+
+@program
+def different_single_devices():
+    a, b = (jax.device_put(jnp.ones(2), d) for d in jax.devices()[:2])
+    return a + b
+
+
+@program
+def two_meshes_over_the_same_devices():
+    flat = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    return put(P("data")) + jax.device_put(jnp.ones((8, 12)), NamedSharding(flat, P("x")))
+
+
+@program
+def committed_and_uncommitted():
+    x = put(P("data"))
+    return [x + 1, x + np.ones(12), x * jnp.arange(12.0), 2 - x, x + x]
+
+
+@program
+def unused_argument_elsewhere():
+    other = jax.device_put(jnp.ones(2), jax.devices()[3])
+    return jax.jit(lambda x, unused: x + 1)(put(P("data")), other)
+
+
+@program
+def on_one_device():
+    x = jax.device_put(jnp.arange(4.0), jax.devices()[6])
+    return x * 2, jax.jit(lambda x: (x.sum(), jnp.ones(3)))(x)
+
+
+@program
+def mesh_of_one_device():
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
+    x = jax.device_put(jnp.ones((4, 4)), NamedSharding(mesh, P("data", "model")))
+    return x, x + 1, jax.jit(jnp.sum)(x)
+
+
+@program
+def uncommitted():
+    x = jnp.arange(3.0)
+    return x, x + 1, jnp.dot(x, x), jnp.ones((2, 2)) @ jnp.ones((2, 2))
+
+
+# ---------------------------------------------------------------------------------- constraints
+
+
+@program
+def constraint_eagerly():
+    x = jax.lax.with_sharding_constraint(jnp.ones((4, 8)), named("data"))
+    return x, jax.lax.with_sharding_constraint(x, named(None, "model"))
+
+
+@program
+def constraint_in_jit():
+    @jax.jit
+    def f(x):
+        y = jax.lax.with_sharding_constraint(x * 2, named(None, "model"))
+        return y, y + 1, y.sum(0)
+
+    return f(put(P("data")))
+
+
+@program
+def constraint_with_spec_under_set_mesh():
+    with jax.set_mesh(mesh_2x4()):
+        f = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, P("data", "model")))
+        return f(np.ones((4, 8)))
+
+
+@program
+def constraint_on_indivisible_axis():
+    f = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, named("model")) + 1)
+    return f(jnp.arange(6.0))
+
+
+@program
+def constraint_on_wrong_mesh():
+    half = Mesh(jax.devices()[:4], ("x",))
+    f = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, NamedSharding(half, P("x"))))
+    return f(put(P("data")))
+
+
+@program
+def constraint_with_unknown_axis():
+    with jax.set_mesh(mesh_2x4()):
+        return jax.jit(lambda x: jax.lax.with_sharding_constraint(x, P("dta")))(np.ones((4, 8)))
+
+
+@program
+def constraint_too_long():
+    f = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, named("data", "model")))
+    return f(jnp.ones(8))
+
+
+@program
+def constraint_without_mesh():
+    return jax.jit(lambda x: jax.lax.with_sharding_constraint(x, P("data")))(jnp.ones(8))
+
+
+# ------------------------------------------------------------------------------ jit's own habits
+
+
+@program
+def donated_input():
+    x = put(P("data"))
+    y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+    return y, x.is_deleted()
+
+
+@program
+def donated_input_used_again():
+    x = put(P("data"))
+    jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+    return np.asarray(x)  # x + 1 ends the process on 8 host devices with JAX 0.10.2
+
+
+@program
+def donated_by_name():
+    state = {"w": put(P("data")), "n": jax.device_put(jnp.ones(4), named())}
+    f = jax.jit(lambda state, g: jax.tree.map(lambda s: s - g, state), donate_argnames="state")
+    out = f(state, 0.5)
+    return out, [x.is_deleted() for x in jax.tree.leaves(state)]
+
+
+@program
+def static_arguments():
+    f = jax.jit(
+        lambda x, n, *, flag: x * n if flag else x, static_argnums=1, static_argnames="flag"
+    )
+    return f(put(P("data")), 3, flag=True), f(put(P("data")), 3, flag=False)
+
+
+@program
+def traced_once():
+    traces = []
+
+    @jax.jit
+    def f(x):
+        traces.append(x.shape)
+        return x * 2
+
+    for _ in range(3):
+        f(put(P("data")))
+    n_same = len(traces)
+    f(put(P("model")))
+    f(jnp.ones(3))
+    f(jnp.ones(3))
+    return n_same, len(traces)
+
+
+@program
+def closed_over_array():
+    w = put(P(None, "model"))
+    return jax.jit(lambda x: x + w)(jnp.ones((8, 12))), jax.jit(lambda x: x + w)(put(P("data")))
+
+
+@program
+def device_count_while_tracing():
+    return jax.jit(lambda x: x / jax.device_count())(jnp.ones(2))
+
+
+@program
+def jit_in_jit():
+    inner = jax.jit(lambda x: x * 2, out_shardings=named(None, "model"))
+    return jax.jit(lambda x: inner(x) + 1)(put(P("data")))
+
+
+@program
+def disabled_jit():
+    with jax.disable_jit():
+        return jax.jit(lambda x: x * 2)(put(P("data")))
+
+
+@program
+def checked_for_nan():
+    with jax.debug_nans(True):
+        return jax.jit(lambda x: jnp.log(x - 1000.0))(put(P("data")))
+
+
+@program
+def highest_precision():
+    with jax.default_matmul_precision("highest"):
+        return put(P("data"), (8, 8)) @ put(P(None, "model"), (8, 8))
+
+
+# ------------------------------------------------------------------------------- transformations
+
+
+@program
+def gradient():
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    w, x = put(P(None, "model"), (12, 8)) / 96, put(P("data")) / 96
+    return jax.jit(jax.value_and_grad(loss))(w, x), jax.grad(loss)(w, x)
+
+
+@program
+def vectorised():
+    return jax.vmap(lambda row: row / row.sum())(put(P("data")) + 1)
+
+
+@program
+def scanned():
+    def step(carry, row):
+        return carry + row, carry.sum()
+
+    return jax.lax.scan(step, jnp.zeros(12), put(P(None, "model")))
+
+
+@program
+def scanned_in_jit():
+    ws = put(P(None, None, "model"), (3, 8, 8)) / 192
+
+    @jax.jit
+    def f(x, ws):
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0]
+
+    return f(put(P("data"), (4, 8)), ws)
+
+
+@program
+def rematerialised():
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
+    def f(w, x):
+        return jnp.sin(x @ w).sum()
+
+    return jax.jit(jax.grad(f))(put(P(None, "model"), (12, 8)) / 96, put(P("data")) / 96)
+
+
+@program
+def loops_and_branches():
+    @jax.jit
+    def f(x):
+        x = jax.lax.fori_loop(0, 3, lambda i, x: x + i, x)
+        x = jax.lax.while_loop(lambda x: x.sum() < 1e4, lambda x: x * 2, x)
+        return jax.lax.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, x)
+
+    return f(put(P("data", "model")))
+
+
+@program
+def custom_gradient():
+    @jax.custom_vjp
+    def f(x):
+        return x * 2
+
+    f.defvjp(lambda x: (f(x), x), lambda x, g: (g * x,))
+    return jax.jit(jax.grad(lambda x: f(x).sum()))(put(P("data")))
+
+
+@program
+def vjp_and_jvp():
+    x = put(P("data"))
+    y, back = jax.vjp(lambda x: jnp.sin(x).sum(1), x)
+    return y, back(y)[0], jax.jvp(jnp.sin, (x,), (x,))[1]
+
+
+@program
+def random_numbers():
+    keys = jax.device_put(jax.random.split(jax.random.key(0), 8), named("data"))
+    return [
+        jax.jit(lambda k: jax.random.normal(k, (4, 8)), out_shardings=named("data"))(
+            jax.random.key(1)
+        ),
+        jax.vmap(lambda k: jax.random.uniform(k, (2,)))(keys),
+        jax.random.split(keys[0]),
+        jax.jit(jax.random.fold_in)(keys[1], 3),
+        jax.random.key_data(keys),
+        jax.random.permutation(jax.random.key(2), put(P("data"))),
+    ]
+
+
+# -------------------------------------------------------------------------------- compiled stages
+
+
+@program
+def lowered_and_compiled():
+    x = put(P("data"))
+    f = jax.jit(lambda x, y: (x * y, x.sum()), out_shardings=(None, named()))
+    compiled = f.lower(x, x).compile()
+    again = compiled(x, x + 1)
+    return [
+        again,
+        compiled.output_shardings,
+        compiled.input_shardings,
+        compiled.out_info[0].shape,
+        f.lower(x, x).out_info[0].shape,
+        f.trace(x, x).jaxpr.in_avals[0].shape,
+    ]
+
+
+@program
+def compiled_from_shapes():
+    struct = jax.ShapeDtypeStruct((8, 12), jnp.float32, sharding=named("data"))
+    compiled = jax.jit(lambda x: x * 2).lower(struct).compile()
+    return compiled(put(P("data")))
+
+
+@program
+def compiled_called_with_other_sharding():
+    compiled = jax.jit(lambda x: x * 2).lower(put(P("data"))).compile()
+    return compiled(put(P("model")))
+
+
+@program
+def compiled_called_with_other_shape():
+    compiled = jax.jit(lambda x: x * 2).lower(put(P("data"))).compile()
+    return compiled(put(P("data"), (4, 12)))
+
+
+@program
+def evaluated_shape():
+    f = jax.jit(lambda x: x @ x.T, out_shardings=named("data"))
+    out = jax.eval_shape(f, put(P("data")))
+    return out.shape, str(out.dtype)
+
+
+@program
+def lowered_text():
+    text = jax.jit(lambda x: x * 2).lower(put(P("data", "model"))).as_text()
+    return [line.strip() for line in text.splitlines() if "sdy" in line]
