@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from written import callbacks, collectives, control, dtypes, meshes, transforms
+from written import (
+    callbacks,
+    collectives,
+    control,
+    dtypes,
+    local,
+    meshes,
+    models,
+    transforms,
+)
 
 PROGRAMS = {
     name: program
-    for module in (collectives, dtypes, control, callbacks, transforms, meshes)
+    for module in (collectives, dtypes, control, callbacks, transforms, meshes, local, models)
     for name, program in module.program.programs.items()
 }

@@ -68,15 +68,21 @@ def elementwise(
     extra = [n for n in axes.ordered(n for v in ins for n in v.at) if n not in lead.at]
     slots: tuple[Slot, ...] = (*extra, *lead.slots)
     slots += tuple(range(lead.n_local, n_local))
-    local_shape = next(v.local_shape for v in ins if v.n_local == n_local)
-    shape = shape_of(slots, local_shape, axes)
+    whole = next(v.local_shape for v in ins if v.n_local == n_local)
     # A scalar beside arrays is legal in the program itself and stays as it is.
     is_scalar = [n_local > 0 and v.array.ndim == 0 for v in ins]
     arrays = [
-        v.array if scalar else arrange(v, slots, shape)
+        v.array if scalar else arrange(v, slots, _own_shape(axes, v, slots, whole))
         for v, scalar in zip(ins, is_scalar, strict=True)
     ]
     return [from_slots(out, slots) for out in _jax.bind(primitive, arrays, params)]
+
+
+def _own_shape(
+    axes: Axes, value: Spread, slots: Sequence[Slot], whole: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the shape of `value` in `slots`: local axes of size 1 beside larger ones stay so."""
+    return shape_of(slots, value.local_shape if value.n_local == len(whole) else whole, axes)
 
 
 # -------------------------------------------------------------------------------- structural
@@ -214,7 +220,7 @@ def _reduce(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[
 
 
 def _per_device(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
-    """Run device by device: batching would change what is drawn (rbg streams)."""
+    """Run device by device: what JAX cannot batch, or batches to something else (rbg streams)."""
     names = axes.ordered(n for v in ins for n in v.at)
     rows = []
     for value in ins:
@@ -261,8 +267,11 @@ def batched(axes: Axes, primitive: Any, params: dict[str, Any], ins: list[Spread
     avals = tuple(_jax.aval_of(value.array) for value in ins)
     places = tuple(tuple(sorted(value.at.items())) for value in ins)
     sizes = tuple((name, axes.sizes[name]) for name in names)
-    fragment = _fragment(primitive, _Params(params), avals, places, sizes)
-    closed, out_at = fragment
+    try:
+        closed, out_at = _fragment(primitive, _Params(params), avals, places, sizes)
+    except NotImplementedError:
+        # JAX cannot batch this one (ragged_dot in some ways, primitives of other people).
+        return _per_device(axes, primitive, params, ins)
     arrays = _jax.eval_jaxpr(closed, [value.array for value in ins])
     return [Spread(array, dict(at)) for array, at in zip(arrays, out_at, strict=True)]
 
