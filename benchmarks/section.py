@@ -60,9 +60,11 @@ def milliseconds(seconds: float | None) -> str:
 def times(ratio: float | None) -> str:
     """Return a ratio in a table.
 
-    >>> times(1.234), times(34.4), times(None)
-    ('1.23x', '34x', '-')
+    >>> times(1.234), times(34.4), times(0.002), times(None)
+    ('1.23x', '34x', '1/500', '-')
     """
     if ratio is None:
         return "-"
+    if ratio < 0.1:
+        return f"1/{1 / ratio:,.0f}"
     return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:,.0f}x"

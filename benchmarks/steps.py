@@ -61,8 +61,8 @@ def _add_rows(section: Section, n_devices: int, figures: dict[str, Figures]) -> 
     for kind, one in figures.items():
         section.rows.append([str(n_devices), kind, *_cells(one, figures["simulated"])])
         section.data.append({"devices": n_devices, "contender": kind, **_plain(one)})
-        if one.why_not:
-            section.notes.append(f"{kind}, {n_devices} devices: not measured: {one.why_not}")
+        if one.why_not and one.rounds:
+            section.notes.append(f"{kind}, {n_devices} devices: stopped early: {one.why_not}")
 
 
 def _cells(one: Figures, simulated: Figures) -> list[str]:
@@ -74,7 +74,7 @@ def _cells(one: Figures, simulated: Figures) -> list[str]:
     return [
         f"{milliseconds(one.seconds)} ({spread})",
         f"{one.peak_mb:,.0f}",
-        f"{times(against.median)} ({against.low:.2f}-{against.high:.2f})" if against else "",
+        f"{times(against.median)} ({times(against.low)}-{times(against.high)})" if against else "",
         times(memory) if memory else "",
         f"{one.first_s:.2f}",
     ]
