@@ -17,7 +17,8 @@ from benchmarks.section import Section
 
 _SECTIONS: dict[str, Callable[[Options], Section]] = {
     **{name: functools.partial(steps.run, name) for name in programs.NAMES},
-    "one-core": steps.run_one_core,
+    "one-core": functools.partial(steps.run_one_core, "mlp"),
+    "one-core-wide": functools.partial(steps.run_one_core, "mlp-wide"),
     "first-call": fresh.first_call,
     "compile": fresh.compiling,
     "shell": shell.run,

@@ -18,8 +18,10 @@ _COLUMNS = [
     "simulated / it, memory",
     "first call s",
 ]
+# The programs that are held to the time and memory of the unsharded one.
+_MLPS = ("mlp", "mlp-wide")
 # At 256 devices: how many times faster than forced host devices, and what part of their memory.
-_FASTER_AT_256 = {"mlp": 2.0, "gather": 10.0, "ring": 10.0, "transformer": 10.0}
+_FASTER_AT_256 = {"mlp": 2.0, "mlp-wide": 2.0, "gather": 10.0, "ring": 10.0, "transformer": 10.0}
 _MEMORY_AT_256 = 0.5
 
 
@@ -29,21 +31,21 @@ def run(name: str, options: Options) -> Section:
     for n_devices in options.devices:
         figures = _contest(name, n_devices, options, ("unsharded", "simulated", "forced"), None)
         _add_rows(section, n_devices, figures)
-        if name == "mlp":
-            section.bars += _against_unsharded(n_devices, figures, 1.3, "all cores")
-            section.bars.append(_memory_against_unsharded(n_devices, figures))
+        if name in _MLPS:
+            section.bars.append(_against_unsharded(name, n_devices, figures, 1.3, "all cores"))
+            section.bars.append(_memory_against_unsharded(name, n_devices, figures))
         if n_devices == 256:
             section.bars += _against_forced(name, figures)
     return section
 
 
-def run_one_core(options: Options) -> Section:
-    """Measure the MLP step with every contender pinned to one core."""
-    section = Section(f"{programs.TITLES['mlp']}, one core", _COLUMNS)
+def run_one_core(name: str, options: Options) -> Section:
+    """Measure an MLP step with every contender pinned to one core."""
+    section = Section(f"{programs.TITLES[name]}, one core", _COLUMNS)
     for n_devices in options.devices:
-        figures = _contest("mlp", n_devices, options, ("unsharded", "simulated"), 1)
+        figures = _contest(name, n_devices, options, ("unsharded", "simulated"), 1)
         _add_rows(section, n_devices, figures)
-        section.bars += _against_unsharded(n_devices, figures, 1.15, "one core")
+        section.bars.append(_against_unsharded(name, n_devices, figures, 1.15, "one core"))
     return section
 
 
@@ -91,16 +93,17 @@ def _plain(one: Figures) -> dict[str, Any]:
 
 
 def _against_unsharded(
-    n_devices: int, figures: dict[str, Figures], bound: float, cores: str
-) -> list[Bar]:
+    name: str, n_devices: int, figures: dict[str, Figures], bound: float, cores: str
+) -> Bar:
     against = ratio(figures["simulated"], figures["unsharded"])
-    what = f"MLP step / unsharded, {n_devices} devices, {cores}"
-    return [Bar(what, bound, against.median if against else None, note=_why(figures))]
+    what = f"{programs.TITLES[name]}: simulated / unsharded, {n_devices} devices, {cores}"
+    return Bar(what, bound, against.median if against else None, note=_why(figures))
 
 
-def _memory_against_unsharded(n_devices: int, figures: dict[str, Figures]) -> Bar:
+def _memory_against_unsharded(name: str, n_devices: int, figures: dict[str, Figures]) -> Bar:
     memory = memory_ratio(figures["simulated"], figures["unsharded"])
-    return Bar(f"MLP step memory / unsharded, {n_devices} devices", 1.1, memory, note=_why(figures))
+    what = f"{programs.TITLES[name]}: simulated / unsharded, memory, {n_devices} devices"
+    return Bar(what, 1.1, memory, note=_why(figures))
 
 
 def _against_forced(name: str, figures: dict[str, Figures]) -> list[Bar]:

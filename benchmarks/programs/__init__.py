@@ -1,4 +1,4 @@
-"""The four programs that are timed, each as people write it.
+"""The four programs that are timed, each as people write it; the MLP in two sizes.
 
 >>> make("gather", 256).mesh
 {'x': 256}
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from benchmarks.programs import gather, mlp, ring, transformer
@@ -13,6 +14,7 @@ from benchmarks.programs.program import Program
 
 _MAKERS: dict[str, Callable[[int], Program]] = {
     "mlp": mlp.program,
+    "mlp-wide": functools.partial(mlp.program, size=mlp.WIDE),
     "gather": gather.program,
     "ring": ring.program,
     "transformer": transformer.program,
@@ -25,6 +27,7 @@ DEVICES = (8, 64, 256, 512, 1024)
 
 TITLES = {
     "mlp": "MLP train step",
+    "mlp-wide": "MLP train step, large weights",
     "gather": "all_gather matmul 1024^3",
     "ring": "ppermute ring matmul 1024^3",
     "transformer": "24-layer transformer train step",
