@@ -88,7 +88,5 @@ def nnx_shard_map(seed, x, mesh, features):
     def per_shard(state, x_shard):
         return nnx.merge(graph, state)(x_shard)
 
-    forward = jax.shard_map(
-        per_shard, mesh=mesh, in_specs=(PartitionSpec(), rows), out_specs=rows
-    )
+    forward = jax.shard_map(per_shard, mesh=mesh, in_specs=(PartitionSpec(), rows), out_specs=rows)
     return forward(state, x).reshape(-1)

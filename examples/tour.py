@@ -50,18 +50,23 @@ def replicate() -> None:
     mesh = mesh_2x4()
     x = jnp.array([1.0, 2.0, 3.0])
     show_shards(jax.device_put(x, NamedSharding(mesh, PartitionSpec())))
-    result(seed_problems.replicated_sharding_value(x, mesh), "6.0, not 8 x 6.0: copies are not terms")
+    total = seed_problems.replicated_sharding_value(x, mesh)
+    result(total, "6.0, not 8 x 6.0: copies are not terms")
 
 
 def split() -> None:
-    heading("2. shard_map_double", "P(('data', 'model')) cuts x in 8; each device doubles its slice.")
+    heading(
+        "2. shard_map_double", "P(('data', 'model')) cuts x in 8; each device doubles one."
+    )
     y = seed_problems.shard_map_double(jnp.arange(16.0), mesh_2x4())
     show_shards(y)
     result(y, "the slices joined again, in order")
 
 
 def layout() -> None:
-    heading("3. partition_spec_layout", "What shape is one shard of a kernel under P(None, 'model')?")
+    heading(
+        "3. partition_spec_layout", "One shard of a kernel under P(None, 'model')."
+    )
     console.print(shardlab.layout((8, 16), "None,model", "data=2,model=4"))
     result(seed_problems.partition_spec_layout(4, 8, 16), "[kernel_in, kernel_out // 4]")
 
@@ -139,8 +144,9 @@ def show_shards(y: jax.Array) -> None:
     show_texts(y, y.sharding.mesh, texts, y.sharding.spec)
 
 
-def show_texts(x, mesh: Mesh, texts: dict[int, str], spec=PartitionSpec(ALL)) -> None:
-    picture = holdings(shardlab.layout(x.shape, spec, mesh), texts, caption="what each device holds")
+def show_texts(x, mesh: Mesh, texts: dict[int, str], spec=(ALL,)) -> None:
+    layout = shardlab.layout(x.shape, spec, mesh)
+    picture = holdings(layout, texts, caption="what each device holds")
     console.print(picture_rich(picture, console.width))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlab import errors
+from shardlab import errors, layout
 from shardlab.errors import LabError
 
 ROOT = Path(__file__).parent.parent
@@ -56,8 +56,28 @@ def test_the_examples_in_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-@pytest.mark.parametrize("path", sorted(DOCS.glob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda path: path.name
+)
 def test_the_examples_in_docs_run(path):
     blocks = [block for block in FENCED.findall(path.read_text("utf-8")) if ">>>" in block]
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, path.name, str(path), 0)
     assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_the_picture_in_the_readme_is_what_the_command_draws():
+    drawn = layout((4096, 16384), "None,model", "data=2,model=4", dtype="bf16").svg()
+    assert (DOCS / "layout.svg").read_text("utf-8").strip() == drawn.strip()
+
+
+def test_the_error_in_the_readme_is_what_the_command_says():
+    with pytest.raises(LabError) as caught:
+        layout((6, 10), "None,model", "data=2,model=4")
+    shown = "\n".join(f"    {line}" for line in str(caught.value).splitlines())
+    assert shown in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_links_between_documents_resolve():
+    for path in (ROOT / "README.md", *DOCS.glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"

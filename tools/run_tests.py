@@ -101,7 +101,7 @@ def works(path: Path) -> bool:
 
 
 def describe(python: object) -> str:
-    probe = "import sys, jax; print('Python %d.%d' % sys.version_info[:2], 'with JAX', jax.__version__)"
+    probe = "import sys, jax; print('Python', sys.version.split()[0], 'with JAX', jax.__version__)"
     return subprocess.run(
         [str(python), "-c", probe], capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -50,7 +50,16 @@ def primitives(body, check_vma=True):
         lambda x: lax.ppermute(x, "model", [(0, 1)]),
         lambda x: lax.pshuffle(x, "data", [1, 0]),
     ],
-    ids="psum pmax pmin all_gather psum_scatter all_to_all ppermute pshuffle".split(),
+    ids=[
+        "psum",
+        "pmax",
+        "pmin",
+        "all_gather",
+        "psum_scatter",
+        "all_to_all",
+        "ppermute",
+        "pshuffle",
+    ],
 )
 def test_collective_is_traced_to_a_primitive_we_know(body):
     found = primitives(lambda x: jnp.ravel(body(x))[:1], check_vma=False)

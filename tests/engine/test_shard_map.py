@@ -19,6 +19,12 @@ from shardlab.errors import LabError, UnboundAxis
 X = jnp.arange(24.0).reshape(8, 3) / 7 - 1
 
 
+def run_to_the_end(f, *args):
+    """Run a program and wait for its callbacks too."""
+    jax.block_until_ready(f(*args))
+    jax.effects_barrier()
+
+
 def total(mesh="data=4", **options):
     return shard_map(
         lambda x: jax.lax.psum(jnp.sum(jnp.sin(x)), "data"),
@@ -71,7 +77,7 @@ def test_real_meshes_stay_with_jax():
         lambda f: jax.hessian(f),
         lambda f: lambda x: jax.jvp(f, (x,), (jnp.cos(x),)),
     ],
-    ids="jit grad jit_vg vg_jit remat vmap scan hessian jvp".split(),
+    ids=["jit", "grad", "jit_vg", "vg_jit", "remat", "vmap", "scan", "hessian", "jvp"],
 )
 def test_transformation_gives_what_it_gives_unsharded(transform):
     ours = transform(total())(X)
@@ -126,8 +132,7 @@ def test_replicas_that_differ_are_a_warning_with_the_values():
         check_vma=False,
     )
     with pytest.warns(ReplicasDiffer, match=r"differs on 3 of 4 devices") as caught:
-        jax.jit(f)(jnp.arange(8.0)).block_until_ready()
-        jax.effects_barrier()
+        run_to_the_end(jax.jit(f), jnp.arange(8.0))
     assert "data=2: 9." in str(caught[0].message)
 
 
@@ -186,13 +191,10 @@ def test_devices_that_part_before_a_collective_are_an_error_not_a_value():
             lambda: x,
         )
 
-    f = shard_map(
-        body, mesh="data=4", in_specs=P("data"), out_specs=P("data"), check_vma=False
-    )
+    f = shard_map(body, mesh="data=4", in_specs=P("data"), out_specs=P("data"), check_vma=False)
     with pytest.raises(Exception, match=r"simulate\.deadlock") as caught:
-        f(jnp.arange(4.0)).block_until_ready()
-        jax.effects_barrier()
-    assert "data=1, data=2, data=3 go with" in str(caught.value)
+        run_to_the_end(f, jnp.arange(4.0))
+    assert "data=0 reach it; data=1, data=2, data=3 do not" in str(caught.value)
 
 
 def test_bad_mesh_text_is_a_lab_error():

@@ -73,7 +73,9 @@ class Deferred:
         factors = [o for o in self.operands if isinstance(o, Spread)]
         if any(name in factor.at for factor in factors for name in names):
             return psum(self.axes, self.force(), names)
-        return self._apply([o if isinstance(o, Spread) else o.psum(names) for o in self.operands])
+        return self._apply(
+            [o.psum(names) if isinstance(o, Deferred) else force(o) for o in self.operands]
+        )
 
 
 Value = Spread | Deferred | Kept
@@ -86,7 +88,7 @@ def force(value: Value) -> Spread:
 def summed(axes: Axes, value: Value, names: Sequence[str]) -> Spread:
     if isinstance(value, Deferred):
         return value.psum(names)
-    return psum(axes, value, names)
+    return psum(axes, force(value), names)
 
 
 def defer(
