@@ -312,7 +312,7 @@ class _Body:
     def do_choose(self, x: Any, values: Any, b: int, ops: Any) -> Any:
         """A branch by device number; its operations are local."""
         x = self.vary(_as_float(x))
-        local = [op for op in ops if op[0] in _LOCAL]
+        local = [op for op in ops if op[0] in LOCAL]
 
         def yes(x: Any) -> Any:
             return self.vary(_fit(_as_float(self.steps([x], local)[-1]), x.shape))
@@ -323,7 +323,7 @@ class _Body:
     def do_repeat(self, x: Any, values: Any, b: int, ops: Any) -> Any:
         """A loop that devices leave at different times; its operations are local."""
         x = lax.stop_gradient(self.vary(_as_float(x)))
-        local = [op for op in ops if op[0] in _LOCAL]
+        local = [op for op in ops if op[0] in LOCAL]
         n = lax.axis_index(self.axes(b)) % 3
 
         def step(state: Any) -> Any:
@@ -365,16 +365,15 @@ def _fit(x: Any, shape: tuple[int, ...]) -> Any:
     return flat[:n].reshape(shape)
 
 
-_MOVES = frozenset(
-    "all_gather all_to_all ppermute transpose reshape broadcast concatenate slice pick".split()
-)
-_GROWING = frozenset(
-    "psum psum_scatter groups axis_index add mul matmul batched_matmul reduce cumsum scan".split()
-)
-COLLECTIVE = "psum pmean pmax all_gather psum_scatter all_to_all ppermute groups axis_index".split()
-_LOCAL = frozenset(
-    "smooth add mul matmul batched_matmul transpose reshape reduce broadcast concatenate slice "
-    "cumsum pick".split()
-)
-LOCAL = sorted(_LOCAL)
-NESTING = "scan cond choose repeat remat vmap".split()
+# ------------------------------------------------------------------------------ kinds of operations
+
+COLLECTIVE = ("psum", "pmean", "pmax", "all_gather", "psum_scatter", "all_to_all", "ppermute")
+COLLECTIVE += ("groups", "axis_index")
+LOCAL = ("smooth", "add", "mul", "matmul", "batched_matmul", "transpose", "reshape", "reduce")
+LOCAL += ("broadcast", "concatenate", "slice", "cumsum", "pick")
+NESTING = ("scan", "cond", "choose", "repeat", "remat", "vmap")
+
+_MOVES = {"all_gather", "all_to_all", "ppermute", "transpose", "reshape", "broadcast"}
+_MOVES |= {"concatenate", "slice", "pick"}
+_GROWING = {"psum", "psum_scatter", "groups", "axis_index", "add", "mul", "matmul"}
+_GROWING |= {"batched_matmul", "reduce", "cumsum", "scan"}

@@ -10,11 +10,22 @@ from written import (
     local,
     meshes,
     models,
+    refusals,
     transforms,
 )
 
 PROGRAMS = {
     name: program
-    for module in (collectives, dtypes, control, callbacks, transforms, meshes, local, models)
+    for module in (
+        collectives,
+        dtypes,
+        control,
+        callbacks,
+        transforms,
+        meshes,
+        local,
+        models,
+        refusals,
+    )
     for name, program in module.program.programs.items()
 }

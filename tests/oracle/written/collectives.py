@@ -482,3 +482,46 @@ def collectives_over_a_tuple_with_an_axis_of_one_device(w):
         in_specs=P("data", "model"),
         out_specs=(P(("data", "model")), *[P("data", "model")] * 2, P("data", "model"), P(both)),
     )
+
+
+# ---------------------------------------------------------------------------------------- ragged
+
+_RAGGED_REFUSAL = "ragged-all-to-all"
+_SENT = np.array([[1, 2, 0, 1], [2, 0, 1, 1], [0, 1, 1, 2], [1, 1, 1, 1]])
+
+
+def _ragged_numbers():
+    """Return, by sender and receiver, where chunks start and where they land."""
+    starts = np.cumsum(_SENT, 1) - _SENT
+    landings = np.cumsum(_SENT, 0) - _SENT
+    return starts, landings
+
+
+def _ragged_reference(x, out):
+    starts, landings = _ragged_numbers()
+    x, out = x.reshape(4, 4, 3), out.reshape(4, 6, 3).copy()
+    for sender, receiver in itertools.product(range(4), range(4)):
+        n, start, landing = (a[sender, receiver] for a in (_SENT, starts, landings))
+        out[receiver, landing : landing + n] = x[sender, start : start + n]
+    return out.reshape(24, 3)
+
+
+@program(
+    "x=4",
+    f32(16, 3),
+    f32(24, 3),
+    grad=False,
+    refused=_RAGGED_REFUSAL,
+    reference=_ragged_reference,
+)
+def ragged_all_to_all_sends_chunks_of_any_size(w):
+    starts, landings = (jnp.asarray(a, jnp.int32) for a in _ragged_numbers())
+    sizes = jnp.asarray(_SENT, jnp.int32)
+
+    def body(x, out):
+        me = lax.axis_index("x")
+        return lax.ragged_all_to_all(
+            x, out, starts[me], sizes[me], landings[me], sizes[:, me], axis_name="x"
+        )
+
+    return w.shard_map(body, in_specs=P("x"), out_specs=P("x"), check_vma=False)

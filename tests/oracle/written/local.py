@@ -119,11 +119,15 @@ def _positive(x):
 
 
 @add(MESH, f32(6, 12), in_specs=BOTH, out_specs=BOTH)
-def cholesky_and_solves(x):
+def cholesky_and_a_triangular_solve(x):
     matrix = _positive(x)
     factor = jnp.linalg.cholesky(matrix)
-    solved = jnp.linalg.solve(matrix, x)
-    return jax.scipy.linalg.solve_triangular(factor, solved, lower=True)
+    return jax.scipy.linalg.solve_triangular(factor, x, lower=True)
+
+
+@add(MESH, f32(6, 12), in_specs=BOTH, out_specs=BOTH, grad=False)
+def solves(x):
+    return jnp.linalg.solve(_positive(x), x)
 
 
 @add(MESH, f32(6, 12), in_specs=BOTH, out_specs=(ALL, ALL))

@@ -1,0 +1,202 @@
+"""Where the simulation and real devices differ, each difference by name, and why."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.extend.core import Primitive
+from jax.sharding import PartitionSpec as P
+
+from shardlab.engine import _jax
+from shardlab.engine.replicas import ReplicasDiffer
+from shardlab.engine.shard_map import shard_map
+from shardlab.errors import CannotSimulate
+
+BOTH = P("data", "model")
+X = jnp.arange(32.0).reshape(4, 8) - 9.5
+
+
+def run(body, out_specs=BOTH, x=X):
+    mapped = shard_map(
+        body, mesh="data=2,model=4", in_specs=BOTH, out_specs=out_specs, check_vma=False
+    )
+    out = jax.block_until_ready(jax.jit(mapped)(x))
+    jax.effects_barrier()
+    return out
+
+
+# ------------------------------------------------------------------------- real devices would hang
+
+
+def psum_in_one_branch(x):
+    return lax.cond(x.sum() > 0, lambda x: lax.psum(x, "model"), lambda x: x, x)
+
+
+def psum_in_one_branch_and_pmax_in_the_other(x):
+    return lax.cond(x.sum() > 0, lambda x: lax.psum(x, "model"), lambda x: lax.pmax(x, "model"), x)
+
+
+def psum_in_a_loop_that_devices_leave_at_different_times(x):
+    n = lax.axis_index("model")
+    return lax.while_loop(
+        lambda s: s[0] < n, lambda s: (s[0] + 1, lax.psum(s[1], "model")), (0, x)
+    )[1]
+
+
+def psum_of_a_product_in_one_branch(x):
+    return lax.cond(x.sum() > 0, lambda x: lax.psum(x @ x.T @ x, "model"), lambda x: x, x)
+
+
+def ppermute_under_a_predicate_over_another_axis(x):
+    # The rendezvous of a ppermute spans all devices, not only those along its axis.
+    mine = lax.axis_index("model") == 0
+    return lax.cond(mine, lambda x: lax.ppermute(x, "data", [(0, 1), (1, 0)]), lambda x: x, x)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        psum_in_one_branch,
+        psum_in_one_branch_and_pmax_in_the_other,
+        psum_in_a_loop_that_devices_leave_at_different_times,
+        psum_of_a_product_in_one_branch,
+        ppermute_under_a_predicate_over_another_axis,
+    ],
+    ids=lambda body: body.__name__,
+)
+def test_where_real_devices_hang_the_simulation_says_who_is_missing(body):
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match=r"\[simulate\.deadlock\] Devices part ways before a p"
+    ) as caught:
+        run(body)
+    assert "reach it" in str(caught.value)
+    assert f"in {body.__name__}" in str(caught.value) or body.__name__ in str(caught.value)
+
+
+def test_devices_that_agree_in_value_do_not_part():
+    """The predicate could differ between devices, and does not: real devices do not hang either."""
+    x = jnp.abs(X) + 1.0
+    assert jnp.allclose(run(psum_in_one_branch, x=x)[:, 0], x[:, 0::2].sum(1))
+
+
+def test_a_collective_in_a_branch_that_nobody_takes_does_not_hang():
+    def body(x):
+        def parted(x):
+            return lax.cond(x.sum() > 1e9, lambda x: lax.psum(x, "model"), lambda x: -x, x)
+
+        return lax.cond(x.sum() > 0, parted, lambda x: x, x)
+
+    found = run(body)
+    sums = np.asarray(X).reshape(2, 2, 4, 2).sum((1, 3), keepdims=True)
+    expected = np.where(sums > 0, -1, 1) * np.asarray(X).reshape(2, 2, 4, 2)
+    np.testing.assert_array_equal(found, expected.reshape(4, 8))
+
+
+# ------------------------------------------------------------------------------- copies that differ
+
+
+def test_copies_that_differ_are_a_warning_and_the_first_is_returned():
+    """JAX labels such an array replicated, without a word, and each device holds its own."""
+    with pytest.warns(ReplicasDiffer, match="declared replicated over 'model' differs on 3 of 4"):
+        found = run(lambda x: x, out_specs=P("data"))
+    np.testing.assert_array_equal(found, X[:, :2])
+
+
+def test_equal_copies_are_no_warning_not_even_of_nan():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(lambda x: lax.psum(x, ("data", "model")) / 0.0 * 0.0, out_specs=P())
+
+
+# ------------------------------------------------------------------------ what JAX cannot compile
+
+
+def nested(x, mesh, **options):
+    def outer(x):
+        def inner(x):
+            return jnp.sin(x) * (1.0 + lax.axis_index("model"))
+
+        spec = P(None, "model")
+        return shard_map(inner, in_specs=spec, out_specs=spec, axis_names={"model"}, **options)(x)
+
+    return shard_map(
+        outer, mesh=mesh, in_specs=P("data"), out_specs=P("data"), axis_names={"data"}, **options
+    )(x)
+
+
+def test_the_gradient_of_a_nested_shard_map_is_computed_where_jax_cannot_compile_it():
+    """JAX hands residuals from the inner forward to the inner backward pass with specs that name
+    the outer axis, which its own lowering refuses ("already bound by a parent")."""
+    found = jax.jit(jax.grad(lambda x: nested(x, "data=2,model=4").sum()))(X)
+    np.testing.assert_allclose(found, jnp.cos(X) * jnp.repeat(jnp.arange(1.0, 5.0), 2), rtol=1e-6)
+
+
+def test_three_deep_the_gradient_of_a_nested_shard_map_is_refused():
+    def inner(x):
+        return shard_map(jnp.sin, in_specs=P("c"), out_specs=P("c"), axis_names={"c"})(x)
+
+    def middle(x):
+        return shard_map(inner, in_specs=P("b"), out_specs=P("b"), axis_names={"b"})(x)
+
+    whole = shard_map(
+        middle, mesh="a=2,b=2,c=2", in_specs=P("a"), out_specs=P("a"), axis_names={"a"}
+    )
+    np.testing.assert_allclose(jax.jit(whole)(X.reshape(-1)), jnp.sin(X).reshape(-1), rtol=1e-6)
+    with pytest.raises(CannotSimulate, match="cut an array over mesh axis 'a' once more"):
+        jax.jit(jax.grad(lambda x: whole(x).sum()))(X.reshape(-1))
+
+
+# ----------------------------------------------------------------------------- unknown primitives
+
+
+@pytest.fixture(scope="module")
+def gossip():
+    """A collective that nobody has heard of: it says that it communicates, and not how."""
+    primitive = Primitive("gossip")
+    primitive.def_effectful_abstract_eval(
+        lambda x, *, axis_name: (x, {_jax.NamedAxisEffect(axis_name)})
+    )
+    return lambda x, axis_name: primitive.bind(x, axis_name=axis_name)
+
+
+@pytest.mark.parametrize("place", ["body", "scan", "cond", "nested"])
+def test_an_unknown_collective_is_refused_by_name_and_never_guessed(gossip, place):
+    def body(x):
+        if place == "scan":
+            return lax.scan(lambda c, _: (gossip(c, "model"), None), x, None, length=2)[0]
+        if place == "cond":
+            return lax.cond(x.sum() > 0, lambda x: gossip(x, "model"), lambda x: x, x)
+        if place == "nested":
+            return jax.jit(lambda x: gossip(x, "model"))(x)
+        return gossip(x, "model")
+
+    with pytest.raises(
+        CannotSimulate, match="'gossip' communicates over mesh axis 'model', and shardlab does not"
+    ):
+        run(body)
+
+
+# ------------------------------------------------------------------------------------ callbacks
+
+
+def test_a_debug_print_is_led_by_the_coordinate_of_its_device(capfd):
+    def body(x):
+        jax.debug.print("sum {}", x.sum())
+        return x
+
+    run(body)
+    printed = capfd.readouterr().out.splitlines()
+    assert len(printed) == 8
+    assert printed[5] == "[data=1 model=1] sum 52.0"
+
+
+def test_host_callbacks_get_numpy_arrays():
+    """JAX gives them its own arrays, one transfer for each device."""
+    kinds = set()
+    run(lambda x: (jax.debug.callback(lambda a: kinds.add(type(a)), x), x)[1])
+    assert kinds == {np.ndarray}

@@ -1,0 +1,25 @@
+"""Programs that JAX refuses only when it compiles them, so that the simulation must do it too."""
+
+from __future__ import annotations
+
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from program import Table, f32
+
+program = Table()
+
+
+@program("x=8", f32(16), refused="sources and destinations must be unique")
+def ppermute_with_two_messages_to_one_device(w):
+    return w.shard_map(
+        lambda x: lax.ppermute(x, "x", [(0, 1), (2, 1)]), in_specs=P("x"), out_specs=P("x")
+    )
+
+
+@program("x=2,y=4", f32(8, 16), refused="manual")
+def constraint_on_a_manual_axis(w):
+    def body(x):
+        return lax.with_sharding_constraint(x, NamedSharding(w.mesh, P("x")))
+
+    return w.shard_map(body, in_specs=P("x"), out_specs=P("x"), check_vma=False)
