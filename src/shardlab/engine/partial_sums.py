@@ -100,6 +100,10 @@ def defer(
     """
     n_deferred = sum(isinstance(value, Deferred) for value in ins)
     name = primitive.name
+    if name == "transpose" and isinstance(ins[0], Deferred):
+        swapped = _swapped(ins[0], tuple(params["permutation"]))
+        if swapped is not None:
+            return swapped
     if name == "dot_general":
         wanted = _adds_exactly(dtype) and any(force(value).at for value in ins)
     elif name in _LINEAR_IN_ALL:
@@ -116,3 +120,24 @@ def _adds_exactly(dtype: Any) -> bool:
         jnp.issubdtype(dtype, jnp.integer)
         or (jnp.issubdtype(dtype, jnp.inexact) and dtype.itemsize >= 4)
     )
+
+
+def _swapped(product: Deferred, permutation: tuple[int, ...]) -> Deferred | None:
+    """Return the product with its operands exchanged, where that is all a transpose asks for.
+
+    JAX's gradient of `x @ w` for w is a product and a transpose. XLA folds them in the unsharded
+    program; here device axes stand between, and an update would read the gradient column by column.
+    """
+    if product.primitive.name != "dot_general":
+        return None
+    lhs, rhs = (force(operand) for operand in product.operands)
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = product.params["dimension_numbers"]
+    n_batch, n_left = len(lhs_batch), lhs.n_local - len(lhs_contract)
+    exchanged = (*range(n_batch), *range(n_left, len(permutation)), *range(n_batch, n_left))
+    if permutation != exchanged:
+        return None
+    params = dict(product.params)
+    params["dimension_numbers"] = ((rhs_contract, lhs_contract), (rhs_batch, lhs_batch))
+    if isinstance(params.get("precision"), tuple):
+        params["precision"] = params["precision"][::-1]
+    return Deferred(product.axes, product.primitive, params, (rhs, lhs))

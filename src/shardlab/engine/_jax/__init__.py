@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import config, core, dtypes, source_info_util
 from jax._src import debugging as debugging
 from jax._src import mesh as mesh_lib
@@ -37,7 +38,7 @@ def literal_value(literal: Any) -> Any:
     dtype = literal.aval.dtype
     if is_extended(dtype):
         return literal.val
-    return jax.numpy.asarray(literal.val, dtype)
+    return np.asarray(literal.val, dtype)
 
 
 def is_extended(dtype: Any) -> bool:
