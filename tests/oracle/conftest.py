@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 from worlds import RealDevices
-from written import PROGRAMS
 
 
 @pytest.fixture(scope="session")
 def real_devices(request):
     devices = RealDevices()
-    # It works ahead: everything that will be asked is asked now.
-    calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    chosen = {params.get("name") for params in calls}
-    for name in PROGRAMS:
-        if name in chosen:
-            devices.ask({"written": name})
+    # It works ahead of the tests, in their order: all their questions are asked now.
+    for item in request.session.items:
+        question = getattr(item, "callspec", None) and item.callspec.params.get("question")
+        if question:
+            devices.ask(question)
     yield devices
     devices.close()

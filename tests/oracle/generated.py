@@ -4,8 +4,9 @@ An operation is `[name, a, b, c]`, or `[name, a, b, [operations]]` for those wit
 numbers choose (which value, which array axis, which mesh axes) depends on the shapes met while the
 body is traced, always modulo what is possible there, so that every description is a program.
 
-Floats stay of the order of one and steps are smooth: what two worlds may do differently is the
-order of a sum, and that must not grow from one operation to the next.
+No operation on floats has a derivative larger than about one (a sum is divided by the number of
+its terms): what two worlds may do differently is the order of a sum, and that difference must not
+grow from one operation to the next.
 """
 
 from __future__ import annotations
@@ -111,8 +112,6 @@ class _Body:
                 # Its roundings are coarse, and later steps are compared as float32.
                 value = value.astype(jnp.float32)
             out = getattr(self, f"do_{name}")(value, values, *numbers[1:])
-            if out.dtype == jnp.float32 and name in _GROWING:
-                out = jnp.tanh(out)
             while out.size > _MOST:
                 out = out.mean(0) if jnp.issubdtype(out.dtype, jnp.floating) else out[0]
             values = [*values, out]
@@ -147,7 +146,7 @@ class _Body:
 
     def do_psum(self, x: Any, values: Any, b: int, c: int) -> Any:
         axes = self.axes(b)
-        return lax.psum(self.vary(x, axes), axes)
+        return _over(lax.psum(self.vary(x, axes), axes), self.size(axes))
 
     def do_pmean(self, x: Any, values: Any, b: int, c: int) -> Any:
         axes = self.axes(b)
@@ -170,9 +169,11 @@ class _Body:
         axis = c // 2 % x.ndim
         x = self.divided(x, axis, self.size(axes))
         if c % 2:
-            return lax.psum_scatter(x, axes, scatter_dimension=axis, tiled=True)
+            out = lax.psum_scatter(x, axes, scatter_dimension=axis, tiled=True)
+            return _over(out, self.size(axes))
         x = x.reshape(*x.shape[:axis], self.size(axes), -1, *x.shape[axis + 1 :])
-        return lax.psum_scatter(x, axes, scatter_dimension=axis, tiled=False)
+        out = lax.psum_scatter(x, axes, scatter_dimension=axis, tiled=False)
+        return _over(out, self.size(axes))
 
     def do_all_to_all(self, x: Any, values: Any, b: int, c: int) -> Any:
         axes = self.axes(b)
@@ -198,41 +199,44 @@ class _Body:
         groups = [order[i : i + n // 2] for i in (0, n // 2)]
         x = x if x.ndim else x[None]
         if c % 3 == 0:
-            return lax.psum(lax.stop_gradient(x), name, axis_index_groups=groups)
+            return _over(lax.psum(lax.stop_gradient(x), name, axis_index_groups=groups), n)
         if c % 3 == 1:
             return lax.all_gather(x, name, axis=c % x.ndim, axis_index_groups=groups, tiled=True)
         x = self.divided(x, c % x.ndim, n // 2)
-        return lax.psum_scatter(
+        out = lax.psum_scatter(
             x, name, scatter_dimension=c % x.ndim, axis_index_groups=groups, tiled=True
         )
+        return _over(out, n)
 
     def do_axis_index(self, x: Any, values: Any, b: int, c: int) -> Any:
-        return x * lax.axis_index(self.axes(b)).astype(x.dtype)
+        axes = self.axes(b)
+        return _over(x * (lax.axis_index(axes).astype(x.dtype) + 1), self.size(axes))
 
     # ------------------------------------------------------------------------------ local steps
 
     def do_smooth(self, x: Any, values: Any, b: int, c: int) -> Any:
-        return [jnp.sin, jnp.tanh, lambda x: x * 0.5, lambda x: x * x][b % 4](_as_float(x))
+        return [jnp.sin, jnp.cos, lambda x: x * 0.5, lambda x: x / (1 + x * x)][b % 4](_as_float(x))
 
     def do_add(self, x: Any, values: Any, b: int, c: int) -> Any:
         y = _fit(values[b % len(values)], x.shape)
-        return x - y.astype(x.dtype) if c % 2 else x + y.astype(x.dtype)
+        return _over(x - y.astype(x.dtype) if c % 2 else x + y.astype(x.dtype), 2)
 
     def do_mul(self, x: Any, values: Any, b: int, c: int) -> Any:
         y = values[b % len(values)]
-        return _as_float(x) * _fit(_as_float(y), x.shape if c % 2 else ())
+        return _as_float(x) * jnp.sin(_fit(_as_float(y), x.shape if c % 2 else ()))
 
     def do_matmul(self, x: Any, values: Any, b: int, c: int) -> Any:
         x, y = _as_float(x), _as_float(values[b % len(values)])
         x = x.reshape(1, 1) if x.ndim == 0 else x
         axis = c % x.ndim
         y = _fit(y, (x.shape[axis], 2 + c % 2))
-        return jnp.tensordot(x, y, (axis, 0)) if c % 3 else jnp.tensordot(y, x, (0, axis))
+        out = jnp.tensordot(x, y, (axis, 0)) if c % 3 else jnp.tensordot(y, x, (0, axis))
+        return jnp.sin(_over(out, x.shape[axis]))
 
     def do_batched_matmul(self, x: Any, values: Any, b: int, c: int) -> Any:
         y = _as_float(values[b % len(values)])
         x, y = _fit(_as_float(x), (2, 3, 2 + c % 3)), _fit(y, (2, 2 + c % 3, 2))
-        return jnp.einsum("bij,bjk->bki" if c % 2 else "bij,bjk->ikb", x, y)
+        return jnp.sin(jnp.einsum("bij,bjk->bki" if c % 2 else "bij,bjk->ikb", x, y) / 4)
 
     def do_transpose(self, x: Any, values: Any, b: int, c: int) -> Any:
         orders = list(itertools.permutations(range(x.ndim)))
@@ -252,7 +256,9 @@ class _Body:
     def do_reduce(self, x: Any, values: Any, b: int, c: int) -> Any:
         if x.ndim == 0:
             return x
-        return [jnp.sum, jnp.max, jnp.sum, jnp.min][b % 4](x, axis=c % x.ndim).astype(x.dtype)
+        axis = c % x.ndim
+        out = [jnp.sum, jnp.max, jnp.sum, jnp.min][b % 4](x, axis=axis).astype(x.dtype)
+        return _over(out, x.shape[axis])
 
     def do_broadcast(self, x: Any, values: Any, b: int, c: int) -> Any:
         shape = list(x.shape)
@@ -274,7 +280,9 @@ class _Body:
         if x.ndim == 0:
             return x
         axis = b % x.ndim
-        return jnp.cumsum(x, axis, dtype=x.dtype) if c % 2 else jnp.sort(x, axis)
+        if c % 2:
+            return _over(jnp.cumsum(x, axis, dtype=x.dtype), x.shape[axis])
+        return jnp.sort(x, axis)
 
     def do_pick(self, x: Any, values: Any, b: int, c: int) -> Any:
         """Index with something that differs between devices."""
@@ -297,7 +305,7 @@ class _Body:
         carry = self.vary(_as_float(x))
         scales = jnp.array([0.5, 0.7, 0.9])
         carry, history = lax.scan(step, carry, scales, reverse=bool(b % 2))
-        return carry + history.sum()
+        return _over(carry + history.sum(), 4)
 
     def do_cond(self, x: Any, values: Any, b: int, ops: Any) -> Any:
         """A branch that all devices take alike, so it may hold collectives."""
@@ -356,6 +364,11 @@ def _as_float(x: Any) -> Any:
     return wide if jnp.issubdtype(x.dtype, jnp.floating) else jnp.sin(wide)
 
 
+def _over(x: Any, n: int) -> Any:
+    """Return floats divided by `n`; integers wrap round and need no keeping small."""
+    return x / n if x.dtype == jnp.float32 else x
+
+
 def _fit(x: Any, shape: tuple[int, ...]) -> Any:
     """Return as many of the elements of `x` as `shape` holds, over again if there are fewer."""
     flat = x.reshape(-1)
@@ -375,5 +388,3 @@ NESTING = ("scan", "cond", "choose", "repeat", "remat", "vmap")
 
 _MOVES = {"all_gather", "all_to_all", "ppermute", "transpose", "reshape", "broadcast"}
 _MOVES |= {"concatenate", "slice", "pick"}
-_GROWING = {"psum", "psum_scatter", "groups", "axis_index", "add", "mul", "matmul"}
-_GROWING |= {"batched_matmul", "reduce", "cumsum", "scan"}

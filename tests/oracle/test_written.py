@@ -21,25 +21,29 @@ REFUSED = [n for n, p in PROGRAMS.items() if p.refused and p.reference is None]
 SIMULATED_ALONE = [n for n, p in PROGRAMS.items() if p.refused and p.reference is not None]
 
 
-@pytest.mark.parametrize("name", RUN)
-def test_simulated_and_real_devices_agree(name, real_devices):
-    simulated = simulate(PROGRAMS[name])
-    compare(real_devices.get({"written": name}), simulated)
+def each(names):
+    return pytest.mark.parametrize("question", [{"written": name} for name in names], ids=names)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_real_devices_refuse_is_refused(name, real_devices):
-    with pytest.raises(RealError, match=re.escape(PROGRAMS[name].refused)):
-        real_devices.get({"written": name})
+@each(RUN)
+def test_simulated_and_real_devices_agree(question, real_devices):
+    simulated = simulate(PROGRAMS[question["written"]])
+    compare(real_devices.get(question), simulated)
+
+
+@each(REFUSED)
+def test_what_real_devices_refuse_is_refused(question, real_devices):
+    with pytest.raises(RealError, match=re.escape(PROGRAMS[question["written"]].refused)):
+        real_devices.get(question)
     with pytest.raises(LabError):
-        simulate(PROGRAMS[name])
+        simulate(PROGRAMS[question["written"]])
 
 
-@pytest.mark.parametrize("name", SIMULATED_ALONE)
-def test_what_only_other_backends_run_agrees_with_numpy(name, real_devices):
-    program = PROGRAMS[name]
+@each(SIMULATED_ALONE)
+def test_what_only_other_backends_run_agrees_with_numpy(question, real_devices):
+    program = PROGRAMS[question["written"]]
     with pytest.raises(RealError, match=re.escape(program.refused)):
-        real_devices.get({"written": name})
+        real_devices.get(question)
     args = [np.asarray(item.make(seed)) for seed, item in enumerate(program.inputs)]
     compare(plain("value", program.reference(*args)), without_log(simulate(program)))
 
