@@ -22,6 +22,7 @@ LabError
    ├─ PermutationOrder
    ├─ ManualAxisConstraint (ValueError)
    ├─ Deadlock
+   ├─ Unsupported (NotImplementedError)
    ├─ NotMeasured
    ├─ BadDeviceCount (ValueError)
    └─ NotSharded (TypeError)
@@ -196,6 +197,12 @@ class Deadlock(SimulationError):
     """Devices that part ways before a collective that needs them all."""
 
     code = "simulate.deadlock"
+
+
+class Unsupported(SimulationError, NotImplementedError):
+    """A feature of JAX that simulated mode does not take over."""
+
+    code = "simulate.unsupported"
 
 
 class NotMeasured(SimulationError):

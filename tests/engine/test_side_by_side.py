@@ -29,6 +29,10 @@ KNOWN = {
     "jits": {
         "two_meshes_over_the_same_devices": "propagation does not cross from one mesh to another",
     },
+    "maps": {
+        "explicit_axes": "an eager shard_map is compiled here: P(None,), where JAX writes P()",
+        "output_not_replicated": "the person's function is named, where JAX names its wrapper",
+    },
 }
 
 
@@ -51,7 +55,9 @@ def in_simulated_mode(program: object) -> object:
         return json.loads(json.dumps(outcome(program)))
 
 
-@pytest.mark.parametrize("module", ["arrays", "jits", "explicit"])
+@pytest.mark.parametrize(
+    "module", ["placing", "arrays", "eager", "jits", "transforms", "explicit", "maps"]
+)
 def test_programs_say_the_same_as_on_real_devices(module):
     real = on_real_devices(module)
     programs = import_module(f"side_by_side.{module}").PROGRAMS

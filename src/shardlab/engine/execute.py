@@ -16,7 +16,7 @@ from jax.sharding import AbstractMesh, Mesh, Sharding
 from shardlab.engine import _jax, labels, simulate
 from shardlab.engine._jax import partitioner, seams
 from shardlab.engine.spread import Axes, Spread
-from shardlab.errors import NotMeasured
+from shardlab.errors import NotMeasured, Unsupported
 
 # Compiled programs by jaxpr, so that they go when JAX forgets the jaxpr.
 _programs: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -27,6 +27,12 @@ def lower(args: Any, **params: Any) -> Any:
     """Lower a jit as JAX does, and remember which program it was."""
     # JAX keeps the lowered program by its jaxpr, weakly. A copy may hold the jaxpr in return.
     original = partitioner.lower(args, **params)
+    if original.compile_args["mut"] is not None:
+        raise Unsupported(
+            "A program that changes a Ref (jax.new_ref) in place is not simulated.",
+            where=f"jit({params['name']})",
+            fix="pass the array and return the new one, with donate_argnums to save memory.",
+        )
     computation = copy.copy(original)
     computation.__dict__[_PROGRAM] = original, params["jaxpr"], params["donated_invars"]
     return computation
@@ -76,9 +82,12 @@ def _run(name: str, jaxpr: Any, donated: tuple[bool, ...], args: Any, placement:
     return list(outs)
 
 
+_NUMBERS = (bool, int, float, complex, np.ndarray, np.generic)
+
+
 def _as_array(arg: Any, aval: Any) -> Any:
     """Give plain numbers the dtype that the program was traced with."""
-    if isinstance(arg, jax.Array) or not hasattr(aval, "dtype") or _jax.is_extended(aval.dtype):
+    if not isinstance(arg, _NUMBERS) or not hasattr(aval, "dtype") or aval.weak_type:
         return arg
     return np.asarray(arg, aval.dtype)
 

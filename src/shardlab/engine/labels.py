@@ -10,6 +10,7 @@ from typing import Any
 
 from shardlab.engine._jax import seams
 from shardlab.engine.virtual import CLIENT
+from shardlab.errors import NotMeasured
 
 _LABEL = "_shardlab_sharding"
 _COMMITTED = "_shardlab_committed"
@@ -18,6 +19,8 @@ _COMMITTED = "_shardlab_committed"
 def attach(value: Any, sharding: Any, *, committed: bool = True) -> Any:
     """Label an array; `sharding` None means the first device, not committed."""
     target = getattr(value, "_base_array", value)
+    if not isinstance(target, seams.ArrayImpl):
+        return value  # the tangent of an integer is no array on a device
     if target is not value and sharding is not None:
         sharding = seams.physical_sharding(value.aval, sharding)  # of the numbers behind keys
     target.__dict__[_LABEL] = sharding
@@ -76,7 +79,15 @@ class LazyShard(seams.Shard):  # type: ignore[misc]
 
 def shards_of(value: Any) -> list[Any]:
     """Return one shard for each device that holds a part of `value`."""
+    seams.check_alive(value)
     sharding = sharding_of(value)
+    if getattr(getattr(sharding, "spec", None), "unreduced", None):
+        raise NotMeasured(
+            "The shards of an unreduced array are partial sums, and only their total is kept.",
+            where=f"addressable_shards of an array with sharding {sharding.spec}",
+            fix="reshard it to a spec without `unreduced`, or look at the summands inside a "
+            "shard_map with shardlab.peek.",
+        )
     return [
         LazyShard(device, sharding, value.shape, whole=value)
         for device in sharding._device_assignment

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
+import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -98,8 +102,14 @@ def _key(node: Any) -> Any:
 
 # ----------------------------------------------------------------------------- outside of any jit
 
+
+class _Printed(Exception):
+    """A body prints a value that it would hold, were it run and not traced."""
+
+
 # What a body that looks at its values while it is traced gives rise to.
 _LOOKED_AT_VALUES = (
+    _Printed,
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
@@ -112,8 +122,8 @@ _programs: OrderedDict[Any, Any] = OrderedDict()
 def _evaluate(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, Any]) -> Any:
     """Run an eager shard_map as one compiled program.
 
-    Where the body decides by a value in Python (`if total > 0:`), which only an eager shard_map
-    can, JAX's own operation-by-operation evaluation takes over.
+    Where the body decides by a value in Python (`if total > 0:`) or prints one, which only an
+    eager shard_map can, JAX's own operation-by-operation evaluation takes over.
     """
     params = {**params, "mesh": _devices_of(params["mesh"], args)}
     shape = []
@@ -124,7 +134,8 @@ def _evaluate(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, Any]
 
     with jax.disable_jit(False):
         try:
-            closed = jax.make_jaxpr(whole)(*args)
+            with _stopping_at_prints(isinstance(params["mesh"], Mesh)):
+                closed = jax.make_jaxpr(whole)(*args)
         except _LOOKED_AT_VALUES:
             if not isinstance(params["mesh"], Mesh):
                 raise
@@ -134,11 +145,40 @@ def _evaluate(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, Any]
         return shape[-1].update(_compiled(closed, inner, len(consts))(*consts, *args))
 
 
+@contextlib.contextmanager
+def _stopping_at_prints(is_wanted: bool) -> Iterator[None]:
+    """Within this block, turning a tracer into text raises `_Printed` in this thread."""
+    if not is_wanted:
+        yield
+        return
+    here = threading.get_ident()
+    shown = core.Tracer.__repr__
+
+    def show(tracer: Any) -> str:
+        if threading.get_ident() == here:
+            raise _Printed
+        return str(shown(tracer))
+
+    core.Tracer.__repr__ = show
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            yield
+    except _Printed:
+        said = io.StringIO()  # all of it will be said again
+        raise
+    finally:
+        core.Tracer.__repr__ = shown
+        sys.stdout.write(said.getvalue())
+
+
 def _devices_of(mesh: Any, args: Any) -> Any:
     """Return the mesh that an eager call runs on, by JAX's own rules for an AbstractMesh."""
-    if not isinstance(mesh, AbstractMesh) or _jax.is_virtual_kind(mesh):
-        return mesh
     context = mesh_lib.get_concrete_mesh()
+    if not isinstance(mesh, AbstractMesh):
+        return mesh
+    if _jax.is_virtual_kind(mesh):
+        return context if context.abstract_mesh == mesh else mesh
     return shard_map_lib.get_mesh_from_args(args, mesh if context.empty else context)
 
 
