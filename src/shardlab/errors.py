@@ -15,6 +15,7 @@ LabError
 │  ├─ UnreducedNotAllowed
 │  ├─ TooManyDevices
 │  └─ LayoutMismatch
+├─ ProgramNotFound
 └─ SimulationError (RuntimeError)
    ├─ CannotSimulate (NotImplementedError)
    ├─ UnboundAxis (NameError)
@@ -155,6 +156,12 @@ class LayoutMismatch(LayoutError):
     """Two layouts that are not of the same array on the same mesh."""
 
     code = "layout.mismatch"
+
+
+class ProgramNotFound(LabError):
+    """A program to run that is not there."""
+
+    code = "run.no_program"
 
 
 class SimulationError(LabError, RuntimeError):

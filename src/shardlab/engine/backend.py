@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
 from typing import Any
 
 import jax
 
+from shardlab.engine._jax import seams
+from shardlab.engine._jax.settings import one_cpu_device
+from shardlab.engine.flags import count_in_environment, hidden_count
 from shardlab.engine.virtual import CLIENT, VirtualDevice
-
-_FLAG = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
 class VirtualBackend:
@@ -56,10 +55,14 @@ class DeviceCount:
     def is_settled(self) -> bool:
         return self._settled is not None and self._told is None
 
+    def unsettle(self) -> None:
+        """Let the program choose again, as after `clear_backends`."""
+        self._settled = self._told
+
     def settle(self) -> int:
         """Return the number of devices; from now on it does not change."""
         if self._settled is None:
-            self._settled = _asked_by_config() or asked_by_flags() or self._default
+            self._settled = _asked_by_config() or count_in_environment() or self._default
         return self._settled
 
 
@@ -68,11 +71,10 @@ def _asked_by_config() -> int | None:
     return int(count) if count and count > 0 else None
 
 
-def asked_by_flags() -> int | None:
-    """Return the device count that XLA_FLAGS asks for, the last one if there are several."""
-    found = _FLAG.findall(os.environ.get("XLA_FLAGS", ""))
-    return int(found[-1]) if found else None
+def start_real() -> None:
+    """Start the real backend, if it is not running, with one device whatever is asked for.
 
-
-def flags_without_count(flags: str) -> str:
-    return " ".join(_FLAG.sub("", flags).split())
+    Whoever asks gets virtual devices; XLA reads its flags once, so it must not see them.
+    """
+    with hidden_count(), one_cpu_device():
+        seams.real_backend()

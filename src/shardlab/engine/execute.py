@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh, Mesh, Sharding
 from shardlab.engine import _jax, labels, simulate
 from shardlab.engine._jax import partitioner, seams
 from shardlab.engine.spread import Axes, Spread
+from shardlab.engine.tally import TALLY
 from shardlab.errors import NotMeasured, Unsupported
 
 # Compiled programs by jaxpr, so that they go when JAX forgets the jaxpr.
@@ -95,6 +96,7 @@ def _as_array(arg: Any, aval: Any) -> Any:
 def _program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
     cache = _programs.setdefault(jaxpr, {})
     if donated not in cache:
+        TALLY.see_program(jaxpr)
         # A strong reference from here would keep the jaxpr, the key of this very entry, for ever.
         weak = weakref.ref(jaxpr)
 

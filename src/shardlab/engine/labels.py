@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardlab.engine._jax import seams
+from shardlab.engine.tally import TALLY
 from shardlab.engine.virtual import CLIENT
 from shardlab.errors import NotMeasured
 
@@ -23,6 +24,7 @@ def attach(value: Any, sharding: Any, *, committed: bool = True) -> Any:
         return value  # the tangent of an integer is no array on a device
     if target is not value and sharding is not None:
         sharding = seams.physical_sharding(value.aval, sharding)  # of the numbers behind keys
+    TALLY.see_sharding(sharding)
     target.__dict__[_LABEL] = sharding
     target.__dict__[_COMMITTED] = committed and sharding is not None
     return value

@@ -13,7 +13,7 @@ import numpy as np
 from shardlab.engine import execute, labels, put
 from shardlab.engine._jax import seams
 from shardlab.engine._jax.settings import Settings
-from shardlab.engine.backend import DeviceCount, VirtualBackend
+from shardlab.engine.backend import DeviceCount, VirtualBackend, start_real
 from shardlab.errors import BadDeviceCount
 
 _lock = threading.RLock()
@@ -21,7 +21,7 @@ _counts: list[DeviceCount] = []
 
 
 @contextlib.contextmanager
-def simulated(devices: int | None = None) -> Iterator[None]:
+def simulated(devices: int | None = None) -> Iterator[DeviceCount]:
     """Run what is inside as if the machine had `devices` devices.
 
     >>> import jax
@@ -40,13 +40,13 @@ def simulated(devices: int | None = None) -> Iterator[None]:
     settings = Settings()
     with _lock:
         # The real backend must exist, with its one device, before the program can ask for more.
-        seams.real_backend()
+        start_real()
         _counts.append(count)
         if len(_counts) == 1:
             _install()
         seams.SEAMS.enter(count.key)
     try:
-        yield
+        yield count
     finally:
         with _lock:
             settings.restore()
@@ -62,14 +62,19 @@ def is_active() -> bool:
     return bool(_counts)
 
 
+# Each device is a Python object and a mesh lists them all: beyond this, minutes and gigabytes.
+_MOST = 2**20
+
+
 def _checked(devices: Any) -> int | None:
     if devices is None:
         return None
-    if isinstance(devices, bool) or not isinstance(devices, (int, np.integer)) or devices < 1:
+    is_count = isinstance(devices, (int, np.integer)) and not isinstance(devices, bool)
+    if not is_count or not 1 <= devices <= _MOST:
         raise BadDeviceCount(
             f"A machine cannot have {devices!r} devices.",
             where=f"simulated(devices={devices!r})",
-            fix="give a whole number from 1, such as simulated(devices=512).",
+            fix=f"give a whole number from 1 to {_MOST}, such as simulated(devices=512).",
         )
     return int(devices)
 
@@ -84,6 +89,7 @@ def _install() -> None:
         everywhere(bridge, "get_backend", _get_backend)
         everywhere(bridge, "local_devices", seams.in_mode(_local_devices))
         everywhere(bridge, "backends_are_initialized", seams.in_mode(_is_initialized))
+        everywhere(bridge, "_clear_backends", seams.in_mode(_clear_backends))
         everywhere(arrays, "make_array_from_single_device_arrays", seams.in_mode(put.from_pieces))
         everywhere(seams.pxla, "batched_device_put", seams.in_mode(put.batched_device_put))
         replace(seams.dispatch, "_batched_device_put_impl", seams.in_mode(put.device_put))
@@ -125,6 +131,11 @@ def _local_devices(process_index: Any = None, backend: Any = None, host_id: Any 
     if (process_index or host_id or 0) != 0:
         raise ValueError(f"Unknown process_index {process_index or host_id}")
     return seams.xla_bridge.devices(backend)
+
+
+def _clear_backends() -> None:
+    """Forget the virtual devices; the real backend must not start again with more of them."""
+    _counts[-1].unsettle()
 
 
 def _is_initialized() -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -44,3 +46,15 @@ def _write(holder: Any, were: tuple[Any, Any]) -> None:
     hook = getattr(holder, "_update_global_hook", None)
     if hook is not None:
         hook(everywhere)
+
+
+@contextlib.contextmanager
+def one_cpu_device() -> Iterator[None]:
+    """Within this block `jax_num_cpu_devices` asks for nothing; afterwards it is as it was."""
+    holder = jax.config._value_holders["jax_num_cpu_devices"]
+    were = _read(holder)
+    _write(holder, (-1, were[1]))
+    try:
+        yield
+    finally:
+        _write(holder, were)

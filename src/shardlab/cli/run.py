@@ -1,0 +1,41 @@
+"""`shardlab run`: a JAX program, unchanged, on devices that do not exist."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(
+    "run",
+    # What follows the program is the program's, options too.
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option(
+    "--devices",
+    "-n",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many devices the program sees. Without it: as many as the program asks for "
+    "(XLA_FLAGS, jax_num_cpu_devices), or 8.",
+)
+@click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as in python -m.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not say at the end what was simulated.")
+@click.argument("program")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def command(
+    devices: int | None, is_module: bool, quiet: bool, program: str, args: tuple[str, ...]
+) -> None:
+    """Run PROGRAM as if this machine had many devices.
+
+    \b
+    shardlab run --devices 512 train.py --steps 10
+    shardlab run -m mypackage.train
+
+    The exit code is the program's own.
+    """
+    from shardlab.engine.program import run
+
+    code, told = run(program, args, is_module=is_module, devices=devices)
+    if not quiet:
+        click.echo(told, err=True)
+    click.get_current_context().exit(code)

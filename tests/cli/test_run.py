@@ -1,0 +1,192 @@
+"""`shardlab run`: as `python` would run the program, with devices that do not exist."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+COUNT = "import jax; print(jax.device_count(), jax.local_device_count())"
+FLAG = "--xla_force_host_platform_device_count"
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Write a program into a folder of its own and return its path."""
+
+    def write(text, name="program.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def shardlab_run(*args, cwd=None, stdin="", **environment):
+    drop = {"XLA_FLAGS", "JAX_NUM_CPU_DEVICES"}
+    env = {k: v for k, v in os.environ.items() if k not in drop}
+    return subprocess.run(
+        [sys.executable, "-m", "shardlab.cli", "run", *map(str, args)],
+        env={**env, **environment},
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_program_sees_what_python_would_show_it(program):
+    path = program(
+        """
+        import sys, __main__, pickle
+        import beside
+        class Thing: pass
+        print(__name__, __file__ == sys.argv[0], sys.argv[1:], sys.path[0] == beside.FOLDER)
+        print(isinstance(pickle.loads(pickle.dumps(Thing())), __main__.Thing))
+        print(input())
+        """
+    )
+    program("import os; FOLDER = os.path.dirname(os.path.realpath(__file__))", "beside.py")
+    done = shardlab_run("--quiet", path, "--devices", "3", "-x", stdin="from stdin\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "__main__ True ['--devices', '3', '-x'] True",
+        "True",
+        "from stdin",
+    ]
+    assert done.stderr == ""
+
+
+def test_module_is_run_with_the_folder_on_the_path(program, tmp_path):
+    program("import sys; print(__name__, __package__, sys.argv[1:])", "pack/tool.py")
+    program("", "pack/__init__.py")
+    done = shardlab_run("-q", "-m", "pack.tool", "-m", "7", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "__main__ pack ['-m', '7']\n")
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [
+        ("sys.exit(7)", 7, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit('no data')", 1, "no data\n"),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
+    ],
+)
+def test_exit_code_is_the_programs(program, ending, code, said):
+    done = shardlab_run("-q", program(f"import sys\n{ending}"))
+    assert done.returncode == code
+    assert said in done.stderr
+
+
+def test_traceback_begins_in_the_program_and_has_no_frames_of_ours(program):
+    path = program(
+        """
+        import jax, jax.numpy as jnp
+        def broken(x):
+            return x + jnp.ones(3)
+        jax.jit(broken)(jnp.ones(2))
+        """
+    )
+    done = shardlab_run("-q", path)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == f'  File "{path}", line 5, in <module>'
+    assert "in broken" in done.stderr
+    assert "add got incompatible shapes" in done.stderr
+    assert "shardlab" not in done.stderr
+
+
+def test_missing_program_is_an_error_in_three_parts(tmp_path):
+    for args, what in [
+        (["trian.py"], "There is no file 'trian.py'."),
+        (["-m", "no.such"], "There is no module named 'no.such'."),
+    ]:
+        done = shardlab_run(*args, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"[run.no_program] {what}\n  where: ")
+        assert "\n  try:   " in done.stderr
+
+
+@pytest.mark.parametrize("devices", ["0", "-1", "two", "2.5"])
+def test_bad_device_count_is_refused(devices):
+    done = shardlab_run("--devices", devices, "program.py")
+    assert done.returncode == 2
+    assert "Invalid value for '--devices'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "text", "options", "count"),
+    [
+        ({}, COUNT, [], 8),
+        ({}, COUNT, ["--devices", "512"], 512),
+        ({"XLA_FLAGS": f"{FLAG}=6"}, COUNT, [], 6),
+        ({"XLA_FLAGS": f"{FLAG}=6"}, COUNT, ["-n", "3"], 3),
+        ({"JAX_NUM_CPU_DEVICES": "12"}, COUNT, [], 12),
+        ({}, f"import os; os.environ['XLA_FLAGS'] = '{FLAG}=16'; {COUNT}", [], 16),
+        ({}, f"import jax, os; os.environ['XLA_FLAGS'] = '{FLAG}=16'; {COUNT}", [], 16),
+        ({}, f"import jax; jax.config.update('jax_num_cpu_devices', 4); {COUNT}", [], 4),
+        ({}, f"import jax; jax.config.update('jax_num_cpu_devices', 4); {COUNT}", ["-n", "9"], 9),
+    ],
+    ids=[
+        "no wish",
+        "told",
+        "shell flags",
+        "told against shell flags",
+        "shell variable",
+        "flags before import",
+        "flags after import",
+        "config",
+        "told against config",
+    ],
+)
+def test_program_gets_the_devices_it_asks_for_unless_told(
+    program, environment, text, options, count
+):
+    done = shardlab_run(*options, program(text), **environment)
+    assert (done.returncode, done.stdout) == (0, f"{count} {count}\n"), done.stderr
+    # The run itself checks at its end that the real backend has one device, and says so.
+    assert done.stderr == (
+        f"shardlab: simulated {count} devices on one real one; meshes: none; shard_maps: 0\n"
+    )
+
+
+def test_devices_cannot_be_chosen_once_they_have_been_seen(program):
+    path = program(
+        """
+        import jax
+        jax.devices()
+        jax.config.update("jax_num_cpu_devices", 4)
+        """
+    )
+    done = shardlab_run("-q", path)
+    assert done.returncode == 1
+    assert "jax_num_cpu_devices config should be updated before backends are" in done.stderr
+
+
+def test_closing_line_tells_meshes_and_shard_maps(program):
+    path = program(
+        """
+        import jax, jax.numpy as jnp
+        from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+        flat = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Auto,))
+        mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+        x = jax.device_put(jnp.arange(8.0), NamedSharding(flat, P("i")))
+        f = jax.jit(jax.shard_map(
+            lambda x: jax.lax.psum(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P()))
+        print(f(x), f(x))
+        """
+    )
+    done = shardlab_run(path)
+    assert done.stdout == "[ 4.  6.  8. 10.] [ 4.  6.  8. 10.]\n"
+    assert done.stderr == (
+        "shardlab: simulated 8 devices on one real one; "
+        "meshes: i=8; data=2,model=4; shard_maps: 1\n"
+    )
