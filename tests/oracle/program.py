@@ -161,10 +161,8 @@ def _as_numpy(leaf: Any) -> np.ndarray:
     array = np.asarray(leaf)
     if array.dtype.kind in "biufcU" and array.dtype.isnative and array.dtype.isbuiltin == 1:
         return array
-    wide = np.float32 if jnp.issubdtype(array.dtype, jnp.floating) else np.int8
-    if array.dtype == jnp.dtype("uint4"):
-        wide = np.uint8
-    return array.astype(wide)
+    # What NumPy does not know: narrow floats, and integers of two and four bits.
+    return array.astype(np.float32 if jnp.issubdtype(array.dtype, jnp.floating) else np.int8)
 
 
 # ------------------------------------------------------------------------------------- comparison

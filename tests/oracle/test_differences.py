@@ -181,6 +181,36 @@ def test_an_unknown_collective_is_refused_by_name_and_never_guessed(gossip, plac
         run(body)
 
 
+@pytest.mark.filterwarnings("ignore:jax.lax.p:DeprecationWarning")
+def test_a_half_of_a_ppermute_is_refused_by_name():
+    """Send and receive of their own meet on a GPU alone."""
+
+    def body(x):
+        token = lax.psend(x, "model", [(0, 1)])
+        return lax.precv(token, jax.ShapeDtypeStruct(x.shape, x.dtype), "model", [(0, 1)])
+
+    with pytest.raises(CannotSimulate, match="'psend' communicates over mesh axis 'model'"):
+        run(body)
+
+
+# ---------------------------------------------------------------------------- two-bit integers
+
+
+@pytest.mark.parametrize("dtype", ["int2", "uint2"])
+def test_two_bit_integers_are_gathered_and_summed_where_the_cpu_of_xla_cannot(dtype):
+    """Real host devices have no sum of them, and gather zeros in place of most."""
+    x = jnp.arange(32, dtype=jnp.int32).reshape(4, 8) * 7 // 3 % 4
+    gathered, total = run(
+        lambda x: (lax.all_gather(x, "model", axis=1, tiled=True), lax.psum(x, "model")),
+        out_specs=(P("data"), P("data")),
+        x=x.astype(dtype),
+    )
+    plain = np.asarray(x.astype(dtype)).astype(int)
+    np.testing.assert_array_equal(np.asarray(gathered).astype(int), plain)
+    wrapped = jnp.asarray(plain.reshape(4, 4, 2).sum(1)).astype(dtype)
+    np.testing.assert_array_equal(np.asarray(total).astype(int), np.asarray(wrapped).astype(int))
+
+
 # ------------------------------------------------------------------------------------ callbacks
 
 

@@ -97,7 +97,9 @@ def _equation(axes: Axes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     if name in SUMS and isinstance(ins[0], Deferred) and _is_over_mesh_alone(params):
         return [ins[0].psum(names_in(params["axes"]))]
     if len(eqn.outvars) == 1:
-        kept_back = defer(axes, eqn.primitive, params, ins, eqn.outvars[0].aval.dtype)
+        kept_back = defer(
+            axes, eqn.primitive, params, ins, getattr(eqn.outvars[0].aval, "dtype", None)
+        )
         if kept_back is not None:
             return [kept_back]
     return _strict(axes, eqn, [force(value) for value in ins])
@@ -132,9 +134,12 @@ def _strict(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
 
 def _refuse_unknown_collective(axes: Axes, eqn: Any) -> None:
     named = [e.name for e in eqn.effects if isinstance(e, _jax.NamedAxisEffect)]
-    if any(name in axes.sizes for name in named):
+    # Not every collective declares that effect; all of them name their axes.
+    named += [*names_in(eqn.params.get("axis_name", ())), *names_in(eqn.params.get("axes", ()))]
+    over = [name for name in named if name in axes.sizes]
+    if over:
         raise CannotSimulate(
-            f"The primitive '{eqn.primitive.name}' communicates over mesh axis '{named[0]}', "
+            f"The primitive '{eqn.primitive.name}' communicates over mesh axis '{over[0]}', "
             "and shardlab does not know how.",
             where=_jax.source_line(eqn),
             fix="run this program on real devices, and report the primitive's name.",

@@ -122,6 +122,20 @@ def psum_in_groups(w):
 
 
 @program("x=8", f32(16, 3), grad=False)
+def psum_and_pmax_in_groups_of_different_sizes(w):
+    groups = [[0, 3, 1], [2, 6, 4, 5, 7]]
+    return w.shard_map(
+        lambda x: (
+            lax.psum(x, "x", axis_index_groups=groups),
+            lax.pmax(x, "x", axis_index_groups=groups),
+        ),
+        in_specs=P("x"),
+        out_specs=(P("x"), P("x")),
+        check_vma=False,
+    )
+
+
+@program("x=8", f32(16, 3), grad=False)
 def pmax_and_pmin_in_groups(w):
     groups = [[0, 2, 4, 6], [7, 5, 3, 1]]
     return w.shard_map(
