@@ -102,7 +102,8 @@ class _Body:
     def run(self, *args: Any) -> Any:
         values = self.steps(list(args), self.ops)[-3:]
         values = [values[i % len(values)] for i in range(3)]
-        total = sum(self.vary(v.astype(jnp.float32)).mean() for v in values)
+        # Of squares: what cancels leaves only its rounding to compare.
+        total = sum(self.vary(1.0 + _as_float(v) ** 2).mean() for v in values)
         return tuple(self.vary(v)[None] for v in values), lax.pmean(total, self.names)
 
     def steps(self, values: list[Any], ops: Sequence[Any]) -> list[Any]:
