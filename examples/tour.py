@@ -55,18 +55,14 @@ def replicate() -> None:
 
 
 def split() -> None:
-    heading(
-        "2. shard_map_double", "P(('data', 'model')) cuts x in 8; each device doubles one."
-    )
+    heading("2. shard_map_double", "P(('data', 'model')) cuts x in 8; each device doubles one.")
     y = seed_problems.shard_map_double(jnp.arange(16.0), mesh_2x4())
     show_shards(y)
     result(y, "the slices joined again, in order")
 
 
 def layout() -> None:
-    heading(
-        "3. partition_spec_layout", "One shard of a kernel under P(None, 'model')."
-    )
+    heading("3. partition_spec_layout", "One shard of a kernel under P(None, 'model').")
     console.print(shardlab.layout((8, 16), "None,model", "data=2,model=4"))
     result(seed_problems.partition_spec_layout(4, 8, 16), "[kernel_in, kernel_out // 4]")
 
