@@ -26,7 +26,6 @@ class VirtualDevice:
     device_kind = DEVICE_KIND
     process_index = 0
     host_id = 0
-    slice_index = 0
 
     # JAX asks `isinstance(x, jax.Device)` before it takes something for a device.
     __class__ = property(lambda self: jax.Device)
