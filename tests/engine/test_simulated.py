@@ -236,6 +236,17 @@ def test_refs_changed_in_place_are_refused():
         jax.jit(lambda ref: ref.set(jnp.ones(3)))(jax.new_ref(jnp.zeros(3)))
 
 
+def test_inspection_of_shardings_inside_a_jit_is_refused_and_outside_it_works():
+    seen = []
+    with shardlab.simulated(devices=8):
+        x = placed()
+        jax.debug.inspect_array_sharding(x, callback=seen.append)
+        f = jax.jit(lambda x: jax.debug.inspect_array_sharding(x * 2, callback=seen.append))
+        with pytest.raises(Unsupported, match=r"inspect_array_sharding is not simulated inside"):
+            f(x)
+    assert [sharding.spec for sharding in seen] == [P("data", "model")]
+
+
 def test_shards_of_unreduced_arrays_are_refused():
     with shardlab.simulated(devices=8):
         mesh = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Explicit,))

@@ -97,6 +97,7 @@ def _program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
     cache = _programs.setdefault(jaxpr, {})
     if donated not in cache:
         TALLY.see_program(jaxpr)
+        _refuse_inspection(jaxpr)
         # A strong reference from here would keep the jaxpr, the key of this very entry, for ever.
         weak = weakref.ref(jaxpr)
 
@@ -111,6 +112,20 @@ def _program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
         numbers = tuple(i for i, is_donated in enumerate(donated) if is_donated)
         cache[donated] = jax.jit(program, donate_argnums=numbers)
     return cache[donated]
+
+
+def _refuse_inspection(jaxpr: Any) -> None:
+    """Refuse a question to the compiler in the middle of a program: it sees one device only."""
+    inner, _ = _jax.open_jaxpr(jaxpr)
+    for eqn in inner.eqns:
+        if eqn.primitive.name == "inspect_sharding":
+            raise Unsupported(
+                "jax.debug.inspect_array_sharding is not simulated inside a jit.",
+                where=_jax.source_line(eqn),
+                fix="return the array and look at its .sharding, or call it outside of jit.",
+            )
+        for body in _jax.inner_jaxprs(eqn.params):
+            _refuse_inspection(body)
 
 
 def needs_rewriting(jaxpr: Any) -> bool:
