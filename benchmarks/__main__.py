@@ -66,6 +66,8 @@ def main(
     if devices:
         options = dataclasses.replace(options, devices=devices)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)  # tables in a file or a pipe are read whole
     facts = machine.describe()
     report.show_machine(console, facts)
     sections = []
