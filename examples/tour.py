@@ -36,7 +36,8 @@ def main() -> None:
             stop()
     console.print(Rule())
     console.print(
-        "Next: shardlab layout 4096x16384:bf16 --spec None,model --mesh data=2,model=4\n"
+        "Next: source .venv/bin/activate\n"
+        "      shardlab layout 4096x16384:bf16 --spec None,model --mesh data=2,model=4\n"
         "      shardlab run --devices 512 your_program.py\n"
         "      docs/tutorial.md"
     )

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shardlab.engine import ReplicasDiffer as ReplicasDiffer
     from shardlab.engine import forget_peeks as forget_peeks
     from shardlab.engine import peek as peek
     from shardlab.engine import peeks as peeks
@@ -34,6 +35,7 @@ _HOMES = {
     "LabError": "shardlab.errors",
     "Layout": "shardlab.layouts.shards",
     "Mesh": "shardlab.layouts.mesh",
+    "ReplicasDiffer": "shardlab.engine",
     "Spec": "shardlab.layouts.spec",
     "forget_peeks": "shardlab.engine",
     "layout": "shardlab.layouts.shards",

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 import shardlab
 from shardlab import shard_map
 from shardlab.engine import ReplicasDiffer, virtual_mesh
-from shardlab.errors import LabError, UnboundAxis
+from shardlab.errors import Deadlock, LabError, UnboundAxis
 
 X = jnp.arange(24.0).reshape(8, 3) / 7 - 1
 
@@ -136,6 +136,34 @@ def test_replicas_that_differ_are_a_warning_with_the_values():
     assert "data=2: 9." in str(caught[0].message)
 
 
+def test_replicas_that_differ_are_told_once_for_each_output_with_its_place():
+    def two_wrong(x):
+        return x.sum(), x.max()
+
+    f = shard_map(
+        two_wrong,
+        mesh="data=4,model=2",
+        in_specs=P("data"),
+        out_specs=(P(), P()),
+        check_vma=False,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            run_to_the_end(f, jnp.arange(8.0))
+    texts = sorted(str(w.message) for w in caught)
+    assert len(texts) == 2
+    assert "output 0 of 2 of 'two_wrong" in texts[0]
+    assert "differs on 6 of 8 devices" in texts[1]
+    assert caught[0].filename == __file__
+
+
+def test_result_of_an_eager_call_knows_its_shards():
+    f = shard_map(lambda x: x * 2, mesh="data=4", in_specs=P("data"), out_specs=P("data"))
+    found = shardlab.shards(f(jnp.arange(8.0)))
+    assert [(s.device, s.data.tolist()) for s in found][1] == (1, [4.0, 6.0])
+
+
 def test_replicas_that_agree_are_silent():
     f = shard_map(
         lambda x: jax.lax.psum(jnp.sum(x), "data"),
@@ -192,9 +220,9 @@ def test_devices_that_part_before_a_collective_are_an_error_not_a_value():
         )
 
     f = shard_map(body, mesh="data=4", in_specs=P("data"), out_specs=P("data"), check_vma=False)
-    with pytest.raises(Exception, match=r"simulate\.deadlock") as caught:
+    with pytest.raises(Deadlock, match=r"simulate\.deadlock") as caught:
         run_to_the_end(f, jnp.arange(4.0))
-    assert "data=0 reach it; data=1, data=2, data=3 do not" in str(caught.value)
+    assert "reached by data=0; not by data=1, data=2, data=3" in caught.value.what
 
 
 def test_bad_mesh_text_is_a_lab_error():

@@ -207,3 +207,10 @@ def test_layouts_are_made_at_the_order_of_a_hundred_thousand_a_second():
     mesh, spec = parse_mesh(MESH), parse_spec("None,model")
     seconds = min(timeit.repeat(lambda: layout((8, 16), spec, mesh), number=2000, repeat=5))
     assert 2000 / seconds > 30_000  # about 250,000 on an idle core; room for a busy machine
+
+
+def test_layout_takes_anything_with_a_shape_and_a_dtype():
+    class Struct:
+        shape, dtype = (8, 6), "bfloat16"
+
+    assert layout(Struct(), "data", "data=2").bytes_per_device == 4 * 6 * 2

@@ -19,11 +19,21 @@ import click
     "(XLA_FLAGS, jax_num_cpu_devices), or 8.",
 )
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as in python -m.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 3 if an output declared replicated differed between devices.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Do not say at the end what was simulated.")
 @click.argument("program")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(
-    devices: int | None, is_module: bool, quiet: bool, program: str, args: tuple[str, ...]
+    devices: int | None,
+    is_module: bool,
+    strict: bool,
+    quiet: bool,
+    program: str,
+    args: tuple[str, ...],
 ) -> None:
     """Run PROGRAM as if this machine had many devices.
 
@@ -35,7 +45,7 @@ def command(
     """
     from shardlab.engine.program import run
 
-    code, told = run(program, args, is_module=is_module, devices=devices)
+    code, told = run(program, args, is_module=is_module, devices=devices, strict=strict)
     if not quiet:
         click.echo(told, err=True)
     click.get_current_context().exit(code)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, Sharding
 
-from shardlab.engine import _jax, labels, simulate
+from shardlab.engine import _jax, labels, simulate, stuck
 from shardlab.engine._jax import partitioner, seams
 from shardlab.engine.spread import Axes, Spread
 from shardlab.engine.tally import TALLY
@@ -75,8 +75,9 @@ class Unmeasured:
 
 
 def _run(name: str, jaxpr: Any, donated: tuple[bool, ...], args: Any, placement: Any) -> list[Any]:
-    with seams.real():
+    with seams.real(), stuck.unwrapped():
         outs = _program(jaxpr, donated)(*map(_as_array, args, jaxpr.in_avals))
+        jax.block_until_ready(outs)
     seams.check_special(name, outs)
     for out, sharding in zip(outs, placement.outs, strict=True):
         labels.attach(out, sharding, committed=placement.committed)

@@ -14,26 +14,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from shardlab.engine._jax import seams
 from shardlab.engine.simulated import simulated
 from shardlab.engine.tally import TALLY
 from shardlab.errors import BadDeviceCount, ProgramNotFound
 
+# The exit code of a strict run whose replicated outputs were not.
+DIFFERING = 3
+
 _OURS = str(Path(__file__).parents[1])
 
 
 def run(
-    program: str, args: Sequence[str], *, is_module: bool = False, devices: int | None = None
+    program: str,
+    args: Sequence[str],
+    *,
+    is_module: bool = False,
+    devices: int | None = None,
+    strict: bool = False,
 ) -> tuple[int, str]:
     """Run a program, and return its exit code and a line that tells what was simulated.
 
     With no `devices` the program gets as many as it asks for itself, or 8. The real backend has
-    one device, whatever the environment and the program ask for.
+    one device, whatever the environment and the program ask for. With `strict`, a program that
+    ends well but had outputs whose copies differ ends with `DIFFERING`.
     """
     _check_exists(program, is_module)
     TALLY.clear()
     with simulated(devices) as machine:
         code = _exit_code(lambda: _execute(program, args, is_module))
+        jax.effects_barrier()
         n_devices = machine.settle()
     n_real = len(seams.real_backend().local_devices())
     if n_real != 1:
@@ -43,10 +55,14 @@ def run(
             fix="report this: the values are right, but they took more than one device.",
         )
     meshes = "; ".join(TALLY.meshes) or "none"
-    return code, (
+    told = (
         f"shardlab: simulated {n_devices} devices on one real one; meshes: {meshes}; "
         f"shard_maps: {TALLY.n_shard_maps}"
     )
+    if TALLY.n_differing:
+        told += f"; outputs whose copies differ between devices: {TALLY.n_differing}"
+        code = code or (DIFFERING if strict else 0)
+    return code, told
 
 
 def _check_exists(program: str, is_module: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import warnings
 from collections.abc import Collection
@@ -13,14 +14,30 @@ import numpy as np
 from shardlab.engine import boundary
 from shardlab.engine.rules.reductions import psum
 from shardlab.engine.spread import Axes, Spread, arrange, vary
+from shardlab.engine.tally import TALLY
 
 
 class ReplicasDiffer(UserWarning):
     """An output that its spec calls replicated holds different values on different devices."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """Which output of which body, as a person would point at it."""
+
+    number: int
+    of: int
+    body: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        which = "the output" if self.of == 1 else f"output {self.number} of {self.of}"
+        return f"{which} of '{self.body}'"
+
+
 def settle(
-    value: Spread, spec: Any, inner: Axes, newly: Collection[str], keep_summands: bool
+    value: Spread, spec: Any, inner: Axes, newly: Collection[str], keep_summands: bool, at: Output
 ) -> Spread:
     """Make an output ready to leave a shard_map: add up its summands, look at its copies.
 
@@ -36,25 +53,31 @@ def settle(
     settled = boundary.mentioned(spec) | unreduced
     copies = [n for n in value.at if n in newly and n not in settled]
     if copies:
-        _compare(value, copies, inner)
+        _compare(value, inner.ordered(copies), inner, inner.size(newly), at)
         value = boundary.first_copy(value, copies)
     return value
 
 
-def _compare(value: Spread, copies: list[str], axes: Axes) -> None:
-    names = axes.ordered(copies)
+def _compare(value: Spread, names: tuple[str, ...], axes: Axes, n_devices: int, at: Output) -> None:
+    """Compare copies when the program runs; the first difference of an output is told, once."""
     rest = tuple(slot for slot in value.slots if slot not in names)
     array = arrange(value, (*names, *rest), value.array.shape)
+    told: list[str] = []
 
     def compare(array: Any) -> None:
-        message = _difference(np.asarray(array), names)
+        message = "" if told else _difference(np.asarray(array), names, n_devices, at)
         if message:
-            warnings.warn(message, ReplicasDiffer, stacklevel=2)
+            told.append(message)
+            TALLY.n_differing += 1
+            # A registry of its own: an equal text about another output must not silence this one.
+            warnings.warn_explicit(message, ReplicasDiffer, at.file, at.line, registry={})
 
     jax.debug.callback(compare, array)
 
 
-def _difference(array: np.ndarray[Any, Any], names: tuple[str, ...]) -> str:
+def _difference(
+    array: np.ndarray[Any, Any], names: tuple[str, ...], n_devices: int, at: Output
+) -> str:
     """Say which devices hold other values than the first one; empty where all are equal."""
     coordinates = list(itertools.product(*(range(n) for n in array.shape[: len(names)])))
     first = array[coordinates[0]]
@@ -64,9 +87,10 @@ def _difference(array: np.ndarray[Any, Any], names: tuple[str, ...]) -> str:
     lines = [f"  {_coordinate(names, c)}: {_short(array[c])}" for c in [coordinates[0], *odd[:7]]]
     if len(odd) > 7:
         lines.append(f"  ... and {len(odd) - 7} more")
+    n_odd = len(odd) * n_devices // len(coordinates)
     return (
-        f"an output declared replicated over {', '.join(map(repr, names))} differs on "
-        f"{len(odd)} of {len(coordinates)} devices; the first device's copy is returned.\n"
+        f"{at}, declared replicated over {', '.join(map(repr, names))}, differs on "
+        f"{n_odd} of {n_devices} devices; the first device's copy is returned.\n"
         + "\n".join(lines)
         + "\n  try: sum or average it over that axis (psum, pmean), or shard it in out_specs."
     )

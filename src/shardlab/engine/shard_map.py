@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shardlab.engine import _jax, simulate
-from shardlab.engine._jax import partitioner
+from shardlab.engine import _jax, labels, simulate
+from shardlab.engine._jax import partitioner, seams
 from shardlab.engine._jax.hooks import hook_shard_map
 from shardlab.engine.kept import Kept
 from shardlab.engine.spread import Axes, Spread
@@ -49,15 +51,34 @@ def shard_map(
             axis_names=axis_names,
             check_vma=check_vma,
         )
-    return jax.shard_map(
+    devices = None if mesh is None else virtual_mesh(mesh)
+    mapped = jax.shard_map(
         f,
         # Abstract: a jit that met virtual devices would try to compile for them.
-        mesh=None if mesh is None else virtual_mesh(mesh).abstract_mesh,
+        mesh=None if devices is None else devices.abstract_mesh,
         in_specs=in_specs,
         out_specs=out_specs,
         axis_names=axis_names,
         check_vma=check_vma,
     )
+    return mapped if devices is None else _labelling(mapped, devices, out_specs)
+
+
+def _labelling(mapped: Callable[..., Any], devices: Mesh, out_specs: Any) -> Callable[..., Any]:
+    """Return `mapped`, whose results outside of jit know their shards (`shardlab.shards`)."""
+
+    def label(spec: Any, part: Any) -> None:
+        for leaf in jax.tree.leaves(part):
+            if isinstance(leaf, seams.ArrayImpl):
+                labels.attach(leaf, NamedSharding(devices, spec))
+
+    @functools.wraps(mapped)
+    def call(*args: Any) -> Any:
+        out = mapped(*args)
+        jax.tree.map(label, out_specs, out, is_leaf=lambda x: isinstance(x, PartitionSpec))
+        return out
+
+    return call
 
 
 def _simulate(

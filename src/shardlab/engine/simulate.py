@@ -39,9 +39,22 @@ def shard_map(
         for value, spec in zip(ins, params["in_specs"], strict=True)
     ]
     outs = run(inner, params["jaxpr"], shards)
+    body, file, line = _jax.body_of(params["jaxpr"])
     return [
-        Kept(replicas.settle(value, spec, inner, newly, keep_summands), spec, inner, newly)
-        for value, spec in zip(outs, params["out_specs"], strict=True)
+        Kept(
+            replicas.settle(
+                value,
+                spec,
+                inner,
+                newly,
+                keep_summands,
+                replicas.Output(number, len(outs), body, file, line),
+            ),
+            spec,
+            inner,
+            newly,
+        )
+        for number, (value, spec) in enumerate(zip(outs, params["out_specs"], strict=True))
     ]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -12,6 +15,29 @@ from shardlab.engine import _jax
 from shardlab.engine.rules.collectives import collective_axes
 from shardlab.engine.spread import Axes, Slot, Spread, arrange
 from shardlab.errors import Deadlock
+
+# Raised in a callback, which JAX wraps; kept here so that it can be raised as it is.
+_pending: list[Deadlock] = []
+
+
+@contextlib.contextmanager
+def unwrapped() -> Iterator[None]:
+    """Within this block a deadlock is a `Deadlock`, not the runtime error that JAX makes of it."""
+    _pending.clear()
+    try:
+        yield
+    except jax.errors.JaxRuntimeError:
+        if _pending:
+            raise _pending.pop().with_traceback(None) from None
+        raise
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """A deadlock reaches the person as an error; JAX's log of it would say everything twice."""
+    return not (record.exc_info and isinstance(record.exc_info[1], Deadlock))
+
+
+logging.getLogger("jax._src.debugging").addFilter(_is_news)
 
 
 def watch(axes: Axes, eqn: Any) -> None:
@@ -47,24 +73,26 @@ def _fail_if_parted(axes: Axes, eqn: Any, active: Spread, meets: tuple[str, ...]
         reached = np.asarray(array)
         along = tuple(range(len(others), reached.ndim))
         if (reached.max(along) != reached.min(along)).any():
-            raise Deadlock(
+            found = Deadlock(
                 f"Devices part ways before a {name} over {over}: {_who(names, reached)}. "
                 "On real devices this hangs or mixes values.",
                 where=where,
                 fix=f"call {name} on every device and choose its result afterwards "
                 "(jnp.where), or make the predicate the same everywhere (pmax of it).",
             )
+            _pending.append(found)
+            raise found
 
     jax.debug.callback(check, array)
 
 
 def _who(names: tuple[str, ...], reached: np.ndarray[Any, Any]) -> str:
-    words = {True: "reach it", False: "do not"}
     devices: dict[bool, list[str]] = {True: [], False: []}
     for coordinate in itertools.product(*(range(n) for n in reached.shape)):
         label = " ".join(f"{n}={i}" for n, i in zip(names, coordinate, strict=True))
         devices[bool(reached[coordinate])].append(label)
-    return "; ".join(
-        f"{', '.join(some[:3])}{' ...' if len(some) > 3 else ''} {words[choice]}"
-        for choice, some in devices.items()
+    some, others = (
+        ", ".join(group[:3]) + (" ..." if len(group) > 3 else "")
+        for group in (devices[True], devices[False])
     )
+    return f"reached by {some}; not by {others}"

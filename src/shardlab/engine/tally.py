@@ -8,15 +8,17 @@ from shardlab.engine import _jax
 
 
 class Tally:
-    """The meshes and shard_maps seen since `clear`."""
+    """The meshes and shard_maps seen since `clear`, and outputs whose copies differed."""
 
     def __init__(self) -> None:
         self._meshes: dict[tuple[tuple[str, int], ...], None] = {}
         self.n_shard_maps = 0
+        self.n_differing = 0
 
     def clear(self) -> None:
         self._meshes.clear()
         self.n_shard_maps = 0
+        self.n_differing = 0
 
     def see_sharding(self, sharding: Any) -> None:
         mesh = getattr(sharding, "mesh", None)

@@ -212,9 +212,12 @@ def layout(shape: Any, spec: Any, mesh: Any, dtype: Any = "float32") -> Layout:
     >>> layout((8,), ("data",), {"data": 4}).index(3)
     (slice(6, 8, None),)
 
-    Mesh, spec and dtype are whatever `parse_mesh`, `parse_spec` and `parse_dtype` read: text,
-    plain Python, or JAX's own objects. The answer is the one `jax.sharding.NamedSharding` gives.
+    Instead of a shape you may give an array, or anything with a shape and a dtype. Mesh, spec and
+    dtype are whatever `parse_mesh`, `parse_spec` and `parse_dtype` read: text, plain Python, or
+    JAX's own objects. The answer is the one `jax.sharding.NamedSharding` gives.
     """
+    if hasattr(shape, "shape") and hasattr(shape, "dtype"):
+        shape, dtype = shape.shape, shape.dtype
     sizes = parse_shape(shape)
     parsed_spec, parsed_mesh = parse_spec(spec), parse_mesh(mesh)
     piece = cut_shape(sizes, parsed_spec, parsed_mesh)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -137,6 +138,13 @@ def strip(aval: Any) -> Any:
     if not isinstance(aval, core.ShapedArray):
         return aval
     return plain_aval(aval.shape, aval.dtype, aval.weak_type)
+
+
+def body_of(jaxpr: Any) -> tuple[str, str, int]:
+    """Return the name of the function that a jaxpr was traced from, its file and its line."""
+    told = str(open_jaxpr(jaxpr)[0].debug_info.func_src_info)
+    match = re.fullmatch(r"(.*) at (.*):(\d+)", told)
+    return (match[1], match[2], int(match[3])) if match else (told, "<shard_map>", 0)
 
 
 # -------------------------------------------------------------------------------- debug callbacks
