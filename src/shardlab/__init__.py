@@ -1,4 +1,4 @@
-"""Design, run, check, size and learn JAX sharding for meshes you do not have.
+"""Design, run and check JAX sharding for meshes you do not have.
 
 >>> import shardlab
 >>> shardlab.layout((8, 6), "data,model", "data=2,model=3").shard_shape

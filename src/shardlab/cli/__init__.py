@@ -61,4 +61,4 @@ def error_text(error: LabError) -> str:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="shardlab")
 def main() -> None:
-    """Design, run, check, size and learn JAX sharding for meshes you do not have."""
+    """Design, run and check JAX sharding for meshes you do not have."""

@@ -124,7 +124,7 @@ def _print_picture(one: Layout) -> None:
     import shutil
     import sys
 
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         click.echo(one.text())
         return
     from rich.console import Console
