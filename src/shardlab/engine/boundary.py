@@ -52,10 +52,10 @@ def _refuse_cut_twice(value: Spread, names: Collection[str]) -> None:
             )
 
 
-def join(value: Spread, spec: Any, inner: Axes, newly: Collection[str]) -> Spread:
+def join(value: Spread, spec: Any, inner: Axes) -> Spread:
     """Put the slices together: the inverse of `cut`.
 
-    Every axis in `newly` that `spec` does not mention has been dealt with before (see replicas).
+    Every new axis that `spec` does not mention has been dealt with before (see replicas).
     """
     for local_axis, names in enumerate(entries(spec)):
         names = inner.many(names)

@@ -24,7 +24,7 @@ class Kept:
     newly: frozenset[str]
 
     def force(self) -> Spread:
-        return boundary.join(self.shards, self.spec, self.inner, self.newly)
+        return boundary.join(self.shards, self.spec, self.inner)
 
     def fits(self, spec: Any, inner: Axes, newly: frozenset[str]) -> bool:
         """Say whether cutting the whole by `spec` would give these very shards."""

@@ -51,7 +51,7 @@ def default_sharding() -> Any:
     return seams.SingleDeviceSharding(CLIENT.devices(1)[0])
 
 
-class LazyShard(seams.Shard):  # type: ignore[misc]
+class LazyShard(seams.Shard):  # type: ignore[misc]  # JAX is Any to mypy
     """A shard whose data is cut from the whole array when asked for."""
 
     def __init__(

@@ -122,6 +122,7 @@ def _get_backend(original: Any) -> Any:
             return client
         return VirtualBackend(_counts[-1])
 
+    # JAX clears it by this name; a function has no such attribute for mypy.
     get_backend.cache_clear = original.cache_clear  # type: ignore[attr-defined]
     return get_backend
 

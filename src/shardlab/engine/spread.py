@@ -159,8 +159,3 @@ def out_of_front(array: Any, names: Sequence[str], rest: Sequence[Slot], axes: A
     """Undo `in_front`: split the leading axis into `names` again."""
     sizes = tuple(axes.sizes[name] for name in names)
     return from_slots(array.reshape((*sizes, *array.shape[1:])), (*names, *rest))
-
-
-def relabel(value: Spread, name: str) -> Spread:
-    """Return `value` with its device axis `name` turned into an ordinary local axis."""
-    return Spread(value.array, {n: p for n, p in value.at.items() if n != name})

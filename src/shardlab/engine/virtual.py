@@ -192,8 +192,3 @@ def is_virtual(mesh: Any) -> bool:
         device = getattr(mesh, "abstract_device", None)
         return device is not None and device.device_kind == DEVICE_KIND
     return mesh.devices.size > 0 and isinstance(mesh.devices.flat[0], VirtualDevice)
-
-
-def real_device() -> Any:
-    """Return the one device that computes everything."""
-    return jax.local_devices(backend="cpu")[0]

@@ -9,7 +9,7 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 from importlib import import_module  # noqa: E402  the device count comes before everything
 
-from side_by_side.describe import outcome  # noqa: E402
+from side_by_side.describe import outcome  # noqa: E402  imports JAX arrays too
 
 
 def main(module: str) -> None:

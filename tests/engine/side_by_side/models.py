@@ -203,7 +203,10 @@ def equinox_training():
     def step(model, state, x, y):
         model, state = eqx.filter_shard((model, state), replicated)
         x, y = eqx.filter_shard((x, y), sharded)
-        loss = lambda m: jnp.mean((jax.vmap(m)(x) - y) ** 2)  # noqa: E731
+
+        def loss(m):
+            return jnp.mean((jax.vmap(m)(x) - y) ** 2)
+
         value, grads = eqx.filter_value_and_grad(loss)(model)
         updates, state = optimizer.update(grads, state)
         return *eqx.filter_shard((eqx.apply_updates(model, updates), state), replicated), value

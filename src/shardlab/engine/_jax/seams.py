@@ -143,6 +143,7 @@ def in_mode(replacement: Callable[..., Any]) -> Replace:
             return replacement(*args, **kwargs)
 
         if hasattr(original, "cache_clear"):
+            # JAX clears it by this name; a function has no such attribute for mypy.
             call.cache_clear = original.cache_clear  # type: ignore[attr-defined]
         return call
 
