@@ -15,13 +15,27 @@ OURS = "shardlab."
 # room -> what its files may import at the top, beside the standard library and their own room
 ROOMS = {
     "layouts": {"shardlab.errors"},
-    "render": {"shardlab.errors", "shardlab.layouts"},
-    "engine": {"shardlab.errors", "shardlab.layouts", "jax", "flax", "numpy"},
+    "records": {"shardlab.errors", "shardlab.layouts"},
+    "cost": {"shardlab.errors", "shardlab.layouts", "shardlab.records"},
+    "checks": {"shardlab.errors", "shardlab.layouts", "shardlab.records", "shardlab.cost", "numpy"},
+    "render": {"shardlab.errors", "shardlab.layouts", "shardlab.records", "shardlab.cost"},
+    "engine": {
+        "shardlab.errors",
+        "shardlab.layouts",
+        "shardlab.records",
+        "shardlab.cost",
+        "jax",
+        "flax",
+        "numpy",
+    },
     "cli": {"shardlab", "shardlab.errors", "click"},
 }
 # room -> what its files may also import inside functions
 INSIDE = {
     "layouts": {"shardlab.render"},  # Layout.svg() and its relatives ask for their drawing
+    "records": {"shardlab.render", "shardlab.cost"},  # str(trace) asks for its text
+    "cost": set(),
+    "checks": set(),
     "render": {"rich"},
     "engine": {"shardlab.render", "rich", "orbax", "optax"},
     "cli": {"shardlab", "rich", "jax"},

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardlab.engine import shards as shards
     from shardlab.engine import simulated as simulated
     from shardlab.errors import LabError as LabError
+    from shardlab.lab import trace as trace
     from shardlab.layouts.mesh import Mesh as Mesh
     from shardlab.layouts.mesh import parse_mesh as parse_mesh
     from shardlab.layouts.moves import moves as moves
@@ -47,6 +48,7 @@ _HOMES = {
     "shard_map": "shardlab.engine",
     "shards": "shardlab.engine",
     "simulated": "shardlab.engine",
+    "trace": "shardlab.lab",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -1,0 +1,1 @@
+"""What communication costs: bytes on the wire, and time on named hardware. Arithmetic only."""

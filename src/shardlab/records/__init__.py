@@ -1,0 +1,1 @@
+"""The nouns that travel from the engine to checks, renderers and files: frozen, with JSON."""

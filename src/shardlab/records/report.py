@@ -1,0 +1,82 @@
+"""All findings about one program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardlab.records.finding import Finding, Severity
+
+_GRAVEST_FIRST: tuple[Severity, ...] = ("error", "warning", "info")
+
+
+@dataclass(frozen=True)
+class Silenced:
+    """A finding that a person has silenced, and the reason they gave."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings of `shardlab.check`, gravest first. Only errors make it not ok."""
+
+    findings: tuple[Finding, ...]
+    program: str = ""  # the name of what was checked
+    meshes: tuple[str, ...] = ()  # each mesh it was checked on, as text
+    notes: tuple[str, ...] = ()  # what was not checked, and why
+    silenced: tuple[Silenced, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.of("error")
+
+    def of(self, severity: Severity) -> tuple[Finding, ...]:
+        return tuple(found for found in self.findings if found.severity == severity)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        return tuple(found.code for found in self.findings)
+
+    def __str__(self) -> str:
+        from shardlab.render.report import report_text
+
+        return report_text(self)
+
+    def _repr_html_(self) -> str:
+        from shardlab.render.report import report_html
+
+        return report_html(self)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "program": self.program,
+            "meshes": list(self.meshes),
+            "ok": self.ok,
+            "findings": [found.to_json() for found in self.findings],
+            "silenced": [
+                {"finding": each.finding.to_json(), "reason": each.reason} for each in self.silenced
+            ],
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Report:
+        return cls(
+            tuple(map(Finding.from_json, data["findings"])),
+            data["program"],
+            tuple(data["meshes"]),
+            tuple(data["notes"]),
+            tuple(
+                Silenced(Finding.from_json(each["finding"]), each["reason"])
+                for each in data["silenced"]
+            ),
+        )
+
+
+def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings in the order in which a person wants them, each once."""
+    unique = {(f.code, f.where, f.what): f for f in findings}
+    return tuple(sorted(unique.values(), key=lambda f: _GRAVEST_FIRST.index(f.severity)))

@@ -1,0 +1,33 @@
+"""A place in a person's program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, order=True)
+class Source:
+    """A file, a line in it, and the function around it.
+
+    >>> str(Source("train.py", 41, "body"))
+    'train.py:41 (body)'
+    """
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place} ({self.function})" if self.function else place
+
+    def to_json(self) -> dict[str, Any]:
+        return {"file": self.file, "line": self.line, "function": self.function}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Source:
+        return cls(data["file"], data["line"], data["function"])
+
+
+NOWHERE = Source("<unknown>", 0)

@@ -1,0 +1,109 @@
+"""What a program communicates: the calls and their totals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardlab.records.collective import CollectiveCall
+from shardlab.records.finding import Finding
+from shardlab.records.observation import Memory, Sizes
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The collective calls of one program on one mesh, and what the static checks say of them."""
+
+    program: str
+    mesh: Sizes
+    collectives: tuple[CollectiveCall, ...]
+    findings: tuple[Finding, ...] = ()
+    flops: int | None = None
+    memory: Memory | None = None
+    notes: tuple[str, ...] = ()
+
+    def by_kind(self) -> dict[str, int]:
+        """Return the bytes that one device sends, by operation."""
+        return self._totals(lambda call: call.op)
+
+    def by_axis(self) -> dict[str, int]:
+        """Return the bytes that one device sends, by mesh axes ('data', or 'data,model')."""
+        return self._totals(lambda call: ",".join(call.mesh_axes))
+
+    def by_source(self) -> dict[str, int]:
+        """Return the bytes that one device sends, by source line."""
+        return self._totals(lambda call: str(call.source))
+
+    @property
+    def wire_bytes(self) -> int:
+        """Return the bytes one device sends: the worst branch of each cond, one turn of a while."""
+        return sum(self.by_kind().values())
+
+    def _totals(self, key: Callable[[CollectiveCall], str]) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for call in worst(self.collectives):
+            count = 1 if call.count is None else call.count
+            totals[key(call)] = totals.get(key(call), 0) + count * call.wire_bytes
+        return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+    def __str__(self) -> str:
+        from shardlab.render.trace import trace_text
+
+        return trace_text(self)
+
+    def _repr_html_(self) -> str:
+        from shardlab.render.trace import trace_html
+
+        return trace_html(self)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "program": self.program,
+            "mesh": dict(self.mesh),
+            "collectives": [call.to_json() for call in self.collectives],
+            "totals": {
+                "wire_bytes": self.wire_bytes,
+                "by_kind": self.by_kind(),
+                "by_axis": self.by_axis(),
+                "by_source": self.by_source(),
+            },
+            "findings": [found.to_json() for found in self.findings],
+            "flops": self.flops,
+            "memory": self.memory.to_json() if self.memory else None,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Trace:
+        return cls(
+            data["program"],
+            tuple(data["mesh"].items()),
+            tuple(map(CollectiveCall.from_json, data["collectives"])),
+            tuple(map(Finding.from_json, data["findings"])),
+            data["flops"],
+            Memory.from_json(data["memory"]) if data["memory"] else None,
+            tuple(data["notes"]),
+        )
+
+
+def worst(calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
+    """Return the calls that count: of each cond only the branch that sends most."""
+    kept = list(calls)
+    # Innermost conds first: an outer branch is weighed by what its inner conds would cost.
+    depths = {scope.id: depth for call in kept for depth, scope in enumerate(call.within)}
+    conds = {s.id for call in kept for s in call.within if s.kind == "cond"}
+    for cond in sorted(conds, key=lambda id: -depths[id]):
+        sent: dict[int, int] = {}
+        for call in kept:
+            for scope in call.within:
+                if scope.id == cond:
+                    n_bytes = call.wire_bytes * (call.count or 1)
+                    branch = scope.branch or 0
+                    sent[branch] = sent.get(branch, 0) + n_bytes
+        dearest = max(sent, key=lambda branch: sent[branch])
+        kept = [c for c in kept if all(s.id != cond or s.branch == dearest for s in c.within)]
+    return kept
