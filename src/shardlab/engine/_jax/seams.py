@@ -118,6 +118,10 @@ class Seams:
 
     def restore(self) -> None:
         _mode.set_global(None)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Put every original back in its place."""
         while self._undo:
             owner, name, original = self._undo.pop()
             setattr(owner, name, original)
