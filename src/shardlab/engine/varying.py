@@ -3,10 +3,14 @@
 The types of JAX (vma) answer it too, but are empty under `check_vma=False` and count a cast as a
 difference. This one follows what really happens, so that loops know before they run which device
 axes their carries need. It is exact in the program, not in the values.
+
+Answers are remembered by jaxpr, as long as JAX keeps it: a loop asks until nothing widens, and
+without that loops within loops would ask exponentially often.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +22,21 @@ from shardlab.engine.spread import Axes
 Names = frozenset[str]
 NONE: Names = frozenset()
 
+# jaxpr -> (mesh axes, which are manual, axes of each input) -> axes of each output
+_answers: weakref.WeakKeyDictionary[Any, dict[Any, list[Names]]] = weakref.WeakKeyDictionary()
+
 
 def varying(axes: Axes, jaxpr: Any, ins: Sequence[Names]) -> list[Names]:
     """Return the mesh axes over which each output varies, given those of each input."""
     inner, _ = _jax.open_jaxpr(jaxpr)
+    remembered = _answers.setdefault(inner, {})
+    key = (tuple(axes.sizes.items()), axes.manual, tuple(ins))
+    if key not in remembered:
+        remembered[key] = _varying(axes, inner, ins)
+    return remembered[key]
+
+
+def _varying(axes: Axes, inner: Any, ins: Sequence[Names]) -> list[Names]:
     known: dict[Any, Names] = dict(zip(inner.invars, ins, strict=True))
     known.update((const, NONE) for const in inner.constvars)
 
@@ -29,12 +44,13 @@ def varying(axes: Axes, jaxpr: Any, ins: Sequence[Names]) -> list[Names]:
         return NONE if isinstance(atom, _jax.Literal) else known[atom]
 
     for eqn in inner.eqns:
-        outs = _equation(axes, eqn, [read(atom) for atom in eqn.invars])
+        outs = equation_varying(axes, eqn, [read(atom) for atom in eqn.invars])
         known.update(zip(eqn.outvars, outs, strict=True))
     return [read(atom) for atom in inner.outvars]
 
 
-def _equation(axes: Axes, eqn: Any, ins: list[Names]) -> list[Names]:
+def equation_varying(axes: Axes, eqn: Any, ins: list[Names]) -> list[Names]:
+    """Return the mesh axes over which each output of one equation varies."""
     name, params = eqn.primitive.name, eqn.params
     if name in COLLECTIVES:
         return [_collective(axes, name, params, ins)]
@@ -68,13 +84,20 @@ def _collective(axes: Axes, name: str, params: dict[str, Any], ins: list[Names])
 
 
 def _shard_map(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:
+    inner, cut = enter_shard_map(axes, params, ins)
     newly = frozenset(params["newly_manual_axes"])
-    inner = axes.enter(dict(params["mesh"].shape), newly)
-    cut = [
+    return [names - newly for names in varying(inner, params["jaxpr"], cut)]
+
+
+def enter_shard_map(
+    axes: Axes, params: dict[str, Any], ins: Sequence[Names]
+) -> tuple[Axes, list[Names]]:
+    """Return the axes seen in the body of a shard_map, and those over which each input varies."""
+    inner = axes.enter(dict(params["mesh"].shape), params["newly_manual_axes"])
+    return inner, [
         before.union(inner.many(boundary.mentioned(spec) | frozenset(spec.unreduced)))
         for before, spec in zip(ins, params["in_specs"], strict=True)
     ]
-    return [names - newly for names in varying(inner, params["jaxpr"], cut)]
 
 
 def _scan(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:

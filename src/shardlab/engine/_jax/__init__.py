@@ -133,6 +133,41 @@ def source_line(eqn: Any) -> str:
     return str(source_info_util.summarize(eqn.source_info))
 
 
+# Libraries whose lines a person did not write: a pmean in a BatchNorm belongs to who called it.
+_LIBRARIES = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]"
+    r"(?:flax|equinox|haiku|optax|chex|optimistix|lineax|diffrax)[/\\]"
+)
+
+
+def source_place(eqn: Any) -> tuple[str, int, str] | None:
+    """Return the person's file, line and function of an equation; None where there is none."""
+    first = None
+    for frame in source_info_util.user_frames(eqn.source_info.traceback):
+        if not _LIBRARIES.search(frame.file_name):
+            return frame.file_name, frame.start_line, _plain_name(frame.function_name)
+        first = first or frame
+    if first is None:
+        return None
+    return first.file_name, first.start_line, _plain_name(first.function_name)
+
+
+def is_a_persons(file: str) -> bool:
+    """Say whether a file is neither JAX's nor ours."""
+    return bool(source_info_util.is_user_filename(file))
+
+
+def _plain_name(qualified: str) -> str:
+    """Return the function's own name: `step.<locals>.body` is `body`."""
+    return qualified.rsplit(".<locals>.", 1)[-1]
+
+
+def name_stack(eqn: Any) -> str:
+    """Return the names and transforms around an equation, within its own jaxpr."""
+    stack = eqn.source_info.name_stack
+    return str(stack) if stack.stack else ""
+
+
 def strip(aval: Any) -> Any:
     """Return `aval` without a sharding or a varying-axes type."""
     if not isinstance(aval, core.ShapedArray):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax._src import core, traceback_util
+from jax._src import core, source_info_util, traceback_util
 from jax._src import mesh as mesh_lib
 from jax._src import shard_map as shard_map_lib
 from jax._src.interpreters import mlir
@@ -25,6 +25,8 @@ from shardlab.engine.unbound import explaining
 
 # A person's traceback leads from their own line to their own line.
 traceback_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)))
+# The line of a shard_map is the person's, not the hook's that stages it.
+source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 _lower_on_devices = shard_map_lib._shard_map_lowering
 _run_on_devices = shard_map_lib._shard_map_impl
