@@ -72,6 +72,11 @@ def run(axes: Axes, jaxpr: Any, args: Sequence[Spread]) -> list[Spread]:
     return [force(value) for value in _run(axes, jaxpr, args)]
 
 
+def equation(axes: Axes, eqn: Any, ins: Sequence[Spread]) -> list[Spread]:
+    """Evaluate one equation on every device at once."""
+    return [force(value) for value in _equation(axes, eqn, list(ins))]
+
+
 def _run(axes: Axes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
     inner, consts = _jax.open_jaxpr(jaxpr)
     values: dict[Any, Value] = dict(zip(inner.invars, args, strict=True))

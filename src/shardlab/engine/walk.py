@@ -85,6 +85,14 @@ class Block:
             return self.outer.block.definition(self._args[atom])
         return found
 
+    def passed(self, var: Any) -> Any | None:
+        """Return what the jaxpr around this one passes for an input; None for what loops make."""
+        return self._args.get(var)
+
+    def made(self, var: Any) -> Site | None:
+        """Return the site of this jaxpr that makes a value; None for an input or a constant."""
+        return self._sites.get(var)
+
     def uses(self, var: Any) -> list[Any]:
         """Return the equations of this jaxpr that read a value."""
         if self._uses is None:
