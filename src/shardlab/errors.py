@@ -16,6 +16,11 @@ LabError
 │  ├─ TooManyDevices
 │  └─ LayoutMismatch
 ├─ ProgramNotFound
+├─ CostError (ValueError)
+│  ├─ UnknownHardware
+│  ├─ BadHardware
+│  ├─ UnknownFigure
+│  └─ BadEfficiency
 ├─ OtherAxes (ValueError)
 ├─ TargetError
 │  ├─ BadTarget
@@ -241,6 +246,36 @@ class MemoryLimitReached(ProgramFailed):
     """A program that wanted more memory than it was allowed."""
 
     code = "program.memory_limit"
+
+
+class CostError(LabError, ValueError):
+    """A question about time that the figures at hand cannot answer."""
+
+    code = "cost"
+
+
+class UnknownHardware(CostError):
+    """A name of hardware that is not in the table."""
+
+    code = "cost.unknown_hardware"
+
+
+class BadHardware(CostError):
+    """A hardware file, or a figure given, that cannot be used."""
+
+    code = "cost.bad_hardware"
+
+
+class UnknownFigure(CostError):
+    """A figure that an estimate needs and nobody publishes."""
+
+    code = "cost.unknown_figure"
+
+
+class BadEfficiency(CostError):
+    """An efficiency that is not a share of the peak."""
+
+    code = "cost.bad_efficiency"
 
 
 class SimulationError(LabError, RuntimeError):

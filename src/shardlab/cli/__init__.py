@@ -17,6 +17,8 @@ from shardlab.errors import LabError
 _COMMANDS = {
     "layout": "shardlab.cli.layout",
     "run": "shardlab.cli.run",
+    "trace": "shardlab.cli.trace",
+    "check": "shardlab.cli.check",
 }
 
 
@@ -47,7 +49,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except LabError as error:
             click.echo(error_text(error), err=True)
-            ctx.exit(2)
+            ctx.exit(error.exit_code)
 
 
 def error_text(error: LabError) -> str:

@@ -25,6 +25,7 @@ from shardlab.errors import BadDeviceCount, ProgramNotFound
 DIFFERING = 3
 
 _OURS = str(Path(__file__).parents[1])
+_NOT_THEIRS = (_OURS, str(Path(jax.__file__).parent), sys.prefix, sys.base_prefix, "<frozen ")
 
 
 def run(
@@ -143,15 +144,30 @@ def _print(error: BaseException) -> None:
     if sys.excepthook is not sys.__excepthook__:
         sys.excepthook(type(error), error, error.__traceback__)
         return
+    print(traceback_text(error), end="", file=sys.stderr)
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return a traceback that begins in the person's program, without our own frames."""
     shown = traceback.TracebackException.from_exception(error)
     _drop_ours(shown)
-    print("".join(shown.format()), end="", file=sys.stderr)
+    return "".join(shown.format())
+
+
+def last_line_of(error: BaseException) -> str:
+    """Return the last place in the person's program that an error went through."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = [
+        f"{frame.filename}:{frame.lineno} ({frame.name})"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_NOT_THEIRS)
+    ]
+    return frames[-1] if frames else ""
 
 
 def _drop_ours(shown: traceback.TracebackException) -> None:
-    kept = [
-        frame for frame in shown.stack if not frame.filename.startswith((_OURS, "<frozen runpy>"))
-    ]
+    kept = [frame for frame in shown.stack if not frame.filename.startswith((_OURS, "<frozen "))]
     shown.stack = traceback.StackSummary.from_list(kept)
     for other in (shown.__cause__, shown.__context__):
         if other is not None:

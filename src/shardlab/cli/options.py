@@ -1,0 +1,89 @@
+"""The options that `trace` and `check` share, and how both ask the worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+ARGUMENTS_HELP = """
+    \b
+    The arguments of a function come from
+      shapes              'f32[1024,4096]' 'bf16[8,128]', or with a spec 'f32[8,4]@data,None'
+      --args NAME         a tuple in the same file, or a function that returns one
+      the file's own      a tuple or function <function>_args, or example_args
+    In a tuple, text such as "f32[8,4]" stands for an array of that shape.
+"""
+
+
+def program_options(command: Command) -> Command:
+    """Give a command the program, its arguments and the limits it runs under."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("program"),
+    click.argument("args", nargs=-1, type=click.UNPROCESSED),
+    click.option(
+        "--args", "args_from", metavar="NAME", help="What gives the arguments, in the same file."
+    ),
+    click.option(
+        "--devices",
+        "-n",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="How many devices the program sees while it is loaded. Without it: enough for "
+        "--mesh, or as many as it asks for, or 8.",
+    ),
+    click.option(
+        "--json",
+        "json_to",
+        metavar="FILE",
+        help="Write plain data to FILE; - writes it to the terminal, and nothing else.",
+    ),
+    click.option("--html", "html_to", metavar="FILE", help="Write the report as a page."),
+    click.option(
+        "--time-limit",
+        type=click.FloatRange(min=0, min_open=True),
+        default=120.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Stop the program after this, with exit code 124.",
+    ),
+    click.option(
+        "--memory-limit",
+        metavar="BYTES",
+        help="What the program may allocate, such as 4GiB. Without it: the machine's memory.",
+    ),
+    click.option("--quiet", "-q", is_flag=True, help="Show no progress."),
+)
+
+
+def ask(
+    job: Mapping[str, Any], *, time_limit: float, memory_limit: str | None, quiet: bool
+) -> dict[str, Any]:
+    """Return the worker's answer to a job; Ctrl-C ends the worker too, with exit code 130."""
+    from shardlab.cli.child import run_child
+    from shardlab.cli.progress import progress
+    from shardlab.layouts.amount import parse_bytes
+
+    n_bytes = _machine_memory() if memory_limit is None else parse_bytes(memory_limit)
+    try:
+        with progress(quiet=quiet) as tell:
+            return run_child({**job, "memory_limit": n_bytes}, seconds=time_limit, tell=tell)
+    except KeyboardInterrupt:
+        click.echo("interrupted; the program was stopped", err=True)
+        raise click.exceptions.Exit(130) from None
+
+
+def _machine_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return 16 * 2**30

@@ -1,0 +1,79 @@
+"""Where a report goes: to the terminal, and into files of several kinds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import click
+
+# "-" is the terminal, and then holds this one thing only.
+TERMINAL = "-"
+
+
+def write_all(files: Mapping[str, tuple[str | None, Callable[[], str]]]) -> bool:
+    """Write each output that was asked for; say whether the terminal was used up by one.
+
+    `files` has, for each option, the place given and what makes the text.
+    """
+    asked = {option: (to, make) for option, (to, make) in files.items() if to is not None}
+    on_terminal = [option for option, (to, _) in asked.items() if to == TERMINAL]
+    if len(on_terminal) > 1:
+        raise click.UsageError(
+            f"{' and '.join(on_terminal)} cannot both go to the terminal: give one a file."
+        )
+    for option, (to, make) in asked.items():
+        _write(option, str(to), make().rstrip("\n") + "\n")
+    return bool(on_terminal)
+
+
+def check_places(**places: str | None) -> None:
+    """Refuse two outputs to the terminal, or a folder that is not there, before the long work."""
+    options = [f"--{name}" for name, to in places.items() if to == TERMINAL]
+    if len(options) > 1:
+        raise click.UsageError(
+            f"{' and '.join(options)} cannot both go to the terminal: give one a file."
+        )
+    for name, to in places.items():
+        if to and to != TERMINAL and not Path(to).parent.is_dir():
+            raise click.UsageError(f"--{name} {to}: there is no folder {str(Path(to).parent)!r}.")
+
+
+def _write(option: str, to: str, text: str) -> None:
+    if to == TERMINAL:
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(to).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{option} {to}: {error.strerror or error}") from None
+    click.echo(f"wrote {to}", err=True)
+
+
+def json_text(data: Any) -> str:
+    return json.dumps(data, indent=2)
+
+
+def page(title: str, records: Iterable[Any]) -> str:
+    """Return records as one page that needs nothing beside it."""
+    body = "\n".join(each._repr_html_() for each in records)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)} - shardlab</title></head>\n<body>\n{body}\n</body></html>"
+    )
+
+
+def show(drawable: Any) -> None:
+    """Print a record: in colour on a terminal, as plain text elsewhere."""
+    if sys.stdout is None or not sys.stdout.isatty() or not hasattr(drawable, "__rich_console__"):
+        click.echo(str(drawable))
+        return
+    from rich.console import Console
+
+    Console(width=shutil.get_terminal_size().columns).print(drawable)

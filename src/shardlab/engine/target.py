@@ -1,0 +1,216 @@
+"""The function that a person names in the shell, and the arguments it is looked at with."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardlab.engine.virtual import virtual_mesh
+from shardlab.errors import BadArguments, LayoutError, NoArguments, NoSuchFunction
+from shardlab.layouts.shape import parse_array
+from shardlab.layouts.spec import parse_spec
+
+
+def load_file(path: str) -> types.ModuleType:
+    """Import a file as `import` would from its own folder; it is not the main program."""
+    place = Path(path).resolve()
+    sys.path.insert(0, str(place.parent))
+    spec = importlib.util.spec_from_file_location(place.stem, place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[place.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_module(name: str) -> types.ModuleType:
+    """Import a module, with the folder a person stands in on the path."""
+    sys.path.insert(0, os.getcwd())
+    return importlib.import_module(name)
+
+
+def find(module: types.ModuleType, name: str, shown: str) -> Callable[..., Any]:
+    """Return the function, or a function of a class or object, that `name` leads to."""
+    found: Any = module
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise _no_function(found, part, shown) from None
+    if not callable(found):
+        raise NoSuchFunction(
+            f"{name!r} is {_article(type(found).__name__)}, not a function.",
+            where=shown,
+            fix="name a function that takes and returns arrays.",
+        )
+    result: Callable[..., Any] = found
+    return result
+
+
+def _no_function(owner: Any, name: str, shown: str) -> NoSuchFunction:
+    functions = [n for n, v in vars(owner).items() if callable(v) and not n.startswith("_")]
+    own = [n for n in functions if getattr(vars(owner)[n], "__module__", "") == owner.__name__]
+    close = get_close_matches(name, functions, n=1)
+    listed = ", ".join((own or functions)[:8])
+    return NoSuchFunction(
+        f"There is no function {name!r}.",
+        where=shown,
+        fix=f"did you mean {close[0]!r}?"
+        if close
+        else f"name one of its functions: {listed}."
+        if listed
+        else "it has no functions; without ':' the whole script is run.",
+    )
+
+
+# ---------------------------------------------------------------------------------------- arguments
+
+
+def arguments(
+    f: Callable[..., Any],
+    module: types.ModuleType,
+    job: Mapping[str, Any],
+) -> tuple[Any, ...]:
+    """Return the arguments to look at `f` with.
+
+    From the thing that `--args` names, from shapes, or from the file's own example arguments:
+    `<function>_args` or `example_args`, a tuple or a function that returns one. In a tuple, text
+    such as `f32[8,4]` stands for an array of that shape.
+    """
+    shown, function = job["shown"], job["function"]
+    mesh = job["meshes"][0] if job["meshes"] else None
+    if job["args_from"]:
+        given = _made(find_any(module, job["args_from"], shown), job["args_from"], shown)
+    elif job["args"]:
+        given = tuple(job["args"])
+    else:
+        given = _examples(module, function.split(".")[-1], shown)
+        if given is None:
+            _refuse_missing(f, function, shown)
+            given = ()
+    args = given if isinstance(given, tuple) else (given,)
+    args = tuple(jax.tree.map(lambda leaf: _array(leaf, mesh, shown), arg) for arg in args)
+    _check_fit(f, args, function, shown)
+    return args
+
+
+def find_any(module: types.ModuleType, name: str, shown: str) -> Any:
+    """Return what `--args` names."""
+    if not hasattr(module, name):
+        names = [n for n in vars(module) if not n.startswith("_")]
+        close = get_close_matches(name, names, n=1)
+        raise BadArguments(
+            f"There is nothing called {name!r} to take arguments from.",
+            where=f"--args {name}, {shown}",
+            fix=f"did you mean {close[0]!r}?"
+            if close
+            else f"add a function {name}() that returns a tuple of arguments.",
+        )
+    return getattr(module, name)
+
+
+def _made(source: Any, name: str, shown: str) -> Any:
+    if not callable(source):
+        return tuple(source) if isinstance(source, list) else source
+    try:
+        inspect.signature(source).bind()
+    except (TypeError, ValueError) as error:
+        raise BadArguments(
+            f"{name}() is to return the arguments, and cannot be called with none: {error}.",
+            where=shown,
+            fix=f"let {name} take no parameters, or give them defaults.",
+        ) from None
+    made = source()
+    return tuple(made) if isinstance(made, list) else made
+
+
+def _examples(module: types.ModuleType, function: str, shown: str) -> Any:
+    for name in (f"{function}_args", "example_args"):
+        if hasattr(module, name):
+            return _made(getattr(module, name), name, shown)
+    return None
+
+
+def _refuse_missing(f: Callable[..., Any], name: str, shown: str) -> None:
+    needed = [p.name for p in _parameters(f) if p.default is p.empty and p.kind in _POSITIONAL]
+    if needed:
+        n = f"{len(needed)} argument{'s' * (len(needed) > 1)}"
+        shapes = " ".join(["'f32[8,128]'"] * len(needed))
+        raise NoArguments(
+            f"{name!r} needs {n} ({', '.join(needed)}), and nobody gave any.",
+            where=_place(f) or shown,
+            fix=f"give shapes ({shown} {shapes}), or add a function {name.split('.')[-1]}_args() "
+            "to the file that returns a tuple, or name one with --args.",
+        )
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _parameters(f: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+    try:
+        return list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _check_fit(f: Callable[..., Any], args: tuple[Any, ...], name: str, shown: str) -> None:
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        raise BadArguments(
+            f"{len(args)} argument{'s' * (len(args) != 1)} for {name}{signature}: {error}.",
+            where=_place(f) or shown,
+            fix="give one for each parameter without a default, in order; a tuple is taken apart, "
+            "so wrap a single tuple argument in another: ((a, b),).",
+        ) from None
+
+
+def _place(f: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(f), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+
+def _array(leaf: Any, mesh: str | None, shown: str) -> Any:
+    """Return text as the array it describes, `f32[8,4]` or `f32[8,4]@data,None`."""
+    if not isinstance(leaf, str):
+        return leaf
+    text, at, spec = leaf.partition("@")
+    try:
+        shape, dtype = parse_array(text)
+        entries = parse_spec(spec) if at else None
+    except LayoutError as error:
+        where = f"{error.where}\n         in the arguments of {shown}"
+        raise BadArguments(error.what, where=where, fix=error.fix) from None
+    jax_dtype = jax.dtypes.canonicalize_dtype(np.dtype(jax.numpy.dtype(dtype.name)))
+    if entries is None:
+        return jax.ShapeDtypeStruct(shape, jax_dtype)
+    if mesh is None:
+        raise BadArguments(
+            f"{leaf!r} names mesh axes, and no mesh was given.",
+            where=shown,
+            fix="give one with --mesh, such as --mesh data=2,model=4.",
+        )
+    sharding = NamedSharding(virtual_mesh(mesh), PartitionSpec(*entries.entries))
+    return jax.ShapeDtypeStruct(shape, jax_dtype, sharding=sharding)
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"

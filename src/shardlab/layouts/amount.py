@@ -1,0 +1,38 @@
+"""Amounts of bytes as people write them.
+
+>>> parse_bytes("1.5MB"), parse_bytes("2 KiB"), parse_bytes(96)
+(1500000, 2048, 96)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from shardlab.errors import BadType
+from shardlab.layouts.text import bad_text
+
+_AMOUNT = re.compile(r"\s*(\d[\d_]*(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*")
+_UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1}
+for _power, _letter in enumerate("kmgtp", start=1):
+    _UNITS |= {_letter + "b": 1000**_power, _letter + "ib": 1024**_power, _letter: 1000**_power}
+
+
+def parse_bytes(amount: Any) -> int:
+    """Return a whole number of bytes: KB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024."""
+    if isinstance(amount, int) and not isinstance(amount, bool) and amount >= 0:
+        return amount
+    if not isinstance(amount, str):
+        raise BadType(f"{amount!r:.80} is not an amount of bytes.", fix='1500000, or "1.5MB".')
+    found = _AMOUNT.fullmatch(amount)
+    if found is None or found[2].lower() not in _UNITS:
+        start = found.start(2) if found else 0
+        raise bad_text(
+            "An amount of bytes was expected here.",
+            amount,
+            start,
+            max(len(amount.rstrip()), start + 1),
+            kind="amount",
+            fix="write a number and a unit, such as 1.5MB, 64KiB or 8GiB.",
+        )
+    return round(float(found[1]) * _UNITS[found[2].lower()])

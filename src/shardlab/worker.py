@@ -1,0 +1,176 @@
+"""The process that a person's program runs in: told what to do in JSON, answers in JSON.
+
+Started by `cli/child.py`, never imported by a person. Its standard output is the channel for
+answers; the program finds its own output led to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+from shardlab.errors import LabError, MemoryLimitReached, ProgramRaised
+
+Tell = Callable[[str], None]
+
+
+def main() -> None:
+    """Do one job and end, without waiting for what the program has left running."""
+    channel, job = _open_channel()
+
+    def say(message: Mapping[str, Any]) -> None:
+        channel.write(json.dumps(message, default=str) + "\n")
+        channel.flush()
+
+    try:
+        answer = _answer(job, lambda text: say({"progress": text}))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        say(answer)
+    finally:
+        os._exit(0)
+
+
+def _open_channel() -> tuple[TextIO, dict[str, Any]]:
+    """Take standard input and output for ourselves, and give the program others."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    parent = os.fdopen(os.dup(0), "rb", buffering=0)
+    job: dict[str, Any] = json.loads(_read_line(parent))
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+
+    def end_with_parent() -> None:
+        parent.read(1)
+        if hasattr(os, "killpg"):
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    return channel, job
+
+
+def _read_line(pipe: Any) -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and (chunk := pipe.read(1 << 16)):
+        line += chunk
+    return line
+
+
+def _answer(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    try:
+        return {"result": _do(job, tell)}
+    except LabError as error:
+        return {"error": error.to_json()}
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        from shardlab.engine.program import traceback_text
+
+        return {
+            "error": _raised(error, job).to_json(),
+            "traceback": traceback_text(error)[-20_000:],
+        }
+
+
+def _raised(error: BaseException, job: Mapping[str, Any]) -> LabError:
+    """Return what to tell a person whose program has raised, beside its own traceback."""
+    from shardlab.engine.program import last_line_of
+
+    kind, text = type(error).__name__, (str(error).strip().splitlines() or [""])[0][:200]
+    where = last_line_of(error)
+    if not where:
+        return ProgramRaised(
+            f"shardlab itself failed, with {kind}: {text}",
+            where=job["shown"],
+            fix="report this with the program; it is not the program's fault.",
+        )
+    if isinstance(error, MemoryError) or text.startswith("RESOURCE_EXHAUSTED"):
+        gib = job["memory_limit"] / 2**30
+        return MemoryLimitReached(
+            f"The program wanted more memory than the {gib:.3g} GiB it is allowed.",
+            where=where,
+            fix="try smaller shapes, or give shape strings in the place of arrays; "
+            "--memory-limit allows more.",
+        )
+    what = f"The program raised {kind}{': ' + text if text else '.'}"
+    return ProgramRaised(what, where=where, fix=_way_out(error))
+
+
+def _way_out(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"install {error.name!r} beside shardlab ({sys.executable}), or set PYTHONPATH."
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        return "name it as a module, such as package.module:function, from the folder above."
+    if isinstance(error, SyntaxError):
+        return "mend that line; Python itself cannot read the file."
+    if isinstance(error, EOFError):
+        return "give the program what it asks for in its arguments; it has no standard input here."
+    return "see the program's own traceback above; it must run before it can be looked at."
+
+
+# --------------------------------------------------------------------------------------- the work
+
+
+def _do(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    tell("loading JAX")
+    from shardlab.engine import simulated, target
+
+    _limit_memory(job["memory_limit"])
+    sys.argv = [job["place"], *(job["args"] if job["kind"] == "script" else ())]
+    with simulated(_device_count(job)):
+        tell(f"loading {job['place']}")
+        load = target.load_file if job["kind"] == "file" else target.load_module
+        module = load(job["place"])
+        f = target.find(module, job["function"], job["shown"])
+        args = target.arguments(f, module, job)
+    return _DO[job["command"]](f, args, job, tell)
+
+
+def _device_count(job: Mapping[str, Any]) -> int | None:
+    """Return enough devices for the meshes asked for; None lets the program choose, or have 8."""
+    from shardlab.layouts.mesh import parse_mesh
+
+    if job["devices"]:
+        return int(job["devices"])
+    largest = max((parse_mesh(mesh).n_devices for mesh in job["meshes"]), default=0)
+    return largest if largest > 8 else None
+
+
+def _trace(
+    f: Callable[..., Any], args: tuple[Any, ...], job: Mapping[str, Any], tell: Tell
+) -> dict[str, Any]:
+    from shardlab.lab import trace
+
+    mesh = job["meshes"][0] if job["meshes"] else None
+    tell(f"tracing {job['function']}{f' on {mesh}' if mesh else ''}")
+    return {"traces": [trace(f, *args, mesh=mesh).to_json()]}
+
+
+def _check(
+    f: Callable[..., Any], args: tuple[Any, ...], job: Mapping[str, Any], tell: Tell
+) -> dict[str, Any]:
+    from shardlab.lab import check
+
+    tell(f"checking {job['function']}")
+    return {"report": check(f, *args, meshes=job["meshes"] or None).to_json()}
+
+
+_DO = {"trace": _trace, "check": _check}
+
+
+def _limit_memory(n_bytes: int) -> None:
+    """Let the program have so much beyond what JAX itself has taken.
+
+    Where the system does not enforce it (macOS, Windows), only its own limits hold.
+    """
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        with open("/proc/self/statm") as file:
+            taken = int(file.read().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (taken + n_bytes, taken + n_bytes))
