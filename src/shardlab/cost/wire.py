@@ -19,6 +19,8 @@ _FORMULAS: dict[str, tuple[str, Callable[[int, int], tuple[int, int]]]] = {
     "all_gather": ("(g-1) p", lambda p, g: ((g - 1) * p, 1)),
     "psum_scatter": ("(g-1)/g p", lambda p, g: ((g - 1) * p, g)),
     "all_to_all": ("(g-1)/g p", lambda p, g: ((g - 1) * p, g)),
+    # How much goes to whom is known only when it runs; at most everything.
+    "ragged_all_to_all": ("p", lambda p, g: (p, 1)),
     "ppermute": ("p", lambda p, g: (p, 1)),
     "pbroadcast": ("p", lambda p, g: (p, 1)),
 }

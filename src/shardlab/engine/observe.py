@@ -2,11 +2,155 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardlab.records.observation import Observation
+from jax.sharding import NamedSharding
+
+from shardlab.engine.communication import call_at, communicates
+from shardlab.engine.flops import Flops, flops
+from shardlab.engine.stage import Staged, stage
+from shardlab.engine.walk import Site, walk
+from shardlab.records.collective import CollectiveCall
+from shardlab.records.observation import Memory, Observation, Sizes
 
 
 def observe(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Observation:
-    raise NotImplementedError
+    """Return what `f(*args)` communicates and computes on `mesh`, without running it.
+
+    >>> import jax
+    >>> from jax.sharding import PartitionSpec as P
+    >>> f = jax.shard_map(lambda x: jax.lax.psum(x, "data"), in_specs=P("data"), out_specs=P())
+    >>> call, = observe(f, ["f32[1024]"], "data=512").calls
+    >>> call.op, call.mesh_axes, call.shape, call.wire_bytes
+    ('psum', ('data',), (2,), 16)
+    """
+    return observe_staged(stage(f, args, mesh))
+
+
+def observe_staged(staged: Staged) -> Observation:
+    """Return what a traced program communicates and computes."""
+    sites = list(walk(staged.jaxpr))
+    calls = tuple(call_at(site) for site in sites if communicates(site))
+    sizes, notes = _sizes(staged, sites)
+    memory = None
+    if needs_compiler(staged, sites):
+        compiled, memory, told = _from_compiler(staged)
+        calls, notes = (*calls, *compiled), (*notes, *told)
+    counted = flops(staged.jaxpr)
+    return Observation(
+        staged.program,
+        sizes,
+        calls,
+        flops=counted.total,
+        memory=memory,
+        notes=(*notes, *_flop_notes(counted), *_count_notes(calls)),
+    )
+
+
+# -------------------------------------------------------------------------------- whose mesh it is
+
+
+def _sizes(staged: Staged, sites: Sequence[Site]) -> tuple[Sizes, tuple[str, ...]]:
+    """Return the mesh that was given, or the program's own; the largest one, if it has several."""
+    if staged.mesh is not None:
+        return staged.sizes, ()
+    found = dict.fromkeys(
+        tuple(mesh.shape.items()) for site in sites for mesh in _meshes(site) if not mesh.empty
+    )
+    found.update(
+        dict.fromkeys(
+            tuple(array.sharding.mesh.shape.items())
+            for array in staged.arrays
+            if isinstance(getattr(array, "sharding", None), NamedSharding)
+        )
+    )
+    if not found:
+        return (), ()
+    largest = max(found, key=lambda sizes: (len(sizes), _n_devices(sizes)))
+    if len(found) == 1:
+        return largest, ()
+    told = "; ".join(",".join(f"{name}={size}" for name, size in sizes) for sizes in found)
+    return largest, (f"The program has {len(found)} meshes ({told}); the largest is shown.",)
+
+
+def _n_devices(sizes: Sizes) -> int:
+    n_devices = 1
+    for _, size in sizes:
+        n_devices *= size
+    return n_devices
+
+
+def _meshes(site: Site) -> list[Any]:
+    if site.name == "shard_map":
+        return [site.eqn.params["mesh"]] if not site.place.axes.manual else []
+    return [sharding.mesh for sharding in _shardings(site)]
+
+
+# -------------------------------------------------------------- what only the compiler can tell
+
+_WRAPPERS = frozenset({"jit", "pjit", "shard_map", "closed_call", "core_call"})
+
+
+def needs_compiler(staged: Staged, sites: Sequence[Site]) -> bool:
+    """Say whether the compiler would insert collectives: arrays are sharded outside of shard_map.
+
+    Either the program says so (a constraint, a jit with shardings), or its arguments are sharded
+    and something other than a shard_map works on them.
+    """
+    outside = [site for site in sites if not site.place.axes.manual]
+    if any(_is_spread(s) for site in outside for s in _shardings(site)):
+        return True
+    has_work = any(site.name not in _WRAPPERS for site in outside)
+    given = [getattr(array, "sharding", None) for array in staged.arrays]
+    return has_work and any(isinstance(s, NamedSharding) and _is_spread(s) for s in given)
+
+
+def _shardings(site: Site) -> list[Any]:
+    """Return the NamedShardings that an equation asks for."""
+    params = site.eqn.params
+    asked = [params[key] for key in ("sharding", "dst_sharding") if key in params]
+    for key in ("in_shardings", "out_shardings", "devices"):
+        asked += params.get(key) or ()
+    return [each for each in asked if isinstance(each, NamedSharding)]
+
+
+def _is_spread(sharding: Any) -> bool:
+    return bool(sharding.mesh.size > 1)
+
+
+def _from_compiler(
+    staged: Staged,
+) -> tuple[tuple[CollectiveCall, ...], Memory | None, tuple[str, ...]]:
+    if importlib.util.find_spec("shardlab.engine.compiled") is None:
+        told = "Arrays are sharded outside of shard_map; what the compiler inserts is not listed."
+        return (), None, (told,)
+    compiled = importlib.import_module("shardlab.engine.compiled")
+    calls, memory, notes = compiled.observe_compiled(staged)
+    return tuple(calls), memory, tuple(notes)
+
+
+# --------------------------------------------------------------------------------- what to know
+
+
+def _flop_notes(counted: Flops) -> tuple[str, ...]:
+    notes = []
+    if counted.has_while:
+        notes.append("FLOPs: of a while loop, whose count is not known, one turn is counted.")
+    if 0 < counted.outside < counted.total and counted.outside >= counted.total / 100:
+        share = 100 * counted.outside / counted.total
+        notes.append(
+            f"FLOPs: {share:.0f} % stand outside of any shard_map and are counted whole, as if "
+            "every device did them."
+        )
+    return tuple(notes)
+
+
+def _count_notes(calls: Sequence[CollectiveCall]) -> tuple[str, ...]:
+    n_unknown = sum(call.count is None for call in calls)
+    if not n_unknown:
+        return ()
+    which = "One call stands" if n_unknown == 1 else f"{n_unknown} calls stand"
+    return (f"{which} in a while loop: the bytes are those of one turn.",)

@@ -1,0 +1,167 @@
+"""A person's function, its arguments and a mesh -> the program that JAX traces. Nothing is run.
+
+JAX does the tracing, in simulated mode, so a mesh of any size will do and all of JAX's checks are
+made: what it refuses is raised in its own words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from shardlab.engine.retarget import retargeted
+from shardlab.engine.simulated import is_active, simulated
+from shardlab.engine.virtual import virtual_mesh
+from shardlab.layouts.dtype import Dtype
+from shardlab.layouts.shape import parse_array
+from shardlab.records.observation import Sizes
+
+# Text that is an array and nothing else: bf16[8,6], or 8x6:bf16. Other text is a plain argument.
+_ARRAY_TEXT = re.compile(r"\s*(?:[\w<>]+\s*\[[\d\s,]*\]|\d+(?:x\d+)*:[\w<>]+)\s*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Staged:
+    """A traced program, and what is needed to lower it."""
+
+    program: str
+    traced: Any  # jax.stages.Traced
+    mesh: Mesh | None  # the one given, of virtual devices; None: the program's own
+    arrays: tuple[Any, ...]  # the arguments that are traced: arrays and ShapeDtypeStructs
+
+    @property
+    def jaxpr(self) -> Any:
+        """Return the closed jaxpr."""
+        return self.traced.jaxpr
+
+    @property
+    def sizes(self) -> Sizes:
+        """Return the axes of the mesh that was given; empty where the program has its own."""
+        return tuple(self.mesh.shape.items()) if self.mesh is not None else ()
+
+    def lower(self) -> Any:
+        """Return the program lowered for its virtual devices (`jax.stages.Lowered`)."""
+        with in_mode(self.mesh):
+            return self.traced.lower()
+
+
+def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Staged:
+    """Return `f(*args)`, traced as if on `mesh`.
+
+    >>> import jax
+    >>> from jax.sharding import PartitionSpec as P
+    >>> body = lambda x: jax.lax.psum(x, "data")
+    >>> f = jax.shard_map(body, in_specs=P("data"), out_specs=P())
+    >>> stage(f, ["f32[1024]"], "data=512").jaxpr.in_avals
+    [ShapedArray(float32[1024])]
+
+    An argument is an array, a `jax.ShapeDtypeStruct`, text such as "f32[8,6]", or a tree of them;
+    all else (numbers, strings, functions) is passed as it is. The mesh is the one in context, the
+    one that every shard_map gets in the place of its own, and the keyword `mesh` of a function that
+    has one left. With `mesh=None` the program must bring its own.
+    """
+    with in_mode(mesh) as given:
+        keywords = _mesh_keyword(f, args, given)
+        fun, leaves = _of_arrays(f, args, keywords)
+        arrays = tuple(filter(_is_array, jax.tree.leaves(leaves)))
+        return Staged(program_name(f), fun.trace(*leaves), given, arrays)
+
+
+@contextlib.contextmanager
+def in_mode(mesh: Any) -> Iterator[Mesh | None]:
+    """Enter simulated mode, for the devices of `mesh` where one is given."""
+    if mesh is not None:
+        with retargeted(virtual_mesh(mesh)) as given:
+            yield given
+    elif is_active():
+        yield None
+    else:
+        with simulated():
+            yield None
+
+
+def program_name(f: Any) -> str:
+    """Return what a person would call the function.
+
+    >>> program_name(functools.partial(max, 1))
+    'max'
+    """
+    while isinstance(f, functools.partial):
+        f = f.func
+    name = getattr(f, "__name__", None) or type(f).__name__
+    return str(name)
+
+
+def _mesh_keyword(f: Any, args: Sequence[Any], mesh: Mesh | None) -> dict[str, Any]:
+    """Return the mesh as a keyword, where `f` has a parameter of that name that nobody filled."""
+    if mesh is None:
+        return {}
+    try:
+        signature = inspect.signature(f)
+        bound = signature.bind_partial(*args)
+    except (TypeError, ValueError):
+        return {}
+    wanted = signature.parameters.get("mesh")
+    if wanted is None or wanted.kind is inspect.Parameter.VAR_POSITIONAL:
+        return {}
+    filled = "mesh" in bound.arguments or isinstance(_default(f, "mesh"), Mesh)
+    return {} if filled else {"mesh": mesh}
+
+
+def _default(f: Any, name: str) -> Any:
+    return getattr(f, "keywords", {}).get(name)
+
+
+# ---------------------------------------------------------------------- what is traced and what not
+
+
+def _of_arrays(
+    f: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]
+) -> tuple[Any, list[Any]]:
+    """Return a jitted function of arrays alone, and the arrays."""
+    args = [jax.tree.map(_from_text, arg) for arg in args]
+    if isinstance(f, _JITTED) and not keywords:
+        # As it is: what it says of its arguments (static, sharded, donated) stays said.
+        return f, list(args)
+    leaves, tree = jax.tree.flatten(args)
+    at = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
+
+    def program(*arrays: Any) -> Any:
+        filled = list(leaves)
+        for i, array in zip(at, arrays, strict=True):
+            filled[i] = array
+        return f(*jax.tree.unflatten(tree, filled), **keywords)
+
+    program.__name__ = program.__qualname__ = program_name(f)
+    return jax.jit(program), [leaves[i] for i in at]
+
+
+_JITTED = type(jax.jit(lambda: None))
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
+
+
+def _from_text(leaf: Any) -> Any:
+    if not isinstance(leaf, str) or not _ARRAY_TEXT.fullmatch(leaf):
+        return leaf
+    shape, dtype = parse_array(leaf)
+    return jax.ShapeDtypeStruct(shape, _jax_dtype(dtype))
+
+
+def _jax_dtype(dtype: Dtype) -> Any:
+    if dtype.name.startswith("key<"):
+        names = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+        implementation = names[dtype.name]
+        return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype
+    return jax.dtypes.canonicalize_dtype(dtype.name)
