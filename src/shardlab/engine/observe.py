@@ -9,6 +9,7 @@ from typing import Any
 
 from jax.sharding import NamedSharding
 
+from shardlab.engine.clues import clues
 from shardlab.engine.communication import call_at, communicates
 from shardlab.engine.flops import Flops, flops
 from shardlab.engine.stage import Staged, stage
@@ -44,6 +45,7 @@ def observe_staged(staged: Staged) -> Observation:
         staged.program,
         sizes,
         calls,
+        clues(staged.jaxpr, sites, staged.arrays, staged.names),
         flops=counted.total,
         memory=memory,
         notes=(*notes, *_flop_notes(counted), *_count_notes(calls)),

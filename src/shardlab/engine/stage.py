@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from shardlab.engine.argument_names import argument_names
 from shardlab.engine.retarget import retargeted
 from shardlab.engine.simulated import is_active, simulated
 from shardlab.engine.virtual import virtual_mesh
@@ -37,6 +38,7 @@ class Staged:
     traced: Any  # jax.stages.Traced
     mesh: Mesh | None  # the one given, of virtual devices; None: the program's own
     arrays: tuple[Any, ...]  # the arguments that are traced: arrays and ShapeDtypeStructs
+    names: tuple[str, ...] = ()  # what a person calls each of them
 
     @property
     def jaxpr(self) -> Any:
@@ -73,7 +75,9 @@ def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Stage
         keywords = _mesh_keyword(f, args, given)
         fun, leaves = _of_arrays(f, args, keywords)
         arrays = tuple(filter(_is_array, jax.tree.leaves(leaves)))
-        return Staged(program_name(f), fun.trace(*leaves), given, arrays)
+        named = argument_names(f, args)
+        names = tuple(name for name, leaf in named if _is_array(_from_text(leaf)))
+        return Staged(program_name(f), fun.trace(*leaves), given, arrays, names)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,26 @@
+"""Patterns in a program that a check may make a finding of. Seen here, judged in checks/.
+
+Each file here makes one kind of clue, and says what its facts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardlab.engine.clues.values import Program
+from shardlab.engine.clues.ways import ways
+from shardlab.engine.walk import Site
+from shardlab.records.observation import Clue
+
+
+def clues(
+    closed_jaxpr: Any, sites: Sequence[Site], args: Sequence[Any] = (), paths: Sequence[str] = ()
+) -> tuple[Clue, ...]:
+    """Return every pattern seen in a walked program.
+
+    `args` are the flat arguments of the jaxpr, arrays where their values are known; `paths` are
+    their names, such as `params['mlp']['kernel']`.
+    """
+    program = Program(closed_jaxpr, sites, args)
+    return tuple(ways(program, paths))
