@@ -13,9 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from shardlab.errors import LabError, MemoryLimitReached, ProgramRaised
+
+if TYPE_CHECKING:
+    from shardlab.engine.script import ScriptRun
 
 Tell = Callable[[str], None]
 
@@ -118,17 +121,25 @@ def _way_out(error: BaseException) -> str:
 
 def _do(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     tell("loading JAX")
-    from shardlab.engine import simulated, target
+    from shardlab.engine import simulated
 
     _limit_memory(job["memory_limit"])
-    sys.argv = [job["place"], *(job["args"] if job["kind"] == "script" else ())]
     with simulated(_device_count(job)):
-        tell(f"loading {job['place']}")
-        load = target.load_file if job["kind"] == "file" else target.load_module
-        module = load(job["place"])
-        f = target.find(module, job["function"], job["shown"])
-        args = target.arguments(f, module, job)
-    return _DO[job["command"]](f, args, job, tell)
+        if job["kind"] == "script":
+            return _script(job, tell)
+        f, args = _function(job, tell)
+        return _trace(f, args, job, tell) if job["command"] == "trace" else _check(f, args, job)
+
+
+def _function(job: Mapping[str, Any], tell: Tell) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    from shardlab.engine import target
+
+    tell(f"loading {job['place']}")
+    sys.argv = [job["place"]]
+    load = target.load_file if job["kind"] == "file" else target.load_module
+    module = load(job["place"])
+    f = target.find(module, job["function"], job["shown"])
+    return f, target.arguments(f, module, job)
 
 
 def _device_count(job: Mapping[str, Any]) -> int | None:
@@ -151,16 +162,44 @@ def _trace(
     return {"traces": [trace(f, *args, mesh=mesh).to_json()]}
 
 
-def _check(
-    f: Callable[..., Any], args: tuple[Any, ...], job: Mapping[str, Any], tell: Tell
-) -> dict[str, Any]:
+def _check(f: Callable[..., Any], args: tuple[Any, ...], job: Mapping[str, Any]) -> dict[str, Any]:
     from shardlab.lab import check
 
-    tell(f"checking {job['function']}")
     return {"report": check(f, *args, meshes=job["meshes"] or None).to_json()}
 
 
-_DO = {"trace": _trace, "check": _check}
+def _script(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    from shardlab.engine.script import run_script
+    from shardlab.lab import trace
+
+    tell(f"running {job['place']}")
+    seen = run_script(job["place"], job["args"])
+    traces = []
+    for each in seen.programs:
+        tell(f"tracing {each.name}")
+        traces.append(trace(each.function, *each.args))
+    if job["command"] == "trace":
+        return {"traces": [each.to_json() for each in traces], "notes": _notes(seen)}
+    from shardlab.checks.script import script_report
+
+    report = script_report(
+        job["place"],
+        traces,
+        differing=seen.differing,
+        deadlock=seen.deadlock,
+        notes=_notes(seen),
+    )
+    return {"report": report.to_json()}
+
+
+def _notes(seen: ScriptRun) -> tuple[str, ...]:
+    """Return what a person should know of the run beside its programs."""
+    notes = []
+    if seen.exit_code:
+        notes.append(f"the script ended with exit code {seen.exit_code}")
+    if seen.deadlock is not None:
+        notes.append("the script was stopped where real devices would have hung")
+    return tuple(notes)
 
 
 def _limit_memory(n_bytes: int) -> None:

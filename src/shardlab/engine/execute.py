@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,9 +24,14 @@ from shardlab.errors import NotMeasured, Unsupported
 _programs: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 _PROGRAM = "_shardlab_program"
 
+# Each is shown every jit that the mode lowers: its arguments and its parameters (`script.py`).
+watchers: list[Callable[[Any, dict[str, Any]], None]] = []
+
 
 def lower(args: Any, **params: Any) -> Any:
     """Lower a jit as JAX does, and remember which program it was."""
+    for watch in watchers:
+        watch(args, params)
     # JAX keeps the lowered program by its jaxpr, weakly. A copy may hold the jaxpr in return.
     original = partitioner.lower(args, **params)
     if original.compile_args["mut"] is not None:

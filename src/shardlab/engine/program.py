@@ -45,7 +45,7 @@ def run(
     _check_exists(program, is_module)
     TALLY.clear()
     with simulated(devices) as machine:
-        code = _exit_code(lambda: _execute(program, args, is_module))
+        code = _exit_code(lambda: execute_as_main(program, args, is_module))
         jax.effects_barrier()
         n_devices = machine.settle()
     n_real = len(seams.real_backend().local_devices())
@@ -89,7 +89,8 @@ def _check_exists(program: str, is_module: bool) -> None:
 # -------------------------------------------------------------------------------- as python would
 
 
-def _execute(program: str, args: Sequence[str], is_module: bool) -> None:
+def execute_as_main(program: str, args: Sequence[str], is_module: bool = False) -> None:
+    """Run a program as `python program args` would, in this process."""
     sys.argv = [program, *args]
     if is_module:
         sys.path[0] = os.getcwd()
@@ -113,9 +114,9 @@ def _exit_code(execute: Any) -> int:
     """Call `execute` and return what the process would have ended with."""
     try:
         execute()
-        _join_threads()
+        join_threads()
     except SystemExit as end:
-        _join_threads()
+        join_threads()
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
         print(end.code, file=sys.stderr)
@@ -131,7 +132,7 @@ def _exit_code(execute: Any) -> int:
     return 0
 
 
-def _join_threads() -> None:
+def join_threads() -> None:
     """Wait for the program's threads, as the interpreter does before it ends."""
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:

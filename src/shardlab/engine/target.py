@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardlab.engine.virtual import virtual_mesh
@@ -102,7 +101,7 @@ def arguments(
             _refuse_missing(f, function, shown)
             given = ()
     args = given if isinstance(given, tuple) else (given,)
-    args = tuple(jax.tree.map(lambda leaf: _array(leaf, mesh, shown), arg) for arg in args)
+    args = tuple(jax.tree.map(lambda leaf: _placed(leaf, mesh, shown), arg) for arg in args)
     _check_fit(f, args, function, shown)
     return args
 
@@ -145,7 +144,11 @@ def _examples(module: types.ModuleType, function: str, shown: str) -> Any:
 
 
 def _refuse_missing(f: Callable[..., Any], name: str, shown: str) -> None:
-    needed = [p.name for p in _parameters(f) if p.default is p.empty and p.kind in _POSITIONAL]
+    needed = [
+        each.name
+        for each in _parameters(f)
+        if each.default is each.empty and each.kind in _POSITIONAL and each.name != "mesh"
+    ]
     if needed:
         n = f"{len(needed)} argument{'s' * (len(needed) > 1)}"
         shapes = " ".join(["'f32[8,128]'"] * len(needed))
@@ -172,8 +175,10 @@ def _check_fit(f: Callable[..., Any], args: tuple[Any, ...], name: str, shown: s
         signature = inspect.signature(f)
     except (TypeError, ValueError):
         return
+    # A parameter called mesh is filled with the mesh.
+    mesh = {"mesh": None} if "mesh" in list(signature.parameters)[len(args) :] else {}
     try:
-        signature.bind(*args)
+        signature.bind(*args, **mesh)
     except TypeError as error:
         raise BadArguments(
             f"{len(args)} argument{'s' * (len(args) != 1)} for {name}{signature}: {error}.",
@@ -188,28 +193,24 @@ def _place(f: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
-def _array(leaf: Any, mesh: str | None, shown: str) -> Any:
-    """Return text as the array it describes, `f32[8,4]` or `f32[8,4]@data,None`."""
-    if not isinstance(leaf, str):
+def _placed(leaf: Any, mesh: str | None, shown: str) -> Any:
+    """Return `f32[8,4]@data,None` as an array with that sharding; other text is read later."""
+    if not isinstance(leaf, str) or "@" not in leaf:
         return leaf
-    text, at, spec = leaf.partition("@")
+    text, _, spec = leaf.partition("@")
     try:
         shape, dtype = parse_array(text)
-        entries = parse_spec(spec) if at else None
-    except LayoutError as error:
-        where = f"{error.where}\n         in the arguments of {shown}"
-        raise BadArguments(error.what, where=where, fix=error.fix) from None
-    jax_dtype = jax.dtypes.canonicalize_dtype(np.dtype(jax.numpy.dtype(dtype.name)))
-    if entries is None:
-        return jax.ShapeDtypeStruct(shape, jax_dtype)
+        entries = parse_spec(spec).entries
+    except LayoutError:
+        return leaf  # a word that the program itself understands
     if mesh is None:
         raise BadArguments(
             f"{leaf!r} names mesh axes, and no mesh was given.",
             where=shown,
             fix="give one with --mesh, such as --mesh data=2,model=4.",
         )
-    sharding = NamedSharding(virtual_mesh(mesh), PartitionSpec(*entries.entries))
-    return jax.ShapeDtypeStruct(shape, jax_dtype, sharding=sharding)
+    sharding = NamedSharding(virtual_mesh(mesh), PartitionSpec(*entries))
+    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype.name), sharding=sharding)
 
 
 def _article(noun: str) -> str:
