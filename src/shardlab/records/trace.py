@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardlab.records.collective import CollectiveCall
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Memory, Sizes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardlab.cost.hardware import Hardware
+    from shardlab.records.estimate import Estimate
 
 FORMAT = 1
 
@@ -48,6 +54,35 @@ class Trace:
             count = 1 if call.count is None else call.count
             totals[key(call)] = totals.get(key(call), 0) + count * call.wire_bytes
         return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+    def estimate(
+        self,
+        hardware: str | Path | Hardware,
+        *,
+        dcn: Sequence[str] = (),
+        efficiency: float = 1.0,
+        compute_efficiency: float | None = None,
+        network_efficiency: float | None = None,
+        dtype: str = "bf16",
+        figures: Mapping[str, float] | None = None,
+    ) -> Estimate:
+        """Return how long it takes on hardware by name ("tpu-v5p", "h100") or by a TOML file.
+
+        `dcn` names the mesh axes that cross pods (on GPUs: nodes); `figures` replaces figures of
+        the table; an efficiency is the share of the peak that is reached.
+        """
+        from shardlab.cost.time import estimate
+
+        return estimate(
+            self,
+            hardware,
+            dcn=dcn,
+            efficiency=efficiency,
+            compute_efficiency=compute_efficiency,
+            network_efficiency=network_efficiency,
+            dtype=dtype,
+            figures=figures,
+        )
 
     def __str__(self) -> str:
         from shardlab.render.trace import trace_text

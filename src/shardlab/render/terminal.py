@@ -5,7 +5,7 @@ The same boxes are text without colour, so that a log file or a screen reader lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ class Span:
     fill: str | None = None
     is_strong: bool = False
     is_faint: bool = False
+    ink: str = ""  # a colour of the terminal's own: red, yellow, blue, green
 
 
 Line = list[Span]
@@ -77,16 +78,25 @@ def layout_rich(layout: Layout, width: int = DEFAULT_WIDTH) -> Text:
 
 def picture_text(picture: Picture, width: int = DEFAULT_WIDTH) -> str:
     """Return any picture as plain text."""
-    lines = ("".join(span.text for span in line).rstrip() for line in draw(picture, width))
-    return "\n".join(lines)
+    return lines_text(draw(picture, width))
 
 
 def picture_rich(picture: Picture, width: int = DEFAULT_WIDTH) -> Text:
     """Return any picture for rich to print in colour."""
+    return lines_rich(draw(picture, width))
+
+
+def lines_text(lines: Iterable[Line]) -> str:
+    """Return drawn lines as plain text."""
+    return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
+
+
+def lines_rich(lines: Iterable[Line]) -> Text:
+    """Return drawn lines for rich to print in colour."""
     from rich.text import Text
 
     text = Text(no_wrap=True, overflow="crop", end="\n")
-    for n, line in enumerate(draw(picture, width)):
+    for n, line in enumerate(lines):
         text.append("\n" if n else "")
         for span in line:
             text.append(span.text, style=_style(span))
@@ -171,4 +181,5 @@ def _width(grid: Grid) -> int:
 def _style(span: Span) -> str:
     if span.fill is not None:
         return f"{label_on(span.fill)} on {span.fill}"
-    return "bold" if span.is_strong else "dim" if span.is_faint else ""
+    look = "bold" if span.is_strong else "dim" if span.is_faint else ""
+    return f"{look} {span.ink}".strip()

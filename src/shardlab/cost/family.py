@@ -1,0 +1,26 @@
+"""What kinds of collectives there are to the clock, and what a formula answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REDUCTIONS = ("psum", "pmax", "pmin")
+KNOWN = (*REDUCTIONS, "all_gather", "psum_scatter", "all_to_all", "ppermute", "pbroadcast")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The seconds of one execution, the formula behind them, and the network that it runs on."""
+
+    seconds: float
+    formula: str
+    network: str
+
+
+def gathered_bytes(op: str, payload_bytes: int, group_size: int) -> int:
+    """Return V: the gathered array of an all-gather, the unreduced array of the others.
+
+    >>> gathered_bytes("all_gather", 100, 4), gathered_bytes("psum", 100, 4)
+    (400, 100)
+    """
+    return payload_bytes * group_size if op == "all_gather" else payload_bytes

@@ -1,0 +1,152 @@
+"""The file of a chip: TOML read and checked, each mistake with its place.
+
+like = "h100"               # start from a chip of the table; or give `network` and all figures
+name = "our-h100"
+nvlink_bandwidth = 3.7e11   # bytes/s, one direction
+node_egress = { value = 2e11, source = "measured with nccl-tests" }
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from shardlab.errors import BadHardware
+
+# name -> its unit; what each is of is said in hardware.toml
+FIGURES = {
+    "hbm_bytes": "bytes",
+    "hbm_bandwidth": "bytes/s",
+    "bf16_flops": "FLOP/s",
+    "int8_flops": "FLOP/s",
+    "fp8_flops": "FLOP/s",
+    "link_bandwidth": "bytes/s",
+    "nvlink_bandwidth": "bytes/s",
+    "node_egress": "bytes/s",
+    "dcn_bandwidth": "bytes/s",
+    "hop_latency": "seconds",
+}
+NETWORKS = ("torus", "switch")
+_COUNTS = ("pod", "ring_multiple", "ring_slice", "domain", "devices_per_chip", "torus_axes")
+_WORDS = ("name", "title", "network", "like")
+_KEYS = (*_WORDS, "aliases", *_COUNTS, *FIGURES)
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a file says of one chip."""
+
+    name: str
+    title: str
+    network: str = "torus"
+    aliases: tuple[str, ...] = ()
+    torus_axes: int = 1
+    pod: int | None = None
+    ring_multiple: int | None = None
+    ring_slice: int = 1
+    domain: int = 1
+    devices_per_chip: int = 1
+    figures: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # value and source
+
+
+def read_table(text: str) -> dict[str, Chip]:
+    """Return the chips of shardlab's own table, by name."""
+    data = tomllib.loads(text)
+    sources = data.pop("sources")
+    return {
+        name: _chip({"name": name, **chip}, Chip(name, name), f"[{name}]", sources)
+        for name, chip in data.items()
+    }
+
+
+def read_chip(path: Path, known: Mapping[str, Chip]) -> Chip:
+    """Return the chip of a person's own file; `like` names the one that it starts from."""
+    data = _load(path)
+    like = data.get("like")
+    if like is not None and like not in known:
+        raise _wrong(
+            f"'like' names {like!r:.80}, which is not in the table", path, _near(like, known)
+        )
+    if like is None and "network" not in data:
+        fix = 'network = "torus" or "switch", or like = "h100" to start from a known chip.'
+        raise _wrong("Neither 'network' nor 'like' is given", path, fix)
+    name = data.get("name", path.stem)
+    start = Chip(name, name) if like is None else replace(known[like], aliases=())
+    return _chip({"title": str(name), **data, "name": name}, start, str(path), {})
+
+
+def check_figure(name: str, value: Any, where: str) -> float:
+    """Return a figure as a number, or say what is wrong with it."""
+    if name not in FIGURES:
+        raise _wrong(f"There is no figure {name!r:.80}", where, _near(name, FIGURES))
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
+        fix = f"a number above 0, in {FIGURES[name]}, such as {_EXAMPLES[FIGURES[name]]}."
+        raise _wrong(f"The figure {name!r} is {value!r:.80}", where, fix)
+    return float(value)
+
+
+_EXAMPLES = {"bytes": "80e9", "bytes/s": "4.5e11", "FLOP/s": "9.9e14", "seconds": "1e-6"}
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        fix = "check the path; a chip of the table is named without .toml."
+        raise _wrong("There is no such file", path, fix) from None
+    except OSError as error:
+        raise _wrong(f"The file cannot be read ({error.strerror})", path, "another file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        fix = "correct it there; a figure is a line such as nvlink_bandwidth = 3.7e11."
+        raise _wrong(f"The file is not TOML: {error}", path, fix) from None
+
+
+def _chip(data: Mapping[str, Any], start: Chip, where: str, sources: Mapping[str, str]) -> Chip:
+    figures = dict(start.figures)
+    changes: dict[str, Any] = {}
+    for key, value in data.items():
+        if key in FIGURES:
+            figures[key] = _figure(key, value, where, sources)
+        elif key in _COUNTS:
+            changes[key] = _count(key, value, where)
+        elif key == "aliases":
+            changes[key] = tuple(value)
+        elif key not in _WORDS:
+            raise _wrong(f"There is no entry {key!r:.80}", where, _near(key, _KEYS))
+        elif not isinstance(value, str):
+            raise _wrong(f"{key!r} is {value!r:.80}", where, f'text, such as {key} = "h100".')
+        elif key != "like":
+            changes[key] = value
+    if changes.get("network", NETWORKS[0]) not in NETWORKS:
+        fix = '"torus" (links to neighbours) or "switch" (NVLink domains).'
+        raise _wrong(f"'network' is {changes['network']!r:.80}", where, fix)
+    return replace(start, **changes, figures=figures)
+
+
+def _figure(key: str, value: Any, where: str, sources: Mapping[str, str]) -> tuple[float, str]:
+    if not isinstance(value, dict):
+        return check_figure(key, value, where), where
+    if set(value) - {"value", "source"} or "value" not in value:
+        fix = f'{key} = {{ value = 1e9, source = "..." }}, or a plain number.'
+        raise _wrong(f"The table of {key!r} has {', '.join(value) or 'nothing'}", where, fix)
+    source = str(value.get("source", where))
+    return check_figure(key, value["value"], where), sources.get(source, source)
+
+
+def _count(key: str, value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise _wrong(f"{key!r} is {value!r:.80}", where, f"a whole number from 1: {key} = 8.")
+    return value
+
+
+def _near(name: Any, known: Mapping[str, Any] | tuple[str, ...]) -> str:
+    close = get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    return f"{close[0]!r}, the nearest name." if close else f"one of {', '.join(known)}."
+
+
+def _wrong(what: str, where: str | Path, fix: str) -> BadHardware:
+    return BadHardware(f"{what}.", where=str(where), fix=fix)

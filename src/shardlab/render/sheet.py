@@ -1,0 +1,189 @@
+"""The sheet: headed sections of lines and tables, drawn as text, in colour, and as HTML.
+
+Like a picture, it is one form before anybody decides how it looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from textwrap import wrap
+
+from shardlab.render.terminal import Line, Span
+
+_GAP = 2  # spaces between columns
+_LEAST = 10  # a column that may be cut keeps this many letters
+
+
+@dataclass(frozen=True)
+class Column:
+    """The head of a column. Where width is short, columns with `drop` go, highest first."""
+
+    head: str
+    is_number: bool = False
+    drop: int = 0
+    may_cut: bool = False  # cut from the left: the end of a path says most
+
+
+@dataclass(frozen=True)
+class Row:
+    """The cells of a row, and what is to be said beneath it."""
+
+    cells: tuple[str, ...]
+    beneath: tuple[str, ...] = ()
+    is_faint: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, a table, and lines of words beneath it."""
+
+    title: str
+    table: Table | None = None
+    lines: tuple[str, ...] = ()
+    ink: str = ""  # of the heading, in a terminal
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A title, facts in words, and sections."""
+
+    title: str
+    facts: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+
+def sheet_lines(sheet: Sheet, width: int) -> Iterator[Line]:
+    """Yield the lines of a sheet; words are folded to the width, tables lose columns."""
+    width = max(width, 40)
+    if sheet.title:
+        yield from _folded(sheet.title, width, is_strong=True)
+    for fact in sheet.facts:
+        yield from _folded(fact, width)
+    for at, section in enumerate(sheet.sections):
+        if at or sheet.title or sheet.facts:
+            yield []
+        yield from section_lines(section, width)
+
+
+def section_lines(section: Section, width: int) -> Iterator[Line]:
+    """Yield the lines of one section."""
+    for line in wrap(section.title, width):
+        yield [Span(line, is_strong=True, ink=section.ink)]
+    if section.table is not None:
+        yield from _table_lines(section.table, width)
+    for said in section.lines:
+        for n, line in enumerate(wrap(said, width - 4)):
+            yield [Span(f"  {'  ' if n else ''}{line}")]
+
+
+def _folded(text: str, width: int, *, is_strong: bool = False) -> Iterator[Line]:
+    for line in wrap(text, width):
+        yield [Span(line, is_strong=is_strong)]
+
+
+def _table_lines(table: Table, width: int) -> Iterator[Line]:
+    table, widths = _fitted(table, width - 2)
+    heads = [column.head for column in table.columns]
+    if any(heads):
+        yield [Span(_row_text(heads, table.columns, widths), is_faint=True)]
+    for row in table.rows:
+        yield [Span(_row_text(row.cells, table.columns, widths), is_faint=row.is_faint)]
+        for said in row.beneath:
+            yield from ([Span(f"    {line}", is_faint=True)] for line in wrap(said, width - 4))
+
+
+def _fitted(table: Table, width: int) -> tuple[Table, list[int]]:
+    """Return the table without columns that there is no room for, and the widths of the rest."""
+    while True:
+        widths = _widths(table)
+        spare = width - sum(widths) - _GAP * (len(widths) - 1)
+        cut = [at for at, column in enumerate(table.columns) if column.may_cut]
+        for at in cut:
+            shorter = max(min(_LEAST, widths[at]), widths[at] + min(spare, 0))
+            spare += widths[at] - shorter
+            widths[at] = shorter
+        least = max(range(len(widths)), key=lambda at: table.columns[at].drop)
+        if spare >= 0 or not table.columns[least].drop:
+            return table, widths
+        table = _without(table, least)
+
+
+def _without(table: Table, at: int) -> Table:
+    def left(items: Sequence[str]) -> tuple[str, ...]:
+        return (*items[:at], *items[at + 1 :])
+
+    columns = (*table.columns[:at], *table.columns[at + 1 :])
+    return Table(columns, tuple(replace(row, cells=left(row.cells)) for row in table.rows))
+
+
+def _widths(table: Table) -> list[int]:
+    return [
+        max(len(text) for text in (column.head, *(row.cells[at] for row in table.rows)))
+        for at, column in enumerate(table.columns)
+    ]
+
+
+def _row_text(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    parts = []
+    for text, column, width in zip(cells, columns, widths, strict=True):
+        shown = f"…{text[len(text) - width + 1 :]}" if len(text) > width else text
+        parts.append(f"{shown:>{width}}" if column.is_number else f"{shown:<{width}}")
+    return ("  " + (" " * _GAP).join(parts)).rstrip()
+
+
+# Colours come from the page: currentColor and see-through greys are right on light and on dark.
+STYLE = (
+    "<style>.shardlab{font-size:13px;line-height:1.5;max-width:75em}"
+    ".shardlab table{border-collapse:collapse;margin:.2em 0 .4em}"
+    ".shardlab th,.shardlab td{padding:.1em .8em .1em 0;text-align:left;font-weight:normal;"
+    "background:none;color:inherit;white-space:nowrap;border:0}"
+    ".shardlab th{opacity:.65}.shardlab .n{text-align:right}"
+    ".shardlab tr.faint td,.shardlab .beneath{opacity:.65}"
+    ".shardlab h4{margin:.9em 0 .2em;font-size:1em;font-weight:bold}"
+    ".shardlab p{margin:.1em 0}.shardlab .wide{overflow-x:auto}"
+    ".shardlab td,.shardlab code,.shardlab pre{font-family:ui-monospace,Menlo,Consolas,monospace}"
+    "</style>"
+)
+
+
+def sheet_html(sheet: Sheet, *, pictures: Sequence[str] = ()) -> str:
+    """Return a sheet as an HTML fragment, with SVG pictures after the facts."""
+    parts = [STYLE, '<div class="shardlab">']
+    if sheet.title:
+        parts.append(f"<h4>{escape(sheet.title)}</h4>")
+    parts += [f"<p>{escape(fact)}</p>" for fact in sheet.facts]
+    parts += [f'<div class="wide">{picture}</div>' for picture in pictures]
+    for section in sheet.sections:
+        parts.append(f"<h4>{escape(section.title)}</h4>")
+        if section.table is not None:
+            parts.append(_table_html(section.table))
+        parts += [f"<p>{escape(line)}</p>" for line in section.lines]
+    return "\n".join([*parts, "</div>"])
+
+
+def _table_html(table: Table) -> str:
+    kinds = [' class="n"' if column.is_number else "" for column in table.columns]
+    parts = ['<div class="wide"><table>']
+    if any(column.head for column in table.columns):
+        heads = zip(kinds, table.columns, strict=True)
+        cells = "".join(f"<th{kind}>{escape(column.head)}</th>" for kind, column in heads)
+        parts.append(f"<tr>{cells}</tr>")
+    for row in table.rows:
+        pairs = zip(kinds, row.cells, strict=True)
+        cells = "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in pairs)
+        look = ' class="faint"' if row.is_faint else ""
+        parts.append(f"<tr{look}>{cells}</tr>")
+        for said in row.beneath:
+            span = f'colspan="{len(kinds)}" class="beneath"'
+            parts.append(f"<tr><td {span}>&emsp;{escape(said)}</td></tr>")
+    return "".join([*parts, "</table></div>"])
