@@ -38,6 +38,7 @@ class Staged:
     traced: Any  # jax.stages.Traced
     mesh: Mesh | None  # the one given, of virtual devices; None: the program's own
     arrays: tuple[Any, ...]  # the arguments that are traced: arrays and ShapeDtypeStructs
+    paths: tuple[str, ...]  # what a person would call each, such as `params['mlp']['kernel']`
     names: tuple[str, ...] = ()  # what a person calls each of them
 
     @property
@@ -150,6 +151,23 @@ def _of_arrays(
 
 
 _JITTED = type(jax.jit(lambda: None))
+
+
+def _named_arrays(f: Any, args: Sequence[Any], count: int) -> list[tuple[Any, str]]:
+    """Return the arrays among the arguments and their paths; nothing if these are not all."""
+    try:
+        names = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        names = []
+    named = []
+    for i, arg in enumerate(args):
+        is_own = i < len(names) and names[i].kind is not inspect.Parameter.VAR_POSITIONAL
+        name = names[i].name if is_own else f"args[{i}]"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(arg):
+            array = _from_text(leaf)
+            if _is_array(array):
+                named.append((array, name + jax.tree_util.keystr(path)))
+    return named if len(named) == count else []
 
 
 def _is_array(leaf: Any) -> bool:

@@ -83,10 +83,43 @@ def _collective(axes: Axes, name: str, params: dict[str, Any], ins: list[Names])
     return before.union(axes.many(names))
 
 
+class Pieces(frozenset[str]):
+    """The axes of an array that a shard_map put together, and those of its pieces.
+
+    What a forward shard_map leaves for its gradient is put together over every mesh axis, also what
+    is the same everywhere. A shard_map that takes it apart by the same spec has the pieces again.
+    """
+
+    def __new__(cls, names: Names, key: Any, before: Names) -> Pieces:
+        made = super().__new__(cls, names)
+        made.key = key  # how it was put together: spec and local shape
+        made.before = before
+        return made
+
+    key: Any
+    before: Names
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, Pieces) and (self.key, self.before) == (other.key, other.before)
+        return same and super().__eq__(other)
+
+    __hash__ = frozenset.__hash__
+
+
 def _shard_map(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:
     inner, cut = enter_shard_map(axes, params, ins)
     newly = frozenset(params["newly_manual_axes"])
-    return [names - newly for names in varying(inner, params["jaxpr"], cut)]
+    outs = varying(inner, params["jaxpr"], cut)
+    body, _ = _jax.open_jaxpr(params["jaxpr"])
+    return [
+        Pieces(names - newly, _key(spec, atom, inner), names)
+        for names, spec, atom in zip(outs, params["out_specs"], body.outvars, strict=True)
+    ]
+
+
+def _key(spec: Any, atom: Any, axes: Axes) -> Any:
+    shape = getattr(atom.aval, "shape", None)
+    return tuple(boundary.entries(spec)), frozenset(spec.unreduced), shape, axes.manual
 
 
 def enter_shard_map(
@@ -94,10 +127,15 @@ def enter_shard_map(
 ) -> tuple[Axes, list[Names]]:
     """Return the axes seen in the body of a shard_map, and those over which each input varies."""
     inner = axes.enter(dict(params["mesh"].shape), params["newly_manual_axes"])
-    return inner, [
-        before.union(inner.many(boundary.mentioned(spec) | frozenset(spec.unreduced)))
-        for before, spec in zip(ins, params["in_specs"], strict=True)
-    ]
+    body, _ = _jax.open_jaxpr(params["jaxpr"])
+
+    def cut(before: Names, spec: Any, atom: Any) -> Names:
+        names = before.union(inner.many(boundary.mentioned(spec) | frozenset(spec.unreduced)))
+        if isinstance(before, Pieces) and before.key == _key(spec, atom, inner):
+            return names & before.before
+        return names
+
+    return inner, list(map(cut, ins, params["in_specs"], body.invars))
 
 
 def _scan(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:

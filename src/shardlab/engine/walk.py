@@ -61,7 +61,7 @@ class Block:
         self._args = dict(zip(jaxpr.invars, args, strict=False))
         self._known: dict[Any, Names] = dict(zip(jaxpr.invars, ins, strict=True))
         self._known.update((const, NONE) for const in jaxpr.constvars)
-        self._sites: dict[Any, Site] = {}
+        self._made: dict[Any, tuple[Site, int]] = {}
         self._uses: dict[Any, list[Any]] | None = None
 
     def varies(self, atom: Any) -> Names:
@@ -69,29 +69,26 @@ class Block:
         return NONE if isinstance(atom, _jax.Literal) else self._known[atom]
 
     def learn(self, site: Site) -> None:
-        for var, names in zip(site.eqn.outvars, site.outs, strict=True):
+        for number, (var, names) in enumerate(zip(site.eqn.outvars, site.outs, strict=True)):
             self._known[var] = names
-            self._sites[var] = site
+            self._made[var] = site, number
 
     def definition(self, atom: Any) -> Site | None:
         """Return the site that makes a value, looked for outwards through calls and shard_maps.
 
         None for an argument of the program, a loop's carry or a constant.
         """
+        found = self.origin(atom)
+        return found and found[0]
+
+    def origin(self, atom: Any) -> tuple[Site, int] | None:
+        """Return the site that makes a value, and which of its outputs it is."""
         if isinstance(atom, _jax.Literal):
             return None
-        found = self._sites.get(atom)
+        found = self._made.get(atom)
         if found is None and self.outer is not None and self._args.get(atom) is not None:
-            return self.outer.block.definition(self._args[atom])
+            return self.outer.block.origin(self._args[atom])
         return found
-
-    def passed(self, var: Any) -> Any | None:
-        """Return what the jaxpr around this one passes for an input; None for what loops make."""
-        return self._args.get(var)
-
-    def made(self, var: Any) -> Site | None:
-        """Return the site of this jaxpr that makes a value; None for an input or a constant."""
-        return self._sites.get(var)
 
     def uses(self, var: Any) -> list[Any]:
         """Return the equations of this jaxpr that read a value."""
@@ -110,13 +107,14 @@ class Block:
 class Site:
     """One equation where it stands."""
 
-    __slots__ = ("_source", "block", "eqn", "ins", "outs")
+    __slots__ = ("_source", "block", "eqn", "inner", "ins", "outs")
 
     def __init__(self, block: Block, eqn: Any, ins: list[Names], outs: list[Names]) -> None:
         self.block = block
         self.eqn = eqn
         self.ins = ins
         self.outs = outs
+        self.inner: list[Block] = []  # what it runs, once the walk has been there
         self._source: Source | None = None
 
     @property
@@ -170,6 +168,7 @@ def _visit(block: Block, ids: Ids) -> Iterator[Site]:
         block.learn(site)
         yield site
         for inner in _inside(site, ids):
+            site.inner.append(inner)
             yield from _visit(inner, ids)
 
 
@@ -289,15 +288,34 @@ def choice(cond: Site) -> Site:
     """Return the site that computes the predicate of a cond; the cond itself if it is passed in."""
     block, atom = cond.block, cond.eqn.invars[0]
     while True:
-        found = block.definition(atom)
-        if found is None:
+        origin = block.origin(atom)
+        if origin is None:
             return cond
-        if found.name not in _ON_THE_WAY:
-            return found
+        found, _ = origin
+        inside = _within_shard_map(*origin)
+        if inside is not None:
+            block, atom = inside
+            continue
         operands = [a for a in found.eqn.invars if not isinstance(a, _jax.Literal)]
-        if not operands:
+        if found.name not in _ON_THE_WAY or not operands:
             return found
         block, atom = found.block, operands[0]
+
+
+def _within_shard_map(found: Site, number: int) -> tuple[Block, Any] | None:
+    """Return where the body of a shard_map, also one inside of a jit, makes an output of it.
+
+    A backward pass takes its predicates from the forward one. Not so for other calls: JAX traces
+    `jnp.any` and its like once, for the line that came first.
+    """
+    block = found.inner[0] if len(found.inner) == 1 else None
+    if block is None:
+        return None
+    atom = block.jaxpr.outvars[number]
+    if found.name == "shard_map":
+        return block, atom
+    made = block.origin(atom)
+    return _within_shard_map(*made) if made is not None and made[0].block is block else None
 
 
 def _end_source(jaxpr: Any, otherwise: Source) -> Source:
