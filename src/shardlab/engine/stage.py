@@ -38,8 +38,7 @@ class Staged:
     traced: Any  # jax.stages.Traced
     mesh: Mesh | None  # the one given, of virtual devices; None: the program's own
     arrays: tuple[Any, ...]  # the arguments that are traced: arrays and ShapeDtypeStructs
-    paths: tuple[str, ...]  # what a person would call each, such as `params['mlp']['kernel']`
-    names: tuple[str, ...] = ()  # what a person calls each of them
+    names: tuple[str, ...] = ()  # what a person calls each, such as `params['mlp']['kernel']`
 
     @property
     def jaxpr(self) -> Any:
@@ -75,10 +74,9 @@ def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Stage
     with in_mode(mesh) as given:
         keywords = _mesh_keyword(f, args, given)
         fun, leaves = _of_arrays(f, args, keywords)
-        arrays = tuple(filter(_is_array, jax.tree.leaves(leaves)))
-        named = argument_names(f, args)
-        names = tuple(name for name, leaf in named if _is_array(_from_text(leaf)))
-        return Staged(program_name(f), fun.trace(*leaves), given, arrays, names)
+        traced = fun.trace(*leaves)
+        arrays, names = _named_arrays(f, args, len(traced.jaxpr.in_avals))
+        return Staged(program_name(f), traced, given, arrays, names)
 
 
 @contextlib.contextmanager
@@ -133,7 +131,7 @@ def _of_arrays(
     f: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[Any, list[Any]]:
     """Return a jitted function of arrays alone, and the arrays."""
-    args = [jax.tree.map(_from_text, arg) for arg in args]
+    args = [jax.tree.map(from_text, arg) for arg in args]
     if isinstance(f, _JITTED) and not keywords:
         # As it is: what it says of its arguments (static, sharded, donated) stays said.
         return f, list(args)
@@ -153,28 +151,25 @@ def _of_arrays(
 _JITTED = type(jax.jit(lambda: None))
 
 
-def _named_arrays(f: Any, args: Sequence[Any], count: int) -> list[tuple[Any, str]]:
-    """Return the arrays among the arguments and their paths; nothing if these are not all."""
-    try:
-        names = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
-        names = []
-    named = []
-    for i, arg in enumerate(args):
-        is_own = i < len(names) and names[i].kind is not inspect.Parameter.VAR_POSITIONAL
-        name = names[i].name if is_own else f"args[{i}]"
-        for path, leaf in jax.tree_util.tree_leaves_with_path(arg):
-            array = _from_text(leaf)
-            if _is_array(array):
-                named.append((array, name + jax.tree_util.keystr(path)))
-    return named if len(named) == count else []
+def _named_arrays(
+    f: Callable[..., Any], args: Sequence[Any], count: int
+) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Return the arrays among the arguments and their names; none where JAX traced others."""
+    leaves = [(from_text(leaf), name) for name, leaf in argument_names(f, args)]
+    arrays = [(leaf, name) for leaf, name in leaves if _is_array(leaf)]
+    if len(arrays) != count:  # a jit of its own also traces numbers, and holds some arrays static
+        arrays = leaves
+    if len(arrays) != count:
+        return (), ()
+    return tuple(leaf for leaf, _ in arrays), tuple(name for _, name in arrays)
 
 
 def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
 
 
-def _from_text(leaf: Any) -> Any:
+def from_text(leaf: Any) -> Any:
+    """Return the shape that text such as "f32[8,6]" stands for; anything else as it is."""
     if not isinstance(leaf, str) or not _ARRAY_TEXT.fullmatch(leaf):
         return leaf
     shape, dtype = parse_array(leaf)
