@@ -72,12 +72,12 @@ def _answer(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     except LabError as error:
         return {"error": error.to_json()}
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        from shardlab.engine.program import traceback_text
+        from shardlab.engine.program import last_line_of, traceback_text
 
-        return {
-            "error": _raised(error, job).to_json(),
-            "traceback": traceback_text(error)[-20_000:],
-        }
+        # Ours would mean nothing to a person, but for one who looks for a mistake of ours.
+        is_theirs = last_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
+        text = traceback_text(error)[-20_000:] if is_theirs else ""
+        return {"error": _raised(error, job).to_json(), "traceback": text}
 
 
 def _raised(error: BaseException, job: Mapping[str, Any]) -> LabError:
@@ -128,7 +128,9 @@ def _do(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
         if job["kind"] == "script":
             return _script(job, tell)
         f, args = _function(job, tell)
-        return _trace(f, args, job, tell) if job["command"] == "trace" else _check(f, args, job)
+        return (
+            _trace(f, args, job, tell) if job["command"] == "trace" else _check(f, args, job, tell)
+        )
 
 
 def _function(job: Mapping[str, Any], tell: Tell) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -162,10 +164,16 @@ def _trace(
     return {"traces": [trace(f, *args, mesh=mesh).to_json()]}
 
 
-def _check(f: Callable[..., Any], args: tuple[Any, ...], job: Mapping[str, Any]) -> dict[str, Any]:
+def _check(
+    f: Callable[..., Any], args: tuple[Any, ...], job: Mapping[str, Any], tell: Tell
+) -> dict[str, Any]:
     from shardlab.lab import check
 
-    return {"report": check(f, *args, meshes=job["meshes"] or None).to_json()}
+    meshes = job["meshes"]
+    given = {"mesh": meshes[0]} if len(meshes) == 1 else {"meshes": meshes} if meshes else {}
+    tell(f"checking {job['function']}")
+    report = check(f, *args, **given, run=job["run"], on_progress=tell)
+    return {"report": report.to_json()}
 
 
 def _script(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def _answer(
             raise _died(process, shown, doing)
         message = json.loads(line)
         if "result" in message or "error" in message:
-            return dict(message)
+            return _from_here(message)
         doing = message.get("progress", doing)
         tell(message.get("progress", ""))
     raise TimeLimitReached(
@@ -86,6 +86,13 @@ def _answer(
         where=f"{shown}{', while ' + doing if doing else ''}",
         fix="look for a loop that does not end, or allow more time (--time-limit 600).",
     )
+
+
+def _from_here(message: dict[str, Any]) -> dict[str, Any]:
+    """Name files below the folder that a person stands in as they would: by the rest."""
+    here = json.dumps(os.path.join(os.getcwd(), ""))[1:-1]
+    shorter: dict[str, Any] = json.loads(json.dumps(message).replace(here, ""))
+    return shorter
 
 
 def _read_lines(pipe: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:

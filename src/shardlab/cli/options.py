@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -77,18 +76,10 @@ def ask(
     n_bytes = _machine_memory() if memory_limit is None else parse_bytes(memory_limit)
     try:
         with progress(quiet=quiet) as tell:
-            answer = run_child({**job, "memory_limit": n_bytes}, seconds=time_limit, tell=tell)
+            return run_child({**job, "memory_limit": n_bytes}, seconds=time_limit, tell=tell)
     except KeyboardInterrupt:
         click.echo("interrupted; the program was stopped", err=True)
         raise click.exceptions.Exit(130) from None
-    return _from_here(answer)
-
-
-def _from_here(answer: dict[str, Any]) -> dict[str, Any]:
-    """Name files below the folder that a person stands in as they would: by the rest."""
-    here = json.dumps(os.path.join(os.getcwd(), ""))[1:-1]
-    shorter: dict[str, Any] = json.loads(json.dumps(answer).replace(here, ""))
-    return shorter
 
 
 def _machine_memory() -> int:

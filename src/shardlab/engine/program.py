@@ -151,7 +151,8 @@ def _print(error: BaseException) -> None:
 def traceback_text(error: BaseException) -> str:
     """Return a traceback that begins in the person's program, without our own frames."""
     shown = traceback.TracebackException.from_exception(error)
-    _drop_ours(shown)
+    if not os.environ.get("SHARDLAB_TRACEBACK"):
+        _drop_ours(shown)
     return "".join(shown.format())
 
 
