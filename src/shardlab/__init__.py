@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardlab.engine import shards as shards
     from shardlab.engine import simulated as simulated
     from shardlab.errors import LabError as LabError
+    from shardlab.lab import check as check
     from shardlab.lab import trace as trace
     from shardlab.layouts.mesh import Mesh as Mesh
     from shardlab.layouts.mesh import parse_mesh as parse_mesh
@@ -38,6 +39,7 @@ _HOMES = {
     "Mesh": "shardlab.layouts.mesh",
     "ReplicasDiffer": "shardlab.engine",
     "Spec": "shardlab.layouts.spec",
+    "check": "shardlab.lab",
     "forget_peeks": "shardlab.engine",
     "layout": "shardlab.layouts.shards",
     "moves": "shardlab.layouts.moves",

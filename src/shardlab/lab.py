@@ -6,10 +6,14 @@ that says so never runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardlab.checks.ladder import ladder
 from shardlab.checks.program import check_program
+from shardlab.layouts.mesh import Mesh, parse_mesh
+from shardlab.records.finding import Finding
+from shardlab.records.report import Report, gravest_first
 from shardlab.records.trace import Trace
 
 
@@ -27,3 +31,68 @@ def trace(f: Callable[..., Any], *args: Any, mesh: Any = None) -> Trace:
         seen.memory,
         seen.notes,
     )
+
+
+def check(
+    f: Callable[..., Any],
+    *args: Any,
+    mesh: Any = None,
+    meshes: Sequence[Any] | None = None,
+    grads: bool = True,
+    run: bool = True,
+    on_progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Return what is wrong with `f(*args)` that one device would not show.
+
+    The program is read on the mesh given (the largest of several), and then, unless an error is
+    found by reading or `run` is False, run on one virtual device and on each mesh, and compared.
+    Without a mesh the program's own axes get the sizes 1, 2, 3, 4, 8, or 2x4, 4x2 and their like.
+
+    >>> import jax
+    >>> from jax.sharding import PartitionSpec as P
+    >>> total = jax.shard_map(
+    ...     lambda x: x.sum(), in_specs=P("data"), out_specs=P(), check_vma=False
+    ... )
+    >>> check(total, "f32[12]", mesh="data=4").findings[0].cause
+    'missing_psum'
+    """
+    from shardlab.engine.observe import observe
+
+    tell = on_progress or (lambda text: None)
+    given = [parse_mesh(each) for each in meshes or ([] if mesh is None else [mesh])]
+    tell("reading the program")
+    largest = max(given, key=lambda each: each.n_devices, default=None)
+    seen = observe(f, args, largest)
+    static = check_program(seen)
+    tried = given or (ladder([name for name, _ in seen.mesh]) if seen.mesh else [])
+    notes, findings = _unrun(static, tried, run), list(static)
+    if not notes:
+        # Here, since it brings NumPy in: reading a program is quicker without.
+        from shardlab.checks.runs import check_runs, joined
+        from shardlab.engine.mesh_runs import run_on_meshes
+
+        runs = run_on_meshes(f, args, tried, grads=grads, on_progress=tell)
+        compared = check_runs(runs, are_given=bool(given))
+        notes, findings = compared.notes, joined(static, compared.findings)
+    return Report(
+        gravest_first(findings),
+        seen.program,
+        tuple(_text(each) for each in tried),
+        (*seen.notes, *notes),
+    )
+
+
+def _unrun(static: Sequence[Finding], tried: Sequence[Mesh], run: bool) -> tuple[str, ...]:
+    """Say why a program is read and not run; nothing where it is."""
+    if not run:
+        return ("The program was read and not run: values were not compared.",)
+    if not tried:
+        return ("The program has no mesh: there is nothing to compare.",)
+    errors = [found.code for found in static if found.severity == "error"]
+    if errors:
+        return (f"The program was not run, since reading it gave {errors[0]}.",)
+    return ()
+
+
+def _text(mesh: Mesh) -> str:
+    return ",".join(f"{name}={size}" for name, size in mesh.shape.items())

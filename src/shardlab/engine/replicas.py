@@ -11,10 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardlab.engine import boundary
+from shardlab.engine import boundary, copies
 from shardlab.engine.rules.reductions import psum
 from shardlab.engine.spread import Axes, Spread, arrange, vary
 from shardlab.engine.tally import TALLY
+from shardlab.records.run import Copies
+from shardlab.records.source import Source
 
 
 class ReplicasDiffer(UserWarning):
@@ -35,6 +37,10 @@ class Output:
         which = "the output" if self.of == 1 else f"output {self.number} of {self.of}"
         return f"{which} of '{self.body}'"
 
+    def unfilled(self) -> Copies:
+        source = Source(self.file, self.line, self.body)
+        return Copies(self.number, self.of, self.body, source, (), None)
+
 
 def settle(
     value: Spread, spec: Any, inner: Axes, newly: Collection[str], keep_summands: bool, at: Output
@@ -51,11 +57,13 @@ def settle(
     elif unreduced:
         value = psum(inner, value, inner.ordered(unreduced))
     settled = boundary.mentioned(spec) | unreduced
-    copies = [n for n in value.at if n in newly and n not in settled]
-    if copies:
-        _compare(value, inner.ordered(copies), inner, inner.size(newly), at)
-        value = boundary.first_copy(value, copies)
-    return value
+    names = inner.ordered(n for n in value.at if n in newly and n not in settled)
+    if copies.is_recording():
+        if names or inner.size(newly) == 1:
+            copies.record(value, spec, inner, names, at.unfilled())
+    elif names:
+        _compare(value, names, inner, inner.size(newly), at)
+    return boundary.first_copy(value, names)
 
 
 def _compare(value: Spread, names: tuple[str, ...], axes: Axes, n_devices: int, at: Output) -> None:

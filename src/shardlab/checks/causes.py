@@ -1,0 +1,154 @@
+"""Why a result changes with the mesh, read from the numbers: one small question each.
+
+Every question gets one array on one device and on several meshes, and answers with the mesh axes
+that explain all of them, or None. On a mesh where those axes have one device, the array must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, combinations
+
+import numpy as np
+
+from shardlab.checks.agreement import Array, Comparison, close, is_close
+
+MeshAxes = tuple[str, ...]
+Comparisons = Sequence[Comparison]
+
+
+def factor_of_n(seen: Comparisons) -> MeshAxes | None:
+    """Return the mesh axes of n devices where the result is n times that of one device."""
+    return _axes_where(seen, lambda c, n: is_close(c.many, n * _float(c.one), n * c.atol))
+
+
+def divided_by_n(seen: Comparisons) -> MeshAxes | None:
+    """Return the mesh axes of n devices where the result is 1/n of that of one device."""
+    return _axes_where(seen, lambda c, n: is_close(n * _float(c.many), c.one, c.atol))
+
+
+def shards_permuted(seen: Comparisons) -> MeshAxes | None:
+    """Return the mesh axes over which the right pieces come in another order."""
+    # Two mesh axes in the wrong order show only where both have more than one device.
+    return _axes_where(
+        seen, lambda c, n: c.agrees or any(_is_permuted(c, *b) for b in _blocks(c, n))
+    )
+
+
+def only_shard_0(seen: Comparisons) -> MeshAxes | None:
+    """Return the mesh axes along which the first piece is right and every other is wrong."""
+    return _axes_where(seen, lambda c, n: any(_is_first_right(c, *b) for b in _blocks(c, n)))
+
+
+def same_random_numbers(seen: Comparisons) -> MeshAxes | None:
+    """Return the mesh axes along which every piece is a repetition of the first.
+
+    Where random numbers only choose what is set to zero (dropout), the zeros repeat.
+    """
+    return _axes_where(seen, lambda c, n: any(_is_repeated(c, *b) for b in _blocks(c, n)))
+
+
+def bias_n_times(
+    seen: Comparisons, arguments: Mapping[str, Array] | None = None
+) -> tuple[MeshAxes, str] | None:
+    """Return the mesh axes over which a part of the result is counted n times, and which part.
+
+    The result is then `right + (n - 1) * part` with one and the same part for every n. Two sizes
+    show that; with one size the part must be an argument, whose path is returned.
+    """
+    for axes in _subsets(seen):
+        parts = [(c.n(axes), _part(c, axes), c) for c in seen if c.n(axes) > 1]
+        if not parts or not all(c.agrees for c in seen if c.n(axes) == 1):
+            continue
+        _, first, where = parts[0]
+        if any(part.shape != first.shape for _, part, _ in parts) or is_close(
+            first, np.zeros_like(first), where.atol
+        ):
+            continue
+        if not all(is_close(part, first, 2 * c.atol) for _, part, c in parts):
+            continue
+        path = _argument_like(first, where.atol, arguments or {})
+        if path or len({n for n, _, _ in parts}) > 1:
+            return axes, path
+    return None
+
+
+# ------------------------------------------------------------------------------ which mesh axes
+
+
+def _axes_where(seen: Comparisons, holds: Callable[[Comparison, int], bool]) -> MeshAxes | None:
+    """Return the fewest mesh axes for whose size `holds` on every mesh."""
+    for axes in _subsets(seen):
+        sizes = [c.n(axes) for c in seen]
+        if max(sizes, default=1) == 1 or not any(
+            n > 1 and not c.agrees for c, n in zip(seen, sizes, strict=True)
+        ):
+            continue
+        if all(holds(c, n) if n > 1 else c.agrees for c, n in zip(seen, sizes, strict=True)):
+            return axes
+    return None
+
+
+def _subsets(seen: Comparisons) -> Iterator[MeshAxes]:
+    names = [name for name, _ in seen[0].mesh] if seen else []
+    return chain.from_iterable(combinations(names, k) for k in range(1, len(names) + 1))
+
+
+# ---------------------------------------------------------------------------------- the pieces
+
+
+def _blocks(c: Comparison, n: int) -> Iterator[tuple[list[Array], list[Array]]]:
+    """Yield the n pieces on one device and on the mesh, along each array axis that n divides."""
+    for axis, size in enumerate(c.one.shape):
+        if c.many.shape == c.one.shape and size and size % n == 0:
+            yield np.split(c.one, n, axis), np.split(c.many, n, axis)
+
+
+def _is_permuted(c: Comparison, right: list[Array], found: list[Array]) -> bool:
+    order = [
+        next((i for i, piece in enumerate(right) if is_close(each, piece, c.atol)), None)
+        for each in found
+    ]
+    return None not in order and len(set(order)) == len(order) and order != list(range(len(order)))
+
+
+def _is_first_right(c: Comparison, right: list[Array], found: list[Array]) -> bool:
+    agrees = [is_close(a, b, c.atol) for a, b in zip(found, right, strict=True)]
+    return agrees[0] and not any(agrees[1:])
+
+
+def _is_repeated(c: Comparison, right: list[Array], found: list[Array]) -> bool:
+    def repeats(pieces: list[Array]) -> bool:
+        return all(is_close(piece, pieces[0], c.atol) for piece in pieces)
+
+    if repeats(found):
+        return not repeats(right)
+    zeros, were = [piece == 0 for piece in found], [piece == 0 for piece in right]
+    some = any(piece.any() for piece in zeros)
+    return some and repeats(zeros) and not repeats(were)
+
+
+def _part(c: Comparison, axes: MeshAxes) -> Array:
+    if c.many.shape != c.one.shape:
+        return np.zeros(())
+    with np.errstate(invalid="ignore"):
+        part: Array = (_float(c.many) - _float(c.one)) / (c.n(axes) - 1)
+    return part
+
+
+def _argument_like(part: Array, atol: float, arguments: Mapping[str, Array]) -> str:
+    """Return the path of the argument that `part` is, perhaps broadcast; else nothing."""
+    for path, argument in arguments.items():
+        if argument.dtype.kind not in "fc" or argument.ndim > part.ndim or not argument.size:
+            continue
+        try:
+            whole = np.broadcast_to(argument, part.shape)
+        except ValueError:
+            continue
+        if close(part, whole, 4 * atol).all():
+            return path
+    return ""
+
+
+def _float(array: Array) -> Array:
+    return array if array.dtype.kind in "fc" else array.astype(np.float64)

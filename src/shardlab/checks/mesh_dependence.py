@@ -1,0 +1,236 @@
+"""Values and gradients that change with the mesh, each root cause once.
+
+What is no finding: an output whose shape depends on the mesh cannot be compared; one that depends
+on no argument (a device's own index) and one whose random numbers are drawn from a key of each
+device's own differ by design. Each of these is a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardlab.checks import causes
+from shardlab.checks.agreement import Array, Comparison, close, tolerance
+from shardlab.checks.codes import finding
+from shardlab.checks.mesh_words import FIXES, SENTENCES, listed, shown
+from shardlab.records.finding import Finding
+from shardlab.records.run import Leaf, Lineage, Run, Runs
+from shardlab.records.source import Source
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One output or gradient that changes with the mesh, and why."""
+
+    path: str
+    seen: tuple[Comparison, ...]
+    lineage: Lineage
+    cause: str = ""
+    mesh_axes: tuple[str, ...] = ()
+    part: str = ""  # the argument that is counted n times
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What comparing with one device has led to."""
+
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Kind:
+    """Outputs or gradients: how they are read from a run, and called."""
+
+    name: str
+    notes: list[str] = field(default_factory=list)
+
+    def leaves(self, run: Run) -> Mapping[str, Leaf]:
+        return run.outputs if self.name == "output" else run.gradients
+
+
+def compare_with_one_device(runs: Runs) -> Compared:
+    """Return a finding for each cause for which results change with the mesh.
+
+    Gradients are compared where all values agree: those of wrong values are wrong for the same
+    reason.
+    """
+    outputs = _Kind("output")
+    differences = _differences(runs, outputs)
+    if differences:
+        return Compared(_merged(runs, differences, "output"), tuple(outputs.notes))
+    gradients = _Kind("gradient")
+    by_design = bool(outputs.notes)
+    differences = [] if by_design else _differences(runs, gradients)
+    found = _merged(runs, differences, "gradient") if differences else ()
+    return Compared(found, (*outputs.notes, *gradients.notes))
+
+
+def _differences(runs: Runs, kind: _Kind) -> list[Difference]:
+    found = []
+    for path, one in kind.leaves(runs.one).items():
+        seen = _comparisons(runs, path, one, kind)
+        if all(c.agrees for c in seen):
+            continue
+        lineage = next(
+            kind.leaves(run)[path].lineage for run in runs.many if path in kind.leaves(run)
+        )
+        if kind.name == "output" and _is_by_design(path, lineage, seen, kind):
+            continue
+        cause, axes, part = explain(seen, lineage, runs.arguments)
+        found.append(Difference(path, tuple(seen), lineage, cause, axes, part))
+    return found
+
+
+def _comparisons(runs: Runs, path: str, one: Leaf, kind: _Kind) -> list[Comparison]:
+    seen = []
+    shapes = set()
+    for run in runs.many:
+        leaf = kind.leaves(run).get(path)
+        if leaf is None:
+            continue
+        shapes.add(leaf.value.shape)
+        if leaf.value.shape == one.value.shape:
+            seen.append(Comparison(run.mesh, one.value, leaf.value, tolerance(one, leaf)))
+    if shapes - {one.value.shape}:
+        told = ", ".join(map(str, sorted(shapes | {one.value.shape})))
+        kind.notes.append(
+            f"{_called(path)} was not compared with one device: its shape depends on the mesh "
+            f"({told})."
+        )
+        return []
+    return seen
+
+
+def _is_by_design(path: str, lineage: Lineage, seen: Sequence[Comparison], kind: _Kind) -> bool:
+    if "by_device" in lineage.random and not causes.same_random_numbers(seen):
+        kind.notes.append(
+            f"{_called(path)} was not compared with one device: each device draws random numbers "
+            "from a key of its own, so they differ by design."
+        )
+        return True
+    if not lineage.has_arguments and not lineage.random:
+        kind.notes.append(
+            f"{_called(path)} changes with the mesh and depends on no argument: taken as meant."
+        )
+        return True
+    return False
+
+
+def explain(
+    seen: Sequence[Comparison], lineage: Lineage, arguments: Mapping[str, Array]
+) -> tuple[str, tuple[str, ...], str]:
+    """Return the cause of a difference, the mesh axes, and the argument that it is about."""
+    is_random = "same" in lineage.random
+    if is_random and (axes := causes.same_random_numbers(seen)):
+        return "same_random_numbers", axes, ""
+    for cause in (causes.factor_of_n, causes.divided_by_n, causes.shards_permuted):
+        if axes := cause(seen):
+            return cause.__name__, axes, ""
+    if bias := causes.bias_n_times(seen, arguments):
+        return "bias_n_times", *bias
+    if is_random:
+        return "same_random_numbers", _differing_axes(seen), ""
+    if axes := causes.only_shard_0(seen):
+        return "only_shard_0", axes, ""
+    if lineage.sums_ratios:
+        return "mean_of_means", _differing_axes(seen), ""
+    return "", (), ""
+
+
+def _differing_axes(seen: Sequence[Comparison]) -> tuple[str, ...]:
+    """Return the fewest mesh axes without which every mesh agrees."""
+    names = [name for name, _ in seen[0].mesh]
+    for name in names:
+        if all(c.agrees for c in seen if c.n((name,)) == 1):
+            return (name,)
+    return tuple(names)
+
+
+# ------------------------------------------------------------------------- one finding per cause
+
+
+def _merged(runs: Runs, differences: list[Difference], kind: str) -> tuple[Finding, ...]:
+    """Return one finding for each named cause; what has no name follows from the others."""
+    by_cause: dict[str, list[Difference]] = {}
+    for each in differences:
+        by_cause.setdefault(_cause(each, differences, kind, runs), []).append(each)
+    unnamed = by_cause.pop("", [])
+    if not by_cause:
+        return (_finding(runs, "", unnamed, kind, []),)
+    return tuple(
+        _finding(runs, cause, each, kind, unnamed if number == 0 else [])
+        for number, (cause, each) in enumerate(by_cause.items())
+    )
+
+
+def _cause(each: Difference, differences: list[Difference], kind: str, runs: Runs) -> str:
+    if each.cause not in ("factor_of_n", "divided_by_n"):
+        return each.cause
+    if kind == "gradient":
+        return "gradient_scaled_by_n"
+    # A gradient that the program takes itself, of a loss that is right.
+    wrong = {other.path for other in differences}
+    values = [path for path, leaf in runs.one.outputs.items() if not leaf.lineage.is_gradient]
+    is_gradient = each.lineage.is_gradient and not wrong & set(values)
+    return "gradient_scaled_by_n" if is_gradient and values else each.cause
+
+
+def _finding(
+    runs: Runs, cause: str, found: list[Difference], kind: str, others: list[Difference]
+) -> Finding:
+    first = found[0]
+    what = listed([each.path for each in found], kind)
+    axes = " and ".join(map(repr, first.mesh_axes))
+    words = {"axes": axes, "axis": first.mesh_axes[0] if first.mesh_axes else "", "n": "n"}
+    factor = "n times" if first.cause != "divided_by_n" else "1/n of"
+    words |= {"factor": factor, "part": f"argument {first.part}" if first.part else "a part of it"}
+    lines = shown(first.seen, first.cause)
+    if others:
+        lines += (f"{listed([each.path for each in others], kind)} changes with it.",)
+    return finding(
+        "hazard.mesh_dependent",
+        f"{what} {SENTENCES[cause].format(**words)}",
+        _where(runs, first),
+        FIXES[cause].format(**words),
+        cause=cause,
+        shows=lines,
+        details={
+            "mesh_axes": list(first.mesh_axes),
+            "paths": [each.path for each in found],
+            "meshes": [_text(c) for c in first.seen if not c.agrees],
+            "largest_difference": max(_largest(c) for c in first.seen),
+        },
+    )
+
+
+def _where(runs: Runs, first: Difference) -> Source:
+    """Return the one collective that can be meant, or else the program."""
+    if first.cause == "mean_of_means":
+        return first.lineage.sums_ratios[0]
+    places = {
+        source
+        for source, axes in first.lineage.sums
+        if set(axes) & set(first.mesh_axes) and source.line
+    }
+    return places.pop() if len(places) == 1 else runs.source
+
+
+def _called(path: str) -> str:
+    return f"Output {path}" if path else "The output"
+
+
+def _text(c: Comparison) -> str:
+    return ",".join(f"{name}={size}" for name, size in c.mesh)
+
+
+def _largest(c: Comparison) -> float:
+    wrong = ~close(c.many, c.one, c.atol)
+    if not wrong.any():
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(c.many.astype(np.complex128) - c.one.astype(np.complex128))[wrong]
+    return float(np.nan_to_num(apart, nan=np.inf).max())

@@ -1,0 +1,126 @@
+"""What runs on several meshes show: copies first, then results, each root cause once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from shardlab.checks.codes import finding
+from shardlab.checks.mesh_dependence import Compared, compare_with_one_device
+from shardlab.checks.replicas import differing_replicas
+from shardlab.records.finding import Finding
+from shardlab.records.run import Run, Runs
+from shardlab.records.source import Source
+
+# A warning that says at which line the cause of a difference lies.
+_EXPLAINED_BY = {
+    "factor_of_n": "hazard.psum_unvarying",
+    "bias_n_times": "hazard.psum_unvarying",
+    "gradient_scaled_by_n": "hazard.psum_unvarying",
+    "shards_permuted": "hazard.ppermute_order",
+}
+
+
+def check_runs(runs: Runs, *, are_given: bool = False) -> Compared:
+    """Return what is wrong with a program by what it computed, and what could not be compared.
+
+    Copies that differ make the results differ too, so these are then not looked at. A mesh that
+    the person has asked for (`are_given`) and on which JAX refuses the program is a finding; one
+    that we have chosen is a note.
+    """
+    stuck = [_deadlock(run) for run in (runs.one, *runs.many) if _kind(run) == "deadlock"]
+    refused = [_refused(run) for run in runs.many if are_given and _kind(run) == "refused"]
+    notes = (*runs.notes, *_not_run(runs, are_given), *_run_notes(runs))
+    if stuck:
+        return Compared(tuple(stuck[:1]), notes)
+    copies = differing_replicas(runs)
+    if copies:
+        return Compared((*refused, *copies), notes)
+    compared = compare_with_one_device(runs)
+    return Compared((*refused, *compared.findings), (*notes, *compared.notes))
+
+
+def joined(static: Iterable[Finding], found: Sequence[Finding]) -> list[Finding]:
+    """Return all findings, where a warning that explains an error gives its line to it."""
+    kept = list(static)
+    errors = []
+    for error in found:
+        code = _EXPLAINED_BY.get(error.cause)
+        clue = next((each for each in kept if each.code == code and _share_axes(each, error)), None)
+        if clue is not None and error.code == "hazard.mesh_dependent":
+            kept = [each for each in kept if each is not clue]
+            shows = (*error.shows, f"{clue.where}: {clue.what}")
+            error = replace(error, where=clue.where or error.where, shows=shows)
+        errors.append(error)
+    return [*errors, *kept]
+
+
+def _share_axes(clue: Finding, error: Finding) -> bool:
+    over = clue.details.get("mesh_axes")
+    return over is None or bool(set(over) & set(error.details["mesh_axes"]))
+
+
+# ------------------------------------------------------------------------------ what did not run
+
+
+def _kind(run: Run) -> str:
+    return run.failure.kind if run.failure else ""
+
+
+def _deadlock(run: Run) -> Finding:
+    assert run.failure is not None
+    shows = (f"on {run.mesh_text}: {run.failure.where}",)
+    return finding(
+        "hazard.deadlock",
+        run.failure.words,
+        _place(run.failure.where),
+        run.failure.fix,
+        shows=shows,
+    )
+
+
+def _place(where: str) -> Source | None:
+    """Return the place in `psum at file.py:3 (body), under ...`."""
+    _, _, rest = where.partition(" at ")
+    place = rest.split(" (")[0].split(",")[0]
+    file, _, line = place.rpartition(":")
+    digits = line.split(":")[0]
+    return Source(file.split(":")[0], int(digits)) if file and digits.isdigit() else None
+
+
+def _refused(run: Run) -> Finding:
+    assert run.failure is not None
+    return finding(
+        "jax.refused",
+        f"JAX refuses the program on {run.mesh_text}.",
+        None,
+        "give a mesh that it is written for, or make the sizes follow from the mesh.",
+        shows=(run.failure.words,),
+    )
+
+
+def _not_run(runs: Runs, are_given: bool) -> tuple[str, ...]:
+    if runs.one.failure is not None and _kind(runs.one) != "deadlock":
+        return (
+            "NOTHING WAS RUN: on one device, with which all else is compared, the program fails: "
+            f"{runs.one.failure.words}",
+        )
+    failed = [run for run in runs.many if run.failure and _kind(run) != "deadlock"]
+    notes = [_why(run) for run in failed if not (are_given and _kind(run) == "refused")]
+    if runs.many and len(failed) == len(runs.many):
+        notes.append(
+            "NOTHING WAS COMPARED WITH ONE DEVICE: the program ran on no other mesh. Give meshes "
+            "that fit it (meshes=...), or arrays that 2, 3, 4 and 8 divide."
+        )
+    return tuple(notes)
+
+
+def _why(run: Run) -> str:
+    assert run.failure is not None
+    if run.failure.kind == "indivisible":
+        return f"Not run on {run.mesh_text}, which does not divide its arrays evenly."
+    return f"Not run on {run.mesh_text}: {run.failure.words}"
+
+
+def _run_notes(runs: Runs) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for run in (runs.one, *runs.many) for note in run.notes))

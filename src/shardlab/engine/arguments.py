@@ -1,0 +1,91 @@
+"""The arguments of a program that is run for a check: given, or made up from their shapes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh
+
+from shardlab.engine import _jax
+from shardlab.engine.stage import from_text
+from shardlab.layouts.mesh import Mesh as LabMesh
+
+
+def concrete(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return arguments with numbers in them: what has only a shape gets random ones.
+
+    >>> concrete(["f32[2,3]", 7])[0].shape
+    (2, 3)
+
+    The numbers are always the same, never constant and never symmetric. Integers are small and not
+    negative, since most are indices. What is neither an array nor a shape stays as it is.
+    """
+    leaves, tree = jax.tree.flatten(tuple(args), is_leaf=lambda x: isinstance(x, str))
+    return tuple(jax.tree.unflatten(tree, [_filled(x, i) for i, x in enumerate(leaves)]))
+
+
+def _filled(leaf: Any, seed: int) -> Any:
+    leaf = from_text(leaf)
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return _random(leaf.shape, leaf.dtype, seed)
+    if isinstance(leaf, jax.Array) and not _jax.is_extended(leaf.dtype):
+        return jnp.asarray(np.asarray(leaf))  # as it is, but on no mesh yet
+    return leaf
+
+
+def _random(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
+    rng = np.random.default_rng([seed, *shape])
+    if _jax.is_extended(dtype):
+        return jax.random.split(jax.random.key(seed), shape)
+    if dtype == jnp.bool_:
+        return jnp.asarray(rng.random(shape) < 0.5)
+    if jnp.issubdtype(dtype, jnp.integer):
+        return jnp.asarray(rng.integers(0, 5, shape), dtype)
+    values = rng.normal(size=shape)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        values = values + 1j * rng.normal(size=shape)
+    return jnp.asarray(values, dtype)
+
+
+def is_array(leaf: Any) -> bool:
+    """Say whether a leaf is traced; anything else is handed to the program as it is."""
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+
+
+def with_mesh(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> tuple[Any, ...]:
+    """Return the arguments of `f` with `mesh` in the place of a parameter of that name.
+
+    >>> with_mesh(lambda x, mesh, n: None, [1, 2], "data=4")
+    (1, 'data=4', 2)
+
+    A mesh that the person has given there is replaced. Without such a parameter nothing changes.
+    """
+    at = _place_of_mesh(f)
+    if at is None:
+        return tuple(args)
+    is_given = len(args) > at and isinstance(args[at], (Mesh, AbstractMesh, LabMesh))
+    return (*args[:at], mesh, *args[at + is_given :])
+
+
+def _place_of_mesh(f: Callable[..., Any]) -> int | None:
+    try:
+        parameters = inspect.signature(f).parameters
+    except (TypeError, ValueError):
+        return None
+    positional = [
+        name
+        for name, each in parameters.items()
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    return positional.index("mesh") if "mesh" in positional else None
+
+
+def paths(tree: Any, root: str = "") -> list[str]:
+    """Return a readable path for each leaf of a tree, such as `[0]['kernel']`; a lone leaf ''."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [root + jax.tree_util.keystr(path) for path, _ in leaves]
