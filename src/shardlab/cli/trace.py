@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardlab.cli.options import ARGUMENTS_HELP, ask, program_options
+
+if TYPE_CHECKING:
+    from shardlab.records.estimate import Estimate
+    from shardlab.records.trace import Trace
 
 _HELP = f"""List what a program communicates: bytes, and time on named hardware.
 
@@ -32,12 +37,34 @@ _HELP = f"""List what a program communicates: bytes, and time on named hardware.
 @click.command("trace", help=_HELP)
 @program_options
 @click.option("--mesh", metavar="AXES", help="Mesh axes, such as data=16,model=32.")
+@click.option(
+    "--hardware",
+    metavar="NAME",
+    help="Also estimate the time on tpu-v5p, h100, ... or on the chip of a TOML file.",
+)
+@click.option(
+    "--dcn", multiple=True, metavar="AXIS", help="A mesh axis that crosses pods; may be repeated."
+)
+@click.option(
+    "--efficiency",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=1.0,
+    metavar="SHARE",
+    help="The share of the hardware's peak figures that is reached.",
+)
+@click.option(
+    "--dtype", default="bf16", show_default=True, help="The type that the FLOPs are counted in."
+)
 def command(
     program: str,
     args: tuple[str, ...],
     args_from: str | None,
     mesh: str | None,
     devices: int | None,
+    hardware: str | None,
+    dcn: tuple[str, ...],
+    efficiency: float,
+    dtype: str,
     json_to: str | None,
     html_to: str | None,
     time_limit: float,
@@ -51,21 +78,60 @@ def command(
     check_places(json=json_to, html=html_to)
     target = parse_target(program)
     meshes = [] if mesh is None else [str(parse_mesh(mesh))]
+    timed = _clock(hardware, dcn, efficiency, dtype)
     told = job("trace", target, args, args_from, meshes=meshes, devices=devices, run=False)
     answer = ask(told, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
-    _write(answer["traces"], json_to, html_to)
+    script = target.place if target.kind == "script" else ""
+    _write(answer, script, timed, json_to, html_to)
 
 
-def _write(traces: list[dict[str, Any]], json_to: str | None, html_to: str | None) -> None:
+def _clock(
+    hardware: str | None, dcn: tuple[str, ...], efficiency: float, dtype: str
+) -> Callable[[Trace], Estimate | None]:
+    """Return what times a trace; wrong names of hardware are refused before the long work."""
+    if hardware is None:
+        if dcn:
+            raise click.UsageError("--dcn says how time is counted: it needs --hardware.")
+        return lambda trace: None
+    from shardlab.cost.hardware import parse_hardware
+
+    chip = parse_hardware(hardware)
+    return lambda trace: trace.estimate(chip, dcn=dcn, efficiency=efficiency, dtype=dtype)
+
+
+def _write(
+    answer: dict[str, Any],
+    script: str,
+    timed: Callable[[Trace], Estimate | None],
+    json_to: str | None,
+    html_to: str | None,
+) -> None:
     from shardlab.cli.outputs import json_text, page, show, write_all
     from shardlab.records.trace import Trace
 
-    records = [Trace.from_json(data) for data in traces]
-
+    traces = [Trace.from_json(data) for data in answer["traces"]]
+    parts = [(trace, timed(trace)) for trace in traces]
+    notes = answer.get("notes", [])
+    records = [each for pair in parts for each in pair if each is not None]
     outputs = {
-        "--json": (json_to, lambda: json_text([each.to_json() for each in records])),
-        "--html": (html_to, lambda: page("trace", records)),
+        "--json": (json_to, lambda: json_text(_json(parts, script, notes))),
+        "--html": (html_to, lambda: page(script or traces[0].program, records)),
     }
-    if not write_all(outputs):
-        for each in records:
-            show(each)
+    if write_all(outputs):
+        return
+    for each in records:
+        show(each)
+    if not traces:
+        click.echo(f"{script} ran no shard_map and no jit with shardings: nothing to trace")
+    for note in notes:
+        click.echo(f"note: {note}")
+
+
+def _json(parts: list[tuple[Trace, Estimate | None]], script: str, notes: list[str]) -> Any:
+    """Return one trace as its own data, those of a script as a list."""
+    data = []
+    for trace, estimate in parts:
+        data.append(trace.to_json())
+        if estimate is not None:
+            data[-1]["estimate"] = estimate.to_json()
+    return {"program": script, "traces": data, "notes": notes} if script else data[0]
