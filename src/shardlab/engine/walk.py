@@ -90,6 +90,15 @@ class Block:
             return self.outer.block.origin(self._args[atom])
         return found
 
+    def made(self, var: Any) -> Site | None:
+        """Return the site of this jaxpr that makes a value; None for an input or a constant."""
+        found = self._made.get(var)
+        return found and found[0]
+
+    def passed(self, var: Any) -> Any | None:
+        """Return what the jaxpr around this one passes for an input; None for what loops make."""
+        return self._args.get(var)
+
     def uses(self, var: Any) -> list[Any]:
         """Return the equations of this jaxpr that read a value."""
         if self._uses is None:
