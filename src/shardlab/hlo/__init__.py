@@ -1,0 +1,1 @@
+"""Compiled programs: the text that XLA writes -> what its devices exchange. Pure, no JAX."""

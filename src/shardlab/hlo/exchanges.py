@@ -1,0 +1,239 @@
+"""Everything that the devices of a compiled program send each other, with how often."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from shardlab.hlo.frames import op_name
+from shardlab.hlo.groups import Groups, parse_groups, parse_pairs, spelled_groups
+from shardlab.hlo.loops import trip_count
+from shardlab.hlo.module import Array, Computation, Instruction, Module
+from shardlab.hlo.values import depends_on_device, on_device
+from shardlab.records.collective import Scope
+from shardlab.records.source import NOWHERE, Source
+
+# XLA's operation -> JAX's name of it, and the JAX primitives that are lowered to it.
+_NAMES = {
+    "all-reduce": ("psum", ("psum", "psum_invariant", "pmax", "pmin", "unreduced_psum")),
+    "all-gather": ("all_gather", ("all_gather", "all_gather_invariant", "all_gather_reduced")),
+    "reduce-scatter": ("psum_scatter", ("reduce_scatter", "unreduced_reduce_scatter")),
+    "all-to-all": ("all_to_all", ("all_to_all",)),
+    "ragged-all-to-all": ("all_to_all", ("ragged_all_to_all",)),
+    "collective-permute": ("ppermute", ("ppermute",)),
+    "collective-broadcast": ("pbroadcast", ("pbroadcast",)),
+}
+_REDUCTIONS = {"maximum": "pmax", "or": "pmax", "minimum": "pmin", "and": "pmin"}
+_COLLECTIVE = "|".join(map(re.escape, _NAMES))
+_CALLERS = ("while", "conditional", "call", "fusion", "async-start")
+_HEARD = re.compile(rf" (?:(?:{_COLLECTIVE})(?:-start)?|{'|'.join(_CALLERS)})\(")
+# What neither adds nor drops an element.
+_ARRANGEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One collective of a compiled program.
+
+    `groups` are of partitions, that is, of devices in the program's own order; a permutation has
+    `pairs` instead. `is_inserted` tells the compiler's from those that the program calls itself.
+    """
+
+    op: str
+    operand: Array
+    result: Array
+    groups: Groups
+    pairs: Groups
+    op_name: str
+    source: Source
+    is_inserted: bool
+    within: tuple[Scope, ...]
+    count: int | None
+    reduction: str = ""
+
+
+IsTheirs = Callable[[Source], bool]
+
+
+def exchanges(module: Module, is_theirs: IsTheirs = lambda _: True) -> list[Exchange]:
+    """Return the exchanges of a module in the order of its text, loops multiplied.
+
+    `is_theirs` says of a place whether it is in the person's own program.
+    """
+    return list(_Walk(module, is_theirs).of(module.computations[module.entry], (), 1))
+
+
+class _Walk:
+    def __init__(self, module: Module, is_theirs: IsTheirs) -> None:
+        self._module = module
+        self._is_theirs = is_theirs
+        # Negative: a program's own scopes, which are counted upwards, may stand beside them.
+        self._ids = itertools.count(-1, -1)
+        self._groups: dict[str, Groups] = {}
+        self._heard: dict[str, list[Instruction]] = {}
+
+    def of(
+        self, computation: Computation, within: tuple[Scope, ...], count: int | None
+    ) -> Iterator[Exchange]:
+        for one in self._loud(computation):
+            if one.opcode == "while":
+                yield from self._loop(computation, one, within, count)
+            elif one.opcode == "conditional":
+                yield from self._branches(one, within, count)
+            elif one.opcode in _CALLERS:
+                callee = one.attribute("calls") or one.attribute("to_apply") or ""
+                yield from self.of(self._module.computations[callee], within, count)
+            else:
+                for exchange in self._exchange(computation, one):
+                    yield replace(exchange, within=within, count=count)
+
+    def _loud(self, computation: Computation) -> list[Instruction]:
+        """Return the instructions that exchange something or call somebody who may."""
+        if computation.name not in self._heard:
+            names = [
+                line.removeprefix("ROOT ").partition(" = ")[0].removeprefix("%")
+                for line in computation.lines
+                if _HEARD.search(line)
+            ]
+            found = [computation.instructions[name] for name in names]
+            words = {word for name in _NAMES for word in (name, f"{name}-start")} | set(_CALLERS)
+            self._heard[computation.name] = [one for one in found if one.opcode in words]
+        return self._heard[computation.name]
+
+    def _loop(
+        self,
+        computation: Computation,
+        loop: Instruction,
+        within: tuple[Scope, ...],
+        count: int | None,
+    ) -> Iterator[Exchange]:
+        turns = trip_count(self._module, computation, loop)
+        kind = "while" if turns is None else "scan"
+        scope = Scope(kind, self._source(loop), next(self._ids), length=turns)  # type: ignore[arg-type]
+        inner = (*within, scope)
+        for key, times in (("condition", None if turns is None else turns + 1), ("body", turns)):
+            callee = self._module.computations[loop.attribute(key) or ""]
+            total = None if times is None or count is None else count * times
+            yield from self.of(callee, inner, total)
+
+    def _branches(
+        self, one: Instruction, within: tuple[Scope, ...], count: int | None
+    ) -> Iterator[Exchange]:
+        listed = re.search(r"branch_computations=\{([^}]*)\}", one.rest)
+        if listed:
+            names = [name.strip().removeprefix("%") for name in listed[1].split(",")]
+        else:  # JAX's own order: what is done where the predicate is false comes first
+            names = [one.attribute(f"{key}_computation") or "" for key in ("false", "true")]
+        id, source = next(self._ids), self._source(one)
+        for branch, name in enumerate(names):
+            scope = Scope("cond", source, id, branch=branch, n_branches=len(names))
+            yield from self.of(self._module.computations[name], (*within, scope), count)
+
+    def _exchange(self, computation: Computation, one: Instruction) -> Iterator[Exchange]:
+        opcode = one.opcode.removesuffix("-start")
+        op, reduction = self._op(opcode, one)
+        pairs = parse_pairs(one.rest)
+        groups = () if pairs else self._grouped(opcode, one)
+        told = self._metadata(computation, one, opcode)
+        is_inserted = _is_inserted(opcode, one)
+        results = one.arrays[len(one.operands) :] if opcode != one.opcode else one.arrays
+        for number, operand in enumerate(one.operands):
+            given = computation.instructions[operand.name].arrays[operand.index or 0]
+            result = results[number] if number < len(results) else given
+            exchange = Exchange(
+                op, given, result, groups, pairs, op_name(told.rest), NOWHERE, is_inserted, (), 1
+            )
+            exchange = replace(exchange, source=self._source(told), reduction=reduction)
+            if op == "psum" and len(one.operands) == 1:
+                exchange = _scattered(computation, one, exchange)
+            yield exchange
+
+    def _op(self, opcode: str, one: Instruction) -> tuple[str, str]:
+        name = _NAMES[opcode][0]
+        if opcode not in ("all-reduce", "reduce-scatter"):
+            return name, ""
+        how = self._module.computations[one.attribute("to_apply") or ""].root.opcode
+        return (_REDUCTIONS.get(how, name) if opcode == "all-reduce" else name), how
+
+    def _grouped(self, opcode: str, one: Instruction) -> Groups:
+        """Return the groups as partitions: one replica, many partitions."""
+        n_devices = self._module.n_partitions
+        text = spelled_groups(one.rest) or "{}"
+        is_across = "channel_id=" in one.rest
+        if not is_across:
+            return tuple((device,) for device in range(n_devices))  # replicas only: each alone
+        is_by_id = "use_global_device_ids=true" in one.rest or opcode.endswith("all-to-all")
+        if not is_by_id:
+            return (tuple(range(n_devices)),)
+        if text not in self._groups:
+            self._groups[text] = parse_groups(text, n_devices)
+        return self._groups[text]
+
+    # ------------------------------------------------------------------------ whose line it is
+
+    def _source(self, one: Instruction) -> Source:
+        places = self._module.frames.places(one.rest)
+        return next((place for place in places if self._is_theirs(place)), NOWHERE)
+
+    def _metadata(self, computation: Computation, one: Instruction, opcode: str) -> Instruction:
+        """Return the instruction whose metadata says best why this one is there.
+
+        A sum belongs to the operation that makes the partial values: its own metadata. An array
+        that is moved is moved for whoever uses it; newer XLA names its origin instead.
+        """
+        if opcode in ("all-reduce", "reduce-scatter") and self._source(one) != NOWHERE:
+            return one
+        user = one
+        for _ in range(4):
+            users = computation.users.get(user.name, [])
+            if not users:
+                break
+            user = users[0]
+            # The next exchange of a chain, or a mere rearrangement, is not the reason either.
+            if user.opcode not in _NAMES and self._source(user) != NOWHERE:
+                return user
+        return one
+
+
+def _is_inserted(opcode: str, one: Instruction) -> bool:
+    """Say whether the compiler made this one: it marks its own, or names them by their kind."""
+    if 'is_spmd_generated="true"' in one.rest:
+        return True
+    primitive = op_name(one.rest).rpartition("/")[2]
+    return one.name.partition(".")[0] == opcode and primitive not in _NAMES[opcode][1]
+
+
+def _scattered(computation: Computation, one: Instruction, exchange: Exchange) -> Exchange:
+    """Return a psum_scatter where each device keeps only its own part of the sum.
+
+    XLA for CPU never writes reduce-scatter: it sums everything and slices. TPUs and GPUs do not.
+    """
+    last = one
+    while True:
+        users = computation.users.get(last.name, [])
+        if len(users) != 1 or last is computation.root:
+            return exchange
+        last = users[0]
+        if last.opcode not in _ARRANGEMENTS:
+            break
+    if last.opcode != "dynamic-slice" or not exchange.groups:
+        return exchange
+    group, places = exchange.groups[0], last.operands[1:]
+    whole, part = _size(exchange.operand), _size(last.arrays[0])
+    if part * len(group) != whole or not depends_on_device(computation, places):
+        return exchange
+    offsets = [tuple(on_device(computation, p.name, d) for p in places) for d in group]
+    is_known = all(place is not None for offset in offsets for place in offset)
+    if is_known and len(set(offsets)) != len(group):
+        return exchange  # sliced along another axis than summed over
+    # Of the same rank where nothing but whole axes was rearranged on the way.
+    return replace(exchange, op="psum_scatter", result=last.arrays[0])
+
+
+def _size(array: Array) -> int:
+    size = 1
+    for length in array.shape:
+        size *= length
+    return size
