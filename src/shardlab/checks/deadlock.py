@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from shardlab.checks.codes import finding
-from shardlab.checks.partings import Parting, called, named, partings
+from shardlab.checks.partings import Parting, partings
+from shardlab.checks.words import as_argument, called, named
 from shardlab.records.collective import CollectiveCall
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Observation
@@ -88,8 +89,7 @@ def _listed(calls: list[CollectiveCall]) -> str:
 
 
 def _fix(parting: Parting) -> str:
-    op, axes = parting.first.op, parting.scope.varies
-    over = named(axes) if len(axes) == 1 else f"({named(axes)})"
+    op, over = parting.first.op, as_argument(parting.scope.varies)
     if parting.scope.kind == "while":
         return (
             "let all devices go on until the last is done: make the condition the same everywhere "

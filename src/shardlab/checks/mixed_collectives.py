@@ -16,7 +16,8 @@ import dataclasses
 from typing import Any
 
 from shardlab.checks.codes import finding
-from shardlab.checks.partings import Parting, called, named, partings
+from shardlab.checks.partings import Parting, partings
+from shardlab.checks.words import called, named
 from shardlab.records.collective import CollectiveCall
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Observation

@@ -164,13 +164,3 @@ def is_in_danger(call: CollectiveCall, scope: Scope) -> bool:
     if call.op == "ppermute":
         return bool(scope.varies)
     return not set(call.mesh_axes).isdisjoint(scope.varies)
-
-
-def named(axes: Sequence[str]) -> str:
-    """Return mesh axes in quotes: `'data'`, or `'data', 'model'`."""
-    return ", ".join(f"'{axis}'" for axis in axes)
-
-
-def called(call: CollectiveCall) -> str:
-    """Return a call in words: `psum over 'data'`."""
-    return f"{call.op} over {named(call.mesh_axes)}"

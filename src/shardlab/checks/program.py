@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from shardlab.checks.deadlock import deadlocks
+from shardlab.checks.loop_invariant import loop_invariants
 from shardlab.checks.mixed_collectives import mixed_collectives
+from shardlab.checks.ppermute_order import ppermute_orders
+from shardlab.checks.psum_unvarying import sums_of_copies
+from shardlab.checks.sliced import gathers_then_slices, psums_then_slices
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Observation
 from shardlab.records.report import gravest_first
@@ -14,6 +18,11 @@ from shardlab.records.report import gravest_first
 CHECKS: Sequence[Callable[[Observation], list[Finding]]] = (
     deadlocks,
     mixed_collectives,
+    sums_of_copies,
+    ppermute_orders,
+    gathers_then_slices,
+    psums_then_slices,
+    loop_invariants,
 )
 
 

@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardlab.engine.clues.order import ppermute_orders
+from shardlab.engine.clues.slicing import slices
+from shardlab.engine.clues.sums import sums_of_copies
+from shardlab.engine.clues.turns import same_each_turn
+from shardlab.engine.clues.uses import Uses
 from shardlab.engine.clues.values import Program
 from shardlab.engine.clues.ways import ways
 from shardlab.engine.walk import Site
@@ -23,4 +28,11 @@ def clues(
     their names, such as `params['mlp']['kernel']`.
     """
     program = Program(closed_jaxpr, sites, args)
-    return tuple(ways(program, paths))
+    uses = Uses(program)
+    return (
+        *ways(program, paths),
+        *sums_of_copies(program, uses),
+        *ppermute_orders(program),
+        *slices(program, uses),
+        *same_each_turn(program),
+    )

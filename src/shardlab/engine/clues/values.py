@@ -49,19 +49,8 @@ class Program:
         self.jaxpr, consts = _jax.open_jaxpr(closed)
         self.args = [arg if _is_array(arg) else None for arg in args]
         self._top_consts = dict(zip(self.jaxpr.constvars, consts, strict=False))
-        self._inside: dict[Site, list[Block]] = {}
-        for block in dict.fromkeys(site.block for site in sites):
-            self._note(block)
         self._known: dict[tuple[Block, Any, bool], Spread] = {}
         self._n_evaluated = 0
-
-    def _note(self, block: Block) -> None:
-        if block.outer is not None and block not in self._inside.setdefault(block.outer, []):
-            self._inside[block.outer].append(block)
-
-    def inside(self, site: Site) -> list[Block]:
-        """Return the jaxprs that an equation holds; without those that have no equations."""
-        return self._inside.get(site, [])
 
     # ----------------------------------------------------------------------------- what it rests on
 
@@ -74,7 +63,7 @@ class Program:
                 continue
             seen.add((block, atom))
             found = self._with_leaf(found, block, atom)
-            todo += self._makers(block, atom)
+            todo += self.makers(block, atom)
         return found
 
     def _with_leaf(self, found: Leaves, block: Block, atom: Any) -> Leaves:
@@ -88,7 +77,7 @@ class Program:
             return dataclasses.replace(found, arguments=found.arguments | {number})
         return dataclasses.replace(found, in_turns=True)
 
-    def _makers(self, block: Block, atom: Any) -> Iterator[tuple[Block, Any]]:
+    def makers(self, block: Block, atom: Any) -> Iterator[tuple[Block, Any]]:
         """Yield what a value is made of, one step back."""
         site = block.made(atom)
         if site is not None:
@@ -108,7 +97,7 @@ class Program:
 
     def _result(self, site: Site, var: Any) -> tuple[Block, Any] | None:
         """Return the value inside of a call or a shard_map that becomes `var`."""
-        blocks = self.inside(site)
+        blocks = site.inner
         if len(blocks) != 1 or site.name in ("scan", "while", "cond"):
             return None
         number = next(i for i, out in enumerate(site.eqn.outvars) if out is var)

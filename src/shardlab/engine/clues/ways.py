@@ -45,7 +45,7 @@ def ways(program: Program, paths: Sequence[str]) -> Iterator[Clue]:
             "arguments": tuple(paths[n] for n in sorted(leaves.arguments) if n < len(paths)),
             "outcomes": outcomes,
             "turn": turn,
-            "alike": parting.name == "cond" and _alike(program.inside(parting)),
+            "alike": parting.name == "cond" and _alike(parting.inner),
         }
         yield Clue("ways", scope.predicate or scope.source, facts)
 
