@@ -65,6 +65,7 @@ def _interrupted(seconds: float, message: str) -> Iterator[None]:
         return
 
     def interrupt(number: int, frame: Any) -> None:
+        __tracebackhide__ = True
         raise Hang(message)
 
     before = signal.signal(signal.SIGALRM, interrupt)
