@@ -9,9 +9,11 @@ from typing import Any
 
 from jax.sharding import NamedSharding
 
+from shardlab.engine import _jax
 from shardlab.engine.clues import clues
 from shardlab.engine.communication import call_at, communicates
 from shardlab.engine.flops import Flops, flops
+from shardlab.engine.outside import is_left_to_the_compiler, shardings_asked_for
 from shardlab.engine.stage import Staged, stage
 from shardlab.engine.walk import Site, walk
 from shardlab.records.collective import CollectiveCall
@@ -32,20 +34,26 @@ def observe(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Observatio
 
 
 def observe_staged(staged: Staged) -> Observation:
-    """Return what a traced program communicates and computes."""
-    sites = list(walk(staged.jaxpr))
+    """Return what a traced program communicates and computes.
+
+    What nothing depends on is left out, as the compiler does: of `jax.grad(loss)` the psum of the
+    loss itself is not there.
+    """
+    jaxpr = _jax.without_dead_code(staged.jaxpr)
+    sites = list(walk(jaxpr))
     calls = tuple(call_at(site) for site in sites if communicates(site))
     sizes, notes = _sizes(staged, sites)
     memory = None
-    if needs_compiler(staged, sites):
+    shardings = [getattr(array, "sharding", None) for array in staged.arrays]
+    if is_left_to_the_compiler(jaxpr, shardings):
         compiled, memory, told = _from_compiler(staged)
         calls, notes = (*calls, *compiled), (*notes, *told)
-    counted = flops(staged.jaxpr)
+    counted = flops(jaxpr)
     return Observation(
         staged.program,
         sizes,
         calls,
-        clues(staged.jaxpr, sites, staged.arrays, staged.names),
+        clues(jaxpr, sites, staged.arrays, staged.names),
         flops=counted.total,
         memory=memory,
         notes=(*notes, *_flop_notes(counted), *_count_notes(calls)),
@@ -88,39 +96,10 @@ def _n_devices(sizes: Sizes) -> int:
 def _meshes(site: Site) -> list[Any]:
     if site.name == "shard_map":
         return [site.eqn.params["mesh"]] if not site.place.axes.manual else []
-    return [sharding.mesh for sharding in _shardings(site)]
+    return [sharding.mesh for sharding in shardings_asked_for(site.eqn.params)]
 
 
 # -------------------------------------------------------------- what only the compiler can tell
-
-_WRAPPERS = frozenset({"jit", "pjit", "shard_map", "closed_call", "core_call"})
-
-
-def needs_compiler(staged: Staged, sites: Sequence[Site]) -> bool:
-    """Say whether the compiler would insert collectives: arrays are sharded outside of shard_map.
-
-    Either the program says so (a constraint, a jit with shardings), or its arguments are sharded
-    and something other than a shard_map works on them.
-    """
-    outside = [site for site in sites if not site.place.axes.manual]
-    if any(_is_spread(s) for site in outside for s in _shardings(site)):
-        return True
-    has_work = any(site.name not in _WRAPPERS for site in outside)
-    given = [getattr(array, "sharding", None) for array in staged.arrays]
-    return has_work and any(isinstance(s, NamedSharding) and _is_spread(s) for s in given)
-
-
-def _shardings(site: Site) -> list[Any]:
-    """Return the NamedShardings that an equation asks for."""
-    params = site.eqn.params
-    asked = [params[key] for key in ("sharding", "dst_sharding") if key in params]
-    for key in ("in_shardings", "out_shardings", "devices"):
-        asked += params.get(key) or ()
-    return [each for each in asked if isinstance(each, NamedSharding)]
-
-
-def _is_spread(sharding: Any) -> bool:
-    return bool(sharding.mesh.size > 1)
 
 
 def _from_compiler(

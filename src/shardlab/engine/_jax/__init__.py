@@ -19,7 +19,7 @@ from jax._src import config, core, dtypes, source_info_util
 from jax._src import debugging as debugging
 from jax._src import mesh as mesh_lib
 from jax._src import shard_map as shard_map_lib
-from jax._src.interpreters import batching
+from jax._src.interpreters import batching, partial_eval
 from jax.extend import core as jex_core
 
 Literal = jex_core.Literal
@@ -83,6 +83,13 @@ def batch_jaxpr(closed: Any, size: int, in_dims: tuple[int | None, ...]) -> tupl
     with no_mesh():
         out, out_dims = batching.batch_jaxpr2(closed, axis, in_dims)
     return out, tuple(out_dims)
+
+
+def without_dead_code(closed: Any) -> Any:
+    """Return a closed jaxpr without what neither its outputs nor its effects depend on."""
+    inner, _ = open_jaxpr(closed)
+    live, _ = partial_eval.dce_jaxpr(inner, True, instantiate=True)
+    return closed.replace(jaxpr=live) if inner is not closed else live
 
 
 def eval_jaxpr(closed: Any, args: Sequence[Any]) -> list[Any]:
