@@ -32,6 +32,11 @@ LabError
 │  ├─ ProgramDied
 │  ├─ TimeLimitReached
 │  └─ MemoryLimitReached
+├─ CompileError (RuntimeError)
+│  ├─ CompileTimeout
+│  ├─ CompileFailed
+│  ├─ NoTpuCompiler
+│  └─ BadTopology (ValueError)
 └─ SimulationError (RuntimeError)
    ├─ CannotSimulate (NotImplementedError)
    ├─ UnboundAxis (NameError)
@@ -276,6 +281,36 @@ class BadEfficiency(CostError):
     """An efficiency that is not a share of the peak."""
 
     code = "cost.bad_efficiency"
+
+
+class CompileError(LabError, RuntimeError):
+    """A program that the compiler would be asked about, and could not be."""
+
+    code = "trace"
+
+
+class CompileTimeout(CompileError):
+    """A compile that took longer than its limit; it was ended."""
+
+    code = "trace.compile_timeout"
+
+
+class CompileFailed(CompileError):
+    """A program that XLA refuses to compile, in its own words."""
+
+    code = "trace.compile_failed"
+
+
+class NoTpuCompiler(CompileError):
+    """A TPU topology, asked for where the TPU compiler is not installed."""
+
+    code = "trace.no_tpu_compiler"
+
+
+class BadTopology(CompileError, ValueError):
+    """A TPU topology that the compiler does not know, or that does not fit the mesh."""
+
+    code = "trace.bad_topology"
 
 
 class SimulationError(LabError, RuntimeError):

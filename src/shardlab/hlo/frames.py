@@ -64,7 +64,7 @@ class Frames:
         where = self._fields["FileLocations"][number]
         file = self._texts["FileNames"].get(where.get("file_name_id", 0), "<unknown>")
         function = self._texts["FunctionNames"].get(where.get("function_name_id", 0), "")
-        return Source(file, where.get("line", 0), function.rpartition(".")[2])
+        return Source(file, where.get("line", 0), function.rpartition(".<locals>.")[2])
 
 
 def op_name(attributes: str) -> str:
