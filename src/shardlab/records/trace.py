@@ -84,6 +84,39 @@ class Trace:
             figures=figures,
         )
 
+    def timeline_svg(self, estimate: Estimate | None = None) -> str:
+        """Return the calls on lanes of mesh axes: by time with an estimate, by bytes without."""
+        from shardlab.render.timeline import timeline_svg
+
+        return timeline_svg(self, estimate)
+
+    def timeline_text(self, width: int = 100, estimate: Estimate | None = None) -> str:
+        from shardlab.render.timeline import timeline_text
+
+        return timeline_text(self, width, estimate)
+
+    def traffic_svg(self) -> str:
+        """Return a bar for each mesh axis, as long as the bytes that one device sends over it."""
+        from shardlab.render.traffic import traffic_svg
+
+        return traffic_svg(self)
+
+    def traffic_text(self, width: int = 100) -> str:
+        from shardlab.render.traffic import traffic_text
+
+        return traffic_text(self, width)
+
+    def steps_svg(self, call: int) -> str:
+        """Return who sends what to whom, step by step, in `collectives[call]`."""
+        from shardlab.render.steps import steps_svg
+
+        return steps_svg(self.collectives[call], self.mesh)
+
+    def steps_text(self, call: int, width: int = 100) -> str:
+        from shardlab.render.steps import steps_text
+
+        return steps_text(self.collectives[call], self.mesh, width)
+
     def __str__(self) -> str:
         from shardlab.render.trace import trace_text
 

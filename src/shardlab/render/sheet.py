@@ -13,7 +13,7 @@ from textwrap import wrap
 from shardlab.render.terminal import Line, Span
 
 _GAP = 2  # spaces between columns
-_LEAST = 10  # a column that may be cut keeps this many letters
+_ENOUGH, _LEAST = 18, 10  # letters that a cut column keeps while others can go, and at the end
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """The cells of a row, and what is to be said beneath it."""
+    """The cells of a row, and what is to be said beneath it; or, with none, a heading."""
 
     cells: tuple[str, ...]
     beneath: tuple[str, ...] = ()
     is_faint: bool = False
+    heading: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,11 @@ def _table_lines(table: Table, width: int) -> Iterator[Line]:
     if any(heads):
         yield [Span(_row_text(heads, table.columns, widths), is_faint=True)]
     for row in table.rows:
+        if row.heading:
+            yield from (
+                [Span(f"  {line}", is_strong=True)] for line in wrap(row.heading, width - 2)
+            )
+            continue
         yield [Span(_row_text(row.cells, table.columns, widths), is_faint=row.is_faint)]
         for said in row.beneath:
             yield from ([Span(f"    {line}", is_faint=True)] for line in wrap(said, width - 4))
@@ -109,7 +115,8 @@ def _fitted(table: Table, width: int) -> tuple[Table, list[int]]:
         spare = width - sum(widths) - _GAP * (len(widths) - 1)
         cut = [at for at, column in enumerate(table.columns) if column.may_cut]
         for at in cut:
-            shorter = max(min(_LEAST, widths[at]), widths[at] + min(spare, 0))
+            enough = _ENOUGH if any(column.drop > 1 for column in table.columns) else _LEAST
+            shorter = max(min(enough, widths[at]), widths[at] + min(spare, 0))
             spare += widths[at] - shorter
             widths[at] = shorter
         least = max(range(len(widths)), key=lambda at: table.columns[at].drop)
@@ -128,7 +135,7 @@ def _without(table: Table, at: int) -> Table:
 
 def _widths(table: Table) -> list[int]:
     return [
-        max(len(text) for text in (column.head, *(row.cells[at] for row in table.rows)))
+        max(map(len, (column.head, *(row.cells[at] for row in table.rows if row.cells))))
         for at, column in enumerate(table.columns)
     ]
 
@@ -179,6 +186,9 @@ def _table_html(table: Table) -> str:
         cells = "".join(f"<th{kind}>{escape(column.head)}</th>" for kind, column in heads)
         parts.append(f"<tr>{cells}</tr>")
     for row in table.rows:
+        if row.heading:
+            parts.append(f'<tr><td colspan="{len(kinds)}"><b>{escape(row.heading)}</b></td></tr>')
+            continue
         pairs = zip(kinds, row.cells, strict=True)
         cells = "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in pairs)
         look = ' class="faint"' if row.is_faint else ""

@@ -12,11 +12,11 @@ from shardlab.layouts.shards import Layout
 from shardlab.render.palette import fill_of, label_on
 from shardlab.render.picture import Cell, Grid, Picture, Room, layout_picture
 
-_EDGE, _GAP, _LINE = 20, 2, 17  # pixels: around the picture, between cells, from line to line
-_LETTER = 7.3  # pixels: one letter of 12-pixel monospace
+EDGE, _GAP, LINE = 20, 2, 17  # pixels: around the picture, between cells, from line to line
+LETTER = 7.3  # pixels: one letter of 12-pixel monospace
 _DOTS_WIDTH = 22
 _SIDE_BY_SIDE = 1040  # two grids wider than this together stand one above the other
-_INK, _FAINT, _PAPER = "#1A1A1A", "#5A5A5A", "#FFFFFF"
+INK, FAINT, PAPER = "#1A1A1A", "#5A5A5A", "#FFFFFF"
 _STYLE = (
     "text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}"
     ".t{font-weight:bold;font-size:14px}.h{font-weight:bold}"
@@ -35,17 +35,17 @@ class Panel:
 
     @property
     def width(self) -> float:
-        lines = (len(line) * _LETTER for line in (self.grid.title, *self.caption))
+        lines = (len(line) * LETTER for line in (self.grid.title, *self.caption))
         return max(self.margin + sum(self.widths), *lines)
 
     @property
     def top(self) -> float:
         """Where the cells begin, below title and column labels."""
-        return _LINE * (2.4 if any(self.grid.column_labels) else 1.2)
+        return LINE * (2.4 if any(self.grid.column_labels) else 1.2)
 
     @property
     def height(self) -> float:
-        return self.top + sum(self.heights) + _LINE * (len(self.caption) + 0.4)
+        return self.top + sum(self.heights) + LINE * (len(self.caption) + 0.4)
 
 
 def layout_svg(layout: Layout) -> str:
@@ -67,13 +67,14 @@ def layout_svg(layout: Layout) -> str:
 def picture_svg(picture: Picture) -> str:
     """Return any picture as an SVG element."""
     panels = [_measured(grid) for grid in picture.grids]
-    head = _LINE * (1.6 + len(picture.facts))
+    head = LINE * (1.6 + len(picture.facts))
     places, width, height = _placed(panels, head)
-    words = (f"{_LETTER * 1.17:.2f}", *(str(_LETTER) for _ in picture.facts))
+    words = (f"{LETTER * 1.17:.2f}", *(str(LETTER) for _ in picture.facts))
     lines = (picture.title, *picture.facts)
     text_width = max(float(w) * len(line) for w, line in zip(words, lines, strict=True))
-    width = max(width, text_width + 2 * _EDGE)
-    parts = [*_opening(picture, width, height), *_heading(picture)]
+    width = max(width, text_width + 2 * EDGE)
+    start = opening(picture.title, picture.alternative, width, height)
+    parts = [*start, *_heading(picture)]
     for panel, (x, y) in zip(panels, places, strict=True):
         parts += [f'<g transform="translate({x:g},{y:g})">', *_draw(panel), "</g>"]
     return "\n".join([*parts, "</svg>"])
@@ -81,19 +82,20 @@ def picture_svg(picture: Picture) -> str:
 
 def _placed(panels: list[Panel], head: float) -> tuple[list[tuple[float, float]], float, float]:
     """Return where each panel goes, and the width and height of all."""
-    top = _EDGE + head
-    wide = sum(panel.width for panel in panels) + 2 * _EDGE * len(panels)
+    top = EDGE + head
+    wide = sum(panel.width for panel in panels) + 2 * EDGE * len(panels)
     if wide <= _SIDE_BY_SIDE:
-        rights = accumulate((panel.width + 2 * _EDGE for panel in panels), initial=_EDGE)
+        rights = accumulate((panel.width + 2 * EDGE for panel in panels), initial=EDGE)
         places = [(x, top) for x, _ in zip(rights, panels, strict=False)]
-        return places, wide, top + max(panel.height for panel in panels) + _EDGE
-    bottoms = list(accumulate((panel.height + _EDGE for panel in panels), initial=top))
-    places = [(float(_EDGE), y) for y in bottoms[:-1]]
-    return places, max(panel.width for panel in panels) + 2 * _EDGE, bottoms[-1]
+        return places, wide, top + max(panel.height for panel in panels) + EDGE
+    bottoms = list(accumulate((panel.height + EDGE for panel in panels), initial=top))
+    places = [(float(EDGE), y) for y in bottoms[:-1]]
+    return places, max(panel.width for panel in panels) + 2 * EDGE, bottoms[-1]
 
 
-def _opening(picture: Picture, width: float, height: float) -> Iterator[str]:
-    title, said = escape(picture.title), escape(picture.alternative)
+def opening(title: str, alternative: str, width: float, height: float) -> Iterator[str]:
+    """Yield the start of an SVG element: its size, its words for screen readers, its paper."""
+    title, said = escape(title), escape(alternative)
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{said}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
@@ -101,36 +103,36 @@ def _opening(picture: Picture, width: float, height: float) -> Iterator[str]:
     yield f"<title>{title}</title>"
     yield f"<desc>{said}</desc>"
     yield f"<style>{_STYLE}</style>"
-    yield f'<rect width="100%" height="100%" rx="6" fill="{_PAPER}"/>'
+    yield f'<rect width="100%" height="100%" rx="6" fill="{PAPER}"/>'
 
 
 def _heading(picture: Picture) -> Iterator[str]:
-    y = _EDGE + _LINE * 0.6
-    yield _text(_EDGE, y, picture.title, _INK, kind="t")
+    y = EDGE + LINE * 0.6
+    yield text_mark(EDGE, y, picture.title, INK, kind="t")
     for fact in picture.facts:
-        y += _LINE
-        yield _text(_EDGE, y, fact, _INK)
+        y += LINE
+        yield text_mark(EDGE, y, fact, INK)
 
 
 def _draw(panel: Panel) -> Iterator[str]:
     grid = panel.grid
-    yield _text(0, _LINE * 0.6, grid.title, _INK, kind="h")
+    yield text_mark(0, LINE * 0.6, grid.title, INK, kind="h")
     lefts = list(accumulate(panel.widths, initial=panel.margin))
     tops = list(accumulate(panel.heights, initial=panel.top))
     for label, x in zip(grid.column_labels, lefts, strict=False):
-        yield _text(x + 6, panel.top - 6, label, _FAINT)
+        yield text_mark(x + 6, panel.top - 6, label, FAINT)
     for label, y, height in zip(grid.row_labels, tops, panel.heights, strict=False):
-        yield _text(0, y + height / 2 + 4, label, _FAINT)
+        yield text_mark(0, y + height / 2 + 4, label, FAINT)
     for row, y, height in zip(grid.cells, tops, panel.heights, strict=False):
         for cell, x, width in zip(row, lefts, panel.widths, strict=False):
             yield from _draw_cell(cell, x, y, width - _GAP, height - _GAP)
     for n, line in enumerate(panel.caption):
-        yield _text(0, tops[-1] + _LINE * (n + 1), line, _FAINT)
+        yield text_mark(0, tops[-1] + LINE * (n + 1), line, FAINT)
 
 
 def _draw_cell(cell: Cell, x: float, y: float, width: float, height: float) -> Iterator[str]:
     if cell.shard is None:
-        yield _text(x + width / 2, y + height / 2 + 4, cell.lines[0], _FAINT, middle=True)
+        yield text_mark(x + width / 2, y + height / 2 + 4, cell.lines[0], FAINT, middle=True)
         return
     fill = fill_of(cell.shard)
     yield f"<g><title>{escape(cell.hover)}</title>"
@@ -138,15 +140,16 @@ def _draw_cell(cell: Cell, x: float, y: float, width: float, height: float) -> I
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" '
         f'fill="{fill}" stroke="#000" stroke-opacity=".25"/>'
     )
-    first = y + height / 2 - _LINE * (len(cell.lines) - 1) / 2 + 4
+    first = y + height / 2 - LINE * (len(cell.lines) - 1) / 2 + 4
     for n, line in enumerate(cell.lines):
-        yield _text(x + width / 2, first + _LINE * n, line, label_on(fill), middle=True)
+        yield text_mark(x + width / 2, first + LINE * n, line, label_on(fill), middle=True)
     yield "</g>"
 
 
-def _text(
+def text_mark(
     x: float, y: float, text: str, colour: str, *, kind: str = "", middle: bool = False
 ) -> str:
+    """Return one line of text; its foot stands at `y`."""
     if not text:
         return ""
     look = f' class="{kind}"' if kind else ""
@@ -158,17 +161,17 @@ def _measured(grid: Grid) -> Panel:
     texts = [text for row in grid.cells for cell in row for text in cell.lines]
     letters = max(map(len, [*texts, *grid.column_labels]))
     n_lines = max(len(cell.lines) for row in grid.cells for cell in row)
-    width, height = letters * _LETTER + 18, _LINE * n_lines + 12.0
+    width, height = letters * LETTER + 18, LINE * n_lines + 12.0
     if grid.is_array:  # an array is one block however few its cells: let it look like one
         width = max(width, 340 / len(grid.column_labels))
         height = max(height, 150 / len(grid.row_labels)) if any(grid.row_labels) else height
     widths = tuple(_DOTS_WIDTH if n == "⋯" else width for n in grid.column_labels)
     heights = tuple(_DOTS_WIDTH if n == "⋮" else height for n in grid.row_labels)
-    margin = max(map(len, grid.row_labels)) * _LETTER + 8 if any(grid.row_labels) else 0.0
+    margin = max(map(len, grid.row_labels)) * LETTER + 8 if any(grid.row_labels) else 0.0
     return Panel(grid, margin, widths, heights, _folded(grid.caption, margin + sum(widths)))
 
 
 def _folded(caption: str, width: float) -> tuple[str, ...]:
     """Break a caption after its semicolons, then at spaces, to about the width of its grid."""
-    letters = max(44, int(width / _LETTER))
+    letters = max(44, int(width / LETTER))
     return tuple(line for part in caption.split("; ") for line in wrap(part, letters))
