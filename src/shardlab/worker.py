@@ -76,7 +76,7 @@ def _answer(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 
         # Ours would mean nothing to a person, but for one who looks for a mistake of ours.
         is_theirs = last_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
-        text = traceback_text(error)[-20_000:] if is_theirs else ""
+        text = traceback_text(error, theirs_only=True)[-20_000:] if is_theirs else ""
         return {"error": _raised(error, job).to_json(), "traceback": text}
 
 
@@ -93,9 +93,11 @@ def _raised(error: BaseException, job: Mapping[str, Any]) -> LabError:
             fix="report this with the program; it is not the program's fault.",
         )
     if isinstance(error, MemoryError) or text.startswith("RESOURCE_EXHAUSTED"):
-        gib = job["memory_limit"] / 2**30
+        from shardlab.render.words import bytes_text
+
         return MemoryLimitReached(
-            f"The program wanted more memory than the {gib:.3g} GiB it is allowed.",
+            f"The program wanted more memory than the {bytes_text(job['memory_limit'])} it is "
+            "allowed.",
             where=where,
             fix="try smaller shapes, or give shape strings in the place of arrays; "
             "--memory-limit allows more.",

@@ -90,8 +90,9 @@ def _write(
     sarif_to: str | None,
     html_to: str | None,
 ) -> bool:
-    from shardlab.cli.outputs import json_text, page, show, write_all
+    from shardlab.cli.outputs import excerpt, json_text, page, show, write_all
     from shardlab.records.report import Report
+    from shardlab.render.report import report_html, report_rich, report_text
 
     report = Report.from_json(data)
 
@@ -103,8 +104,11 @@ def _write(
     outputs = {
         "--json": (json_to, lambda: json_text(report.to_json())),
         "--sarif": (sarif_to, as_sarif),
-        "--html": (html_to, lambda: page(report.program, [report])),
+        "--html": (html_to, lambda: page(report.program, [report_html(report, excerpt)])),
     }
     if not write_all(outputs):
-        show(report)
+        show(
+            lambda width: report_text(report, width, excerpt),
+            lambda width: report_rich(report, width, excerpt),
+        )
     return report.ok

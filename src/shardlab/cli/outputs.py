@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import linecache
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from shardlab.records.source import Source
 
 # "-" is the terminal, and then holds this one thing only.
 TERMINAL = "-"
@@ -59,9 +62,9 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=2)
 
 
-def page(title: str, records: Iterable[Any]) -> str:
-    """Return records as one page that needs nothing beside it."""
-    body = "\n".join(each._repr_html_() for each in records)
+def page(title: str, bodies: Iterable[str]) -> str:
+    """Return pieces of HTML as one page that needs nothing beside it."""
+    body = "\n".join(bodies)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -69,11 +72,23 @@ def page(title: str, records: Iterable[Any]) -> str:
     )
 
 
-def show(drawable: Any) -> None:
-    """Print a record: in colour on a terminal, as plain text elsewhere."""
-    if sys.stdout is None or not sys.stdout.isatty() or not hasattr(drawable, "__rich_console__"):
-        click.echo(str(drawable))
+def show(text: Callable[[int], str], coloured: Callable[[int], Any]) -> None:
+    """Print in colour and as wide as the terminal, or plain where there is none.
+
+    rich is loaded only where it is used.
+    """
+    if sys.stdout is None or not sys.stdout.isatty():
+        click.echo(text(_PLAIN_WIDTH))
         return
     from rich.console import Console
 
-    Console(width=shutil.get_terminal_size().columns).print(drawable)
+    width = shutil.get_terminal_size().columns
+    Console(width=width).print(coloured(width))
+
+
+_PLAIN_WIDTH = 100
+
+
+def excerpt(source: Source) -> str:
+    """Return the text of a source line, empty where the file is not at hand."""
+    return linecache.getline(source.file, source.line).strip() if source.line else ""

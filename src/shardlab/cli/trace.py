@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -55,6 +56,12 @@ _HELP = f"""List what a program communicates: bytes, and time on named hardware.
 @click.option(
     "--dtype", default="bf16", show_default=True, help="The type that the FLOPs are counted in."
 )
+@click.option(
+    "--picture",
+    metavar="WHICH",
+    help="Also draw: timeline, traffic, or the number of a call for its steps.",
+)
+@click.option("--svg", "svg_to", metavar="FILE", help="Write that picture as SVG (the timeline).")
 def command(
     program: str,
     args: tuple[str, ...],
@@ -67,6 +74,8 @@ def command(
     dtype: str,
     json_to: str | None,
     html_to: str | None,
+    picture: str | None,
+    svg_to: str | None,
     time_limit: float,
     memory_limit: str | None,
     quiet: bool,
@@ -75,14 +84,26 @@ def command(
     from shardlab.cli.target import job, parse_target
     from shardlab.layouts.mesh import parse_mesh
 
-    check_places(json=json_to, html=html_to)
+    check_places(json=json_to, html=html_to, svg=svg_to)
+    _check_picture(picture)
     target = parse_target(program)
     meshes = [] if mesh is None else [str(parse_mesh(mesh))]
     timed = _clock(hardware, dcn, efficiency, dtype)
     told = job("trace", target, args, args_from, meshes=meshes, devices=devices, run=False)
     answer = ask(told, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     script = target.place if target.kind == "script" else ""
-    _write(answer, script, timed, json_to, html_to)
+    _write(answer, script, Asked(timed, json_to, html_to, svg_to, picture))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be made of the traces."""
+
+    timed: Callable[[Trace], Estimate | None]
+    json: str | None
+    html: str | None
+    svg: str | None
+    picture: str | None
 
 
 def _clock(
@@ -99,32 +120,65 @@ def _clock(
     return lambda trace: trace.estimate(chip, dcn=dcn, efficiency=efficiency, dtype=dtype)
 
 
-def _write(
-    answer: dict[str, Any],
-    script: str,
-    timed: Callable[[Trace], Estimate | None],
-    json_to: str | None,
-    html_to: str | None,
-) -> None:
-    from shardlab.cli.outputs import json_text, page, show, write_all
+def _write(answer: dict[str, Any], script: str, ask_for: Asked) -> None:
+    from shardlab.cli.outputs import json_text, page, write_all
     from shardlab.records.trace import Trace
+    from shardlab.render.trace import trace_html
 
     traces = [Trace.from_json(data) for data in answer["traces"]]
-    parts = [(trace, timed(trace)) for trace in traces]
+    parts = [(trace, ask_for.timed(trace)) for trace in traces]
     notes = answer.get("notes", [])
-    records = [each for pair in parts for each in pair if each is not None]
+    title = script or traces[0].program
     outputs = {
-        "--json": (json_to, lambda: json_text(_json(parts, script, notes))),
-        "--html": (html_to, lambda: page(script or traces[0].program, records)),
+        "--json": (ask_for.json, lambda: json_text(_json(parts, script, notes))),
+        "--html": (ask_for.html, lambda: page(title, (trace_html(*part) for part in parts))),
+        "--svg": (ask_for.svg, lambda: _svg(parts, ask_for.picture)),
     }
     if write_all(outputs):
         return
-    for each in records:
-        show(each)
+    for i, (trace, estimate) in enumerate(parts):
+        click.echo("\n" if i else "", nl=False)
+        _show(trace, estimate, ask_for.picture)
     if not traces:
         click.echo(f"{script} ran no shard_map and no jit with shardings: nothing to trace")
     for note in notes:
         click.echo(f"note: {note}")
+
+
+def _show(trace: Trace, estimate: Estimate | None, picture: str | None) -> None:
+    from shardlab.cli.outputs import show
+    from shardlab.render.trace import trace_rich, trace_text
+
+    show(
+        lambda width: trace_text(trace, width, estimate),
+        lambda width: trace_rich(trace, width, estimate),
+    )
+    if picture == "timeline":
+        click.echo("\n" + trace.timeline_text(estimate=estimate))
+    elif picture == "traffic":
+        click.echo("\n" + trace.traffic_text())
+    elif picture is not None:
+        click.echo("\n" + trace.steps_text(_call(trace, picture)))
+
+
+def _svg(parts: list[tuple[Trace, Estimate | None]], picture: str | None) -> str:
+    if len(parts) != 1:
+        raise click.UsageError(
+            f"--svg draws one program, and this script ran {len(parts)}: use --html, or name a "
+            "function."
+        )
+    trace, estimate = parts[0]
+    if picture in (None, "timeline"):
+        return trace.timeline_svg(estimate)
+    return trace.traffic_svg() if picture == "traffic" else trace.steps_svg(_call(trace, picture))
+
+
+def _call(trace: Trace, picture: str | None) -> int:
+    """Return the place of the call that a person numbers from 1."""
+    number, n_calls = int(picture or 0), len(trace.collectives)
+    if not 1 <= number <= n_calls:
+        raise click.UsageError(f"--picture {number}: {trace.program} has {n_calls} calls.")
+    return number - 1
 
 
 def _json(parts: list[tuple[Trace, Estimate | None]], script: str, notes: list[str]) -> Any:
@@ -135,3 +189,10 @@ def _json(parts: list[tuple[Trace, Estimate | None]], script: str, notes: list[s
         if estimate is not None:
             data[-1]["estimate"] = estimate.to_json()
     return {"program": script, "traces": data, "notes": notes} if script else data[0]
+
+
+def _check_picture(picture: str | None) -> None:
+    if picture not in (None, "timeline", "traffic") and not str(picture).isdecimal():
+        raise click.UsageError(
+            f"--picture {picture}: timeline, traffic, or the number of a call from 1."
+        )

@@ -25,7 +25,9 @@ from shardlab.errors import BadDeviceCount, ProgramNotFound
 DIFFERING = 3
 
 _OURS = str(Path(__file__).parents[1])
-_NOT_THEIRS = (_OURS, str(Path(jax.__file__).parent), sys.prefix, sys.base_prefix, "<frozen ")
+_JAX = str(Path(jax.__file__).parent)
+_HIDDEN = (_OURS, "<frozen ")
+_NOT_THEIRS = (*_HIDDEN, _JAX, sys.prefix, sys.base_prefix)
 
 
 def run(
@@ -148,11 +150,14 @@ def _print(error: BaseException) -> None:
     print(traceback_text(error), end="", file=sys.stderr)
 
 
-def traceback_text(error: BaseException) -> str:
-    """Return a traceback that begins in the person's program, without our own frames."""
+def traceback_text(error: BaseException, *, theirs_only: bool = False) -> str:
+    """Return a traceback that begins in the person's program, without our own frames.
+
+    With `theirs_only` also without those of JAX, and without its note about them.
+    """
     shown = traceback.TracebackException.from_exception(error)
     if not os.environ.get("SHARDLAB_TRACEBACK"):
-        _drop_ours(shown)
+        _drop(shown, (*_HIDDEN, _JAX) if theirs_only else _HIDDEN)
     return "".join(shown.format())
 
 
@@ -168,9 +173,11 @@ def last_line_of(error: BaseException) -> str:
     return frames[-1] if frames else ""
 
 
-def _drop_ours(shown: traceback.TracebackException) -> None:
-    kept = [frame for frame in shown.stack if not frame.filename.startswith((_OURS, "<frozen "))]
+def _drop(shown: traceback.TracebackException, hidden: tuple[str, ...]) -> None:
+    kept = [frame for frame in shown.stack if not frame.filename.startswith(hidden)]
     shown.stack = traceback.StackSummary.from_list(kept)
+    if _JAX in hidden and shown.__notes__:
+        shown.__notes__ = [n for n in shown.__notes__ if "internal frames" not in n]
     for other in (shown.__cause__, shown.__context__):
         if other is not None:
-            _drop_ours(other)
+            _drop(other, hidden)

@@ -17,7 +17,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardlab.engine.virtual import virtual_mesh
-from shardlab.errors import BadArguments, LayoutError, NoArguments, NoSuchFunction
+from shardlab.errors import BadArguments, LayoutError, NoArguments, NoSuchFunction, ProgramNotFound
 from shardlab.layouts.shape import parse_array
 from shardlab.layouts.spec import parse_spec
 
@@ -38,7 +38,17 @@ def load_file(path: str) -> types.ModuleType:
 def load_module(name: str) -> types.ModuleType:
     """Import a module, with the folder a person stands in on the path."""
     sys.path.insert(0, os.getcwd())
-    return importlib.import_module(name)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{name}.".startswith(f"{error.name}."):
+            raise  # it is there, and what it imports is not
+        raise ProgramNotFound(
+            f"There is no module named {error.name!r}.",
+            where=f"the program '{name}:...', in {os.getcwd()}",
+            fix="check the name, run it from the folder that it is in, or name a file: "
+            "file.py:function.",
+        ) from None
 
 
 def find(module: types.ModuleType, name: str, shown: str) -> Callable[..., Any]:
