@@ -86,7 +86,7 @@ def with_branches():
                 count=None,
                 source=Source("a.py", 21, "f"),
                 within=(turn,),
-                details={"perm": [[0, 1], [1, 2], [2, 3], [3, 0]]},
+                details={"pairs": [[0, 1], [1, 2], [2, 3], [3, 0]]},
             ),
         ),
         findings=(

@@ -187,7 +187,7 @@ def test_a_permutation_over_two_axes_turns_once():
 
 def test_only_the_ends_of_a_node_send_out_in_a_ring_of_neighbours():
     mesh = (("X", 16),)
-    shift = {"perm": [[at, (at + 1) % 16] for at in range(16)]}
+    shift = {"pairs": [[at, (at + 1) % 16] for at in range(16)]}
     one = call("ppermute", "X", (1 << 20,), mesh, details=shift)
     time = estimate(Trace("f", mesh, (one,)), "h100").calls[0]
     assert time.seconds == pytest.approx((2 << 20) / 400e9)

@@ -77,6 +77,14 @@ def test_the_last_line_counts(one, said):
     assert str(one).splitlines()[-1] == said
 
 
+def test_a_line_that_can_be_read_is_quoted(tmp_path):
+    path = tmp_path / "prog.py"
+    path.write_text("x = 1\n    y = psum(x)\n", "utf-8")
+    one = report(Finding("hazard.deadlock", "error", "It hangs.", Source(str(path), 2)))
+    assert "    2 | y = psum(x)\n" in str(one)
+    assert "2 | y = psum(x)" in one._repr_html_()
+
+
 def test_without_the_files_the_place_is_told_alone():
     assert "21 |" not in str(report(HANG))
     assert "  train.py:21 (step)" in str(report(HANG))

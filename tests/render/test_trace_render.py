@@ -67,7 +67,7 @@ Calls
     assert "  psum (all-reduce)              29.1 GiB  97 %  ████████" in text
     assert "  model.py:44 (layer)  17.4 GiB  58 %" in text
     assert "Memory of one device: 11.2 GiB, as the cpu compiler counts" in text
-    assert "link_bandwidth 90 GB/s (JAX scaling book, tpus.md" in text
+    assert "link_bandwidth 90 GB/s one way per link: JAX scaling book, tpus.md" in text
     assert len(text.splitlines()) < 70
 
 
@@ -271,13 +271,32 @@ def test_steps_of_every_kind_and_size_are_drawn(op, size):
 
 def test_who_is_sent_nothing_is_said():
     mesh = (("x", 3),)
-    one = call("ppermute", "x", (8,), mesh, details={"perm": [[0, 1]]})
+    one = call("ppermute", "x", (8,), mesh, details={"pairs": [[0, 1]]})
     assert "nothing" in Trace("f", mesh, (one,)).steps_text(0)
 
 
 def test_memory_counts_what_arguments_and_outputs_share_once():
     trace = replace(EMPTY, memory=Memory(1024, 1024, 2048, 512, "tpu"))
     assert "Memory of one device: 3.5 KiB, as the tpu compiler counts" in str(trace)
+
+
+def test_a_trace_on_hardware_is_told_with_its_time():
+    trace = train_step().on("tpu-v5p", dcn=("data",))
+    estimate = train_step().estimate("tpu-v5p", dcn=("data",))
+    assert trace.timing == estimate
+    assert str(trace) == trace_text(train_step(), estimate=estimate)
+    assert "by time on tpu-v5p" in trace.timeline_text()
+    assert "by time on tpu-v5p" in trace._repr_html_()
+    assert Trace.from_json(json.loads(json.dumps(trace.to_json()))) == trace
+
+
+@pytest.mark.parametrize(
+    "one", [train_step(), train_step().on("h100"), train_step().estimate("h100")]
+)
+def test_rich_prints_records_in_the_width_of_the_terminal(one):
+    out = io.StringIO()
+    Console(file=out, width=70).print(one)
+    assert max(map(len, out.getvalue().splitlines())) <= 70
 
 
 def test_a_trace_survives_json_and_is_drawn_the_same():

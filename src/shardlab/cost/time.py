@@ -138,7 +138,7 @@ def permutation(call: CollectiveCall) -> list[tuple[int, int]] | None:
     """Return the pairs of a ppermute, sender and receiver, where the trace has them."""
     if call.op != "ppermute":
         return None
-    pairs = call.details.get("perm")
+    pairs = call.details.get("pairs")
     return None if pairs is None else [(int(sender), int(receiver)) for sender, receiver in pairs]
 
 

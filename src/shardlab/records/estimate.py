@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,11 @@ class Estimate:
         from shardlab.render.estimate import estimate_html
 
         return estimate_html(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from shardlab.render.estimate import estimate_rich
+
+        yield estimate_rich(self, options.max_width)
 
     def to_json(self) -> dict[str, Any]:
         return {

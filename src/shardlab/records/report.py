@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardlab.records.finding import Finding, Severity
+from shardlab.records.source import Source
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
 
 _GRAVEST_FIRST: tuple[Severity, ...] = ("error", "warning", "info")
 
@@ -43,12 +48,17 @@ class Report:
     def __str__(self) -> str:
         from shardlab.render.report import report_text
 
-        return report_text(self)
+        return report_text(self, excerpt=Source.quoted)
 
     def _repr_html_(self) -> str:
         from shardlab.render.report import report_html
 
-        return report_html(self)
+        return report_html(self, excerpt=Source.quoted)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from shardlab.render.report import report_rich
+
+        yield report_rich(self, options.max_width, Source.quoted)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from linecache import getline
 from typing import Any
 
 
@@ -21,6 +22,13 @@ class Source:
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
         return f"{place} ({self.function})" if self.function else place
+
+    def quoted(self) -> str:
+        """Return the text of the line, or nothing where the file cannot be read.
+
+        Cells of a notebook can: Python keeps their lines.
+        """
+        return getline(self.file, self.line).strip() if self.line else ""
 
     def to_json(self) -> dict[str, Any]:
         return {"file": self.file, "line": self.line, "function": self.function}

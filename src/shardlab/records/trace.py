@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardlab.records.collective import CollectiveCall
+from shardlab.records.estimate import Estimate
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Memory, Sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
+
     from shardlab.cost.hardware import Hardware
-    from shardlab.records.estimate import Estimate
 
 FORMAT = 1
 
@@ -30,6 +33,7 @@ class Trace:
     flops: int | None = None
     memory: Memory | None = None
     notes: tuple[str, ...] = ()
+    timing: Estimate | None = None  # the time on named hardware, told with the calls
 
     def by_kind(self) -> dict[str, int]:
         """Return the bytes that one device sends, by operation."""
@@ -84,16 +88,23 @@ class Trace:
             figures=figures,
         )
 
+    def on(self, hardware: str | Path | Hardware, **options: Any) -> Trace:
+        """Return this trace with its time on hardware, which is then told and drawn with it.
+
+        Options are those of `estimate`.
+        """
+        return replace(self, timing=self.estimate(hardware, **options))
+
     def timeline_svg(self, estimate: Estimate | None = None) -> str:
         """Return the calls on lanes of mesh axes: by time with an estimate, by bytes without."""
         from shardlab.render.timeline import timeline_svg
 
-        return timeline_svg(self, estimate)
+        return timeline_svg(self, estimate or self.timing)
 
     def timeline_text(self, width: int = 100, estimate: Estimate | None = None) -> str:
         from shardlab.render.timeline import timeline_text
 
-        return timeline_text(self, width, estimate)
+        return timeline_text(self, width, estimate or self.timing)
 
     def traffic_svg(self) -> str:
         """Return a bar for each mesh axis, as long as the bytes that one device sends over it."""
@@ -120,12 +131,17 @@ class Trace:
     def __str__(self) -> str:
         from shardlab.render.trace import trace_text
 
-        return trace_text(self)
+        return trace_text(self, estimate=self.timing)
 
     def _repr_html_(self) -> str:
         from shardlab.render.trace import trace_html
 
-        return trace_html(self)
+        return trace_html(self, self.timing)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from shardlab.render.trace import trace_rich
+
+        yield trace_rich(self, options.max_width, self.timing)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -143,6 +159,7 @@ class Trace:
             "flops": self.flops,
             "memory": self.memory.to_json() if self.memory else None,
             "notes": list(self.notes),
+            "estimate": self.timing.to_json() if self.timing else None,
         }
 
     @classmethod
@@ -155,6 +172,7 @@ class Trace:
             data["flops"],
             Memory.from_json(data["memory"]) if data["memory"] else None,
             tuple(data["notes"]),
+            Estimate.from_json(data["estimate"]) if data.get("estimate") else None,
         )
 
 

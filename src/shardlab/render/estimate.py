@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from shardlab.records.estimate import CallTime, Estimate, FigureUsed
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
-from shardlab.render.terminal import DEFAULT_WIDTH, lines_text
+from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
 from shardlab.render.words import amount_text, bytes_text, seconds_text, share_text
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _SYMBOLS = {
     "V": "bytes of the gathered or unreduced array of a group",
@@ -18,9 +22,23 @@ _SYMBOLS = {
 }
 
 
+_MEANINGS = {
+    "link_bandwidth": "one way per link",
+    "nvlink_bandwidth": "one way per device",
+    "node_egress": "out of a node",
+    "dcn_bandwidth": "per device",
+    "hop_latency": "per hop",
+}
+
+
 def estimate_text(estimate: Estimate, width: int = DEFAULT_WIDTH) -> str:
     """Return an estimate as plain text."""
     return lines_text(sheet_lines(Sheet("", (), estimate_sections(estimate)), width))
+
+
+def estimate_rich(estimate: Estimate, width: int = DEFAULT_WIDTH) -> Text:
+    """Return an estimate for rich to print in colour."""
+    return lines_rich(sheet_lines(Sheet("", (), estimate_sections(estimate)), width))
 
 
 def estimate_html(estimate: Estimate) -> str:
@@ -89,14 +107,15 @@ def _letters(formula: str) -> set[str]:
 
 
 def figure_text(figure: FigureUsed) -> str:
-    """Return `link_bandwidth 90 GB/s (JAX scaling book, ...)`."""
+    """Return `link_bandwidth 90 GB/s one way per link: JAX scaling book, ...`."""
     if figure.unit == "seconds":
         value = seconds_text(figure.value)
     elif figure.unit == "bytes":
         value = bytes_text(round(figure.value))
     else:
         value = amount_text(figure.value, figure.unit.replace("bytes", "B"))
-    return f"{figure.name} {value} ({figure.source})"
+    meaning = f" {_MEANINGS[figure.name]}" if figure.name in _MEANINGS else ""
+    return f"{figure.name} {value}{meaning}: {figure.source}"
 
 
 def _efficiency(estimate: Estimate) -> str:

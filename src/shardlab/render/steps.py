@@ -105,7 +105,9 @@ def _start(call: CollectiveCall, place: int) -> Cell:
 
 def _place(call: CollectiveCall, mesh: Sizes, at: int) -> str:
     """Return where along the mesh axes one of the group stands; the last axis runs fastest."""
-    sizes, number, steps = dict(mesh), at, []
+    sizes, number, steps = dict(mesh), at, list[str]()
+    if call.group_size != prod(sizes.get(name, 1) for name in call.mesh_axes):
+        return f"{at} of the group"  # axis_index_groups: any devices along the axis
     for name in reversed(call.mesh_axes):
         at, step = divmod(at, sizes.get(name, 1))
         steps.append(f"{name}={step}")
