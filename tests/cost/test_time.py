@@ -143,6 +143,12 @@ def test_groups_lie_on_nodes_in_mesh_order(mesh, axes, expected):
     assert spans_of(mesh, axes, 8) == expected
 
 
+def test_groups_within_an_axis_span_fewer_nodes():
+    assert spans_of((("x", 32),), ["x"], 8, 4) == Spans(4, 1, 2)
+    assert spans_of((("x", 32),), ["x"], 8, 16) == Spans(8, 2, 1)
+    assert spans_of((("x", 4), ("y", 8)), ["x"], 8, 2) == Spans(1, 2, 8)
+
+
 def test_an_axis_named_in_dcn_is_outermost_on_gpus():
     mesh = (("model", 8), ("data", 4))
     slow = microseconds("psum", "data", (1 << 20,), mesh, "h100", dcn=("data",))

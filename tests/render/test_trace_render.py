@@ -122,6 +122,16 @@ def test_folding_loses_no_bytes_and_no_time(trace):
     assert seconds == pytest.approx(estimate.communication_seconds)
 
 
+def test_what_the_compiler_inserts_is_told_once_or_by_line():
+    ours, theirs = unrolled(1).collectives
+    theirs = replace(theirs, origin="compiler")
+    mixed = Trace("f", MESH, (ours, theirs))
+    assert str(mixed).count("inserted by the compiler") == 1
+    assert "    inserted by the compiler" in str(mixed)
+    only = Trace("f", MESH, (theirs, theirs))
+    assert "in 2 collective calls from 1 line, all inserted by the compiler" in str(only)
+
+
 def test_of_very_many_lines_the_largest_are_shown():
     text = str(many_lines(90))
     assert "and 50 smaller kinds of call" in text

@@ -97,7 +97,7 @@ def dcn_time(op: str, payload_bytes: int, inside: int, n_slices: int, dcn: float
     return Timing(seconds, f"DCN: {twice}{part} (m-1)/m / dcn", "DCN")
 
 
-def spans_of(mesh: Sizes, axes: Sequence[str], domain: int) -> Spans:
+def spans_of(mesh: Sizes, axes: Sequence[str], domain: int, group_size: int | None = None) -> Spans:
     """Return how the groups over these mesh axes lie on nodes of `domain` devices in mesh order.
 
     >>> spans_of((("data", 4), ("model", 8)), ["data"], 8)
@@ -114,6 +114,9 @@ def spans_of(mesh: Sizes, axes: Sequence[str], domain: int) -> Spans:
         len({(first + place) // domain for place in members}) for first in _firsts(mesh, axes)
     )
     in_node = -(-len(members) // most_nodes)
+    if group_size is not None and group_size < len(members):  # axis_index_groups: a part of them
+        in_node = min(in_node, group_size)
+        most_nodes = -(-group_size // in_node)
     return Spans(in_node, most_nodes, max(1, min(domain, n_devices) // in_node))
 
 

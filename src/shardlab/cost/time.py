@@ -55,7 +55,7 @@ class Clock:
     def _switched(self, call: CollectiveCall) -> Timing:
         # Mesh order, except that axes said to cross nodes are outermost.
         order = sorted(self.mesh, key=lambda axis: axis[0] not in self.dcn)
-        spans = spans_of(tuple(order), call.mesh_axes, self.hardware.domain)
+        spans = spans_of(tuple(order), call.mesh_axes, self.hardware.domain, call.group_size)
         inside = self.bandwidth("nvlink_bandwidth", call) if spans.in_node > 1 else 0.0
         leaves = spans.n_nodes > 1 or spans.in_node == 1
         egress = self.bandwidth("node_egress", call) if leaves else 0.0

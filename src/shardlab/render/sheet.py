@@ -150,14 +150,14 @@ def _row_text(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[
 
 # Colours come from the page: currentColor and see-through greys are right on light and on dark.
 STYLE = (
-    "<style>.shardlab{font-size:13px;line-height:1.5;max-width:75em}"
+    "<style>.shardlab{font:13px/1.5 system-ui,sans-serif;max-width:80em}"
     ".shardlab table{border-collapse:collapse;margin:.2em 0 .4em}"
     ".shardlab th,.shardlab td{padding:.1em .8em .1em 0;text-align:left;font-weight:normal;"
-    "background:none;color:inherit;white-space:nowrap;border:0}"
+    "background:none;color:inherit;white-space:pre;border:0}"
     ".shardlab th{opacity:.65}.shardlab .n{text-align:right}"
     ".shardlab tr.faint td,.shardlab .beneath{opacity:.65}"
     ".shardlab h4{margin:.9em 0 .2em;font-size:1em;font-weight:bold}"
-    ".shardlab p{margin:.1em 0}.shardlab .wide{overflow-x:auto}"
+    ".shardlab p{margin:.1em 0}.shardlab .wide{overflow-x:auto;margin:.4em 0}"
     ".shardlab td,.shardlab code,.shardlab pre{font-family:ui-monospace,Menlo,Consolas,monospace}"
     "</style>"
 )

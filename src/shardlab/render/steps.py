@@ -108,7 +108,9 @@ def _place(call: CollectiveCall, mesh: Sizes, at: int) -> str:
     sizes, number, steps = dict(mesh), at, list[str]()
     if call.group_size != prod(sizes.get(name, 1) for name in call.mesh_axes):
         return f"{at} of the group"  # axis_index_groups: any devices along the axis
-    for name in reversed(call.mesh_axes):
+    # ppermute numbers devices in mesh order however its axes are written, the others as written.
+    names = [name for name in sizes if name in call.mesh_axes]
+    for name in reversed(names if call.op == "ppermute" else call.mesh_axes):
         at, step = divmod(at, sizes.get(name, 1))
         steps.append(f"{name}={step}")
     place = ",".join(reversed(steps))

@@ -79,6 +79,8 @@ def _facts(trace: Trace) -> tuple[str, ...]:
             f"each device sends {bytes_text(trace.wire_bytes)} in "
             f"{count_text(n_calls, 'collective call')} from {count_text(len(lines), 'line')}"
         )
+        if all(call.origin == "compiler" for call in calls):
+            sent += ", all inserted by the compiler"
     if trace.flops is None:
         return (sent,)
     return (sent, f"each device computes {amount_text(trace.flops, 'FLOP')}")
@@ -134,7 +136,7 @@ def _row(entry: Entry, trace: Trace) -> Row:
     beneath = [scope_text(scope) for scope in call.within if scope.kind != "scan"]
     if not entry.counted:
         beneath.append("not counted: another branch sends more")
-    if call.origin == "compiler":
+    if call.origin == "compiler" and any(each.origin == "program" for each in trace.collectives):
         beneath.append("inserted by the compiler")
     return Row(tuple(cells), ("; ".join(beneath),) if beneath else (), not entry.counted)
 
