@@ -14,8 +14,10 @@ from shardlab.engine.clues import clues
 from shardlab.engine.communication import call_at, communicates
 from shardlab.engine.flops import Flops, flops
 from shardlab.engine.outside import is_left_to_the_compiler, shardings_asked_for
-from shardlab.engine.stage import Staged, stage
+from shardlab.engine.refusals import refused, whole_tracebacks
+from shardlab.engine.stage import Staged, program_name, stage
 from shardlab.engine.walk import Site, walk
+from shardlab.layouts.mesh import parse_mesh
 from shardlab.records.collective import CollectiveCall
 from shardlab.records.observation import Memory, Observation, Sizes
 
@@ -29,8 +31,19 @@ def observe(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Observatio
     >>> call, = observe(f, ["f32[1024]"], "data=512").calls
     >>> call.op, call.mesh_axes, call.shape, call.wire_bytes
     ('psum', ('data',), (2,), 16)
+
+    What JAX refuses is seen too (a clue, in its own words); any other exception is the program's.
     """
-    return observe_staged(stage(f, args, mesh))
+    try:
+        with whole_tracebacks():
+            staged = stage(f, args, mesh)
+    except Exception as error:
+        clue = refused(error)
+        if clue is None:
+            raise
+        sizes = () if mesh is None else tuple(parse_mesh(mesh).shape.items())
+        return Observation(program_name(f), sizes, clues=(clue,))
+    return observe_staged(staged)
 
 
 def observe_staged(staged: Staged) -> Observation:

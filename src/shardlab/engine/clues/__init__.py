@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardlab.engine.clues.impossible import impossible
 from shardlab.engine.clues.order import ppermute_orders
+from shardlab.engine.clues.placement import (
+    nothing_sharded,
+    uneven_constraints,
+    whole_everywhere,
+)
 from shardlab.engine.clues.slicing import slices
 from shardlab.engine.clues.sums import sums_of_copies
 from shardlab.engine.clues.turns import same_each_turn
 from shardlab.engine.clues.uses import Uses
 from shardlab.engine.clues.values import Program
 from shardlab.engine.clues.ways import ways
+from shardlab.engine.outside import is_left_to_the_compiler
 from shardlab.engine.walk import Site
 from shardlab.records.observation import Clue
 
@@ -29,10 +36,15 @@ def clues(
     """
     program = Program(closed_jaxpr, sites, args)
     uses = Uses(program)
+    shardings = [getattr(arg, "sharding", None) for arg in args]
     return (
         *ways(program, paths),
         *sums_of_copies(program, uses),
         *ppermute_orders(program),
         *slices(program, uses),
         *same_each_turn(program),
+        *impossible(program),
+        *uneven_constraints(program),
+        *whole_everywhere(program, paths),
+        *nothing_sharded(program, is_left_to_the_compiler(closed_jaxpr, shardings)),
     )

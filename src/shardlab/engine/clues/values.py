@@ -47,6 +47,7 @@ class Program:
     def __init__(self, closed: Any, sites: Sequence[Site], args: Sequence[Any] = ()) -> None:
         self.sites = sites
         self.jaxpr, consts = _jax.open_jaxpr(closed)
+        self.given = args
         self.args = [arg if _is_array(arg) else None for arg in args]
         self._top_consts = dict(zip(self.jaxpr.constvars, consts, strict=False))
         self._known: dict[tuple[Block, Any, bool], Spread] = {}

@@ -1,0 +1,95 @@
+"""What does JAX refuse, and what does it mean by that?"""
+
+from __future__ import annotations
+
+from shardlab.checks.codes import finding
+from shardlab.checks.spec_fit import misfits
+from shardlab.checks.unknown_axis import unknown_axis
+from shardlab.records.finding import Finding
+from shardlab.records.observation import Clue, Observation
+
+# family -> our words beside JAX's: what, and what to try
+_MEANS = {
+    "replication": (
+        "JAX cannot tell that an output is the same on all devices, as its out_specs say. Mostly "
+        "a sum over devices is missing: each device holds only its part of the result.",
+        "sum or average it over that mesh axis (lax.psum, lax.pmean), or name the axis in "
+        "out_specs so that the parts are joined. check_vma=False only silences the question.",
+    ),
+    "carry": (
+        "What a loop carries starts out the same on all devices and comes back different on each, "
+        "so its type changes between turns.",
+        "start with a value of the type that comes back: jax.lax.pcast(start, axis, "
+        "to='varying'), or begin from data that is sharded already.",
+    ),
+    "branches": (
+        "One branch gives a value that is the same on all devices, the other one that differs, so "
+        "their types differ.",
+        "make both the same: sum in both branches, or cast the equal one with "
+        "jax.lax.pcast(x, axis, to='varying').",
+    ),
+    "tree": (
+        "The specs do not have the shape of what they are for: there must be one for each "
+        "argument, or one that stands for all of them.",
+        "give in_specs one entry for each argument (a tuple of the same length), and out_specs "
+        "one for each output; a single P() stands for a whole subtree.",
+    ),
+    "mesh": (
+        "Arrays or functions of this program belong to different meshes.",
+        "build one mesh, use it everywhere, and set it with jax.set_mesh.",
+    ),
+    "explicit": (
+        "The mesh axes are Explicit, so in_specs must say how the argument is sharded already.",
+        "leave in_specs out, reshard the argument first (jax.sharding.reshard), or make the mesh "
+        "with axis_types=(AxisType.Auto, ...).",
+    ),
+    "manual": (
+        "Inside of shard_map an array is one device's part already; a constraint over a mesh axis "
+        "that is mapped there has nothing left to place.",
+        "constrain the array outside of the body, or only over axes that shard_map leaves "
+        "automatic (axis_names=...).",
+    ),
+    "twice": (
+        "A spec names the same mesh axis for two array axes; a device can only be in one place "
+        "along it.",
+        "use each mesh axis once in a spec.",
+    ),
+    "permutation": (
+        "A ppermute has a device twice among its senders or its receivers.",
+        "let each device send to at most one and receive from at most one.",
+    ),
+    "other": (
+        "JAX refuses the program when it traces it.",
+        "see JAX's own words above; shardlab has none of its own for this.",
+    ),
+}
+
+
+def refusals(seen: Observation) -> list[Finding]:
+    """Return what JAX refuses, as a finding about the spec where it is about one."""
+    return [_found(clue) for clue in seen.clues if clue.kind == "refused"]
+
+
+def _found(clue: Clue) -> Finding:
+    family = clue.facts["family"]
+    if family == "unknown_axis":
+        return unknown_axis(clue)
+    if family in ("arguments", "rank", "indivisible"):
+        return misfits(clue)
+    what, fix = _MEANS[family]
+    if family == "other":
+        what = f"JAX refuses the program with {_article(clue.facts['error'])}."
+    return finding(
+        "jax.refused", what, clue.source, fix, cause=family, shows=told(clue.facts["words"])
+    )
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1] in 'AEIOU' else 'a'} {noun}"
+
+
+def told(words: str, most: int = 12) -> tuple[str, ...]:
+    """Return JAX's words as lines to show."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    cut = lines[:most] + (["..."] if len(lines) > most else [])
+    return tuple(f"JAX: {line}" if n == 0 else f"     {line}" for n, line in enumerate(cut))
