@@ -104,6 +104,8 @@ def _call(exchange: Exchange, places: _Places) -> list[CollectiveCall]:
     details: dict[str, Any] = {"groups": where.partly} if where.partly else {}
     if exchange.reduction not in ("", "add"):
         details["reduction"] = exchange.reduction
+    if exchange.n_sums > 1:
+        details["merged"] = exchange.n_sums
     call = CollectiveCall(
         op=exchange.op,
         mesh_axes=where.names,
@@ -143,6 +145,13 @@ def _notes(calls: Sequence[CollectiveCall], memory: Memory, is_cpu: bool) -> lis
         notes.append(
             f"{len(calls)} of the calls are inserted by the compiler, as XLA's partitioner writes "
             "them; a TPU or GPU may merge, overlap or move some of them afterwards."
+        )
+    merged = [call for call in calls if call.details.get("merged")]
+    if merged:
+        n_more = sum(call.details["merged"] - 1 for call in merged)
+        notes.append(
+            f"{n_more} sums that are only added to another sum are counted with it, since XLA adds "
+            "first and then sums once on TPUs and GPUs."
         )
     odd = [call for call in calls if call.details.get("groups")]
     if odd:

@@ -11,7 +11,7 @@ from shardlab.hlo.frames import op_name
 from shardlab.hlo.groups import Groups, parse_groups, parse_pairs, spelled_groups
 from shardlab.hlo.loops import trip_count
 from shardlab.hlo.module import Array, Computation, Instruction, Module
-from shardlab.hlo.values import depends_on_device, on_device
+from shardlab.hlo.sums import Sums
 from shardlab.records.collective import Scope
 from shardlab.records.source import NOWHERE, Source
 
@@ -29,8 +29,8 @@ _REDUCTIONS = {"maximum": "pmax", "or": "pmax", "minimum": "pmin", "and": "pmin"
 _COLLECTIVE = "|".join(map(re.escape, _NAMES))
 _CALLERS = ("while", "conditional", "call", "fusion", "async-start")
 _HEARD = re.compile(rf" (?:(?:{_COLLECTIVE})(?:-start)?|{'|'.join(_CALLERS)})\(")
-# What neither adds nor drops an element.
-_ARRANGEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
+# A TPU writes an exchange that it overlaps with work once for each piece of the work.
+_CHAIN = re.compile(r'\bchain_id="(\d+)"')
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Exchange:
     within: tuple[Scope, ...]
     count: int | None
     reduction: str = ""
+    n_sums: int = 1  # how many sums of the text are counted as this one
 
 
 IsTheirs = Callable[[Source], bool]
@@ -73,10 +74,18 @@ class _Walk:
         self._ids = itertools.count(-1, -1)
         self._groups: dict[str, Groups] = {}
         self._heard: dict[str, list[Instruction]] = {}
+        self._chains: set[tuple[str, str | None]] = set()
+        self._merged: dict[str, Sums] = {}
 
     def of(
-        self, computation: Computation, within: tuple[Scope, ...], count: int | None
+        self,
+        computation: Computation,
+        within: tuple[Scope, ...],
+        count: int | None,
+        caller: Instruction | None = None,
     ) -> Iterator[Exchange]:
+        """Yield what is exchanged in a computation; `caller` is the fusion around it, if any."""
+        merged = self._sums(computation)
         for one in self._loud(computation):
             if one.opcode == "while":
                 yield from self._loop(computation, one, within, count)
@@ -84,10 +93,38 @@ class _Walk:
                 yield from self._branches(one, within, count)
             elif one.opcode in _CALLERS:
                 callee = one.attribute("calls") or one.attribute("to_apply") or ""
-                yield from self.of(self._module.computations[callee], within, count)
-            else:
-                for exchange in self._exchange(computation, one):
-                    yield replace(exchange, within=within, count=count)
+                yield from self.of(self._module.computations[callee], within, count, one)
+            elif not self._is_told(one) and merged.n_sums(one.name):
+                for exchange in self._exchange(computation, one, caller):
+                    n_sums = merged.n_sums(one.name)
+                    yield replace(exchange, within=within, count=count, n_sums=n_sums)
+
+    def _is_told(self, one: Instruction) -> bool:
+        """Say whether an exchange that is written in several pieces has been told already."""
+        chain = _CHAIN.search(one.rest)
+        if not chain:
+            return False
+        key = (chain[1], one.attribute("channel_id"))
+        is_told = key in self._chains
+        self._chains.add(key)
+        return is_told
+
+    def _sums(self, computation: Computation) -> Sums:
+        """Return which sums of a computation are merged; asked once for each."""
+        if computation.name not in self._merged:
+            sums = [
+                one
+                for one in self._loud(computation)
+                if one.opcode == "all-reduce" and _is_inserted("all-reduce", one)
+            ]
+            keys = {
+                one.name: (self._op("all-reduce", one)[0], one.type, spelled_groups(one.rest))
+                for one in sums
+                if len(one.operands) == 1
+            }
+            groups = {one.name: self._grouped("all-reduce", one) for one in sums}
+            self._merged[computation.name] = Sums(computation, keys, groups)
+        return self._merged[computation.name]
 
     def _loud(self, computation: Computation) -> list[Instruction]:
         """Return the instructions that exchange something or call somebody who may."""
@@ -131,24 +168,37 @@ class _Walk:
             scope = Scope("cond", source, id, branch=branch, n_branches=len(names))
             yield from self.of(self._module.computations[name], (*within, scope), count)
 
-    def _exchange(self, computation: Computation, one: Instruction) -> Iterator[Exchange]:
+    def _exchange(
+        self, computation: Computation, one: Instruction, caller: Instruction | None
+    ) -> Iterator[Exchange]:
         opcode = one.opcode.removesuffix("-start")
         op, reduction = self._op(opcode, one)
         pairs = parse_pairs(one.rest)
-        groups = () if pairs else self._grouped(opcode, one)
         told = self._metadata(computation, one, opcode)
-        is_inserted = _is_inserted(opcode, one)
+        if caller is not None and self._source(told) == NOWHERE:
+            told = caller
+        whole = Exchange(
+            op,
+            Array("", ()),
+            Array("", ()),
+            () if pairs else self._grouped(opcode, one),
+            pairs,
+            op_name(told.rest),
+            self._source(told),
+            _is_inserted(opcode, one),
+            (),
+            1,
+            reduction,
+        )
         results = one.arrays[len(one.operands) :] if opcode != one.opcode else one.arrays
         for number, operand in enumerate(one.operands):
             given = computation.instructions[operand.name].arrays[operand.index or 0]
             result = results[number] if number < len(results) else given
-            exchange = Exchange(
-                op, given, result, groups, pairs, op_name(told.rest), NOWHERE, is_inserted, (), 1
-            )
-            exchange = replace(exchange, source=self._source(told), reduction=reduction)
-            if op == "psum" and len(one.operands) == 1:
-                exchange = _scattered(computation, one, exchange)
-            yield exchange
+            kept = self._sums(computation).kept(one, number) if op == "psum" else None
+            if kept is not None:
+                yield replace(whole, op="psum_scatter", operand=given, result=kept)
+            else:
+                yield replace(whole, operand=given, result=result)
 
     def _op(self, opcode: str, one: Instruction) -> tuple[str, str]:
         name = _NAMES[opcode][0]
@@ -203,37 +253,3 @@ def _is_inserted(opcode: str, one: Instruction) -> bool:
         return True
     primitive = op_name(one.rest).rpartition("/")[2]
     return one.name.partition(".")[0] == opcode and primitive not in _NAMES[opcode][1]
-
-
-def _scattered(computation: Computation, one: Instruction, exchange: Exchange) -> Exchange:
-    """Return a psum_scatter where each device keeps only its own part of the sum.
-
-    XLA for CPU never writes reduce-scatter: it sums everything and slices. TPUs and GPUs do not.
-    """
-    last = one
-    while True:
-        users = computation.users.get(last.name, [])
-        if len(users) != 1 or last is computation.root:
-            return exchange
-        last = users[0]
-        if last.opcode not in _ARRANGEMENTS:
-            break
-    if last.opcode != "dynamic-slice" or not exchange.groups:
-        return exchange
-    group, places = exchange.groups[0], last.operands[1:]
-    whole, part = _size(exchange.operand), _size(last.arrays[0])
-    if part * len(group) != whole or not depends_on_device(computation, places):
-        return exchange
-    offsets = [tuple(on_device(computation, p.name, d) for p in places) for d in group]
-    is_known = all(place is not None for offset in offsets for place in offset)
-    if is_known and len(set(offsets)) != len(group):
-        return exchange  # sliced along another axis than summed over
-    # Of the same rank where nothing but whole axes was rearranged on the way.
-    return replace(exchange, op="psum_scatter", result=last.arrays[0])
-
-
-def _size(array: Array) -> int:
-    size = 1
-    for length in array.shape:
-        size *= length
-    return size
