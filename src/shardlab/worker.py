@@ -56,6 +56,7 @@ def _open_channel() -> tuple[TextIO, dict[str, Any]]:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     return channel, job
 
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from shardlab.errors import LabError, ProgramDied, TimeLimitReached
 
@@ -29,6 +29,8 @@ _ROOT = str(Path(__file__).parents[2])
 # Without -P the folder a person stands in would come before the standard library.
 _START = "import sys; sys.path.append(sys.argv.pop(1)); from shardlab.worker import main; main()"
 _TICK = 0.2
+
+Lines = queue.SimpleQueue[bytes]  # an empty one is the end
 
 
 def run_child(
@@ -46,13 +48,13 @@ def run_child(
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    with _ended(process):
+    with _ended(process) as lines:
         assert process.stdin
         # Left open: its end tells the child that we are gone, however we went.
         with contextlib.suppress(OSError):
             process.stdin.write(json.dumps(job).encode() + b"\n")
             process.stdin.flush()
-        answer = _answer(process, seconds, tell, str(job["shown"]))
+        answer = _answer(process, lines, seconds, tell, str(job["shown"]))
     if "error" in answer:
         raise _error(answer)
     result: dict[str, Any] = answer["result"]
@@ -60,12 +62,13 @@ def run_child(
 
 
 def _answer(
-    process: subprocess.Popen[bytes], seconds: float, tell: Callable[[str], None], shown: str
+    process: subprocess.Popen[bytes],
+    lines: Lines,
+    seconds: float,
+    tell: Callable[[str], None],
+    shown: str,
 ) -> dict[str, Any]:
     """Wait for the last line the worker says."""
-    assert process.stdout
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    _thread(_read_lines, process.stdout, lines)
     end = time.monotonic() + seconds
     doing = ""
     while (left := end - time.monotonic()) > 0:
@@ -95,7 +98,7 @@ def _from_here(message: dict[str, Any]) -> dict[str, Any]:
     return shorter
 
 
-def _read_lines(pipe: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
+def _read_lines(pipe: IO[bytes], lines: Lines) -> None:
     for line in pipe:
         lines.put(line)
     lines.put(b"")
@@ -140,12 +143,19 @@ def _kinds(kind: type[LabError]) -> Iterator[type[LabError]]:
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Show what the program prints; leave neither it nor what it started behind."""
-    assert process.stderr
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[Lines]:
+    """Yield the lines that the worker says, show what the program prints, leave nothing behind."""
+    heard: Lines = queue.SimpleQueue()
     output = _thread(_pass_on, process.stderr)
+    lines = _thread(_read_lines, process.stdout, heard)
     try:
-        yield
+        yield heard
+    except BaseException:
+        # A moment to take away temporary files; whoever does not use it is ended all the same.
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
+        raise
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if hasattr(os, "killpg"):
@@ -153,14 +163,21 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
             else:
                 process.kill()
         process.wait()
-        output.join(timeout=2)
-        for pipe in (process.stdin, process.stdout):
-            if pipe:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        _close(process.stdin)
+        for reader, pipe in ((output, process.stderr), (lines, process.stdout)):
+            # A process that has left the group on purpose may hold the pipe open for ever.
+            reader.join(timeout=2)
+            if not reader.is_alive():
+                _close(pipe)
 
 
-def _pass_on(pipe: BinaryIO) -> None:
+def _close(pipe: IO[bytes] | None) -> None:
+    assert pipe is not None
+    with contextlib.suppress(OSError):
+        pipe.close()
+
+
+def _pass_on(pipe: IO[bytes]) -> None:
     left = MOST_SHOWN
     while chunk := os.read(pipe.fileno(), 1 << 16):
         if left > 0:

@@ -1,0 +1,83 @@
+"""`shardlab trace`: calls, bytes and time of functions and of whole scripts."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import programs
+import pytest
+from click.testing import CliRunner
+
+from shardlab.cli import main
+from shardlab.records.trace import Trace
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with the programs, in which we stand."""
+    (tmp_path / "right.py").write_text(programs.RIGHT.lstrip("\n"), "utf-8")
+    (tmp_path / "empty.py").write_text("print('hello')\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def trace(*args):
+    return CliRunner().invoke(main, ["trace", *args], prog_name="shardlab")
+
+
+def test_a_function_is_traced_for_a_mesh_that_is_not_there(folder):
+    done = trace(
+        *("right.py:loss", "--args", "weights", "--mesh", "data=6"),
+        *("--hardware", "tpu-v5p", "--json", "a.json", "--html", "a.html", "--svg", "a.svg"),
+        *("--picture", "1"),
+    )
+    assert done.exit_code == 0, done.output
+    assert done.stderr.startswith("tracing\n")
+    assert "right.py:18" in done.stdout
+    assert "On tpu-v5p" in done.stdout
+    assert "Who gets what from whom" in done.stdout
+    data = json.loads((folder / "a.json").read_text())
+    (call,) = data["collectives"]
+    # 2 (g-1)/g of 4 bytes, g = 6
+    assert (call["op"], call["mesh_axes"], call["wire_bytes"]) == ("psum", ["data"], 7)
+    assert call["source"] == {"file": "right.py", "line": 18, "function": "body"}
+    assert data["estimate"]["hardware"] == "tpu-v5p"
+    assert Trace.from_json(data).wire_bytes == 7
+    assert "psum" in (folder / "a.html").read_text()
+    assert ET.fromstring((folder / "a.svg").read_text()).tag.endswith("svg")
+
+
+def test_each_program_of_a_script_is_traced_once_the_compilers_calls_too():
+    done = trace("right.py", "--json", "-", "--", "--jit")
+    assert done.exit_code == 0, done.output
+    assert done.stderr.startswith("hello ['--jit']\n15.5\n")
+    data = json.loads(done.stdout)
+    assert data["program"] == "right.py"
+    sums, mean = data["traces"]
+    assert [(call["op"], call["shape"]) for call in sums["collectives"]] == [("psum", [2, 4])]
+    (call,) = mean["collectives"]
+    assert (mean["program"], call["op"], call["origin"]) == ("mean", "psum", "compiler")
+    assert mean["memory"]["argument_bytes"] == 32
+
+
+def test_a_script_with_nothing_to_trace_says_so():
+    done = trace("empty.py")
+    assert (done.exit_code, done.stderr) == (0, "hello\n")
+    assert done.stdout == "empty.py ran no shard_map and no jit with shardings: nothing to trace\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--hardware", "tpu-v5q"], "[cost.unknown_hardware] There is no hardware 'tpu-v5q'"),
+        (["--dcn", "data"], "--dcn says how time is counted: it needs --hardware."),
+        (["--picture", "circle"], "--picture circle: timeline, traffic, or the number of a call"),
+        (["--efficiency", "2"], "Invalid value for '--efficiency'"),
+        (["--mesh", "data"], "[layout.bad_text]"),
+    ],
+)
+def test_options_that_cannot_be_followed_are_refused_before_the_work(args, message):
+    done = trace("right.py:loss", *args)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
