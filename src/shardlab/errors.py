@@ -16,6 +16,7 @@ LabError
 │  ├─ TooManyDevices
 │  └─ LayoutMismatch
 ├─ ProgramNotFound
+├─ BadConfig (ValueError)
 ├─ CostError (ValueError)
 │  ├─ UnknownHardware
 │  ├─ BadHardware
@@ -178,6 +179,12 @@ class LayoutMismatch(LayoutError):
     """Two layouts that are not of the same array on the same mesh."""
 
     code = "layout.mismatch"
+
+
+class BadConfig(LabError, ValueError):
+    """A `[tool.shardlab]` table in pyproject.toml that is not understood."""
+
+    code = "config.bad"
 
 
 class ProgramNotFound(LabError):

@@ -39,6 +39,7 @@ CODES = {
     "waste.loop_invariant": Code("warning", "a collective that gives the same in every turn"),
     # What JAX says itself.
     "jax.refused": Code("error", "a program that JAX refuses"),
+    "silence.unclear": Code("warning", "an ignore comment that silences nothing"),
     "program.no_communication": Code("info", "a program with nothing to check"),
 }
 
