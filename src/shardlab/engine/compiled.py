@@ -39,7 +39,7 @@ def observe_compiled(staged: Staged, limit_s: float = LIMIT_S) -> Seen:
 
 def seen(program: ForCompiler, compiled: Compiled, mesh: Any, compiler: str) -> Seen:
     """Return what a compiled program tells, in the terms of the person's mesh."""
-    mesh = _main_mesh(program, mesh)
+    mesh = main_mesh(program, mesh)
     places = _Places(program.device_ids, mesh)
     found = [each for each in exchanges(compiled.module, _is_theirs) if each.is_inserted]
     calls = tuple(call for each in found for call in _call(each, places))
@@ -83,7 +83,7 @@ class _Places:
         return tuple(tuple(order[device] for device in group) for group in groups)
 
 
-def _main_mesh(program: ForCompiler, given: Any) -> Any:
+def main_mesh(program: ForCompiler, given: Any) -> Any:
     """Return the mesh that was given where it fits, or the program's own with most axes."""
     n_devices = len(program.device_ids)
     own = [mesh for mesh in program.meshes if mesh.size == n_devices]

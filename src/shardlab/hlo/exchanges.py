@@ -194,11 +194,20 @@ class _Walk:
         for number, operand in enumerate(one.operands):
             given = computation.instructions[operand.name].arrays[operand.index or 0]
             result = results[number] if number < len(results) else given
+            if number > 0:
+                whole = self._of_operand(whole, computation.instructions[operand.name])
             kept = self._sums(computation).kept(one, number) if op == "psum" else None
             if kept is not None:
                 yield replace(whole, op="psum_scatter", operand=given, result=kept)
             else:
                 yield replace(whole, operand=given, result=result)
+
+    def _of_operand(self, whole: Exchange, maker: Instruction) -> Exchange:
+        """Return one part of a combined exchange, which carries the metadata of its first part."""
+        source = self._source(maker)
+        if source == NOWHERE:
+            return whole
+        return replace(whole, source=source, op_name=op_name(maker.rest))
 
     def _op(self, opcode: str, one: Instruction) -> tuple[str, str]:
         name = _NAMES[opcode][0]

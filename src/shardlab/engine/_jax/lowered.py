@@ -22,8 +22,8 @@ class ForCompiler:
     meshes: tuple[Any, ...]  # of its shardings, each once
 
 
-def for_compiler(lowered: Any) -> ForCompiler:
-    """Return what XLA would be given for a `jax.stages.Lowered`."""
+def for_compiler(lowered: Any, platform: str = "cpu") -> ForCompiler:
+    """Return what XLA would be given for a `jax.stages.Lowered`, lowered for `platform`."""
     computation = lowered._lowering
     found = computation.compile_args
     devices = computation._device_list
@@ -44,11 +44,12 @@ def for_compiler(lowered: Any) -> ForCompiler:
         outs,
         None,
         np.zeros(n_devices, int),  # one device for all: see compile_worker.py
-        _for_any_platform(dict(computation._compiler_options_kvs)),
+        _meant_for(platform, dict(computation._compiler_options_kvs)),
     )
-    # Only machine code suffers, and nobody runs it; the HLO and the memory are the same.
-    options.executable_build_options.debug_options.xla_backend_optimization_level = 0
-    options.executable_build_options.debug_options.xla_llvm_disable_expensive_passes = True
+    if platform == "cpu":
+        # Only machine code suffers, and nobody runs it; the HLO and the memory are the same.
+        options.executable_build_options.debug_options.xla_backend_optimization_level = 0
+        options.executable_build_options.debug_options.xla_llvm_disable_expensive_passes = True
     return ForCompiler(
         mlir.module_to_bytecode(module),
         options.SerializeAsString(),
@@ -57,9 +58,10 @@ def for_compiler(lowered: Any) -> ForCompiler:
     )
 
 
-def _for_any_platform(options: dict[str, Any]) -> dict[str, Any]:
+def _meant_for(platform: str, options: dict[str, Any]) -> dict[str, Any]:
     """Leave out what only the compiler of another platform would understand."""
-    return {k: v for k, v in options.items() if not k.startswith(("xla_tpu_", "xla_gpu_"))}
+    others = tuple(f"xla_{name}_" for name in ("tpu", "gpu", "cpu") if name != platform)
+    return {key: value for key, value in options.items() if not key.startswith(others)}
 
 
 def _meshes(found: Any) -> Iterator[Any]:
