@@ -6,11 +6,13 @@ that says so never runs it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardlab.checks.ladder import ladder
 from shardlab.checks.program import check_program
+from shardlab.config import read_config
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.records.finding import Finding
 from shardlab.records.report import Report, gravest_first
@@ -21,12 +23,13 @@ def trace(f: Callable[..., Any], *args: Any, mesh: Any = None) -> Trace:
     """Return what `f(*args)` communicates on a mesh, without running it."""
     from shardlab.engine.observe import observe
 
-    seen = observe(f, args, mesh)
+    seen, config = observe(f, args, mesh), read_config(_home(f))
+    findings = check_program(seen, replicated_bytes=config.replicated_bytes)
     return Trace(
         seen.program,
         seen.mesh,
         seen.calls,
-        check_program(seen),
+        config.silence(findings)[0],
         seen.flops,
         seen.memory,
         seen.notes,
@@ -62,8 +65,8 @@ def check(
     given = [parse_mesh(each) for each in meshes or ([] if mesh is None else [mesh])]
     tell("reading the program")
     largest = max(given, key=lambda each: each.n_devices, default=None)
-    seen = observe(f, args, largest)
-    static = check_program(seen)
+    seen, config = observe(f, args, largest), read_config(_home(f))
+    static = check_program(seen, replicated_bytes=config.replicated_bytes)
     tried = given or (ladder([name for name, _ in seen.mesh]) if seen.mesh else [])
     notes, findings = _unrun(static, tried, run), list(static)
     if not notes:
@@ -73,13 +76,23 @@ def check(
 
         runs = run_on_meshes(f, args, tried, grads=grads, on_progress=tell)
         compared = check_runs(runs, are_given=bool(given))
+        if given and compared.is_unexplained:
+            # One size fits many causes; a few more sizes may tell them apart.
+            more = ladder(given[0].axis_names)
+            runs = run_on_meshes(f, args, more, grads=grads, on_progress=tell, after=runs)
+            compared = compared.explained_by(check_runs(runs))
         notes, findings = compared.notes, joined(static, compared.findings)
-    return Report(
-        gravest_first(findings),
-        seen.program,
-        tuple(_text(each) for each in tried),
-        (*seen.notes, *notes),
-    )
+    left, silenced = config.silence(gravest_first(findings))
+    meshes = tuple(_text(each) for each in tried)
+    return Report(left, seen.program, meshes, (*seen.notes, *notes), silenced)
+
+
+def _home(f: Any) -> str | None:
+    """Return the file of a program, near which its configuration is."""
+    try:
+        return inspect.getsourcefile(inspect.unwrap(f))
+    except TypeError:
+        return None
 
 
 def _unrun(static: Sequence[Finding], tried: Sequence[Mesh], run: bool) -> tuple[str, ...]:

@@ -40,6 +40,15 @@ class Compared:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def is_unexplained(self) -> bool:
+        """Say whether results change with the mesh, and nothing tells why."""
+        return any(f.code == "hazard.mesh_dependent" and not f.cause for f in self.findings)
+
+    def explained_by(self, other: Compared) -> Compared:
+        """Return what more meshes have shown, if they tell the cause; else this."""
+        return self if other.is_unexplained or not other.findings else other
+
 
 @dataclass
 class _Kind:
@@ -124,7 +133,7 @@ def explain(
     seen: Sequence[Comparison], lineage: Lineage, arguments: Mapping[str, Array]
 ) -> tuple[str, tuple[str, ...], str]:
     """Return the cause of a difference, the mesh axes, and the argument that it is about."""
-    is_random = "same" in lineage.random
+    is_random = bool(lineage.random)
     if is_random and (axes := causes.same_random_numbers(seen)):
         return "same_random_numbers", axes, ""
     for cause in (causes.factor_of_n, causes.divided_by_n, causes.shards_permuted):

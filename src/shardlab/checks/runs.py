@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -31,8 +32,8 @@ def check_runs(runs: Runs, *, are_given: bool = False) -> Compared:
     stuck = [_deadlock(run) for run in (runs.one, *runs.many) if _kind(run) == "deadlock"]
     refused = [_refused(run) for run in runs.many if are_given and _kind(run) == "refused"]
     notes = (*runs.notes, *_not_run(runs, are_given), *_run_notes(runs))
-    if stuck:
-        return Compared(tuple(stuck[:1]), notes)
+    if stuck or runs.one.failure:
+        return Compared((*stuck[:1], *refused[:1]), notes)
     copies = differing_replicas(runs)
     if copies:
         return Compared((*refused, *copies), notes)
@@ -80,30 +81,29 @@ def _deadlock(run: Run) -> Finding:
 
 
 def _place(where: str) -> Source | None:
-    """Return the place in `psum at file.py:3 (body), under ...`."""
-    _, _, rest = where.partition(" at ")
-    place = rest.split(" (")[0].split(",")[0]
-    file, _, line = place.rpartition(":")
-    digits = line.split(":")[0]
-    return Source(file.split(":")[0], int(digits)) if file and digits.isdigit() else None
+    """Return the place in words such as `psum at file.py:3 (body), under ...`."""
+    found = re.match(
+        r"(?:.* at )?([^,]+?):(\d+)(?::\d+)?(?: \(([\w<>]+)\))?", where.partition(", under")[0]
+    )
+    return Source(found[1], int(found[2]), found[3] or "") if found else None
 
 
 def _refused(run: Run) -> Finding:
     assert run.failure is not None
     return finding(
         "jax.refused",
-        f"JAX refuses the program on {run.mesh_text}.",
-        None,
-        "give a mesh that it is written for, or make the sizes follow from the mesh.",
-        shows=(run.failure.words,),
+        f"JAX refuses the program on {run.mesh_text}: {run.failure.words}",
+        _place(run.failure.where),
+        run.failure.fix
+        or "give a mesh that it is written for, or make the sizes follow from the mesh.",
     )
 
 
 def _not_run(runs: Runs, are_given: bool) -> tuple[str, ...]:
     if runs.one.failure is not None and _kind(runs.one) != "deadlock":
         return (
-            "NOTHING WAS RUN: on one device, with which all else is compared, the program fails: "
-            f"{runs.one.failure.words}",
+            "NOTHING WAS COMPARED: on one device, with which all else is compared, the program "
+            f"fails: {runs.one.failure.words}",
         )
     failed = [run for run in runs.many if run.failure and _kind(run) != "deadlock"]
     notes = [_why(run) for run in failed if not (are_given and _kind(run) == "refused")]

@@ -22,7 +22,14 @@ from shardlab.engine.arguments import concrete, is_array, paths, with_mesh
 from shardlab.engine.lineage import lineages
 from shardlab.engine.retarget import retargeted
 from shardlab.engine.spread import Axes, Spread
-from shardlab.errors import Deadlock, LabError
+from shardlab.errors import (
+    Deadlock,
+    DuplicatePermutation,
+    LabError,
+    ManualAxisConstraint,
+    PermutationOrder,
+    UnboundAxis,
+)
 from shardlab.layouts.mesh import Mesh
 from shardlab.records.run import Failure, Leaf, Lineage, Run, Runs
 from shardlab.records.source import NOWHERE, Source
@@ -39,20 +46,28 @@ def run_on_meshes(
     *,
     grads: bool = True,
     on_progress: Progress = lambda text: None,
+    after: Runs | None = None,
 ) -> Runs:
-    """Run `f(*args)` on a mesh of one device and on each of `meshes`.
+    """Run `f(*args)` on a mesh of one device and on each of `meshes`, beside those run before.
 
-    Meshes that the program cannot run on are told by the `failure` of their run. If one device
-    fails, nothing could be compared with it, and the others are not run.
+    Meshes that the program cannot run on are told by the `failure` of their run, and so is one
+    device; whether JAX refuses the program elsewhere is then still of interest.
     """
     filled = concrete(args)
     first = Mesh([(name, 1) for name in meshes[0].axis_names])
-    on_progress("running on one device")
-    one = run_on(f, filled, first, grads=grads, is_reference=True)
-    many = []
-    for mesh in meshes if one.failure is None else ():
+    if after is None:
+        on_progress("running on one device")
+        one = run_on(f, filled, first, grads=grads, is_reference=True)
+    else:
+        one = after.one
+    many = list(after.many if after else ())
+    done = {tuple(first.shape.items()), *(run.mesh for run in many)}
+    for mesh in meshes:
+        if tuple(mesh.shape.items()) in done:
+            continue
+        done.add(tuple(mesh.shape.items()))
         on_progress(f"running on {_text(mesh)}")
-        many.append(run_on(f, filled, mesh, grads=grads))
+        many.append(run_on(f, filled, mesh, grads=grads and one.failure is None))
         if many[-1].failure and many[-1].failure.kind == "deadlock":
             break
     leaves = jax.tree.leaves(filled)
@@ -231,6 +246,10 @@ def source_of(f: Any) -> Source:
     return Source(code.co_filename, code.co_firstlineno, code.co_name) if code else NOWHERE
 
 
+# What JAX refuses only when it lowers a program, so that the simulation says it in its place.
+_REFUSED_BY_JAX = (DuplicatePermutation, ManualAxisConstraint, PermutationOrder, UnboundAxis)
+
+
 def _failure(error: Exception) -> Failure:
     if isinstance(error, Deadlock):
         return Failure("deadlock", error.what, error.where or "", error.fix or "")
@@ -238,7 +257,8 @@ def _failure(error: Exception) -> Failure:
     if "divisible" in words or "evenly" in words:
         return Failure("indivisible", _first_line(error))
     if isinstance(error, LabError):
-        return Failure("not_simulated", error.what, error.where or "", error.fix or "")
+        kind = "refused" if isinstance(error, _REFUSED_BY_JAX) else "not_simulated"
+        return Failure(kind, error.what, error.where or "", error.fix or "")
     return Failure("refused", _first_line(error))
 
 

@@ -1,0 +1,171 @@
+"""Causes: each is told from the numbers alone, and from what only looks like it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardlab.checks import causes
+from shardlab.checks.agreement import Comparison, is_close, roundings, tolerance
+from shardlab.records.run import Leaf, Lineage
+
+RIGHT = np.array([[3.0, -1.0, 4.0], [1.5, 9.0, -2.0], [6.0, 5.0, 3.5], [8.0, -9.5, 7.0]])
+ATOL = 1e-9
+
+
+def on(mesh, many, one=RIGHT):
+    return Comparison(tuple(mesh.items()), one, np.asarray(many), ATOL)
+
+
+def over_data(change, sizes=(2, 4)):
+    """The array on meshes of one axis, as `change(n)` makes it."""
+    return [on({"data": n}, change(n)) for n in sizes]
+
+
+def test_a_factor_of_n_names_its_axis():
+    assert causes.factor_of_n(over_data(lambda n: n * RIGHT)) == ("data",)
+    both = [on({"data": d, "model": m}, m * RIGHT) for d, m in [(2, 1), (1, 2), (2, 4)]]
+    assert causes.factor_of_n(both) == ("model",)
+    product = [on({"data": d, "model": m}, d * m * RIGHT) for d, m in [(2, 1), (1, 2), (2, 4)]]
+    assert causes.factor_of_n(product) == ("data", "model")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda n: RIGHT,
+        lambda n: 2 * RIGHT,
+        lambda n: n * RIGHT + 1e-6,
+        lambda n: n * RIGHT[::-1],
+        lambda n: RIGHT / n,
+    ],
+    ids=["right", "always two", "nearly", "and reversed", "the inverse"],
+)
+def test_what_is_no_factor_of_n(change):
+    assert causes.factor_of_n(over_data(change)) is None
+
+
+def test_a_factor_is_refuted_by_a_mesh_where_its_axis_has_one_device():
+    seen = [on({"data": 2, "model": 1}, 2 * RIGHT), on({"data": 1, "model": 2}, 2 * RIGHT)]
+    # Both axes together explain it: two devices in either case.
+    assert causes.factor_of_n(seen) == ("data", "model")
+    seen = [on({"data": 4, "model": 1}, 4 * RIGHT), on({"data": 1, "model": 3}, 4 * RIGHT)]
+    assert causes.factor_of_n(seen) is None
+
+
+def test_divided_by_n():
+    assert causes.divided_by_n(over_data(lambda n: RIGHT / n)) == ("data",)
+    assert causes.divided_by_n(over_data(lambda n: RIGHT / 2)) is None
+    assert causes.divided_by_n(over_data(lambda n: n * RIGHT)) is None
+
+
+def test_integers_are_compared_as_numbers():
+    whole = np.array([3, 5, 8])
+    assert causes.factor_of_n([on({"data": 3}, 3 * whole, whole)]) == ("data",)
+    assert causes.factor_of_n([on({"data": 3}, 3 * whole + [0, 0, 1], whole)]) is None
+
+
+def test_shards_permuted_along_any_array_axis():
+    assert causes.shards_permuted(over_data(lambda n: np.roll(RIGHT, 4 // n, 0))) == ("data",)
+    columns = [on({"data": 3}, RIGHT[:, [2, 0, 1]])]
+    assert causes.shards_permuted(columns) == ("data",)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda n: RIGHT,
+        lambda n: RIGHT[::-1] * 2,
+        lambda n: np.concatenate([RIGHT[:2], RIGHT[:2]]),
+        lambda n: RIGHT[[1, 0, 3, 2]] if n == 2 else RIGHT[::-1],
+    ],
+    ids=["right", "changed too", "one piece twice", "within a piece"],
+)
+def test_what_is_no_permutation_of_shards(change):
+    assert causes.shards_permuted(over_data(change)) is None
+
+
+def test_swapped_mesh_axes_show_only_where_both_have_devices():
+    swapped = RIGHT.reshape(2, 2, 3).swapaxes(0, 1).reshape(4, 3)
+    seen = [
+        on({"data": 2, "model": 1}, RIGHT),
+        on({"data": 1, "model": 2}, RIGHT),
+        on({"data": 2, "model": 2}, swapped),
+    ]
+    assert causes.shards_permuted(seen) == ("data", "model")
+
+
+def test_only_shard_0_is_right():
+    def change(n):
+        wrong = RIGHT + 0.25
+        wrong[: 4 // n] = RIGHT[: 4 // n]
+        return wrong
+
+    assert causes.only_shard_0(over_data(change)) == ("data",)
+    last = [on({"data": 2}, np.concatenate([RIGHT[:2] + 1, RIGHT[2:]]))]
+    assert causes.only_shard_0(last) is None
+    one_of_four = RIGHT.copy()
+    one_of_four[1] += 1
+    assert causes.only_shard_0([on({"data": 4}, one_of_four)]) is None
+
+
+def test_the_same_random_block_on_every_shard():
+    repeated = [on({"data": 2}, np.tile(RIGHT[:2], (2, 1)))]
+    assert causes.same_random_numbers(repeated) == ("data",)
+    # Dropout: what is kept differs, what is dropped repeats; on one device nothing does.
+    dropped = RIGHT * np.array([1, 0, 1, 0])[:, None]
+    meant = RIGHT * np.array([1, 0, 0, 1])[:, None]
+    assert causes.same_random_numbers([on({"data": 2}, dropped, meant)]) == ("data",)
+    assert causes.same_random_numbers([on({"data": 2}, meant, dropped)]) is None
+
+
+def test_what_repeats_on_one_device_too_is_not_random():
+    tiled = np.tile(RIGHT[:2], (2, 1))
+    assert causes.same_random_numbers([on({"data": 2}, tiled + 1, tiled)]) is None
+    assert causes.same_random_numbers([on({"data": 2}, RIGHT + 1)]) is None
+
+
+def test_a_bias_counted_n_times_needs_two_sizes_or_the_argument():
+    bias = np.array([0.5, -0.25, 2.0])
+    seen = over_data(lambda n: RIGHT + (n - 1) * bias)
+    assert causes.bias_n_times(seen) == (("data",), "")
+    assert causes.bias_n_times(seen[:1]) is None
+    assert causes.bias_n_times(seen[:1], {"w": RIGHT, "b": bias}) == (("data",), "b")
+    assert causes.bias_n_times(over_data(lambda n: RIGHT + n * n * bias)) is None
+    assert causes.bias_n_times(over_data(lambda n: RIGHT)) is None
+
+
+# ------------------------------------------------------------------------------------- tolerances
+
+
+@pytest.mark.parametrize(
+    ("dtype", "eps", "off", "agrees"),
+    [
+        ("float32", 1.2e-7, 2e-6, True),
+        ("float32", 1.2e-7, 1e-4, False),
+        ("bfloat16", 7.8e-3, 0.05, True),
+        ("bfloat16", 7.8e-3, 0.2, False),
+    ],
+)
+def test_floats_may_differ_by_the_order_of_a_sum(dtype, eps, off, agrees):
+    one = Leaf(np.array([1.0, 0.25]), dtype, lineage=Lineage(eps=eps))
+    found = one.value + np.array([0.0, off])
+    assert is_close(found, one.value, tolerance(one)) is agrees
+
+
+def test_what_rounding_does_to_a_result_widens_its_tolerance():
+    """A sum of large terms that nearly cancel: its roundings are those of the terms."""
+    steady = Leaf(np.array(1e-3), "float32", lineage=Lineage(eps=1.2e-7))
+    shaky = Leaf(np.array(1e-3), "float32", np.array(1e-6), Lineage(eps=1.2e-7))
+    assert not is_close(np.array(1.01e-3), steady.value, tolerance(steady))
+    assert is_close(np.array(1.01e-3), shaky.value, tolerance(shaky))
+
+
+def test_integers_are_exact_and_nan_equals_nan():
+    whole = Leaf(np.array([3, 4]), "int32", lineage=Lineage(eps=1.2e-7))
+    assert tolerance(whole) == 0
+    assert not is_close(np.array([3, 5]), whole.value, 0.0)
+    odd = np.array([np.nan, np.inf, 1.0])
+    assert is_close(odd, odd.copy(), roundings(odd, 1e-7))
+    assert not is_close(np.array([np.nan, -np.inf, 1.0]), odd, 1e-3)
+    assert not is_close(np.array([2.0, np.inf, 1.0]), odd, 1e-3)

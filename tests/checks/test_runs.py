@@ -1,0 +1,247 @@
+"""What runs show: copies before results, one finding for one root cause, notes for the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardlab.checks.ladder import ladder
+from shardlab.checks.mesh_dependence import compare_with_one_device
+from shardlab.checks.replicas import differing_axes, differing_replicas, reduction
+from shardlab.checks.runs import check_runs, joined
+from shardlab.records.finding import Finding
+from shardlab.records.run import Copies, Failure, Leaf, Lineage, Run, Runs
+from shardlab.records.source import Source
+
+EPS = 1.2e-7
+PLAIN = Lineage(eps=EPS)
+BODY = Source("train.py", 7, "body")
+ONE = (("data", 1),)
+RIGHT = np.array([3.0, -1.0, 4.0, 8.0])
+
+
+def copies(values, axes=("data",), number=0):
+    return Copies(number, 1, "body", BODY, axes, np.asarray(values))
+
+
+def run(n, lineage=PLAIN, gradients=None, written=(), **outputs):
+    def leaves(arrays):
+        return {path: Leaf(np.asarray(x), "float32", 0.0, lineage) for path, x in arrays.items()}
+
+    mesh = ONE if n == 1 else (("data", n),)
+    return Run(mesh, leaves(outputs), leaves(gradients or {}), tuple(written))
+
+
+def runs(change, lineage=PLAIN, sizes=(2, 4), right=RIGHT):
+    return Runs(
+        run(1, lineage, loss=right),
+        tuple(run(n, lineage, loss=change(n)) for n in sizes),
+        source=Source("train.py", 1, "f"),
+    )
+
+
+# ------------------------------------------------------------------------------ copies that differ
+
+
+@pytest.mark.parametrize(
+    ("meant", "name"), [(7.0, "psum"), (7 / 3, "pmean"), (4.0, "pmax"), (1.0, "pmin"), (6.9, "")]
+)
+def test_the_reduction_that_is_missing_is_told_from_the_numbers(meant, name):
+    assert reduction(copies([1.0, 2.0, 4.0]), ("data",), np.array(meant), EPS) == name
+
+
+def test_copies_differ_along_some_axes_only():
+    values = np.array([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])
+    seen = copies(values, ("data", "model"))
+    assert differing_axes(seen, EPS) == ("data",)
+    assert reduction(seen, ("data",), np.array(7.0), EPS) == "psum"
+    assert differing_axes(copies([1.0, 1.0 + 1e-7]), EPS) == ()
+    assert differing_axes(copies([np.nan, np.nan]), EPS) == ()
+
+
+def test_a_finding_shows_the_values_by_device_and_what_they_add_up_to():
+    seen = Runs(
+        run(1, written=[copies(7.0, ())], total=7.0),
+        (run(3, written=[copies([1.0, 2.0, 4.0])], total=1.0),),
+    )
+    (found,) = differing_replicas(seen)
+    assert str(found) == (
+        "error [hazard.replicas_differ] Output total of 'body', declared replicated over 'data', "
+        "differs between devices. The copies add up to the one-device value: a psum over 'data' is "
+        "missing.\n"
+        "  where: train.py:7 (body)\n"
+        "    on data=3:\n"
+        "      data=0: 1.\n"
+        "      data=1: 2.\n"
+        "      data=2: 4.\n"
+        "    on one device: 7.\n"
+        "  try:   return jax.lax.psum(value, 'data'), or shard it over 'data' in out_specs."
+    )
+    assert found.cause == "missing_psum"
+
+
+def test_a_reduction_must_hold_on_every_mesh():
+    seen = Runs(
+        run(1, written=[copies(7.0, ())], total=7.0),
+        (
+            run(2, written=[copies([3.0, 4.0])], total=3.0),
+            run(3, written=[copies([1.0, 2.0, 5.0])], total=1.0),
+        ),
+    )
+    (found,) = differing_replicas(seen)
+    assert found.cause == ""
+
+
+def test_differing_copies_are_told_once_and_not_as_mesh_dependence_too():
+    seen = Runs(
+        run(1, written=[copies(7.0, ())], total=7.0),
+        (run(2, written=[copies([3.0, 4.0])], total=3.0),),
+    )
+    assert [found.code for found in check_runs(seen).findings] == ["hazard.replicas_differ"]
+
+
+# ------------------------------------------------------------------------------ results that change
+
+
+def test_one_finding_tells_of_all_meshes():
+    (found,) = compare_with_one_device(runs(lambda n: n * RIGHT)).findings
+    assert found.cause == "factor_of_n"
+    assert found.what == (
+        "Output loss is n times the value on one device, n being the size of 'data'."
+    )
+    assert [line.split(", ")[-1] for line in found.shows[:2]] == ["x2", "x4"]
+    assert found.details["meshes"] == ["data=2", "data=4"]
+
+
+@pytest.mark.parametrize(
+    ("change", "lineage", "cause"),
+    [
+        (lambda n: RIGHT / n, PLAIN, "divided_by_n"),
+        (lambda n: np.roll(RIGHT, 4 // n), PLAIN, "shards_permuted"),
+        (lambda n: RIGHT + n - 1, PLAIN, "bias_n_times"),
+        (lambda n: RIGHT + np.arange(4) % (4 // n) - np.arange(4), PLAIN, "only_shard_0"),
+        (lambda n: RIGHT + 0.1 * n * n, Lineage(eps=EPS, sums_ratios=(BODY,)), "mean_of_means"),
+        (
+            lambda n: RIGHT + 0.1 * n * n,
+            Lineage(eps=EPS, random=frozenset({"same"})),
+            "same_random_numbers",
+        ),
+        (lambda n: RIGHT + 0.1 * n * n, PLAIN, ""),
+    ],
+)
+def test_each_cause_is_named(change, lineage, cause):
+    (found,) = compare_with_one_device(runs(change, lineage)).findings
+    assert found.cause == cause
+    assert found.fix
+
+
+def test_what_has_no_name_follows_from_what_has():
+    one = run(1, loss=RIGHT, weights=RIGHT)
+    many = [run(n, loss=n * RIGHT, weights=RIGHT - 0.1 * n * n) for n in (2, 4)]
+    (found,) = compare_with_one_device(Runs(one, tuple(many))).findings
+    assert found.cause == "factor_of_n"
+    assert found.shows[-1] == "Output weights changes with it."
+
+
+def test_gradients_are_compared_where_the_values_agree():
+    one = run(1, gradients={"w": RIGHT, "b": RIGHT}, loss=RIGHT)
+    many = [run(n, gradients={"w": n * RIGHT, "b": RIGHT}, loss=RIGHT) for n in (2, 4)]
+    (found,) = compare_with_one_device(Runs(one, tuple(many))).findings
+    assert found.cause == "gradient_scaled_by_n"
+    assert found.what.startswith("The gradient by w is n times that on one device")
+    wrong = [run(n, gradients={"w": n * RIGHT, "b": RIGHT}, loss=n * RIGHT) for n in (2, 4)]
+    (found,) = compare_with_one_device(Runs(one, tuple(wrong))).findings
+    assert found.cause == "factor_of_n"
+
+
+def test_a_gradient_that_the_program_takes_itself_of_a_right_loss():
+    value, grad = PLAIN, Lineage(eps=EPS, is_gradient=True)
+
+    def both(n, factor):
+        leaves = {
+            "loss": Leaf(RIGHT, "float32", 0.0, value),
+            "grad": Leaf(factor * RIGHT, "float32", 0.0, grad),
+        }
+        return Run((("data", n),), leaves)
+
+    (found,) = compare_with_one_device(Runs(both(1, 1), (both(2, 2), both(4, 4)))).findings
+    assert found.cause == "gradient_scaled_by_n"
+    assert found.details["paths"] == ["grad"]
+
+
+# --------------------------------------------------------------------------------- what is no error
+
+
+@pytest.mark.parametrize(
+    ("change", "lineage", "words"),
+    [
+        (lambda n: np.arange(n), PLAIN, "its shape depends on the mesh ((2,), (4,))"),
+        (
+            lambda n: RIGHT + n * n,
+            Lineage(eps=EPS, random=frozenset({"by_device"})),
+            "differ by design",
+        ),
+        (lambda n: RIGHT + n, Lineage(has_arguments=False, eps=EPS), "depends on no argument"),
+    ],
+    ids=["shape", "random", "no argument"],
+)
+def test_what_differs_by_design_is_a_note(change, lineage, words):
+    compared = compare_with_one_device(runs(change, lineage))
+    assert compared.findings == ()
+    (note,) = compared.notes
+    assert words in note
+
+
+def test_the_same_results_give_nothing():
+    assert compare_with_one_device(runs(lambda n: RIGHT * (1 + 1e-7))).findings == ()
+    odd = np.array([np.nan, np.inf, 1.0, 2.0])
+    assert compare_with_one_device(runs(lambda n: odd, right=odd)).findings == ()
+
+
+# -------------------------------------------------------------------------------- what did not run
+
+
+def failed(n, kind, words="ValueError: no"):
+    return Run((("data", n),), failure=Failure(kind, words))
+
+
+def test_meshes_that_do_not_divide_are_named_and_an_empty_comparison_is_loud():
+    one = run(1, loss=RIGHT)
+    some = check_runs(Runs(one, (run(2, loss=RIGHT), failed(3, "indivisible"))))
+    assert some.notes == ("Not run on data=3, which does not divide its arrays evenly.",)
+    none = check_runs(Runs(one, (failed(3, "indivisible"),)))
+    assert none.notes[-1].startswith("NOTHING WAS COMPARED WITH ONE DEVICE")
+
+
+def test_a_refusal_is_a_finding_on_a_mesh_that_was_asked_for():
+    seen = Runs(run(1, loss=RIGHT), (failed(3, "refused"),))
+    assert check_runs(seen).findings == ()
+    (found,) = check_runs(seen, are_given=True).findings
+    assert (found.code, found.severity) == ("jax.refused", "error")
+    assert "ValueError: no" in found.what
+
+
+def test_a_deadlock_is_told_with_its_place():
+    stuck = Failure("deadlock", "Devices part ways.", "psum at a.py:3 (body), under a.py:2", "no")
+    seen = Runs(run(1, loss=RIGHT), (Run((("data", 2),), failure=stuck),))
+    (found,) = check_runs(seen).findings
+    assert (found.code, found.where) == ("hazard.deadlock", Source("a.py", 3, "body"))
+
+
+def test_a_warning_gives_its_line_to_the_error_that_it_explains():
+    psum = Source("train.py", 9, "body")
+    details = {"mesh_axes": ["data"]}
+    warning = Finding("hazard.psum_unvarying", "warning", "Copies.", psum, details=details)
+    other = Finding("waste.replicated", "warning", "Large.", psum)
+    (error,) = compare_with_one_device(runs(lambda n: n * RIGHT)).findings
+    found, kept = joined([warning, other], [error])
+    assert (found.code, found.where, kept) == ("hazard.mesh_dependent", psum, other)
+    elsewhere = Finding(
+        "hazard.psum_unvarying", "warning", "Copies.", psum, details={"mesh_axes": ["model"]}
+    )
+    assert len(joined([elsewhere], [error])) == 2
+
+
+def test_a_mesh_of_three_axes_is_tried_along_each_and_along_all():
+    sizes = [mesh.axis_sizes for mesh in ladder(("x", "y", "z"))]
+    assert sizes == [(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2), (1, 1, 3)]

@@ -1,0 +1,92 @@
+"""`shardlab.check`: read, run, compared, and told once."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
+
+import shardlab
+
+OWN = AbstractMesh((2,), ("data",), axis_types=(AxisType.Auto,))
+
+
+def total(x):
+    return jax.shard_map(
+        lambda x: lax.psum(x.mean(), "data"), mesh=OWN, in_specs=P("data"), out_specs=P()
+    )(x)
+
+
+def test_without_a_mesh_the_programs_own_axes_get_several_sizes():
+    told = []
+    report = shardlab.check(total, "f32[24]", on_progress=told.append)
+    (found,) = report.findings
+    assert (found.code, found.cause) == ("hazard.mesh_dependent", "factor_of_n")
+    assert found.where.file == __file__
+    assert found.where.function == "<lambda>"
+    assert report.meshes == ("data=2", "data=3", "data=4", "data=8")
+    assert told == ["reading the program", "running on one device"] + [
+        f"running on {mesh}" for mesh in report.meshes
+    ]
+    assert not report.ok
+
+
+def test_a_right_program_gives_nothing():
+    def loss(x, w):
+        def body(x, w):
+            return lax.pmean((jnp.tanh(x @ w) ** 2).mean(), "data")
+
+        return jax.shard_map(body, mesh=OWN, in_specs=(P("data"), P()), out_specs=P())(x, w)
+
+    report = shardlab.check(loss, "f32[24,3]", "f32[3,4]", meshes=["data=2", "data=3"])
+    assert report.findings == ()
+    assert report.ok
+
+
+def test_a_deadlock_is_read_and_the_program_is_not_run():
+    def parting(x):
+        def body(x):
+            first = lax.axis_index("data") == 0
+            return lax.cond(first, lambda x: lax.psum(x, "data"), lambda x: x, x)
+
+        return jax.shard_map(body, in_specs=P("data"), out_specs=P("data"), check_vma=False)(x)
+
+    report = shardlab.check(parting, "f32[24]", mesh="data=4")
+    assert report.codes == ("hazard.deadlock",)
+    assert "The program was not run, since reading it gave hazard.deadlock." in report.notes
+
+
+def test_reading_alone_compares_nothing():
+    report = shardlab.check(total, "f32[24]", mesh="data=4", run=False)
+    assert report.findings == ()
+    assert "The program was read and not run: values were not compared." in report.notes
+
+
+def test_one_size_that_fits_many_causes_is_followed_by_others():
+    def penalised(x, w):
+        def body(x, w):
+            return lax.psum((x**2).sum() + 0.1 * (w**2).sum(), "data")
+
+        return jax.shard_map(body, in_specs=(P("data"), P()), out_specs=P())(x, w)
+
+    (found,) = shardlab.check(penalised, "f32[24]", "f32[5]", mesh="data=4", grads=False).findings
+    assert found.cause == "bias_n_times"
+
+
+def test_a_psum_of_copies_is_the_line_at_fault_and_no_warning_beside():
+    def twice(x):
+        def body(x):
+            part = lax.psum(x.sum(), "data")
+            return lax.psum(part, "data")  # the second time
+
+        return jax.shard_map(
+            body, mesh=OWN, in_specs=P("data"), out_specs=P(), check_vma=False
+        )(x)  # fmt: skip
+
+    report = shardlab.check(twice, "f32[24]", meshes=["data=2", "data=3"], grads=False)
+    assert report.codes == ("hazard.mesh_dependent",)
+    with open(__file__) as file:
+        marked = next(i for i, line in enumerate(file, 1) if line.endswith("# the second time\n"))
+    assert report.findings[0].where.line == marked
