@@ -184,6 +184,7 @@ def _script(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     from shardlab.lab import trace
 
     tell(f"running {job['place']}")
+    sys.path.insert(0, "")  # the place of the script's own folder, as `python` has it
     seen = run_script(job["place"], job["args"])
     traces = []
     for each in seen.programs:
@@ -206,7 +207,9 @@ def _script(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 def _notes(seen: ScriptRun) -> tuple[str, ...]:
     """Return what a person should know of the run beside its programs."""
     notes = []
-    if seen.exit_code:
+    if isinstance(seen.exit_code, str):
+        notes.append(f"the script ended with the words: {seen.exit_code}")
+    elif seen.exit_code:
         notes.append(f"the script ended with exit code {seen.exit_code}")
     if seen.deadlock is not None:
         notes.append("the script was stopped where real devices would have hung")

@@ -112,7 +112,7 @@ def _died(process: subprocess.Popen[bytes], shown: str, doing: str) -> ProgramDi
     if code is not None and code < 0:
         how = f"by {signal.Signals(-code).name}"
     fix = "look at what it printed above; it may have called os._exit, or crashed in native code."
-    if code == -signal.SIGKILL:
+    if code == -9:  # what the system does to a process for which there is no memory
         fix = "it may have been too large for this machine: try smaller shapes, or --memory-limit."
     return ProgramDied(
         f"The program's process ended {how} before it was done.",
@@ -189,8 +189,8 @@ def _pass_on(pipe: IO[bytes]) -> None:
 
 def _write(chunk: bytes) -> None:
     with contextlib.suppress(OSError, ValueError):
+        # Not flushed: it is buffered by line, and rich would draw an empty line for it.
         sys.stderr.write(chunk.decode("utf-8", "replace"))
-        sys.stderr.flush()
 
 
 def _thread(target: Callable[..., None], *args: Any) -> threading.Thread:

@@ -54,7 +54,8 @@ def _rule(code: str) -> dict[str, Any]:
         "name": "".join(word.title() for word in code.replace("_", ".").split(".")),
         "shortDescription": {"text": title},
         "help": {
-            "text": f"{title} Silence it in the line with '# shardlab: ok[{code}] reason'.",
+            "text": f"{title} To silence it, write on its line: "
+            f"# shardlab: ignore[{code}] and the reason.",
         },
         "defaultConfiguration": {"level": _LEVELS[kind.severity]},
     }

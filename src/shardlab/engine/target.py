@@ -26,11 +26,13 @@ def load_file(path: str) -> types.ModuleType:
     """Import a file as `import` would from its own folder; it is not the main program."""
     place = Path(path).resolve()
     sys.path.insert(0, str(place.parent))
-    spec = importlib.util.spec_from_file_location(place.stem, place)
+    # A file may be called jax.py or json.py: those that are loaded must stay what they are.
+    name = f"{place.stem}_program" if place.stem in sys.modules else place.stem
+    spec = importlib.util.spec_from_file_location(name, place)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[place.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
