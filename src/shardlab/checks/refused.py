@@ -28,6 +28,12 @@ _MEANS = {
         "make both the same: sum in both branches, or cast the equal one with "
         "jax.lax.pcast(x, axis, to='varying').",
     ),
+    "partly_varying": (
+        "A collective is over several mesh axes, and its operand differs along some of them and is "
+        "the same along others.",
+        "leave out the axes along which the value is the same (a sum over them would multiply "
+        "it), or cast it first with jax.lax.pcast(x, axis, to='varying').",
+    ),
     "tree": (
         "The specs do not have the shape of what they are for: there must be one for each "
         "argument, or one that stands for all of them.",

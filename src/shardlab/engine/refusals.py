@@ -9,7 +9,8 @@ by family:
   of them with whose specs exchanged JAX accepts the program, or None.
 - `rank`: `spec`, `length`, `rank`, `owner`. `indivisible`: `spec`, `axis`, `size`, `n`,
   `shape`, `owner`.
-- `replication`, `carry`, `branches`, `tree`, `mesh`, `explicit`, `manual`, `other`: words alone.
+- `replication`, `carry`, `branches`, `partly_varying`, `tree`, `mesh`, `explicit`, `manual`,
+  `other`: words alone.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ _WORDS = {
     "carry output must have equal types": "carry",
     "body_fun output and input must have": "carry",
     "branches must have equal output types": "branches",
+    "can only accept axis_name which corresponds to one of": "partly_varying",
     "pytree structure error": "tree",
     "does not match the specs of the input": "explicit",
     "can only refer to Auto axes": "manual",
