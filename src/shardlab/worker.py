@@ -13,12 +13,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from shardlab.errors import LabError, MemoryLimitReached, ProgramRaised
-
-if TYPE_CHECKING:
-    from shardlab.engine.script import ScriptRun
 
 Tell = Callable[[str], None]
 
@@ -180,40 +177,13 @@ def _check(
 
 
 def _script(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    from shardlab.engine.script import run_script
-    from shardlab.lab import trace
+    from shardlab.scripts import check_script, trace_script
 
-    tell(f"running {job['place']}")
     sys.path.insert(0, "")  # the place of the script's own folder, as `python` has it
-    seen = run_script(job["place"], job["args"])
-    traces = []
-    for each in seen.programs:
-        tell(f"tracing {each.name}")
-        traces.append(trace(each.function, *each.args))
-    if job["command"] == "trace":
-        return {"traces": [each.to_json() for each in traces], "notes": _notes(seen)}
-    from shardlab.checks.script import script_report
-
-    report = script_report(
-        job["place"],
-        traces,
-        differing=seen.differing,
-        deadlock=seen.deadlock,
-        notes=_notes(seen),
-    )
-    return {"report": report.to_json()}
-
-
-def _notes(seen: ScriptRun) -> tuple[str, ...]:
-    """Return what a person should know of the run beside its programs."""
-    notes = []
-    if isinstance(seen.exit_code, str):
-        notes.append(f"the script ended with the words: {seen.exit_code}")
-    elif seen.exit_code:
-        notes.append(f"the script ended with exit code {seen.exit_code}")
-    if seen.deadlock is not None:
-        notes.append("the script was stopped where real devices would have hung")
-    return tuple(notes)
+    if job["command"] == "check":
+        return {"report": check_script(job["place"], job["args"], on_progress=tell).to_json()}
+    traces, notes = trace_script(job["place"], job["args"], on_progress=tell)
+    return {"traces": [each.to_json() for each in traces], "notes": notes}
 
 
 def _limit_memory(n_bytes: int) -> None:

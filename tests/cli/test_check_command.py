@@ -81,9 +81,9 @@ def test_a_right_program_passes_on_the_meshes_given_with_arguments_named():
 
 
 def test_a_script_is_checked_by_what_it_runs_and_its_output_stays_apart():
-    done = check("right.py", "--json", "-", "--", "--differ", "-x")
+    done = check("right.py", "--json", "-", "--", "--differ", "--meant")
     assert done.exit_code == 1, done.output
-    assert done.stderr.startswith("hello ['--differ', '-x']\n")
+    assert done.stderr.startswith("hello ['--differ', '--meant']\n")
     data = json.loads(done.stdout)
     assert data["program"] == "right.py"
     assert data["meshes"] == ["data=4"]
@@ -91,6 +91,8 @@ def test_a_script_is_checked_by_what_it_runs_and_its_output_stays_apart():
     assert found["code"] == "hazard.replicas_differ"
     assert found["where"]["file"] == "right.py"
     assert found["shows"][:2] == ["data=0: [0. 2. 4. 6.]", "data=1: [16. 18. 20. 22.]"]
+    (silenced,) = data["silenced"]
+    assert silenced["reason"] == "the first row is what is wanted"
 
 
 def test_a_script_that_would_hang_is_stopped_there():

@@ -1,0 +1,79 @@
+"""A whole script: every sharded program that it runs, traced and checked, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shardlab.checks.program import check_program
+from shardlab.checks.script import script_report
+from shardlab.config import read_config
+from shardlab.errors import LabError
+from shardlab.records.report import Report
+from shardlab.records.trace import Trace
+
+if TYPE_CHECKING:
+    from shardlab.engine.script import ProgramRun, ScriptRun
+
+Tell = Callable[[str], None]
+
+
+def trace_script(
+    path: str, args: Sequence[str], *, on_progress: Tell = lambda text: None
+) -> tuple[list[Trace], tuple[str, ...]]:
+    """Run a script in simulated mode; return the trace of each program, and notes on the run."""
+    _, traces, notes = _look(path, args, on_progress)
+    config = read_config(path)
+    shown = [replace(each, findings=config.silence(each.findings)[0]) for each in traces]
+    return shown, notes
+
+
+def check_script(
+    path: str, args: Sequence[str], *, on_progress: Tell = lambda text: None
+) -> Report:
+    """Run a script in simulated mode; return what is wrong with its programs as one report."""
+    seen, traces, notes = _look(path, args, on_progress)
+    report = script_report(
+        path, traces, differing=seen.differing, deadlock=seen.deadlock, notes=notes
+    )
+    left, silenced = read_config(path).silence(report.findings)
+    return replace(report, findings=left, silenced=silenced)
+
+
+def _look(
+    path: str, args: Sequence[str], tell: Tell
+) -> tuple[ScriptRun, list[Trace], tuple[str, ...]]:
+    from shardlab.engine.script import run_script
+
+    tell(f"running {path}")
+    seen = run_script(path, args)
+    traces, notes = [], list(_notes(seen))
+    for each in seen.programs:
+        tell(f"tracing {each.name}")
+        try:
+            traces.append(_trace(each, path))
+        except LabError as error:
+            notes.append(f"{each.name} was not traced: {error.what}")
+    return seen, traces, tuple(notes)
+
+
+def _trace(program: ProgramRun, path: str) -> Trace:
+    """Return a trace with all its findings; the script's own settings hold, not those of ours."""
+    from shardlab.engine.observe import observe
+
+    seen = observe(program.function, program.args, None)
+    findings = check_program(seen, replicated_bytes=read_config(path).replicated_bytes)
+    return Trace(seen.program, seen.mesh, seen.calls, findings, seen.flops, seen.memory, seen.notes)
+
+
+def _notes(seen: ScriptRun) -> list[str]:
+    """Return what a person should know of the run beside its programs."""
+    notes = []
+    if isinstance(seen.exit_code, str):
+        notes.append(f"the script ended with the words: {seen.exit_code}")
+    elif seen.exit_code:
+        notes.append(f"the script ended with exit code {seen.exit_code}")
+    if seen.deadlock is not None:
+        notes.append("the script was stopped where real devices would have hung")
+    return notes
