@@ -138,6 +138,19 @@ def gradients(fun: Callable[..., Any], args: list[Any]) -> Callable[..., Any]:
     return jax.grad(loss, numbers)
 
 
+def with_gradients(fun: Callable[..., Any], args: list[Any]) -> Callable[..., Any]:
+    """Return the outputs and `gradients` in one program, which computes the outputs once."""
+    numbers = tuple(i for i, arg in enumerate(args) if jnp.issubdtype(arg.dtype, jnp.inexact))
+
+    def loss(*args: Any) -> Any:
+        outs = fun(*args)
+        leaves = [x for x in jax.tree.leaves(outs) if jnp.issubdtype(x.dtype, jnp.inexact)]
+        return sum(_weighted(leaf, seed) for seed, leaf in enumerate(leaves)), outs
+
+    grad = jax.grad(loss, numbers, has_aux=True)
+    return lambda *args: grad(*args)
+
+
 def _weighted(leaf: Any, seed: int) -> Any:
     """Return a sum in which every element counts differently, so that no swap goes unseen."""
     weights = np.random.default_rng([99, seed]).uniform(0.5, 1.5, leaf.shape)

@@ -67,7 +67,8 @@ def call_at(site: Site) -> CollectiveCall:
     dtype = parse_dtype(site.eqn.invars[0].aval.dtype)
     payload = dtype.n_bytes(math.prod(shape))
     groups = params.get("axis_index_groups")
-    group_size = len(groups[0]) if groups else place.axes.size(axes)
+    # Groups may differ in size; the largest is the one to wait for.
+    group_size = max(map(len, groups)) if groups else place.axes.size(axes)
     return CollectiveCall(
         op=op,
         mesh_axes=axes,

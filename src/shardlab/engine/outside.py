@@ -106,12 +106,17 @@ def _shard_map(params: Mapping[str, Any], ins: list[Cut]) -> list[Cut]:
 
 
 def _asks_for_more(jaxpr: Any) -> bool:
-    """Say whether the body of a partly manual shard_map constrains its other mesh axes."""
+    """Say whether the body of a partly manual shard_map shards over its other mesh axes too."""
     return any(
-        any(_cut_of(sharding) for sharding in shardings_asked_for(eqn.params))
+        (eqn.primitive.name == "shard_map" and any(map(boundary.mentioned, _specs(eqn.params))))
+        or any(_cut_of(sharding) for sharding in shardings_asked_for(eqn.params))
         or any(_asks_for_more(_jax.open_jaxpr(b)[0]) for b in _jax.inner_jaxprs(eqn.params))
         for eqn in jaxpr.eqns
     )
+
+
+def _specs(params: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*params["in_specs"], *params["out_specs"])
 
 
 # ----------------------------------------------------------------------- what keeps arrays in place
