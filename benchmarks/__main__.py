@@ -11,7 +11,18 @@ from typing import TextIO
 import click
 from rich.console import Console
 
-from benchmarks import fresh, layouts, machine, programs, report, shell, steps, torch_ranks
+from benchmarks import (
+    fresh,
+    jit_trace,
+    layouts,
+    machine,
+    programs,
+    report,
+    shard_map_trace,
+    shell,
+    steps,
+    torch_ranks,
+)
 from benchmarks.options import QUICK, Options
 from benchmarks.section import Section
 
@@ -21,6 +32,8 @@ _SECTIONS: dict[str, Callable[[Options], Section]] = {
     "one-core-wide": functools.partial(steps.run_one_core, "mlp-wide"),
     "first-call": fresh.first_call,
     "compile": fresh.compiling,
+    "trace": shard_map_trace.run,
+    "jit-trace": jit_trace.run,
     "shell": shell.run,
     "layouts": layouts.run,
     "torch": torch_ranks.run,

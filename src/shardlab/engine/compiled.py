@@ -33,7 +33,7 @@ def observe_compiled(staged: Staged, limit_s: float = LIMIT_S) -> Seen:
     """
     program = for_compiler(staged.lower())
     compiled = compile_for_devices(program, staged.program, limit_s)
-    compiler = f"XLA for CPU, jaxlib {jaxlib_version()}"
+    compiler = f"CPU (jaxlib {jaxlib_version()})"
     return seen(program, compiled, staged.mesh, compiler)
 
 
@@ -44,7 +44,7 @@ def seen(program: ForCompiler, compiled: Compiled, mesh: Any, compiler: str) -> 
     found = [each for each in exchanges(compiled.module, _is_theirs) if each.is_inserted]
     calls = tuple(call for each in found for call in _call(each, places))
     memory = Memory(**compiled.memory, compiler=compiler)
-    return calls, memory, tuple(_notes(calls, memory, "CPU" in compiler))
+    return calls, memory, tuple(_notes(calls, memory, compiler.startswith("CPU")))
 
 
 def _is_theirs(place: Source) -> bool:
@@ -143,8 +143,8 @@ def _notes(calls: Sequence[CollectiveCall], memory: Memory, is_cpu: bool) -> lis
     notes = []
     if calls and is_cpu:
         notes.append(
-            f"{len(calls)} of the calls are inserted by the compiler, as XLA's partitioner writes "
-            "them; a TPU or GPU may merge, overlap or move some of them afterwards."
+            "What the compiler inserts is listed as XLA's partitioner writes it; a TPU or GPU may "
+            "combine, overlap or move some of it afterwards."
         )
     merged = [call for call in calls if call.details.get("merged")]
     if merged:

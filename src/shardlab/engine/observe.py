@@ -57,8 +57,7 @@ def observe_staged(staged: Staged) -> Observation:
     calls = tuple(call_at(site) for site in sites if communicates(site))
     sizes, notes = _sizes(staged, sites)
     memory = None
-    shardings = [getattr(array, "sharding", None) for array in staged.arrays]
-    if is_left_to_the_compiler(jaxpr, shardings):
+    if _needs_compiler(staged, jaxpr):
         compiled, memory, told = _from_compiler(staged)
         calls, notes = (*calls, *compiled), (*notes, *told)
     counted = flops(jaxpr)
@@ -113,6 +112,17 @@ def _meshes(site: Site) -> list[Any]:
 
 
 # -------------------------------------------------------------- what only the compiler can tell
+
+
+def _needs_compiler(staged: Staged, jaxpr: Any) -> bool:
+    """Say whether arrays are sharded, by themselves or by the jit that takes and returns them."""
+    asked, returned = _jax.jit_shardings(staged.traced)
+    given = [getattr(array, "sharding", None) for array in staged.arrays] or [None] * len(asked)
+    if len(asked) == len(given):
+        pairs = zip(asked, given, strict=True)
+        given = [a if isinstance(a, NamedSharding) else g for a, g in pairs]
+    is_returned = any(isinstance(s, NamedSharding) and any(s.spec) for s in returned)
+    return is_returned or is_left_to_the_compiler(jaxpr, given)
 
 
 def _from_compiler(

@@ -51,7 +51,7 @@ def observe_on_topology(staged: Staged, topology: str, limit_s: float = LIMIT_S)
         _check_fit(answer, topology, axes)
         with (place / "text").open(encoding="utf-8") as lines:
             compiled = Compiled(parse_module(lines), answer["memory"])
-    compiler = f"XLA for TPU, {topology}, libtpu {importlib.metadata.version('libtpu')}"
+    compiler = f"TPU {topology} (libtpu {importlib.metadata.version('libtpu')})"
     return seen(program, compiled, staged.mesh, compiler)
 
 

@@ -250,9 +250,20 @@ class _Walk:
             if not users:
                 break
             user = users[0]
-            # The next exchange of a chain, or a mere rearrangement, is not the reason either.
+            # The next exchange of a chain is not the reason either.
             if user.opcode not in _NAMES and self._source(user) != NOWHERE:
                 return user
+        return one if self._source(one) != NOWHERE else self._maker(computation, one)
+
+    def _maker(self, computation: Computation, one: Instruction) -> Instruction:
+        """Return whoever made what is exchanged, if that is known to come from a line."""
+        maker = one
+        for _ in range(4):
+            if not maker.operands:
+                break
+            maker = computation.instructions[maker.operands[0].name]
+            if self._source(maker) != NOWHERE:
+                return maker
         return one
 
 

@@ -235,3 +235,9 @@ def is_virtual_kind(mesh: Any) -> bool:
     """Say whether an AbstractMesh was made from virtual devices."""
     device = getattr(mesh, "abstract_device", None)
     return device is not None and device.device_kind == VIRTUAL_KIND
+
+
+def jit_shardings(traced: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the `in_shardings` and `out_shardings` of the jit that was traced, for each array."""
+    params = traced._params
+    return tuple(params["in_shardings"]), tuple(params["out_shardings"])
