@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardlab.checks.program import check_program
 from shardlab.engine.observe import observe
+from shardlab.engine.virtual import virtual_mesh
 
 MESH = "data=2,model=4"
 
@@ -248,3 +250,18 @@ def test_a_constraint_that_does_not_divide_is_told_and_one_row_is_not():
 def test_a_program_without_any_mesh_is_said_to_have_none():
     (each,) = check_program(observe(jnp.sin, ["f32[4]"], "data=2"))
     assert (each.code, each.severity) == ("program.no_communication", "info")
+
+
+def test_an_argument_without_a_sharding_among_others_that_have_one_is_whole():
+    mesh = virtual_mesh(MESH)
+    cut = jax.ShapeDtypeStruct((8, 1024), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    seen = observe(lambda x, w: jnp.tanh(x) + w, [cut, "f32[32,8,1024]"], None)
+    assert check_program(seen) == ()
+    (each,) = check_program(seen, replicated_bytes=2**20)
+    assert (each.code, each.details) == ("waste.replicated", {"path": "w", "bytes": 2**20})
+
+
+def test_a_program_that_only_keeps_shards_where_they_are_is_sharded():
+    mesh = virtual_mesh(MESH)
+    cut = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    assert check_program(observe(jnp.sin, [cut], None)) == ()

@@ -71,6 +71,7 @@ def test_the_shardings_of_a_jit_that_do_not_divide():
 def test_a_scalar_with_a_spec_of_a_vector():
     each = finding(mapped(lambda x: x.sum(), P("data")), "f32[8]")
     assert each.code == "spec.rank"
+    assert each.where.file == __file__  # of the body: nobody of the person's calls it
     assert "has 1 entry, and the output" in each.what
     assert each.fix == "use P()."
 

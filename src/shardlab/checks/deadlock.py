@@ -77,6 +77,8 @@ def _shows(parting: Parting) -> list[str]:
         lines.append(
             f"of {scope.n_branches} branches only {told} call{'s' * (len(callers) == 1)} it"
         )
+    if set(parting.first.mesh_axes).isdisjoint(scope.varies):
+        lines.append(f"a {parting.first.op} waits for all devices, not only those along its axes")
     others = [c for calls in parting.calls.values() for c in calls][1:]
     if others:
         lines.append(f"the same holds for {len(others)} more in it: {_listed(others)}")

@@ -8,7 +8,6 @@ its rendezvous spans all devices (measured on host devices; see docs/findings).
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,19 +135,19 @@ def partings(seen: Observation) -> list[Parting]:
                 branch = 1 if scope.branch is None else scope.branch
                 calls.setdefault(scope.id, {}).setdefault(branch, []).append(call)
     found = [
-        Parting(scope, calls[id], dict(seen.mesh), _fitting(ways.get(id, {}), scope, seen))
+        Parting(scope, calls[id], _sizes(ways.get(id, {}), seen), ways.get(id, {}))
         for id, scope in scopes.items()
     ]
     forward = {p.scope.source for p in found if p.first.phase == "forward"}
     return [p for p in found if p.first.phase == "forward" or p.scope.source not in forward]
 
 
-def _fitting(facts: Mapping[str, Any], scope: Scope, seen: Observation) -> Mapping[str, Any]:
-    """Return the facts, without outcomes of another mesh than the one that was seen."""
-    sizes = dict(seen.mesh)
-    n = math.prod(sizes.get(axis, 0) for axis in facts.get("axes", ()))
-    outcomes = facts.get("outcomes")
-    return facts if outcomes is None or len(outcomes) == n else {**facts, "outcomes": None}
+def _sizes(facts: Mapping[str, Any], seen: Observation) -> dict[str, int]:
+    """Return the sizes of the mesh; of one of several, as the clue has them."""
+    return {
+        **dict(seen.mesh),
+        **dict(zip(facts.get("axes", ()), facts.get("sizes", ()), strict=False)),
+    }
 
 
 def is_in_danger(call: CollectiveCall, scope: Scope) -> bool:

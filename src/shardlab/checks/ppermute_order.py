@@ -8,9 +8,10 @@ from shardlab.records.finding import Finding
 from shardlab.records.observation import Clue, Observation
 
 _RULES = {
-    "mesh": "This JAX ignores that and numbers the devices in the order of the mesh",
-    "refused": "This JAX refuses it when it compiles, since older ones ignored the order",
-    "written": "This JAX does as written, older ones take the order of the mesh",
+    "mesh": "This JAX ignores that and numbers the devices in the order of the mesh, so its pairs "
+    "may name other devices than meant.",
+    "refused": "This JAX refuses that when it compiles, and older ones ignore the order.",
+    "written": "This JAX does as written, and older ones ignore the order.",
 }
 
 
@@ -24,7 +25,7 @@ def _found(clue: Clue) -> Finding:
     return finding(
         "hazard.ppermute_order",
         f"ppermute over ({named(axes)}), while the order of the mesh is ({named(ordered)}). "
-        f"{_RULES[clue.facts['rule']]}, so its pairs may name other devices than meant.",
+        f"{_RULES[clue.facts['rule']]}",
         clue.source,
         f"write ({named(ordered)}) and number the devices of its pairs in that order: the last "
         "axis counts fastest.",

@@ -38,7 +38,7 @@ def observe(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Observatio
         with whole_tracebacks():
             staged = stage(f, args, mesh)
     except Exception as error:
-        clue = refused(error)
+        clue = refused(error, f)
         if clue is None:
             raise
         sizes = () if mesh is None else tuple(parse_mesh(mesh).shape.items())

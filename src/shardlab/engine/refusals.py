@@ -42,8 +42,8 @@ def whole_tracebacks() -> Iterator[None]:
         jax.config.update("jax_traceback_filtering", before)
 
 
-def refused(error: BaseException) -> Clue | None:
-    """Return what JAX refuses; None where the exception is the program's own or ours.
+def refused(error: BaseException, f: Any = None) -> Clue | None:
+    """Return what JAX refuses of `f`; None where the exception is the program's own or ours.
 
     The exception must have been raised with `whole_tracebacks`.
     """
@@ -55,7 +55,7 @@ def refused(error: BaseException) -> Clue | None:
         return None
     words = error.what if isinstance(error, UnboundAxis) else str(error)
     facts = {"words": words, "error": type(error).__name__, **_family(words, frames)}
-    return Clue("refused", _place(frames, error), facts)
+    return Clue("refused", _place(frames, error, f), facts)
 
 
 # A program that decides by a value runs well outside of jit: that is no refusal of JAX.
@@ -84,8 +84,8 @@ def _is_of(package: str, frame: types.FrameType) -> bool:
     return module == package or module.startswith((f"{package}.", f"{package}lib."))
 
 
-def _place(frames: Frames, error: BaseException) -> Source:
-    """Return the person's own line nearest to the refusal."""
+def _place(frames: Frames, error: BaseException, f: Any) -> Source:
+    """Return the person's own line nearest to the refusal, or where `f` begins."""
     told = re.match(r"(.+):(\d+) \((.*)\)$", error.where) if isinstance(error, LabError) else None
     if told:
         return Source(told[1], int(told[2]), told[3])
@@ -93,7 +93,8 @@ def _place(frames: Frames, error: BaseException) -> Source:
         code = frame.f_code
         if _jax.is_a_persons(code.co_filename) and not _is_of("shardlab", frame):
             return Source(code.co_filename, line, code.co_name)
-    return NOWHERE
+    own = getattr(inspect.unwrap(f), "__code__", None)
+    return Source(own.co_filename, own.co_firstlineno, own.co_name) if own else NOWHERE
 
 
 # -------------------------------------------------------------------------------- what it is about

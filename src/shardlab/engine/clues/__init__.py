@@ -21,7 +21,6 @@ from shardlab.engine.clues.turns import same_each_turn
 from shardlab.engine.clues.uses import Uses
 from shardlab.engine.clues.values import Program
 from shardlab.engine.clues.ways import ways
-from shardlab.engine.outside import is_left_to_the_compiler
 from shardlab.engine.walk import Site
 from shardlab.records.observation import Clue
 
@@ -36,7 +35,6 @@ def clues(
     """
     program = Program(closed_jaxpr, sites, args)
     uses = Uses(program)
-    shardings = [getattr(arg, "sharding", None) for arg in args]
     return (
         *ways(program, paths),
         *sums_of_copies(program, uses),
@@ -46,5 +44,5 @@ def clues(
         *impossible(program),
         *uneven_constraints(program),
         *whole_everywhere(program, paths),
-        *nothing_sharded(program, is_left_to_the_compiler(closed_jaxpr, shardings)),
+        *nothing_sharded(program),
     )

@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding
 
 from shardlab.engine import _jax, boundary
 from shardlab.engine.clues.values import Program
+from shardlab.engine.outside import shardings_asked_for
 from shardlab.engine.walk import Block, Site
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.records.observation import Clue
@@ -78,13 +79,23 @@ def _of_shard_maps(program: Program, names: Sequence[str]) -> Iterator[Clue]:
 
 
 def _of_arguments(program: Program, names: Sequence[str]) -> Iterator[Clue]:
-    """Yield what was given as a whole array with a sharding that splits nothing."""
-    for array, name in zip(program.given, names, strict=False):
-        sharding = getattr(array, "sharding", None)
+    """Yield what was given as a whole array: with a sharding that splits nothing, or without one.
+
+    Without one only where others have one and the program places nothing itself: then the compiler
+    has nothing to go by.
+    """
+    shardings = [getattr(array, "sharding", None) for array in program.given]
+    meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding) and s.mesh.size > 1]
+    places_itself = any(
+        site.name == "shard_map" or shardings_asked_for(site.eqn.params) for site in program.sites
+    )
+    for array, name, sharding in zip(program.given, names, shardings, strict=False):
         if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
             mesh = dict(sharding.mesh.shape)
             if not _splits(boundary.mentioned(sharding.spec), mesh):
                 yield from _whole(NOWHERE, name, array, mesh, "jit")
+        elif meshes and not places_itself:
+            yield from _whole(NOWHERE, name, array, dict(meshes[0].shape), "jit")
 
 
 def _splits(mentioned: frozenset[str], mesh: Mapping[str, int]) -> bool:
@@ -132,7 +143,11 @@ def _path(program: Program, site: Site, atom: Any, number: int, names: Sequence[
 # ----------------------------------------------------------------------------------- nothing at all
 
 
-def nothing_sharded(program: Program, is_compiled: bool) -> Iterator[Clue]:
-    """Yield a clue if the program has no shard_map and leaves nothing to the compiler to place."""
-    if not is_compiled and not any(site.name == "shard_map" for site in program.sites):
+def nothing_sharded(program: Program) -> Iterator[Clue]:
+    """Yield a clue if the program has no shard_map, asks for no sharding and is given none."""
+    shardings = [getattr(array, "sharding", None) for array in program.given]
+    is_placed = any(isinstance(each, NamedSharding) and each.mesh.size > 1 for each in shardings)
+    if not is_placed and not any(
+        site.name == "shard_map" or shardings_asked_for(site.eqn.params) for site in program.sites
+    ):
         yield Clue("nothing_sharded", NOWHERE)
