@@ -81,10 +81,17 @@ def test_marked_tests_run_on_each_mesh_and_budgets_hold(run):
             assert_collectives(total, "f32[24]", expected=expected, mesh="data=4")
         # 2 (g-1)/g of 4 bytes on each of 4 devices
         assert_traffic(total, "f32[24]", at_most="6B", at_most_in_all="24B", mesh="data=4")
+
+    def test_memory(virtual_mesh):
+        f = jax.jit(lambda x: (x * 2).sum(), in_shardings=NamedSharding(virtual_mesh, P("data")))
+        assert_memory(f, "f32[64]", at_most="1KiB")
+        # an eighth of 64 numbers of 4 bytes goes in, one comes out; temporaries vary
+        with pytest.raises(AssertionError, match="each device holds .*the budget of 35"):
+            assert_memory(f, "f32[64]", at_most=35)
         """,
         "-v",
     )
-    result.assert_outcomes(passed=7)
+    result.assert_outcomes(passed=8)
     result.stdout.fnmatch_lines(["*test_on_each_mesh?data=4,model=2? PASSED*"])
 
 

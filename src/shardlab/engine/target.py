@@ -103,19 +103,27 @@ def arguments(
     """
     shown, function = job["shown"], job["function"]
     mesh = job["meshes"][0] if job["meshes"] else None
-    if job["args_from"]:
-        given = _made(find_any(module, job["args_from"], shown), job["args_from"], shown)
-    elif job["args"]:
-        given = tuple(job["args"])
-    else:
-        given = _examples(module, function.split(".")[-1], shown)
-        if given is None:
-            _refuse_missing(f, function, shown)
-            given = ()
+    given, origin = _given(f, module, job)
     args = given if isinstance(given, tuple) else (given,)
     args = tuple(jax.tree.map(lambda leaf: _placed(leaf, mesh, shown), arg) for arg in args)
-    _check_fit(f, args, function, shown)
+    _check_fit(f, args, function, origin)
     return args
+
+
+def _given(
+    f: Callable[..., Any], module: types.ModuleType, job: Mapping[str, Any]
+) -> tuple[Any, str]:
+    """Return the arguments as they were given, and where they are from."""
+    shown, function, name = job["shown"], job["function"], job["args_from"]
+    if name:
+        return _made(find_any(module, name, shown), name, shown), name
+    if job["args"]:
+        return tuple(job["args"]), "the command"
+    for name in (f"{function.split('.')[-1]}_args", "example_args"):
+        if hasattr(module, name):
+            return _made(getattr(module, name), name, shown), name
+    _refuse_missing(f, function, shown)
+    return (), "nowhere"
 
 
 def find_any(module: types.ModuleType, name: str, shown: str) -> Any:
@@ -148,13 +156,6 @@ def _made(source: Any, name: str, shown: str) -> Any:
     return tuple(made) if isinstance(made, list) else made
 
 
-def _examples(module: types.ModuleType, function: str, shown: str) -> Any:
-    for name in (f"{function}_args", "example_args"):
-        if hasattr(module, name):
-            return _made(getattr(module, name), name, shown)
-    return None
-
-
 def _refuse_missing(f: Callable[..., Any], name: str, shown: str) -> None:
     needed = [
         each.name
@@ -182,7 +183,7 @@ def _parameters(f: Callable[..., Any]) -> Sequence[inspect.Parameter]:
         return []
 
 
-def _check_fit(f: Callable[..., Any], args: tuple[Any, ...], name: str, shown: str) -> None:
+def _check_fit(f: Callable[..., Any], args: tuple[Any, ...], name: str, origin: str) -> None:
     try:
         signature = inspect.signature(f)
     except (TypeError, ValueError):
@@ -194,7 +195,7 @@ def _check_fit(f: Callable[..., Any], args: tuple[Any, ...], name: str, shown: s
     except TypeError as error:
         raise BadArguments(
             f"{len(args)} argument{'s' * (len(args) != 1)} for {name}{signature}: {error}.",
-            where=_place(f) or shown,
+            where=f"{_place(f) or name}, with arguments from {origin}",
             fix="give one for each parameter without a default, in order; a tuple is taken apart, "
             "so wrap a single tuple argument in another: ((a, b),).",
         ) from None
