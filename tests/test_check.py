@@ -64,6 +64,12 @@ def test_reading_alone_compares_nothing():
     assert "The program was read and not run: values were not compared." in report.notes
 
 
+def test_arguments_too_large_to_run_are_read_only():
+    report = shardlab.check(total, "f32[4000000000]", mesh="data=4")
+    assert report.findings == ()
+    assert "not run: its arguments take 16,000,000,000 bytes" in report.notes[-1]
+
+
 def test_one_size_that_fits_many_causes_is_followed_by_others():
     def penalised(x, w):
         def body(x, w):

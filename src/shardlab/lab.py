@@ -68,7 +68,8 @@ def check(
     seen, config = observe(f, args, largest), read_config(_home(f))
     static = check_program(seen, replicated_bytes=config.replicated_bytes)
     tried = given or (ladder([name for name, _ in seen.mesh]) if seen.mesh else [])
-    notes, findings = _unrun(static, tried, run), list(static)
+    notes, findings = _unrun(config.silence(static)[0], tried, run, args), list(static)
+    where = tuple(_text(each) for each in tried)
     if not notes:
         # Here, since it brings NumPy in: reading a program is quicker without.
         from shardlab.checks.runs import check_runs, joined
@@ -82,9 +83,9 @@ def check(
             runs = run_on_meshes(f, args, more, grads=grads, on_progress=tell, after=runs)
             compared = compared.explained_by(check_runs(runs))
         notes, findings = compared.notes, joined(static, compared.findings)
+        where = runs.compared_on
     left, silenced = config.silence(gravest_first(findings))
-    meshes = tuple(_text(each) for each in tried)
-    return Report(left, seen.program, meshes, (*seen.notes, *notes), silenced)
+    return Report(left, seen.program, where, (*seen.notes, *notes), silenced)
 
 
 def _home(f: Any) -> str | None:
@@ -95,7 +96,13 @@ def _home(f: Any) -> str | None:
         return None
 
 
-def _unrun(static: Sequence[Finding], tried: Sequence[Mesh], run: bool) -> tuple[str, ...]:
+# Beyond this a run on one device takes minutes, and all of this machine's memory.
+_MOST_BYTES = 2**30
+
+
+def _unrun(
+    static: Sequence[Finding], tried: Sequence[Mesh], run: bool, args: Sequence[Any]
+) -> tuple[str, ...]:
     """Say why a program is read and not run; nothing where it is."""
     if not run:
         return ("The program was read and not run: values were not compared.",)
@@ -104,6 +111,13 @@ def _unrun(static: Sequence[Finding], tried: Sequence[Mesh], run: bool) -> tuple
     errors = [found.code for found in static if found.severity == "error"]
     if errors:
         return (f"The program was not run, since reading it gave {errors[0]}.",)
+    from shardlab.engine.arguments import n_bytes
+
+    if n_bytes(args) > _MOST_BYTES:
+        return (
+            f"The program was read and not run: its arguments take {n_bytes(args):,} bytes. Give "
+            "smaller ones, of the same ranks, to compare values.",
+        )
     return ()
 
 

@@ -10,8 +10,9 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
-from shardlab.engine.arguments import concrete, with_mesh
+from shardlab.engine.arguments import concrete
 from shardlab.engine.mesh_runs import run_on, run_on_meshes
+from shardlab.engine.stage import with_mesh
 from shardlab.layouts.mesh import Mesh
 
 ROWS = P("data")
@@ -196,7 +197,10 @@ def test_a_parameter_named_mesh_gets_the_mesh():
     for n in (1, 4):
         run = run_on(seen, [X, 2.0], Mesh(data=n), grads=False)
         np.testing.assert_allclose(run.outputs[""].value, X.sum() * 2 * n, rtol=1e-4)
-    assert with_mesh(seen, [X, OWN, 2.0], "new")[1:] == ("new", 2.0)
+        assert run_on(seen, [X, OWN, 2.0], Mesh(data=n)).gradients.keys() == {"x"}
+    # One that is given stays: it is replaced where the program uses it.
+    assert with_mesh(seen, [3, OWN, 2.0], "new") == ((3, OWN, 2.0), {})
+    assert with_mesh(lambda x, *, mesh: x, [3], "new") == ((3,), {"mesh": "new"})
 
 
 def test_a_shard_map_without_a_mesh_takes_the_one_in_context():

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh
 
 from shardlab.engine import _jax
 from shardlab.engine.stage import from_text
-from shardlab.layouts.mesh import Mesh as LabMesh
 
 
 def concrete(args: Sequence[Any]) -> tuple[Any, ...]:
@@ -27,6 +25,18 @@ def concrete(args: Sequence[Any]) -> tuple[Any, ...]:
     """
     leaves, tree = jax.tree.flatten(tuple(args), is_leaf=lambda x: isinstance(x, str))
     return tuple(jax.tree.unflatten(tree, [_filled(x, i) for i, x in enumerate(leaves)]))
+
+
+def n_bytes(args: Sequence[Any]) -> int:
+    """Return how many bytes the arrays among the arguments take, or would take.
+
+    >>> n_bytes(["f32[1000000,1000]", 7])
+    4000000000
+    """
+    leaves = map(from_text, jax.tree.leaves(tuple(args)))
+    return sum(
+        math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype")
+    )
 
 
 def _filled(leaf: Any, seed: int) -> Any:
@@ -55,34 +65,6 @@ def _random(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
 def is_array(leaf: Any) -> bool:
     """Say whether a leaf is traced; anything else is handed to the program as it is."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
-
-
-def with_mesh(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> tuple[Any, ...]:
-    """Return the arguments of `f` with `mesh` in the place of a parameter of that name.
-
-    >>> with_mesh(lambda x, mesh, n: None, [1, 2], "data=4")
-    (1, 'data=4', 2)
-
-    A mesh that the person has given there is replaced. Without such a parameter nothing changes.
-    """
-    at = _place_of_mesh(f)
-    if at is None:
-        return tuple(args)
-    is_given = len(args) > at and isinstance(args[at], (Mesh, AbstractMesh, LabMesh))
-    return (*args[:at], mesh, *args[at + is_given :])
-
-
-def _place_of_mesh(f: Callable[..., Any]) -> int | None:
-    try:
-        parameters = inspect.signature(f).parameters
-    except (TypeError, ValueError):
-        return None
-    positional = [
-        name
-        for name, each in parameters.items()
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    return positional.index("mesh") if "mesh" in positional else None
 
 
 def paths(tree: Any, root: str = "") -> list[str]:

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardlab.engine import _jax, copies, simulate, stuck
-from shardlab.engine.arguments import concrete, is_array, paths, with_mesh
+from shardlab.engine.arguments import concrete, is_array, paths
 from shardlab.engine.lineage import lineages
 from shardlab.engine.retarget import retargeted
 from shardlab.engine.spread import Axes, Spread
+from shardlab.engine.stage import with_mesh
 from shardlab.errors import (
     Deadlock,
     DuplicatePermutation,
@@ -115,7 +116,8 @@ class _Program:
             new = list(leaves)
             for i, array in zip(self._places, arrays, strict=True):
                 new[i] = array
-            return f(*with_mesh(f, jax.tree.unflatten(tree, new), target))
+            filled, keywords = with_mesh(f, jax.tree.unflatten(tree, new), target)
+            return f(*filled, **keywords)
 
         with retargeted(mesh) as target:
             self._closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*self._arrays)
@@ -232,11 +234,21 @@ def _is_key(value: Any) -> bool:
 def argument_paths(f: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     """Return the path of each leaf of the arguments, by parameter name: `params['w']`."""
     try:
-        names = [n for n in inspect.signature(f).parameters if n != "mesh"]
+        parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
-        names = []
+        parameters = []
+    names = [each.name for each in parameters if each.kind in _BY_POSITION]
+    if "mesh" in names and not _has_mesh(args, names.index("mesh")):
+        names.remove("mesh")
     names += [f"argument {i}" for i in range(len(names), len(args))]
     return [path for name, arg in zip(names, args, strict=False) for path in paths(arg, name)]
+
+
+def _has_mesh(args: Sequence[Any], at: int) -> bool:
+    return len(args) > at and isinstance(args[at], (jax.sharding.Mesh, jax.sharding.AbstractMesh))
+
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def source_of(f: Any) -> Source:

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from shardlab.engine.argument_names import argument_names
 from shardlab.engine.retarget import retargeted
@@ -72,7 +72,7 @@ def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Stage
     has one left. With `mesh=None` the program must bring its own.
     """
     with in_mode(mesh) as given:
-        keywords = _mesh_keyword(f, args, given)
+        args, keywords = with_mesh(f, args, given)
         fun, leaves = _of_arrays(f, args, keywords)
         traced = fun.trace(*leaves)
         arrays, names = _named_arrays(f, args, len(traced.jaxpr.in_avals))
@@ -104,20 +104,32 @@ def program_name(f: Any) -> str:
     return str(name)
 
 
-def _mesh_keyword(f: Any, args: Sequence[Any], mesh: Mesh | None) -> dict[str, Any]:
-    """Return the mesh as a keyword, where `f` has a parameter of that name that nobody filled."""
-    if mesh is None:
-        return {}
+def with_mesh(f: Any, args: Sequence[Any], mesh: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments and keywords of `f`, with `mesh` as its parameter of that name.
+
+    >>> with_mesh(lambda x, mesh, n: None, [1, 2], "data=4")
+    ((1, 'data=4', 2), {})
+    >>> with_mesh(lambda x, mesh=None: None, [1], "data=4")
+    ((1,), {'mesh': 'data=4'})
+
+    A mesh that the person gave stays, and is replaced where it is used, like a program's own.
+    """
     try:
-        signature = inspect.signature(f)
-        bound = signature.bind_partial(*args)
+        parameters = inspect.signature(f).parameters
     except (TypeError, ValueError):
-        return {}
-    wanted = signature.parameters.get("mesh")
-    if wanted is None or wanted.kind is inspect.Parameter.VAR_POSITIONAL:
-        return {}
-    filled = "mesh" in bound.arguments or isinstance(_default(f, "mesh"), Mesh)
-    return {} if filled else {"mesh": mesh}
+        return tuple(args), {}
+    wanted = parameters.get("mesh")
+    if mesh is None or wanted is None or wanted.kind in _VARIADIC:
+        return tuple(args), {}
+    at = list(parameters).index("mesh")
+    if wanted.kind is inspect.Parameter.KEYWORD_ONLY or len(args) <= at:
+        return tuple(args), {} if isinstance(_default(f, "mesh"), Mesh) else {"mesh": mesh}
+    is_given = args[at] is None or isinstance(args[at], (Mesh, AbstractMesh))
+    # The mesh left out among the others: what follows has moved into its place.
+    return (*args[:at], *(() if is_given else (mesh,)), *args[at:]), {}
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _default(f: Any, name: str) -> Any:

@@ -100,3 +100,10 @@ class Runs:
     arguments: Mapping[str, Any] = field(default_factory=dict)  # NumPy arrays by path
     source: Source = NOWHERE  # of the program
     notes: tuple[str, ...] = ()
+
+    @property
+    def compared_on(self) -> tuple[str, ...]:
+        """Return the meshes, as text, whose results there are to compare with one device's."""
+        if self.one.failure:
+            return ()
+        return tuple(run.mesh_text for run in self.many if not run.failure)
