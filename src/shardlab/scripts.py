@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 
+_ONE_MESH = (
+    "A script runs on its own mesh only; to compare meshes, name a function (file.py:function)."
+)
+
 
 def trace_script(
     path: str, args: Sequence[str], *, on_progress: Tell = lambda text: None
@@ -34,6 +38,8 @@ def check_script(
 ) -> Report:
     """Run a script in simulated mode; return what is wrong with its programs as one report."""
     seen, traces, notes = _look(path, args, on_progress)
+    if traces:
+        notes = (*notes, _ONE_MESH)
     report = script_report(
         path, traces, differing=seen.differing, deadlock=seen.deadlock, notes=notes
     )
