@@ -9,6 +9,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from shardlab import check
 from shardlab.checks.program import check_program
 from shardlab.engine.observe import observe
 from shardlab.engine.virtual import virtual_mesh
@@ -122,6 +123,26 @@ def test_devices_that_meet_and_agree_are_no_finding(predicate):
         return lax.cond(predicate(x), lambda x: lax.psum(x, "model"), lambda x: x, x)
 
     assert codes(body) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "cause", "severity"),
+    [
+        (lambda x: 2 * lax.psum(x.sum(), "model"), "same_calls", "warning"),
+        (lambda x: lax.psum(2 * x.sum(), "model"), "garbage", "error"),
+        (lambda x: lax.pmax(x.sum(), "model"), "garbage", "error"),
+        (lambda x: lax.all_gather(x.sum(), "model").sum(), "hangs", "error"),
+        (lambda x: lax.psum(lax.psum(x.sum(), "model"), "model"), "hangs", "error"),
+    ],
+)
+def test_branches_that_all_communicate(other, cause, severity):
+    def body(x):
+        first = lax.axis_index("model") == 0
+        return lax.cond(first, other, lambda x: lax.psum(x.sum(), "model"), x)
+
+    each = next(each for each in found(body) if each.code == "hazard.mixed_collectives")
+    assert (each.cause, each.severity) == (cause, severity)
+    assert "model=0 takes branch 1; model=1..3 take branch 0" in each.shows
 
 
 # ------------------------------------------------------------------------------- sums of copies
@@ -265,3 +286,18 @@ def test_a_program_that_only_keeps_shards_where_they_are_is_sharded():
     mesh = virtual_mesh(MESH)
     cut = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     assert check_program(observe(jnp.sin, [cut], None)) == ()
+
+
+# -------------------------------------------------------------------------------------- silenced
+
+
+def test_a_comment_on_the_line_silences_its_finding_in_a_report():
+    def body(x):
+        return lax.psum(x, "model")  # shardlab: ignore[hazard.psum_unvarying] four is meant
+
+    program = jax.shard_map(body, in_specs=P("data"), out_specs=P("data"))
+    report = check(program, "f32[8]", mesh=MESH, run=False)
+    assert report.findings == ()
+    assert [(each.finding.code, each.reason) for each in report.silenced] == [
+        ("hazard.psum_unvarying", "four is meant")
+    ]

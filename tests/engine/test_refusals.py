@@ -129,6 +129,12 @@ def test_what_jax_refuses_only_when_it_compiles_is_told_too(body, in_specs, caus
     assert (each.code, each.cause) == ("jax.refused", cause)
 
 
+def test_a_program_without_a_mesh_is_told_to_take_one():
+    each = finding(mapped(lambda x: x, P("data")), "f32[8]", mesh=None)
+    assert (each.code, each.cause) == ("jax.refused", "no_mesh")
+    assert "mesh='data=8'" in each.fix
+
+
 # ------------------------------------------------------------------------- the program's own errors
 
 

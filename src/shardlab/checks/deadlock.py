@@ -34,20 +34,9 @@ def _all_communicate(parting: Parting) -> bool:
 
 def _found(parting: Parting) -> Finding:
     call, scope = parting.first, parting.scope
-    varies = named(scope.varies)
-    if scope.kind == "while":
-        what = (
-            f"Devices turn a loop a different number of times, and the {called(call)} in it waits "
-            f"for those that have left: its condition varies over {varies}."
-        )
-    else:
-        what = (
-            f"Not all devices reach the {called(call)}: the choice of its branch varies over "
-            f"{varies}. Those that call it wait for ever for those that do not."
-        )
     found = finding(
         "hazard.deadlock",
-        what,
+        _what(parting),
         call.source,
         _fix(parting),
         shows=(*_shows(parting),),
@@ -60,6 +49,21 @@ def _found(parting: Parting) -> Finding:
         },
     )
     return found if parting.parts is not False else _only_with_other_values(found)
+
+
+def _what(parting: Parting) -> str:
+    """Say what happens, and only that it may where nobody knows the values."""
+    it, varies, is_sure = called(parting.first), named(parting.scope.varies), parting.parts
+    if parting.scope.kind == "while":
+        return (
+            f"Devices {'' if is_sure else 'may '}turn a loop a different number of times, and the "
+            f"{it} in it waits for those that have left: its condition varies over {varies}."
+        )
+    reach = f"Not all devices reach the {it}" if is_sure else f"Some devices may not reach the {it}"
+    return (
+        f"{reach}: the choice of its branch varies over {varies}. Those that call it wait for ever "
+        "for those that do not."
+    )
 
 
 def _only_with_other_values(found: Finding) -> Finding:

@@ -40,6 +40,10 @@ _MEANS = {
         "give in_specs one entry for each argument (a tuple of the same length), and out_specs "
         "one for each output; a single P() stands for a whole subtree.",
     ),
+    "no_mesh": (
+        "A shard_map takes its mesh from the context, and there is none.",
+        "give a mesh (mesh='data=8' or --mesh data=8), or pass mesh=... to jax.shard_map.",
+    ),
     "mesh": (
         "Arrays or functions of this program belong to different meshes.",
         "build one mesh, use it everywhere, and set it with jax.set_mesh.",

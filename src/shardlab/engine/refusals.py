@@ -9,8 +9,8 @@ by family:
   of them with whose specs exchanged JAX accepts the program, or None.
 - `rank`: `spec`, `length`, `rank`, `owner`. `indivisible`: `spec`, `axis`, `size`, `n`,
   `shape`, `owner`.
-- `replication`, `carry`, `branches`, `partly_varying`, `tree`, `mesh`, `explicit`, `manual`,
-  `other`: words alone.
+- `replication`, `carry`, `branches`, `partly_varying`, `tree`, `no_mesh`, `mesh`, `explicit`,
+  `manual`, `other`: words alone.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ _WORDS = {
     "does not match the specs of the input": "explicit",
     "can only refer to Auto axes": "manual",
     "contains a manual axes": "manual",
+    "context mesh cannot be empty": "no_mesh",
     "should match the mesh": "mesh",
     "Received incompatible devices": "mesh",
     "ntext mesh": "mesh",
