@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 
 from shardlab.hlo.frames import op_name
@@ -74,7 +74,7 @@ class _Walk:
         self._ids = itertools.count(-1, -1)
         self._groups: dict[str, Groups] = {}
         self._heard: dict[str, list[Instruction]] = {}
-        self._chains: set[tuple[str, str | None]] = set()
+        self._chains: set[Hashable] = set()
         self._merged: dict[str, Sums] = {}
 
     def of(
@@ -85,7 +85,7 @@ class _Walk:
         caller: Instruction | None = None,
     ) -> Iterator[Exchange]:
         """Yield what is exchanged in a computation; `caller` is the fusion around it, if any."""
-        merged = self._sums(computation)
+        merged, told = self._sums(computation), set[Hashable]()
         for one in self._loud(computation):
             if one.opcode == "while":
                 yield from self._loop(computation, one, within, count)
@@ -94,19 +94,30 @@ class _Walk:
             elif one.opcode in _CALLERS:
                 callee = one.attribute("calls") or one.attribute("to_apply") or ""
                 yield from self.of(self._module.computations[callee], within, count, one)
-            elif not self._is_told(one) and merged.n_sums(one.name):
+            elif not self._is_repeated(one, told) and merged.n_sums(one.name):
                 for exchange in self._exchange(computation, one, caller):
                     n_sums = merged.n_sums(one.name)
                     yield replace(exchange, within=within, count=count, n_sums=n_sums)
 
-    def _is_told(self, one: Instruction) -> bool:
-        """Say whether an exchange that is written in several pieces has been told already."""
+    def _is_repeated(self, one: Instruction, told: set[Hashable]) -> bool:
+        """Say whether an exchange has been told already; remember it.
+
+        The partitioner may gather a value once for the forward and once for the backward pass. XLA
+        makes one of equal ones, but on a CPU only where their channels are equal too.
+        """
+        opcode = one.opcode.removesuffix("-start")
         chain = _CHAIN.search(one.rest)
-        if not chain:
+        key: Hashable
+        if chain:
+            told, key = self._chains, (chain[1], one.attribute("channel_id"))
+        elif _is_inserted(opcode, one):
+            groups = parse_pairs(one.rest) or self._grouped(opcode, one)
+            how = self._op(opcode, one)
+            key = (opcode, how, one.inside, groups, one.type, one.numbers("dimensions"))
+        else:
             return False
-        key = (chain[1], one.attribute("channel_id"))
-        is_told = key in self._chains
-        self._chains.add(key)
+        is_told = key in told
+        told.add(key)
         return is_told
 
     def _sums(self, computation: Computation) -> Sums:
