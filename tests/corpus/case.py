@@ -1,0 +1,143 @@
+"""A wrong program beside its right twin: what must be found in the one, and nothing in the other.
+
+Programs are plain JAX and take their mesh from where they are called (`jax.set_mesh`), so the same
+function runs on real devices and under `shardlab.check`. The line at fault ends in `# <- here`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+N_DEVICES = 8
+MARK = "# <- here"
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """An argument: random numbers of its own, so never constant and never symmetric."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    below: int = 100  # integers are drawn from 0 up to this
+
+    @property
+    def text(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def make(self, seed: int) -> Any:
+        rng = np.random.default_rng([seed, *self.shape])
+        if self.dtype == "float32":
+            return rng.normal(size=self.shape).astype(self.dtype)
+        if self.dtype == "bool":
+            return rng.random(self.shape) < 0.6
+        return rng.integers(0, self.below, self.shape).astype(self.dtype)
+
+
+def f32(*shape: int) -> Input:
+    return Input(shape)
+
+
+def i32(*shape: int, below: int = 100) -> Input:
+    return Input(shape, "int32", below)
+
+
+def mask(*shape: int) -> Input:
+    return Input(shape, "bool")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One program, its mesh and inputs, and what `check` must say of it."""
+
+    name: str
+    run: Callable[..., Any]
+    mesh: str
+    inputs: tuple[Input, ...]
+    code: str = ""  # empty for a right program
+    cause: str | None = None  # None where any will do
+    # What happens on real devices: "hangs", "differs" (copies of one output), or "" where it
+    # finishes with numbers that only another mesh can show to be wrong.
+    really: str = ""
+    besides: str = ""  # the finding that a comment failed to silence
+    read_only: bool = False  # arrays too large to run it in a test
+
+    @functools.cached_property
+    def args(self) -> tuple[Any, ...]:
+        if self.read_only:
+            return tuple(item.text for item in self.inputs)
+        return tuple(item.make(seed) for seed, item in enumerate(self.inputs))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return parse_mesh(self.mesh)
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The lines marked in the source; any of them will do."""
+        source, first = inspect.getsourcelines(self.run)
+        return tuple(first + i for i, line in enumerate(source) if MARK in line)
+
+    def meshes(self) -> list[str]:
+        """Where to run it beside one device: this mesh, and smaller ones if a cause is asked for.
+
+        A bias that is counted n times, say, needs two sizes to be told from other mistakes.
+        """
+        smaller = []
+        if self.cause and self.code == "hazard.mesh_dependent":
+            names = list(self.sizes)
+            smaller = [{n: 2 if n == name else 1 for n in names} for name in names]
+        each = [*(m for m in smaller if m != self.sizes), self.sizes]
+        return [",".join(f"{name}={size}" for name, size in mesh.items()) for mesh in each]
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    pairs = (part.split("=") for part in text.split(","))
+    return {name: int(size) for name, size in pairs}
+
+
+class Table:
+    """Pairs of programs by name, in the order written."""
+
+    def __init__(self) -> None:
+        self.wrong_cases: dict[str, Case] = {}
+        self.right_cases: dict[str, Case] = {}
+        self._last: Case | None = None
+
+    def wrong(self, code: str, mesh: str, *inputs: Input, **options: Any) -> Callable[[Any], Any]:
+        """Decorate a wrong program with the finding it must give."""
+        assert math.prod(parse_mesh(mesh).values()) <= N_DEVICES
+
+        def decorate(run: Any) -> Any:
+            self._last = Case(run.__name__, run, mesh, inputs, code, **options)
+            self._add(self.wrong_cases, self._last)
+            return run
+
+        return decorate
+
+    def right(self, run: Any) -> Any:
+        """Decorate the twin of the wrong program above: the same mesh and inputs, no finding."""
+        assert self._last is not None
+        last = self._last
+        case = Case(run.__name__, run, last.mesh, last.inputs, read_only=last.read_only)
+        self._add(self.right_cases, case)
+        return run
+
+    def also_right(self, mesh: str, *inputs: Input) -> Callable[[Any], Any]:
+        """Decorate a right program that resembles a wrong one."""
+
+        def decorate(run: Any) -> Any:
+            self._add(self.right_cases, Case(run.__name__, run, mesh, inputs))
+            return run
+
+        return decorate
+
+    def _add(self, cases: dict[str, Case], case: Case) -> None:
+        assert case.name not in {**self.wrong_cases, **self.right_cases}, case.name
+        cases[case.name] = case
