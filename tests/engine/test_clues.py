@@ -162,6 +162,7 @@ def test_a_sum_of_copies_says_by_how_much_it_multiplies():
         lambda x: lax.psum(x, "model") / lax.axis_size("model"),
         lambda x: lax.psum(x, "model") * 0.25,
         lambda x: lax.psum(x.sum(), "model") / lax.psum(x.size * 1.0 + x[0, 0], "model"),
+        lambda x: lax.psum(x.sum(), "model") / jnp.maximum(lax.psum((x > 0).sum(), "model"), 1),
         lambda x: x / lax.psum(jnp.ones(()), "model"),
         lambda x: jnp.where(lax.psum((x > 3).sum(), "model") > 0, x, 0),
         lambda x: lax.pmax(x, "model"),
@@ -171,6 +172,13 @@ def test_a_sum_of_copies_says_by_how_much_it_multiplies():
 )
 def test_a_mean_a_count_and_a_question_are_no_sums_of_copies(body):
     assert codes(body, specs=P("data")) == []
+
+
+def test_a_quotient_in_which_the_copies_do_not_cancel_is_told():
+    assert codes(lambda x: x / lax.psum(x.sum(), "model"), specs=P("data")) == [
+        "hazard.psum_unvarying"
+    ]
+    assert codes(lambda x: lax.psum(x, "model") / 3, specs=P("data")) == ["hazard.psum_unvarying"]
 
 
 def test_an_axis_of_one_device_has_no_copies():

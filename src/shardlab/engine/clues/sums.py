@@ -23,6 +23,11 @@ from shardlab.engine.walk import Block, Site
 from shardlab.records.observation import Clue
 
 _COMPARISONS = frozenset({"gt", "ge", "lt", "le", "eq", "ne"})
+_ON_THE_WAY = frozenset(
+    {"convert_element_type", "reshape", "squeeze", "broadcast_in_dim", "pvary", "pcast", "sqrt"}
+)
+# What keeps a divisor from being nought: max(count, 1), total + 1e-6.
+_GUARDS = frozenset({"max", "add"})
 # How far back a divisor is followed in search of a sum.
 _MOST_STEPS = 40
 
@@ -64,11 +69,13 @@ def _cancels(program: Program, uses: Uses, site: Site, axes: frozenset[str], n: 
 
 def _is_harmless(program: Program, uses: Uses, use: Use, axes: frozenset[str], n: int) -> bool:
     site = use.site
-    if site.name in ("convert_element_type", "reshape", "squeeze", "broadcast_in_dim", "pvary"):
+    if site.name in _ON_THE_WAY:
         return _cancels(program, uses, site, axes, n)
     if len(site.eqn.invars) != 2:
         return False
     other = site.eqn.invars[1 - use.operand]
+    if site.name in _GUARDS and _number(program, site.block, other) is not None:
+        return _cancels(program, uses, site, axes, n)
     if site.name in _COMPARISONS:
         return _number(program, site.block, other) == 0
     if site.name == "div":
