@@ -500,6 +500,52 @@ def test_arguments_may_be_shapes_in_trees(arg):
     assert call.shape == (2, 6)
 
 
+def test_a_function_is_traced_anew_each_time():
+    settings = {"reduce": lax.psum}
+
+    def step(x):
+        f = jax.shard_map(
+            lambda x: settings["reduce"](x, "data"), in_specs=P("data"), out_specs=P()
+        )
+        return f(x)
+
+    before = observe(step, ["f32[8]"], "data=4").calls
+    settings["reduce"] = lax.pmax
+    after = observe(step, ["f32[8]"], "data=4").calls
+    assert (before[0].op, after[0].op) == ("psum", "pmax")
+
+
+def test_a_collective_of_a_library_belongs_to_the_line_that_calls_it():
+    nnx = pytest.importorskip("flax.nnx")
+    norm = nnx.BatchNorm(4, axis_name="data", rngs=nnx.Rngs(0))
+
+    @nnx.jit
+    def step(norm, x):
+        graph, state = nnx.split(norm)
+
+        def body(state, x):
+            return nnx.merge(graph, state)(x)  # the person's line
+
+        return jax.shard_map(body, in_specs=(P(), P("data")), out_specs=P("data"), check_vma=False)(
+            state, x
+        )
+
+    (call,) = observe(step, [norm, "f32[16,4]"], "data=8").calls
+    assert (call.op, call.source.file, call.source.function) == ("psum", __file__, "body")
+
+
+def test_what_the_compiler_inserts_stands_beside_the_programs_own():
+    f = jax.shard_map(lambda x: lax.psum(x, "model"), in_specs=BOTH, out_specs=P("data"))
+    seen = observe(lambda x: jnp.sin(f(x)).sum(), [X], MESH)
+    assert [(call.op, call.mesh_axes, call.origin) for call in seen.calls] == [
+        ("psum", ("model",), "program"),
+        ("psum", ("data",), "compiler"),
+    ]
+    elementwise = observe(lambda x: jnp.sin(f(x)) * 2, [X], MESH)
+    assert [call.origin for call in elementwise.calls] == ["program"]
+    assert elementwise.memory is None  # nothing had to be compiled
+
+
 def test_512_devices_that_do_not_exist():
     seen = observe(Model().step, ["bf16[1024,8]"], "data=512")
     assert (seen.calls[0].shape, seen.calls[0].payload_bytes) == ((2, 8), 32)

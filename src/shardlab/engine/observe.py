@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +17,7 @@ from shardlab.engine.stage import Staged, program_name, stage
 from shardlab.engine.walk import Site, walk
 from shardlab.layouts.mesh import parse_mesh
 from shardlab.records.collective import CollectiveCall
-from shardlab.records.observation import Memory, Observation, Sizes
+from shardlab.records.observation import Observation, Sizes
 
 
 def observe(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Observation:
@@ -58,17 +56,20 @@ def observe_staged(staged: Staged) -> Observation:
     sizes, notes = _sizes(staged, sites)
     memory = None
     if _needs_compiler(staged, jaxpr):
-        compiled, memory, told = _from_compiler(staged)
-        calls, notes = (*calls, *compiled), (*notes, *told)
-    counted = flops(jaxpr)
+        # Here, since it is slow to import and rarely needed.
+        from shardlab.engine.compiled import observe_compiled
+
+        inserted, memory, told = observe_compiled(staged)
+        calls, notes = (*calls, *inserted), (*notes, *told)
+    n_flops, assumed = _of_one_device(flops(jaxpr), sizes, memory is not None)
     return Observation(
         staged.program,
         sizes,
         calls,
         clues(jaxpr, sites, staged.arrays, staged.names),
-        flops=counted.total,
+        flops=n_flops,
         memory=memory,
-        notes=(*notes, *_flop_notes(counted), *_count_notes(calls)),
+        notes=(*notes, *assumed, *_count_notes(calls)),
     )
 
 
@@ -125,31 +126,20 @@ def _needs_compiler(staged: Staged, jaxpr: Any) -> bool:
     return is_returned or is_left_to_the_compiler(jaxpr, given)
 
 
-def _from_compiler(
-    staged: Staged,
-) -> tuple[tuple[CollectiveCall, ...], Memory | None, tuple[str, ...]]:
-    if importlib.util.find_spec("shardlab.engine.compiled") is None:
-        told = "Arrays are sharded outside of shard_map; what the compiler inserts is not listed."
-        return (), None, (told,)
-    compiled = importlib.import_module("shardlab.engine.compiled")
-    calls, memory, notes = compiled.observe_compiled(staged)
-    return tuple(calls), memory, tuple(notes)
-
-
 # --------------------------------------------------------------------------------- what to know
 
 
-def _flop_notes(counted: Flops) -> tuple[str, ...]:
+def _of_one_device(counted: Flops, sizes: Sizes, is_spread: bool) -> tuple[int, tuple[str, ...]]:
+    """Return the FLOPs of one device, and what was assumed of those outside of shard_maps."""
     notes = []
     if counted.has_while:
         notes.append("FLOPs: of a while loop, whose count is not known, one turn is counted.")
-    if 0 < counted.outside < counted.total and counted.outside >= counted.total / 100:
-        share = 100 * counted.outside / counted.total
-        notes.append(
-            f"FLOPs: {share:.0f} % stand outside of any shard_map and are counted whole, as if "
-            "every device did them."
-        )
-    return tuple(notes)
+    n_devices = _n_devices(sizes) if is_spread else 1
+    share = 100 * counted.outside / max(counted.total, 1)
+    if sizes and share >= 1:
+        taken = f"spread evenly over {n_devices} devices" if is_spread else "done by every device"
+        notes.append(f"FLOPs: {share:.0f} % stand outside of any shard_map, taken as {taken}.")
+    return counted.total - counted.outside + -(-counted.outside // n_devices), tuple(notes)
 
 
 def _count_notes(calls: Sequence[CollectiveCall]) -> tuple[str, ...]:

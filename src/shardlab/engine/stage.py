@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import re
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -149,6 +150,8 @@ def _of_arrays(
         return f, list(args)
     leaves, tree = jax.tree.flatten(args)
     at = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
+    if inspect.isfunction(f) and len(at) == len(leaves) and not keywords:
+        return jax.jit(_copy(f)), list(args)
 
     def program(*arrays: Any) -> Any:
         filled = list(leaves)
@@ -158,6 +161,16 @@ def _of_arrays(
 
     program.__name__ = program.__qualname__ = program_name(f)
     return jax.jit(program), [leaves[i] for i in at]
+
+
+def _copy(f: types.FunctionType) -> types.FunctionType:
+    """Return the same function once more: JAX remembers traces by function, not by its globals."""
+    copied = types.FunctionType(
+        f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__
+    )
+    copied.__kwdefaults__ = f.__kwdefaults__
+    functools.update_wrapper(copied, f)
+    return copied
 
 
 _JITTED = type(jax.jit(lambda: None))
