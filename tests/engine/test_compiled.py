@@ -203,6 +203,22 @@ def test_devices_in_another_order_are_still_on_their_mesh_axes():
     assert counted(calls) == PROGRAMS["data and tensor parallel"].calls
 
 
+def test_a_part_of_a_mesh_axis_is_said_to_be_one():
+    mesh = virtual_mesh("model=8")
+    f = jax.jit(lambda x: x.reshape(2, 4, 6).sum(1))
+    calls, _, notes = observe_compiled(stage(f, [array(mesh, (8, 6), P("model"))], mesh))
+    call = calls[0]
+    assert (call.op, call.mesh_axes, call.group_size) == ("psum", ("model",), 4)
+    assert call.details["partly"] == "4 of the 8 devices along 'model'"
+    assert any("do not run along whole mesh axes" in note for note in notes)
+
+
+def test_one_device_sends_nothing_and_still_has_memory():
+    mesh = virtual_mesh("data=1")
+    calls, memory, _ = observe_compiled(stage(jnp.sum, [array(mesh, (8, 6), P("data"))], mesh))
+    assert (calls, memory.argument_bytes) == ((), 8 * 6 * 4)
+
+
 def test_lapack_and_callbacks_compile():
     mesh = virtual_mesh("data=2")
 

@@ -33,9 +33,9 @@ _LAST_WORDS = re.compile(r"F\d{4} [^\]]*\] |[\w.]*(?:Error|Exception)\b")
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """The partitioned program, and the bytes that one device needs for it."""
+    """The partitioned program (None where one device is all), and the bytes that a device needs."""
 
-    module: Module
+    module: Module | None
     memory: dict[str, int]
 
 
@@ -48,7 +48,11 @@ def compile_for_devices(program: ForCompiler, name: str, limit_s: float = LIMIT_
         (place / "dump_options").write_text(json.dumps(_dump_options(place / "dump", program)))
         command = [sys.executable, "-P", str(_WORKER), folder]
         answer = run_compiler(command, place, {}, name, limit_s)
-        (dump,) = (place / "dump").glob(f"*.after_{_PASS}.*.txt")
+        if len(program.device_ids) == 1:
+            return Compiled(None, answer["memory"])
+        dump = next((place / "dump").glob(f"*.after_{_PASS}.*.txt"), None)
+        if dump is None:
+            raise _failed(name, "its partitioner left no text")
         with dump.open(encoding="utf-8") as lines:
             return Compiled(parse_module(lines), answer["memory"])
 

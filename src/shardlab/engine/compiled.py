@@ -41,7 +41,8 @@ def seen(program: ForCompiler, compiled: Compiled, mesh: Any, compiler: str) -> 
     """Return what a compiled program tells, in the terms of the person's mesh."""
     mesh = main_mesh(program, mesh)
     places = _Places(program.device_ids, mesh)
-    found = [each for each in exchanges(compiled.module, _is_theirs) if each.is_inserted]
+    told = exchanges(compiled.module, _is_theirs) if compiled.module else []
+    found = [each for each in told if each.is_inserted]
     calls = tuple(call for each in found for call in _call(each, places))
     memory = Memory(**compiled.memory, compiler=compiler)
     return calls, memory, tuple(_notes(calls, memory, compiler.startswith("CPU")))
@@ -101,7 +102,7 @@ def _call(exchange: Exchange, places: _Places) -> list[CollectiveCall]:
     if where.size <= 1 or not where.names:
         return []
     payload = n_bytes(exchange.operand)
-    details: dict[str, Any] = {"groups": where.partly} if where.partly else {}
+    details: dict[str, Any] = {"partly": where.partly} if where.partly else {}
     if exchange.reduction not in ("", "add"):
         details["reduction"] = exchange.reduction
     if exchange.n_sums > 1:
@@ -153,10 +154,10 @@ def _notes(calls: Sequence[CollectiveCall], memory: Memory, is_cpu: bool) -> lis
             f"{n_more} sums that are only added to another sum are counted with it, since XLA adds "
             "first and then sums once on TPUs and GPUs."
         )
-    odd = [call for call in calls if call.details.get("groups")]
+    odd = [call for call in calls if call.details.get("partly")]
     if odd:
-        shown = "; ".join(dict.fromkeys(f"{c.op}: {c.details['groups']}" for c in odd))
-        notes.append(f"Some groups are no product of mesh axes: {shown}.")
+        shown = "; ".join(dict.fromkeys(f"{c.op}: {c.details['partly']}" for c in odd))
+        notes.append(f"Some exchanges do not run along whole mesh axes: {shown}.")
     if is_cpu and memory.temp_bytes:
         notes.append(
             f"Temporary memory ({memory.temp_bytes:,} bytes) is what a CPU would need, no forecast "
