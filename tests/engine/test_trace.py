@@ -229,6 +229,15 @@ def test_carries_settle_before_the_body_is_read():
     assert call.within[1].varies == ("data",)
 
 
+def test_of_a_linear_solve_only_the_solver_runs():
+    def body(x):
+        return lax.custom_linear_solve(
+            lambda v: lax.psum(v, "data") + v, x, lambda matvec, b: matvec(b) / 2, symmetric=True
+        )
+
+    assert [(call.op, call.count) for call in calls(body)] == [("psum", 1)]
+
+
 def test_deeply_nested_loops_are_read_in_linear_time():
     f = lambda c: lax.psum(c, "data")  # noqa: E731
     for _ in range(12):

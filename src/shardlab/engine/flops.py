@@ -71,7 +71,8 @@ def _other(eqn: Any, remembered: Remembered) -> Flops:
     if name == "cond":
         branches = [_jaxpr(branch, remembered) for branch in params["branches"]]
         return max(branches, key=lambda branch: branch.total)
-    body = called_jaxpr(name, params)
+    is_solve = name == "custom_linear_solve"
+    body = params["jaxprs"].solve if is_solve else called_jaxpr(name, params)
     if body is not None:
         return _jaxpr(body, remembered)
     n_flops = _result(eqn) if _jax.is_elementwise(eqn.primitive) else 0

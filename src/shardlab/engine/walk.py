@@ -261,6 +261,20 @@ def _cond(site: Site, ids: Ids) -> Iterator[Block]:
         yield _block(site, branch, site.ins[1:], site.eqn.invars[1:], within=within)
 
 
+def _linear_solve(site: Site, ids: Ids) -> Iterator[Block]:
+    """Yield the solver alone: the other functions are there for its derivatives."""
+    lengths, jaxprs = site.eqn.params["const_lengths"], site.eqn.params["jaxprs"]
+    first = lengths.matvec + lengths.vecmat
+    consts = slice(first, first + lengths.solve)
+    rest = slice(sum(lengths), None)
+    yield _block(
+        site,
+        jaxprs.solve,
+        [*site.ins[consts], *site.ins[rest]],
+        [*site.eqn.invars[consts], *site.eqn.invars[rest]],
+    )
+
+
 def _unknown(site: Site) -> Iterator[Block]:
     """Yield what an undescribed primitive runs: anything may depend on any of its inputs."""
     everything = NONE.union(*site.ins)
@@ -269,7 +283,13 @@ def _unknown(site: Site) -> Iterator[Block]:
         yield _block(site, inner, [everything] * len(inner.invars), (), count=None)
 
 
-_ENTER = {"shard_map": _shard_map, "scan": _scan, "while": _while, "cond": _cond}
+_ENTER = {
+    "shard_map": _shard_map,
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    "custom_linear_solve": _linear_solve,
+}
 
 
 def _block(site: Site, body: Any, ins: Sequence[Names], args: Sequence[Any], **new: Any) -> Block:
