@@ -27,6 +27,7 @@ from shardlab.engine.stage import stage
 from shardlab.engine.topology import observe_on_topology
 from shardlab.engine.virtual import virtual_mesh
 from shardlab.errors import BadTopology, CompileFailed, CompileTimeout, NoTpuCompiler
+from shardlab.hlo.module import parse_module
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -42,7 +43,7 @@ def on_real_devices():
     hidden = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "memory_on_devices.py")],
+        [sys.executable, str(HERE / "sharded_on_devices.py")],
         env={**kept, "JAX_PLATFORMS": "cpu"},
         stdout=subprocess.PIPE,
     )
@@ -81,7 +82,22 @@ def test_the_inserted_calls_are_those_worked_out_by_hand(name, on_real_devices):
         assert call.wire_bytes == wire_bytes(call.op, call.payload_bytes, sizes[axis])
         assert call.origin == "compiler"
         assert call.source.file == str(HERE / "sharded_programs.py")
-    assert [memory.argument_bytes, memory.output_bytes] == on_real_devices(name)
+    assert [memory.argument_bytes, memory.output_bytes] == on_real_devices(name)["memory"]
+
+
+@pytest.mark.parametrize("name", ["FSDP and tensor parallel", "scanned layers in bf16"])
+def test_the_text_is_the_one_that_real_devices_get(name, on_real_devices):
+    """All partitions are assigned to one device, and no other is made: XLA does not mind."""
+    program = for_compiler(staged(PROGRAMS[name]).lower())
+    ours = compile_for_devices(program, name).module
+    real = parse_module(on_real_devices(name)["text"])
+    assert ours.n_partitions == real.n_partitions == 8
+    assert [_bare(one) for one in ours] == [_bare(one) for one in real]
+
+
+def _bare(computation):
+    """Return the lines without where they come from: our own frames stand around the program's."""
+    return [re.sub(r", metadata=\{.*\}", "", line) for line in computation.lines]
 
 
 def test_a_call_names_shape_dtype_line_and_loop():

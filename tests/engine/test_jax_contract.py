@@ -116,7 +116,9 @@ def test_this_process_has_one_device():
     assert np.asarray(jax.devices())[0].platform == "cpu"
 
 
-@pytest.mark.parametrize("name", ["peek", "shard_map", "shards", "simulated", "virtual"])
+@pytest.mark.parametrize(
+    "name", ["compiled", "peek", "shard_map", "shards", "simulated", "virtual"]
+)
 def test_the_examples_in_docstrings_run(name):
     module = importlib.import_module(f"shardlab.engine.{name}")
     assert doctest.testmod(module).failed == 0

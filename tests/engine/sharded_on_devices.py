@@ -1,11 +1,14 @@
 """A process with eight real host devices that compiles the sharded programs with plain JAX.
 
-Prints JSON: program -> the bytes of its arguments and outputs on one device, by memory_analysis().
+Prints JSON: program -> the bytes of its arguments and outputs on one device, by memory_analysis(),
+and the text that XLA's partitioner left.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -27,8 +30,14 @@ def main():
     found = {}
     for name, program in PROGRAMS.items():
         f, args = program.make(real_mesh(program.mesh))
-        stats = f.lower(*args).compile(quick).memory_analysis()
-        found[name] = [stats.argument_size_in_bytes, stats.output_size_in_bytes]
+        with tempfile.TemporaryDirectory() as folder:
+            dump = {"xla_dump_to": folder, "xla_dump_hlo_pass_re": "^spmd-partitioning$"}
+            stats = f.lower(*args).compile({**quick, **dump}).memory_analysis()
+            (text,) = Path(folder).glob("*.after_spmd-partitioning.*")
+            found[name] = {
+                "memory": [stats.argument_size_in_bytes, stats.output_size_in_bytes],
+                "text": text.read_text().splitlines(),
+            }
     print(json.dumps(found))
 
 
