@@ -133,6 +133,7 @@ def test_a_bias_counted_n_times_needs_two_sizes_or_the_argument():
     assert causes.bias_n_times(seen[:1], {"w": RIGHT, "b": bias}) == (("data",), "b")
     assert causes.bias_n_times(over_data(lambda n: RIGHT + n * n * bias)) is None
     assert causes.bias_n_times(over_data(lambda n: RIGHT)) is None
+    assert causes.bias_n_times(over_data(lambda n: RIGHT * np.nan)) is None
 
 
 # ------------------------------------------------------------------------------------- tolerances

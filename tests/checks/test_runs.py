@@ -242,6 +242,15 @@ def test_a_warning_gives_its_line_to_the_error_that_it_explains():
     assert len(joined([elsewhere], [error])) == 2
 
 
+def test_an_order_that_some_versions_of_jax_refuse_is_told_once():
+    failure = Failure("refused", "Not in this order.", code="simulate.permutation_order")
+    seen = Runs(run(1, loss=RIGHT), (Run((("data", 2),), failure=failure),))
+    compared = check_runs(seen, are_given=True)
+    assert [found.code for found in joined([], compared.findings)] == ["jax.refused"]
+    order = Finding("hazard.ppermute_order", "warning", "Ignored.")
+    assert joined([order], compared.findings) == [order]
+
+
 def test_a_mesh_of_three_axes_is_tried_along_each_and_along_all():
     sizes = [mesh.axis_sizes for mesh in ladder(("x", "y", "z"))]
     assert sizes == [(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2), (1, 1, 3)]

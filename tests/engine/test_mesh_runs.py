@@ -110,6 +110,13 @@ def test_what_cannot_be_differentiated_is_noted():
     assert run.notes[0].startswith("gradients were not compared: ValueError: Pure callbacks do not")
 
 
+def test_a_program_that_takes_gradients_is_not_differentiated_once_more():
+    step = mapped(lambda x, w: jax.grad(lambda w: (x @ w).sum())(w), (P("data"), P()), P("data"))
+    run = run_on(step, [X, W], Mesh(data=3))
+    assert (run.failure, run.gradients) == (None, {})
+    assert run.notes[0].startswith("The program takes gradients itself")
+
+
 # ------------------------------------------------------------------------------ what went into it
 
 

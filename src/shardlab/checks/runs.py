@@ -46,6 +46,8 @@ def joined(static: Iterable[Finding], found: Sequence[Finding]) -> list[Finding]
     kept = list(static)
     errors = []
     for error in found:
+        if any(_has_said(each, error) for each in kept):
+            continue
         code = _EXPLAINED_BY.get(error.cause)
         clue = next((each for each in kept if each.code == code and _share_axes(each, error)), None)
         if clue is not None and error.code == "hazard.mesh_dependent":
@@ -54,6 +56,12 @@ def joined(static: Iterable[Finding], found: Sequence[Finding]) -> list[Finding]
             error = replace(error, where=clue.where or error.where, shows=shows)
         errors.append(error)
     return [*errors, *kept]
+
+
+def _has_said(clue: Finding, error: Finding) -> bool:
+    """Say whether a warning is about what a JAX that is stricter than others refuses."""
+    is_order = error.details.get("error") == "simulate.permutation_order"
+    return is_order and clue.code == "hazard.ppermute_order"
 
 
 def _share_axes(clue: Finding, error: Finding) -> bool:
@@ -96,6 +104,7 @@ def _refused(run: Run) -> Finding:
         _place(run.failure.where),
         run.failure.fix
         or "give a mesh that it is written for, or make the sizes follow from the mesh.",
+        details={"error": run.failure.code},
     )
 
 

@@ -35,6 +35,9 @@ from shardlab.layouts.mesh import Mesh
 from shardlab.records.run import Failure, Leaf, Lineage, Run, Runs
 from shardlab.records.source import NOWHERE, Source
 
+_HAS_OWN_GRADIENTS = (
+    "The program takes gradients itself; these were compared, and gradients of them were not."
+)
 Progress = Callable[[str], None]
 # Each program runs once, so what it costs is compiling it.
 _QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -139,6 +142,9 @@ class _Program:
         numbers = [i for i, x in enumerate(self._arrays) if _is_float(x)]
         if not numbers or not any(map(_is_float, self._shapes)):
             return {}, ()
+        if any(lineage.is_gradient for lineage in self._lineages):
+            # A train step. Its second derivatives interest nobody, and take long to compile.
+            return {}, (_HAS_OWN_GRADIENTS,)
 
         def loss(*arrays: Any) -> Any:
             outs = [x for x in _jax.eval_jaxpr(self._closed, arrays) if _is_float(x)]
@@ -270,7 +276,7 @@ def _failure(error: Exception) -> Failure:
         return Failure("indivisible", _first_line(error))
     if isinstance(error, LabError):
         kind = "refused" if isinstance(error, _REFUSED_BY_JAX) else "not_simulated"
-        return Failure(kind, error.what, error.where or "", error.fix or "")
+        return Failure(kind, error.what, error.where or "", error.fix or "", error.code)
     return Failure("refused", _first_line(error))
 
 

@@ -59,12 +59,13 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a program did not run: a code or exception name, and its words."""
+    """Why a program did not run, in the words that were said."""
 
     kind: str  # deadlock, indivisible, refused, not_simulated
     words: str
     where: str = ""
     fix: str = ""
+    code: str = ""  # of our own error, where it was one
 
 
 @dataclass(frozen=True)
