@@ -42,9 +42,9 @@ class Config:
         return silence(findings, _line, self.ignore, self._relative)
 
     def _relative(self, file: str) -> str:
-        path = Path(file)
-        if self.folder is not None and path.is_absolute() and path.is_relative_to(self.folder):
-            path = path.relative_to(self.folder)
+        path = Path(file).absolute()  # reports name files from where a person stands
+        if self.folder is not None and path.is_relative_to(self.folder):
+            return path.relative_to(self.folder).as_posix()
         return path.as_posix()
 
 

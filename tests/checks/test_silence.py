@@ -71,7 +71,10 @@ def test_a_finding_without_a_line_is_silenced_by_an_entry_without_a_path():
 # ------------------------------------------------------------------------------- pyproject.toml
 
 
-def test_the_nearest_pyproject_is_read_and_its_paths_are_relative_to_it(tmp_path):
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_the_nearest_pyproject_is_read_and_its_paths_are_relative_to_it(
+    tmp_path, monkeypatch, is_relative
+):
     (tmp_path / "pyproject.toml").write_text(
         "[tool.shardlab]\nreplicated_bytes = 1024\n"
         'ignore = [{code = "hazard.psum_unvarying", path = "models/*.py", reason = "old code"}]\n'
@@ -79,9 +82,11 @@ def test_the_nearest_pyproject_is_read_and_its_paths_are_relative_to_it(tmp_path
     models = tmp_path / "models"
     models.mkdir()
     (models / "mlp.py").write_text("import jax\ny = psum(x)\n")
-    config = read_config(models)
+    monkeypatch.chdir(models)
+    config = read_config()
     assert config.replicated_bytes == 1024
-    found = finding("hazard.psum_unvarying", "A sum.", Source(str(models / "mlp.py"), 2), "Do not.")
+    file = "mlp.py" if is_relative else str(models / "mlp.py")
+    found = finding("hazard.psum_unvarying", "A sum.", Source(file, 2), "Do not.")
     kept, silenced = config.silence([found])
     assert (kept, [each.reason for each in silenced]) == ((), ["old code"])
 

@@ -105,6 +105,21 @@ def test_an_axis_that_does_not_exist_gets_the_nearest_name(call):
             "must have equal types",
         ),
         (lambda x: lax.psum(x, ("data", "model")), P(), "partly_varying", "can only accept"),
+        (
+            lambda x: lax.psum_scatter(x[:3], "data", tiled=True),
+            P("data"),
+            "uneven_collective",
+            "scatter dimension size 3",
+        ),
+        (lambda x: lax.all_to_all(x[:3], "data", 0, 0), P("data"), "uneven_collective", "3"),
+        (lambda x: x, "data", "not_a_spec", "PartitionSpec"),
+        # A carry of another dtype has nothing to do with devices.
+        (
+            lambda x: lax.scan(lambda c, _: (c + 0.5, None), jnp.int32(0), None, 3)[0],
+            P(),
+            "other",
+            "dtype",
+        ),
         (lambda x: (x, x), (P("data"), P("data"), P()), "tree", "pytree structure"),
         (lambda x: x.reshape(3, 5), P("data"), "other", "reshape"),
     ],
@@ -121,6 +136,7 @@ def test_jaxs_words_stay_and_ours_stand_beside(body, out_specs, cause, words):
     ("body", "in_specs", "cause"),
     [
         (lambda x: lax.ppermute(x, "data", [(0, 1), (1, 1)]), P("data"), "permutation"),
+        (lambda x: lax.ppermute(x, "data", [(0, 2)]), P("data"), "permutation_range"),
         (lambda x: x, P("data", "data"), "twice"),
     ],
 )

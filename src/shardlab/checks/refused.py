@@ -40,6 +40,18 @@ _MEANS = {
         "give in_specs one entry for each argument (a tuple of the same length), and out_specs "
         "one for each output; a single P() stands for a whole subtree.",
     ),
+    "uneven_collective": (
+        "A collective deals an array axis out to the devices, and their number does not divide its "
+        "size.",
+        "pad that array axis to a multiple of the number of devices along the mesh axis, or choose "
+        "another one.",
+    ),
+    "not_a_spec": (
+        "in_specs and out_specs are made of jax.sharding.PartitionSpec, and something else was "
+        "given.",
+        "write P('data') where P is jax.sharding.PartitionSpec; P() for what every device gets "
+        "whole.",
+    ),
     "no_mesh": (
         "A shard_map takes its mesh from the context, and there is none.",
         "give a mesh (mesh='data=8' or --mesh data=8), or pass mesh=... to jax.shard_map.",
@@ -67,6 +79,11 @@ _MEANS = {
     "permutation": (
         "A ppermute has a device twice among its senders or its receivers.",
         "let each device send to at most one and receive from at most one.",
+    ),
+    "permutation_range": (
+        "A ppermute names a device beyond the last one of its mesh axes; devices count from 0.",
+        "take the number of devices from lax.axis_size(axis), such as "
+        "[(i, (i + 1) % n) for i in range(n)].",
     ),
     "other": (
         "JAX refuses the program when it traces it.",

@@ -24,9 +24,9 @@ def _gather(clue: Clue) -> Finding:
     received = (facts["n"] - 1) * facts["payload_bytes"]
     return finding(
         "waste.gather_then_slice",
-        f"all_gather over {over} makes array axis {facts['dimension']} {facts['whole']} long, and "
-        f"only {facts['used']} of it are used: each device receives {amount(received)} and throws "
-        "nearly all of it away.",
+        f"all_gather over {over} makes array axis {facts['dimension']} {facts['whole']} long, of "
+        f"which {facts['used']} {'is' if facts['used'] == 1 else 'are'} used: each device receives "
+        f"{amount(received)} and throws nearly all of it away.",
         clue.source,
         (
             "use the local part as it is; if each device wants the part of another, send just "

@@ -10,7 +10,7 @@ by family:
 - `rank`: `spec`, `length`, `rank`, `owner`. `indivisible`: `spec`, `axis`, `size`, `n`,
   `shape`, `owner`.
 - `replication`, `carry`, `branches`, `partly_varying`, `tree`, `no_mesh`, `mesh`, `explicit`,
-  `manual`, `other`: words alone.
+  `manual`, `uneven_collective`, `not_a_spec`, `other`: words alone.
 """
 
 from __future__ import annotations
@@ -107,9 +107,11 @@ _AXIS = (
 )
 _WORDS = {
     "require replication which can't be statically inferred": "replication",
-    "carry output must have equal types": "carry",
-    "body_fun output and input must have": "carry",
-    "branches must have equal output types": "branches",
+    "must be divisible by shard_count": "uneven_collective",
+    "must match shard count": "uneven_collective",
+    "has to be divisible by the size of the named axis": "uneven_collective",
+    "requires the size of the mapped axis axis_name to equal": "uneven_collective",
+    "must be a pytree of `jax.sharding.PartitionSpec`": "not_a_spec",
     "can only accept axis_name which corresponds to one of": "partly_varying",
     "pytree structure error": "tree",
     "does not match the specs of the input": "explicit",
@@ -132,6 +134,8 @@ def _family(words: str, frames: Frames) -> dict[str, Any]:
     special = _arguments(frames) or _rank(words) or _indivisible(words)
     if special:
         return special
+    if "manual axis types do not match" in words:
+        return {"family": "branches" if "branches must have" in words else "carry"}
     return {"family": next((f for text, f in _WORDS.items() if text in words), "other")}
 
 

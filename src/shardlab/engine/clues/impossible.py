@@ -1,7 +1,7 @@
 """What JAX accepts when it traces and refuses when it compiles.
 
-Makes clues of the kind `refused` (see `engine/refusals.py`), families `permutation` and `twice`,
-in the words that JAX has for them.
+Makes clues of the kind `refused` (see `engine/refusals.py`), families `permutation`,
+`permutation_range` and `twice`, in the words that JAX has for them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from shardlab.engine import boundary
 from shardlab.engine.clues.values import Program
+from shardlab.engine.rules.collectives import collective_axes
 from shardlab.engine.walk import Site
 from shardlab.records.observation import Clue
 
@@ -31,6 +32,10 @@ def _permutation(site: Site) -> Iterator[Clue]:
     if _repeated(senders) or _repeated(receivers):
         words = f"ppermute sources and destinations must be unique, got {tuple(pairs)}."
         yield _clue(site, "permutation", words)
+    elif max((*senders, *receivers), default=0) >= site.place.axes.size(
+        collective_axes(site.eqn.params)
+    ):
+        yield _clue(site, "permutation_range", "IndexError: list index out of range")
 
 
 def _specs(site: Site) -> Iterator[Clue]:
