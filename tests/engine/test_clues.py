@@ -125,10 +125,18 @@ def test_devices_that_meet_and_agree_are_no_finding(predicate):
     assert codes(body) == []
 
 
+def doubled(x, times):
+    for _ in range(times):
+        x = x + x
+    return x
+
+
 @pytest.mark.parametrize(
     ("other", "cause", "severity"),
     [
         (lambda x: 2 * lax.psum(x.sum(), "model"), "same_calls", "warning"),
+        # Sixty doublings: what is compared must not grow with the ways through the program.
+        (lambda x: lax.psum(doubled(x, 60).sum(), "model"), "garbage", "error"),
         (lambda x: lax.psum(2 * x.sum(), "model"), "garbage", "error"),
         (lambda x: lax.pmax(x.sum(), "model"), "garbage", "error"),
         (lambda x: lax.all_gather(x.sum(), "model").sum(), "hangs", "error"),

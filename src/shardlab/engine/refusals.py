@@ -61,6 +61,7 @@ def refused(error: BaseException, f: Any = None) -> Clue | None:
 # A program that decides by a value runs well outside of jit: that is no refusal of JAX.
 _LOOKS_AT_VALUES = (
     jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
     jax.errors.UnexpectedTracerError,

@@ -187,24 +187,28 @@ def _deciding_inputs(params: dict[str, Any]) -> list[int]:
 
 def _alike(branches: Sequence[Block]) -> bool:
     """Say whether all branches hand the same things to their collectives, in the same order."""
-    handed = [_handed(branch) for branch in branches]
+    numbers: dict[Any, int] = {}  # one for each way to compute something, shared by all branches
+    handed = [_handed(branch, numbers) for branch in branches]
     return None not in handed and all(each == handed[0] for each in handed)
 
 
-def _handed(branch: Block) -> list[str] | None:
-    """Return what each collective of a branch is given, as text; None where one lies deeper."""
-    texts: dict[Any, str] = {var: f"in{n}" for n, var in enumerate(branch.jaxpr.invars)}
-    texts.update((var, f"const{id(var)}") for var in branch.jaxpr.constvars)
+def _handed(branch: Block, numbers: dict[Any, int]) -> list[int] | None:
+    """Return the number of what each collective of a branch is; None where one lies deeper."""
+    known: dict[Any, Any] = {var: ("in", n) for n, var in enumerate(branch.jaxpr.invars)}
     handed = []
     for eqn in branch.jaxpr.eqns:
         if any(map(_communicates, _jax.inner_jaxprs(eqn.params))):
             return None
-        ins = [str(a.val) if isinstance(a, _jax.Literal) else texts.get(a, "?") for a in eqn.invars]
-        params = {k: v for k, v in eqn.params.items() if k != "name"}
-        text = f"{eqn.primitive.name}{sorted(params.items(), key=str)}({','.join(ins)})"
-        texts.update((var, f"{n}:{text}") for n, var in enumerate(eqn.outvars))
+        ins = [
+            ("literal", str(atom.val)) if isinstance(atom, _jax.Literal) else known.get(atom, atom)
+            for atom in eqn.invars
+        ]
+        params = {key: value for key, value in eqn.params.items() if key != "name"}
+        way = (eqn.primitive.name, str(sorted(params.items(), key=str)), tuple(ins))
+        number = numbers.setdefault(way, len(numbers))
+        known.update((var, (number, n)) for n, var in enumerate(eqn.outvars))
         if eqn.primitive.name in COLLECTIVES:
-            handed.append(text)
+            handed.append(number)
     return handed
 
 
