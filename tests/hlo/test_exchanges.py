@@ -144,6 +144,31 @@ def test_a_value_that_is_gathered_twice_is_gathered_once():
     assert ops(found) == [("all_gather", (4, 6), (8, 6), 1)]
 
 
+def test_what_is_made_of_the_same_value_is_the_same():
+    body = """
+  %p = f32[4,6]{1,0} parameter(0)
+  %all-reduce.1 = f32[4,6]{1,0} all-reduce(%p), channel_id=1, GROUPS, to_apply=%add
+  %all-reduce.2 = f32[4,6]{1,0} all-reduce(%p), channel_id=2, GROUPS, to_apply=%add
+  %s.1 = f32[4,6]{1,0} sine(%all-reduce.1), metadata={op_name="forward"}
+  %s.2 = f32[4,6]{1,0} sine(%all-reduce.2), metadata={op_name="backward"}
+  %all-reduce.3 = f32[4,6]{1,0} all-reduce(%s.1), channel_id=3, GROUPS, to_apply=%max
+  %all-reduce.4 = f32[4,6]{1,0} all-reduce(%s.2), channel_id=4, GROUPS, to_apply=%max
+  ROOT %c = f32[4,6]{1,0} multiply(%all-reduce.3, %all-reduce.4)
+""".replace("GROUPS", "replica_groups=[2,4]<=[8], use_global_device_ids=true")
+    assert [each.op for each in read(body)] == ["psum", "pmax"]
+
+
+def test_what_is_recomputed_behind_a_barrier_is_exchanged_again():
+    body = """
+  %p = f32[4,6]{1,0} parameter(0)
+  %q = f32[4,6]{1,0} opt-barrier(%p)
+  %all-reduce.1 = f32[4,6]{1,0} all-reduce(%p), GROUPS, to_apply=%add
+  %all-reduce.2 = f32[4,6]{1,0} all-reduce(%q), GROUPS, to_apply=%add
+  ROOT %c = f32[4,6]{1,0} multiply(%all-reduce.1, %all-reduce.2)
+""".replace("GROUPS", MODEL)
+    assert [each.op for each in read(body)] == ["psum", "psum"]
+
+
 def test_a_tpu_exchange_in_pieces_is_one():
     fusions = """
 %fused_computation.1 (a: f32[4,6]) -> f32[8,6] {

@@ -99,10 +99,14 @@ def run_compiler(
 
 def _failed(name: str, words: str) -> CompileFailed:
     lines = words.strip().splitlines()
+    is_unknown = re.search("No FFI handler|No registered implementation", words)
     return CompileFailed(
         f"XLA refuses to compile '{name}': {lines[0] if lines else 'without a word'}",
         where="\n         ".join([f"the compile-only process for '{name}'", *lines[1:12]]),
-        fix="change what XLA names; on real devices the same compiler would refuse it too.",
+        fix="trace the program without it: a kernel or a partitioning rule of your own is known to "
+        "your process only."
+        if is_unknown
+        else "change what XLA names; on real devices the same compiler would refuse it too.",
     )
 
 

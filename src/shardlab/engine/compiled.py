@@ -34,7 +34,7 @@ def observe_compiled(staged: Staged, limit_s: float = LIMIT_S) -> Seen:
     program = for_compiler(staged.lower())
     compiled = compile_for_devices(program, staged.program, limit_s)
     compiler = f"CPU (jaxlib {jaxlib_version()})"
-    return seen(program, compiled, staged.mesh, compiler)
+    return seen(program, compiled, staged.full_mesh, compiler)
 
 
 def seen(program: ForCompiler, compiled: Compiled, mesh: Any, compiler: str) -> Seen:
@@ -103,7 +103,7 @@ def _call(exchange: Exchange, places: _Places) -> list[CollectiveCall]:
         return []
     payload = n_bytes(exchange.operand)
     details: dict[str, Any] = {"partly": where.partly} if where.partly else {}
-    if exchange.reduction not in ("", "add"):
+    if exchange.reduction not in ("", "add", "maximum", "minimum"):
         details["reduction"] = exchange.reduction
     if exchange.n_sums > 1:
         details["merged"] = exchange.n_sums

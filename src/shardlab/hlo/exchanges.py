@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 
+from shardlab.hlo.equal import Equal
 from shardlab.hlo.frames import op_name
 from shardlab.hlo.groups import Groups, parse_groups, parse_pairs, spelled_groups
 from shardlab.hlo.loops import trip_count
@@ -74,7 +75,8 @@ class _Walk:
         self._ids = itertools.count(-1, -1)
         self._groups: dict[str, Groups] = {}
         self._heard: dict[str, list[Instruction]] = {}
-        self._chains: set[Hashable] = set()
+        self._chains: set[tuple[str, str | None]] = set()
+        self._equal: dict[str, Equal] = {}
         self._merged: dict[str, Sums] = {}
 
     def of(
@@ -85,7 +87,7 @@ class _Walk:
         caller: Instruction | None = None,
     ) -> Iterator[Exchange]:
         """Yield what is exchanged in a computation; `caller` is the fusion around it, if any."""
-        merged, told = self._sums(computation), set[Hashable]()
+        merged = self._sums(computation)
         for one in self._loud(computation):
             if one.opcode == "while":
                 yield from self._loop(computation, one, within, count)
@@ -94,31 +96,32 @@ class _Walk:
             elif one.opcode in _CALLERS:
                 callee = one.attribute("calls") or one.attribute("to_apply") or ""
                 yield from self.of(self._module.computations[callee], within, count, one)
-            elif not self._is_repeated(one, told) and merged.n_sums(one.name):
+            elif not self._is_repeated(computation, one) and merged.n_sums(one.name):
                 for exchange in self._exchange(computation, one, caller):
                     n_sums = merged.n_sums(one.name)
                     yield replace(exchange, within=within, count=count, n_sums=n_sums)
 
-    def _is_repeated(self, one: Instruction, told: set[Hashable]) -> bool:
-        """Say whether an exchange has been told already; remember it.
-
-        The partitioner may gather a value once for the forward and once for the backward pass. XLA
-        makes one of equal ones, but on a CPU only where their channels are equal too.
-        """
-        opcode = one.opcode.removesuffix("-start")
+    def _is_repeated(self, computation: Computation, one: Instruction) -> bool:
+        """Say whether an exchange has been told already."""
         chain = _CHAIN.search(one.rest)
-        key: Hashable
         if chain:
-            told, key = self._chains, (chain[1], one.attribute("channel_id"))
-        elif _is_inserted(opcode, one):
-            groups = parse_pairs(one.rest) or self._grouped(opcode, one)
-            how = self._op(opcode, one)
-            key = (opcode, how, one.inside, groups, one.type, one.numbers("dimensions"))
-        else:
-            return False
-        is_told = key in told
-        told.add(key)
-        return is_told
+            key = (chain[1], one.attribute("channel_id"))
+            is_told = key in self._chains
+            self._chains.add(key)
+            return is_told
+        if computation.name not in self._equal:
+            self._equal[computation.name] = Equal(computation, self._kind)
+        return self._equal[computation.name].is_repeated(one.name)
+
+    def _kind(self, one: Instruction) -> Hashable | None:
+        """Return what equal exchanges of the compiler share; the program's own are all kept."""
+        opcode = one.opcode.removesuffix("-start")
+        if opcode not in _NAMES:
+            return None
+        if not _is_inserted(opcode, one):
+            return one.name
+        groups = parse_pairs(one.rest) or self._grouped(opcode, one)
+        return groups, self._op(opcode, one), one.numbers("dimensions")
 
     def _sums(self, computation: Computation) -> Sums:
         """Return which sums of a computation are merged; asked once for each."""
