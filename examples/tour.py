@@ -1,27 +1,31 @@
-"""The terminal tour: five small programs on 8 devices that do not exist, and who holds what.
+"""The terminal tour: small programs on devices that do not exist, and what goes wrong on many.
 
     python examples/tour.py
 
 Each stop runs a function of seed_problems.py, plain JAX, inside `shardlab.simulated`, and draws
-what the devices hold. The last one breaks a program on purpose: the mistake gives the right answer
-on one device and is only visible on many.
+what the devices hold. Then two programs that are broken on purpose: the mistakes give the right
+answer on one device and are only visible on many. Last, what a training step sends on 512 devices.
 """
 
 from __future__ import annotations
 
 import warnings
 
+import hang
 import jax
 import jax.numpy as jnp
 import numpy as np
 import seed_problems
+import train_step
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
 import shardlab
+from shardlab.records.source import Source
 from shardlab.render import holdings, picture_rich
+from shardlab.render.report import report_rich
 
 N_DEVICES = 8
 ALL = ("data", "model")
@@ -34,11 +38,15 @@ def main() -> None:
         console.print(f"jax.device_count() says {jax.device_count()}.\n")
         for stop in (replicate, split, layout, reduce, nnx_layer, forget):
             stop()
+    deadlock()
+    traffic()
     console.print(Rule())
     console.print(
         "Next: source .venv/bin/activate\n"
         "      shardlab layout 4096x16384:bf16 --spec None,model --mesh data=2,model=4\n"
         "      shardlab run --devices 512 your_program.py\n"
+        "      shardlab check your_program.py:step\n"
+        "      shardlab trace your_program.py:step --mesh data=16,model=32\n"
         "      docs/tutorial.md"
     )
 
@@ -117,6 +125,21 @@ def forget() -> None:
     console.print(f"on 8 devices: {many}     and shardlab says why:\n")
     for warning in caught:
         console.print(Text(str(warning.message), style="yellow"))
+
+
+def deadlock() -> None:
+    heading("A step that hangs", "shardlab check examples/hang.py:step --mesh data=8")
+    report = shardlab.check(hang.step, *hang.example_args, mesh="data=8")
+    console.print(report_rich(report, console.width, Source.quoted))
+    console.print()
+
+
+def traffic() -> None:
+    heading("What 512 devices send", "shardlab trace examples/train_step.py:step ...")
+    trace = shardlab.trace(train_step.step, *train_step.example_args, mesh="data=16,model=32")
+    console.print(trace.on("tpu-v5p").timeline_text(console.width), markup=False)
+    console.print()
+    console.print(trace.traffic_text(console.width), markup=False)
 
 
 # -------------------------------------------------------------------------------------- drawing
