@@ -24,6 +24,7 @@ from written import PROGRAMS
 
 from shardlab.engine import _jax
 from shardlab.engine.communication import call_at, communicates
+from shardlab.engine.observe import observe
 from shardlab.engine.outside import is_left_to_the_compiler
 from shardlab.engine.shard_map import shard_map
 from shardlab.engine.simulated import simulated
@@ -84,11 +85,8 @@ def worlds_apart(request):
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}",
     }
     script = Path(__file__).with_name("compile_on_devices.py")
-    wanted = [
-        item.callspec.params["name"]
-        for item in request.session.items
-        if item.path == Path(__file__) and hasattr(item, "callspec")
-    ]
+    items = [item for item in request.session.items if item.path == Path(__file__)]
+    wanted = list(dict.fromkeys(item.callspec.params["name"] for item in items))
     process = subprocess.Popen(
         [sys.executable, str(script), *wanted], env=env, stdout=subprocess.PIPE
     )
@@ -102,15 +100,21 @@ def worlds_apart(request):
     return ours, json.loads(answer)
 
 
+@contextlib.contextmanager
+def at_home(name):
+    """Yield a program and its arguments, on a machine with eight devices that do not exist."""
+    program = PROGRAMS[name]
+    with (
+        simulated(devices=8),
+        jax.enable_x64(True) if program.x64 else contextlib.nullcontext(),
+    ):
+        world = World(shard_map, virtual_mesh(dict(program.mesh)))
+        yield whole_program(program, devices_world(program) if program.explicit else world)
+
+
 def traced(name):
     """Return the calls of a program as HLO would say them, and whether more must be compiled."""
-    program = PROGRAMS[name]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(simulated(devices=8))
-        if program.x64:
-            stack.enter_context(jax.enable_x64(True))
-        world = World(shard_map, virtual_mesh(dict(program.mesh)))
-        fun, args = whole_program(program, devices_world(program) if program.explicit else world)
+    with at_home(name) as (fun, args):
         staged = stage(fun, args)
         jaxpr = _jax.without_dead_code(staged.jaxpr)
         shardings = [array.sharding for array in staged.arrays]
@@ -157,7 +161,27 @@ def test_the_traced_calls_are_those_of_the_compiled_program(name, worlds_apart):
     if left_to_the_compiler:
         theirs &= ours  # more are inserted; the program's own must be among all
     assert not theirs - ours
-    missing = Counter()
-    for (kind, _, n_bytes), count in (ours - theirs).items():
-        missing[kind, n_bytes] += count
-    assert missing == DIFFERENCES.get(name, {})
+    assert kinds_and_bytes(ours - theirs) == DIFFERENCES.get(name, {})
+
+
+def kinds_and_bytes(calls):
+    found = Counter()
+    for (kind, _, n_bytes), count in calls.items():
+        found[kind, n_bytes] += count
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scan_over_a_shard_map",
+        "nested_three_deep",
+        "two_shard_maps_in_a_row_keep_their_order",
+    ],
+)
+def test_with_what_the_compiler_inserts_the_list_is_whole(name, worlds_apart):
+    with at_home(name) as (fun, args):
+        calls = observe(fun, args, None).calls
+    ours = kinds_and_bytes(as_hlo(calls, PROGRAMS[name].mesh))
+    assert {call.origin for call in calls} == {"program", "compiler"}
+    assert ours == kinds_and_bytes(in_compiled(worlds_apart[1][name]))

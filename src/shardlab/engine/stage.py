@@ -19,10 +19,11 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
+from shardlab.engine import _jax
 from shardlab.engine.argument_names import argument_names
 from shardlab.engine.retarget import retargeted
 from shardlab.engine.simulated import is_active, simulated
-from shardlab.engine.virtual import virtual_mesh
+from shardlab.engine.virtual import is_virtual, virtual_mesh
 from shardlab.layouts.dtype import Dtype
 from shardlab.layouts.shape import parse_array
 from shardlab.records.observation import Sizes
@@ -39,6 +40,7 @@ class Staged:
     traced: Any  # jax.stages.Traced
     mesh: Mesh | None  # the one given, of virtual devices; None: the program's own
     arrays: tuple[Any, ...]  # the arguments that are traced: arrays and ShapeDtypeStructs
+    trace_again: Callable[[], Any] = dataclasses.field(repr=False, compare=False)
     names: tuple[str, ...] = ()  # what a person calls each, such as `params['mlp']['kernel']`
 
     @property
@@ -54,7 +56,17 @@ class Staged:
     def lower(self) -> Any:
         """Return the program lowered for its virtual devices (`jax.stages.Lowered`)."""
         with in_mode(self.mesh):
-            return self.traced.lower()
+            if self.mesh is not None or self.full_mesh is None:
+                return self.traced.lower()
+            # An abstract mesh has no devices until one in context does.
+            with jax.set_mesh(self.full_mesh):
+                return self.trace_again().lower()
+
+    @functools.cached_property
+    def full_mesh(self) -> Mesh | None:
+        """Return the mesh given, or the program's own where that is one of our abstract ones."""
+        own = self.mesh or _abstract_mesh(self.jaxpr)
+        return None if own is None else virtual_mesh(own)
 
 
 def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Staged:
@@ -77,7 +89,21 @@ def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Stage
         fun, leaves = _of_arrays(f, args, keywords)
         traced = fun.trace(*leaves)
         arrays, names = _named_arrays(f, args, len(traced.jaxpr.in_avals))
-        return Staged(program_name(f), traced, given, arrays, names)
+        again = functools.partial(fun.trace, *leaves)
+        return Staged(program_name(f), traced, given, arrays, again, names)
+
+
+def _abstract_mesh(jaxpr: Any) -> AbstractMesh | None:
+    """Return the mesh of the first shard_map over virtual devices that are not listed."""
+    inner, _ = _jax.open_jaxpr(jaxpr)
+    for eqn in inner.eqns:
+        mesh = eqn.params.get("mesh") if eqn.primitive.name == "shard_map" else None
+        if isinstance(mesh, AbstractMesh) and is_virtual(mesh):
+            return mesh
+        for body in _jax.inner_jaxprs(eqn.params):
+            if found := _abstract_mesh(body):
+                return found
+    return None
 
 
 @contextlib.contextmanager
