@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import jax
 import pytest
 from pairs import RIGHT, TABLES, WRONG
 
@@ -19,12 +20,18 @@ def checked(case):
     return check(case.run, *case.args, meshes=case.meshes(), run=not case.read_only)
 
 
+def is_refused(case):
+    """JAX 0.10 takes another order than the mesh's without a word, JAX 0.12 refuses it."""
+    refuses = hasattr(jax.config, "jax_raise_on_ppermute_sort_diff")
+    return case.code == "hazard.ppermute_order" and refuses
+
+
 @each(WRONG)
 def test_a_wrong_program_gives_its_finding_and_no_other(case):
     report = checked(case)
     assert sorted(report.codes) == sorted(filter(None, (case.code, case.besides))), str(report)
     found = next(each for each in report.findings if each.code == case.code)
-    assert found.severity == CODES[case.code].severity
+    assert found.severity == ("error" if is_refused(case) else CODES[case.code].severity)
     if case.cause is not None:
         assert found.cause == case.cause, str(report)
     if case.lines:

@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from pairs import RIGHT, WRONG
@@ -184,6 +185,9 @@ def test_mixed_sums_end_with_numbers_that_neither_branch_means(real):
 @pytest.mark.parametrize("name", named(WRONG, "hazard.ppermute_order"))
 def test_the_order_of_axes_in_a_ppermute_changes_nothing(real, name):
     """There in one order and back in the other ends where it began: both mean the mesh's."""
+    if hasattr(jax.config, "jax_raise_on_ppermute_sort_diff"):
+        assert "same order" in real[name]["refused"]
+        return
     (found,), x = arrays(real[name], "many"), WRONG[name].args[0]
     expected = x + x if name.startswith("exchange") else x * x
     np.testing.assert_allclose(found, expected, rtol=1e-6)

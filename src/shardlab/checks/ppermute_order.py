@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardlab.checks.codes import finding
 from shardlab.checks.words import named
 from shardlab.records.finding import Finding
@@ -21,13 +23,15 @@ def ppermute_orders(seen: Observation) -> list[Finding]:
 
 
 def _found(clue: Clue) -> Finding:
-    axes, ordered = clue.facts["axes"], clue.facts["mesh_order"]
-    return finding(
+    axes, ordered, rule = clue.facts["axes"], clue.facts["mesh_order"], clue.facts["rule"]
+    found = finding(
         "hazard.ppermute_order",
         f"ppermute over ({named(axes)}), while the order of the mesh is ({named(ordered)}). "
-        f"{_RULES[clue.facts['rule']]}",
+        f"{_RULES[rule]}",
         clue.source,
         f"write ({named(ordered)}) and number the devices of its pairs in that order: the last "
         "axis counts fastest.",
         details={"axes": list(axes), "mesh_order": list(ordered)},
     )
+    # What is refused never runs: said once, here, and not by running it as well.
+    return replace(found, severity="error") if rule == "refused" else found

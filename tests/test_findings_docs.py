@@ -1,0 +1,115 @@
+"""Each finding has a page, and what the page shows is what happens."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import shardlab
+from shardlab.checks.codes import CODES
+from shardlab.checks.mesh_words import FIXES
+
+FOLDER = Path(__file__).parent.parent / "docs" / "findings"
+PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.*.md"))}
+# A program, and beneath it what it prints.
+EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
+
+
+# The page shows what JAX 0.10 does; newer ones refuse the program, and the words say so.
+REFUSES_ORDERS = hasattr(jax.config, "jax_raise_on_ppermute_sort_diff")
+
+
+def examples():
+    for code, page in PAGES.items():
+        for number, (source, shown) in enumerate(EXAMPLE.findall(page)):
+            yield pytest.param(code, source, shown, id=f"{code}-{number}")
+
+
+def run(source):
+    """What a program prints, and the reports that `check` has given it."""
+    reports = []
+
+    def check(*args, **options):
+        reports.append(shardlab.check(*args, **options))
+        return reports[-1]
+
+    # The name that reports show; its lines are found here, not in a file.
+    linecache.cache["example.py"] = (len(source), None, source.splitlines(True), "example.py")
+    names = {"jax": jax, "jnp": jnp, "lax": lax, "P": P, "shardlab": type("", (), {"check": check})}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, "example.py", "exec"), names)
+    return printed.getvalue(), reports
+
+
+@pytest.mark.parametrize(("code", "source", "shown"), list(examples()))
+def test_an_example_prints_what_the_page_shows(code, source, shown):
+    printed, (report,) = run(source)
+    if not (code == "hazard.ppermute_order" and REFUSES_ORDERS):
+        assert printed == shown
+    if report.findings:
+        assert code in report.codes
+        others = {"hazard.psum_unvarying"} if code == "silence.unclear" else set()
+        assert set(report.codes) - {code} == others
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_page_shows_a_failing_program_and_then_one_that_passes(code):
+    reports = [shown for _, shown in EXAMPLE.findall(PAGES[code])]
+    assert len(reports) >= 2
+    assert len(reports) % 2 == 0
+    for failing, passing in zip(reports[::2], reports[1::2], strict=True):
+        assert f"{CODES[code].severity} [{code}]" in failing
+        assert passing.splitlines()[-1].endswith("nothing found")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_page_says_what_it_is_what_to_do_and_how_to_silence_it(code):
+    page = PAGES[code]
+    assert page.startswith(f"# {code}\n")
+    assert CODES[code].title in " ".join(page.split())
+    headings = [text for _, text in HEADING.findall(page)]
+    assert "On real devices" in headings
+    assert "If it is meant" in headings
+    if code not in REFUSED_ANYWAY:
+        assert f"# shardlab: ignore[{code}]" in page
+
+
+# JAX refuses these programs, or they are no fault: there is nothing to be meant.
+REFUSED_ANYWAY = {
+    *(code for code in CODES if code.startswith("spec.")),
+    "jax.refused",
+    "program.no_communication",
+    "silence.unclear",
+}
+
+
+def test_every_code_has_a_page_and_every_page_a_code():
+    assert set(PAGES) == set(CODES)
+
+
+def test_the_index_lists_every_page_with_its_severity():
+    index = (FOLDER / "README.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| \[`([\w.]+)`\]\(\1\.md\) \| (\w+) \|", index, re.MULTILINE))
+    assert rows == {code: kind.severity for code, kind in CODES.items()}
+
+
+def test_every_cause_of_mesh_dependence_has_a_section():
+    headings = {text.strip("`") for _, text in HEADING.findall(PAGES["hazard.mesh_dependent"])}
+    assert {cause for cause in FIXES if cause} <= headings
+
+
+def test_links_between_pages_resolve():
+    for path in FOLDER.glob("*.md"):
+        for target in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"

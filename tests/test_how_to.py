@@ -1,0 +1,37 @@
+"""The how-to pages: each command shown with its output prints that output."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONSOLE = re.compile(r"^```console\n\$ (.*?)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SHOWN = [
+    pytest.param(command, output, id=f"{path.stem}-{number}")
+    for path in sorted((ROOT / "docs").glob("how-to-*.md"))
+    for number, (command, output) in enumerate(CONSOLE.findall(path.read_text("utf-8")))
+]
+
+
+@pytest.mark.parametrize(("command", "output"), SHOWN)
+def test_a_command_prints_what_the_page_shows(command, output):
+    program, *arguments = shlex.split(command)
+    assert program == "shardlab"
+    done = subprocess.run(
+        [sys.executable, "-m", "shardlab.cli", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == output, done.stderr
+
+
+def test_something_is_shown():
+    assert SHOWN
