@@ -15,6 +15,7 @@ from shardlab.checks.program import check_program
 from shardlab.config import read_config
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.records.finding import Finding
+from shardlab.records.observation import Observation
 from shardlab.records.report import Report, gravest_first
 from shardlab.records.trace import Trace
 
@@ -65,11 +66,13 @@ def check(
     given = [parse_mesh(each) for each in meshes or ([] if mesh is None else [mesh])]
     tell("reading the program")
     largest = max(given, key=lambda each: each.n_devices, default=None)
-    seen, config = observe(f, args, largest), read_config(_home(f))
+    seen = observe(f, args, largest, compiled=False)
+    config = read_config(_home(f))
     static = check_program(seen, replicated_bytes=config.replicated_bytes)
     tried = given or (ladder([name for name, _ in seen.mesh]) if seen.mesh else [])
-    notes, findings = _unrun(config.silence(static)[0], tried, run, args), list(static)
-    where = tuple(_text(each) for each in tried)
+    unsilenced, _ = config.silence(static)
+    notes, findings = _unrun(seen, unsilenced, tried, run, args), list(static)
+    where = (_text(parse_mesh(seen.mesh)),) if seen.mesh else ()
     if not notes:
         # Here, since it brings NumPy in: reading a program is quicker without.
         from shardlab.checks.runs import check_runs, joined
@@ -85,7 +88,7 @@ def check(
         notes, findings = compared.notes, joined(static, compared.findings)
         where = runs.compared_on
     left, silenced = config.silence(gravest_first(findings))
-    return Report(left, seen.program, where, (*seen.notes, *notes), silenced)
+    return Report(left, seen.program, where, notes, silenced)
 
 
 def _home(f: Any) -> str | None:
@@ -101,7 +104,11 @@ _MOST_BYTES = 2**30
 
 
 def _unrun(
-    static: Sequence[Finding], tried: Sequence[Mesh], run: bool, args: Sequence[Any]
+    seen: Observation,
+    static: Sequence[Finding],
+    tried: Sequence[Mesh],
+    run: bool,
+    args: Sequence[Any],
 ) -> tuple[str, ...]:
     """Say why a program is read and not run; nothing where it is."""
     if not run:
@@ -111,6 +118,11 @@ def _unrun(
     errors = [found.code for found in static if found.severity == "error"]
     if errors:
         return (f"The program was not run, since reading it gave {errors[0]}.",)
+    if not seen.n_shard_maps:
+        return (
+            "The program has no shard_map, and the compiler keeps the values of a jit the same on "
+            "every mesh: it was read and not run.",
+        )
     from shardlab.engine.arguments import n_bytes
 
     if n_bytes(args) > _MOST_BYTES:

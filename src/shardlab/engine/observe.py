@@ -20,7 +20,9 @@ from shardlab.records.collective import CollectiveCall
 from shardlab.records.observation import Observation, Sizes
 
 
-def observe(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Observation:
+def observe(
+    f: Callable[..., Any], args: Sequence[Any], mesh: Any, *, compiled: bool = True
+) -> Observation:
     """Return what `f(*args)` communicates and computes on `mesh`, without running it.
 
     >>> import jax
@@ -31,6 +33,7 @@ def observe(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Observatio
     ('psum', ('data',), (2,), 16)
 
     What JAX refuses is seen too (a clue, in its own words); any other exception is the program's.
+    Without `compiled` the compiler is not asked: what it would insert, and memory, are not seen.
     """
     try:
         with whole_tracebacks():
@@ -41,10 +44,10 @@ def observe(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Observatio
             raise
         sizes = () if mesh is None else tuple(parse_mesh(mesh).shape.items())
         return Observation(program_name(f), sizes, clues=(clue,))
-    return observe_staged(staged)
+    return observe_staged(staged, compiled=compiled)
 
 
-def observe_staged(staged: Staged) -> Observation:
+def observe_staged(staged: Staged, *, compiled: bool = True) -> Observation:
     """Return what a traced program communicates and computes.
 
     What nothing depends on is left out, as the compiler does: of `jax.grad(loss)` the psum of the
@@ -55,13 +58,15 @@ def observe_staged(staged: Staged) -> Observation:
     calls = tuple(call_at(site) for site in sites if communicates(site))
     sizes, notes = _sizes(staged, sites)
     memory = None
-    if _needs_compiler(staged, jaxpr):
+    is_spread = _needs_compiler(staged, jaxpr)
+    if is_spread and compiled:
         # Here, since it is slow to import and rarely needed.
         from shardlab.engine.compiled import observe_compiled
 
         inserted, memory, told = observe_compiled(staged)
         calls, notes = (*calls, *inserted), (*notes, *told)
-    n_flops, assumed = _of_one_device(flops(jaxpr), sizes, memory is not None)
+    notes = (*notes, *_partly_manual_notes(sites))
+    n_flops, assumed = _of_one_device(flops(jaxpr), sizes, is_spread)
     return Observation(
         staged.program,
         sizes,
@@ -70,6 +75,7 @@ def observe_staged(staged: Staged) -> Observation:
         flops=n_flops,
         memory=memory,
         notes=(*notes, *assumed, *_count_notes(calls)),
+        n_shard_maps=sum(site.name == "shard_map" for site in sites),
     )
 
 
@@ -140,6 +146,23 @@ def _of_one_device(counted: Flops, sizes: Sizes, is_spread: bool) -> tuple[int, 
         taken = f"spread evenly over {n_devices} devices" if is_spread else "done by every device"
         notes.append(f"FLOPs: {share:.0f} % stand outside of any shard_map, taken as {taken}.")
     return counted.total - counted.outside + -(-counted.outside // n_devices), tuple(notes)
+
+
+def _partly_manual_notes(sites: Sequence[Site]) -> tuple[str, ...]:
+    """Say which mesh axes the compiler may still shard the operands of calls over."""
+    n_calls, free = 0, dict[str, None]()
+    for site in filter(communicates, sites):
+        axes = site.place.axes
+        others = [n for n in axes.many(axes.sizes) if n not in axes.manual]
+        n_calls += bool(others)
+        free.update(dict.fromkeys(others))
+    if not n_calls:
+        return ()
+    calls = "One call stands" if n_calls == 1 else f"{n_calls} calls stand"
+    return (
+        f"{calls} in a shard_map that leaves {', '.join(map(repr, free))} to the compiler: where "
+        "it shards their operands over that too, they send less than listed.",
+    )
 
 
 def _count_notes(calls: Sequence[CollectiveCall]) -> tuple[str, ...]:

@@ -54,3 +54,4 @@ class Observation:
     flops: int | None = None  # of one device, loops multiplied; None where a count is unknown
     memory: Memory | None = None
     notes: tuple[str, ...] = ()  # assumptions and what was left out, for the person to read
+    n_shard_maps: int = 0
