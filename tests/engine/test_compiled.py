@@ -282,6 +282,17 @@ def _is_running(pid):
     return False
 
 
+def test_a_worker_ends_with_its_parent_and_tidies_up(tmp_path):
+    folder = tmp_path / "shardlab-any"
+    folder.mkdir()
+    os.mkfifo(folder / "module")  # nobody writes: the worker waits, as in a long compile
+    command = [sys.executable, "-P", str(compile_process._WORKER), str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as worker:
+        worker.stdin.close()  # as when the parent dies
+        assert worker.wait(20) == 1
+    assert not folder.exists()
+
+
 def test_a_program_that_xla_refuses_is_refused_in_its_words():
     mesh = virtual_mesh("data=2")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -21,7 +22,7 @@ from jaxlib import xla_client
 
 
 def main(folder: Path) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=[folder], daemon=True).start()
     module = (folder / "module").read_bytes()
     client = xla_client.make_cpu_client(num_devices=1)
     if b"lapack_" in module:
@@ -50,9 +51,10 @@ def memory(executable: Any) -> dict[str, int]:
     }
 
 
-def _end_with_parent() -> None:
-    """End when whoever started this process is gone and its end of the pipe is closed."""
+def _end_with_parent(folder: Path) -> None:
+    """End when whoever started this process is gone, which closes its end of the pipe; tidy up."""
     sys.stdin.buffer.read()
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -22,7 +23,7 @@ from jax.experimental import topologies
 
 
 def main(folder: Path) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=[folder], daemon=True).start()
     asked = json.loads((folder / "topology").read_text())
     try:
         answer = _compile(folder, asked["name"], asked["axes"])
@@ -62,9 +63,10 @@ def _arranged(topology: Any, axes: dict[str, int]) -> list[Any]:
     return list(mesh.devices.flat)
 
 
-def _end_with_parent() -> None:
-    """End when whoever started this process is gone and its end of the pipe is closed."""
+def _end_with_parent(folder: Path) -> None:
+    """End when whoever started this process is gone, which closes its end of the pipe; tidy up."""
     sys.stdin.buffer.read()
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
