@@ -72,7 +72,7 @@ def check(
     tried = given or (ladder([name for name, _ in seen.mesh]) if seen.mesh else [])
     unsilenced, _ = config.silence(static)
     notes, findings = _unrun(seen, unsilenced, tried, run, args), list(static)
-    where = (_text(parse_mesh(seen.mesh)),) if seen.mesh else ()
+    where: tuple[str, ...] = (_text(parse_mesh(seen.mesh)),) if seen.mesh else ()
     if not notes:
         # Here, since it brings NumPy in: reading a program is quicker without.
         from shardlab.checks.runs import check_runs, joined
