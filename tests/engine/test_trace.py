@@ -434,6 +434,14 @@ def test_nested_shard_maps_have_both_meshes_axes():
     assert (second.shape, second.group_size, second.varies) == ((3, 5), 8, ("model",))
 
 
+def test_a_partly_manual_shard_map_is_told_of():
+    f = jax.shard_map(total, in_specs=P("data"), out_specs=P(), axis_names={"data"})
+    seen = observe(f, [X], MESH)
+    assert (len(seen.calls), seen.calls[0].shape) == (1, (3, 20))
+    assert [note for note in seen.notes if "leaves 'model' to the compiler" in note]
+    assert observe(Model().step, [X], MESH).notes == ()
+
+
 def stage_calls(f, args):
     """The program's own calls, where the compiler would have to be asked for the rest."""
     return [call_at(site) for site in walk(stage(f, args, MESH).jaxpr) if communicates(site)]
