@@ -336,15 +336,16 @@ def test_a_topology_that_is_no_name_is_refused():
 def test_the_tpu_compiler_sums_and_gathers_the_same(name):
     program = PROGRAMS[name]
     calls, memory, _ = observe_on_topology(staged(program), "v5e:2x4")
-    # It may combine, and gather in the precision of its matrix unit; what is exchanged over which
-    # axis, and how often, stays.
-    found, wanted = {}, {}
-    for (op, axes, _, _), count in counted(calls).items():
-        found[op, axes] = found.get((op, axes), 0) + count
-    for (op, axes, _, _), count in program.calls.items():
-        wanted[op, axes] = wanted.get((op, axes), 0) + count
-    assert found == wanted
+    # It combines gradients, of which each keeps its bytes, but only the first its phase.
+    assert _without_phase(counted(calls)) == _without_phase(program.calls)
     assert memory.compiler.startswith("TPU v5e:2x4")
+
+
+def _without_phase(calls):
+    found = {}
+    for (op, axes, payload, _), count in calls.items():
+        found[op, axes, payload] = found.get((op, axes, payload), 0) + count
+    return found
 
 
 @pytest.mark.skipif(not HAS_TPU_COMPILER, reason="libtpu (shardlab[tpu]) is not installed")

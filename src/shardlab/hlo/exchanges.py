@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from shardlab.hlo.equal import Equal
 from shardlab.hlo.frames import op_name
@@ -161,8 +162,8 @@ class _Walk:
         count: int | None,
     ) -> Iterator[Exchange]:
         turns = trip_count(self._module, computation, loop)
-        kind = "while" if turns is None else "scan"
-        scope = Scope(kind, self._source(loop), next(self._ids), length=turns)  # type: ignore[arg-type]
+        kind: Literal["scan", "while"] = "while" if turns is None else "scan"
+        scope = Scope(kind, self._source(loop), next(self._ids), length=turns)
         inner = (*within, scope)
         for key, times in (("condition", None if turns is None else turns + 1), ("body", turns)):
             callee = self._module.computations[loop.attribute(key) or ""]
