@@ -20,11 +20,28 @@ from shardlab.records.report import Report, gravest_first
 from shardlab.records.trace import Trace
 
 
-def trace(f: Callable[..., Any], *args: Any, mesh: Any = None) -> Trace:
-    """Return what `f(*args)` communicates on a mesh, without running it."""
+def trace(
+    f: Callable[..., Any], *args: Any, mesh: Any = None, topology: str | None = None
+) -> Trace:
+    """Return what `f(*args)` communicates on a mesh, without running it.
+
+    >>> import jax
+    >>> from jax.sharding import PartitionSpec as P
+    >>> total = jax.shard_map(
+    ...     lambda x: jax.lax.psum(x.sum(), "data"), in_specs=P("data"), out_specs=P()
+    ... )
+    >>> call, = trace(total, "f32[4096]", mesh="data=512").collectives
+    >>> call.op, call.mesh_axes, call.payload_bytes, call.wire_bytes, call.count
+    ('psum', ('data',), 4, 8, 1)
+
+    An argument is an array, a `jax.ShapeDtypeStruct` or text; without a mesh the program's own
+    counts. For arrays that are sharded outside of shard_map the compiler is asked what it inserts:
+    XLA for CPU, in a process of its own, or with a `topology` (`v5e:16x16`) that of TPUs, which the
+    extra `shardlab[tpu]` brings.
+    """
     from shardlab.engine.observe import observe
 
-    seen, config = observe(f, args, mesh), read_config(_home(f))
+    seen, config = observe(f, args, mesh, topology=topology), read_config(_home(f))
     findings = check_program(seen, replicated_bytes=config.replicated_bytes)
     return Trace(
         seen.program,

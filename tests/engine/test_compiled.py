@@ -73,7 +73,7 @@ def counted(calls):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_inserted_calls_are_those_worked_out_by_hand(name, on_real_devices):
     program = PROGRAMS[name]
-    calls, memory, _ = observe_compiled(staged(program))
+    calls, memory, *_ = observe_compiled(staged(program))
     assert counted(calls) == program.calls
     sizes = dict(virtual_mesh(program.mesh).shape)
     for call in calls:
@@ -132,7 +132,7 @@ def test_hundreds_and_thousands_of_devices(mesh):
     x = args.pop("x")
     outs = NamedSharding(given, P()), {name: args[name].sharding for name in args}
     f = jax.jit(jax.value_and_grad(loss), out_shardings=outs)
-    calls, memory, _ = observe_compiled(stage(f, (args, x), given))
+    calls, memory, *_ = observe_compiled(stage(f, (args, x), given))
     weight = width * hidden * 4
     assert counted(calls) == tally(
         ("all_gather", "data", weight // n_data // n_model, "forward", 2),
@@ -156,7 +156,7 @@ def test_a_shard_map_inside_is_not_counted_twice():
         y = jax.lax.with_sharding_constraint(inner(x), NamedSharding(mesh, P()))
         return jnp.sum(x, 0) + jnp.sum(y, 0)
 
-    calls, _, _ = observe_compiled(stage(f, [array(mesh, (8, 12), P("data", "model"))], mesh))
+    calls, *_ = observe_compiled(stage(f, [array(mesh, (8, 12), P("data", "model"))], mesh))
     # Inserted are the gather that the constraint asks for, and the sum of x over its rows.
     assert {(c.op, c.mesh_axes) for c in calls} >= {("all_gather", ("model",)), ("psum", ("data",))}
     assert all("total" not in _line(call.source) for call in calls)
@@ -187,7 +187,7 @@ def test_recomputed_calls_and_branches_are_told_apart():
         array(mesh, (), P()),
     ]
     f = jax.value_and_grad(loss, allow_int=True)
-    calls, _, _ = observe_compiled(stage(f, [w, array(mesh, (16, 32), P("data"))], mesh))
+    calls, *_ = observe_compiled(stage(f, [w, array(mesh, (16, 32), P("data"))], mesh))
     phases = [c.phase for c in calls if c.mesh_axes == ("model",)]
     assert phases.count("forward") == phases.count("recompute") == 1
     branches = {
@@ -205,7 +205,7 @@ def test_a_while_loop_of_unknown_length_counts_per_turn():
     def f(x):
         return jax.lax.while_loop(lambda x: jnp.sum(x) < 1e6, lambda x: x * 2, x)
 
-    calls, _, _ = observe_compiled(stage(f, [array(mesh, (16, 3), P("data"))], mesh))
+    calls, *_ = observe_compiled(stage(f, [array(mesh, (16, 3), P("data"))], mesh))
     (call,) = calls
     assert (call.op, call.payload_bytes, call.count) == ("psum", 4, None)
     assert [scope.kind for scope in call.within] == ["while"]
@@ -215,14 +215,14 @@ def test_devices_in_another_order_are_still_on_their_mesh_axes():
     straight = virtual_mesh("data=2,model=4")
     mesh = jax.sharding.Mesh(straight.devices[::-1, [2, 0, 3, 1]], ("data", "model"))
     f, args = mlp(P(None, "model"), P("model"), P("data"))(mesh)
-    calls, _, _ = observe_compiled(stage(f, args, None))
+    calls, *_ = observe_compiled(stage(f, args, None))
     assert counted(calls) == PROGRAMS["data and tensor parallel"].calls
 
 
 def test_a_part_of_a_mesh_axis_is_said_to_be_one():
     mesh = virtual_mesh("model=8")
     f = jax.jit(lambda x: x.reshape(2, 4, 6).sum(1))
-    calls, _, notes = observe_compiled(stage(f, [array(mesh, (8, 6), P("model"))], mesh))
+    calls, _, notes, _ = observe_compiled(stage(f, [array(mesh, (8, 6), P("model"))], mesh))
     call = calls[0]
     assert (call.op, call.mesh_axes, call.group_size) == ("psum", ("model",), 4)
     assert call.details["partly"] == "4 of the 8 devices along 'model'"
@@ -231,7 +231,7 @@ def test_a_part_of_a_mesh_axis_is_said_to_be_one():
 
 def test_one_device_sends_nothing_and_still_has_memory():
     mesh = virtual_mesh("data=1")
-    calls, memory, _ = observe_compiled(stage(jnp.sum, [array(mesh, (8, 6), P("data"))], mesh))
+    calls, memory, *_ = observe_compiled(stage(jnp.sum, [array(mesh, (8, 6), P("data"))], mesh))
     assert (calls, memory.argument_bytes) == ((), 8 * 6 * 4)
 
 
@@ -242,7 +242,7 @@ def test_lapack_and_callbacks_compile():
         jax.debug.print("{}", x.sum())
         return jnp.linalg.cholesky(x @ x.T + jnp.eye(6))
 
-    calls, _, _ = observe_compiled(stage(f, [array(mesh, (6, 6), P("data"))], mesh))
+    calls, *_ = observe_compiled(stage(f, [array(mesh, (6, 6), P("data"))], mesh))
     assert ("psum", ("data",)) in {(call.op, call.mesh_axes) for call in calls}
 
 

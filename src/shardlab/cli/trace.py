@@ -44,6 +44,11 @@ _HELP = f"""List what a program communicates: bytes, and time on named hardware.
     help="Also estimate the time on tpu-v5p, h100, ... or on the chip of a TOML file.",
 )
 @click.option(
+    "--topology",
+    metavar="NAME",
+    help="Ask the TPU compiler, for v5e:16x16 or the like. Needs shardlab[tpu], and no TPU.",
+)
+@click.option(
     "--dcn", multiple=True, metavar="AXIS", help="A mesh axis that crosses pods; may be repeated."
 )
 @click.option(
@@ -69,6 +74,7 @@ def command(
     mesh: str | None,
     devices: int | None,
     hardware: str | None,
+    topology: str | None,
     dcn: tuple[str, ...],
     efficiency: float,
     dtype: str,
@@ -89,7 +95,9 @@ def command(
     target = parse_target(program)
     meshes = [] if mesh is None else [str(parse_mesh(mesh))]
     timed = _clock(hardware, dcn, efficiency, dtype)
-    told = job("trace", target, args, args_from, meshes=meshes, devices=devices, run=False)
+    if topology and target.kind == "script":
+        raise click.UsageError("--topology needs a function: file.py:function or module:function.")
+    told = job("trace", target, args, args_from, meshes=meshes, devices=devices, topology=topology)
     answer = ask(told, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     script = target.place if target.kind == "script" else ""
     _write(answer, script, Asked(timed, json_to, html_to, svg_to, picture))

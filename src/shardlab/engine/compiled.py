@@ -8,26 +8,35 @@ right after partitioning: what comes later in a CPU's pipeline widens bf16 and m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardlab.cost.wire import wire_bytes
 from shardlab.engine import _jax
 from shardlab.engine._jax.lowered import ForCompiler, for_compiler, jaxlib_version
 from shardlab.engine.compile import LIMIT_S, Compiled, compile_for_devices
+from shardlab.engine.flops import ONE_TURN
 from shardlab.engine.stage import Staged
 from shardlab.hlo.axes import Along, along, along_pairs
 from shardlab.hlo.dtypes import dtype_name, n_bytes
 from shardlab.hlo.exchanges import Exchange, exchanges
+from shardlab.hlo.flops import flops
 from shardlab.hlo.groups import Groups
 from shardlab.records.collective import CollectiveCall, Phase
 from shardlab.records.observation import Memory, Sizes
 from shardlab.records.source import Source
 
-Seen = tuple[tuple[CollectiveCall, ...], Memory | None, tuple[str, ...]]
+
+class Seen(NamedTuple):
+    """The calls that the compiler inserts, the memory of one device, notes, and its FLOPs."""
+
+    calls: tuple[CollectiveCall, ...]
+    memory: Memory
+    notes: tuple[str, ...]
+    flops: int | None  # None where the text is past the point at which they can be counted
 
 
 def observe_compiled(staged: Staged, limit_s: float = LIMIT_S) -> Seen:
-    """Return the calls that the compiler inserts, the memory of one device, and notes.
+    """Return what the compiler tells of a program.
 
     Collectives of a shard_map are the program's own and are not among them.
     """
@@ -45,7 +54,13 @@ def seen(program: ForCompiler, compiled: Compiled, mesh: Any, compiler: str) -> 
     found = [each for each in told if each.is_inserted]
     calls = tuple(call for each in found for call in _call(each, places))
     memory = Memory(**compiled.memory, compiler=compiler)
-    return calls, memory, tuple(_notes(calls, memory, compiler.startswith("CPU")))
+    is_cpu = compiler.startswith("CPU")
+    counted = flops(compiled.module) if compiled.module and is_cpu else None
+    n_flops = counted.total if counted else None
+    notes = _notes(calls, memory, is_cpu)
+    if counted and counted.n_unknown_loops:
+        notes.append(ONE_TURN)
+    return Seen(calls, memory, tuple(notes), n_flops)
 
 
 def _is_theirs(place: Source) -> bool:

@@ -15,6 +15,9 @@ from typing import Any
 from shardlab.engine import _jax
 from shardlab.engine.rules.calls import called_jaxpr
 
+# Told to the person where it happened.
+ONE_TURN = "FLOPs: of a while loop, whose count is not known, one turn is counted."
+
 
 @dataclasses.dataclass(frozen=True)
 class Flops:

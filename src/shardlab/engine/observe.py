@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax.sharding import NamedSharding
 
 from shardlab.engine import _jax
 from shardlab.engine.clues import clues
 from shardlab.engine.communication import call_at, communicates
-from shardlab.engine.flops import Flops, flops
+from shardlab.engine.flops import ONE_TURN, Flops, flops
 from shardlab.engine.outside import is_left_to_the_compiler, shardings_asked_for
 from shardlab.engine.refusals import refused, whole_tracebacks
 from shardlab.engine.stage import Staged, program_name, stage
@@ -19,9 +19,17 @@ from shardlab.layouts.mesh import parse_mesh
 from shardlab.records.collective import CollectiveCall
 from shardlab.records.observation import Observation, Sizes
 
+if TYPE_CHECKING:
+    from shardlab.engine.compiled import Seen
+
 
 def observe(
-    f: Callable[..., Any], args: Sequence[Any], mesh: Any, *, compiled: bool = True
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    mesh: Any,
+    *,
+    compiled: bool = True,
+    topology: str | None = None,
 ) -> Observation:
     """Return what `f(*args)` communicates and computes on `mesh`, without running it.
 
@@ -34,6 +42,7 @@ def observe(
 
     What JAX refuses is seen too (a clue, in its own words); any other exception is the program's.
     Without `compiled` the compiler is not asked: what it would insert, and memory, are not seen.
+    With a `topology` the real TPU compiler is asked, and of every program.
     """
     try:
         with whole_tracebacks():
@@ -44,10 +53,12 @@ def observe(
             raise
         sizes = () if mesh is None else tuple(parse_mesh(mesh).shape.items())
         return Observation(program_name(f), sizes, clues=(clue,))
-    return observe_staged(staged, compiled=compiled)
+    return observe_staged(staged, compiled=compiled, topology=topology)
 
 
-def observe_staged(staged: Staged, *, compiled: bool = True) -> Observation:
+def observe_staged(
+    staged: Staged, *, compiled: bool = True, topology: str | None = None
+) -> Observation:
     """Return what a traced program communicates and computes.
 
     What nothing depends on is left out, as the compiler does: of `jax.grad(loss)` the psum of the
@@ -57,23 +68,21 @@ def observe_staged(staged: Staged, *, compiled: bool = True) -> Observation:
     sites = list(walk(jaxpr))
     calls = tuple(call_at(site) for site in sites if communicates(site))
     sizes, notes = _sizes(staged, sites)
-    memory = None
-    is_spread = _needs_compiler(staged, jaxpr)
-    if is_spread and compiled:
-        # Here, since it is slow to import and rarely needed.
-        from shardlab.engine.compiled import observe_compiled
-
-        inserted, memory, told = observe_compiled(staged)
-        calls, notes = (*calls, *inserted), (*notes, *told)
+    is_spread, told = _needs_compiler(staged, jaxpr), None
+    if compiled and (is_spread or topology):
+        told = _ask_compiler(staged, topology)
+        calls, notes = (*calls, *told.calls), (*notes, *told.notes)
     notes = (*notes, *_partly_manual_notes(sites))
     n_flops, assumed = _of_one_device(flops(jaxpr), sizes, is_spread)
+    if told is not None and told.flops is not None:
+        n_flops, assumed = told.flops, ()
     return Observation(
         staged.program,
         sizes,
         calls,
         clues(jaxpr, sites, staged.arrays, staged.names),
         flops=n_flops,
-        memory=memory,
+        memory=told.memory if told else None,
         notes=(*notes, *assumed, *_count_notes(calls)),
         n_shard_maps=sum(site.name == "shard_map" for site in sites),
     )
@@ -132,6 +141,16 @@ def _needs_compiler(staged: Staged, jaxpr: Any) -> bool:
     return is_returned or is_left_to_the_compiler(jaxpr, given)
 
 
+def _ask_compiler(staged: Staged, topology: str | None) -> Seen:
+    # Here, since they are slow to import and rarely needed.
+    from shardlab.engine.compiled import observe_compiled
+    from shardlab.engine.topology import observe_on_topology
+
+    if topology is None:
+        return observe_compiled(staged)
+    return observe_on_topology(staged, topology)
+
+
 # --------------------------------------------------------------------------------- what to know
 
 
@@ -139,7 +158,7 @@ def _of_one_device(counted: Flops, sizes: Sizes, is_spread: bool) -> tuple[int, 
     """Return the FLOPs of one device, and what was assumed of those outside of shard_maps."""
     notes = []
     if counted.has_while:
-        notes.append("FLOPs: of a while loop, whose count is not known, one turn is counted.")
+        notes.append(ONE_TURN)
     n_devices = _n_devices(sizes) if is_spread else 1
     share = 100 * counted.outside / max(counted.total, 1)
     if sizes and share >= 1:
