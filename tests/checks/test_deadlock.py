@@ -96,9 +96,9 @@ def told(outcomes, axes=("data",), mesh=MESH, call=None, **facts):
 
 
 def test_known_places_are_named_also_on_a_large_mesh():
-    assert told((1, 0)) == ("error", "data=0 takes branch 1; data=1 takes branch 0")
+    assert told((1, 0)) == ("error", "data=0 takes branch 1 (true); data=1 takes branch 0 (false)")
     large = tuple(int(n == 0) for n in range(512))
-    words = "data=0 takes branch 1; data=1..511 take branch 0"
+    words = "data=0 takes branch 1 (true); data=1..511 take branch 0 (false)"
     assert told(large, mesh=(("data", 512),)) == ("error", words)
 
 
@@ -124,7 +124,10 @@ def test_devices_that_need_not_meet_may_part():
     along_model = (0, 0, 1, 1, 0, 0, 1, 1)
     assert told(along_model, ("data", "model")) is None
     along_data = (0, 0, 0, 0, 1, 1, 1, 1)
-    assert told(along_data, ("data", "model"))[1] == "data=1 takes branch 1; data=0 takes branch 0"
+    assert (
+        told(along_data, ("data", "model"))[1]
+        == "data=1 takes branch 1 (true); data=0 takes branch 0 (false)"
+    )
 
 
 def test_groups_that_stay_together_may_part_from_each_other():
@@ -157,8 +160,8 @@ def test_a_sum_that_meets_a_maximum_ends_in_garbage():
     found = mixed({}, {"op": "pmax"})
     assert (found.cause, found.severity) == ("garbage", "error")
     assert found.shows[2:] == (
-        "branch 0: psum over 'data' of float32[3] at line 13",
-        "branch 1: pmax over 'data' of float32[3] at line 13",
+        "branch 0 (false): psum over 'data' of float32[3] at line 13",
+        "branch 1 (true): pmax over 'data' of float32[3] at line 13",
     )
 
 
@@ -177,4 +180,4 @@ def test_a_third_branch_that_says_nothing_makes_it_a_deadlock():
     calls = [under(PSUM, cond(b, n_branches=3)) for b in (0, 1)]
     assert mixed_collectives(seen(*calls)) == []
     (found,) = deadlocks(seen(*calls))
-    assert "of 3 branches only 0, 1 call it" in found.shows
+    assert "only branch 0, branch 1 call it" in found.shows

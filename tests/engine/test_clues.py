@@ -51,13 +51,13 @@ def parted(predicate, *args, **options):
 def test_a_predicate_of_places_is_evaluated_through_calls():
     inner = jax.jit(lambda i: jnp.where(i > 1, i, 0).astype(jnp.float32))
     words = parted(lambda x: inner(lax.axis_index("model")) > 2.5)
-    assert words == "model=3 takes branch 1; model=0..2 take branch 0"
+    assert words == "model=3 takes branch 1 (true); model=0..2 take branch 0 (false)"
 
 
 def test_a_predicate_of_given_arrays_is_evaluated_with_them():
     x = jnp.zeros((8, 16)).at[0, 5].set(1.0)
-    assert parted(lambda x: x.max() > 0, x) == "data=0 model=1 takes branch 1; " + (
-        "the other 7 devices take branch 0"
+    assert parted(lambda x: x.max() > 0, x) == "data=0 model=1 takes branch 1 (true); " + (
+        "the other 7 devices take branch 0 (false)"
     )
 
 
@@ -81,7 +81,10 @@ def test_in_a_loop_the_first_turn_is_told():
         return lax.fori_loop(0, 3, turn, x)
 
     (each,) = found(body)
-    assert each.shows[1] == "in the first turn model=0 takes branch 1; model=1..3 take branch 0"
+    assert (
+        each.shows[1]
+        == "in the first turn model=0 takes branch 1 (true); model=1..3 take branch 0 (false)"
+    )
 
 
 def test_a_loop_is_turned_until_the_first_device_leaves():
@@ -150,7 +153,7 @@ def test_branches_that_all_communicate(other, cause, severity):
 
     each = next(each for each in found(body) if each.code == "hazard.mixed_collectives")
     assert (each.cause, each.severity) == (cause, severity)
-    assert "model=0 takes branch 1; model=1..3 take branch 0" in each.shows
+    assert "model=0 takes branch 1 (true); model=1..3 take branch 0 (false)" in each.shows
 
 
 # ------------------------------------------------------------------------------- sums of copies

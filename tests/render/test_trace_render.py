@@ -89,8 +89,8 @@ def test_phases_are_told_apart():
 
 def test_branches_and_loops_are_told():
     text = str(with_branches())
-    assert "branch 1 of 2 of the cond at a.py:10; not counted: another branch sends more" in text
-    assert "    branch 2 of 2 of the cond at a.py:10\n" in text
+    assert "branch 0 (false) of the cond at a.py:10; not counted: another branch sends more" in text
+    assert "    branch 1 (true) of the cond at a.py:10\n" in text
     assert "per turn of the while loop at a.py:20" in text
     assert "each device sends 13 KiB in 2 collective calls from 2 lines" in text
     assert "Findings: 1 error; shardlab.check says more" in text

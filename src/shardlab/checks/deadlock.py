@@ -77,10 +77,8 @@ def _shows(parting: Parting) -> list[str]:
     lines = [f"the choice: {scope.predicate or scope.source}", parting.ways()]
     if scope.kind == "cond":
         callers = [branch for branch in parting.taken if parting.calls.get(branch)]
-        told = ", ".join(map(str, callers))
-        lines.append(
-            f"of {scope.n_branches} branches only {told} call{'s' * (len(callers) == 1)} it"
-        )
+        told = ", ".join(map(scope.branch_name, callers))
+        lines.append(f"only {told} call{'s' * (len(callers) == 1)} it")
     if set(parting.first.mesh_axes).isdisjoint(scope.varies):
         lines.append(f"a {parting.first.op} waits for all devices, not only those along its axes")
     others = [c for calls in parting.calls.values() for c in calls][1:]

@@ -53,7 +53,7 @@ def _found(parting: Parting) -> Finding:
         shows=(
             f"the choice: {scope.predicate or scope.source}",
             parting.ways(),
-            *(f"branch {b}: {_told(parting.calls[b])}" for b in parting.taken),
+            *(f"{scope.branch_name(b)}: {_told(parting.calls[b])}" for b in parting.taken),
         ),
     )
     if is_same or parting.parts is False:

@@ -101,7 +101,8 @@ class Parting:
                 + f"{_plural(groups[0], 'leaves', 'leave')} and {groups[1]} "
                 + ("goes on" if _is_one(groups[1]) else "go on")
             )
-        told = "; ".join(f"{_plural(groups[n], 'takes', 'take')} branch {n}" for n in order)
+        name = self.scope.branch_name
+        told = "; ".join(f"{_plural(groups[n], 'takes', 'take')} {name(n)}" for n in order)
         return f"in the first turn {told}" if self.facts.get("turn") else told
 
     def _rests_on(self) -> str:

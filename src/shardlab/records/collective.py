@@ -29,6 +29,12 @@ class Scope:
     varies: tuple[str, ...] = ()
     predicate: Source | None = None  # the line that computes the choice
 
+    def branch_name(self, branch: int) -> str:
+        """Return what to call a branch: by its number, and of two by what chooses it."""
+        if self.n_branches != 2:
+            return f"branch {branch}"
+        return f"branch {branch} ({'true' if branch else 'false'})"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind,

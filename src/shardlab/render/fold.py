@@ -69,9 +69,8 @@ def scope_text(scope: Scope) -> str:
     """Return the branch or loop that a call stands in, in words."""
     varies = f", taken differently along {', '.join(scope.varies)}" if scope.varies else ""
     if scope.kind == "cond":
-        which = "a branch" if scope.branch is None else f"branch {scope.branch + 1}"
-        among = f" of {scope.n_branches}" if scope.n_branches else ""
-        return f"{which}{among} of the cond at {place_text(scope)}{varies}"
+        which = "a branch" if scope.branch is None else scope.branch_name(scope.branch)
+        return f"{which} of the cond at {place_text(scope)}{varies}"
     if scope.kind == "while":
         return f"per turn of the while loop at {place_text(scope)}{varies}"
     return f"scan of {scope.length} at {place_text(scope)}"
