@@ -5,6 +5,9 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -77,7 +80,31 @@ def test_the_error_in_the_readme_is_what_the_command_says():
     assert shown in (ROOT / "README.md").read_text("utf-8")
 
 
+README_COMMANDS = re.findall(
+    r"^    \$ shardlab ((?:check|trace) .*)\n((?:(?:    .*)?\n)+?)(?=\S)",
+    (ROOT / "README.md").read_text("utf-8"),
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(("command", "block"), README_COMMANDS)
+def test_the_reports_in_the_readme_are_what_the_commands_say(command, block):
+    done = subprocess.run(
+        [sys.executable, "-m", "shardlab.cli", *command.split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    shown, is_cut, _ = textwrap.dedent(block).strip().partition("\n...")
+    assert done.stdout.startswith(shown) if is_cut else done.stdout.strip() == shown
+
+
+def test_the_readme_shows_a_check_and_a_trace():
+    assert [command.split()[0] for command, _ in README_COMMANDS] == ["check", "trace"]
+
+
 def test_links_between_documents_resolve():
-    for path in (ROOT / "README.md", *DOCS.glob("*.md")):
+    for path in (ROOT / "README.md", *DOCS.rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
