@@ -66,6 +66,7 @@ class Case:
     # finishes with numbers that only another mesh can show to be wrong.
     really: str = ""
     besides: str = ""  # the finding that a comment failed to silence
+    grads: bool = True  # compare gradients too; left out where values are not what it is about
     read_only: bool = False  # arrays too large to run it in a test
 
     @functools.cached_property
@@ -105,7 +106,8 @@ def parse_mesh(text: str) -> dict[str, int]:
 class Table:
     """Pairs of programs by name, in the order written."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, grads: bool = True) -> None:
+        self._grads = grads
         self.wrong_cases: dict[str, Case] = {}
         self.right_cases: dict[str, Case] = {}
         self._last: Case | None = None
@@ -115,7 +117,7 @@ class Table:
         assert math.prod(parse_mesh(mesh).values()) <= N_DEVICES
 
         def decorate(run: Any) -> Any:
-            self._last = Case(run.__name__, run, mesh, inputs, code, **options)
+            self._last = Case(run.__name__, run, mesh, inputs, code, grads=self._grads, **options)
             self._add(self.wrong_cases, self._last)
             return run
 
@@ -125,15 +127,15 @@ class Table:
         """Decorate the twin of the wrong program above: the same mesh and inputs, no finding."""
         assert self._last is not None
         last = self._last
-        case = Case(run.__name__, run, last.mesh, last.inputs, read_only=last.read_only)
-        self._add(self.right_cases, case)
+        case = dataclasses.replace(last, name=run.__name__, run=run, code="", cause=None)
+        self._add(self.right_cases, dataclasses.replace(case, really="", besides=""))
         return run
 
     def also_right(self, mesh: str, *inputs: Input) -> Callable[[Any], Any]:
         """Decorate a right program that resembles a wrong one."""
 
         def decorate(run: Any) -> Any:
-            self._add(self.right_cases, Case(run.__name__, run, mesh, inputs))
+            self._add(self.right_cases, Case(run.__name__, run, mesh, inputs, grads=self._grads))
             return run
 
         return decorate

@@ -17,7 +17,8 @@ def each(cases):
 
 
 def checked(case):
-    return check(case.run, *case.args, meshes=case.meshes(), run=not case.read_only)
+    run = not case.read_only
+    return check(case.run, *case.args, meshes=case.meshes(), run=run, grads=case.grads)
 
 
 def is_refused(case):

@@ -8,7 +8,7 @@ from case import Table, f32
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-pair = Table()
+pair = Table(grads=False)
 
 
 # ---------------------------------------------------------------------------- waste.replicated
