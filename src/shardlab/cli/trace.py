@@ -185,7 +185,8 @@ def _call(trace: Trace, picture: str | None) -> int:
     """Return the place of the call that a person numbers from 1."""
     number, n_calls = int(picture or 0), len(trace.collectives)
     if not 1 <= number <= n_calls:
-        raise click.UsageError(f"--picture {number}: {trace.program} has {n_calls} calls.")
+        have = {0: "no calls", 1: "one call, number 1"}.get(n_calls, f"calls 1 to {n_calls}")
+        raise click.UsageError(f"--picture {number}: {trace.program} has {have}.")
     return number - 1
 
 
