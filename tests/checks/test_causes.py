@@ -170,3 +170,18 @@ def test_integers_are_exact_and_nan_equals_nan():
     assert is_close(odd, odd.copy(), roundings(odd, 1e-7))
     assert not is_close(np.array([np.nan, -np.inf, 1.0]), odd, 1e-3)
     assert not is_close(np.array([2.0, np.inf, 1.0]), odd, 1e-3)
+
+
+def test_many_pieces_are_looked_up_and_not_compared_one_by_one():
+    one = np.random.default_rng(3).normal(size=(20_000, 2))
+    rolled = [on({"data": 20_000}, np.roll(one, 1, 0), one)]
+    assert causes.shards_permuted(rolled) == ("data",)
+    other = [on({"data": 20_000}, one + np.arange(20_000)[:, None], one)]
+    assert causes.shards_permuted(other) is None
+    same = [on({"data": 20_000}, np.zeros_like(one), np.ones_like(one))]
+    assert causes.shards_permuted(same) is None
+
+
+def test_permuted_pieces_may_hold_nan_and_infinity():
+    one = np.array([1.0, np.nan, np.inf, -np.inf])
+    assert causes.shards_permuted([on({"data": 4}, one[::-1], one)]) == ("data",)
