@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -96,3 +98,50 @@ def test_a_psum_of_copies_is_the_line_at_fault_and_no_warning_beside():
     with open(__file__) as file:
         marked = next(i for i, line in enumerate(file, 1) if line.endswith("# the second time\n"))
     assert report.findings[0].where.line == marked
+
+
+def squares(x):
+    return jax.shard_map(
+        lambda x: lax.psum((x**2).sum(), "data"), in_specs=P("data"), out_specs=P()
+    )(x)
+
+
+def test_the_mesh_in_context_may_have_another_size():
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+    with jax.set_mesh(mesh):
+        assert not shardlab.check(squares, jnp.arange(8.0), mesh="data=4").findings
+        (call,) = shardlab.trace(squares, jnp.arange(8.0), mesh="data=4").collectives
+        assert jax.sharding.get_abstract_mesh() == mesh.abstract_mesh
+        assert float(squares(jnp.arange(8.0))) == 140.0
+    assert call.wire_bytes == 6
+
+
+def test_a_gradient_that_hangs_is_told_though_no_line_takes_it():
+    def halves(x, w, is_shared=True):
+        def body(x, w):
+            w = w if is_shared else lax.pcast(w, "data", to="varying")
+            first = lax.axis_index("data") == 0
+            # Twice the same value; the gradient of `w` is added up in one branch alone.
+            return lax.cond(first, lambda x: x * w, lambda x: lax.stop_gradient(w) * x, x)
+
+        return jax.shard_map(body, in_specs=(P("data"), P()), out_specs=P("data"))(x, w)
+
+    (found,) = shardlab.check(halves, "f32[8]", "f32[]", mesh="data=4").findings
+    assert found.code == "hazard.deadlock"
+    assert found.what.startswith("The values come out, but not their gradient. Devices part ways")
+    assert "before a psum over 'data': reached by data=0; not by data=1" in found.what
+    assert "jax.lax.pcast(value, axis, to='varying')" in found.fix
+    assert not shardlab.check(halves, "f32[8]", "f32[]", mesh="data=4", grads=False).findings
+    (found,) = shardlab.check(halves, "f32[8]", "f32[]", False, mesh="data=4").findings
+    assert found.code == "hazard.mesh_dependent"  # no longer hangs, and is still not the gradient
+
+
+def test_threads_take_turns():
+    sizes = (2, 4, 8, 2)
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        reports = list(
+            pool.map(lambda n: shardlab.check(squares, "f32[16]", mesh=f"data={n}"), sizes)
+        )
+    assert [report.meshes for report in reports] == [(f"data={n}",) for n in sizes]
+    assert not any(report.findings for report in reports)
+    assert len(jax.devices()) == 1

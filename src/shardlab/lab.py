@@ -6,9 +6,11 @@ that says so never runs it.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from shardlab.checks.ladder import ladder
 from shardlab.checks.program import check_program
@@ -19,7 +21,26 @@ from shardlab.records.observation import Observation
 from shardlab.records.report import Report, gravest_first
 from shardlab.records.trace import Trace
 
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_turn = threading.RLock()
 
+
+def _in_turn(look: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Let threads look at programs one after the other: all of them see the one JAX it is done to.
+
+    What is replaced in JAX for one mesh must be put back before another one's is replaced.
+    """
+
+    @functools.wraps(look)
+    def alone(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        with _turn:
+            return look(*args, **kwargs)
+
+    return alone
+
+
+@_in_turn
 def trace(
     f: Callable[..., Any], *args: Any, mesh: Any = None, topology: str | None = None
 ) -> Trace:
@@ -54,6 +75,7 @@ def trace(
     )
 
 
+@_in_turn
 def check(
     f: Callable[..., Any],
     *args: Any,

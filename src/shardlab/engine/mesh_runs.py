@@ -57,7 +57,8 @@ def run_on_meshes(
     Meshes that the program cannot run on are told by the `failure` of their run, and so is one
     device; whether JAX refuses the program elsewhere is then still of interest.
     """
-    filled = concrete(args)
+    with _jax.no_mesh():  # the person's: these arrays are of one device
+        filled = concrete(args)
     first = Mesh([(name, 1) for name in meshes[0].axis_names])
     if after is None:
         on_progress("running on one device")
@@ -155,6 +156,8 @@ class _Program:
                 closed = jax.make_jaxpr(jax.grad(loss, numbers))(*self._arrays)
             run = _compiled(closed)
             values = run(self._arrays)
+        except Deadlock as error:
+            raise _in_gradient(error) from None
         except Exception as error:
             return {}, (f"gradients were not compared: {_first_line(error)}",)
         moved = [run(each) for each in self._nudged()] if is_reference else []
@@ -166,7 +169,8 @@ class _Program:
     def _nudged(self) -> list[list[Any]]:
         """Return the arguments changed by about one rounding, to see what rounding can do."""
         eps = max((lineage.eps for lineage in self._lineages), default=0.0)
-        return [[_nudge(x, eps, seed) for x in self._arrays] for seed in (7, 8)]
+        with _jax.no_mesh():
+            return [[_nudge(x, eps, seed) for x in self._arrays] for seed in (7, 8)]
 
 
 def _nudge(x: Any, eps: float, seed: int) -> Any:
@@ -183,7 +187,7 @@ def _compiled(closed: Any) -> Callable[[list[Any]], list[Any]]:
     jitted = jax.jit(program, compiler_options=_QUICK)
 
     def run(args: list[Any]) -> list[Any]:
-        with stuck.unwrapped():
+        with _jax.no_mesh(), stuck.unwrapped():
             outs = jax.block_until_ready(jitted(*args))
             jax.effects_barrier()
         return list(outs)
@@ -278,6 +282,17 @@ def _failure(error: Exception) -> Failure:
         kind = "refused" if isinstance(error, _REFUSED_BY_JAX) else "not_simulated"
         return Failure(kind, error.what, error.where or "", error.fix or "", error.code)
     return Failure("refused", _first_line(error))
+
+
+def _in_gradient(error: Deadlock) -> Deadlock:
+    """Return a deadlock in the gradient of a program whose values come out."""
+    return Deadlock(
+        f"The values come out, but not their gradient. {error.what}",
+        where=error.where,
+        fix=f"{error.fix} Where no line calls it, it adds up the gradient of a value that all "
+        "devices share and one branch uses: jax.lax.pcast(value, axis, to='varying') before the "
+        "branch takes that sum out of it.",
+    )
 
 
 def _first_line(error: Exception) -> str:

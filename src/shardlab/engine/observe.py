@@ -64,9 +64,11 @@ def observe_staged(
     What nothing depends on is left out, as the compiler does: of `jax.grad(loss)` the psum of the
     loss itself is not there.
     """
-    jaxpr = _jax.without_dead_code(staged.jaxpr)
-    sites = list(walk(jaxpr))
-    calls = tuple(call_at(site) for site in sites if communicates(site))
+    with _jax.no_mesh():  # the person's, which may have another size than the one asked for
+        jaxpr = _jax.without_dead_code(staged.jaxpr)
+        sites = list(walk(jaxpr))
+        calls = tuple(call_at(site) for site in sites if communicates(site))
+        found = clues(jaxpr, sites, staged.arrays, staged.names)
     sizes, notes = _sizes(staged, sites)
     is_spread, told = _needs_compiler(staged, jaxpr), None
     if compiled and (is_spread or topology):
@@ -80,7 +82,7 @@ def observe_staged(
         staged.program,
         sizes,
         calls,
-        clues(jaxpr, sites, staged.arrays, staged.names),
+        found,
         flops=n_flops,
         memory=told.memory if told else None,
         notes=(*notes, *assumed, *_count_notes(calls)),

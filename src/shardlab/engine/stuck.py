@@ -65,7 +65,7 @@ def _fail_if_parted(axes: Axes, eqn: Any, active: Spread, meets: tuple[str, ...]
     names = (*others, *meets)
     slots: tuple[Slot, ...] = names
     array = arrange(active, slots, active.array.shape)
-    name = eqn.primitive.name
+    name = eqn.primitive.name.removesuffix("_invariant")  # as a person writes it
     over = ", ".join(map(repr, collective_axes(eqn.params)))
     where = f"{name} at {_jax.source_line(eqn)}, under {axes.parted_at}"
 
