@@ -23,6 +23,7 @@ LabError
 │  ├─ UnknownFigure
 │  └─ BadEfficiency
 ├─ OtherAxes (ValueError)
+├─ Refused (ValueError)
 ├─ TargetError
 │  ├─ BadTarget
 │  ├─ NoSuchFunction
@@ -197,6 +198,13 @@ class OtherAxes(LabError, ValueError):
     """A mesh to try a program on, with other axis names than the program's own mesh."""
 
     code = "trace.other_axes"
+
+
+class Refused(LabError, ValueError):
+    """A program that JAX refuses, so that nothing can be said of what it sends."""
+
+    code = "trace.refused"
+    finding: Any = None  # what `shardlab.check` says of it, a Finding
 
 
 class TargetError(LabError):

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from shardlab.checks.ladder import ladder
 from shardlab.checks.program import check_program
+from shardlab.checks.refused import refuse
 from shardlab.config import read_config
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.records.finding import Finding
@@ -58,11 +59,12 @@ def trace(
     An argument is an array, a `jax.ShapeDtypeStruct` or text; without a mesh the program's own
     counts. For arrays that are sharded outside of shard_map the compiler is asked what it inserts:
     XLA for CPU, in a process of its own, or with a `topology` (`v5e:16x16`) that of TPUs, which the
-    extra `shardlab[tpu]` brings.
+    extra `shardlab[tpu]` brings. What JAX refuses raises `Refused`, with the finding in its words.
     """
     from shardlab.engine.observe import observe
 
     seen, config = observe(f, args, mesh, topology=topology), read_config(_home(f))
+    refuse(seen)
     findings = check_program(seen, replicated_bytes=config.replicated_bytes)
     return Trace(
         seen.program,

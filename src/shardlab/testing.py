@@ -160,11 +160,16 @@ def assert_golden(record: Any, path: str | os.PathLike[str], *, update: bool = F
 
 
 def traced(f: Callable[..., Any], *args: Any, mesh: Any = None) -> Trace:
-    """Return the trace of a program, in limited time."""
+    """Return the trace of a program, in limited time; one that JAX refuses has none."""
+    __tracebackhide__ = True
+    from shardlab.errors import Refused
     from shardlab.lab import trace
 
-    with limited(timeout, _named(f)):
-        return trace(f, *args, mesh=mesh)
+    try:
+        with limited(timeout, _named(f)):
+            return trace(f, *args, mesh=mesh)
+    except Refused as error:
+        raise AssertionError(str(error)) from None
 
 
 # ---------------------------------------------------------------------------------------- as lines

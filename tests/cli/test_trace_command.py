@@ -61,6 +61,15 @@ def test_each_program_of_a_script_is_traced_once_the_compilers_calls_too():
     assert mean["memory"]["argument_bytes"] == 32
 
 
+def test_a_program_that_jax_refuses_has_no_totals():
+    done = trace("right.py:loss", "--args", "weights", "--mesh", "data=7")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert (
+        "[trace.refused] 'loss' is refused by JAX. Array axis 0 of 'x' has size 24" in done.stderr
+    )
+    assert "right.py:20" in done.stderr
+
+
 def test_a_script_with_nothing_to_trace_says_so():
     done = trace("empty.py")
     assert (done.exit_code, done.stderr) == (0, "hello\n")

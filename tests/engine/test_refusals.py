@@ -9,9 +9,12 @@ from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import shardlab
+from shardlab import testing
 from shardlab.checks.program import check_program
 from shardlab.engine.observe import observe
 from shardlab.engine.virtual import virtual_mesh
+from shardlab.errors import Refused
 
 MESH = "data=2,model=4"
 
@@ -178,3 +181,30 @@ def test_an_exception_of_the_programs_own_is_left_alone(body, error):
     with pytest.raises(error):
         observe(mapped(body, P("data")), ["f32[8]"], MESH)
     assert jax.config.jax_traceback_filtering == "auto"
+
+
+# ------------------------------------------------------------------------------- no false silence
+
+
+def test_a_refused_program_has_no_trace_and_no_assertion_about_it_holds():
+    total = mapped(lambda x: lax.psum(x.sum(), "modle"), P("data"), P())
+    with pytest.raises(Refused, match=r"names mesh axis 'modle', .*\(spec.unknown_axis\)") as told:
+        shardlab.trace(total, "f32[8]", mesh=MESH)
+    assert told.value.finding.code == "spec.unknown_axis"
+    assert told.value.fix == "the mesh is data=2, model=4; did you mean 'model'?"
+    for holds in (
+        lambda: testing.assert_traffic(total, "f32[8]", mesh=MESH, at_most="1GB"),
+        lambda: testing.assert_collectives(total, "f32[8]", mesh=MESH, expected={}),
+        lambda: testing.assert_memory(total, "f32[8]", mesh=MESH, at_most="1GB"),
+        lambda: testing.assert_mesh_invariant(total, "f32[8]", meshes=[MESH]),
+    ):
+        with pytest.raises(AssertionError, match="names mesh axis 'modle'"):
+            holds()
+
+
+def test_jaxs_words_are_in_the_error_and_what_it_only_compiles_not_is_refused_too():
+    with pytest.raises(Refused, match=r"JAX: The context mesh cannot be empty"):
+        shardlab.trace(mapped(lambda x: x, P("data")), "f32[8]")
+    beyond = mapped(lambda x: lax.ppermute(x, "data", [(0, 2)]), P("data"))
+    with pytest.raises(Refused, match="names a device beyond the last one"):
+        shardlab.trace(beyond, "f32[8]", mesh=MESH)

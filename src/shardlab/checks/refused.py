@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardlab.checks.codes import finding
 from shardlab.checks.spec_fit import misfits
 from shardlab.checks.unknown_axis import unknown_axis
+from shardlab.errors import Refused
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Clue, Observation
 
@@ -95,6 +96,22 @@ _MEANS = {
 def refusals(seen: Observation) -> list[Finding]:
     """Return what JAX refuses, as a finding about the spec where it is about one."""
     return [_found(clue) for clue in seen.clues if clue.kind == "refused"]
+
+
+def refuse(seen: Observation) -> None:
+    """Raise what JAX refuses, with its words, where a refusal must not look like silence.
+
+    A program that cannot be compiled sends nothing, and any figure of it would be false.
+    """
+    for found in refusals(seen):
+        words = "".join(f"\n    {line}" for line in found.shows)
+        error = Refused(
+            f"'{seen.program}' is refused by JAX. {found.what} ({found.code}){words}",
+            where=str(found.where or ""),
+            fix=found.fix,
+        )
+        error.finding = found
+        raise error
 
 
 def _found(clue: Clue) -> Finding:

@@ -27,7 +27,7 @@ _HELP = f"""List what a program communicates: bytes, and time on named hardware.
     \b
     Exit codes
       0    traced; findings, if any, are listed but do not fail (see shardlab check)
-      2    the program could not be looked at, or the command was not understood
+      2    JAX refuses the program, it could not be looked at, or the command was not understood
       124  the time limit was reached
       130  interrupted
 
