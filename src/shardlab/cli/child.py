@@ -47,7 +47,7 @@ def run_child(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        # Virtual devices need the CPU alone; an accelerator would be started, and held, for nothing.
+        # Virtual devices need the CPU alone; an accelerator would be started for nothing.
         env={"JAX_PLATFORMS": "cpu", **os.environ},
     )
     with _ended(process) as lines:
