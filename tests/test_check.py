@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
+import pytest
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
@@ -145,3 +146,51 @@ def test_threads_take_turns():
     assert [report.meshes for report in reports] == [(f"data={n}",) for n in sizes]
     assert not any(report.findings for report in reports)
     assert len(jax.devices()) == 1
+
+
+# -------------------------------------------------------------- results that are not only arrays
+
+
+def test_a_step_that_returns_its_model_with_functions_in_it_is_right():
+    eqx = pytest.importorskip("equinox")
+    model = eqx.nn.MLP(6, 1, 4, 1, key=jax.random.key(0))
+
+    @eqx.filter_jit
+    def step(model, x):
+        params, static = eqx.partition(model, eqx.is_array)
+
+        def body(params, x):
+            loss = lambda params: (jax.vmap(eqx.combine(params, static))(x) ** 2).mean()  # noqa: E731
+            return lax.pmean(jax.grad(loss)(params), "data")
+
+        mapped = jax.shard_map(body, in_specs=(P(), P("data")), out_specs=P(), check_vma=False)
+        return eqx.combine(eqx.apply_updates(params, mapped(params, x)), static)
+
+    calls = shardlab.trace(step, model, "f32[8,6]", mesh="data=2").collectives
+    assert {call.op for call in calls} == {"psum"}
+    report = shardlab.check(step, model, "f32[8,6]", mesh="data=2")
+    assert (report.ok, report.codes, report.meshes) == (True, (), ("data=2",))
+
+
+class Held:
+    def __init__(self, loss):
+        self.loss = loss
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        lambda loss: None if loss is None else {"loss": loss, "name": "adam", "step": 3, "f": max},
+        lambda loss: (None, loss, "done", float),
+        Held,
+    ],
+)
+def test_results_beside_arrays_are_left_out_and_arrays_in_objects_are_not(results):
+    def step(x):
+        body = lambda x: lax.psum(x.sum(), "data")  # noqa: E731
+        return results(jax.shard_map(body, in_specs=P("data"), out_specs=P())(x))
+
+    (call,) = shardlab.trace(step, "f32[12]", mesh="data=3").collectives
+    assert call.op == "psum"
+    assert shardlab.check(step, "f32[12]", mesh="data=3").codes == ()
+    assert shardlab.trace(lambda x: None, "f32[12]", mesh="data=3").collectives == ()

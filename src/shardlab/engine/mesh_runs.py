@@ -20,6 +20,7 @@ import numpy as np
 from shardlab.engine import _jax, copies, simulate, stuck
 from shardlab.engine.arguments import concrete, is_array, paths
 from shardlab.engine.lineage import lineages
+from shardlab.engine.results import arrays_only
 from shardlab.engine.retarget import retargeted
 from shardlab.engine.spread import Axes, Spread
 from shardlab.engine.stage import with_mesh
@@ -121,7 +122,7 @@ class _Program:
             for i, array in zip(self._places, arrays, strict=True):
                 new[i] = array
             filled, keywords = with_mesh(f, jax.tree.unflatten(tree, new), target)
-            return f(*filled, **keywords)
+            return arrays_only(f(*filled, **keywords))
 
         with retargeted(mesh) as target:
             self._closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*self._arrays)

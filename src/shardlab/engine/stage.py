@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import inspect
 import re
-import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from shardlab.engine import _jax
 from shardlab.engine.argument_names import argument_names
+from shardlab.engine.results import arrays_only
 from shardlab.engine.retarget import retargeted
 from shardlab.engine.simulated import is_active, simulated
 from shardlab.engine.virtual import is_virtual, virtual_mesh
@@ -177,26 +177,26 @@ def _of_arrays(
     leaves, tree = jax.tree.flatten(args)
     at = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
     if inspect.isfunction(f) and len(at) == len(leaves) and not keywords:
-        return jax.jit(_copy(f)), list(args)
+        return jax.jit(_results_of_arrays(f)), list(args)
 
     def program(*arrays: Any) -> Any:
         filled = list(leaves)
         for i, array in zip(at, arrays, strict=True):
             filled[i] = array
-        return f(*jax.tree.unflatten(tree, filled), **keywords)
+        return arrays_only(f(*jax.tree.unflatten(tree, filled), **keywords))
 
     program.__name__ = program.__qualname__ = program_name(f)
     return jax.jit(program), [leaves[i] for i in at]
 
 
-def _copy(f: types.FunctionType) -> types.FunctionType:
-    """Return the same function once more: JAX remembers traces by function, not by its globals."""
-    copied = types.FunctionType(
-        f.__code__, f.__globals__, f.__name__, f.__defaults__, f.__closure__
-    )
-    copied.__kwdefaults__ = f.__kwdefaults__
-    functools.update_wrapper(copied, f)
-    return copied
+def _results_of_arrays(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a new function each time: JAX remembers traces by function, not by its globals."""
+
+    @functools.wraps(f)
+    def program(*args: Any) -> Any:
+        return arrays_only(f(*args))
+
+    return program
 
 
 _JITTED = type(jax.jit(lambda: None))
