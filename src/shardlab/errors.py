@@ -31,6 +31,7 @@ LabError
 │  └─ BadArguments
 ├─ ProgramFailed
 │  ├─ ProgramRaised
+│  ├─ ProgramExited
 │  ├─ ProgramDied
 │  ├─ TimeLimitReached
 │  └─ MemoryLimitReached
@@ -247,6 +248,12 @@ class ProgramRaised(ProgramFailed):
     """A program that raised an exception; its own traceback is shown."""
 
     code = "program.raised"
+
+
+class ProgramExited(ProgramFailed):
+    """A program that ended itself, and said that it had failed."""
+
+    code = "program.exited"
 
 
 class ProgramDied(ProgramFailed):

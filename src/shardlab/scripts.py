@@ -25,18 +25,25 @@ _ONE_MESH = (
 
 def trace_script(
     path: str, args: Sequence[str], *, on_progress: Tell = lambda text: None
-) -> tuple[list[Trace], tuple[str, ...]]:
-    """Run a script in simulated mode; return the trace of each program, and notes on the run."""
-    _, traces, notes = _look(path, args, on_progress)
+) -> tuple[list[Trace], tuple[str, ...], BaseException | None]:
+    """Run a script in simulated mode; return the trace of each program, and notes on the run.
+
+    Last comes what ended the script, if it did not end well; what ended it before it had run
+    anything is raised.
+    """
+    seen, traces, notes = _look(path, args, on_progress)
     config = read_config(path)
     shown = [replace(each, findings=config.silence(each.findings)[0]) for each in traces]
-    return shown, notes
+    return _each_once(shown), notes, seen.ended
 
 
 def check_script(
     path: str, args: Sequence[str], *, on_progress: Tell = lambda text: None
-) -> Report:
-    """Run a script in simulated mode; return what is wrong with its programs as one report."""
+) -> tuple[Report, BaseException | None]:
+    """Run a script in simulated mode; return what is wrong with its programs as one report.
+
+    With it comes what ended the script, as for `trace_script`.
+    """
     seen, traces, notes = _look(path, args, on_progress)
     if traces:
         notes = (*notes, _ONE_MESH)
@@ -44,7 +51,15 @@ def check_script(
         path, traces, differing=seen.differing, deadlock=seen.deadlock, notes=notes
     )
     left, silenced = read_config(path).silence(report.findings)
-    return replace(report, findings=left, silenced=silenced)
+    return replace(report, findings=left, silenced=silenced), seen.ended
+
+
+def _each_once(traces: Sequence[Trace]) -> list[Trace]:
+    """Return traces without those that say the same: JAX traces a function again for a new type."""
+    known: dict[str, Trace] = {}
+    for trace in traces:
+        known.setdefault(str(trace), trace)
+    return list(known.values())
 
 
 def _look(
@@ -54,6 +69,8 @@ def _look(
 
     tell(f"running {path}")
     seen = run_script(path, args)
+    if seen.ended is not None and not (seen.programs or seen.differing):
+        raise seen.ended
     traces, notes = [], list(_notes(seen))
     for each in seen.programs:
         tell(f"tracing {each.name}")
@@ -76,10 +93,6 @@ def _trace(program: ProgramRun, path: str) -> Trace:
 def _notes(seen: ScriptRun) -> list[str]:
     """Return what a person should know of the run beside its programs."""
     notes = []
-    if isinstance(seen.exit_code, str):
-        notes.append(f"the script ended with the words: {seen.exit_code}")
-    elif seen.exit_code:
-        notes.append(f"the script ended with exit code {seen.exit_code}")
     if seen.deadlock is not None:
         notes.append("the script was stopped where real devices would have hung")
     return notes

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from shardlab.errors import LabError, MemoryLimitReached, ProgramRaised
+from shardlab.errors import LabError, MemoryLimitReached, ProgramExited, ProgramRaised
 
 Tell = Callable[[str], None]
 
@@ -67,15 +67,21 @@ def _read_line(pipe: Any) -> bytes:
 def _answer(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     try:
         return {"result": _do(job, tell)}
-    except LabError as error:
-        return {"error": error.to_json()}
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        from shardlab.engine.program import last_line_of, traceback_text
+        return _failure(error, job)
 
-        # Ours would mean nothing to a person, but for one who looks for a mistake of ours.
-        is_theirs = last_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
-        text = traceback_text(error, theirs_only=True)[-20_000:] if is_theirs else ""
-        return {"error": _raised(error, job).to_json(), "traceback": text}
+
+def _failure(error: BaseException, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an error as data, with the program's own traceback where that tells more."""
+    if isinstance(error, LabError):
+        return {"error": error.to_json()}
+    from shardlab.engine.program import last_line_of, traceback_text
+
+    # Ours would mean nothing to a person, but for one who looks for a mistake of ours.
+    is_theirs = last_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
+    is_shown = is_theirs and not isinstance(error, SystemExit)
+    text = traceback_text(error, theirs_only=True)[-20_000:] if is_shown else ""
+    return {"error": _raised(error, job).to_json(), "traceback": text}
 
 
 def _raised(error: BaseException, job: Mapping[str, Any]) -> LabError:
@@ -100,8 +106,18 @@ def _raised(error: BaseException, job: Mapping[str, Any]) -> LabError:
             fix="try smaller shapes, or give shape strings in the place of arrays; "
             "--memory-limit allows more.",
         )
+    if isinstance(error, SystemExit):
+        return _exited(error, where, job)
     what = f"The program raised {kind}{': ' + text if text else '.'}"
     return ProgramRaised(what, where=where, fix=_way_out(error))
+
+
+def _exited(end: SystemExit, where: str, job: Mapping[str, Any]) -> LabError:
+    how = f"exit code {end.code}." if isinstance(end.code, int) else f"the words: {end.code}"
+    fix = "see what it printed above; it must run well to its end before it can be looked at."
+    if job["kind"] == "script":
+        fix += f" Its own arguments follow --, as in {job['shown']} -- --steps 2."
+    return ProgramExited(f"The program ended itself with {how}", where=where, fix=fix)
 
 
 def _way_out(error: BaseException) -> str:
@@ -182,10 +198,14 @@ def _script(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     from shardlab.scripts import check_script, trace_script
 
     sys.path.insert(0, "")  # the place of the script's own folder, as `python` has it
+    answer: dict[str, Any]
     if job["command"] == "check":
-        return {"report": check_script(job["place"], job["args"], on_progress=tell).to_json()}
-    traces, notes = trace_script(job["place"], job["args"], on_progress=tell)
-    return {"traces": [each.to_json() for each in traces], "notes": notes}
+        report, ended = check_script(job["place"], job["args"], on_progress=tell)
+        answer = {"report": report.to_json()}
+    else:
+        traces, notes, ended = trace_script(job["place"], job["args"], on_progress=tell)
+        answer = {"traces": [each.to_json() for each in traces], "notes": notes}
+    return {**answer, "failure": None if ended is None else _failure(ended, job)}
 
 
 def _limit_memory(n_bytes: int) -> None:

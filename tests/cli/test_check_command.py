@@ -32,6 +32,9 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / f"{name}.py").write_text(text.lstrip("\n"), "utf-8")
     (tmp_path / "broken.py").write_text("def f(:\n")
     (tmp_path / "imports.py").write_text("import nosuchthing\n")
+    (tmp_path / "parses.py").write_text(
+        "import argparse\nargparse.ArgumentParser(usage='none').error('no')\n"
+    )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -104,6 +107,17 @@ def test_a_script_that_would_hang_is_stopped_there():
     assert done.stderr == "before\n"
 
 
+def test_a_script_that_ends_with_a_failure_fails_and_what_was_found_before_stays(folder):
+    with (folder / "right.py").open("a") as file:
+        file.write("    sys.exit('no data found')\n")
+    done = check("right.py", "--", "--differ")
+    assert done.exit_code == 2, done.output
+    assert "error [hazard.replicas_differ]" in done.stdout
+    assert "[program.exited] The program ended itself with the words: no data found" in done.stderr
+    assert "where: right.py:" in done.stderr
+    assert "as in shardlab check right.py -- --steps 2." in done.stderr
+
+
 def test_a_script_without_sharding_says_so():
     done = check("bad.py")
     assert done.exit_code == 0, done.output
@@ -149,6 +163,7 @@ def test_a_script_without_sharding_says_so():
             "[program.raised] The program raised ModuleNotFoundError",
             "install 'nosuch",
         ),
+        (["parses.py"], "[program.exited] The program ended itself with exit code 2.", "see what"),
         (
             ["bad.py:raises", "f32[2]"],
             "[program.raised] The program raised ValueError: no s",

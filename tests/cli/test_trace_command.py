@@ -61,6 +61,18 @@ def test_each_program_of_a_script_is_traced_once_the_compilers_calls_too():
     assert mean["memory"]["argument_bytes"] == 32
 
 
+def test_a_jit_that_is_traced_twice_is_shown_once_also_when_the_script_then_raises(folder):
+    with (folder / "right.py").open("a") as file:
+        file.write("    jax.jit(lambda x, y: sums(x) * y)(x, 2.0)\n" * 2)
+        file.write("    scaled = jax.jit(lambda x, y: sums(x) * y)\n")
+        file.write("    scaled(x, 2.0), scaled(x, jnp.float32(2))\n")
+        file.write("    raise KeyError('lr')\n")
+    done = trace("right.py")
+    assert done.exit_code == 2, done.output
+    assert done.stdout.count("<lambda> on mesh data=4") == 2  # sums alone, and scaled
+    assert "[program.raised] The program raised KeyError: 'lr'" in done.stderr
+
+
 def test_a_program_that_jax_refuses_has_no_totals():
     done = trace("right.py:loss", "--args", "weights", "--mesh", "data=7")
     assert (done.exit_code, done.stdout) == (2, "")

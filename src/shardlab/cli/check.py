@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shardlab.cli.options import ARGUMENTS_HELP, ask, program_options
+from shardlab.cli.options import ARGUMENTS_HELP, ask, program_options, raise_failure
 
 _HELP = f"""Find what would hang, differ or be wasted on many devices.
 
@@ -74,6 +74,7 @@ def command(
     answer = ask(told, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     file = "" if target.kind == "module" else target.place
     ok = _write(answer["report"], file, json_to, sarif_to, html_to)
+    raise_failure(answer)
     click.get_current_context().exit(0 if ok else 1)
 
 

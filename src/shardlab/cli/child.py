@@ -58,7 +58,7 @@ def run_child(
             process.stdin.flush()
         answer = _answer(process, lines, seconds, tell, str(job["shown"]))
     if "error" in answer:
-        raise _error(answer)
+        raise worker_error(answer)
     result: dict[str, Any] = answer["result"]
     return result
 
@@ -123,7 +123,7 @@ def _died(process: subprocess.Popen[bytes], shown: str, doing: str) -> ProgramDi
     )
 
 
-def _error(answer: Mapping[str, Any]) -> LabError:
+def worker_error(answer: Mapping[str, Any]) -> LabError:
     """Return the worker's error as what it was there, after printing the program's traceback."""
     if answer.get("traceback"):
         sys.stderr.write(answer["traceback"] + "\n")

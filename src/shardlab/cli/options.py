@@ -82,6 +82,14 @@ def ask(
         raise click.exceptions.Exit(130) from None
 
 
+def raise_failure(answer: Mapping[str, Any]) -> None:
+    """Raise what ended a script, once all that was seen of it until then is shown."""
+    from shardlab.cli.child import worker_error
+
+    if answer.get("failure"):
+        raise worker_error(answer["failure"])
+
+
 def _machine_memory() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

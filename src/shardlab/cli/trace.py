@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardlab.cli.options import ARGUMENTS_HELP, ask, program_options
+from shardlab.cli.options import ARGUMENTS_HELP, ask, program_options, raise_failure
 
 if TYPE_CHECKING:
     from shardlab.records.estimate import Estimate
@@ -101,6 +101,7 @@ def command(
     answer = ask(told, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     script = target.place if target.kind == "script" else ""
     _write(answer, script, Asked(timed, json_to, html_to, svg_to, picture))
+    raise_failure(answer)
 
 
 @dataclass(frozen=True)

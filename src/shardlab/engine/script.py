@@ -37,14 +37,15 @@ class ScriptRun:
     # Outputs whose copies differed: what was said, and where.
     differing: list[tuple[str, Source]] = dataclasses.field(default_factory=list)
     deadlock: Deadlock | None = None
-    exit_code: int | str = 0
+    # What the script raised, or its own end where that tells of a failure.
+    ended: BaseException | None = None
 
 
 def run_script(path: str, args: Sequence[str]) -> ScriptRun:
     """Run a script as `python` would, and return what sharded programs it ran.
 
-    To be called in simulated mode. What the script raises is raised, but for a deadlock, at which
-    real devices would have hung: what ran until then is returned with it.
+    To be called in simulated mode. What the script raises comes back with what ran until then, and
+    so does a deadlock, at which real devices would have hung.
     """
     seen = ScriptRun()
     with _watching(seen), _hearing(seen):
@@ -55,7 +56,9 @@ def run_script(path: str, args: Sequence[str]) -> ScriptRun:
         except Deadlock as error:
             seen.deadlock = error
         except SystemExit as end:
-            seen.exit_code = end.code if isinstance(end.code, (int, str)) else 0
+            seen.ended = end if end.code else None
+        except Exception as error:
+            seen.ended = error
     return seen
 
 
