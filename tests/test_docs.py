@@ -22,7 +22,7 @@ SECTION = re.compile(r"^## (\S+)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
 def concrete_kinds(kind=LabError):
-    """The kinds of errors.py that are raised: those without kinds below them."""
+    """The kinds of errors that are raised: those without kinds below them."""
     for each in kind.__subclasses__():
         if each.__module__ == errors.__name__:
             yield from concrete_kinds(each)

@@ -14,6 +14,7 @@ OURS = "shardlab."
 
 # room -> what its files may import at the top, beside the standard library and their own room
 ROOMS = {
+    "errors": set(),
     "layouts": {"shardlab.errors"},
     "records": {"shardlab.errors", "shardlab.layouts"},
     "hlo": {"shardlab.errors", "shardlab.records"},
@@ -35,6 +36,7 @@ ROOMS = {
 }
 # room -> what its files may also import inside functions
 INSIDE = {
+    "errors": set(),
     "layouts": {"shardlab.render"},  # Layout.svg() and its relatives ask for their drawing
     "records": {"shardlab.render", "shardlab.cost"},  # str(trace) asks for its text
     "hlo": set(),
