@@ -61,12 +61,12 @@ def test_marked_tests_run_on_each_mesh_and_budgets_hold(run):
         """
     @pytest.mark.meshes("data=2", "data=4,model=2", "data=64")
     def test_on_each_mesh(virtual_mesh):
-        assert jax.device_count() == max(8, virtual_mesh.size)
+        assert jax.device_count() == virtual_mesh.size
         assert total(jnp.arange(64.0)) == 2016  # on the mesh in context
 
     @pytest.mark.meshes("data=4")
     def test_that_does_not_ask_for_the_mesh():
-        assert jax.device_count() == 8
+        assert jax.device_count() == 4
         assert total(jnp.arange(8.0)) == 28
 
     def test_default(virtual_mesh):
@@ -186,18 +186,46 @@ def test_the_plugin_loads_neither_jax_nor_numpy():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_mesh_that_cannot_be_read_stops_the_collection_with_its_message(run):
+def test_a_marker_that_cannot_be_read_fails_its_own_test_and_limits_hold_without_the_fixture(run):
     result = run(
         """
+    MESH = jax.make_mesh((8,), ("data",))  # when it is imported, as train.py may do
+
     @pytest.mark.meshes("data=")
     def test_mesh():
         pass
-        """
+
+    @pytest.mark.meshes()
+    def test_no_mesh():
+        pass
+
+    @pytest.mark.shardlab_timeout("soon")
+    def test_limit():
+        pass
+
+    @pytest.mark.meshes("data=2")
+    def test_stuck_and_does_not_name_the_fixture():
+        import time
+        while True:
+            time.sleep(0.05)
+
+    @pytest.mark.meshes("data=2")
+    def test_after():
+        assert jax.device_count() == 2
+        assert MESH.size == 8
+        assert_collectives(total, "f32[24]", expected=["psum"])
+
+    def test_outside():
+        assert jax.device_count() == 1
+        """,
+        *("-o", "shardlab_timeout=1", "-o", "shardlab_devices=8"),
     )
-    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.assert_outcomes(errors=2, failed=2, passed=2)
     told = "\n".join(result.outlines)
-    assert "::test_mesh: [layout.bad_text] The size of mesh axis 'data' was expected here." in told
-    assert "pytest_plugin.py" not in told
+    assert "@pytest.mark.meshes: [layout.bad_text] The size of mesh axis 'data' was" in told
+    assert 'The marker names no mesh: write @pytest.mark.meshes("data=2").' in told
+    assert "@pytest.mark.shardlab_timeout('soon'): a number of seconds is wanted" in told
+    assert "test_stuck_and_does_not_name_the_fixture[data=2] took longer than 1 s" in told
 
 
 def test_a_block_that_cannot_be_interrupted_is_given_up(monkeypatch):

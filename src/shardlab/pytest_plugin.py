@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -38,6 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "The virtual_mesh of tests without the marker 'meshes' (default data=8).",
         default="data=8",
     )
+    parser.addini(
+        "shardlab_devices",
+        "How many devices there are while test files are imported, in simulated mode (default: "
+        "the real ones). For modules that build a mesh when they are imported.",
+        default="",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
             f"shardlab_timeout = {text}: a number of seconds is wanted"
         ) from None
     config.stash[_KEY] = seconds
+    devices = config.getini("shardlab_devices")
+    if devices and not devices.isdecimal():
+        raise pytest.UsageError(f"shardlab_devices = {devices}: a number of devices is wanted")
 
     from shardlab import testing
 
@@ -65,24 +74,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("meshes")
     if marker is None:
         return
-    meshes = [_mesh_text(mesh, metafunc) for mesh in marker.args]
+    meshes = [_mesh_text(mesh) for mesh in marker.args]
     if not meshes:
-        raise pytest.Collector.CollectError(
-            f'{metafunc.definition.nodeid}: name the meshes, such as @pytest.mark.meshes("data=2")'
-        )
+        meshes = [_Unread('The marker names no mesh: write @pytest.mark.meshes("data=2").')]
     if "virtual_mesh" not in metafunc.fixturenames:
         metafunc.fixturenames.append("virtual_mesh")
-    metafunc.parametrize("virtual_mesh", meshes, indirect=True, ids=meshes)
+    ids = [mesh if isinstance(mesh, str) else "no mesh" for mesh in meshes]
+    metafunc.parametrize("virtual_mesh", meshes, indirect=True, ids=ids)
 
 
-def _mesh_text(mesh: Any, metafunc: pytest.Metafunc) -> str:
+class _Unread(NamedTuple):
+    """A mesh that cannot be read. Its test alone fails: an error here would hide its whole file."""
+
+    message: str
+
+
+def _mesh_text(mesh: Any) -> str | _Unread:
     from shardlab.errors import LabError
     from shardlab.layouts.mesh import parse_mesh
 
     try:
         return str(parse_mesh(mesh))
     except LabError as error:
-        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
+        return _Unread(f"@pytest.mark.meshes: {error}")
 
 
 @pytest.fixture
@@ -91,6 +105,8 @@ def virtual_mesh(request: pytest.FixtureRequest) -> Iterator[Any]:
     from shardlab.engine.mesh_in_context import mesh_in_context
 
     text = getattr(request, "param", None) or request.config.getini("shardlab_mesh")
+    if isinstance(text, _Unread):
+        pytest.fail(text.message, pytrace=False)
     with mesh_in_context(text) as mesh:
         yield mesh
 
@@ -100,6 +116,18 @@ def _shardlab_marked(request: pytest.FixtureRequest) -> None:
     """Put a marked test on its mesh also where it does not ask for the mesh itself."""
     if request.node.get_closest_marker("meshes") is not None:
         request.getfixturevalue("virtual_mesh")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Import test files in simulated mode, where `shardlab_devices` asks for it."""
+    devices = session.config.getini("shardlab_devices")
+    if not devices:
+        return (yield)
+    from shardlab.engine import simulated
+
+    with simulated(int(devices)):
+        return (yield)
 
 
 # ------------------------------------------------------------------------------------ golden files
@@ -152,10 +180,22 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def _seconds(item: pytest.Item) -> float | None:
     marker = item.get_closest_marker("shardlab_timeout")
     if marker is not None:
-        return float(marker.args[0])
-    if "virtual_mesh" not in getattr(item, "fixturenames", ()):
+        return _given_seconds(marker)
+    is_on_mesh = "virtual_mesh" in getattr(item, "fixturenames", ())
+    # A marked test is on its mesh also where it does not name the fixture.
+    if not is_on_mesh and item.get_closest_marker("meshes") is None:
         return None
     return item.config.stash[_KEY]
+
+
+def _given_seconds(marker: pytest.Mark) -> float:
+    try:
+        return float(*marker.args, **marker.kwargs)
+    except (TypeError, ValueError):
+        given = ", ".join(map(repr, marker.args))
+        pytest.fail(
+            f"@pytest.mark.shardlab_timeout({given}): a number of seconds is wanted", pytrace=False
+        )
 
 
 def _give_up(item: pytest.Item, message: str) -> None:

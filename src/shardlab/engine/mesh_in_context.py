@@ -18,7 +18,7 @@ from shardlab.engine.virtual import virtual_mesh
 
 @contextlib.contextmanager
 def mesh_in_context(mesh: Any) -> Iterator[Mesh]:
-    """Yield a `jax.sharding.Mesh` of virtual devices; the machine has as many, and at least 8."""
+    """Yield a `jax.sharding.Mesh` of virtual devices; the machine has as many."""
     target = virtual_mesh(mesh)
-    with simulated(max(target.size, 8)), jax.set_mesh(target):
+    with simulated(target.size), jax.set_mesh(target):
         yield target
