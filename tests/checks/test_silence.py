@@ -52,6 +52,7 @@ def test_a_comment_that_is_not_understood_is_a_finding_itself(comment, trouble):
     assert [each.code for each in kept] == ["hazard.psum_unvarying", "silence.unclear"]
     assert trouble in kept[1].what
     assert kept[1].where == SUM.where
+    assert "ignore[hazard.psum_unvarying] why" in kept[1].fix
     assert not silenced
 
 

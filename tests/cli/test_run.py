@@ -41,6 +41,12 @@ def shardlab_run(*args, cwd=None, stdin="", **environment):
     )
 
 
+def test_the_programs_own_arguments_may_follow_two_dashes(program):
+    path = program("import sys; print(sys.argv[1:])")
+    done = shardlab_run("--quiet", path, "--", "--lr", ".1", "--", "-x")
+    assert done.stdout == "['--lr', '.1', '--', '-x']\n"
+
+
 def test_program_sees_what_python_would_show_it(program):
     path = program(
         """

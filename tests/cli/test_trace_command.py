@@ -82,6 +82,19 @@ def test_a_program_that_jax_refuses_has_no_totals():
     assert "right.py:20" in done.stderr
 
 
+def test_a_picture_of_a_call_that_is_not_there_is_refused_before_the_trace_is_shown():
+    done = trace("right.py:loss", "--args", "weights", "--mesh", "data=6", "--picture", "9")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--picture 9: loss has one call, number 1." in done.stderr
+
+
+def test_arguments_that_nobody_calls_so_are_not_taken_for_a_module(folder):
+    with (folder / "right.py").open("a") as file:
+        file.write("import numpy as np\n")
+    done = trace("right.py:loss", "--args", "nope")
+    assert "try:   add a function nope() that returns a tuple" in done.stderr
+
+
 def test_a_script_with_nothing_to_trace_says_so():
     done = trace("empty.py")
     assert (done.exit_code, done.stderr) == (0, "hello\n")

@@ -32,6 +32,19 @@ TRACES = {
 every_trace = pytest.mark.parametrize("trace", list(TRACES.values()), ids=list(TRACES))
 
 
+def test_the_head_says_when_latency_is_not_counted():
+    trace = train_step()
+    assert " without latency; communication-bound" in trace_text(trace, 100, trace.estimate("h100"))
+    assert "latency;" not in trace_text(trace, 100, trace.estimate("tpu-v5p"))
+    assert "latency;" not in trace_text(EMPTY, 100, EMPTY.estimate("h100"))
+
+
+def test_a_trace_is_one_line_where_its_name_is_typed():
+    assert repr(EMPTY) == "<Trace of nothing on x=4: 0 calls, 0 bytes>"
+    assert repr(train_step()).startswith("<Trace of ")
+    assert len(repr(train_step())) < 100
+
+
 @every_trace
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_no_line_is_wider_than_asked(trace, width):

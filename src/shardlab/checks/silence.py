@@ -19,7 +19,6 @@ from shardlab.records.report import Silenced, gravest_first
 from shardlab.records.source import Source
 
 _COMMENT = re.compile(r"#\s*shardlab:\s*ignore\b(?:\[(?P<codes>[^\]]*)\])?[\s:,-]*(?P<reason>.*)$")
-_EXAMPLE = "# shardlab: ignore[waste.replicated] why it is meant so"
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def silence(
             silenced.append(Silenced(found, reasons[0]))
         else:
             left.append(found)
-            left += [_unclear(place, comment) for place, comment in comments if comment.trouble]
+            left += [_unclear(place, c, found.code) for place, c in comments if c.trouble]
     return gravest_first(left), tuple(silenced)
 
 
@@ -107,10 +106,10 @@ def _comments(where: Source, line_of: Callable[[Source], str]) -> list[tuple[Sou
     return [(place, comment) for place, comment in found if comment is not None]
 
 
-def _unclear(place: Source, comment: Comment) -> Finding:
+def _unclear(place: Source, comment: Comment, code: str) -> Finding:
     return finding(
         "silence.unclear",
         f"An ignore comment {comment.trouble}; it silences nothing.",
         place,
-        f"write it as {_EXAMPLE}",
+        f"write it as # shardlab: ignore[{code}] why it is meant so",
     )

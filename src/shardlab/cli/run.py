@@ -39,13 +39,15 @@ def command(
 
     \b
     shardlab run --devices 512 train.py --steps 10
+    shardlab run train.py -- --steps 10
     shardlab run -m mypackage.train
 
     The exit code is the program's own.
     """
     from shardlab.engine.program import run
 
-    code, told = run(program, args, is_module=is_module, devices=devices, strict=strict)
+    own = args[1:] if args[:1] == ("--",) else args  # as for check and trace, where it is needed
+    code, told = run(program, own, is_module=is_module, devices=devices, strict=strict)
     if not quiet:
         click.echo(told, err=True)
     click.get_current_context().exit(code)

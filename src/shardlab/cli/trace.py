@@ -137,6 +137,9 @@ def _write(answer: dict[str, Any], script: str, ask_for: Asked) -> None:
     traces = [Trace.from_json(data) for data in answer["traces"]]
     parts = [(trace, ask_for.timed(trace)) for trace in traces]
     notes = answer.get("notes", [])
+    if ask_for.picture not in (None, "timeline", "traffic"):
+        for trace in traces:
+            _call(trace, ask_for.picture)  # a number that there is not is refused before all else
     title = script or traces[0].program
     outputs = {
         "--json": (ask_for.json, lambda: json_text(_json(parts, script, notes))),

@@ -129,7 +129,7 @@ def _given(
 def find_any(module: types.ModuleType, name: str, shown: str) -> Any:
     """Return what `--args` names."""
     if not hasattr(module, name):
-        names = [n for n in vars(module) if not n.startswith("_")]
+        names = [n for n, v in vars(module).items() if not n.startswith("_") and _gives(v)]
         close = get_close_matches(name, names, n=1)
         raise BadArguments(
             f"There is nothing called {name!r} to take arguments from.",
@@ -139,6 +139,12 @@ def find_any(module: types.ModuleType, name: str, shown: str) -> Any:
             else f"add a function {name}() that returns a tuple of arguments.",
         )
     return getattr(module, name)
+
+
+def _gives(value: Any) -> bool:
+    """Say whether a person may have meant this as arguments, or as what returns them."""
+    is_function = callable(value) and not isinstance(value, type)
+    return is_function or isinstance(value, (tuple, list))
 
 
 def _made(source: Any, name: str, shown: str) -> Any:

@@ -76,6 +76,13 @@ class Estimate:
         return sum(call.total_seconds for call in self.calls)
 
     @property
+    def has_latency(self) -> bool:
+        """Say whether the time of communication holds that of its hops, where there is any."""
+        if not self.communication_seconds:
+            return True
+        return any(figure.name == "hop_latency" for figure in self.figures)
+
+    @property
     def lower(self) -> float:
         return max(self.compute_seconds or 0.0, self.communication_seconds)
 

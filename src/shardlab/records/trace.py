@@ -128,6 +128,12 @@ class Trace:
 
         return steps_text(self.collectives[call], self.mesh, width)
 
+    def __repr__(self) -> str:
+        """Return one line; `print` shows all of it."""
+        mesh = ",".join(f"{name}={size}" for name, size in self.mesh) or "no mesh"
+        n_calls = f"{len(self.collectives)} call{'s' * (len(self.collectives) != 1)}"
+        return f"<Trace of {self.program} on {mesh}: {n_calls}, {self.wire_bytes:,} bytes>"
+
     def __str__(self) -> str:
         from shardlab.render.trace import trace_text
 

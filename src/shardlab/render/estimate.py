@@ -48,7 +48,8 @@ def estimate_html(estimate: Estimate) -> str:
 
 def estimate_sections(estimate: Estimate) -> tuple[Section, ...]:
     """Return the verdict with its parts, then what it rests on."""
-    title = f"On {estimate.hardware}: {bounds_text(estimate)}; {estimate.verdict}"
+    latency = "" if estimate.has_latency else " without latency"
+    title = f"On {estimate.hardware}: {bounds_text(estimate)}{latency}; {estimate.verdict}"
     parts = Section(title, Table((Column(""), Column("", True), Column("")), _parts(estimate)))
     return (parts, Section("Formulas and figures", None, tuple(_grounds(estimate))))
 
