@@ -68,7 +68,8 @@ def observe_staged(
         jaxpr = _jax.without_dead_code(staged.jaxpr)
         sites = list(walk(jaxpr))
         calls = tuple(call_at(site) for site in sites if communicates(site))
-        found = clues(jaxpr, sites, staged.arrays, staged.names)
+        shardings = (*staged.shardings, *staged.returned)
+        found = clues(jaxpr, sites, staged.arrays, staged.names, shardings)
     sizes, notes = _sizes(staged, sites)
     is_spread, told = _needs_compiler(staged, jaxpr), None
     if compiled and (is_spread or topology):
@@ -97,16 +98,10 @@ def _sizes(staged: Staged, sites: Sequence[Site]) -> tuple[Sizes, tuple[str, ...
     """Return the mesh that was given, or the program's own; the largest one, if it has several."""
     if staged.mesh is not None:
         return staged.sizes, ()
-    found = dict.fromkeys(
-        tuple(mesh.shape.items()) for site in sites for mesh in _meshes(site) if not mesh.empty
-    )
-    found.update(
-        dict.fromkeys(
-            tuple(array.sharding.mesh.shape.items())
-            for array in staged.arrays
-            if isinstance(getattr(array, "sharding", None), NamedSharding)
-        )
-    )
+    shardings = (*staged.shardings, *staged.returned)
+    placed = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
+    meshes = [*(mesh for site in sites for mesh in _meshes(site)), *placed]
+    found = dict.fromkeys(tuple(mesh.shape.items()) for mesh in meshes if not mesh.empty)
     if not found:
         return (), ()
     largest = max(found, key=lambda sizes: (len(sizes), _n_devices(sizes)))
@@ -134,13 +129,8 @@ def _meshes(site: Site) -> list[Any]:
 
 def _needs_compiler(staged: Staged, jaxpr: Any) -> bool:
     """Say whether arrays are sharded, by themselves or by the jit that takes and returns them."""
-    asked, returned = _jax.jit_shardings(staged.traced)
-    given = [getattr(array, "sharding", None) for array in staged.arrays] or [None] * len(asked)
-    if len(asked) == len(given):
-        pairs = zip(asked, given, strict=True)
-        given = [a if isinstance(a, NamedSharding) else g for a, g in pairs]
-    is_returned = any(isinstance(s, NamedSharding) and any(s.spec) for s in returned)
-    return is_returned or is_left_to_the_compiler(jaxpr, given)
+    is_returned = any(isinstance(s, NamedSharding) and any(s.spec) for s in staged.returned)
+    return is_returned or is_left_to_the_compiler(jaxpr, staged.shardings)
 
 
 def _ask_compiler(staged: Staged, topology: str | None) -> Seen:

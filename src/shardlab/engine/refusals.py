@@ -37,7 +37,8 @@ def whole_tracebacks() -> Iterator[None]:
     before = jax.config.jax_traceback_filtering
     jax.config.update("jax_traceback_filtering", "off")
     try:
-        yield
+        with _jax.no_prints():
+            yield
     finally:
         jax.config.update("jax_traceback_filtering", before)
 
@@ -132,7 +133,7 @@ def _family(words: str, frames: Frames) -> dict[str, Any]:
             by = found[asked_by] if asked_by else _asked_by(words)
             known = _known_axes(frames)
             return {"family": "unknown_axis", "axis": found[axis], "known": known, "asked_by": by}
-    special = _arguments(frames) or _rank(words) or _indivisible(words)
+    special = _arguments(frames) or _rank(words) or _indivisible(words, frames)
     if special:
         return special
     if "manual axis types do not match" in words:
@@ -252,16 +253,25 @@ _UNEVEN = (
 )
 
 
-def _indivisible(words: str) -> dict[str, Any] | None:
+def _indivisible(words: str, frames: Frames) -> dict[str, Any] | None:
     found = next(filter(None, (re.search(pattern, words, re.S) for pattern in _UNEVEN)), None)
     if found is None:
         return None
     shape = re.search(r"(?:full shape|Got shape): \(([\d, ]*)\)", words)
-    owner = re.search(r"One of \w+ (\w+?)s? with pytree key path (\S+)", words)
     return {
         "family": "indivisible",
         "spec": _spec_in(words),
         "shape": tuple(int(n) for n in re.findall(r"\d+", shape[1])) if shape else (),
-        "owner": f"{owner[1]} '{owner[2]}'" if owner else "an array",
+        "owner": _owner(frames),
         **{name: int(number) for name, number in found.groupdict().items()},
     }
+
+
+def _owner(frames: Frames) -> str:
+    """Return the argument or output of a jit that JAX was looking at; older words do not say."""
+    for frame, _ in frames:
+        if frame.f_code.co_name == "pjit_check_aval_sharding":
+            name, among = frame.f_locals["name"], frame.f_locals["what_aval"]
+            if name:
+                return f"{among.split()[-1].removesuffix('s')} '{name}'"
+    return "an array"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from shardlab.engine._jax.moving import moving
+from shardlab.engine._jax.moving import Move, moved, moving
 from shardlab.engine.simulated import simulated
 from shardlab.engine.virtual import virtual_mesh
-from shardlab.errors import OtherAxes
+from shardlab.errors import OtherAxes, Unsupported
+from shardlab.layouts.mesh import parse_mesh
 
 # So that a program can still build the mesh of its own that is then replaced.
 _SPARE = 8
@@ -23,21 +25,67 @@ def retargeted(mesh: Any) -> Iterator[Mesh]:
     """Run what is inside in simulated mode, on a mesh of virtual devices.
 
     It is the mesh in context (`jax.set_mesh`), what `jax.make_mesh` gives, and what every shard_map
-    gets in the place of its own: the same axis names with these sizes. A mesh with other axis names
-    is refused with `OtherAxes`. A `NamedSharding` that holds a mesh of its own keeps it.
+    and every `NamedSharding` of a jit, a constraint or a `device_put` gets in the place of its own:
+    the same axis names with these sizes. A mesh with other axis names is refused with `OtherAxes`.
+    Arrays that were placed before keep their mesh: see `moved_arguments`.
     """
-    target = virtual_mesh(mesh)
+    target = virtual_mesh(typed(mesh, [jax.sharding.get_abstract_mesh()]))
+    with simulated(max(target.size, _SPARE)), jax.set_mesh(target), moving(_mover(target)):
+        yield target
+
+
+def typed(mesh: Any, meshes: Iterable[Any]) -> Any:
+    """Return `mesh`, with the axis types of the first of a program's own meshes that has its axes.
+
+    Text gives sizes alone, and a program for Explicit axes is another one on Auto axes.
+    """
+    if isinstance(mesh, (Mesh, AbstractMesh)):
+        return mesh
+    parsed = parse_mesh(mesh)
+    for own in meshes:
+        if set(own.axis_names) == set(parsed.axis_names):
+            kinds = dict(zip(own.axis_names, own.axis_types, strict=True))
+            types = tuple(kinds[name] for name in parsed.axis_names)
+            return AbstractMesh(tuple(parsed.axis_sizes), tuple(parsed.axis_names), types)
+    return mesh
+
+
+def moved_arguments(args: Sequence[Any], target: Mesh) -> list[Any]:
+    """Return the arguments, with those shapes alone that are placed on a mesh of other sizes.
+
+    The shape says where on `target` the array would be.
+    """
+    return [jax.tree.map(functools.partial(_moved, _mover(target)), arg) for arg in args]
+
+
+def check_moved(meshes: Iterable[Any], target: Mesh) -> None:
+    """Refuse a traced program that still has a mesh of other sizes: its figures would be wrong."""
+    for own in meshes:
+        if not own.empty and dict(own.shape) != dict(target.shape):
+            raise _kept("a sharding that is not given to JAX as such holds it", own, target)
+
+
+def _moved(move: Move, leaf: Any) -> Any:
+    own = leaf.sharding if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) else None
+    place = moved(own, move)
+    if place is own:
+        return leaf
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place, weak_type=leaf.weak_type)
+
+
+def _mover(target: Mesh) -> Move:
     sizes = dict(target.shape)
 
-    def move(own: Any) -> Any:
+    def move(own: Any, *, is_typed: bool = False) -> Any:
         if set(own.axis_names) != set(sizes):
             raise _other_axes(own, target)
+        if is_typed and _is_explicit(own) and not _is_explicit(jax.sharding.get_abstract_mesh()):
+            raise _kept("its axes are Explicit, so that the types of arrays hold it", own, target)
         if dict(own.shape) == sizes and isinstance(own, Mesh):
             return own
         return virtual_mesh(_resized(own, sizes))
 
-    with simulated(max(target.size, _SPARE)), jax.set_mesh(target), moving(move):
-        yield target
+    return move
 
 
 def _resized(own: Any, sizes: dict[str, int]) -> AbstractMesh:
@@ -48,11 +96,27 @@ def _resized(own: Any, sizes: dict[str, int]) -> AbstractMesh:
 
 
 def _other_axes(own: Any, target: Mesh) -> OtherAxes:
-    given = ",".join(f"{name}={size}" for name, size in target.shape.items())
-    wanted = ",".join(f"{name}={size}" for name, size in own.shape.items())
     return OtherAxes(
         f"The program's mesh has the axes {', '.join(map(repr, own.axis_names))}; the mesh given "
         f"has {', '.join(map(repr, target.axis_names))}.",
-        where=f"mesh {given} in the place of the program's own {wanted}",
+        where=f"mesh {_text(target)} in the place of the program's own {_text(own)}",
         fix="give a mesh with the same axis names and the sizes that you want.",
     )
+
+
+def _is_explicit(mesh: Any) -> bool:
+    return AxisType.Explicit in mesh.axis_types
+
+
+def _kept(why: str, own: Any, target: Mesh) -> Unsupported:
+    return Unsupported(
+        f"The program names its own mesh, {_text(own)}, in a place where it cannot be replaced: "
+        f"{why}.",
+        where=f"mesh {_text(target)} in the place of the program's own {_text(own)}",
+        fix="let the function take the mesh as its parameter `mesh`, or let it name PartitionSpecs "
+        "alone and call jax.set_mesh outside of it.",
+    )
+
+
+def _text(mesh: Any) -> str:
+    return ",".join(f"{name}={size}" for name, size in mesh.shape.items())

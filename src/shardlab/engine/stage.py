@@ -16,12 +16,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from shardlab.engine import _jax
 from shardlab.engine.argument_names import argument_names
+from shardlab.engine.outside import shardings_asked_for
 from shardlab.engine.results import arrays_only
-from shardlab.engine.retarget import retargeted
+from shardlab.engine.retarget import check_moved, moved_arguments, retargeted, typed
 from shardlab.engine.simulated import is_active, simulated
 from shardlab.engine.virtual import is_virtual, virtual_mesh
 from shardlab.layouts.dtype import Dtype
@@ -53,6 +54,27 @@ class Staged:
         """Return the axes of the mesh that was given; empty where the program has its own."""
         return tuple(self.mesh.shape.items()) if self.mesh is not None else ()
 
+    @functools.cached_property
+    def shardings(self) -> tuple[Any, ...]:
+        """Return how each argument is sharded: by the jit that takes it, or else by itself."""
+        asked, _ = _jax.jit_shardings(self.traced)
+        own = [getattr(array, "sharding", None) for array in self.arrays] or [None] * len(asked)
+        if len(asked) != len(own):
+            return tuple(own)
+        pairs = zip(asked, own, strict=True)
+        return tuple(a if isinstance(a, NamedSharding) else o for a, o in pairs)
+
+    @property
+    def returned(self) -> tuple[Any, ...]:
+        """Return how the jit shards each result, where it says so."""
+        return _jax.jit_shardings(self.traced)[1]
+
+    @property
+    def meshes(self) -> list[Any]:
+        """Return the meshes that the program and its arguments name, as often as they do."""
+        placed = [s for s in (*self.shardings, *self.returned) if isinstance(s, NamedSharding)]
+        return [*(s.mesh for s in placed), *_meshes(self.jaxpr)]
+
     def lower(self) -> Any:
         """Return the program lowered for its virtual devices (`jax.stages.Lowered`)."""
         with in_mode(self.mesh):
@@ -81,36 +103,65 @@ def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Stage
 
     An argument is an array, a `jax.ShapeDtypeStruct`, text such as "f32[8,6]", or a tree of them;
     all else (numbers, strings, functions) is passed as it is. The mesh is the one in context, the
-    one that every shard_map gets in the place of its own, and the keyword `mesh` of a function that
-    has one left. With `mesh=None` the program must bring its own.
+    one that every shard_map and NamedSharding gets in the place of its own, and the keyword `mesh`
+    of a function that has one left. With `mesh=None` the program must bring its own.
     """
+    if mesh is None or isinstance(mesh, (Mesh, AbstractMesh)):
+        return _staged(f, args, mesh)
+    staged = _staged(f, args, typed(mesh, _placed_on(args)))
+    order = next((m.axis_names for m in staged.meshes if not m.empty), ())
+    sizes = dict(staged.sizes)
+    if order == tuple(sizes) or set(order) != set(sizes):
+        return staged
+    # Text has an order too, which nobody meant: two orders at once would move arrays about.
+    reordered = {name: sizes[name] for name in order}
+    return _staged(f, args, typed(reordered, [staged.mesh]))
+
+
+def _staged(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Staged:
     with in_mode(mesh) as given:
+        if given is not None:
+            args = moved_arguments(args, given)
         args, keywords = with_mesh(f, args, given)
         fun, leaves = _of_arrays(f, args, keywords)
         traced = fun.trace(*leaves)
         arrays, names = _named_arrays(f, args, len(traced.jaxpr.in_avals))
         again = functools.partial(fun.trace, *leaves)
-        return Staged(program_name(f), traced, given, arrays, again, names)
+        staged = Staged(program_name(f), traced, given, arrays, again, names)
+        if given is not None:
+            check_moved(staged.meshes, given)
+        return staged
+
+
+def _placed_on(args: Sequence[Any]) -> list[Any]:
+    """Return the meshes that arguments are sharded over."""
+    shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(tuple(args))]
+    return [s.mesh for s in shardings if isinstance(s, NamedSharding)]
 
 
 def _abstract_mesh(jaxpr: Any) -> AbstractMesh | None:
     """Return the mesh of the first shard_map over virtual devices that are not listed."""
+    found = (mesh for mesh in _meshes(jaxpr, of_shardings=False) if is_virtual(mesh))
+    return next((mesh for mesh in found if isinstance(mesh, AbstractMesh)), None)
+
+
+def _meshes(jaxpr: Any, *, of_shardings: bool = True) -> Iterator[Any]:
+    """Yield the meshes of shard_maps, and of the shardings that are asked for, at any depth."""
     inner, _ = _jax.open_jaxpr(jaxpr)
     for eqn in inner.eqns:
-        mesh = eqn.params.get("mesh") if eqn.primitive.name == "shard_map" else None
-        if isinstance(mesh, AbstractMesh) and is_virtual(mesh):
-            return mesh
+        if eqn.primitive.name == "shard_map":
+            yield eqn.params["mesh"]
+        elif of_shardings:
+            yield from (sharding.mesh for sharding in shardings_asked_for(eqn.params))
         for body in _jax.inner_jaxprs(eqn.params):
-            if found := _abstract_mesh(body):
-                return found
-    return None
+            yield from _meshes(body, of_shardings=of_shardings)
 
 
 @contextlib.contextmanager
 def in_mode(mesh: Any) -> Iterator[Mesh | None]:
     """Enter simulated mode, for the devices of `mesh` where one is given."""
     if mesh is not None:
-        with retargeted(virtual_mesh(mesh)) as given:
+        with retargeted(mesh) as given:
             yield given
     elif is_active():
         yield None

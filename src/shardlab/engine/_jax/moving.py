@@ -3,23 +3,32 @@
 JAX asks about a shard_map's mesh in one function, `_shmap_checks`, and keeps the answer in the
 closure of the wrapped function. So the answer given here is kept too, and taken back at the end:
 a person's function must not remember a mesh that only a check has used.
+
+The shardings of a jit and of a constraint all come through `_create_sharding_for_array`, those of
+`device_put` through `pspec_to_sharding`, and those of any `out_sharding` and of `reshard` through
+`canonicalize_sharding`; what JAX remembers of them it remembers by the mesh in context.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+from jax._src import api, pjit, sharding_impls
 from jax._src import mesh as mesh_lib
 from jax._src import shard_map as shard_map_lib
+from jax.sharding import NamedSharding
 
 from shardlab.engine._jax.seams import Seams
 
-Move = Callable[[Any], Any]  # a mesh of the program -> the mesh to use in its place
+# A mesh of the program -> the mesh to use in its place. With `is_typed=True` for one that becomes
+# part of an array's type.
+Move = Callable[..., Any]
 
 
 @contextlib.contextmanager
@@ -33,10 +42,36 @@ def moving(move: Move) -> Iterator[None]:
         )
         seams.replace_everywhere(jax, "make_mesh", lambda original: _make_mesh(original, move))
         seams.replace_everywhere(jax, "set_mesh", lambda original: _set_mesh(original, move))
+        seams.replace(pjit, "_create_sharding_for_array", lambda original: _given(original, move))
+        seams.replace(api, "pspec_to_sharding", lambda original: _given(original, move))
+        seams.replace_everywhere(
+            sharding_impls, "canonicalize_sharding", lambda original: _asked(original, move)
+        )
         yield
     finally:
         seams.put_back()
         kept.put_back()
+
+
+def moved(sharding: Any, move: Move) -> Any:
+    """Return a sharding over the mesh that takes the place of its own; its memory kind stays."""
+    if not isinstance(sharding, NamedSharding) or sharding.mesh.empty:
+        return sharding
+    mesh = move(sharding.mesh)
+    # With the same sizes it stays as it is: an AbstractMesh may also tell what is manual here.
+    return sharding if mesh.shape == sharding.mesh.shape else sharding.update(mesh=mesh)
+
+
+def _given(original: Any, move: Move) -> Any:
+    return lambda *args, **kwargs: moved(original(*args, **kwargs), move)
+
+
+def _asked(original: Any, move: Move) -> Any:
+    def canonicalize_sharding(sharding: Any, *args: Any, **kwargs: Any) -> Any:
+        in_type = functools.partial(move, is_typed=True)
+        return original(moved(sharding, in_type), *args, **kwargs)
+
+    return canonicalize_sharding
 
 
 def _checks(original: Any, move: Move, kept: _Kept) -> Any:

@@ -26,14 +26,18 @@ from shardlab.records.observation import Clue
 
 
 def clues(
-    closed_jaxpr: Any, sites: Sequence[Site], args: Sequence[Any] = (), paths: Sequence[str] = ()
+    closed_jaxpr: Any,
+    sites: Sequence[Site],
+    args: Sequence[Any] = (),
+    paths: Sequence[str] = (),
+    shardings: Sequence[Any] = (),
 ) -> tuple[Clue, ...]:
     """Return every pattern seen in a walked program.
 
     `args` are the flat arguments of the jaxpr, arrays where their values are known; `paths` are
-    their names, such as `params['mlp']['kernel']`.
+    their names, such as `params['mlp']['kernel']`; `shardings` are theirs, then the results'.
     """
-    program = Program(closed_jaxpr, sites, args)
+    program = Program(closed_jaxpr, sites, args, shardings)
     uses = Uses(program)
     return (
         *ways(program, paths),

@@ -84,7 +84,7 @@ def _of_arguments(program: Program, names: Sequence[str]) -> Iterator[Clue]:
     Without one only where others have one and the program places nothing itself: then the compiler
     has nothing to go by.
     """
-    shardings = [getattr(array, "sharding", None) for array in program.given]
+    shardings = program.shardings[: len(program.given)]
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding) and s.mesh.size > 1]
     places_itself = any(
         site.name == "shard_map" or shardings_asked_for(site.eqn.params) for site in program.sites
@@ -145,8 +145,9 @@ def _path(program: Program, site: Site, atom: Any, number: int, names: Sequence[
 
 def nothing_sharded(program: Program) -> Iterator[Clue]:
     """Yield a clue if the program has no shard_map, asks for no sharding and is given none."""
-    shardings = [getattr(array, "sharding", None) for array in program.given]
-    is_placed = any(isinstance(each, NamedSharding) and each.mesh.size > 1 for each in shardings)
+    is_placed = any(
+        isinstance(each, NamedSharding) and each.mesh.size > 1 for each in program.shardings
+    )
     if not is_placed and not any(
         site.name == "shard_map" or shardings_asked_for(site.eqn.params) for site in program.sites
     ):

@@ -44,10 +44,17 @@ class Leaves:
 class Program:
     """A walked program, and the arguments it was given as far as they are arrays."""
 
-    def __init__(self, closed: Any, sites: Sequence[Site], args: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        closed: Any,
+        sites: Sequence[Site],
+        args: Sequence[Any] = (),
+        shardings: Sequence[Any] = (),
+    ) -> None:
         self.sites = sites
         self.jaxpr, consts = _jax.open_jaxpr(closed)
         self.given = args
+        self.shardings = shardings  # of the arguments, then of the results
         self.args = [arg if _is_array(arg) else None for arg in args]
         self._top_consts = dict(zip(self.jaxpr.constvars, consts, strict=False))
         self._known: dict[tuple[Block, Any, bool], Spread] = {}
