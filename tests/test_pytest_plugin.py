@@ -110,8 +110,8 @@ def test_failures_are_reports_and_a_hang_is_one(run):
     def test_traffic():
         assert_traffic(total, "f32[24]", at_most_in_all=23, mesh="data=4")
 
-    def test_unknown_memory():
-        assert_memory(total, "f32[24]", at_most="1GB", mesh="data=4")
+    def test_refused():
+        assert_memory(total, "f32[25]", at_most="1GB", mesh="data=4")
 
     @pytest.mark.shardlab_timeout(0.5)
     def test_hang():
@@ -136,7 +136,9 @@ def test_failures_are_reports_and_a_hang_is_one(run):
     assert "- 3 x psum\n+ 1 x psum\n" in message_of("test_executions", result)
     told = message_of("test_traffic", result)
     assert "'total': the 4 devices send 24 bytes (24 bytes), 1 byte more than the budget" in told
-    assert "its memory is not known" in message_of("test_unknown_memory", result)
+    told = message_of("test_refused", result)
+    assert "[trace.refused] 'total' is refused by JAX. Array axis 0 of 'x' has size 25" in told
+    assert "testing.py" not in told
     told = message_of("test_hang", result)
     assert "::test_hang took longer than 0.5 s and was stopped." in told
     assert "hang.py" not in told

@@ -16,6 +16,7 @@ from shardlab.checks.ladder import ladder
 from shardlab.checks.program import check_program
 from shardlab.checks.refused import refuse
 from shardlab.config import read_config
+from shardlab.given import check_given, meshes_given
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Observation
@@ -33,8 +34,11 @@ def _in_turn(look: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     What is replaced in JAX for one mesh must be put back before another one's is replaced.
     """
 
+    options = [n for n, p in inspect.signature(look).parameters.items() if p.kind is p.KEYWORD_ONLY]
+
     @functools.wraps(look)
     def alone(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        check_given(look.__name__, args, kwargs, options)
         with _turn:
             return look(*args, **kwargs)
 
@@ -43,7 +47,11 @@ def _in_turn(look: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
 
 @_in_turn
 def trace(
-    f: Callable[..., Any], *args: Any, mesh: Any = None, topology: str | None = None
+    f: Callable[..., Any],
+    *args: Any,
+    mesh: Any = None,
+    topology: str | None = None,
+    memory: bool = False,
 ) -> Trace:
     """Return what `f(*args)` communicates on a mesh, without running it.
 
@@ -59,11 +67,14 @@ def trace(
     An argument is an array, a `jax.ShapeDtypeStruct` or text; without a mesh the program's own
     counts. For arrays that are sharded outside of shard_map the compiler is asked what it inserts:
     XLA for CPU, in a process of its own, or with a `topology` (`v5e:16x16`) that of TPUs, which the
-    extra `shardlab[tpu]` brings. What JAX refuses raises `Refused`, with the finding in its words.
+    extra `shardlab[tpu]` brings. With `memory` the compiler is asked of every program, for what
+    one device holds. What JAX refuses raises `Refused`, with the finding in its words.
     """
-    from shardlab.engine.observe import observe
+    from shardlab.engine.observe import Ask, observe
 
-    seen, config = observe(f, args, mesh, topology=topology), read_config(_home(f))
+    asked: Ask = "always" if memory else "for shardings"
+    seen = observe(f, args, mesh, compiled=asked, topology=topology)
+    config = read_config(_home(f))
     refuse(seen)
     findings = check_program(seen, replicated_bytes=config.replicated_bytes)
     return Trace(
@@ -104,10 +115,10 @@ def check(
     from shardlab.engine.observe import observe
 
     tell = on_progress or (lambda text: None)
-    given = [parse_mesh(each) for each in meshes or ([] if mesh is None else [mesh])]
+    given = [parse_mesh(each) for each in meshes_given(mesh, meshes)]
     tell("reading the program")
     largest = max(given, key=lambda each: each.n_devices, default=None)
-    seen = observe(f, args, largest, compiled=False)
+    seen = observe(f, args, largest, compiled="never")
     config = read_config(_home(f))
     static = check_program(seen, replicated_bytes=config.replicated_bytes)
     tried = given or (ladder([name for name, _ in seen.mesh]) if seen.mesh else [])

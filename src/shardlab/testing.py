@@ -101,19 +101,14 @@ def assert_traffic(
 def assert_memory(f: Callable[..., Any], *args: Any, at_most: int | str, mesh: Any = None) -> None:
     """Assert what one device holds: arguments, results and temporaries, as the compiler counts.
 
-    For programs that the compiler partitions (jit with shardings). Temporaries are those of the
-    compiler named in the message; a CPU's are no forecast for a TPU.
+    Temporaries are those of the compiler named in the message; a CPU's are no forecast for a TPU.
     """
     __tracebackhide__ = True
     from shardlab.layouts.amount import parse_bytes
     from shardlab.render.words import bytes_text
 
-    trace = traced(f, *args, mesh=mesh)
-    if trace.memory is None:
-        raise AssertionError(
-            f"{_named(f)}: its memory is not known, since the compiler was not asked\n{trace}"
-        )
-    held = trace.memory
+    held = traced(f, *args, mesh=mesh, memory=True).memory
+    assert held is not None, f"{_named(f)}: the compiler does not tell its memory"
     total = held.argument_bytes + held.output_bytes + held.temp_bytes - held.alias_bytes
     if total > parse_bytes(at_most):
         parts = ", ".join(
@@ -159,7 +154,7 @@ def assert_golden(record: Any, path: str | os.PathLike[str], *, update: bool = F
         )
 
 
-def traced(f: Callable[..., Any], *args: Any, mesh: Any = None) -> Trace:
+def traced(f: Callable[..., Any], *args: Any, mesh: Any = None, memory: bool = False) -> Trace:
     """Return the trace of a program, in limited time; one that JAX refuses has none."""
     __tracebackhide__ = True
     from shardlab.errors import Refused
@@ -167,7 +162,7 @@ def traced(f: Callable[..., Any], *args: Any, mesh: Any = None) -> Trace:
 
     try:
         with limited(timeout, _named(f)):
-            return trace(f, *args, mesh=mesh)
+            return trace(f, *args, mesh=mesh, memory=memory)
     except Refused as error:
         raise AssertionError(str(error)) from None
 

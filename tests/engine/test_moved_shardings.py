@@ -219,7 +219,7 @@ def test_the_shardings_of_a_jit_are_its_mesh():
     taken = jax.jit(jnp.sin, in_shardings=NamedSharding(mesh, P("data")))
     returned = jax.jit(jnp.sin, out_shardings=NamedSharding(mesh, P("data")))
     for f in (taken, returned):
-        seen = observe(f, (X,), None, compiled=False)
+        seen = observe(f, (X,), None, compiled="never")
         assert seen.mesh == (("data", 2), ("model", 4))
         assert not shardlab.check(f, X).findings
     assert [f.code for f in shardlab.check(jnp.sin, X).findings] == ["program.no_communication"]

@@ -53,6 +53,10 @@ _MEANS = {
         "write P('data') where P is jax.sharding.PartitionSpec; P() for what every device gets "
         "whole.",
     ),
+    "text": (
+        "Text was given where the program wants an array, and it is no shape with a dtype.",
+        "write the dtype and then the sizes, such as 'f32[8,6]'; 'f32[]' is a single number.",
+    ),
     "no_mesh": (
         "A shard_map takes its mesh from the context, and there is none.",
         "give a mesh (mesh='data=8' or --mesh data=8), or pass mesh=... to jax.shard_map.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jax.sharding import NamedSharding
 
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from shardlab.engine.compiled import Seen
 
 
+Ask = Literal["never", "for shardings", "always"]
+
+
 def observe(
     f: Callable[..., Any],
     args: Sequence[Any],
     mesh: Any,
     *,
-    compiled: bool = True,
+    compiled: Ask = "for shardings",
     topology: str | None = None,
 ) -> Observation:
     """Return what `f(*args)` communicates and computes on `mesh`, without running it.
@@ -41,7 +44,8 @@ def observe(
     ('psum', ('data',), (2,), 16)
 
     What JAX refuses is seen too (a clue, in its own words); any other exception is the program's.
-    Without `compiled` the compiler is not asked: what it would insert, and memory, are not seen.
+    `compiled` says of which programs the compiler is asked; where it is not, what it would insert,
+    and memory, are not seen.
     With a `topology` the real TPU compiler is asked, and of every program.
     """
     try:
@@ -57,7 +61,7 @@ def observe(
 
 
 def observe_staged(
-    staged: Staged, *, compiled: bool = True, topology: str | None = None
+    staged: Staged, *, compiled: Ask = "for shardings", topology: str | None = None
 ) -> Observation:
     """Return what a traced program communicates and computes.
 
@@ -72,7 +76,7 @@ def observe_staged(
         found = clues(jaxpr, sites, staged.arrays, staged.names, shardings)
     sizes, notes = _sizes(staged, sites)
     is_spread, told = _needs_compiler(staged, jaxpr), None
-    if compiled and (is_spread or topology):
+    if compiled == "always" or (compiled == "for shardings" and (is_spread or topology)):
         told = _ask_compiler(staged, topology)
         calls, notes = (*calls, *told.calls), (*notes, *told.notes)
     notes = (*notes, *_partly_manual_notes(sites))

@@ -10,7 +10,7 @@ by family:
 - `rank`: `spec`, `length`, `rank`, `owner`. `indivisible`: `spec`, `axis`, `size`, `n`,
   `shape`, `owner`.
 - `replication`, `carry`, `branches`, `partly_varying`, `tree`, `no_mesh`, `mesh`, `explicit`,
-  `manual`, `uneven_collective`, `not_a_spec`, `other`: words alone.
+  `manual`, `uneven_collective`, `not_a_spec`, `text`, `other`: words alone.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ _WORDS = {
     "has to be divisible by the size of the named axis": "uneven_collective",
     "requires the size of the mapped axis axis_name to equal": "uneven_collective",
     "must be a pytree of `jax.sharding.PartitionSpec`": "not_a_spec",
+    "of type <class 'str'> is not a valid JAX type": "text",
     "can only accept axis_name which corresponds to one of": "partly_varying",
     "pytree structure error": "tree",
     "does not match the specs of the input": "explicit",
@@ -166,6 +167,8 @@ def _arguments(frames: Frames) -> dict[str, Any] | None:
     for frame, _ in reversed(frames):
         if frame.f_code.co_name == "_check_specs_vs_args":
             given = frame.f_locals
+            if not all(hasattr(x, "shape") for x in given["xs"]):
+                return None  # it is not about the specs: one of them is no array
             names = [_path(given["f"], given["in_tree"], n) for n in given["dyn_argnums"]]
             pairs = zip(names, given["in_specs_flat"], given["xs"], strict=True)
             return {

@@ -45,6 +45,12 @@ class Report:
     def codes(self) -> tuple[str, ...]:
         return tuple(found.code for found in self.findings)
 
+    def __repr__(self) -> str:
+        """Return one line; `print` shows all of it."""
+        from shardlab.render.report import summary_text
+
+        return f"<Report of {summary_text(self)}>"
+
     def __str__(self) -> str:
         from shardlab.render.report import report_text
 
