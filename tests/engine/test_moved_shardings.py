@@ -5,6 +5,8 @@ What is lowered must be, letter by letter, what the same program written for tha
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardlab
@@ -155,6 +157,39 @@ def test_the_mesh_may_name_its_axes_in_another_order(way):
     expected = text(f, args, None)
     f, args = way(own_mesh())
     assert text(f, args, "model=2,data=4") == expected
+
+
+def test_a_mesh_of_real_devices_gives_way_to_virtual_ones_also_with_the_same_sizes():
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
+    f, args = around_a_shard_map(own_mesh((1, 1)))
+    expected = text(f, args, None)
+    f, args = around_a_shard_map(mesh)
+    assert text(f, args, "data=1,model=1") == expected
+
+
+ON_DEVICES = """
+import jax, numpy as np, shardlab
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+x = jax.device_put(np.ones((8, 16), np.float32), NamedSharding(mesh, P("data", "model")))
+w = jax.device_put(np.ones((16, 8), np.float32), NamedSharding(mesh, P("model")))
+for size in (None, "data=4,model=2"):
+    call, = shardlab.trace(jax.jit(lambda x, w: x @ w), x, w, mesh=size).collectives
+    print(call.op, call.mesh_axes, call.shape)
+"""
+
+
+def test_arrays_on_real_devices_are_sharded_arguments():
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", ON_DEVICES], env=environment, capture_output=True, timeout=60
+    )
+    told = ran.stdout.decode().splitlines()
+    assert told == ["psum ('model',) (4, 8)", "psum ('model',) (2, 8)"], ran.stderr.decode()
 
 
 # On one device anything divides. What these insert is worked out by hand, and checked on devices.

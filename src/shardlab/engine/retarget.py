@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from shardlab.engine._jax.moving import Move, moved, moving
 from shardlab.engine.simulated import simulated
-from shardlab.engine.virtual import virtual_mesh
+from shardlab.engine.virtual import is_virtual, virtual_mesh
 from shardlab.errors import OtherAxes, Unsupported
 from shardlab.layouts.mesh import parse_mesh
 
@@ -51,9 +51,9 @@ def typed(mesh: Any, meshes: Iterable[Any]) -> Any:
 
 
 def moved_arguments(args: Sequence[Any], target: Mesh) -> list[Any]:
-    """Return the arguments, with those shapes alone that are placed on a mesh of other sizes.
+    """Return the arguments, with shapes in the place of those that lie on another mesh.
 
-    The shape says where on `target` the array would be.
+    Each shape says where on `target` the array would be.
     """
     return [jax.tree.map(functools.partial(_moved, _mover(target)), arg) for arg in args]
 
@@ -81,7 +81,7 @@ def _mover(target: Mesh) -> Move:
             raise _other_axes(own, target)
         if is_typed and _is_explicit(own) and not _is_explicit(jax.sharding.get_abstract_mesh()):
             raise _kept("its axes are Explicit, so that the types of arrays hold it", own, target)
-        if dict(own.shape) == sizes and isinstance(own, Mesh):
+        if dict(own.shape) == sizes and isinstance(own, Mesh) and is_virtual(own):
             return own
         return virtual_mesh(_resized(own, sizes))
 

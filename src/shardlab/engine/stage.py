@@ -106,6 +106,7 @@ def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Stage
     one that every shard_map and NamedSharding gets in the place of its own, and the keyword `mesh`
     of a function that has one left. With `mesh=None` the program must bring its own.
     """
+    args = [jax.tree.map(_shape_if_spread, arg) for arg in args]
     if mesh is None or isinstance(mesh, (Mesh, AbstractMesh)):
         return _staged(f, args, mesh)
     staged = _staged(f, args, typed(mesh, _placed_on(args)))
@@ -131,6 +132,16 @@ def _staged(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Staged:
         if given is not None:
             check_moved(staged.meshes, given)
         return staged
+
+
+def _shape_if_spread(leaf: Any) -> Any:
+    """Return the shape and sharding of an array on real devices, which simulated mode hides."""
+    sharding = leaf.sharding if isinstance(leaf, jax.Array) else None
+    if not isinstance(sharding, NamedSharding) or sharding.mesh.size == 1:
+        return leaf
+    if is_virtual(sharding.mesh):
+        return leaf
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
 
 
 def _placed_on(args: Sequence[Any]) -> list[Any]:

@@ -22,7 +22,7 @@ import jax
 from jax._src import api, pjit, sharding_impls
 from jax._src import mesh as mesh_lib
 from jax._src import shard_map as shard_map_lib
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding
 
 from shardlab.engine._jax.seams import Seams
 
@@ -57,9 +57,10 @@ def moved(sharding: Any, move: Move) -> Any:
     """Return a sharding over the mesh that takes the place of its own; its memory kind stays."""
     if not isinstance(sharding, NamedSharding) or sharding.mesh.empty:
         return sharding
-    mesh = move(sharding.mesh)
-    # With the same sizes it stays as it is: an AbstractMesh may also tell what is manual here.
-    return sharding if mesh.shape == sharding.mesh.shape else sharding.update(mesh=mesh)
+    own, mesh = sharding.mesh, move(sharding.mesh)
+    # An AbstractMesh of the same sizes stays: it may also tell what is manual at this place.
+    is_there = mesh is own or (isinstance(own, AbstractMesh) and mesh.shape == own.shape)
+    return sharding if is_there else sharding.update(mesh=mesh)
 
 
 def _given(original: Any, move: Move) -> Any:
