@@ -277,3 +277,12 @@ def test_a_refusal_prints_nothing(capsys):
     f, args = in_and_out(own_mesh())
     observe(f, args, "data=3,model=2")
     assert capsys.readouterr().out == ""
+
+
+def test_what_jax_refuses_only_when_it_lowers_is_a_refusal_too():
+    place = NamedSharding(own_mesh(kind=AxisType.Explicit), P("data"))
+    f = jax.jit(lambda x: jnp.sin(jax.sharding.reshard(x, place)).sum())
+    (clue,) = observe(f, (X,), None).clues
+    assert clue.kind == "refused"
+    assert "jax.set_mesh" in clue.facts["words"]
+    assert clue.source.function == "<lambda>"

@@ -13,7 +13,7 @@ from shardlab.engine.communication import call_at, communicates
 from shardlab.engine.flops import ONE_TURN, Flops, flops
 from shardlab.engine.outside import is_left_to_the_compiler, shardings_asked_for
 from shardlab.engine.refusals import refused, whole_tracebacks
-from shardlab.engine.stage import Staged, program_name, stage
+from shardlab.engine.stage import NotLowered, Staged, program_name, stage
 from shardlab.engine.walk import Site, walk
 from shardlab.layouts.mesh import parse_mesh
 from shardlab.records.collective import CollectiveCall
@@ -48,16 +48,24 @@ def observe(
     and memory, are not seen.
     With a `topology` the real TPU compiler is asked, and of every program.
     """
-    try:
-        with whole_tracebacks():
+    with whole_tracebacks():
+        try:
             staged = stage(f, args, mesh)
-    except Exception as error:
-        clue = refused(error, f)
-        if clue is None:
-            raise
-        sizes = () if mesh is None else tuple(parse_mesh(mesh).shape.items())
-        return Observation(program_name(f), sizes, clues=(clue,))
-    return observe_staged(staged, compiled=compiled, topology=topology)
+        except Exception as error:
+            return _refused(error, f, mesh)
+        try:
+            return observe_staged(staged, compiled=compiled, topology=topology)
+        except NotLowered as failed:
+            return _refused(failed.__cause__ or failed, f, mesh)
+
+
+def _refused(error: BaseException, f: Any, mesh: Any) -> Observation:
+    """Return what JAX refuses as all that is seen; raise what the program itself, or we, raised."""
+    clue = refused(error, f)
+    if clue is None:
+        raise error
+    sizes = () if mesh is None else tuple(parse_mesh(mesh).shape.items())
+    return Observation(program_name(f), sizes, clues=(clue,))
 
 
 def observe_staged(

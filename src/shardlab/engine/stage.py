@@ -33,6 +33,10 @@ from shardlab.records.observation import Sizes
 _ARRAY_TEXT = re.compile(r"\s*(?:[\w<>]+\s*\[[\d\s,]*\]|\d+(?:x\d+)*:[\w<>]+)\s*")
 
 
+class NotLowered(Exception):
+    """A program that JAX has traced and does not lower; its cause says why."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Staged:
     """A traced program, and what is needed to lower it."""
@@ -76,13 +80,19 @@ class Staged:
         return [*(s.mesh for s in placed), *_meshes(self.jaxpr)]
 
     def lower(self) -> Any:
-        """Return the program lowered for its virtual devices (`jax.stages.Lowered`)."""
-        with in_mode(self.mesh):
-            if self.mesh is not None or self.full_mesh is None:
-                return self.traced.lower()
-            # An abstract mesh has no devices until one in context does.
-            with jax.set_mesh(self.full_mesh):
-                return self.trace_again().lower()
+        """Return the program lowered for its virtual devices (`jax.stages.Lowered`).
+
+        Raises `NotLowered` from what JAX raises: some mistakes it finds only here.
+        """
+        try:
+            with in_mode(self.mesh):
+                if self.mesh is not None or self.full_mesh is None:
+                    return self.traced.lower()
+                # An abstract mesh has no devices until one in context does.
+                with jax.set_mesh(self.full_mesh):
+                    return self.trace_again().lower()
+        except Exception as error:
+            raise NotLowered from error
 
     @functools.cached_property
     def full_mesh(self) -> Mesh | None:
