@@ -12,6 +12,7 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 import shardlab
+from shardlab.records.report import Report
 
 OWN = AbstractMesh((2,), ("data",), axis_types=(AxisType.Auto,))
 
@@ -194,3 +195,41 @@ def test_results_beside_arrays_are_left_out_and_arrays_in_objects_are_not(result
     assert call.op == "psum"
     assert shardlab.check(step, "f32[12]", mesh="data=3").codes == ()
     assert shardlab.trace(lambda x: None, "f32[12]", mesh="data=3").collectives == ()
+
+
+def test_a_number_of_devices_written_into_a_program_that_one_device_cannot_run():
+    def four(x):
+        ring = [(i, (i + 1) % 4) for i in range(4)]
+        body = lambda x: x + lax.ppermute(x, "data", ring)  # noqa: E731  short
+        return jax.shard_map(body, in_specs=P("data"), out_specs=P("data"))(x)
+
+    (found,) = shardlab.check(four, "f32[16]", meshes=["data=8", "data=4"]).findings
+    assert found.what == "The output is not what data=4 computes."
+    report = shardlab.check(four, "f32[16]", mesh="data=4")
+    assert report.findings == ()
+    assert not report.is_compared
+    assert str(report).endswith("four: nothing was compared")
+    assert not Report.from_json(report.to_json()).is_compared
+
+
+def test_a_gradient_that_jax_has_summed_already_is_told_as_such():
+    def step(w, x):
+        def body(w, x):
+            loss, grad = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+            return w - 0.1 * lax.pmean(grad, "data"), grad, lax.pmean(loss, "data")
+
+        return jax.shard_map(body, in_specs=(P(), P("data")), out_specs=P())(w, x)
+
+    (found,) = shardlab.check(step, "f32[3]", "f32[24,3]", mesh="data=4").findings
+    assert found.cause == "gradient_scaled_by_n"
+    assert found.details["paths"] == ["[0]", "[1]"]
+    assert "lax.pmean(loss, 'data')" in found.fix
+    assert "Output [0] changes with it." in found.shows
+
+
+def test_gradients_are_not_taken_of_values_that_differ():
+    told = []
+    shardlab.check(total, "f32[24]", mesh="data=2", on_progress=told.append)
+    assert not any("gradients" in text for text in told)
+    shardlab.check(squares, "f32[24]", mesh="data=2", on_progress=told.append)
+    assert told[-1] == "taking gradients on data=2"

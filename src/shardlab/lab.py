@@ -10,7 +10,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from shardlab.checks.ladder import ladder
 from shardlab.checks.program import check_program
@@ -22,6 +22,10 @@ from shardlab.records.finding import Finding
 from shardlab.records.observation import Observation
 from shardlab.records.report import Report, gravest_first
 from shardlab.records.trace import Trace
+
+if TYPE_CHECKING:
+    from shardlab.checks.mesh_dependence import Compared
+    from shardlab.engine.mesh_runs import Bench
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -125,22 +129,39 @@ def check(
     unsilenced, _ = config.silence(static)
     notes, findings = _unrun(seen, unsilenced, tried, run, args), list(static)
     where: tuple[str, ...] = (_text(parse_mesh(seen.mesh)),) if seen.mesh else ()
+    is_compared = True
     if not notes:
         # Here, since it brings NumPy in: reading a program is quicker without.
-        from shardlab.checks.runs import check_runs, joined
-        from shardlab.engine.mesh_runs import run_on_meshes
+        from shardlab.checks.runs import joined
+        from shardlab.engine.mesh_runs import Bench
 
-        runs = run_on_meshes(f, args, tried, grads=grads, on_progress=tell)
-        compared = check_runs(runs, are_given=bool(given))
+        bench = Bench(f, args, tell)
+        compared, where = _compared(bench, tried, grads, bool(given))
         if given and compared.is_unexplained:
             # One size fits many causes; a few more sizes may tell them apart.
-            more = ladder(given[0].axis_names)
-            runs = run_on_meshes(f, args, more, grads=grads, on_progress=tell, after=runs)
-            compared = compared.explained_by(check_runs(runs))
+            more, where = _compared(bench, ladder(given[0].axis_names), grads, False)
+            compared = compared.explained_by(more)
         notes, findings = compared.notes, joined(static, compared.findings)
-        where = runs.compared_on
+        is_compared = bool(where)
     left, silenced = config.silence(gravest_first(findings))
-    return Report(left, seen.program, where, notes, silenced)
+    return Report(left, seen.program, where, notes, silenced, is_compared)
+
+
+def _compared(
+    bench: Bench, meshes: Sequence[Mesh], grads: bool, are_given: bool
+) -> tuple[Compared, tuple[str, ...]]:
+    """Return what runs on these meshes show, and on which ones something was compared.
+
+    Gradients take longer than values, and those of wrong values are wrong for the same reason.
+    """
+    from shardlab.checks.runs import check_runs
+
+    runs = bench.run(meshes)
+    compared = check_runs(runs, are_given=are_given)
+    if grads and compared.agrees and runs.compared_on:
+        runs = bench.differentiate()
+        compared = check_runs(runs, are_given=are_given)
+    return compared, runs.compared_on
 
 
 def _home(f: Any) -> str | None:

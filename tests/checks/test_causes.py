@@ -136,6 +136,34 @@ def test_a_bias_counted_n_times_needs_two_sizes_or_the_argument():
     assert causes.bias_n_times(over_data(lambda n: RIGHT * np.nan)) is None
 
 
+def test_rounding_beside_an_argument_of_zeros_is_no_bias():
+    """An update by Adam moves a bias of zeros by nearly the same on any mesh."""
+    seen = [on({"data": n}, RIGHT + 3 * ATOL * (n - 1)) for n in (2, 4)]
+    assert causes.bias_n_times(seen, {"b": np.zeros(3)}) is None
+    bias = np.array([0.5, -0.25, 2.0])
+    differ = [on({"data": 2}, RIGHT + bias), on({"data": 4}, RIGHT + 3 * bias + 1e-6)]
+    assert causes.bias_n_times(differ, {"b": bias}) is None
+
+
+def test_all_but_an_argument_may_be_scaled():
+    weights = np.array([0.5, -0.25, 2.0])
+    moved = over_data(lambda n: weights + n * (RIGHT - weights))
+    assert causes.factor_beside(moved[:1], {"x": RIGHT, "w": weights}) == (
+        "factor_of_n", ("data",), "w",
+    )  # fmt: skip
+    less = over_data(lambda n: weights + (RIGHT - weights) / n)
+    assert causes.factor_beside(less, {"w": weights}) == ("divided_by_n", ("data",), "w")
+    assert causes.factor_beside(moved, {"w": weights + 0.1}) is None
+    assert causes.factor_beside(over_data(lambda n: n * RIGHT), {"w": np.zeros(3)}) is None
+    assert causes.factor_beside(over_data(lambda n: RIGHT + n * n), {"w": weights}) is None
+
+
+def test_a_sum_of_means_is_nearer_when_divided():
+    near = np.array([1.01, 0.97, 1.02])
+    assert causes.is_sum(over_data(lambda n: n * RIGHT * near), ("data",))
+    assert not causes.is_sum(over_data(lambda n: RIGHT * near), ("data",))
+
+
 # ------------------------------------------------------------------------------------- tolerances
 
 

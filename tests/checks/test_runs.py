@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,38 @@ def test_differing_copies_are_told_once_and_not_as_mesh_dependence_too():
     assert [found.code for found in check_runs(seen).findings] == ["hazard.replicas_differ"]
 
 
+def test_outputs_that_differ_for_one_reason_are_told_together():
+    """A forgotten pmean: moments average to what was meant, weights moved by them do not."""
+
+    def written(n, number, values):
+        axes = ("data",) if n > 1 else ()
+        return Copies(number, 4, "body", BODY, axes, np.asarray(values))
+
+    right = [7.5, 9.5, 2.0, 3.0]
+    one = run(
+        1, written=[written(1, i, x) for i, x in enumerate(right)],
+        **dict(zip("wmvs", right, strict=True)),
+    )  # fmt: skip
+    copies = [[1.0, 2.0], [9.0, 10.0], [0.5, 3.5], [1.5, 9.0]]
+    many = run(
+        2, written=[written(2, i, x) for i, x in enumerate(copies)],
+        **dict(zip("wmvs", [x[0] for x in copies], strict=True)),
+    )  # fmt: skip
+    (found,) = differing_replicas(Runs(one, (many,)))
+    assert found.cause == "missing_pmean"
+    assert found.what.startswith("Output m of 'body' and 3 more outputs, declared replicated over")
+    assert found.details["outputs"] == ["m", "v", "w", "s"]
+    assert found.shows == (
+        "on data=2:", "  data=0: 9.", "  data=1: 10.", "on one device: 9.5", "the others: v, w, s",
+    )  # fmt: skip
+    other = Copies(4, 5, "body", BODY, ("data",), np.array([3.0, 4.0]))
+    meant = Copies(4, 5, "body", BODY, (), np.array(7.0))
+    both = Runs(
+        replace(one, copies=(*one.copies, meant)), (replace(many, copies=(*many.copies, other)),)
+    )
+    assert [each.cause for each in differing_replicas(both)] == ["missing_pmean", "missing_psum"]
+
+
 # ------------------------------------------------------------------------------ results that change
 
 
@@ -167,6 +201,75 @@ def test_a_gradient_that_the_program_takes_itself_of_a_right_loss():
     (found,) = compare_with_one_device(Runs(both(1, 1), (both(2, 2), both(4, 4)))).findings
     assert found.cause == "gradient_scaled_by_n"
     assert found.details["paths"] == ["grad"]
+
+
+def test_an_update_by_too_large_a_gradient_is_not_called_a_bias():
+    weights = np.array([0.5, 2.5, -2.0, 3.0])
+    grad = Lineage(eps=EPS, is_gradient=True)
+    seen = runs(lambda n: weights + n * (RIGHT - weights), grad)
+    (found,) = compare_with_one_device(replace(seen, arguments={"w": weights})).findings
+    assert found.cause == "gradient_scaled_by_n"
+    assert found.what.startswith("Output loss moves argument w n times as far as on one device")
+    assert "pmean in the place of psum" in found.fix
+    # The argument is not there, but the gradient is.
+    (found,) = compare_with_one_device(seen).findings
+    assert found.cause == "gradient_scaled_by_n"
+    # Without a gradient it is a sum taken twice, with a bias added.
+    seen = runs(lambda n: weights + n * (RIGHT - weights))
+    (found,) = compare_with_one_device(replace(seen, arguments={"w": weights})).findings
+    assert found.cause == "factor_of_n"
+    assert "argument w and n times what one device adds to it" in found.what
+
+
+@pytest.mark.parametrize(
+    ("change", "lineage", "cause", "words"),
+    [
+        (
+            lambda n: RIGHT * (n + 0.1), Lineage(eps=EPS, sums_ratios=(BODY,)), "factor_of_n",
+            "sum first and divide last",
+        ),
+        (
+            lambda n: n * RIGHT, Lineage(eps=EPS, divided_by=(8,)), "factor_of_n",
+            "the result is right on 8 alone",
+        ),
+        (
+            lambda n: RIGHT + 0.1 * n * n, Lineage(eps=EPS, has_collectives=False), "",
+            "no collective stands on the way to this output",
+        ),
+    ],
+    ids=["sum of means", "written", "alone"],
+)  # fmt: skip
+def test_what_is_known_besides_the_cause_is_in_the_fix(change, lineage, cause, words):
+    (found,) = compare_with_one_device(runs(change, lineage)).findings
+    assert found.cause == cause
+    assert words in found.fix
+
+
+def test_lines_that_are_shown_differ_where_values_do():
+    small = RIGHT / 1000
+    seen = runs(lambda n: small + np.eye(4)[2] * 1e-6 * n * n, right=small)
+    (found,) = compare_with_one_device(seen).findings
+    assert found.shows[0].endswith(
+        "1 of 4 elements differ; the first, [2], is 0.004004 and not 0.004"
+    )
+    seen = runs(lambda n: np.array(1e-3 + 1e-6 * n * n), right=np.array(1e-3))
+    (found,) = compare_with_one_device(seen).findings
+    assert [line.partition(": ")[2] for line in found.shows] == ["0.001004", "0.001016", "0.001"]
+
+
+def test_where_one_device_fails_the_smallest_mesh_is_compared_with():
+    failure = Failure("refused", "No.")
+    two, four = run(2, loss=RIGHT), run(4, loss=RIGHT + 1)
+    seen = check_runs(Runs(two, (four,), not_one=failure))
+    (found,) = seen.findings
+    assert found.what == "Output loss is not what data=2 computes."
+    assert "a number of devices seems to be written into the program" in found.fix
+    assert found.shows[-1].startswith("on data=2: ")
+    assert not seen.is_unexplained  # further sizes of a program that has one size tell nothing
+    (note,) = seen.notes
+    assert note.startswith("On one device the program fails: No. All else was compared with data=2")
+    (note,) = check_runs(Runs(two, (), not_one=failure)).notes
+    assert "NOTHING WAS COMPARED: it ran on data=2 alone." in note
 
 
 # --------------------------------------------------------------------------------- what is no error

@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 from shardlab.engine.arguments import concrete
-from shardlab.engine.mesh_runs import run_on, run_on_meshes
+from shardlab.engine.mesh_runs import Bench, run_on, run_on_meshes
 from shardlab.engine.stage import with_mesh
 from shardlab.layouts.mesh import Mesh
 
@@ -171,6 +171,20 @@ def test_the_least_precise_float_on_the_way_counts():
     assert narrow.eps == float(jnp.finfo(jnp.bfloat16).eps)
 
 
+def test_what_stands_on_the_way_to_an_output():
+    def body(x):
+        whole = lax.psum(x.mean(), "data")
+        return whole / 8, lax.pmean(x.mean(), "data"), lax.psum(x, "data").mean(), x * 2
+
+    specs = (P(), P(), P(), ROWS)
+    written, mean, later, own = lineage_of(body, X, mesh=Mesh(data=1), out_specs=specs)
+    assert [each.divided_by for each in (written, mean, later, own)] == [(8,), (), (), ()]
+    assert [each.has_collectives for each in (written, mean, own)] == [True, True, False]
+    assert not written.checks_vma
+    run = run_on(loss, [X, W], Mesh(data=2), grads=False)
+    assert run.outputs["['loss']"].lineage.checks_vma
+
+
 # -------------------------------------------------------------------------------------- arguments
 
 
@@ -224,3 +238,37 @@ def test_what_the_program_prints_is_not_said_once_per_mesh(capsys):
 
     run_on_meshes(talks, [X], [Mesh(data=2)], grads=False)
     assert capsys.readouterr().out == ""
+
+
+def test_a_program_is_traced_once_for_each_mesh_though_its_gradients_come_later():
+    traced = []
+
+    def counted(x):
+        traced.append(x.shape)
+        return mapped(lambda x: lax.psum((x**2).sum(), "data"), out_specs=P())(x)
+
+    bench = Bench(counted, [X])
+    runs = bench.run([Mesh(data=2)])
+    assert [run.gradients for run in (runs.one, *runs.many)] == [{}, {}]
+    runs = bench.run([Mesh(data=2), Mesh(data=3)])
+    later = bench.differentiate()
+    assert [run.mesh for run in later.many] == [(("data", 2),), (("data", 3),)]
+    for run in (later.one, *later.many):
+        weight = np.random.default_rng([99, 0]).uniform(0.5, 1.5)
+        np.testing.assert_allclose(run.gradients["x"].value, 2 * weight * X, rtol=1e-5)
+    assert len(traced) == 3
+
+
+def test_the_smallest_mesh_that_runs_takes_the_place_of_one_device():
+    def four(x):
+        ring = [(i, (i + 1) % 4) for i in range(4)]
+        return mapped(lambda x: lax.ppermute(x, "data", ring))(x)
+
+    runs = Bench(four, [X]).run([Mesh(data=12), Mesh(data=2), Mesh(data=4)])
+    assert runs.reference == runs.one.mesh_text == "data=4"
+    assert runs.not_one.kind == "refused"
+    assert [(run.mesh_text, bool(run.failure)) for run in runs.many] == [
+        ("data=2", True), ("data=12", False),
+    ]  # fmt: skip
+    assert runs.compared_on == ("data=12",)
+    assert runs.one.outputs[""].noise.max() > 0

@@ -88,6 +88,31 @@ def test_an_axis_that_does_not_exist_gets_the_nearest_name(call):
     assert each.where.file == __file__
 
 
+@pytest.mark.parametrize("mesh", [None, virtual_mesh("data=2,model=4")], ids=["context", "own"])
+def test_an_axis_in_a_spec_that_does_not_exist_gets_the_nearest_name(mesh):
+    options = {} if mesh is None else {"mesh": mesh}
+    ins = (P("data"), P(None, "modle"))
+    program = jax.shard_map(lambda x, w: x @ w, in_specs=ins, out_specs=P("data"), **options)
+    each = finding(program, "f32[8,3]", "f32[3,4]", mesh=MESH if mesh is None else None)
+    assert each.code == "spec.unknown_axis"
+    assert each.what == "in_specs name mesh axis 'modle', which this mesh does not have."
+    assert each.fix == "the mesh is data=2, model=4; did you mean 'model'?"
+    assert each.shows[1] == "     in_specs[1] refers to 'modle'"
+
+
+def test_a_mesh_that_lacks_an_axis_of_the_specs():
+    each = finding(mapped(lambda x: x, P("data")), "f32[8]", mesh="model=4")
+    assert each.code == "spec.unknown_axis"
+    assert each.fix.startswith("the mesh is model=4; name one of its axes, or give a mesh that has")
+
+
+def test_an_axis_that_is_left_to_the_compiler_is_not_called_unknown():
+    program = jax.shard_map(
+        lambda x: x, in_specs=P("model"), out_specs=P("data"), axis_names={"data"}
+    )
+    assert finding(program, "f32[8]").code == "jax.refused"
+
+
 # ------------------------------------------------------------------------------ families of words
 
 

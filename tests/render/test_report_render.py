@@ -69,6 +69,7 @@ step on data=4: 1 error, 1 warning"""
         (report(HANG), "step on data=4: 1 error"),
         (Report((), "step", ("a=1", "a=2", "a=4")), "step on a=1, a=2 and a=4: nothing found"),
         (Report((), "", ()), "the program: nothing found"),
+        (Report((), "f", (), is_compared=False), "f: nothing was compared"),
         (Report((), "f", tuple(f"a={n}" for n in range(9))), "f on 9 meshes: nothing found"),
     ],
 )
@@ -90,10 +91,34 @@ def test_without_the_files_the_place_is_told_alone():
     assert "  train.py:21 (step)" in str(report(HANG))
 
 
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_no_line_is_wider_than_asked(width):
-    text = report_text(report(WASTE, HANG, NOTE), width, excerpt)
+LONG = Finding(
+    "hazard.mesh_dependent",
+    "error",
+    "The output is not what one device computes.",
+    Source("train.py", 9, "step"),
+    "look at what each collective adds up and over which mesh axes; shardlab.trace lists them.",
+    shows=(
+        "on data=4: [[0.25716 ... 0.01759] [0.0594 ... -0.02384]], 48 of 48 elements differ",
+        "JAX: shard_map applied to the function 'body' was given out_specs which require it",
+        "     " + "and a word_of_" + "many_" * 20 + "letters",
+    ),
+)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_no_line_is_wider_than_asked_and_no_evidence_is_cut_off(width):
+    text = report_text(report(WASTE, HANG, NOTE, LONG), width, excerpt)
     assert max(map(len, text.splitlines())) <= width
+    run_together = "".join(text.split())
+    for line in (*LONG.shows, LONG.fix):
+        assert "".join(line.split()) in run_together
+
+
+def test_a_quoted_line_that_is_too_long_says_that_it_goes_on():
+    text = report_text(report(HANG), 60, lambda source: "y = f(" + "x, " * 40 + ")")
+    (quoted,) = [line for line in text.splitlines() if line.startswith("    21 |")]
+    assert len(quoted) <= 60
+    assert quoted.endswith(" ...")
 
 
 def test_colour_says_how_grave_it_is():

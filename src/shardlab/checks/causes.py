@@ -61,18 +61,53 @@ def bias_n_times(
         if not parts or not all(c.agrees for c in seen if c.n(axes) == 1):
             continue
         _, first, where = parts[0]
-        if any(part.shape != first.shape for _, part, _ in parts) or is_close(
-            first, np.zeros_like(first), where.atol
-        ):
+        if any(part.shape != first.shape for _, part, _ in parts) or _is_faint(first, where.atol):
             continue
         if not np.isfinite(first).all():  # NaN equals NaN, and would fit everything
             continue
         if not all(is_close(part, first, 2 * c.atol) for _, part, c in parts):
             continue
-        path = _argument_like(first, where.atol, arguments or {})
+        path = _argument_like([part for _, part, _ in parts], where.atol, arguments or {})
         if path or len({n for n, _, _ in parts}) > 1:
             return axes, path
     return None
+
+
+def factor_beside(
+    seen: Comparisons, arguments: Mapping[str, Array]
+) -> tuple[str, MeshAxes, str] | None:
+    """Return by what all but an argument is scaled, the mesh axes, and the path of that argument.
+
+    An update `w - rate * gradient` with a gradient that is n times too large, or a bias that is
+    added to a sum taken twice.
+    """
+    for path, argument in arguments.items():
+        beside = []
+        for c in seen:
+            whole = _broadcast(argument, c.one.shape)
+            if whole is None or _is_faint(whole, c.atol):
+                break
+            one, many = _float(c.one) - whole, _float(c.many) - whole
+            if _is_faint(one, c.atol):
+                break
+            beside.append(Comparison(c.mesh, one, many, 2 * c.atol))
+        if len(beside) < len(seen):
+            continue
+        for cause in (factor_of_n, divided_by_n):
+            if axes := cause(beside):
+                return cause.__name__, axes, path
+    return None
+
+
+def is_sum(seen: Comparisons, axes: MeshAxes) -> bool:
+    """Say whether results are nearer to those of one device when divided by n: sums, no means."""
+
+    def apart(c: Comparison, n: int) -> float:
+        with np.errstate(invalid="ignore", over="ignore"):
+            return float(np.nansum(np.abs(_float(c.many) / n - _float(c.one))))
+
+    wrong = [c for c in seen if c.n(axes) > 1 and not c.agrees]
+    return bool(wrong) and all(apart(c, c.n(axes)) < apart(c, 1) for c in wrong)
 
 
 # ------------------------------------------------------------------------------ which mesh axes
@@ -171,18 +206,33 @@ def _part(c: Comparison, axes: MeshAxes) -> Array:
     return part
 
 
-def _argument_like(part: Array, atol: float, arguments: Mapping[str, Array]) -> str:
-    """Return the path of the argument that `part` is, perhaps broadcast; else nothing."""
+# What is barely more than rounding could be anything.
+_FAINT = 16
+
+
+def _is_faint(array: Array, atol: float) -> bool:
+    return is_close(array, np.zeros_like(array), _FAINT * atol)
+
+
+def _argument_like(parts: Sequence[Array], atol: float, arguments: Mapping[str, Array]) -> str:
+    """Return the path of the argument that every part is, perhaps broadcast; else nothing."""
     for path, argument in arguments.items():
-        if argument.dtype.kind not in "fc" or argument.ndim > part.ndim or not argument.size:
+        whole = _broadcast(argument, parts[0].shape)
+        if whole is None or _is_faint(whole, atol):
             continue
-        try:
-            whole = np.broadcast_to(argument, part.shape)
-        except ValueError:
-            continue
-        if close(part, whole, 4 * atol).all():
+        if all(close(part, whole, 4 * atol).all() for part in parts):
             return path
     return ""
+
+
+def _broadcast(argument: Array, shape: tuple[int, ...]) -> Array | None:
+    """Return a float argument in a shape, if it can have it."""
+    if argument.dtype.kind not in "fc" or argument.ndim > len(shape) or not argument.size:
+        return None
+    try:
+        return np.broadcast_to(argument, shape)
+    except ValueError:
+        return None
 
 
 def _float(array: Array) -> Array:

@@ -8,14 +8,14 @@ device's own differ by design. Each of these is a note.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from shardlab.checks import causes
 from shardlab.checks.agreement import Array, Comparison, close, tolerance
 from shardlab.checks.codes import finding
-from shardlab.checks.mesh_words import FIXES, SENTENCES, listed, shown
+from shardlab.checks.mesh_words import listed, shown, told
 from shardlab.records.finding import Finding
 from shardlab.records.run import Leaf, Lineage, Run, Runs
 from shardlab.records.source import Source
@@ -30,7 +30,8 @@ class Difference:
     lineage: Lineage
     cause: str = ""
     mesh_axes: tuple[str, ...] = ()
-    part: str = ""  # the argument that is counted n times
+    part: str = ""  # the argument that is counted n times, or beside which all else is
+    variant: str = ""  # of the cause, for which there are words of its own
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,19 @@ class Compared:
     notes: tuple[str, ...] = ()
 
     @property
+    def agrees(self) -> bool:
+        """Say whether what ran gave the same everywhere."""
+        return not any(found.code.startswith("hazard.") for found in self.findings)
+
+    @property
     def is_unexplained(self) -> bool:
         """Say whether results change with the mesh, and nothing tells why."""
-        return any(f.code == "hazard.mesh_dependent" and not f.cause for f in self.findings)
+        return any(
+            found.code == "hazard.mesh_dependent"
+            and not found.cause
+            and found.details["reference"] == "one device"
+            for found in self.findings
+        )
 
     def explained_by(self, other: Compared) -> Compared:
         """Return what more meshes have shown, if they tell the cause; else this."""
@@ -89,8 +100,13 @@ def _differences(runs: Runs, kind: _Kind) -> list[Difference]:
         )
         if kind.name == "output" and _is_by_design(path, lineage, seen, kind):
             continue
-        cause, axes, part = explain(seen, lineage, runs.arguments)
-        found.append(Difference(path, tuple(seen), lineage, cause, axes, part))
+        # What is divided by the size of a mesh axis is divided by 1 on one device.
+        lineage = replace(lineage, divided_by=one.lineage.divided_by)
+        if runs.not_one:
+            # All sizes here are multiples of one that is not known.
+            found.append(Difference(path, tuple(seen), lineage, variant="no_one_device"))
+            continue
+        found.append(explain(path, seen, lineage, runs.arguments))
     return found
 
 
@@ -130,24 +146,43 @@ def _is_by_design(path: str, lineage: Lineage, seen: Sequence[Comparison], kind:
 
 
 def explain(
-    seen: Sequence[Comparison], lineage: Lineage, arguments: Mapping[str, Array]
-) -> tuple[str, tuple[str, ...], str]:
-    """Return the cause of a difference, the mesh axes, and the argument that it is about."""
+    path: str, seen: Sequence[Comparison], lineage: Lineage, arguments: Mapping[str, Array]
+) -> Difference:
+    """Return a difference with its cause, the mesh axes, and the argument that it is about."""
+
+    def told(
+        cause: str, axes: tuple[str, ...] = (), part: str = "", variant: str = ""
+    ) -> Difference:
+        return Difference(path, tuple(seen), lineage, cause, axes, part, variant)
+
     is_random = bool(lineage.random)
     if is_random and (axes := causes.same_random_numbers(seen)):
-        return "same_random_numbers", axes, ""
+        return told("same_random_numbers", axes)
     for cause in (causes.factor_of_n, causes.divided_by_n, causes.shards_permuted):
         if axes := cause(seen):
-            return cause.__name__, axes, ""
-    if bias := causes.bias_n_times(seen, arguments):
-        return "bias_n_times", *bias
+            is_written = cause is causes.factor_of_n and lineage.divided_by
+            return told(cause.__name__, axes, variant="written" if is_written else "")
+    bias = causes.bias_n_times(seen, arguments)
+    if not (bias and bias[1]) and (beside := causes.factor_beside(seen, arguments)):
+        return told(*beside, variant="beside")
+    if bias:
+        # Of a gradient, this is what an update by too large a one looks like.
+        is_update = lineage.is_gradient and not bias[1]
+        return (
+            told("gradient_scaled_by_n", bias[0], variant="update")
+            if is_update
+            else told("bias_n_times", *bias)
+        )
     if is_random:
-        return "same_random_numbers", _differing_axes(seen), ""
+        return told("same_random_numbers", _differing_axes(seen))
     if axes := causes.only_shard_0(seen):
-        return "only_shard_0", axes, ""
+        return told("only_shard_0", axes)
     if lineage.sums_ratios:
-        return "mean_of_means", _differing_axes(seen), ""
-    return "", (), ""
+        axes = _differing_axes(seen)
+        if causes.is_sum(seen, axes):
+            return told("factor_of_n", axes, variant="sum_of_means")
+        return told("mean_of_means", axes)
+    return told("", variant="" if lineage.has_collectives else "alone")
 
 
 def _differing_axes(seen: Sequence[Comparison]) -> tuple[str, ...]:
@@ -177,9 +212,9 @@ def _merged(runs: Runs, differences: list[Difference], kind: str) -> tuple[Findi
 
 
 def _cause(each: Difference, differences: list[Difference], kind: str, runs: Runs) -> str:
-    if each.cause not in ("factor_of_n", "divided_by_n"):
+    if each.cause not in ("factor_of_n", "divided_by_n") or each.variant == "sum_of_means":
         return each.cause
-    if kind == "gradient":
+    if kind == "gradient" or (each.part and each.lineage.is_gradient):
         return "gradient_scaled_by_n"
     # A gradient that the program takes itself, of a loss that is right.
     wrong = {other.path for other in differences}
@@ -191,23 +226,34 @@ def _cause(each: Difference, differences: list[Difference], kind: str, runs: Run
 def _finding(
     runs: Runs, cause: str, found: list[Difference], kind: str, others: list[Difference]
 ) -> Finding:
-    first = found[0]
-    what = listed([each.path for each in found], kind)
-    axes = " and ".join(map(repr, first.mesh_axes))
-    words = {"axes": axes, "axis": first.mesh_axes[0] if first.mesh_axes else "", "n": "n"}
-    factor = "n times" if first.cause != "divided_by_n" else "1/n of"
-    words |= {"factor": factor, "part": f"argument {first.part}" if first.part else "a part of it"}
-    lines = shown(first.seen, first.cause)
+    # Outputs that are plainly scaled come before those that an update with these has moved.
+    first = next((each for each in found if not each.variant), found[0])
+    alike = [each for each in found if each.variant == first.variant]
+    others = [*(each for each in found if each.variant != first.variant), *others]
+    words = {
+        "axes": " and ".join(map(repr, first.mesh_axes)),
+        "axis": first.mesh_axes[0] if first.mesh_axes else "",
+        "factor": "1/n" if first.cause == "divided_by_n" else "n times",
+        "of": "of " if first.cause == "divided_by_n" else "",
+        "part": _part(alike),
+        "number": next(iter(first.lineage.divided_by), ""),
+        "reference": runs.reference,
+    }
+    # Only a gradient that the program takes itself is within the shard_map that adds it up.
+    is_summed = kind == "output" and first.lineage.checks_vma and first.cause != "divided_by_n"
+    sentence, fix = told(cause, first.variant, is_summed)
+    lines = shown(first.seen, first.cause, runs.reference)
     if others:
         lines += (f"{listed([each.path for each in others], kind)} changes with it.",)
     return finding(
         "hazard.mesh_dependent",
-        f"{what} {SENTENCES[cause].format(**words)}",
+        f"{listed([each.path for each in alike], kind)} {sentence.format(**words)}",
         _where(runs, first),
-        FIXES[cause].format(**words),
+        fix.format(**words),
         cause=cause,
         shows=lines,
         details={
+            "reference": runs.reference,
             "mesh_axes": list(first.mesh_axes),
             "paths": [each.path for each in found],
             "meshes": [_text(c) for c in first.seen if not c.agrees],
@@ -216,9 +262,16 @@ def _finding(
     )
 
 
+def _part(found: Sequence[Difference]) -> str:
+    parts = {each.part for each in found}
+    if parts == {""}:
+        return "a part of it"
+    return f"argument {parts.pop()}" if len(parts) == 1 else "its argument"
+
+
 def _where(runs: Runs, first: Difference) -> Source:
     """Return the one collective that can be meant, or else the program."""
-    if first.cause == "mean_of_means":
+    if first.cause == "mean_of_means" or first.variant == "sum_of_means":
         return first.lineage.sums_ratios[0]
     places = {
         source

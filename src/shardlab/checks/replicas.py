@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
 from shardlab.checks.agreement import Array, is_close, roundings
 from shardlab.checks.codes import finding
+from shardlab.checks.words import count
 from shardlab.records.finding import Finding
 from shardlab.records.run import Copies, Run, Runs
 
 _MOST_SHOWN = 8
+_MOST_NAMED = 6
 # What copies may become by -> cause, in words, and the reduction itself; the likeliest first.
 _REDUCTIONS: dict[str, tuple[str, str, Callable[..., Array]]] = {
     "psum": ("missing_psum", "add up to", np.sum),
@@ -22,14 +25,46 @@ _REDUCTIONS: dict[str, tuple[str, str, Callable[..., Array]]] = {
 }
 
 
+@dataclass(frozen=True)
+class _Output:
+    """An output whose copies differ: on which meshes, along which axes, and what is missing."""
+
+    seen: list[tuple[Run, Copies]]
+    axes: tuple[str, ...]
+    missing: str  # the collective that makes them what was meant, where one does
+
+
 def differing_replicas(runs: Runs) -> list[Finding]:
-    """Return one finding for each output whose copies differ on some mesh."""
+    """Return one finding for the outputs of a shard_map whose copies differ for the same reason.
+
+    Outputs for which no reason can be told, such as weights that a wrong gradient has moved, go
+    with the first that has one.
+    """
     seen: dict[object, list[tuple[Run, Copies]]] = {}
     for run in runs.many:
         for copies in run.copies:
             if differing_axes(copies, _eps(run)):
                 seen.setdefault(copies.key, []).append((run, copies))
-    return [_finding(runs, each) for each in seen.values()]
+    groups: dict[object, list[_Output]] = {}
+    for each in seen.values():
+        run, copies = each[0]
+        axes = differing_axes(copies, _eps(run))
+        output = _Output(each, axes, _common_reduction(runs, each))
+        groups.setdefault((copies.source, copies.body, axes), []).append(output)
+    return [_finding(runs, each) for group in groups.values() for each in _by_reason(group)]
+
+
+def _by_reason(group: list[_Output]) -> list[list[_Output]]:
+    ordered = sorted(group, key=lambda output: output.seen[0][1].number)
+    named: dict[str, list[_Output]] = {}
+    for output in ordered:
+        if output.missing:
+            named.setdefault(output.missing, []).append(output)
+    unnamed = [output for output in ordered if not output.missing]
+    if not named:
+        return [unnamed]
+    first, *rest = named.values()
+    return [[*first, *unnamed], *rest]
 
 
 def differing_axes(copies: Copies, eps: float) -> tuple[str, ...]:
@@ -74,35 +109,56 @@ def by_device(copies: Copies, axes: tuple[str, ...]) -> Array:
 # ------------------------------------------------------------------------------------- in words
 
 
-def _finding(runs: Runs, seen: list[tuple[Run, Copies]]) -> Finding:
-    run, copies = seen[0]
-    axes = differing_axes(copies, _eps(run))
-    name = _common_reduction(runs, seen)
-    over = " and ".join(repr(axis) for axis in axes)
-    cause, words, _ = _REDUCTIONS.get(name, ("", "", np.sum))
-    written = repr(axes[0]) if len(axes) == 1 else repr(axes)
-    if name:
-        explained = f" The copies {words} the one-device value: a {name} over {over} is missing."
-        fix = f"return jax.lax.{name}(value, {written}), or shard it over {over} in out_specs."
-    else:
-        explained = ""
-        fix = (
-            f"make the copies equal (psum or pmean over {over}), or shard it over {over} in "
-            "out_specs; with check_vma=True JAX refuses this while tracing."
-        )
+def _finding(runs: Runs, outputs: list[_Output]) -> Finding:
+    first, *others = outputs
+    run, copies = first.seen[0]
+    over = " and ".join(repr(axis) for axis in first.axes)
+    explained, fix = _advice(runs, first, over)
+    more = f" and {count(len(others), 'more output')}" if others else ""
+    verb = "differ" if others else "differs"
+    shows = _shown(run, copies, first.axes, _meant(runs, run, copies), runs.reference)
+    if others:
+        paths = [path for path in (_path(*each.seen[0]) for each in others) if path]
+        named = ", ".join(paths[:_MOST_NAMED])
+        rest = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+        shows += (f"the others: {named}{rest}",) if paths else ()
     return finding(
         "hazard.replicas_differ",
-        f"{_output(run, copies)}, declared replicated over {over}, differs between devices."
+        f"{_output(run, copies)}{more}, declared replicated over {over}, {verb} between devices."
         + explained,
         copies.source,
         fix,
-        cause=cause,
-        shows=_shown(run, copies, axes, _meant(runs, run, copies)),
+        cause=_REDUCTIONS[first.missing][0] if first.missing else "",
+        shows=shows,
         details={
-            "mesh_axes": list(axes),
-            "meshes": [run.mesh_text for run, _ in seen],
+            "mesh_axes": list(first.axes),
+            "meshes": [run.mesh_text for run, _ in first.seen],
             "output": _path(run, copies),
+            "outputs": [_path(*each.seen[0]) for each in outputs],
         },
+    )
+
+
+def _advice(runs: Runs, first: _Output, over: str) -> tuple[str, str]:
+    """Return what the copies would become by the collective that is missing, and what to try."""
+    run, copies = first.seen[0]
+    written = repr(first.axes[0]) if len(first.axes) == 1 else repr(first.axes)
+    name = first.missing
+    if not name:
+        return "", (
+            f"make the copies equal (psum or pmean over {over}), or shard it over {over} in "
+            "out_specs; with check_vma=True JAX refuses this while tracing."
+        )
+    words = _REDUCTIONS[name][1]
+    explained = f" The copies {words} the one-device value: a {name} over {over} is missing."
+    path = _path(run, copies)
+    if path is not None and run.outputs[path].lineage.is_gradient:
+        return explained, (
+            f"take jax.lax.{name}(gradients, {written}) before they are used or returned; with "
+            "check_vma=True JAX refuses this while tracing."
+        )
+    return explained, (
+        f"return jax.lax.{name}(value, {written}), or shard it over {over} in out_specs."
     )
 
 
@@ -118,6 +174,8 @@ def _common_reduction(runs: Runs, seen: list[tuple[Run, Copies]]) -> str:
 
 def _meant(runs: Runs, run: Run, copies: Copies) -> Array | None:
     """Return the same output on one device: of the same turn, where it is given more than once."""
+    if runs.not_one:
+        return None
     same = [each for each in run.copies if each.key == copies.key]
     turn = next(i for i, each in enumerate(same) if each is copies)
     there = [each for each in runs.one.copies if each.key == copies.key]
@@ -141,7 +199,9 @@ def _path(run: Run, copies: Copies) -> str | None:
     return None
 
 
-def _shown(run: Run, copies: Copies, axes: tuple[str, ...], meant: Array | None) -> tuple[str, ...]:
+def _shown(
+    run: Run, copies: Copies, axes: tuple[str, ...], meant: Array | None, reference: str
+) -> tuple[str, ...]:
     values = by_device(copies, axes)
     places = list(product(*map(range, values.shape[: len(axes)])))
     lines = [f"on {run.mesh_text}:"]
@@ -151,15 +211,20 @@ def _shown(run: Run, copies: Copies, axes: tuple[str, ...], meant: Array | None)
     if len(places) > _MOST_SHOWN:
         lines.append(f"  ... and {len(places) - _MOST_SHOWN} more")
     if meant is not None:
-        lines.append(f"on one device: {short(meant)}")
+        lines.append(f"on {reference}: {short(meant)}")
     return tuple(lines)
 
 
-def short(array: Array) -> str:
-    """Return an array in one short line."""
-    return np.array2string(np.asarray(array), threshold=6, edgeitems=2, precision=5).replace(
-        "\n", " "
-    )
+def short(array: Array, digits: int = 5) -> str:
+    """Return an array in one short line.
+
+    >>> short(np.arange(12.0).reshape(3, 4) / 7)
+    '[[0. ... 0.42857] ... [1.14286 ... 1.57143]]'
+    """
+    array = np.asarray(array)
+    edge = 2 if array.ndim < 2 else 1
+    told = np.array2string(array, threshold=6, edgeitems=edge, precision=digits)
+    return " ".join(told.split()).replace("[ ", "[").replace(" ]", "]")
 
 
 def _eps(run: Run) -> float:

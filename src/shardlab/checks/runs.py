@@ -20,6 +20,8 @@ _EXPLAINED_BY = {
     "gradient_scaled_by_n": "hazard.psum_unvarying",
     "shards_permuted": "hazard.ppermute_order",
 }
+# Causes for which the warning knows better what to do, since it knows the line.
+_MENDED_ALIKE = ("factor_of_n", "bias_n_times")
 
 
 def check_runs(runs: Runs, *, are_given: bool = False) -> Compared:
@@ -53,7 +55,8 @@ def joined(static: Iterable[Finding], found: Sequence[Finding]) -> list[Finding]
         if clue is not None and error.code == "hazard.mesh_dependent":
             kept = [each for each in kept if each is not clue]
             shows = (*error.shows, f"{clue.where}: {clue.what}")
-            error = replace(error, where=clue.where or error.where, shows=shows)
+            fix = clue.fix if error.cause in _MENDED_ALIKE else error.fix
+            error = replace(error, where=clue.where or error.where, shows=shows, fix=fix)
         errors.append(error)
     return [*errors, *kept]
 
@@ -116,7 +119,14 @@ def _not_run(runs: Runs, are_given: bool) -> tuple[str, ...]:
         )
     failed = [run for run in runs.many if run.failure and _kind(run) != "deadlock"]
     notes = [_why(run) for run in failed if not (are_given and _kind(run) == "refused")]
-    if runs.many and len(failed) == len(runs.many):
+    if runs.not_one is not None:
+        with_what = (
+            f"All else was compared with {runs.reference}, the smallest mesh that it runs on."
+            if runs.compared_on
+            else f"NOTHING WAS COMPARED: it ran on {runs.reference} alone. Give several meshes."
+        )
+        notes.insert(0, f"On one device the program fails: {runs.not_one.words} {with_what}")
+    elif runs.many and len(failed) == len(runs.many):
         notes.append(
             "NOTHING WAS COMPARED WITH ONE DEVICE: the program ran on no other mesh. Give meshes "
             "that fit it (meshes=...), or arrays that 2, 3, 4 and 8 divide."

@@ -28,6 +28,11 @@ def called(call: CollectiveCall) -> str:
     return f"{call.op} over {named(call.mesh_axes)}"
 
 
+def count(n: int, noun: str) -> str:
+    """Return a number of things in words: `1 more output`, `8 more outputs`."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def amount(n_bytes: int) -> str:
     """Return bytes in the largest unit that leaves at least one."""
     unit = min((max(n_bytes, 1).bit_length() - 1) // 10, len(_UNITS) - 1)

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from shardlab.engine import _jax
 from shardlab.engine.rules.calls import called_jaxpr
-from shardlab.engine.rules.collectives import SUMS, collective_axes
+from shardlab.engine.rules.collectives import COLLECTIVES, SUMS, collective_axes
 from shardlab.engine.spread import Axes
 from shardlab.engine.varying import (
     NONE,
@@ -33,6 +34,8 @@ _ARGUMENT: Tag = ("argument",)
 _GRADIENT: Tag = ("gradient",)
 # A sum over an array, so far only cast, reshaped or bounded; any other operation ends it.
 _TOTAL: Tag = ("total",)
+_COLLECTIVE: Tag = ("collective",)
+_CHECKED: Tag = ("check_vma",)
 
 _DRAWS = {"random_bits", "random_gamma", "rng_bit_generator", "threefry2x32"}
 _KEEP_TOTALS = {
@@ -78,6 +81,9 @@ def _lineage(tags: frozenset[Tag]) -> Lineage:
         tuple(sorted(of("sums_ratios"))),
         tuple(sorted(of("sum"))),
         max(of("eps"), default=0.0),
+        _COLLECTIVE in tags,
+        _CHECKED in tags,
+        tuple(sorted(of("divided"))),
     )
 
 
@@ -102,7 +108,8 @@ def _equation(axes: Axes, eqn: Any, ins: list[Fact]) -> list[Fact]:
         entered = [Fact(fact.tags, names) for fact, names in zip(ins, cut, strict=True)]
         newly = frozenset(params["newly_manual_axes"])
         outs = _follow(inner, params["jaxpr"], entered)
-        return [Fact(out.tags, out.names - newly) for out in outs]
+        checked = frozenset({_CHECKED} if params["check_vma"] else ())
+        return [Fact(out.tags | checked, out.names - newly) for out in outs]
     if name in _CONTROL:
         return _CONTROL[name](axes, eqn, ins)
     body = called_jaxpr(name, params)
@@ -123,6 +130,10 @@ def _operation(axes: Axes, eqn: Any, ins: list[Fact]) -> frozenset[Tag]:
         return tags | {_TOTAL}
     if name == "div" and all(_TOTAL in fact.tags for fact in ins):
         tags |= {("ratio", axis) for axis in ins[1].names}
+    if name == "div" and _TOTAL not in tags and any(tag[0] == "sum" for tag in tags):
+        tags |= _divisor(eqn)
+    if name in COLLECTIVES:
+        tags |= {_COLLECTIVE}
     if name in SUMS:
         over, source = frozenset(collective_axes(eqn.params)), _source(eqn)
         if any(("ratio", axis) in tags for axis in over):
@@ -132,6 +143,14 @@ def _operation(axes: Axes, eqn: Any, ins: list[Fact]) -> frozenset[Tag]:
         drawn = "by_device" if any(fact.names for fact in ins) else "same"
         tags |= {("random", drawn)}
     return tags if name in _KEEP_TOTALS else tags - {_TOTAL}
+
+
+def _divisor(eqn: Any) -> frozenset[Tag]:
+    """Return the whole number that is written as the divisor, if one is."""
+    divisor = eqn.invars[1]
+    number: Any = divisor.val if isinstance(divisor, _jax.Literal) else 1
+    is_count = np.ndim(number) == 0 and number == np.round(number) > 1
+    return frozenset({("divided", int(number))}) if is_count else frozenset()
 
 
 def _marked(eqn: Any, outs: list[Fact]) -> list[Fact]:

@@ -7,6 +7,7 @@ one program on the one real device, like any simulated program.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import io
 import time
@@ -19,21 +20,16 @@ import numpy as np
 
 from shardlab.engine import _jax, copies, simulate, stuck
 from shardlab.engine.arguments import concrete, is_array, paths
+from shardlab.engine.failures import failure, first_line, in_gradient
 from shardlab.engine.lineage import lineages
 from shardlab.engine.results import arrays_only
 from shardlab.engine.retarget import retargeted
 from shardlab.engine.spread import Axes, Spread
 from shardlab.engine.stage import with_mesh
-from shardlab.errors import (
-    Deadlock,
-    DuplicatePermutation,
-    LabError,
-    ManualAxisConstraint,
-    PermutationOrder,
-    UnboundAxis,
-)
+from shardlab.errors import Deadlock
 from shardlab.layouts.mesh import Mesh
-from shardlab.records.run import Failure, Leaf, Lineage, Run, Runs
+from shardlab.records.observation import Sizes
+from shardlab.records.run import Leaf, Lineage, Run, Runs
 from shardlab.records.source import NOWHERE, Source
 
 _HAS_OWN_GRADIENTS = (
@@ -51,35 +47,11 @@ def run_on_meshes(
     *,
     grads: bool = True,
     on_progress: Progress = lambda text: None,
-    after: Runs | None = None,
 ) -> Runs:
-    """Run `f(*args)` on a mesh of one device and on each of `meshes`, beside those run before.
-
-    Meshes that the program cannot run on are told by the `failure` of their run, and so is one
-    device; whether JAX refuses the program elsewhere is then still of interest.
-    """
-    with _jax.no_mesh():  # the person's: these arrays are of one device
-        filled = concrete(args)
-    first = Mesh([(name, 1) for name in meshes[0].axis_names])
-    if after is None:
-        on_progress("running on one device")
-        one = run_on(f, filled, first, grads=grads, is_reference=True)
-    else:
-        one = after.one
-    many = list(after.many if after else ())
-    done = {tuple(first.shape.items()), *(run.mesh for run in many)}
-    for mesh in meshes:
-        if tuple(mesh.shape.items()) in done:
-            continue
-        done.add(tuple(mesh.shape.items()))
-        on_progress(f"running on {_text(mesh)}")
-        many.append(run_on(f, filled, mesh, grads=grads and one.failure is None))
-        if many[-1].failure and many[-1].failure.kind == "deadlock":
-            break
-    leaves = jax.tree.leaves(filled)
-    named = dict(zip(argument_paths(f, filled), leaves, strict=True))
-    arrays = {path: _plain(x) for path, x in named.items() if is_array(x) and not _is_key(x)}
-    return Runs(one, tuple(many), arrays, source_of(f))
+    """Run `f(*args)` on a mesh of one device and on each of `meshes`."""
+    bench = Bench(f, args, on_progress)
+    runs = bench.run(meshes)
+    return bench.differentiate() if grads else runs
 
 
 def run_on(
@@ -91,19 +63,125 @@ def run_on(
     is_reference: bool = False,
 ) -> Run:
     """Run a program on one mesh; the reference also learns how far rounding moves its results."""
-    sizes = tuple(mesh.shape.items())
-    start = time.perf_counter()
-    with _quietly(), copies.recording() as book:
-        try:
-            program = _Program(f, args, mesh)
-            values = program.values()
-            entries = tuple(book.entries)
-            outputs = program.outputs(values, is_reference)
-            gradients, notes = program.gradients(is_reference) if grads else ({}, ())
-        except Exception as error:
-            return Run(sizes, failure=_failure(error), seconds=time.perf_counter() - start)
-    seconds = time.perf_counter() - start
-    return Run(sizes, outputs, gradients, entries, None, notes, seconds)
+    trial = _Trial(f, args, mesh, is_reference)
+    return trial.differentiated() if grads else trial.run
+
+
+class Bench:
+    """A program that runs on one mesh after the other, traced once for each of them.
+
+    Meshes that it cannot run on are told by the `failure` of their run. Where that is so of one
+    device, with which all others are compared, the smallest mesh that it does run on takes its
+    place.
+    """
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        args: Sequence[Any],
+        on_progress: Progress = lambda text: None,
+    ) -> None:
+        with _jax.no_mesh():  # the person's: these arrays are of one device
+            self._args = concrete(args)
+        self._f, self._tell = f, on_progress
+        self._trials: dict[Sizes, _Trial] = {}
+        self._reference: _Trial | None = None
+
+    def run(self, meshes: Sequence[Mesh]) -> Runs:
+        """Run on one device and on each of `meshes`, and return these beside those run before."""
+        one = Mesh([(name, 1) for name in meshes[0].axis_names])
+        if tuple(one.shape.items()) not in self._trials:
+            self._tell("running on one device")
+            if _kind(self._run(one)) == "deadlock":
+                return self._runs()
+        if self._reference is None:
+            meshes = sorted(meshes, key=lambda mesh: mesh.n_devices)
+        for mesh in meshes:
+            if tuple(mesh.shape.items()) not in self._trials:
+                self._tell(f"running on {_text(mesh)}")
+                if _kind(self._run(mesh)) == "deadlock":
+                    break
+        return self._runs()
+
+    def differentiate(self) -> Runs:
+        """Return the same runs, with the gradients of each."""
+        if self._reference is not None:
+            for trial in self._trials.values():
+                if trial.run.failure is None:
+                    self._tell(f"taking gradients on {trial.run.mesh_text}")
+                    if _kind(trial.differentiated()) == "deadlock":
+                        break
+        return self._runs()
+
+    def _run(self, mesh: Mesh) -> Run:
+        trial = _Trial(self._f, self._args, mesh, is_reference=self._reference is None)
+        self._trials[trial.run.mesh] = trial
+        if self._reference is None and trial.run.failure is None:
+            self._reference = trial
+        return trial.run
+
+    def _runs(self) -> Runs:
+        first, *others = self._trials.values()
+        reference = self._reference or first
+        many = tuple(each.run for each in others if each is not reference)
+        named = dict(
+            zip(argument_paths(self._f, self._args), jax.tree.leaves(self._args), strict=True)
+        )
+        arrays = {path: _plain(x) for path, x in named.items() if is_array(x) and not _is_key(x)}
+        return Runs(
+            reference.run,
+            many,
+            arrays,
+            source_of(self._f),
+            not_one=None if reference is first else first.run.failure,
+        )
+
+
+class _Trial:
+    """A program on one mesh: its run, to which the gradients may be added later."""
+
+    def __init__(
+        self, f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, is_reference: bool
+    ) -> None:
+        self._is_reference, self._is_differentiated = is_reference, False
+        sizes = tuple(mesh.shape.items())
+        with self._watched() as (book, start):
+            try:
+                self._program = _Program(f, args, mesh)
+                values = self._program.values()
+                written = tuple(book.entries)
+                outputs = self._program.outputs(values, is_reference)
+            except Exception as error:
+                self.run = Run(sizes, failure=failure(error), seconds=_since(start))
+                return
+        self.run = Run(sizes, outputs, copies=written, seconds=_since(start))
+
+    def differentiated(self) -> Run:
+        """Return the run with its gradients."""
+        if self.run.failure or self._is_differentiated:
+            return self.run
+        self._is_differentiated = True
+        with self._watched() as (_, start):
+            try:
+                gradients, notes = self._program.gradients(self._is_reference)
+                self.run = dataclasses.replace(
+                    self.run,
+                    gradients=gradients,
+                    notes=notes,
+                    seconds=self.run.seconds + _since(start),
+                )
+            except Exception as error:
+                self.run = Run(self.run.mesh, failure=failure(error), seconds=_since(start))
+        return self.run
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[tuple[copies.Book, float]]:
+        with _quietly(), copies.recording() as book:
+            yield book, time.perf_counter()
+
+
+def _since(start: float) -> float:
+    return time.perf_counter() - start
 
 
 class _Program:
@@ -158,9 +236,9 @@ class _Program:
             run = _compiled(closed)
             values = run(self._arrays)
         except Deadlock as error:
-            raise _in_gradient(error) from None
+            raise in_gradient(error) from None
         except Exception as error:
-            return {}, (f"gradients were not compared: {_first_line(error)}",)
+            return {}, (f"gradients were not compared: {first_line(error)}",)
         moved = [run(each) for each in self._nudged()] if is_reference else []
         names = [self._names[i] for i in numbers]
         # What went into the outputs went into their gradients.
@@ -239,7 +317,7 @@ def _is_key(value: Any) -> bool:
     return _jax.is_extended(value.dtype)
 
 
-# ------------------------------------------------------------------ where, and what went wrong
+# ---------------------------------------------------------------------------------------- where
 
 
 def argument_paths(f: Callable[..., Any], args: Sequence[Any]) -> list[str]:
@@ -269,36 +347,8 @@ def source_of(f: Any) -> Source:
     return Source(code.co_filename, code.co_firstlineno, code.co_name) if code else NOWHERE
 
 
-# What JAX refuses only when it lowers a program, so that the simulation says it in its place.
-_REFUSED_BY_JAX = (DuplicatePermutation, ManualAxisConstraint, PermutationOrder, UnboundAxis)
-
-
-def _failure(error: Exception) -> Failure:
-    if isinstance(error, Deadlock):
-        return Failure("deadlock", error.what, error.where or "", error.fix or "")
-    words = str(error)
-    if "divisible" in words or "evenly" in words:
-        return Failure("indivisible", _first_line(error))
-    if isinstance(error, LabError):
-        kind = "refused" if isinstance(error, _REFUSED_BY_JAX) else "not_simulated"
-        return Failure(kind, error.what, error.where or "", error.fix or "", error.code)
-    return Failure("refused", _first_line(error))
-
-
-def _in_gradient(error: Deadlock) -> Deadlock:
-    """Return a deadlock in the gradient of a program whose values come out."""
-    return Deadlock(
-        f"The values come out, but not their gradient. {error.what}",
-        where=error.where,
-        fix=f"{error.fix} Where no line calls it, it adds up the gradient of a value that all "
-        "devices share and one branch uses: jax.lax.pcast(value, axis, to='varying') before the "
-        "branch takes that sum out of it.",
-    )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+def _kind(run: Run) -> str:
+    return run.failure.kind if run.failure else ""
 
 
 def _text(mesh: Mesh) -> str:

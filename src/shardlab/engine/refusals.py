@@ -102,7 +102,7 @@ def _place(frames: Frames, error: BaseException, f: Any) -> Source:
 # -------------------------------------------------------------------------------- what it is about
 
 _AXIS = (
-    (r"(in_specs|out_specs) refers to '([^']+)'", 2, 1),
+    (r"(in_specs|out_specs)\S* refers to '([^']+)'", 2, 1),
     (r"unbound axis name: (\w+)", 1, None),
     (r"Resource axis: (\w+) of ", 1, None),
     (r"is over mesh axis '([^']+)', which this mesh does not have", 1, None),
@@ -133,6 +133,8 @@ def _family(words: str, frames: Frames) -> dict[str, Any]:
         if found:
             by = found[asked_by] if asked_by else _asked_by(words)
             known = _known_axes(frames)
+            if found[axis] in dict(known):
+                continue  # it exists, and axis_names leaves it to the compiler
             return {"family": "unknown_axis", "axis": found[axis], "known": known, "asked_by": by}
     special = _arguments(frames) or _rank(words) or _indivisible(words, frames)
     if special:

@@ -33,6 +33,7 @@ class Report:
     meshes: tuple[str, ...] = ()  # each mesh it was checked on, as text
     notes: tuple[str, ...] = ()  # what was not checked, and why
     silenced: tuple[Silenced, ...] = ()
+    is_compared: bool = True  # False where it was to be run and nothing could be compared
 
     @property
     def ok(self) -> bool:
@@ -76,6 +77,7 @@ class Report:
                 {"finding": each.finding.to_json(), "reason": each.reason} for each in self.silenced
             ],
             "notes": list(self.notes),
+            "is_compared": self.is_compared,
         }
 
     @classmethod
@@ -89,6 +91,7 @@ class Report:
                 Silenced(Finding.from_json(each["finding"]), each["reason"])
                 for each in data["silenced"]
             ),
+            data.get("is_compared", True),
         )
 
 

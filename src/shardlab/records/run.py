@@ -45,6 +45,11 @@ class Lineage:
     sums_ratios: tuple[Source, ...] = ()  # psums of quotients whose denominators differ by device
     sums: tuple[tuple[Source, tuple[str, ...]], ...] = ()  # every sum and mean, with its mesh axes
     eps: float = 0.0
+    has_collectives: bool = True  # on the way to it, of any kind
+    checks_vma: bool = False  # a shard_map on the way has check_vma=True
+    divided_by: tuple[
+        int, ...
+    ] = ()  # numbers written in the program that divide a sum over devices
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,13 @@ class Runs:
     arguments: Mapping[str, Any] = field(default_factory=dict)  # NumPy arrays by path
     source: Source = NOWHERE  # of the program
     notes: tuple[str, ...] = ()
+    # Why it does not run on one device, where `one` is the smallest mesh that it does run on.
+    not_one: Failure | None = None
+
+    @property
+    def reference(self) -> str:
+        """Return where that ran with which all else is compared: `one device`, or a mesh."""
+        return self.one.mesh_text if self.not_one else "one device"
 
     @property
     def compared_on(self) -> tuple[str, ...]:

@@ -82,6 +82,8 @@ def summary_text(report: Report) -> str:
     if said and not counts["error"]:
         said.append("no errors")
     what = report.program or "the program"
+    if not report.is_compared:
+        said.append("nothing was compared")
     return f"{what}{_meshes_text(report.meshes)}: {', '.join(said) or 'nothing found'}"
 
 
@@ -106,11 +108,26 @@ def _finding_lines(found: Finding, width: int, excerpt: Excerpt) -> Iterator[Lin
         yield [Span(f"  {found.where}")]
         quoted = excerpt(found.where).strip()
         if quoted:
-            yield [Span(f"    {found.where.line} | ", is_faint=True), Span(quoted[: width - 12])]
+            room = width - 12
+            quoted = quoted if len(quoted) <= room else f"{quoted[: room - 4]} ..."
+            yield [Span(f"    {found.where.line} | ", is_faint=True), Span(quoted)]
     for shown in found.shows:
-        yield [Span(f"    {shown}"[:width])]
-    for n, line in enumerate(wrap(f"try: {found.fix}", width - 4) if found.fix else ()):
-        yield [Span(f"  {'     ' if n else ''}{line}", ink="green")]
+        yield from ([Span(line)] for line in _folded(f"    {shown}", width))
+    if found.fix:
+        advice = wrap(f"  try: {found.fix}", width, subsequent_indent=" " * len("  try: "))
+        yield from ([Span(line, ink="green")] for line in advice)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return a line of evidence in as many lines as it takes: nothing of it is cut off.
+
+    >>> _folded("  on x=2: [1.5 2.5 3.5], 3 of 3 elements differ", 30)
+    ['  on x=2: [1.5 2.5 3.5], 3 of', '      3 elements differ']
+    """
+    words = text.lstrip()
+    # JAX's own further lines begin where its words do.
+    margin = len(text) - len(words) + (len("JAX: ") if words.startswith("JAX: ") else 4)
+    return wrap(text, width, subsequent_indent=" " * margin, break_on_hyphens=False)
 
 
 def _silenced_text(report: Report) -> str:
