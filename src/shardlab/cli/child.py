@@ -77,8 +77,7 @@ def _answer(
         try:
             line = lines.get(timeout=min(left, _TICK))
         except queue.Empty:
-            # Its own children may hold the pipe open when it is gone.
-            line = b"" if process.poll() is not None else b"{}"
+            line = b"{}" if process.poll() is None else _last_line(lines)
         if not line:
             raise _died(process, shown, doing)
         message = json.loads(line)
@@ -91,6 +90,17 @@ def _answer(
         where=f"{shown}{', while ' + doing if doing else ''}",
         fix="look for a loop that does not end, or allow more time (--time-limit 600).",
     )
+
+
+def _last_line(lines: Lines) -> bytes:
+    """Return what a worker that is gone may have said before; it is read a moment later.
+
+    Not waited for until the pipe ends: the program's own children may hold it open.
+    """
+    try:
+        return lines.get(timeout=2)
+    except queue.Empty:
+        return b""
 
 
 def _from_here(message: dict[str, Any]) -> dict[str, Any]:
