@@ -209,6 +209,7 @@ def test_a_number_of_devices_written_into_a_program_that_one_device_cannot_run()
     assert report.findings == ()
     assert not report.is_compared
     assert str(report).endswith("four: nothing was compared")
+    assert "ppermute index out of range: it names device 1" in report.notes[0]
     assert not Report.from_json(report.to_json()).is_compared
 
 

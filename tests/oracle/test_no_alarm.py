@@ -22,6 +22,7 @@ DESERVED = {
     "psum_of_equal_copies_multiplies": ("hazard.psum_unvarying", "its name says so"),
     "ppermute_over_model_then_data": ("hazard.ppermute_order", "its name says so"),
     "ppermute_with_two_messages_to_one_device": ("jax.refused", "JAX refuses it when it compiles"),
+    "ppermute_to_a_device_that_does_not_exist": ("jax.refused", "JAX refuses it when it compiles"),
     **{
         name: ("hazard.psum_unvarying", "the second psum has only equal copies to add")
         for name in PROGRAMS

@@ -8,12 +8,19 @@ from shardlab.errors import (
     LabError,
     ManualAxisConstraint,
     PermutationOrder,
+    PermutationRange,
     UnboundAxis,
 )
 from shardlab.records.run import Failure
 
 # What JAX refuses only when it lowers a program, so that the simulation says it in its place.
-_REFUSED_BY_JAX = (DuplicatePermutation, ManualAxisConstraint, PermutationOrder, UnboundAxis)
+_REFUSED_BY_JAX = (
+    DuplicatePermutation,
+    ManualAxisConstraint,
+    PermutationOrder,
+    PermutationRange,
+    UnboundAxis,
+)
 
 
 def failure(error: Exception) -> Failure:

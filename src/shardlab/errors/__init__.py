@@ -44,6 +44,7 @@ LabError
    ├─ CannotSimulate (NotImplementedError)
    ├─ UnboundAxis (NameError)
    ├─ DuplicatePermutation (ValueError)
+   ├─ PermutationRange (IndexError)
    ├─ PermutationOrder
    ├─ ManualAxisConstraint (ValueError)
    ├─ Deadlock
@@ -103,6 +104,7 @@ from shardlab.errors.simulation import ManualAxisConstraint as ManualAxisConstra
 from shardlab.errors.simulation import NotMeasured as NotMeasured
 from shardlab.errors.simulation import NotSharded as NotSharded
 from shardlab.errors.simulation import PermutationOrder as PermutationOrder
+from shardlab.errors.simulation import PermutationRange as PermutationRange
 from shardlab.errors.simulation import SimulationError as SimulationError
 from shardlab.errors.simulation import UnboundAxis as UnboundAxis
 from shardlab.errors.simulation import Unsupported as Unsupported

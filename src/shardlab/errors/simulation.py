@@ -29,6 +29,12 @@ class DuplicatePermutation(SimulationError, ValueError):
     code = "simulate.duplicate_permutation"
 
 
+class PermutationRange(SimulationError, IndexError):
+    """A ppermute that names a device beyond the last one of its mesh axes."""
+
+    code = "simulate.permutation_range"
+
+
 class PermutationOrder(SimulationError):
     """A ppermute over mesh axes in another order than the mesh, where JAX refuses it."""
 

@@ -17,6 +17,15 @@ def ppermute_with_two_messages_to_one_device(w):
     )
 
 
+@program("x=8", f32(16), refused="index out of range")
+def ppermute_to_a_device_that_does_not_exist(w):
+    return w.shard_map(
+        lambda x: lax.ppermute(x, "x", [(i, i + 1) for i in range(8)]),
+        in_specs=P("x"),
+        out_specs=P("x"),
+    )
+
+
 @program("x=2,y=4", f32(8, 16), refused="manual")
 def constraint_on_a_manual_axis(w):
     def body(x):

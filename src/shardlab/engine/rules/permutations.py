@@ -12,7 +12,7 @@ from jax import lax
 from shardlab.engine import _jax
 from shardlab.engine.rules.reductions import names_in
 from shardlab.engine.spread import Axes, Spread, from_slots, in_front, out_of_front
-from shardlab.errors import DuplicatePermutation, PermutationOrder
+from shardlab.errors import DuplicatePermutation, PermutationOrder, PermutationRange
 
 
 def ppermute(axes: Axes, value: Spread, *, axis_name: Any, perm: Any, **_: Any) -> Spread:
@@ -59,7 +59,16 @@ def _in_another_order(axes: Axes, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _sources(perm: Any, n_devices: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return, by device, the one it receives from, or -1."""
+    """Return, by device, the one it receives from, or -1; negative numbers count from the end."""
+    beyond = sorted({int(i) for pair in perm for i in pair if int(i) >= n_devices})
+    if beyond:
+        raise PermutationRange(
+            f"ppermute index out of range: it names device {beyond[0]}, and this mesh has "
+            f"{n_devices} along its axes, counted from 0.",
+            where=f"the pairs {tuple(perm)}",
+            fix="take the number of devices from jax.lax.axis_size, such as "
+            "[(i, (i + 1) % n) for i in range(n)].",
+        )
     pairs = [(int(s) % n_devices, int(d) % n_devices) for s, d in perm]
     sides = {"sources": [s for s, _ in pairs], "destinations": [d for _, d in pairs]}
     for what, devices in sides.items():
