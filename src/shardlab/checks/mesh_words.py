@@ -34,7 +34,7 @@ FIXES = {
     "bias_n_times": "add it after the psum over {axes}, where it counts once.",
     "gradient_scaled_by_n": "take each gradient's sum over {axes} exactly once: with "
     "check_vma=True JAX does, by the types; under check_vma=False or in a custom_vjp a psum is too "
-    "many or missing.",
+    "many or missing, or stands in the place of a pmean.",
     "mean_of_means": "sum first and divide last: psum(total, '{axis}') / psum(count, '{axis}').",
     "same_random_numbers": "give each device a key of its own: "
     "jax.random.fold_in(key, jax.lax.axis_index('{axis}')).",
