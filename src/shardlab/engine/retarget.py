@@ -79,10 +79,10 @@ def _mover(target: Mesh) -> Move:
     def move(own: Any, *, is_typed: bool = False) -> Any:
         if set(own.axis_names) != set(sizes):
             raise _other_axes(own, target)
-        if is_typed and _is_explicit(own) and not _is_explicit(jax.sharding.get_abstract_mesh()):
-            raise _kept("its axes are Explicit, so that the types of arrays hold it", own, target)
         if dict(own.shape) == sizes and isinstance(own, Mesh) and is_virtual(own):
             return own
+        if is_typed and _is_explicit(own) and not _is_explicit(jax.sharding.get_abstract_mesh()):
+            raise _kept("its axes are Explicit, so that the types of arrays hold it", own, target)
         return virtual_mesh(_resized(own, sizes))
 
     return move
