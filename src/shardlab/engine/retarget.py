@@ -79,9 +79,11 @@ def _mover(target: Mesh) -> Move:
     def move(own: Any, *, is_typed: bool = False) -> Any:
         if set(own.axis_names) != set(sizes):
             raise _other_axes(own, target)
-        if dict(own.shape) == sizes and isinstance(own, Mesh) and is_virtual(own):
+        is_same = dict(own.shape) == sizes
+        if is_same and isinstance(own, Mesh) and is_virtual(own):
             return own
-        if is_typed and _is_explicit(own) and not _is_explicit(jax.sharding.get_abstract_mesh()):
+        in_types = is_typed and _is_explicit(own)
+        if in_types and not is_same and not _is_explicit(jax.sharding.get_abstract_mesh()):
             raise _kept("its axes are Explicit, so that the types of arrays hold it", own, target)
         return virtual_mesh(_resized(own, sizes))
 
