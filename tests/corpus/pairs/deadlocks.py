@@ -251,7 +251,7 @@ def predicate_agreed_over_both_axes(x):
     @jax.shard_map(in_specs=P("data", "model"), out_specs=P("data", "model"), check_vma=False)
     def step(x):
         large = lax.pmax(jnp.abs(x).max(), ("data", "model")) > 1.9
-        mean = lambda x: lax.pmean(x.mean(1, keepdims=True), "model")  # noqa: E731
+        mean = lambda x: lax.pmean(x.mean(1, keepdims=True), "model")  # noqa: E731 - used twice
         return lax.cond(large, lambda x: x - mean(x), lambda x: x, x)
 
     return step(x)
@@ -280,7 +280,7 @@ def expert_chosen_by_place_after_the_sum(x):
         mean = lax.pmean(x.mean(), "expert")
         first = lax.axis_index("expert") * x.shape[0]
         kinds = (first + jnp.arange(x.shape[0])) % 3
-        shared = lambda x: x - mean  # noqa: E731
+        shared = lambda x: x - mean  # noqa: E731 - used twice
         return jax.vmap(lambda k, x: lax.switch(k, [shared, jnp.tanh, jnp.sin], x))(kinds, x)
 
     return layer(x)
