@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 from shardlab.engine.arguments import concrete
-from shardlab.engine.mesh_runs import Bench, run_on, run_on_meshes
+from shardlab.engine.mesh_runs import Bench, Trial
 from shardlab.engine.stage import with_mesh
 from shardlab.layouts.mesh import Mesh
 
@@ -19,6 +19,17 @@ ROWS = P("data")
 OWN = AbstractMesh((2,), ("data",), axis_types=(AxisType.Auto,))
 X = np.random.default_rng(0).normal(size=(12, 3)).astype("float32")
 W = np.random.default_rng(1).normal(size=(3,)).astype("float32")
+
+
+def run_on_meshes(f, args, meshes, grads=True):
+    bench = Bench(f, args)
+    runs = bench.run(meshes)
+    return bench.differentiate() if grads else runs
+
+
+def run_on(f, args, mesh, grads=True, is_reference=False):
+    trial = Trial(f, args, mesh, is_reference)
+    return trial.differentiated() if grads else trial.run
 
 
 def mapped(body, in_specs=ROWS, out_specs=ROWS, **options):

@@ -40,33 +40,6 @@ Progress = Callable[[str], None]
 _QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
-def run_on_meshes(
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    meshes: Sequence[Mesh],
-    *,
-    grads: bool = True,
-    on_progress: Progress = lambda text: None,
-) -> Runs:
-    """Run `f(*args)` on a mesh of one device and on each of `meshes`."""
-    bench = Bench(f, args, on_progress)
-    runs = bench.run(meshes)
-    return bench.differentiate() if grads else runs
-
-
-def run_on(
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    mesh: Mesh,
-    *,
-    grads: bool = True,
-    is_reference: bool = False,
-) -> Run:
-    """Run a program on one mesh; the reference also learns how far rounding moves its results."""
-    trial = _Trial(f, args, mesh, is_reference)
-    return trial.differentiated() if grads else trial.run
-
-
 class Bench:
     """A program that runs on one mesh after the other, traced once for each of them.
 
@@ -84,8 +57,8 @@ class Bench:
         with _jax.no_mesh():  # the person's: these arrays are of one device
             self._args = concrete(args)
         self._f, self._tell = f, on_progress
-        self._trials: dict[Sizes, _Trial] = {}
-        self._reference: _Trial | None = None
+        self._trials: dict[Sizes, Trial] = {}
+        self._reference: Trial | None = None
 
     def run(self, meshes: Sequence[Mesh]) -> Runs:
         """Run on one device and on each of `meshes`, and return these beside those run before."""
@@ -114,7 +87,7 @@ class Bench:
         return self._runs()
 
     def _run(self, mesh: Mesh) -> Run:
-        trial = _Trial(self._f, self._args, mesh, is_reference=self._reference is None)
+        trial = Trial(self._f, self._args, mesh, is_reference=self._reference is None)
         self._trials[trial.run.mesh] = trial
         if self._reference is None and trial.run.failure is None:
             self._reference = trial
@@ -137,7 +110,7 @@ class Bench:
         )
 
 
-class _Trial:
+class Trial:
     """A program on one mesh: its run, to which the gradients may be added later."""
 
     def __init__(
