@@ -33,6 +33,8 @@ def main() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         say(answer)
+    except OSError:  # nobody reads any more, so nobody will end the program's children
+        _end_group()
     finally:
         os._exit(0)
 
@@ -48,13 +50,17 @@ def _open_channel() -> tuple[TextIO, dict[str, Any]]:
 
     def end_with_parent() -> None:
         parent.read(1)
-        if hasattr(os, "killpg"):
-            os.killpg(0, signal.SIGKILL)
-        os._exit(1)
+        _end_group()
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     return channel, job
+
+
+def _end_group() -> None:
+    if hasattr(os, "killpg"):
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _read_line(pipe: Any) -> bytes:
