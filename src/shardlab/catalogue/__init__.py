@@ -1,0 +1,1 @@
+"""Reads problem folders and checks them. The content itself is in `problems/`."""

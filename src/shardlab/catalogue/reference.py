@@ -1,0 +1,69 @@
+"""A problem's `reference.py`: inputs from a seed, and the right answer in plain NumPy.
+
+It is the catalogue's own code, loaded by the judge and never by a confined process. One part's
+functions have plain names; those of a second part end in `_2`:
+
+    def inputs(draw):            # -> dict of arguments: NumPy arrays, and anything else as it is
+    def expected(mesh, **inputs) # -> what the answer must return; raises what it must raise
+    def input_specs(mesh)        # optional: {argument: Spec}; arrays arrive whole on every device
+    def output_specs(mesh)       # optional: Spec of the result, or a tree of them; None: any layout
+    def budget(mesh, **inputs)   # optional: {"psum": 1, "wire_bytes": 8, "peak_bytes": 4096}
+    def properties(mesh, inputs, result)  # optional: sentences about what does not hold
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardlab.catalogue.problem import Part, Problem
+from shardlab.layouts.mesh import Mesh
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What inputs are made from: random numbers, the mesh, how large, and which case it is."""
+
+    rng: np.random.Generator
+    mesh: Mesh  # of one device where the part has none
+    scale: int  # 1 is the smallest that shows every mistake, for people to read; 2 and 3 are larger
+    number: int  # of the case within its part, to vary what is not random
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The functions of one part."""
+
+    inputs: Callable[[Draw], dict[str, Any]]
+    expected: Callable[..., Any]
+    input_specs: Callable[[Mesh], Mapping[str, Any]]
+    output_specs: Callable[[Mesh], Any]
+    budget: Callable[..., Mapping[str, int]]
+    properties: Callable[..., list[str]] | None
+
+
+def load_reference(problem: Problem, part: Part) -> Reference:
+    """Return what `reference.py` says of one part."""
+    path = problem.folder / "reference.py"
+    spec = importlib.util.spec_from_file_location(f"reference_of_{problem.slug}", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    suffix = "" if part.number == 1 else f"_{part.number}"
+
+    def found(name: str, default: Any) -> Any:
+        return getattr(module, name + suffix, default)
+
+    return Reference(
+        found("inputs", None),
+        found("expected", None),
+        found("input_specs", lambda mesh: {}),
+        found("output_specs", lambda mesh: None),
+        found("budget", lambda mesh, **inputs: {}),
+        found("properties", None),
+    )

@@ -1,0 +1,1 @@
+"""What travels between the judge and the processes it confines. Never pickle, never trusted."""

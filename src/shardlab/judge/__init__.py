@@ -1,0 +1,1 @@
+"""Judges submissions: draws cases, has them run in confined processes, and compares. No JAX."""

@@ -1,0 +1,84 @@
+"""What a case's run gave, taken out of frames that nobody vouches for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from shardlab.frames.frame import BadFrame, Frame
+from shardlab.frames.values import ArrayLeaf, array_from, unpack
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one device holds of an output."""
+
+    device: int
+    ranges: Ranges
+    values: npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One array of a result, as it lies on the devices."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run of an exported program."""
+
+    outputs: tuple[Output, ...]
+    calls: tuple[Mapping[str, Any], ...]
+    peak_bytes: int
+    has_shard_map: bool
+
+
+def read_seen(answer: Frame) -> Seen:
+    """Return a runner's answer; raise `BadFrame` where it is not one."""
+    try:
+        return _read(answer)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise BadFrame("the answer lacks what was asked for") from error
+
+
+def _read(answer: Frame) -> Seen:
+    buffers = iter(answer.buffers)
+    outputs = []
+    for told in answer.header["outputs"]:
+        shape, dtype = tuple(map(int, told["shape"])), str(told["dtype"])
+        shards = []
+        for each in told["shards"]:
+            ranges = tuple((int(start), int(stop)) for start, stop in each["ranges"])
+            piece = ArrayLeaf(0, tuple(stop - start for start, stop in ranges), dtype)
+            shards.append(Shard(int(each["device"]), ranges, array_from(piece, next(buffers, b""))))
+        outputs.append(Output(str(told["path"]), shape, dtype, tuple(shards)))
+    header = answer.header
+    return Seen(
+        tuple(outputs),
+        tuple(dict(call) for call in header["calls"]),
+        int(header["peak_bytes"]),
+        bool(header["has_shard_map"]),
+    )
+
+
+def read_value(answer: Frame) -> Any:
+    """Return the plain value in an author's answer; raise `BadFrame` where there is none."""
+    if "value" not in answer.header:
+        raise BadFrame("the answer has no value")
+
+    def leaf(at: ArrayLeaf) -> Any:
+        if not 0 <= at.number < len(answer.buffers):
+            raise BadFrame("an array is missing")
+        return array_from(at, answer.buffers[at.number])
+
+    return unpack(answer.header["value"], leaf)

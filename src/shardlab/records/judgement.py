@@ -1,0 +1,85 @@
+"""The whole answer of the judge: every case with its verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardlab.records.verdict import Verdict, most_telling
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What came of one case; no verdicts but AC where everything holds."""
+
+    name: str  # what the case is about, such as "on data=4"
+    part: int  # counted from 1
+    mesh: str  # as text; empty where the part has none
+    seed: int
+    verdicts: tuple[Verdict, ...]
+    is_example: bool = False
+    is_simulated: bool = False  # more devices than this machine has for real
+    output: str = ""  # what the answer printed
+    # Figures of the run: collectives, peak_bytes, values by device, inputs of a small case.
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        return all(verdict.code == "AC" for verdict in self.verdicts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "verdicts": [each.to_json() for each in self.verdicts]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CaseResult:
+        return cls(**{**data, "verdicts": tuple(map(Verdict.from_json, data["verdicts"]))})
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All cases of one submission, in the order in which they were judged."""
+
+    problem: str
+    content_version: int
+    level: str  # of confinement: A, B or C
+    seed: int  # the same answer with the same seed gives the same judgement
+    kind: str  # run (the examples) or submit (all)
+    cases: tuple[CaseResult, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Say whether there were cases, and every one of them ended well."""
+        return bool(self.cases) and all(case.passed for case in self.cases)
+
+    @property
+    def counts(self) -> bool:
+        """Say whether this is an attempt: a fault of the judge's own is none."""
+        return not any(v.code == "IE" for case in self.cases for v in case.verdicts)
+
+    @property
+    def first_failure(self) -> CaseResult | None:
+        return next((case for case in self.cases if not case.passed), None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the most telling verdict of the first case that failed; AC where none did."""
+        failed = self.first_failure or (self.cases[-1] if self.cases else None)
+        if failed is None:
+            return Verdict("IE", "No case was judged.")
+        return most_telling(failed.verdicts)[0]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **vars(self),
+            "cases": [case.to_json() for case in self.cases],
+            "notes": list(self.notes),
+            "passed": self.passed,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Judgement:
+        given = {key: value for key, value in data.items() if key != "passed"}
+        cases = tuple(map(CaseResult.from_json, data["cases"]))
+        return cls(**{**given, "cases": cases, "notes": tuple(data["notes"])})

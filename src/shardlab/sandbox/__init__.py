@@ -1,0 +1,1 @@
+"""Processes for another person's code: confined, limited, and never trusted. No JAX, no numpy."""
