@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-FORMAT_VERSION = 1
+from shardlab.catalogue.settings import (
+    BUDGET,
+    CALL,
+    LIMITS,
+    PART,
+    PROBLEM,
+    check_table,
+    read_toml,
+)
+from shardlab.errors import BadProblem
+
 Kind = Literal["program", "value"]
-_CALL = re.compile(r"(\w+)\(([\w\s,]*)\)")
+# Beside problem.toml and the wrong answers, which have a folder of their own.
+FILES = ("statement.md", "hints.md", "starter.py", "solution.py", "reference.py")
 
 
 @dataclass(frozen=True)
@@ -43,11 +53,11 @@ class Part:
     @property
     def arguments(self) -> tuple[str, ...]:
         """Return the names of the arguments in order, `mesh` among them where it is passed."""
-        return tuple(name.strip() for name in self._called[2].split(",") if name.strip())
+        return tuple(name.strip() for name in (self._called[2] or "").split(",") if name.strip())
 
     @property
     def _called(self) -> re.Match[str]:
-        called = _CALL.fullmatch(self.call)
+        called = CALL.fullmatch(self.call)
         assert called, self.call
         return called
 
@@ -82,9 +92,18 @@ class Problem:
 
 
 def load_problem(folder: Path) -> Problem:
-    """Return the problem in a folder. Raises what is wrong with its `problem.toml`."""
-    data = tomllib.loads((folder / "problem.toml").read_text("utf-8"))
-    parts = tuple(_part(number, part) for number, part in enumerate(data["parts"], 1))
+    """Return the problem in a folder. Raises `BadProblem` for what is wrong with it."""
+    file = folder / "problem.toml"
+    data = check_table(read_toml(file, BadProblem), PROBLEM, str(file), BadProblem)
+    limits = check_table(data.get("limits", {}), LIMITS, f"{file}, [limits]", BadProblem)
+    parts = tuple(_part(number, part, file) for number, part in enumerate(data["parts"], 1))
+    for name in FILES:
+        if not (folder / name).is_file():
+            raise BadProblem(
+                f"The problem has no {name}.",
+                where=str(folder),
+                fix=f"write it; a problem has {', '.join(FILES)} and wrong/*.py.",
+            )
     return Problem(
         folder,
         folder.name,
@@ -94,12 +113,14 @@ def load_problem(folder: Path) -> Problem:
         data["content_version"],
         tuple(data.get("tags", ())),
         parts,
-        data.get("limits", {}),
+        limits,
     )
 
 
-def _part(number: int, data: Mapping[str, Any]) -> Part:
-    return Part(
+def _part(number: int, table: Any, file: Path) -> Part:
+    where = f"{file}, [[parts]] number {number}"
+    data = check_table(table, PART, where, BadProblem)
+    part = Part(
         number,
         data.get("name", ""),
         data["call"],
@@ -109,7 +130,33 @@ def _part(number: int, data: Mapping[str, Any]) -> Part:
         tuple(data.get("large", ("usual",))),
         data.get("cases", 6),
         tuple(data.get("requires", ())),
-        data.get("budget", {}),
+        check_table(data.get("budget", {}), BUDGET, f"{where}, budget", BadProblem),
         data.get("rtol", 1e-5),
         data.get("atol", 1e-5),
     )
+    _check_sense(part, data, where)
+    return part
+
+
+def _check_sense(part: Part, data: Mapping[str, Any], where: str) -> None:
+    """Raise `BadProblem` for keys that are right alone and say nothing together."""
+    has_mesh = "mesh" in part.arguments
+    if part.kind == "value":
+        needless = ["axes", "ladder", "large", "requires", "budget"]
+        why = "is of kind 'value'"
+    elif not has_mesh:
+        needless = ["cases", "axes", "ladder", "large"]
+        why = f"has no `mesh` in {part.call}"
+    else:
+        needless = ["cases"]
+        why = "runs on a ladder of meshes"
+    for key in needless:
+        if key in data:
+            what = f"'{key}' has no meaning for a part that {why}."
+            raise BadProblem(what, where=where, fix="leave it out.")
+    if part.kind == "value" and has_mesh:
+        what = f"{part.call} is of kind 'value', which is given no mesh."
+        raise BadProblem(what, where=where, fix="another name, such as mesh_shape, for a dict.")
+    if has_mesh and not part.axes and not (part.ladder and "large" in data):
+        what = f"{part.call} is given a mesh, and 'axes' is missing."
+        raise BadProblem(what, where=where, fix='axes = ["data"], or two names.')

@@ -13,15 +13,17 @@ functions have plain names; those of a second part end in `_2`:
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from shardlab.catalogue.problem import Part, Problem
+from shardlab.errors import BadReference
 from shardlab.layouts.mesh import Mesh
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -47,18 +49,20 @@ class Reference:
 
 
 def load_reference(problem: Problem, part: Part) -> Reference:
-    """Return what `reference.py` says of one part."""
-    path = problem.folder / "reference.py"
-    spec = importlib.util.spec_from_file_location(f"reference_of_{problem.slug}", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """Return what `reference.py` says of one part. Raises `BadReference`."""
+    module = _module(problem)
     suffix = "" if part.number == 1 else f"_{part.number}"
 
     def found(name: str, default: Any) -> Any:
         return getattr(module, name + suffix, default)
 
+    for name in ("inputs", "expected"):
+        if not callable(found(name, None)):
+            raise BadReference(
+                f"There is no function {name}{suffix} for part {part.number}, {part.call}.",
+                where=str(problem.folder / "reference.py"),
+                fix=f"def {name}{suffix}({'draw' if name == 'inputs' else 'mesh, **inputs'}).",
+            )
     return Reference(
         found("inputs", None),
         found("expected", None),
@@ -67,3 +71,19 @@ def load_reference(problem: Problem, part: Part) -> Reference:
         found("budget", lambda mesh, **inputs: {}),
         found("properties", None),
     )
+
+
+def _module(problem: Problem) -> ModuleType:
+    path = problem.folder / "reference.py"
+    module = ModuleType(f"reference_of_{problem.slug.replace('-', '_')}")
+    module.__file__ = str(path)
+    try:
+        # Compiled here: an import would leave its cache beside the problem.
+        exec(compile(path.read_bytes(), path, "exec"), module.__dict__)
+    except Exception as error:
+        raise BadReference(
+            f"reference.py cannot be loaded: {type(error).__name__}: {error}.",
+            where=str(path),
+            fix="mend it; it is plain Python with NumPy.",
+        ) from error
+    return module

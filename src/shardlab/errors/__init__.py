@@ -22,6 +22,13 @@ LabError
 │  ├─ BadHardware
 │  ├─ UnknownFigure
 │  └─ BadEfficiency
+├─ CatalogueError (ValueError)
+│  ├─ NoCatalogue
+│  ├─ BadTracks
+│  ├─ BadProblem
+│  ├─ BadReference
+│  ├─ UnknownProblem
+│  └─ ProblemExists
 ├─ OtherAxes (ValueError)
 ├─ Refused (ValueError)
 ├─ TargetError
@@ -56,6 +63,13 @@ LabError
 
 from __future__ import annotations
 
+from shardlab.errors.catalogue import BadProblem as BadProblem
+from shardlab.errors.catalogue import BadReference as BadReference
+from shardlab.errors.catalogue import BadTracks as BadTracks
+from shardlab.errors.catalogue import CatalogueError as CatalogueError
+from shardlab.errors.catalogue import NoCatalogue as NoCatalogue
+from shardlab.errors.catalogue import ProblemExists as ProblemExists
+from shardlab.errors.catalogue import UnknownProblem as UnknownProblem
 from shardlab.errors.compiling import BadTopology as BadTopology
 from shardlab.errors.compiling import CompileError as CompileError
 from shardlab.errors.compiling import CompileFailed as CompileFailed

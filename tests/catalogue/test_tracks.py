@@ -1,0 +1,168 @@
+"""Catalogues: order, prerequisites, and a clear word about every file that is not as it must be."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardlab.catalogue.problem import load_problem
+from shardlab.catalogue.reference import load_reference
+from shardlab.catalogue.tracks import OWN, load_catalogue
+from shardlab.errors import BadProblem, BadReference, BadTracks, NoCatalogue, UnknownProblem
+
+MODEL = OWN / "c-collectives" / "shard-map-psum"
+
+THREE = """
+[[tracks]]
+folder = "a"
+title = "First"
+problems = ["one", "two"]
+
+[[tracks]]
+folder = "b"
+title = "Second"
+problems = ["three"]
+
+[prerequisites]
+two = ["three"]
+"""
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A catalogue of three problems; the second waits for the third."""
+    for slug in ("a/one", "a/two", "b/three"):
+        shutil.copytree(MODEL, tmp_path / slug)
+    (tmp_path / "tracks.toml").write_text(THREE)
+    return tmp_path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), "utf-8")
+
+
+def test_problems_come_in_the_order_of_the_tracks(three):
+    catalogue = load_catalogue(three)
+    assert list(catalogue.problems) == ["one", "two", "three"]
+    assert [track.title for track in catalogue.tracks] == ["First", "Second"]
+    assert catalogue.track("three").folder == "b"
+    assert catalogue.problems["two"].track == "a"
+
+
+def test_the_next_problem_is_the_first_open_one(three):
+    catalogue = load_catalogue(three)
+    assert catalogue.missing("two", ["one"]) == ("three",)
+    seen, solved = [], set()
+    while slug := catalogue.next_slug(solved):
+        seen.append(slug)
+        solved.add(slug)
+    assert seen == ["one", "three", "two"]
+
+
+def test_the_own_catalogue_is_listed_without_jax_and_numpy():
+    code = (
+        "import sys; from shardlab.catalogue.tracks import load_catalogue\n"
+        "assert load_catalogue().problems\n"
+        "assert not {'jax', 'numpy', 'rich', 'click'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_slug_names_the_nearest(three):
+    with pytest.raises(UnknownProblem, match=r"no problem 'tree'.*\n.*\n.*'three', the nearest"):
+        load_catalogue(three).problem("tree")
+
+
+def test_a_folder_without_tracks_is_no_catalogue(tmp_path):
+    with pytest.raises(NoCatalogue, match=r"it has no tracks\.toml"):
+        load_catalogue(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('title = "First"', "", "'title' is missing"),
+        ('title = "First"', 'titel = "First"', "no key 'titel' here.*'title', the nearest"),
+        ('title = "First"', "title = 3", "'title' is 3.*text"),
+        ('"one"', '"onee"', "'onee' is listed.*'one', the nearest folder"),
+        ('"three"]\n\n', '"three", "three"]\n\n', "'three' is listed twice"),
+        ('two = ["three"]', 'two = ["thre"]', "'thre' is no problem.*'three', the nearest"),
+        ('two = ["three"]', 'two = "three"', "'two' is 'three'.*a list of slugs"),
+        (
+            'two = ["three"]',
+            'two = ["three"]\nthree = ["two"]',
+            "wait for each other: two, three",
+        ),
+        ("[prerequisites]", "[prerequisites", "is not TOML"),
+    ],
+)
+def test_a_wrong_list_of_tracks_is_named_with_its_place(three, old, new, words):
+    edit(three / "tracks.toml", old, new)
+    with pytest.raises(BadTracks, match=f"(?s){words}") as caught:
+        load_catalogue(three)
+    assert "tracks.toml" in caught.value.where
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("format_version = 1", "format_version = 2", "'format_version' is 2.*try: +1"),
+        ("content_version = 1", "content_version = 0", "a whole number from 1"),
+        ("content_version = 1", "content_version = true", "a whole number from 1"),
+        ('difficulty = "medium"', 'difficulty = "tricky"', "easy, medium or hard"),
+        ('difficulty = "medium"', "", "'difficulty' is missing"),
+        ('tags = ["shard_map"', 'tags = [1, "shard_map"', "a list of texts"),
+        ("requires = [", "require = [", "no key 'require'.*'requires', the nearest"),
+        ('["shard_map", "psum"]', '["shard_map", "psun"]', "a list of shard_map, psum"),
+        ("psum = 1", "psun = 1", "no key 'psun'.*'psum', the nearest"),
+        ("psum = 1", "psum = -1", "'psum' is -1"),
+        ("shard_map_psum(x, mesh)", "shard_map_psum(x mesh)", "a call such as"),
+        ('axes = ["data"]', "", "given a mesh, and 'axes' is missing"),
+        ('axes = ["data"]', 'axes = ["data"]\ncases = 4', "'cases' has no meaning"),
+        ('axes = ["data"]', 'axes = ["data"]\nladder = ["data=0"]', "a list of meshes"),
+        ('call = "shard_map_psum(x)"', 'call = "f(x)"\naxes = ["data"]', "'axes' has no meaning"),
+        ('call = "shard_map_psum(x)"', 'call = "f(x)"\nkind = "plain"', "program or value"),
+        ('call = "shard_map_psum(x)"', 'call = "f(x)"\nkind = "value"', "'requires' has no"),
+        ("[[parts]]", "[limits]\nwall = 3\n[[parts]]", "no key 'wall'.*'wall_seconds'"),
+    ],
+)
+def test_a_wrong_problem_is_named_with_its_place(tmp_path, old, new, words):
+    folder = shutil.copytree(MODEL, tmp_path / "model")
+    edit(folder / "problem.toml", old, new)
+    with pytest.raises(BadProblem, match=f"(?s){words}") as caught:
+        load_problem(folder)
+    assert "problem.toml" in caught.value.where
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("name", ["problem.toml", "statement.md", "reference.py", "starter.py"])
+def test_a_missing_file_is_named(tmp_path, name):
+    folder = shutil.copytree(MODEL, tmp_path / "model")
+    (folder / name).unlink()
+    with pytest.raises(BadProblem, match=name):
+        load_problem(folder)
+
+
+def test_a_reference_without_a_function_says_which(tmp_path):
+    folder = shutil.copytree(MODEL, tmp_path / "model")
+    edit(folder / "reference.py", "inputs_2, expected_2 = inputs, expected", "inputs_2 = inputs")
+    problem = load_problem(folder)
+    assert load_reference(problem, problem.parts[0]).properties is None
+    with pytest.raises(BadReference, match="no function expected_2 for part 2"):
+        load_reference(problem, problem.parts[1])
+
+
+def test_a_reference_that_cannot_be_loaded_says_why(tmp_path):
+    folder = shutil.copytree(MODEL, tmp_path / "model")
+    (folder / "reference.py").write_text("import nmpy\n")
+    problem = load_problem(folder)
+    with pytest.raises(BadReference, match="No module named 'nmpy'"):
+        load_reference(problem, problem.parts[0])
+    assert not (folder / "__pycache__").exists()
