@@ -28,6 +28,22 @@ VERDICTS = {
     "AC": "all properties hold",
 }
 
+# Named causes: what the numbers of a failed run have in common with a known mistake.
+CAUSES = {
+    "factor_of_n": "the result is n times the right one",
+    "divided_by_n": "the result is the right one divided by n",
+    "shards_permuted": "the right pieces, in another order",
+    "only_shard_0": "the first piece is right, and no other",
+    "bias_n_times": "one term of the result is counted n times",
+    "gradient_scaled_by_n": "a gradient is n times the right one",
+    "mean_of_means": "a mean of each piece's own mean",
+    "same_random_numbers": "every piece drew the same random numbers",
+    "missing_psum": "the devices' values add up to the right one",
+    "missing_pmean": "the mean of the devices' values is the right one",
+    "missing_pmax": "the largest of the devices' values is the right one",
+    "missing_pmin": "the smallest of the devices' values is the right one",
+}
+
 
 @dataclass(frozen=True)
 class Verdict:
