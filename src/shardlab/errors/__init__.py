@@ -29,6 +29,18 @@ LabError
 │  ├─ BadReference
 │  ├─ UnknownProblem
 │  └─ ProblemExists
+├─ StoreError
+│  ├─ StoreUnwritable
+│  ├─ StoreFull
+│  ├─ StoreBusy
+│  ├─ StoreDamaged
+│  └─ StoreNewer
+├─ PracticeError
+│  ├─ NoAnswer
+│  ├─ AnswerExists
+│  ├─ FolderUnwritable
+│  ├─ NoSuchSubmission
+│  └─ NoTerminal
 ├─ OtherAxes (ValueError)
 ├─ Refused (ValueError)
 ├─ TargetError
@@ -95,6 +107,18 @@ from shardlab.errors.layout import UnknownDevice as UnknownDevice
 from shardlab.errors.layout import UnknownDtype as UnknownDtype
 from shardlab.errors.layout import UnknownMeshAxis as UnknownMeshAxis
 from shardlab.errors.layout import UnreducedNotAllowed as UnreducedNotAllowed
+from shardlab.errors.practice import AnswerExists as AnswerExists
+from shardlab.errors.practice import FolderUnwritable as FolderUnwritable
+from shardlab.errors.practice import NoAnswer as NoAnswer
+from shardlab.errors.practice import NoSuchSubmission as NoSuchSubmission
+from shardlab.errors.practice import NoTerminal as NoTerminal
+from shardlab.errors.practice import PracticeError as PracticeError
+from shardlab.errors.practice import StoreBusy as StoreBusy
+from shardlab.errors.practice import StoreDamaged as StoreDamaged
+from shardlab.errors.practice import StoreError as StoreError
+from shardlab.errors.practice import StoreFull as StoreFull
+from shardlab.errors.practice import StoreNewer as StoreNewer
+from shardlab.errors.practice import StoreUnwritable as StoreUnwritable
 from shardlab.errors.program import BadArguments as BadArguments
 from shardlab.errors.program import BadConfig as BadConfig
 from shardlab.errors.program import BadTarget as BadTarget
