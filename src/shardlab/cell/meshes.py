@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -23,3 +24,25 @@ def host_mesh(data: Mapping[str, Any]) -> Mesh:
 
 def partition_spec(spec: Spec) -> PartitionSpec:
     return PartitionSpec(*spec.entries)
+
+
+@contextlib.contextmanager
+def one_device() -> Iterator[None]:
+    """Show a program that is given no mesh one device alone, as the machine of its task has."""
+    names = ("devices", "local_devices", "device_count", "local_device_count")
+    originals = {name: getattr(jax, name) for name in names}
+
+    def devices(*args: Any, **options: Any) -> list[Any]:
+        return list(originals["devices"](*args, **options)[:1])
+
+    def device_count(*args: Any, **options: Any) -> int:
+        return 1
+
+    replaced = dict(zip(names, (devices, devices, device_count, device_count), strict=True))
+    for name, function in replaced.items():
+        setattr(jax, name, function)
+    try:
+        yield
+    finally:
+        for name, function in originals.items():
+            setattr(jax, name, function)

@@ -27,6 +27,7 @@ def placing_where_traced() -> Iterator[None]:
             and shardings
             and all(isinstance(each, NamedSharding) for each in shardings)
         ):
+            _check_fits(x, device)
             return jax.lax.with_sharding_constraint(x, device)
         return original(x, device, **options)
 
@@ -35,3 +36,12 @@ def placing_where_traced() -> Iterator[None]:
         yield
     finally:
         jax.device_put = original
+
+
+def _check_fits(x: Any, device: Any) -> None:
+    """Refuse what `device_put` refuses, and a constraint takes without a word: uneven shards."""
+    each = [device] * len(jax.tree.leaves(x))
+    if not isinstance(device, NamedSharding):
+        each = jax.tree.leaves(device, is_leaf=lambda one: isinstance(one, NamedSharding))
+    for leaf, sharding in zip(jax.tree.leaves(x), each, strict=False):
+        sharding.shard_shape(leaf.shape)

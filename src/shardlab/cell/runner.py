@@ -5,7 +5,6 @@ Never loads an answer: the bytes it is given are hostile all the same, and it is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,8 +13,9 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardlab.cell.meshes import host_mesh
+from shardlab.cell.outputs import Piece, output, ranges_of
 from shardlab.frames.frame import Frame
-from shardlab.frames.values import ArrayLeaf, array_bytes, array_from
+from shardlab.frames.values import ArrayLeaf, array_from
 from shardlab.hlo.exchanges import exchanges
 from shardlab.hlo.module import parse_module
 from shardlab.layouts.spec import parse_spec
@@ -53,19 +53,13 @@ def _seen(exported: Any, compiled: Any, outputs: Any) -> Frame:
     """Return every shard of every output, the exchanges, and the bytes that a device holds."""
     told, buffers = [], []
     for path, leaf in jax.tree_util.tree_leaves_with_path(outputs):
-        shards = sorted(leaf.addressable_shards, key=lambda shard: shard.device.id)
-        told.append(
-            {
-                "path": jax.tree_util.keystr(path),
-                "shape": list(leaf.shape),
-                "dtype": leaf.dtype.name,
-                "shards": [
-                    {"device": shard.device.id, "ranges": _ranges(shard.index, leaf.shape)}
-                    for shard in shards
-                ],
-            }
-        )
-        buffers += [array_bytes(np.asarray(shard.data)) for shard in shards]
+        pieces = [
+            Piece(shard.device.id, ranges_of(shard.index, leaf.shape), np.asarray(shard.data))
+            for shard in leaf.addressable_shards
+        ]
+        data, numbers = output(jax.tree_util.keystr(path), leaf.shape, leaf.dtype.name, pieces)
+        told.append(data)
+        buffers += numbers
     memory = compiled.memory_analysis()
     header = {
         "outputs": told,
@@ -77,10 +71,6 @@ def _seen(exported: Any, compiled: Any, outputs: Any) -> Frame:
         "has_shard_map": "manual_computation" in exported.mlir_module(),
     }
     return Frame(header, tuple(buffers))
-
-
-def _ranges(index: Sequence[slice], shape: Sequence[int]) -> list[list[int]]:
-    return [list(part.indices(size)[:2]) for part, size in zip(index, shape, strict=True)]
 
 
 def _calls(compiled: Any) -> list[dict[str, Any]]:

@@ -38,6 +38,19 @@ def explaining(body: Callable[..., Any], sizes: Mapping[str, int]) -> Callable[.
     return call
 
 
+def as_unbound(error: Exception, sizes: Mapping[str, int]) -> UnboundAxis | None:
+    """Return the bare AssertionError that JAX raises for an unknown axis, with words.
+
+    Where it has words of its own, or is about something else, there is nothing to say.
+    """
+    if not isinstance(error, AssertionError) or str(error) or error.__traceback__ is None:
+        return None
+    unknown = _unknown_axis(error, sizes)
+    if unknown is None:
+        return None
+    return _unbound(error, unknown, sizes).with_traceback(error.__traceback__)
+
+
 def _unbound(error: Exception, unknown: str, sizes: Mapping[str, int]) -> UnboundAxis:
     where, operation = _place(error)
     return UnboundAxis(

@@ -56,11 +56,17 @@ def _read(answer: Frame) -> Seen:
     outputs = []
     for told in answer.header["outputs"]:
         shape, dtype = tuple(map(int, told["shape"])), str(told["dtype"])
-        shards = []
+        shards: list[Shard] = []
         for each in told["shards"]:
             ranges = tuple((int(start), int(stop)) for start, stop in each["ranges"])
-            piece = ArrayLeaf(0, tuple(stop - start for start, stop in ranges), dtype)
-            shards.append(Shard(int(each["device"]), ranges, array_from(piece, next(buffers, b""))))
+            if "same_as" in each:  # equal to an earlier one, which has the numbers
+                values = shards[int(each["same_as"])].values
+                if shards[int(each["same_as"])].ranges != ranges:
+                    raise ValueError("two places cannot be the same piece")
+            else:
+                piece = ArrayLeaf(0, tuple(stop - start for start, stop in ranges), dtype)
+                values = array_from(piece, next(buffers, b""))
+            shards.append(Shard(int(each["device"]), ranges, values))
         outputs.append(Output(str(told["path"]), shape, dtype, tuple(shards)))
     header = answer.header
     return Seen(

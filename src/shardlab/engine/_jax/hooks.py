@@ -26,7 +26,9 @@ from shardlab.engine.unbound import explaining
 # A person's traceback leads from their own line to their own line.
 traceback_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)))
 # The line of a shard_map is the person's, not the hook's that stages it.
-source_info_util.register_exclusion(os.path.dirname(os.path.dirname(__file__)) + os.sep)
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+for _room in ("engine", "cell"):
+    source_info_util.register_exclusion(os.path.join(_OURS, _room) + os.sep)
 
 _lower_on_devices = shard_map_lib._shard_map_lowering
 _run_on_devices = shard_map_lib._shard_map_impl

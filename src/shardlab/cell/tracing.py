@@ -1,0 +1,155 @@
+"""An answer as a program of arrays alone: traced on a mesh, looked at for hazards, exported."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from shardlab.cell.meshes import one_device
+from shardlab.cell.placing import placing_where_traced
+from shardlab.cell.results import result_of_arrays
+from shardlab.cell.submission import Submission, arguments
+from shardlab.cell.told import AnswerError, told
+from shardlab.checks.program import check_program
+from shardlab.engine.observe import observe_staged
+from shardlab.engine.refusals import refused, whole_tracebacks
+from shardlab.engine.stage import Staged
+from shardlab.engine.unbound import as_unbound
+from shardlab.frames.values import ArrayLeaf, unpack
+from shardlab.layouts.spec import parse_spec
+from shardlab.records.collective import CollectiveCall
+from shardlab.records.observation import Observation
+
+_ANY_SIZE = 1 << 62  # a small array left whole is no finding in an exercise
+Findings = list[dict[str, Any]]
+
+
+class Stopped(Exception):
+    """A program that cannot be run: the error and the findings that say why."""
+
+    def __init__(self, error: dict[str, Any] | None, findings: Findings) -> None:
+        super().__init__("the program cannot be run")
+        self.error, self.findings = error, findings
+
+    @property
+    def header(self) -> dict[str, Any]:
+        given = {} if self.error is None else {"error": self.error}
+        return {**given, "findings": self.findings}
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An answer traced for one case."""
+
+    name: str
+    jitted: Any
+    shapes: list[Any]
+    mesh: Mesh | None
+    findings: Findings
+    n_shard_maps: int
+    calls: tuple[CollectiveCall, ...]
+
+    def export(self) -> bytes:
+        """Return the program as bytes. Raises `Stopped` where it cannot leave this process."""
+        n_devices = 1 if self.mesh is None else self.mesh.size
+        try:
+            with _whole(self.mesh):
+                exported = jax.export.export(self.jitted)(*self.shapes)
+                if exported.nr_devices != n_devices:
+                    raise _other_devices(exported.nr_devices, n_devices)
+                return bytes(exported.serialize())
+        except Exception as error:
+            raise stopped(error, self.jitted, self.mesh) from None
+
+
+def trace(submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None) -> Traced:
+    """Return an answer traced with shapes alone. Raises `Stopped` where that already is wrong."""
+    program, shapes = program_of(submission, asked, mesh)
+    jitted = jax.jit(program)
+    try:
+        with _whole(mesh):
+            traced = jitted.trace(*shapes)
+    except Exception as error:
+        raise stopped(error, program, mesh) from None
+    staged = Staged(asked["function"], traced, None, tuple(shapes), lambda: None)
+    seen = observe_staged(staged, compiled="never")
+    findings = _findings(seen)
+    if any(found["severity"] == "error" for found in findings):
+        raise Stopped(None, findings)
+    return Traced(asked["function"], jitted, shapes, mesh, findings, seen.n_shard_maps, seen.calls)
+
+
+def program_of(
+    submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None
+) -> tuple[Callable[..., Any], list[Any]]:
+    """Return an answer as a function of arrays alone, and their shapes and shardings."""
+    leaves: list[tuple[ArrayLeaf, str]] = []
+
+    def note(leaf: ArrayLeaf) -> ArrayLeaf:
+        leaves.append((leaf, asked["specs"][leaf.number] if asked["specs"] else "P()"))
+        return leaf
+
+    unpack(asked["arguments"], note)
+    function = submission.function(asked)
+
+    def program(*arrays: Any) -> Any:
+        with placing_where_traced():
+            given = arguments(asked, mesh, lambda leaf: arrays[leaf.number])
+            return result_of_arrays(asked["function"], function(*given))
+
+    program.__name__ = program.__qualname__ = asked["function"]
+    leaves.sort(key=lambda each: each[0].number)
+    return program, [_shape(leaf, sharding_of(spec, mesh)) for leaf, spec in leaves]
+
+
+def sharding_of(spec: str, mesh: Mesh | None) -> NamedSharding | None:
+    """Return how an input arrives."""
+    if mesh is None:
+        return None
+    return NamedSharding(mesh, PartitionSpec(*parse_spec(spec).entries))
+
+
+def _shape(leaf: ArrayLeaf, sharding: NamedSharding | None) -> Any:
+    dtype = jax.dtypes.canonicalize_dtype(jnp.dtype(leaf.dtype))
+    return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
+
+
+@contextlib.contextmanager
+def _whole(mesh: Mesh | None) -> Iterator[None]:
+    """Keep the frames of JAX in tracebacks, which tell whose mistake it is; hide other devices."""
+    with whole_tracebacks(), contextlib.ExitStack() as stack:
+        if mesh is None:
+            stack.enter_context(one_device())
+        yield
+
+
+def _other_devices(n_own: int, n_given: int) -> AnswerError:
+    return AnswerError(
+        "own_devices",
+        f"The program is made for {n_own} devices, and this case has {n_given}.",
+        "use the mesh that is given; where none is, a mesh of one device: "
+        "Mesh(jax.devices()[:1], ('data',)).",
+    )
+
+
+# ---------------------------------------------------------------------------- what is in the way
+
+
+def stopped(error: Exception, program: Any, mesh: Mesh | None) -> Stopped:
+    """Return what JAX refuses in its own words and ours; anything else as it was raised."""
+    sizes = dict(mesh.shape) if mesh is not None else {}
+    clue = refused(as_unbound(error, sizes) or error, program)
+    if clue is None or clue.facts["family"] == "other":
+        return Stopped(told(error), [])
+    return Stopped(told(error), _findings(Observation("", (), clues=(clue,))))
+
+
+def _findings(seen: Observation) -> Findings:
+    return [found.to_json() for found in check_program(seen, replicated_bytes=_ANY_SIZE)]
