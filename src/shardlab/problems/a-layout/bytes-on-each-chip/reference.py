@@ -1,0 +1,49 @@
+"""Inputs from a seed, and the right answer in plain NumPy."""
+
+import math
+
+from shardlab.layouts.spec import Spec
+
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int32": 4, "float16": 2}
+
+# Name: shape in units of what the mesh cuts, dtype, spec.
+_MODELS = (
+    {"w": ((3, 5), "float32", Spec(None, "model"))},
+    {"w": ((3, 5), "float32", Spec("data", "model")), "b": ((5,), "float32", Spec())},
+    {"w": ((2, 3), "bfloat16", Spec("data")), "scale": ((7,), "float32", Spec())},
+    {"w": ((2, 3), "int8", Spec(("data", "model"), None)), "step": ((), "int32", Spec())},
+    {"embed": ((5, 2), "bfloat16", Spec(None, ("model", "data"))), "b": ((3,), "float16", Spec())},
+    {"w": ((2, 3), "float32", Spec()), "b": ((3,), "float32", Spec("model"))},
+    {
+        "embed": ((7, 2), "bfloat16", Spec("model", "data")),
+        "kernel": ((2, 3, 5), "bfloat16", Spec(None, None, "model")),
+        "bias": ((5,), "float32", Spec("model")),
+        "step": ((), "int32", Spec()),
+    },
+    {},
+)
+
+
+def inputs(draw):
+    data, model = ((2, 4), (4, 2), (3, 5), (2, 3))[draw.number % 4]
+    mesh_shape = {"data": data, "model": model}
+    shapes, specs = {}, {}
+    for name, (units, dtype, spec) in _MODELS[draw.number % len(_MODELS)].items():
+        cuts = _cuts(spec, len(units), mesh_shape)
+        grown = [unit + int(draw.rng.integers(0, 3 * draw.scale)) for unit in units]
+        shape = tuple(cut * unit for cut, unit in zip(cuts, grown, strict=True))
+        shapes[name], specs[name] = (shape, dtype), spec
+    return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
+
+
+def expected(mesh, shapes, specs, mesh_shape):
+    total = 0
+    for name, (shape, dtype) in shapes.items():
+        cuts = _cuts(specs[name], len(shape), mesh_shape)
+        total += math.prod(shape) // math.prod(cuts) * _ITEM_BYTES[dtype]
+    return total
+
+
+def _cuts(spec, rank, mesh_shape):
+    cuts = [math.prod(mesh_shape[name] for name in names) for names in spec.axes]
+    return cuts + [1] * (rank - len(cuts))
