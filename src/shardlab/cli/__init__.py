@@ -19,6 +19,7 @@ _COMMANDS = {
     "run": "shardlab.cli.run",
     "trace": "shardlab.cli.trace",
     "check": "shardlab.cli.check",
+    "catalogue": "shardlab.cli.catalogue",
 }
 
 

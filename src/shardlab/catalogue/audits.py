@@ -1,0 +1,94 @@
+"""Audits of many problems, several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from shardlab.catalogue.audit import Audit, audit
+from shardlab.catalogue.fault import Fault
+from shardlab.catalogue.problem import load_problem
+from shardlab.catalogue.tracks import Catalogue
+from shardlab.errors import LabError
+
+if TYPE_CHECKING:
+    from shardlab.sandbox.guest import House
+
+
+def audits(
+    catalogue: Catalogue, slugs: Sequence[str], *, fast: bool = False, n_workers: int = 1
+) -> Iterator[Audit]:
+    """Yield the audit of each problem as it is done; of all where no slug is given.
+
+    A folder that `tracks.toml` does not list is audited too: one that is still being written.
+    """
+    unlisted = unlisted_folders(catalogue)
+    places = {
+        slug: catalogue.folder / catalogue.track(slug).folder / slug for slug in catalogue.slugs
+    }
+    places |= unlisted
+    wanted = slugs or tuple(places)
+    for slug in wanted:
+        if slug not in places:
+            catalogue.track(slug)  # raises, with the nearest name
+    with _houses(min(n_workers, len(wanted))) as houses:
+
+        def one(slug: str) -> Audit:
+            house = houses.get()
+            try:
+                done = audit_folder(house, places[slug], fast=fast)
+            finally:
+                houses.put(house)
+            return _with_unlisted(done) if slug in unlisted else done
+
+        with ThreadPoolExecutor(max(1, n_workers)) as pool:
+            for future in as_completed([pool.submit(one, slug) for slug in wanted]):
+                yield future.result()
+
+
+def unlisted_folders(catalogue: Catalogue) -> dict[str, Path]:
+    """Return the problem folders that `tracks.toml` does not list, by slug."""
+    listed = {
+        catalogue.folder / track.folder / s for track in catalogue.tracks for s in track.slugs
+    }
+    found = sorted(path.parent for path in catalogue.folder.glob("*/*/problem.toml"))
+    return {path.name: path for path in found if path not in listed}
+
+
+def audit_folder(house: House, folder: Path, *, fast: bool = False) -> Audit:
+    """Return the audit of one folder; a problem that cannot be loaded is a fault as well."""
+    try:
+        return audit(house, load_problem(folder), fast=fast)
+    except LabError as error:
+        fault = Fault("problem", error.what, error.where, 0, (f"try: {error.fix}",))
+        return Audit(folder.name, (fault,))
+
+
+def _with_unlisted(done: Audit) -> Audit:
+    what = "tracks.toml does not list the problem."
+    return Audit(
+        done.slug,
+        (*done.faults, Fault("tracks.unlisted", what)),
+        done.n_cases,
+        done.n_wrong,
+    )
+
+
+@contextmanager
+def _houses(n: int) -> Iterator[SimpleQueue[House]]:
+    """Open a house for each worker, and close them all."""
+    from shardlab.sandbox.plain import PlainHouse
+
+    houses: SimpleQueue[House] = SimpleQueue()
+    opened = [PlainHouse() for _ in range(n)]
+    for house in opened:
+        houses.put(house)
+    try:
+        yield houses
+    finally:
+        for house in opened:
+            house.close()

@@ -1,0 +1,57 @@
+"""`shardlab catalogue`: audits problems, and starts new ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from shardlab.catalogue.audit import Audit
+
+_CATALOGUE = click.option(
+    "--catalogue",
+    "folder",
+    metavar="DIR",
+    help="A catalogue of your own, in the place of shardlab's.",
+)
+
+
+@click.group("catalogue")
+def command() -> None:
+    """Write problems, and prove that they hold what they promise."""
+
+
+@command.command("check")
+@click.argument("slugs", nargs=-1, metavar="[SLUG]...")
+@_CATALOGUE
+@click.option("--fast", is_flag=True, help="Read everything, and try solutions on a few meshes.")
+@click.option("-j", "n_workers", type=click.IntRange(1, 64), default=2, help="Problems at a time.")
+def check(slugs: tuple[str, ...], folder: str | None, fast: bool, n_workers: int) -> None:
+    """Audit the problems named, or all: starters fail, solutions pass, wrong answers fail as told.
+
+    \b
+    shardlab catalogue check
+    shardlab catalogue check shard-map-psum round-the-ring
+    shardlab catalogue check --catalogue our-problems --fast
+
+    Exit code 0 where everything holds, 1 where something does not.
+    """
+    from shardlab.catalogue.audits import audits
+    from shardlab.catalogue.tracks import load_catalogue
+
+    ok = True
+    for audited in audits(load_catalogue(folder), slugs, fast=fast, n_workers=n_workers):
+        ok = ok and audited.ok
+        click.echo(_told(audited))
+    click.get_current_context().exit(0 if ok else 1)
+
+
+def _told(audited: Audit) -> str:
+    """Return one line for a problem that holds, and the whole story for one that does not."""
+    mark = click.style("ok  ", fg="green") if audited.ok else click.style("FAIL", fg="red")
+    tried = f"{audited.n_cases} cases, {audited.n_wrong} wrong answers"
+    lines = [f"{mark}  {audited.slug:32}  {tried}"]
+    for fault in audited.faults:
+        lines += [f"      {line}" for line in str(fault).splitlines()]
+    return "\n".join(lines)
