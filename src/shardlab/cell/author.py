@@ -49,7 +49,7 @@ class Author:
             return do[request.header["do"]](request)
         except Stopped as stop:
             return Frame(stop.header)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return Frame({"error": told(error)})
 
     def _load(self, request: Frame) -> Frame:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from shardlab.cell.told import AnswerError
 from shardlab.engine.results import arrays_only
+from shardlab.frames.values import DTYPES
 
 
 def result_of_arrays(name: str, result: Any) -> Any:
@@ -24,7 +25,19 @@ def result_of_arrays(name: str, result: Any) -> Any:
             f"{name} returned a {type(result).__name__} ({result!r:.60}), and no array.",
             "return a jax.Array, or a dict, list or tuple of them.",
         )
+    for leaf in jax.tree.leaves(found):
+        _check_travels(name, leaf)
     return found
+
+
+def _check_travels(name: str, leaf: Any) -> None:
+    dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(leaf)).name
+    if dtype not in DTYPES and dtype != "bfloat16":
+        raise AnswerError(
+            "dtype",
+            f"{name} returned an array of {dtype}, which the judge does not compare.",
+            "return one of the dtypes that the task asks for.",
+        )
 
 
 def plain(result: Any) -> Any:
@@ -40,10 +53,12 @@ def plain(result: Any) -> Any:
     leaves = jax.tree_util.tree_leaves_with_path(result)
     if len(leaves) == 1 and not leaves[0][0]:
         return _numbers(result)
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="."): _numbers(leaf)
-        for path, leaf in leaves
-    }
+    return {_name(path): _numbers(leaf) for path, leaf in leaves}
+
+
+def _name(path: Any) -> str:
+    """Return the name of a leaf in an object; the value of an NNX variable is the variable."""
+    return jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value")
 
 
 def _numbers(leaf: Any) -> Any:

@@ -43,7 +43,14 @@ class Runner:
             )
             for (shape, dtype, spec), buffer in zip(asked["arrays"], numbers, strict=True)
         ]
-        call = jax.jit(exported.call, in_shardings=exported.in_shardings_jax(mesh))
+        whole = NamedSharding(mesh, PartitionSpec())
+        # A program that names no mesh does the same on every device.
+        is_alone = exported.nr_devices == 1
+        call = jax.jit(
+            exported.call,
+            in_shardings=[whole] * len(arrays) if is_alone else exported.in_shardings_jax(mesh),
+            out_shardings=whole if is_alone else None,
+        )
         compiled = call.lower(*arrays).compile()
         outputs = jax.block_until_ready(compiled(*arrays))
         return _seen(exported, compiled, outputs)

@@ -69,7 +69,7 @@ def _run(traced: Any, placed: Sequence[Any]) -> Any:
     except Deadlock as error:
         raise Stopped(None, [_deadlock(error)]) from None
     except Exception as error:
-        raise stopped(error, traced.jitted, traced.mesh) from None
+        raise stopped(error, traced.function, traced.mesh) from None
 
 
 def _told(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from typing import Any
 
@@ -84,8 +85,12 @@ def told(error: BaseException) -> dict[str, Any]:
     }
 
 
+# Where JAX names the function that the judge wraps around an answer.
+_OUR_PLACE = re.compile(r" at \S*[/\\]shardlab[/\\]cell[/\\]\S+?:\d+")
+
+
 def _words(error: BaseException) -> str:
-    return error.what if isinstance(error, LabError) else str(error)
+    return error.what if isinstance(error, LabError) else _OUR_PLACE.sub("", str(error))
 
 
 def _meant(error: BaseException) -> tuple[str, str, str]:
@@ -93,11 +98,16 @@ def _meant(error: BaseException) -> tuple[str, str, str]:
         return error.family, error.what, error.fix
     if isinstance(error, LabError):
         return "lab", error.what, error.fix or ""
+    if isinstance(error, SystemExit):
+        return "exit", "The answer ends the process (sys.exit).", "return a result instead."
+    by_words = _by_words(str(error))
+    if by_words[0]:
+        return by_words
     for kind, *means in _MEANS:
         if isinstance(error, kind):
             family, what, fix = means
             return family, what, fix
-    return _by_words(str(error))
+    return "", "", ""
 
 
 _CALLBACK = (
@@ -111,10 +121,19 @@ _OF_WORDS = (
     (("host_callbacks",), _CALLBACK),
     (("xla_ffi_python",), _CALLBACK),
     (
+        ("is not available on traced array",),
+        (
+            "not_while_traced",
+            f"The answer asks an array for what only one that was computed has. {_TRACED}.",
+            "do without .sharding, .addressable_shards and .block_until_ready(); the judge looks "
+            "at what every device holds.",
+        ),
+    ),
+    (
         ("Mesh", "abstract array"),
         (
             "mesh_is_traced",
-            "A jax.jit was given the mesh as if it were an array.",
+            "A jax.jit was given a mesh as if it were an array.",
             "name it as static, @partial(jax.jit, static_argnames='mesh'), or put the jit inside "
             "of the function.",
         ),
@@ -124,7 +143,7 @@ _OF_WORDS = (
 
 def _by_words(words: str) -> tuple[str, str, str]:
     for parts, means in _OF_WORDS:
-        if all(part in words for part in parts):
+        if all(part.lower() in words.lower() for part in parts):
             return means
     return "", "", ""
 

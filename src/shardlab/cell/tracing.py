@@ -22,6 +22,7 @@ from shardlab.engine.observe import observe_staged
 from shardlab.engine.refusals import refused, whole_tracebacks
 from shardlab.engine.stage import Staged
 from shardlab.engine.unbound import as_unbound
+from shardlab.engine.walk import walk
 from shardlab.frames.values import ArrayLeaf, unpack
 from shardlab.layouts.spec import parse_spec
 from shardlab.records.collective import CollectiveCall
@@ -49,12 +50,14 @@ class Traced:
     """An answer traced for one case."""
 
     name: str
+    function: Callable[..., Any]
     jitted: Any
     shapes: list[Any]
     mesh: Mesh | None
     findings: Findings
     n_shard_maps: int
     calls: tuple[CollectiveCall, ...]
+    jaxpr: Any
 
     def export(self) -> bytes:
         """Return the program as bytes. Raises `Stopped` where it cannot leave this process."""
@@ -62,32 +65,39 @@ class Traced:
         try:
             with _whole(self.mesh):
                 exported = jax.export.export(self.jitted)(*self.shapes)
-                if exported.nr_devices != n_devices:
+                if exported.nr_devices not in (1, n_devices):
                     raise _other_devices(exported.nr_devices, n_devices)
                 return bytes(exported.serialize())
-        except Exception as error:
-            raise stopped(error, self.jitted, self.mesh) from None
+        except (Exception, SystemExit) as error:
+            stop = stopped(error, self.function, self.mesh)
+            if stop.error and stop.error["family"] == "callback":
+                stop.error["line"] = _callback_line(self.jaxpr)
+            raise stop from None
 
 
 def trace(submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None) -> Traced:
     """Return an answer traced with shapes alone. Raises `Stopped` where that already is wrong."""
-    program, shapes = program_of(submission, asked, mesh)
+    function = submission.function(asked)
+    program, shapes = program_of(function, asked, mesh)
     jitted = jax.jit(program)
     try:
         with _whole(mesh):
             traced = jitted.trace(*shapes)
-    except Exception as error:
-        raise stopped(error, program, mesh) from None
+    except (Exception, SystemExit) as error:
+        raise stopped(error, function, mesh) from None
     staged = Staged(asked["function"], traced, None, tuple(shapes), lambda: None)
     seen = observe_staged(staged, compiled="never")
     findings = _findings(seen)
     if any(found["severity"] == "error" for found in findings):
         raise Stopped(None, findings)
-    return Traced(asked["function"], jitted, shapes, mesh, findings, seen.n_shard_maps, seen.calls)
+    name, n_shard_maps = asked["function"], seen.n_shard_maps
+    return Traced(
+        name, function, jitted, shapes, mesh, findings, n_shard_maps, seen.calls, traced.jaxpr
+    )
 
 
 def program_of(
-    submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None
+    function: Callable[..., Any], asked: Mapping[str, Any], mesh: Mesh | None
 ) -> tuple[Callable[..., Any], list[Any]]:
     """Return an answer as a function of arrays alone, and their shapes and shardings."""
     leaves: list[tuple[ArrayLeaf, str]] = []
@@ -97,7 +107,6 @@ def program_of(
         return leaf
 
     unpack(asked["arguments"], note)
-    function = submission.function(asked)
 
     def program(*arrays: Any) -> Any:
         with placing_where_traced():
@@ -133,19 +142,27 @@ def _whole(mesh: Mesh | None) -> Iterator[None]:
 def _other_devices(n_own: int, n_given: int) -> AnswerError:
     return AnswerError(
         "own_devices",
-        f"The program is made for {n_own} devices, and this case has {n_given}.",
+        f"The program is made for {n_own} devices, and the mesh of this case has {n_given}.",
         "use the mesh that is given; where none is, a mesh of one device: "
         "Mesh(jax.devices()[:1], ('data',)).",
     )
 
 
+def _callback_line(jaxpr: Any) -> int | None:
+    """Return the line of the first call back into Python."""
+    for site in walk(jaxpr):
+        if "callback" in site.name or site.name.startswith("debug_"):
+            return site.source.line or None
+    return None
+
+
 # ---------------------------------------------------------------------------- what is in the way
 
 
-def stopped(error: Exception, program: Any, mesh: Mesh | None) -> Stopped:
+def stopped(error: BaseException, function: Any, mesh: Mesh | None) -> Stopped:
     """Return what JAX refuses in its own words and ours; anything else as it was raised."""
     sizes = dict(mesh.shape) if mesh is not None else {}
-    clue = refused(as_unbound(error, sizes) or error, program)
+    clue = refused(as_unbound(error, sizes) or error, function)
     if clue is None or clue.facts["family"] == "other":
         return Stopped(told(error), [])
     return Stopped(told(error), _findings(Observation("", (), clues=(clue,))))

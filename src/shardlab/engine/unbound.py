@@ -38,7 +38,7 @@ def explaining(body: Callable[..., Any], sizes: Mapping[str, int]) -> Callable[.
     return call
 
 
-def as_unbound(error: Exception, sizes: Mapping[str, int]) -> UnboundAxis | None:
+def as_unbound(error: BaseException, sizes: Mapping[str, int]) -> UnboundAxis | None:
     """Return the bare AssertionError that JAX raises for an unknown axis, with words.
 
     Where it has words of its own, or is about something else, there is nothing to say.
@@ -51,7 +51,7 @@ def as_unbound(error: Exception, sizes: Mapping[str, int]) -> UnboundAxis | None
     return _unbound(error, unknown, sizes).with_traceback(error.__traceback__)
 
 
-def _unbound(error: Exception, unknown: str, sizes: Mapping[str, int]) -> UnboundAxis:
+def _unbound(error: BaseException, unknown: str, sizes: Mapping[str, int]) -> UnboundAxis:
     where, operation = _place(error)
     return UnboundAxis(
         f"{operation} is over mesh axis '{unknown}', which this mesh does not have.",
