@@ -1,0 +1,174 @@
+"""The judge's side: keeps a zygote, asks it for guests, and talks with them over pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+from shardlab.frames.frame import Frame
+from shardlab.sandbox.errand import receive_errand, send_errand
+from shardlab.sandbox.guest import Ended, Ending, Level, Limits, Role
+from shardlab.sandbox.piped import PipedGuest
+
+_START = (
+    "import sys, json\n"
+    "sys.path[:] = json.loads(sys.argv[2])\n"
+    "from shardlab.sandbox.zygote import main\n"
+    "main(int(sys.argv[1]))"
+)
+_N_DEVICES = 8
+
+
+class ZygoteRefused(Exception):
+    """A zygote could not be prepared at a level, or did not hold it."""
+
+
+class ForkHouse:
+    """Guests from a fork server, which is started again when it is gone."""
+
+    def __init__(self, level: Level, hidden: Sequence[str]) -> None:
+        self.level = level
+        self._hidden = [os.path.realpath(path) for path in hidden]
+        self._lock = threading.Lock()
+        self._zygote: _Zygote | None = _Zygote(level, self._hidden)
+        if level != "C":
+            self._try()
+
+    def guest(self, role: Role, limits: Limits) -> PipedGuest:
+        """Return a new confined process. Raises `Ended` where none can be had."""
+        for attempt in range(3):
+            try:
+                return self._ask_zygote(role, limits)
+            except (OSError, ZygoteRefused) as error:
+                if attempt == 2:
+                    raise Ended(Ending("judge", f"no process for it: {error}")) from error
+        raise AssertionError
+
+    def close(self) -> None:
+        """End the zygote, and with it every guest."""
+        with self._lock:
+            if self._zygote:
+                self._zygote.close()
+            self._zygote = None
+
+    def __enter__(self) -> ForkHouse:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask_zygote(self, role: str, limits: Limits) -> PipedGuest:
+        with self._lock:
+            if self._zygote is None or not self._zygote.is_alive():
+                if self._zygote:
+                    self._zygote.close()
+                self._zygote = _Zygote(self.level, self._hidden)
+            return self._zygote.guest(role, limits)
+
+    def _try(self) -> None:
+        """Attack this house from a throw-away guest; refuse the level if anything succeeds."""
+        guest = self._ask_zygote("trial", Limits(wall_seconds=10))
+        try:
+            asked = {"hidden": self._hidden, "judge": os.getpid()}
+            broken = guest.ask(Frame(asked)).header["broken"]
+        except Ended as ended:
+            broken = [f"the trial did not end well: {ended} {guest.output[-500:]}"]
+        finally:
+            guest.close()
+        if broken:
+            self.close()
+            raise ZygoteRefused("; ".join(map(str, broken)))
+
+
+class _Zygote:
+    """One fork server and the socket to it."""
+
+    def __init__(self, level: Level, hidden: Sequence[str]) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        paths = [os.path.abspath(path) for path in sys.path if path]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-P", "-c", _START, str(theirs.fileno()), json.dumps(paths)],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is for the judge, which closes what it opened
+            )
+        try:
+            send_errand(self._control, {"level": level, "hidden": list(hidden)})
+            answer = receive_errand(self._control)
+        except (OSError, ValueError) as error:
+            self.close()
+            raise ZygoteRefused(f"the fork server broke off: {error}") from error
+        if answer is None or "ready" not in answer[0]:
+            words = answer[0].get("refused") if answer else self._last_words()
+            self.close()
+            raise ZygoteRefused(str(words))
+
+    def guest(self, role: str, limits: Limits) -> PipedGuest:
+        mine: list[int] = []
+        theirs: list[int] = []
+        try:
+            for reads in (False, True, True):  # requests, answers, output
+                ends = os.pipe()
+                theirs.append(ends[1] if reads else ends[0])
+                mine.append(ends[0] if reads else ends[1])
+            told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            theirs.append(tells.detach())
+            mine.append(told.detach())
+            asked = {"role": role, "limits": dataclasses.asdict(limits)}
+            send_errand(self._control, asked, theirs)
+        except BaseException:
+            for fd in mine:
+                os.close(fd)
+            raise
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        return PipedGuest(mine, limits)
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+        if self._process.stderr:
+            self._process.stderr.close()
+
+    def _last_words(self) -> str:
+        assert self._process.stderr
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+            return self._process.stderr.read().decode("utf-8", "replace")[-2000:]
+        return "the fork server does not answer"
+
+
+def _environment() -> dict[str, str]:
+    """Return what a zygote is told about the machine: nothing that could be a secret."""
+    passed = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    return {
+        **passed,
+        "HOME": "/",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "PYTHONUTF8": "1",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(_N_DEVICES),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        # Their thread pools start at import, and a fork is clean with one thread only.
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",  # macOS: guests are forked, never exec'd
+    }

@@ -1,0 +1,37 @@
+"""Opens the house for guests at the highest level that this machine holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from shardlab.sandbox.guest import Level
+from shardlab.sandbox.house import ForkHouse, ZygoteRefused
+
+_LEVELS: tuple[Level, ...] = ("A", "B", "C")
+_PROBLEMS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "problems")
+
+
+def open_house(
+    level: Level | None = None,
+    hidden: Sequence[str | os.PathLike[str]] = (),
+    *,
+    at_least: Level = "C",
+) -> ForkHouse:
+    """Return a house at `level`, or at the highest that holds.
+
+    Guests cannot read `hidden` paths (at A and B), nor the solutions of the built-in catalogue.
+
+    A level is never assumed: the house is attacked from a throw-away guest first. `at_least="A"`
+    is for a shared server, which must not start with less.
+    """
+    kept = [*(os.fspath(path) for path in hidden), _PROBLEMS]
+    refused: list[str] = []
+    for each in _LEVELS[_LEVELS.index(level or "A") :]:
+        if each > at_least:
+            break
+        try:
+            return ForkHouse(each, [path for path in kept if os.path.exists(path)])
+        except ZygoteRefused as error:
+            refused.append(f"{each}: {error}")
+    raise RuntimeError("; ".join(refused))

@@ -1,0 +1,163 @@
+"""Watches one guest: wall clock, processor time, memory, threads; ends it; says how it ended.
+
+At level A it is pid 1 of the guest's own processes, so that nothing of them outlives it. Commands
+come as single letters: b(usy) and i(dle) run and stop the wall clock; o, f and t end the guest for
+its output, its frames, its time. When nobody listens any more, it ends the guest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from shardlab.sandbox import kernel
+from shardlab.sandbox.confine import Room
+from shardlab.sandbox.guest import Limits
+
+_LOOK_EVERY = 0.02
+_LOOK_EVERY_IDLE = 0.2
+_ENDS = {b"o": "output", b"f": "frame", b"t": "time"}
+
+
+def supervise(pid: int, told: socket.socket, limits: Limits, room: Room, proc_pid: int) -> None:
+    """Watch a guest until it has ended, and report it."""
+    watch = _Watch(pid, limits, _stat_file(room, proc_pid))
+    why = watch.until_ended(told)
+    _, status, usage = os.wait4(pid, 0)
+    scale = 1 if sys.platform == "darwin" else 1024
+    report = {
+        **watch.ending(status, why),
+        "seconds": round(watch.busy_seconds(), 3),
+        "peak_bytes": max(watch.peak_bytes, usage.ru_maxrss * scale),
+    }
+    with contextlib.suppress(OSError):  # nobody listens any more
+        told.sendall(json.dumps(report).encode())
+
+
+class _Watch:
+    """What is known of a running guest."""
+
+    def __init__(self, pid: int, limits: Limits, stat: int | None) -> None:
+        self._pid, self._limits, self._stat = pid, limits, stat
+        self._busy_before = 0.0
+        self._busy_since: float | None = None
+        self.peak_bytes = 0
+
+    def busy_seconds(self) -> float:
+        now = time.monotonic()
+        return self._busy_before + (now - self._busy_since if self._busy_since else 0.0)
+
+    def until_ended(self, told: socket.socket) -> str | None:
+        """Return why the guest had to be ended; None where it ended by itself."""
+        poll, handle = select.poll(), _handle(self._pid)
+        poll.register(told, select.POLLIN)
+        if handle is not None:
+            poll.register(handle, select.POLLIN)
+        while True:
+            pause = _LOOK_EVERY if self._busy_since or handle is None else _LOOK_EVERY_IDLE
+            ready = dict(poll.poll(pause * 1000))
+            if handle in ready or (handle is None and _has_ended(self._pid)):
+                return None
+            why = self._heard(told) if told.fileno() in ready else None
+            why = why or self._exceeded()
+            if why:
+                _kill(self._pid, handle)
+                return why
+
+    def _heard(self, told: socket.socket) -> str | None:
+        commands = told.recv(16)
+        if not commands:
+            return "judge"
+        for number in commands:
+            command = bytes([number])
+            if command in _ENDS:
+                return _ENDS[command]
+            self._busy_before = self.busy_seconds()
+            self._busy_since = time.monotonic() if command == b"b" else None
+        return None
+
+    def _exceeded(self) -> str | None:
+        if self.busy_seconds() > self._limits.wall_seconds:
+            return "time"
+        if self._stat is None:
+            return None
+        try:
+            # "pid (any name) state ...": the name is the guest's to choose
+            fields = os.pread(self._stat, 4096, 0).rpartition(b")")[2].split()
+            cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            n_threads, n_pages = int(fields[17]), int(fields[21])
+        except (OSError, ValueError, IndexError):
+            return None  # it is ending
+        in_use = n_pages * os.sysconf("SC_PAGE_SIZE")
+        self.peak_bytes = max(self.peak_bytes, in_use)
+        if in_use > self._limits.memory_bytes:
+            return "memory"
+        if n_threads > self._limits.n_processes:
+            return "threads"
+        return "time" if cpu > self._limits.cpu_seconds else None
+
+    def ending(self, status: int, why: str | None) -> dict[str, Any]:
+        """Return how the guest ended, from what the kernel says and what was done to it."""
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        told: dict[str, Any] = {"signal": number, "exit_code": code, "detail": ""}
+        if why == "threads":
+            told["detail"] = f"more than {self._limits.n_processes} threads"
+            why = "memory"
+        elif why is None and number == signal.SIGXCPU:
+            why = "time"
+        elif why is None and number == signal.SIGKILL:
+            # A guest cannot send this, and here nobody did: somebody outside, or the kernel,
+            # which was short of memory.
+            is_large = self.peak_bytes > self._limits.memory_bytes // 2
+            why = "memory" if is_large else "judge"
+            told["detail"] = "the process was killed from outside"
+        told["why"] = why or ("exit" if number is None else "signal")
+        return told
+
+
+def _stat_file(room: Room, proc_pid: int) -> int | None:
+    """Return the kernel's figures about the guest; None where there are none to read."""
+    if room.proc < 0:
+        return None
+    try:
+        return os.open(f"{proc_pid}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=room.proc)
+    except OSError:
+        return None
+
+
+def _handle(pid: int) -> int | None:
+    """Return a descriptor of a process that is ready when it has ended, where there is such."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _has_ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill(pid: int, handle: int | None) -> None:
+    try:
+        if handle is not None:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def protect_supervisor() -> None:
+    """Die with the zygote, and show nothing to a guest of the same user."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if sys.platform == "linux":
+        kernel.keep_secret()
+        kernel.die_with_parent()

@@ -1,0 +1,239 @@
+"""The fork server: loads JAX once, holds no secret, and forks a supervised guest for each errand.
+
+Everything here runs before or beside another person's code, never with it. Fork is clean with one
+thread only, so XLA's backend is never started here: each guest starts its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from shardlab.sandbox import kernel
+from shardlab.sandbox.confine import Room, confine
+from shardlab.sandbox.errand import receive_errand, send_errand
+from shardlab.sandbox.guest import Level, Limits
+from shardlab.sandbox.landlock import landlock_version, ruleset
+from shardlab.sandbox.readable import around, guest_paths
+from shardlab.sandbox.root import enter_private_root, own_namespaces
+from shardlab.sandbox.supervisor import protect_supervisor, supervise
+
+_ROLES = {
+    "author": "shardlab.cell.author",
+    "runner": "shardlab.cell.runner",
+    "trial": "shardlab.sandbox.trial",
+}
+_WARM = "shardlab.cell.warm"
+
+
+def main(control_fd: int) -> None:
+    """Prepare once, then fork guests until the judge is gone."""
+    control = socket.socket(fileno=control_fd)
+    first = receive_errand(control)
+    if first is None:
+        return
+    plan = first[0]
+    try:
+        room = _prepared(plan["level"], plan["hidden"], control)
+    except Exception as error:
+        words = traceback.format_exc(limit=-4) if not isinstance(error, OSError) else str(error)
+        send_errand(control, {"refused": words[-2000:]})
+        return
+    send_errand(control, {"ready": True})
+    _serve(control, room)
+
+
+def _prepared(level: Level, hidden: Sequence[str], control: socket.socket) -> Room:
+    if sys.platform != "linux" and level != "C":
+        raise OSError(f"level {level} needs Linux, this is {sys.platform}")
+    if level == "A":
+        _try_namespaces()
+        own_namespaces()
+        _continue_as_first(control)
+    _load()
+    if sys.platform != "linux":
+        return Room(level)
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    kernel.adopt_orphans()
+    paths = guest_paths()
+    is_reachable = level == "A" or _can_anybody_read(paths)
+    if level == "C":
+        return Room(level, proc=proc, is_reachable=is_reachable)
+    if not landlock_version():
+        raise OSError("this kernel has no Landlock")
+    if level == "A":
+        enter_private_root(paths, hidden)
+    rules = ruleset(*around(paths, hidden))
+    return Room(level, rules, proc, is_reachable)
+
+
+def _try_namespaces() -> None:
+    """Try it all in a throw-away process: some kernels let it pass and refuse half-way."""
+
+    def attempt() -> None:
+        own_namespaces()
+        pid = os.fork()
+        if pid == 0:
+            _exit_with(lambda: enter_private_root(["/usr/lib"], []))
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    pid = os.fork()
+    if pid == 0:
+        _exit_with(attempt)
+    number = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if number:
+        words = os.strerror(number) if number > 0 else f"signal {-number}"
+        raise OSError(f"namespaces are refused: {words}")
+
+
+def _exit_with(act: Any) -> None:
+    """End this process with 0, or with the number of the error that the kernel gave."""
+    try:
+        act()
+    except OSError as error:
+        os._exit(error.errno or 1)
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+def _continue_as_first(control: socket.socket) -> None:
+    """Go on as pid 1 of the new namespace; all in it ends with that process."""
+    pid = os.fork()
+    if pid == 0:
+        kernel.die_with_parent()
+        return
+    control.close()
+    os.closerange(3, 256)
+    os._exit(abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+
+
+def _load() -> None:
+    """Import what guests need, so that they need not."""
+    for name in _ROLES.values():
+        import_module(name)
+    if find_spec(_WARM):
+        import_module(_WARM).warm()
+    gc.collect()
+    gc.freeze()
+
+
+def _can_anybody_read(paths: Sequence[str]) -> bool:
+    """Return whether a user without rights gets to these paths."""
+    if os.geteuid() != 0:
+        return True
+    pid = os.fork()
+    if pid == 0:
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        os._exit(0 if all(os.access(path, os.R_OK) for path in paths) else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+# ---------------------------------------------------------------------------------- one guest
+
+
+def _serve(control: socket.socket, room: Room) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended supervisors are forgotten by themselves
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    own_pids = os.open("self/ns/pid", os.O_RDONLY, dir_fd=room.proc) if room.level == "A" else -1
+    slot = 0
+    while (errand := receive_errand(control)) is not None:
+        asked, fds = errand
+        slot += 1
+        if _n_threads(room) != 1:
+            os._exit(3)  # a fork would copy locks that nobody gives back
+        if room.level == "A":
+            kernel.unshare(kernel.NEWPID)
+        pid = os.fork()
+        if pid == 0:
+            control.detach()
+            _supervise(room, asked, fds, slot)
+        if room.level == "A":
+            kernel.set_namespace(own_pids, kernel.NEWPID)
+        for fd in fds:
+            os.close(fd)
+
+
+def _n_threads(room: Room) -> int:
+    if room.proc < 0:
+        return threading.active_count()
+    return os.stat("self/task", dir_fd=room.proc).st_nlink - 2  # a folder for each thread
+
+
+def _supervise(room: Room, asked: dict[str, Any], fds: list[int], slot: int) -> None:
+    """Fork a guest and watch it. Never returns."""
+    try:
+        limits = Limits(**asked["limits"])
+        requests, answers, output, told_fd = fds
+        protect_supervisor()
+        own_pid = os.getpid()
+        says, hears = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            fds = [requests, answers, output, hears]
+            _be_guest(room, asked["role"], limits, slot, own_pid, fds)
+        for fd in (requests, answers, output, hears):
+            os.close(fd)
+        proc_pid = int(os.read(says, 32) or b"0")
+        os.close(says)
+        supervise(pid, socket.socket(fileno=told_fd), limits, room, proc_pid)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(0)
+
+
+def _be_guest(
+    room: Room, role: str, limits: Limits, slot: int, parent: int, fds: list[int]
+) -> None:
+    """Give everything up and answer requests. Never returns."""
+    code = 70
+    try:
+        hears = fds[3]
+        number = os.readlink("self", dir_fd=room.proc) if room.proc >= 0 else str(os.getpid())
+        os.write(hears, number.encode())
+        os.close(hears)
+        room = _only_these(room, *fds[:3])
+        confine(room, limits, slot)
+        if os.getppid() != parent:
+            os._exit(1)
+        import_module(_ROLES[role]).main(3, 4)
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # it may be closed, or another person's
+            stream.flush()
+    os._exit(code & 255)
+
+
+def _only_these(room: Room, requests: int, answers: int, output: int) -> Room:
+    """Close every descriptor but 0-2, requests (3), answers (4) and the rules of Landlock (5)."""
+    import fcntl
+    from dataclasses import replace
+
+    null = os.open(os.devnull, os.O_RDONLY)
+    wanted = {0: null, 1: output, 2: output, 3: requests, 4: answers}
+    if room.rules >= 0:
+        wanted[5] = room.rules
+    # First out of the way, then to their places: one may lie where another must go.
+    safe = {to: fcntl.fcntl(fd, fcntl.F_DUPFD, 256) for to, fd in wanted.items()}
+    for to, fd in safe.items():
+        os.dup2(fd, to, inheritable=False)
+    os.closerange(len(wanted), 4096)
+    return replace(room, rules=5 if room.rules >= 0 else -1, proc=-1)
