@@ -3,125 +3,139 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from shardlab.checks import causes
-from shardlab.checks.agreement import Comparison, is_close
+from shardlab.judge import allowed, copies, placed, shapes, wrong_values
 from shardlab.judge.cases import Case
-from shardlab.judge.seen import Output, Seen
-from shardlab.layouts.mesh import Mesh
-from shardlab.layouts.shards import layout
+from shardlab.judge.copies import Differing
+from shardlab.judge.evidence import Array, Evidence, Pieces, is_float, no_pieces
+from shardlab.judge.seen import Seen
+from shardlab.judge.shapes import leaves
 from shardlab.layouts.spec import Spec
 from shardlab.records.verdict import Verdict
 
-Array = npt.NDArray[Any]
+
+@dataclass(frozen=True)
+class Right:
+    """What is right for one case, from the problem's reference."""
+
+    expected: Any
+    specs: Any = None
+    budget: Mapping[str, int] = field(default_factory=dict)
+    arguments: Mapping[str, Array] = field(default_factory=dict)
+    pieces: Pieces = no_pieces
+    # Result -> sentences about what does not hold, each alone or after the name of a cause.
+    properties: Any = None
 
 
-def grade(
-    case: Case, seen: Seen, expected: Any, specs: Any, budget: Mapping[str, int]
-) -> list[Verdict]:
-    """Return what is wrong with a run; empty where all properties hold."""
-    wanted = dict(leaves(expected))
+@dataclass(frozen=True)
+class Grade:
+    """What is wrong with a run, and the numbers that causes are read from.
+
+    A verdict about values stands in `verdicts` at the place that `differing` or `wrong` names by
+    its position, so that it can be told anew once all cases of the part are known.
+    """
+
+    verdicts: tuple[Verdict, ...] = ()
+    evidence: tuple[Evidence, ...] = ()  # of every output whose shape and copies are right
+    wrong: Mapping[int, Evidence] = field(default_factory=dict)
+    differing: Mapping[int, Differing] = field(default_factory=dict)
+
+
+def grade(case: Case, seen: Seen, right: Right) -> Grade:
+    """Return what is wrong with a run; no verdicts where all properties hold."""
+    wanted = {path: np.asarray(value) for path, value in leaves(right.expected)}
     got = {output.path: output for output in seen.outputs}
     if set(wanted) != set(got):
-        return [_structure(set(wanted), set(got))]
-    found: list[Verdict] = []
-    for path, value in wanted.items():
-        found += _output(case, got[path], np.asarray(value))
-    if not found:
-        found += [v for path, spec in _specs(specs, wanted) for v in _layout(case, got[path], spec)]
-    if not any(v.code in ("SHAPE", "DTYPE", "REPL", "WA") for v in found):
-        found += _required(case, seen)
-        found += _over_budget(case, seen, budget)
-    return found
+        return Grade((shapes.structure(set(wanted), set(got), case.part.call),))
+    graded = _Grading(case, right)
+    for path, expected in wanted.items():
+        graded.output(got[path], expected)
+    if not graded.verdicts and right.properties is not None:
+        graded.properties()
+    if not graded.verdicts and case.mesh is not None:
+        for path, spec in _specs(right.specs, wanted):
+            misplaced = placed.misplaced(got[path], spec, case.mesh)
+            graded.verdicts += [misplaced] if misplaced else []
+    is_right = not any(v.code in ("SHAPE", "DTYPE", "REPL", "WA") for v in graded.verdicts)
+    # On virtual devices nothing is compiled, and what is exchanged is not known for sure.
+    if is_right and not case.is_simulated:
+        n_devices = case.mesh.n_devices if case.mesh else 1
+        graded.verdicts += allowed.required(case.part.requires, seen, n_devices)
+        graded.verdicts += allowed.over_budget(seen, right.budget)
+    return Grade(tuple(graded.verdicts), tuple(graded.evidence), graded.wrong, graded.differing)
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every array of a result with its path, in the words of `jax.tree_util.keystr`.
+class _Grading:
+    """Collects verdicts about the outputs of one case."""
 
-    >>> list(leaves({"w": (1, 2)}))
-    [("['w'][0]", 1), ("['w'][1]", 2)]
-    """
-    if isinstance(value, Mapping):
-        for key in sorted(value):
-            yield from leaves(value[key], f"{path}[{key!r}]")
-    elif isinstance(value, (list, tuple)):
-        for number, each in enumerate(value):
-            yield from leaves(each, f"{path}[{number}]")
-    elif value is not None:
-        yield path, value
+    def __init__(self, case: Case, right: Right) -> None:
+        self._case, self._right = case, right
+        self.verdicts: list[Verdict] = []
+        self.evidence: list[Evidence] = []
+        self.wrong: dict[int, Evidence] = {}
+        self.differing: dict[int, Differing] = {}
 
+    def output(self, output: Any, expected: Array) -> None:
+        """Compare one array: shape, dtype, copies, values."""
+        name, mesh = f"result{output.path}", self._case.mesh
+        if output.shape != expected.shape:
+            self.verdicts.append(shapes.shape(name, output.shape, expected.shape, mesh))
+            return
+        if output.dtype != expected.dtype.name:
+            self.verdicts.append(shapes.dtype(name, output.dtype, expected.dtype.name))
+            return
+        evidence = Evidence(
+            output,
+            expected,
+            mesh,
+            tolerance(self._case, expected),
+            self._right.arguments,
+            self._right.pieces,
+            self._right.properties is not None,
+        )
+        found = copies.differing(evidence)
+        if found:
+            self.differing[len(self.verdicts)] = found
+            self.verdicts.append(copies.verdict(found, found.missing()))
+            return
+        self.evidence.append(evidence)
+        if self._right.properties is None and not evidence.agrees:
+            self.wrong[len(self.verdicts)] = evidence
+            cause = wrong_values.cause_of([evidence])
+            self.verdicts.append(wrong_values.verdict(evidence, cause))
 
-def _structure(wanted: set[str], got: set[str]) -> Verdict:
-    def named(paths: set[str]) -> str:
-        return ", ".join(f"result{path}" for path in sorted(paths)) or "nothing"
-
-    return Verdict("SHAPE", f"The result has {named(got)}; asked for was {named(wanted)}.")
-
-
-def _output(case: Case, output: Output, expected: Array) -> list[Verdict]:
-    """Compare one array: shape, dtype, copies, values."""
-    name = f"result{output.path}"
-    if output.shape != expected.shape:
-        return [Verdict("SHAPE", f"{name} has shape {output.shape}, want {expected.shape}.")]
-    if output.dtype != expected.dtype.name:
-        return [Verdict("DTYPE", f"{name} is {output.dtype}, want {expected.dtype.name}.")]
-    copies = _differing_copies(output)
-    if copies:
-        return [copies]
-    whole = assembled(output)
-    atol = _atol(case, expected)
-    if is_close(whole, expected, atol):
-        return []
-    if case.mesh is None:
-        return [Verdict("WA", f"{name} is {_short(whole)}, want {_short(expected)}.")]
-    cause = _cause(case.mesh, expected, whole, atol)
-    return [Verdict("WA", f"{name} is {_short(whole)}, want {_short(expected)}.", cause=cause)]
-
-
-def _differing_copies(output: Output) -> Verdict | None:
-    by_ranges: dict[Any, list[Array]] = {}
-    for shard in output.shards:
-        by_ranges.setdefault(shard.ranges, []).append(shard.values)
-    for copies in by_ranges.values():
-        # Bit for bit, and NaN equals NaN.
-        if any(copy.tobytes() != copies[0].tobytes() for copy in copies):
-            held = ", ".join(_short(copy) for copy in copies[:8])
-            return Verdict("REPL", f"Devices that should hold the same hold {held}.")
-    return None
+    def properties(self) -> None:
+        """Ask the problem what does not hold of a result of which several would be right."""
+        values = {each.output.path: each.whole for each in self.evidence}
+        for said in self._right.properties(_filled(self._right.expected, values)):
+            cause, sentence = ("", said) if isinstance(said, str) else said
+            if not cause:
+                found = [wrong_values.cause_of([each]).name for each in self.evidence]
+                cause = next((name for name in found if name), "")
+            self.verdicts.append(Verdict("WA", sentence, cause=cause))
 
 
-def assembled(output: Output) -> Array:
-    """Return the whole array, each element from the first device that holds it."""
-    whole = np.zeros(output.shape, output.shards[0].values.dtype)
-    for shard in reversed(output.shards):
-        whole[tuple(slice(start, stop) for start, stop in shard.ranges)] = shard.values
-    return whole
-
-
-def _atol(case: Case, expected: Array) -> float:
-    if expected.dtype.kind not in "fc":
+def tolerance(case: Case, expected: Array) -> float:
+    """Return how far a value may be off: rounding is measured by the largest."""
+    if not is_float(expected.dtype):
         return 0.0
-    finite = np.abs(expected[np.isfinite(expected)])
-    return case.part.atol + case.part.rtol * float(finite.max(initial=0.0))
+    wide = np.abs(expected.astype(np.complex128 if expected.dtype.kind == "c" else np.float64))
+    return case.part.atol + case.part.rtol * float(wide[np.isfinite(wide)].max(initial=0.0))
 
 
-def _cause(mesh: Mesh, expected: Array, got: Array, atol: float) -> str:
-    seen = [Comparison(tuple(mesh.shape.items()), expected, got, atol)]
-    if mesh.n_devices == 1 or expected.dtype.kind == "b":
-        return ""
-    for ask in (
-        causes.factor_of_n,
-        causes.divided_by_n,
-        causes.shards_permuted,
-        causes.only_shard_0,
-    ):
-        if ask(seen):
-            return ask.__name__
-    return ""
+def _filled(expected: Any, values: Mapping[str, Array], path: str = "") -> Any:
+    """Return a result in the containers of what is expected."""
+    if isinstance(expected, Mapping):
+        return {key: _filled(each, values, f"{path}[{key!r}]") for key, each in expected.items()}
+    if isinstance(expected, (list, tuple)):
+        return type(expected)(
+            _filled(each, values, f"{path}[{number}]") for number, each in enumerate(expected)
+        )
+    return None if expected is None else values[path]
 
 
 def _specs(specs: Any, wanted: Mapping[str, Any]) -> Iterator[tuple[str, Spec]]:
@@ -129,55 +143,8 @@ def _specs(specs: Any, wanted: Mapping[str, Any]) -> Iterator[tuple[str, Spec]]:
         yield from ((path, specs) for path in wanted)
         return
     if specs is not None:
-        yield from ((path, spec) for path, spec in leaves(specs) if isinstance(spec, Spec))
-
-
-def _layout(case: Case, output: Output, spec: Spec) -> list[Verdict]:
-    if case.mesh is None:
-        return []
-    asked = layout(output.shape, spec, case.mesh, output.dtype)
-    for shard in output.shards:
-        want = tuple((part.start, part.stop) for part in asked.index(shard.device))
-        if shard.ranges != want:
-            return [
-                Verdict(
-                    "SHARD",
-                    f"Device {shard.device} holds {shard.ranges} of result{output.path}; {spec} "
-                    f"puts {want} there.",
-                )
-            ]
-    return []
-
-
-def _required(case: Case, seen: Seen) -> list[Verdict]:
-    ops = {str(call["op"]) for call in seen.calls}
-    have = ops | ({"shard_map"} if seen.has_shard_map else set())
-    is_alone = case.mesh is None or case.mesh.n_devices == 1
-    missing = [
-        r for r in case.part.requires if r not in have and (r == "shard_map" or not is_alone)
-    ]
-    return [Verdict("API", f"There is no {name} in the program.") for name in missing]
-
-
-_FIGURES = ("wire_bytes", "peak_bytes")
-
-
-def _over_budget(case: Case, seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
-    """Compare calls and bytes with what is allowed; a kind of call that is not named is not."""
-    found = []
-    counted: dict[str, int] = {}
-    for call in seen.calls:
-        counted[str(call["op"])] = counted.get(str(call["op"]), 0) + (call["count"] or 1)
-    if set(budget) - set(_FIGURES):
-        for op, count in counted.items():
-            if count > budget.get(op, 0):
-                found.append(Verdict("COMM", f"{count} {op}, budget {budget.get(op, 0)}."))
-    if seen.peak_bytes > budget.get("peak_bytes", seen.peak_bytes):
-        found.append(
-            Verdict("MEM", f"A device holds {seen.peak_bytes} B, budget {budget['peak_bytes']} B.")
+        yield from (
+            (path, spec)
+            for path, spec in leaves(specs)
+            if isinstance(spec, Spec) and path in wanted
         )
-    return found
-
-
-def _short(array: Array) -> str:
-    return np.array2string(array, threshold=8, precision=4, separator=", ").replace("\n", "")

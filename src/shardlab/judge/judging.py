@@ -1,246 +1,221 @@
-"""One submission from end to end: two confined processes, a request for each case, a judgement."""
+"""One submission from end to end: two confined processes, a question for each case, a judgement.
+
+The author makes the next program while the runner runs this one. Whatever ends well or badly, a
+case is told in its place in the order: the same answer with the same seed gives the same judgement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from shardlab.catalogue.problem import Problem
-from shardlab.catalogue.reference import Reference, load_reference
-from shardlab.frames.frame import BadFrame, Frame
-from shardlab.frames.values import array_bytes, pack
+from shardlab.catalogue.problem import Part, Problem
+from shardlab.catalogue.reference import load_reference
+from shardlab.frames.frame import Frame
 from shardlab.judge.cases import Case, cases_of
-from shardlab.judge.grade import grade
-from shardlab.judge.seen import read_seen, read_value
-from shardlab.judge.values import grade_value
-from shardlab.layouts.spec import Spec
+from shardlab.judge.desk import Desk, Lost, NotLoaded
+from shardlab.judge.explain import explained
+from shardlab.judge.outcome import Outcome, failed, made_of, needs_run, result
+from shardlab.judge.questions import Question
+from shardlab.judge.source import Source, read_source
 from shardlab.records.judgement import CaseResult, Judgement
-from shardlab.records.verdict import Verdict, most_telling
-from shardlab.sandbox.guest import Ended, Guest, House, Limits
+from shardlab.records.verdict import Verdict
+from shardlab.sandbox.guest import House, Limits
 
 EXAMPLES_SEED = 0
+Tell = Callable[[CaseResult], None]
 
 
 def judge(
     house: House,
     problem: Problem,
-    source: str,
+    source: str | bytes,
     *,
     kind: str,
     seed: int,
-    tell: Callable[[CaseResult], None] = lambda result: None,
+    tell: Tell = lambda result: None,
 ) -> Judgement:
-    """Return the judgement of one answer; `tell` hears of every case as it ends."""
+    """Return the judgement of one answer; `tell` hears of every case as it ends.
+
+    `kind` is run (the examples: small inputs, the same every time) or submit (all cases, drawn from
+    `seed`). What `tell` hears of a case is what the case shows alone; in the judgement a cause is
+    named that explains all cases of the part.
+    """
     is_example = kind == "run"
     seed = EXAMPLES_SEED if is_example else seed
-    scale = 1 if is_example else 2
-    author = house.guest("author", Limits())
-    runner = house.guest("runner", Limits())
-    results: list[CaseResult] = []
-    try:
-        loaded = _loaded(author, source)
-        for part in problem.parts:
-            reference = load_reference(problem, part)
-            for case in cases_of(part, seed, scale):
-                verdicts = [loaded] if loaded else _judged(author, runner, case, reference)
-                result = _result(case, verdicts, is_example)
-                results.append(result)
-                tell(result)
-    finally:
-        author.close()
-        runner.close()
-    return Judgement(problem.slug, problem.content_version, house.level, seed, kind, tuple(results))
+    cases = [case for part in problem.parts for case in _cases(part, seed, is_example)]
+    return _judged(house, problem, source, kind, seed, cases, tell)
 
 
-def _loaded(author: Guest, source: str) -> Verdict | None:
-    try:
-        answer = author.ask(Frame({"do": "load"}, (source.encode(),)))
-    except Ended as ended:
-        return _ended(ended)
-    if "error" in answer.header:
-        return _raised(answer.header["error"], "CE")
-    return None
+def replay(
+    house: House,
+    problem: Problem,
+    source: str | bytes,
+    *,
+    kind: str,
+    seed: int,
+    part: int,
+    number: int,
+) -> Judgement:
+    """Return the judgement of one case alone, drawn as it was in a judgement with that seed."""
+    is_example = kind == "run"
+    seed = EXAMPLES_SEED if is_example else seed
+    whole = _cases(problem.parts[part - 1], seed, is_example)
+    cases = [case for case in whole if case.number == number]
+    return _judged(house, problem, source, kind, seed, cases, lambda result: None)
 
 
-def _judged(author: Guest, runner: Guest, case: Case, reference: Reference) -> list[Verdict]:
-    inputs = reference.inputs(case.draw)
-    try:
-        if case.is_simulated:
-            return _by_simulation(author, case, reference, inputs)
-        if case.part.kind == "value":
-            return _by_value(author, case, reference, inputs)
-        return _by_program(author, runner, case, reference, inputs)
-    except Ended as ended:
-        return [_ended(ended)]
-    except BadFrame as error:
-        return [Verdict("RTE", f"The answer's process sent something else than a result: {error}.")]
+def _cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
+    cases = cases_of(part, seed, 1 if is_example else 2)
+    return [case for case in cases if not (is_example and case.is_simulated)]
 
 
-def _by_value(
-    author: Guest, case: Case, reference: Reference, inputs: dict[str, Any]
-) -> list[Verdict]:
-    data, arrays = pack(inputs)
-    request = _request("call", case, data, [])
-    answer = author.ask(Frame(request.header, tuple(map(array_bytes, arrays))))
-    try:
-        expected = reference.expected(case.draw.mesh, **inputs)
-    except Exception as error:
-        return _must_raise(error, answer)
-    if "error" in answer.header:
-        return [_raised(answer.header["error"])]
-    return grade_value(case, read_value(answer), expected)
-
-
-def _by_simulation(
-    author: Guest, case: Case, reference: Reference, inputs: dict[str, Any]
-) -> list[Verdict]:
-    data, arrays = pack(inputs)
-    mesh = case.draw.mesh
-    request = _request("simulate", case, data, _input_specs(inputs, reference.input_specs(mesh)))
-    answer = author.ask(Frame(request.header, tuple(map(array_bytes, arrays))))
-    try:
-        expected = reference.expected(mesh, **inputs)
-    except Exception as error:
-        return _must_raise(error, answer)
-    if "error" in answer.header or "outputs" not in answer.header:
-        return _hazards(answer) or [_raised(answer.header.get("error", {}))]
-    budget = {**case.part.budget, **reference.budget(mesh, **inputs)}
-    seen = read_seen(answer)
-    return grade(case, seen, expected, reference.output_specs(mesh), budget) or _hazards(answer)
-
-
-def _by_program(
-    author: Guest, runner: Guest, case: Case, reference: Reference, inputs: dict[str, Any]
-) -> list[Verdict]:
-    data, arrays = pack(inputs)
-    mesh = case.draw.mesh
-    specs = _input_specs(inputs, reference.input_specs(mesh))
-    answer = author.ask(_request("export", case, data, specs))
-    try:
-        expected = reference.expected(mesh, **inputs)
-    except Exception as error:
-        return _must_raise(error, answer)
-    hazards = _hazards(answer)
-    if hazards:
-        return hazards
-    if "error" in answer.header or not answer.buffers:
-        return [_raised(answer.header.get("error", {}))]
-    told = [[list(a.shape), a.dtype.name, s] for a, s in zip(arrays, specs, strict=True)]
-    ran = runner.ask(
-        Frame(
-            {"do": "run", "mesh": _mesh(case), "arrays": told},
-            (answer.buffers[0], *map(array_bytes, arrays)),
-        )
-    )
-    if "error" in ran.header:
-        return [_raised(ran.header["error"])]
-    budget = {**case.part.budget, **reference.budget(mesh, **inputs)}
-    seen = read_seen(ran)
-    if mesh.n_devices == 1 and not seen.has_shard_map:
-        # JAX leaves no sign of it in a program for one device: there the trace's word counts.
-        seen = replace(seen, has_shard_map=answer.header.get("n_shard_maps", 0) > 0)
-    return grade(case, seen, expected, reference.output_specs(mesh), budget)
-
-
-def _request(do: str, case: Case, data: Any, specs: Sequence[str]) -> Frame:
-    return Frame(
-        {
-            "do": do,
-            "function": case.part.function,
-            "order": list(case.part.arguments),
-            "mesh": _mesh(case),
-            "arguments": data,
-            "specs": list(specs),
-        }
+def _judged(
+    house: House,
+    problem: Problem,
+    source: str | bytes,
+    kind: str,
+    seed: int,
+    cases: Sequence[Case],
+    tell: Tell,
+) -> Judgement:
+    is_example = kind == "run"
+    read = read_source(source.encode() if isinstance(source, str) else source)
+    outcomes: list[Outcome] = []
+    for outcome in _outcomes(house, problem, read, cases):
+        outcomes.append(outcome)
+        tell(result(outcome, is_example))
+    told = explained(outcomes, problem)
+    left = cases[len(outcomes) :]
+    return Judgement(
+        problem.slug,
+        problem.content_version,
+        house.level,
+        seed,
+        kind,
+        tuple(result(outcome, is_example) for outcome in told),
+        not_judged=tuple(f"part {case.part.number}, {case.name}" for case in left),
     )
 
 
-def _mesh(case: Case) -> dict[str, Any] | None:
-    return case.mesh.to_json() if case.mesh else None
+def _outcomes(
+    house: House, problem: Problem, source: Source | Verdict, cases: Sequence[Case]
+) -> Iterator[Outcome]:
+    """Yield what comes of each case in order, until one makes it pointless to go on."""
+    questions = _questions(problem, cases)
+    if isinstance(source, Verdict):
+        yield failed(questions[0], source)
+        return
+    with _Line(house, problem, source) as line:
+        yield from line.outcomes(questions)
 
 
-def _input_specs(inputs: dict[str, Any], specs: Any) -> list[str]:
-    """Return the spec of each array among the inputs, in the order in which they travel."""
-    found: list[str] = []
-    for name, value in inputs.items():
-        _, arrays = pack(value)
-        given = specs.get(name, Spec())
-        if isinstance(given, Spec):
-            found += [str(given)] * len(arrays)
-        else:
-            found += [str(each) for each in _spec_leaves(given)]
-    return found
+def _questions(problem: Problem, cases: Sequence[Case]) -> list[Question]:
+    references = {part.number: load_reference(problem, part) for part in problem.parts}
+    return [
+        Question(case, references[case.part.number], _inputs(references[case.part.number], case))
+        for case in cases
+    ]
 
 
-def _spec_leaves(specs: Any) -> list[Spec]:
-    if isinstance(specs, Spec):
-        return [specs]
-    each = specs.values() if isinstance(specs, dict) else specs
-    return [leaf for value in each for leaf in _spec_leaves(value)]
+def _inputs(reference: Any, case: Case) -> dict[str, Any]:
+    inputs: dict[str, Any] = reference.inputs(case.draw)
+    return inputs
 
 
-def _result(case: Case, verdicts: list[Verdict], is_example: bool) -> CaseResult:
-    told = tuple(verdicts) or (Verdict("AC", "All properties hold."),)
-    mesh = ",".join(f"{k}={v}" for k, v in case.mesh.shape.items()) if case.mesh else ""
-    return CaseResult(
-        case.name,
-        case.part.number,
-        mesh,
-        case.seed,
-        most_telling(told),
-        is_example,
-        case.is_simulated,
-    )
+@dataclass(frozen=True)
+class _Told:
+    """What the author has said to a question, or why it has not."""
+
+    question: Question
+    answer: Frame | None
+    verdict: Verdict | None = None
+    is_last: bool = False
 
 
-# ---------------------------------------------------------------------- what is no result at all
+class _Line:
+    """The two processes of one submission, working at the same time."""
 
-_OF_FINDING = {
-    "hazard.deadlock": "HANG",
-    "hazard.replicas_differ": "REPL",
-    "hazard.mixed_collectives": "HANG",
-    "spec.unknown_axis": "SPEC",
-    "spec.rank": "SPEC",
-    "spec.indivisible": "SPEC",
-    "spec.wrong_argument": "SPEC",
-}
+    def __init__(self, house: House, problem: Problem, source: Source) -> None:
+        limits = _limits(problem)
+        self._source = source
+        self._author = Desk(house, "author", limits, source)
+        self._runner = Desk(house, "runner", limits)
+        self._told: queue.Queue[_Told | BaseException] = queue.Queue(maxsize=2)
+        self._is_over = threading.Event()
 
-# Families of refusals that are about which devices hold the same.
-_OF_VMA = ("replication", "carry", "branches", "partly_varying")
+    def __enter__(self) -> _Line:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over.set()
+        while not self._told.empty():  # lets an author's thread that waits for room go on
+            self._told.get_nowait()
+        self._thread.join()
+        self._author.close()
+        self._runner.close()
+
+    def outcomes(self, questions: Sequence[Question]) -> Iterator[Outcome]:
+        """Yield what comes of each question."""
+        self._thread = threading.Thread(target=self._write, args=(questions,), daemon=True)
+        self._thread.start()
+        for _ in questions:
+            told = self._told.get()
+            if isinstance(told, BaseException):
+                raise told
+            outcome = self._outcome(told)
+            yield outcome
+            if told.is_last or self._runner.is_given_up:
+                return
+
+    def _outcome(self, told: _Told) -> Outcome:
+        question = told.question
+        if told.verdict is not None or told.answer is None:
+            assert told.verdict is not None
+            return failed(question, told.verdict)
+        ran = None
+        if needs_run(question, told.answer):
+            try:
+                ran = self._runner.ask(question.for_runner(told.answer.buffers[0]))
+            except Lost as lost:
+                return failed(question, lost.verdict)
+        return made_of(question, told.answer, ran, self._source)
+
+    # The author's thread.
+
+    def _write(self, questions: Sequence[Question]) -> None:
+        try:
+            for question in questions:
+                told = self._asked(question)
+                self._put(told)
+                if told.is_last or self._is_over.is_set():
+                    return
+        except BaseException as error:  # the judge's own: told where it can be raised
+            self._put(error)
+
+    def _asked(self, question: Question) -> _Told:
+        try:
+            return _Told(question, self._author.ask(question.for_author()))
+        except NotLoaded as error:
+            return _Told(question, None, error.verdict, is_last=True)
+        except Lost as lost:
+            return _Told(question, None, lost.verdict, is_last=self._author.is_given_up)
+
+    def _put(self, told: _Told | BaseException) -> None:
+        while not self._is_over.is_set():
+            try:
+                self._told.put(told, timeout=0.2)
+                return
+            except queue.Full:
+                continue
 
 
-def _hazards(answer: Frame) -> list[Verdict]:
-    found = []
-    for each in answer.header.get("findings", []):
-        if each["severity"] != "error":
-            continue
-        code = _OF_FINDING.get(each["code"], "RTE")
-        if each["code"] == "jax.refused" and each["cause"] in _OF_VMA:
-            code = "VMA"
-        where = f"line {each['where']['line']}" if each["where"] else ""
-        found.append(Verdict(code, each["what"], where, each["fix"], shows=tuple(each["shows"])))
-    return found
-
-
-def _must_raise(error: Exception, answer: Frame) -> list[Verdict]:
-    """Compare what was raised with what must be: the same kind of exception."""
-    told = answer.header.get("error")
-    name = type(error).__name__
-    if told is None:
-        return [Verdict("WA", f"It should have raised {name} ({error}), and returned a result.")]
-    return [] if name in told.get("parents", []) else [_raised(told)]
-
-
-def _raised(error: dict[str, Any], code: str = "RTE") -> Verdict:
-    line = error.get("line")
-    return Verdict(
-        code,
-        f"{error.get('kind', 'Something')}: {error.get('words', '')}",
-        f"line {line}" if line else "",
-    )
-
-
-def _ended(ended: Ended) -> Verdict:
-    code = {"time": "TLE", "memory": "MLE", "output": "OLE"}.get(ended.ending.why, "RTE")
-    return Verdict(code, f"The answer's process ended: {ended}.")
+def _limits(problem: Problem) -> Limits:
+    """Return the usual limits with those of the problem in their place."""
+    given: dict[str, Any] = dict(problem.limits)
+    if "memory_bytes" in given:
+        given["memory_bytes"] = int(given["memory_bytes"])
+    return Limits(**given)

@@ -23,6 +23,7 @@ class CaseResult:
     output: str = ""  # what the answer printed
     # Figures of the run: collectives, peak_bytes, values by device, inputs of a small case.
     facts: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0  # within its part; with the part and the seed, enough to replay it
 
     @property
     def passed(self) -> bool:
@@ -47,11 +48,14 @@ class Judgement:
     kind: str  # run (the examples) or submit (all)
     cases: tuple[CaseResult, ...]
     notes: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()  # names of cases that nobody came to
+    counterexample: CaseResult | None = None  # small, drawn anew: no hidden case
 
     @property
     def passed(self) -> bool:
-        """Say whether there were cases, and every one of them ended well."""
-        return bool(self.cases) and all(case.passed for case in self.cases)
+        """Say whether there were cases, and every one of them was judged and ended well."""
+        is_whole = bool(self.cases) and not self.not_judged
+        return is_whole and all(case.passed for case in self.cases)
 
     @property
     def counts(self) -> bool:
@@ -75,11 +79,19 @@ class Judgement:
             **vars(self),
             "cases": [case.to_json() for case in self.cases],
             "notes": list(self.notes),
+            "not_judged": list(self.not_judged),
+            "counterexample": self.counterexample.to_json() if self.counterexample else None,
             "passed": self.passed,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Judgement:
         given = {key: value for key, value in data.items() if key != "passed"}
-        cases = tuple(map(CaseResult.from_json, data["cases"]))
-        return cls(**{**given, "cases": cases, "notes": tuple(data["notes"])})
+        small = data.get("counterexample")
+        given |= {
+            "cases": tuple(map(CaseResult.from_json, data["cases"])),
+            "notes": tuple(data["notes"]),
+            "not_judged": tuple(data.get("not_judged", ())),
+            "counterexample": CaseResult.from_json(small) if small else None,
+        }
+        return cls(**given)

@@ -1,0 +1,139 @@
+"""What a program must have in it, and how much it may send and hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from shardlab.cost.wire import wire_bytes
+from shardlab.judge.seen import Seen
+from shardlab.layouts.dtype import parse_dtype
+from shardlab.records.verdict import Verdict
+
+# Keys of a budget that are figures; all others are kinds of collectives.
+FIGURES = ("calls", "payload_bytes", "wire_bytes", "peak_bytes")
+
+
+def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
+    """Return a verdict for each construct that is asked for and absent.
+
+    On one device nothing is exchanged, and a compiled program has no collectives.
+    """
+    have = {str(call["op"]) for call in seen.calls}
+    if seen.has_shard_map:
+        have.add("shard_map")
+    asked = [name for name in names if name == "shard_map" or n_devices > 1]
+    return [
+        Verdict(
+            "API",
+            f"There is no {name} in the program{_instead(name, have)}.",
+            details={"missing": name},
+        )
+        for name in asked
+        if name not in have
+    ]
+
+
+def _instead(name: str, have: set[str]) -> str:
+    there = sorted(have - {"shard_map"})
+    if name == "shard_map" or not there:
+        return ""
+    return f", which has {', '.join(there)}"
+
+
+def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
+    """Compare calls and bytes with what is allowed.
+
+    Where a kind of collective is named, all kinds that are not are forbidden. `calls` counts all of
+    them, loops multiplied; `payload_bytes` is what one device puts into all of them together,
+    `wire_bytes` what it sends on a ring; `peak_bytes` is the most that one device holds at a time.
+    """
+    found = _kinds(seen, budget)
+    totals = totals_of(seen)
+    for key, noun in (
+        ("calls", "collectives"),
+        ("payload_bytes", "B put into collectives by each device"),
+        ("wire_bytes", "B sent by each device"),
+    ):
+        allowed = budget.get(key)
+        if allowed is not None and totals[key] > allowed and not (key == "calls" and found):
+            found.append(
+                Verdict(
+                    "COMM",
+                    f"{totals[key]:,} {noun}; budget {allowed:,}: {_calls_text(seen)}.",
+                    details={key: totals[key], "budget": allowed},
+                )
+            )
+    peak = budget.get("peak_bytes")
+    if peak is not None and seen.peak_bytes > peak:
+        found.append(
+            Verdict(
+                "MEM",
+                f"A device holds {seen.peak_bytes:,} B at its peak; budget {peak:,} B.",
+                details={"peak_bytes": seen.peak_bytes, "budget": peak},
+            )
+        )
+    return found
+
+
+def _kinds(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
+    """Return a verdict for each kind of collective of which there are more than are allowed."""
+    is_limited = bool(set(budget) - set(FIGURES)) or budget.get("calls") == 0
+    if not is_limited:
+        return []
+    found = []
+    for op, calls in by_kind(seen).items():
+        count, allowed = sum(map(times, calls)), budget.get(op, 0)
+        if count > allowed:
+            whose = " put in by the compiler" if all(c.get("is_inserted") for c in calls) else ""
+            found.append(
+                Verdict(
+                    "COMM",
+                    f"{count} {op} of {_sizes(calls)}{whose}; budget {allowed}.",
+                    details={"op": op, "count": count, "budget": allowed},
+                )
+            )
+    return found
+
+
+def by_kind(seen: Seen) -> dict[str, list[Mapping[str, Any]]]:
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for call in seen.calls:
+        kinds.setdefault(str(call["op"]), []).append(call)
+    return kinds
+
+
+def totals_of(seen: Seen) -> dict[str, int]:
+    """Return the figures of all calls together, per device."""
+    return {
+        "calls": sum(map(times, seen.calls)),
+        "payload_bytes": sum(times(call) * payload(call) for call in seen.calls),
+        "wire_bytes": sum(times(call) * wire(call) for call in seen.calls),
+    }
+
+
+def times(call: Mapping[str, Any]) -> int:
+    """Return how often a call is executed; once where nobody knows."""
+    return int(call["count"] or 1)
+
+
+def payload(call: Mapping[str, Any]) -> int:
+    """Return the bytes that one device puts into a call: its operand."""
+    return parse_dtype(call["dtype"]).n_bytes(prod(call["shape"]))
+
+
+def wire(call: Mapping[str, Any]) -> int:
+    """Return the bytes that one device sends in a call."""
+    return wire_bytes(str(call["op"]), payload(call), int(call["group_size"]))
+
+
+def _calls_text(seen: Seen) -> str:
+    told = [
+        f"{sum(map(times, calls))} {op} of {_sizes(calls)}" for op, calls in by_kind(seen).items()
+    ]
+    return ", ".join(told)
+
+
+def _sizes(calls: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{size:,} B" for size in sorted({payload(call) for call in calls}))

@@ -1,0 +1,108 @@
+"""A place where one kind of process answers: a fresh one takes the seat of one that has ended."""
+
+from __future__ import annotations
+
+from shardlab.errors import LabError
+from shardlab.frames.frame import Frame
+from shardlab.judge import troubles
+from shardlab.judge.source import Source
+from shardlab.records.verdict import Verdict
+from shardlab.sandbox.guest import Ended, Ending, Guest, House, Limits, Role
+
+# What a process is at when it is asked, for the words about one that ended.
+DOING = {
+    "load": "importing the answer",
+    "export": "tracing the answer",
+    "simulate": "simulating the answer",
+    "call": "calling the answer",
+    "run": "running the program",
+}
+_MOST_ENDINGS = 3  # of processes; an answer that ends more of them is not judged further
+
+
+class NotLoaded(Exception):
+    """The answer cannot be executed."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.what)
+        self.verdict = verdict
+
+
+class Lost(Exception):
+    """A question was not answered; `verdict` says why."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.what)
+        self.verdict = verdict
+
+
+class Desk:
+    """Asks guests of one role, one at a time, and replaces those that end."""
+
+    def __init__(
+        self, house: House, role: Role, limits: Limits, source: Source | None = None
+    ) -> None:
+        self._house, self._role, self._limits, self._source = house, role, limits, source
+        self._guest: Guest | None = None
+        self._n_ended = 0
+        self.is_given_up = False
+
+    def ask(self, request: Frame) -> Frame:
+        """Return the answer. Raises `Lost` or `NotLoaded`.
+
+        A process that ended through no fault of the answer is replaced and asked once more.
+        """
+        doing = DOING[request.header["do"]]
+        try:
+            return self._asked(request)
+        except Ended as ended:
+            if not troubles.is_worth_retrying(ended.ending):
+                raise self._lost(ended, doing) from None
+            self._leave()
+        try:
+            return self._asked(request)
+        except Ended as ended:
+            raise self._lost(ended, doing) from None
+
+    def _asked(self, request: Frame) -> Frame:
+        return self._seated().ask(request)
+
+    def _lost(self, ended: Ended, doing: str) -> Lost:
+        printed = self._guest.output if self._guest else ""
+        self._leave()
+        self._n_ended += 1
+        verdict = troubles.ended(ended.ending, doing, printed)
+        # A second wait for the same limit would tell nothing new.
+        is_final = verdict.code in ("TLE", "HANG", "IE")
+        self.is_given_up = is_final or self._n_ended >= _MOST_ENDINGS
+        return Lost(verdict)
+
+    def _seated(self) -> Guest:
+        if self._guest is not None:
+            return self._guest
+        try:
+            self._guest = self._house.guest(self._role, self._limits)
+        except (OSError, LabError) as error:
+            raise Ended(Ending("house", str(error))) from error
+        if self._source is not None:
+            try:
+                self._load(self._guest, self._source)
+            except Ended as ended:
+                if troubles.is_worth_retrying(ended.ending):
+                    raise
+                raise NotLoaded(self._lost(ended, DOING["load"]).verdict) from None
+        return self._guest
+
+    def _load(self, guest: Guest, source: Source) -> None:
+        answer = guest.ask(Frame({"do": "load"}, (source.text.encode(),)))
+        if "error" in answer.header:
+            raise NotLoaded(troubles.not_loaded(answer.header["error"], source))
+
+    def _leave(self) -> None:
+        if self._guest is not None:
+            self._guest.close()
+            self._guest = None
+
+    def close(self) -> None:
+        """Let the guest go."""
+        self._leave()

@@ -1,0 +1,228 @@
+"""What came instead of a result: hazards, exceptions, and processes that ended. Each a verdict."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardlab.judge.source import Source
+from shardlab.records.verdict import Verdict
+from shardlab.sandbox.guest import Ending
+
+_OF_FINDING = {
+    "hazard.deadlock": "HANG",
+    "hazard.mixed_collectives": "HANG",
+    "hazard.replicas_differ": "REPL",
+    "spec.unknown_axis": "SPEC",
+    "spec.rank": "SPEC",
+    "spec.indivisible": "SPEC",
+    "spec.wrong_argument": "SPEC",
+}
+# The families of what JAX refuses; any other is an exception like those of the answer's own.
+_OF_REFUSAL = {
+    **dict.fromkeys(("replication", "carry", "branches", "partly_varying"), "VMA"),
+    **dict.fromkeys(("tree", "uneven_collective", "not_a_spec", "twice", "explicit"), "SPEC"),
+}
+# What JAX says where there is no finding beside its words, as on virtual devices.
+_OF_WORDS = {
+    "require replication which can't be statically inferred": "VMA",
+    "manual axis types do not match": "VMA",
+    "can only accept axis_name which corresponds to one of": "VMA",
+    "pytree structure error": "SPEC",
+    "must be a pytree of `jax.sharding.PartitionSpec`": "SPEC",
+    "evenly divide the shape": "SPEC",
+    "must be divisible by shard_count": "SPEC",
+    "has to be divisible by the size of the named axis": "SPEC",
+    "divisible by": "SPEC",
+    "unbound axis name": "SPEC",
+    "Resource axis": "SPEC",
+    "which is not a valid axis name": "SPEC",
+}
+_MEANS = {
+    "VMA": "JAX cannot prove that an output is the same on every device, as its out_specs say.",
+    "SPEC": "A spec does not fit its array or the mesh.",
+}
+_FIXES = {
+    "VMA": "sum or average it over that mesh axis, or name the axis in out_specs so that the "
+    "pieces are joined.",
+    "SPEC": "",
+}
+# Families of what keeps an answer from being judged at all, told by the author.
+_OF_FAMILY = {
+    "missing_function": "CE",
+    "not_callable": "CE",
+    "signature": "CE",
+    "no_result": "SHAPE",
+    "not_a_value": "SHAPE",
+    "own_devices": "SPEC",
+}
+_MOST_LINES = 6
+
+
+def hazards(findings: Sequence[Mapping[str, Any]], source: Source) -> list[Verdict]:
+    """Return a verdict for each grave finding about the traced program, the same one once."""
+    found: dict[Verdict | tuple[str, str, str], Verdict] = {}
+    for each in findings:
+        if each.get("severity") == "error":
+            verdict = _of_finding(each, source)
+            found.setdefault((verdict.code, verdict.what, verdict.where), verdict)
+    return list(found.values())
+
+
+def _of_finding(each: Mapping[str, Any], source: Source) -> Verdict:
+    code = _OF_FINDING.get(each["code"], "RTE")
+    if each["code"] == "jax.refused":
+        code = _OF_REFUSAL.get(str(each["cause"]), "RTE")
+    line = (each["where"] or {}).get("line")
+    shows = tuple(map(str, each["shows"]))
+    what, fix = str(each["what"]), str(each["fix"])
+    if code == "SPEC":
+        what, shows = _jax_first(what, shows)
+    details = {"finding": each["code"]}
+    return Verdict(code, what, source.place(line), fix, shows=shows, details=details)
+
+
+def _jax_first(ours: str, shows: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return JAX's own first line as the sentence, with ours beneath it."""
+    if not shows or not shows[0].startswith("JAX: "):
+        return ours, shows
+    return shows[0], (*shows[1:_MOST_LINES], ours)
+
+
+def raised(error: Mapping[str, Any], source: Source) -> Verdict:
+    """Return the verdict on an exception: what JAX refuses by its words, all else RTE."""
+    kind, words = str(error.get("kind", "Exception")), str(error.get("words", ""))
+    family, fix = str(error.get("family", "")), str(error.get("fix", ""))
+    where = source.place(error.get("line"))
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    head, more = f"{kind}: {lines[0]}" if lines else kind, tuple(lines[1:_MOST_LINES])
+    if family in _OF_FAMILY:
+        return Verdict(_OF_FAMILY[family], str(error["what"]), where, fix)
+    code = next((c for text, c in _OF_WORDS.items() if text in words), "RTE")
+    if code == "VMA":
+        return Verdict(code, _MEANS[code], where, _FIXES[code], shows=(f"JAX: {head}", *more))
+    if code == "SPEC":
+        return Verdict(code, f"JAX: {head}", where, shows=(*more, _MEANS[code]))
+    if kind == "NotImplementedError" and not lines:
+        return Verdict("RTE", "NotImplementedError: this part is not written yet.", where)
+    details = {"exception": kind}
+    if error.get("what"):  # known here, and JAX's words are about what is inside of it
+        shows = (f"JAX: {head}",)
+        return Verdict("RTE", str(error["what"]), where, fix, shows=shows, details=details)
+    return Verdict("RTE", head, where, fix, shows=more, details=details)
+
+
+def not_loaded(error: Mapping[str, Any], source: Source) -> Verdict:
+    """Return the verdict on an answer that cannot be executed."""
+    kind, words = str(error.get("kind", "Exception")), str(error.get("words", ""))
+    words = re.sub(r" \(answer\.py, line \d+\)$", "", words)
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    head = f"{kind}: {lines[0]}" if lines else kind
+    return Verdict("CE", head, source.place(error.get("line")), shows=tuple(lines[1:_MOST_LINES]))
+
+
+def must_raise(error: Exception, told: Mapping[str, Any] | None, source: Source) -> list[Verdict]:
+    """Compare what was raised with what must be: the same kind of exception."""
+    name = type(error).__name__
+    if told is None:
+        what = f"It returns a result where it should raise {name} ({error})."
+        return [Verdict("WA", what, details={"must_raise": name})]
+    if name in told.get("parents", ()):
+        return []
+    verdict = raised(told, source)
+    what = f"It raises {told.get('kind')} where it should raise {name} ({error})."
+    return [Verdict(verdict.code, what, verdict.where, shows=(verdict.what, *verdict.shows))]
+
+
+# --------------------------------------------------------------------- processes that ended
+
+# Raised by nobody but the answer's own work; other signals come from outside.
+_CRASHES = {
+    int(getattr(signal, name))
+    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP")
+}
+# XLA's own words where devices wait for each other.
+_STUCK = re.compile(r"rendezvous|stuck|waiting for .* participants", re.IGNORECASE)
+
+
+def signal_of(ending: Ending) -> int | None:
+    """Return the signal that ended a process, also where it is told as a negative exit code."""
+    if ending.signal:
+        return ending.signal
+    code = ending.exit_code
+    return -code if code is not None and code < 0 else None
+
+
+def is_ours(ending: Ending) -> bool:
+    """Say whether a process ended for a reason that the answer has no part in."""
+    if ending.why in ("signal", "exit"):
+        number = signal_of(ending)
+        return number is not None and number not in _CRASHES
+    return ending.why not in ("time", "memory", "output", "frame")
+
+
+def is_worth_retrying(ending: Ending) -> bool:
+    """Say whether a process may have ended through no fault of the answer.
+
+    A pipe that broke may be the trace of a process that somebody killed.
+    """
+    return is_ours(ending) or ending.why == "frame"
+
+
+def ended(ending: Ending, doing: str, output: str = "") -> Verdict:
+    """Return the verdict on a process that ended before it answered.
+
+    `doing` says what it was at: importing the answer, tracing it, running its program.
+    """
+    if is_ours(ending):
+        return fault(f"the process {doing} was ended ({_told(ending)})")
+    if (
+        ending.why in ("time", "signal")
+        and doing == "running the program"
+        and _STUCK.search(output)
+    ):
+        return Verdict(
+            "HANG",
+            "Devices waited for each other in a collective and never met.",
+            fix="let every device call the same collectives in the same order.",
+        )
+    if ending.why == "time":
+        return Verdict(
+            "TLE",
+            f"The time limit was reached{_after(ending)} while {doing}.",
+            fix="look for a loop whose end is never reached.",
+        )
+    if ending.why == "memory":
+        return Verdict(
+            "MLE", f"The memory limit was reached while {doing}. {ending.detail}".strip()
+        )
+    if ending.why == "output":
+        return Verdict("OLE", f"More was printed or returned than is allowed, while {doing}.")
+    if ending.why == "frame":
+        return Verdict("RTE", f"Something else than a result came back while {doing}.")
+    return Verdict("RTE", f"The process ended by itself while {doing} ({_told(ending)}).")
+
+
+def fault(why: str) -> Verdict:
+    """Return the verdict on a fault of the judge's own."""
+    return Verdict(
+        "IE",
+        f"The judge failed: {why}.",
+        fix="submit again; this is not counted as an attempt.",
+    )
+
+
+def _told(ending: Ending) -> str:
+    number = signal_of(ending)
+    if number:
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return f"signal {number}"
+    return f"exit code {ending.exit_code}" if ending.exit_code is not None else ending.why
+
+
+def _after(ending: Ending) -> str:
+    return f" ({ending.detail})" if ending.detail else ""
