@@ -383,3 +383,17 @@ def test_a_long_tuple_with_remarks_is_read():
 """
     (found,) = read(body)
     assert found.operand.shape == (4, 6)
+
+
+def test_an_all_to_all_that_is_cut_into_blocks_is_one_exchange():
+    found = read(
+        """
+  %p = f32[4,6]{1,0} parameter(0)
+  %left = f32[4,3]{1,0} slice(%p), slice={[0:4], [0:3]}
+  %right = f32[4,3]{1,0} slice(%p), slice={[0:4], [3:6]}
+  %all-to-all = (f32[4,3]{1,0}, f32[4,3]{1,0}) all-to-all(%left, %right), channel_id=1, """
+        """replica_groups={{0,1},{2,3},{4,5},{6,7}}
+  %a = f32[4,3]{1,0} get-tuple-element(%all-to-all), index=0
+"""
+    )
+    assert ops(found) == [("all_to_all", (2, 4, 3), (2, 4, 3), 1)]

@@ -205,6 +205,9 @@ class _Walk:
             1,
             reduction,
         )
+        if opcode == "all-to-all" and len(one.operands) > 1:
+            yield self._of_blocks(whole, computation, one)
+            return
         results = one.arrays[len(one.operands) :] if opcode != one.opcode else one.arrays
         for number, operand in enumerate(one.operands):
             given = computation.instructions[operand.name].arrays[operand.index or 0]
@@ -216,6 +219,13 @@ class _Walk:
                 yield replace(whole, op="psum_scatter", operand=given, result=kept)
             else:
                 yield replace(whole, operand=given, result=result)
+
+    def _of_blocks(self, whole: Exchange, computation: Computation, one: Instruction) -> Exchange:
+        """Return an all-to-all whose array comes cut, a block for each device: one exchange."""
+        first = one.operands[0]
+        block = computation.instructions[first.name].arrays[first.index or 0]
+        cut = replace(block, shape=(len(one.operands), *block.shape))
+        return replace(whole, operand=cut, result=cut)
 
     def _of_operand(self, whole: Exchange, maker: Instruction) -> Exchange:
         """Return one part of a combined exchange, which carries the metadata of its first part."""
