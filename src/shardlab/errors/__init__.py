@@ -59,6 +59,9 @@ LabError
 │  ├─ CompileFailed
 │  ├─ NoTpuCompiler
 │  └─ BadTopology (ValueError)
+├─ SandboxError (RuntimeError)
+│  ├─ NotConfined
+│  └─ NoForkServer
 └─ SimulationError (RuntimeError)
    ├─ CannotSimulate (NotImplementedError)
    ├─ UnboundAxis (NameError)
@@ -134,6 +137,9 @@ from shardlab.errors.program import ProgramRaised as ProgramRaised
 from shardlab.errors.program import Refused as Refused
 from shardlab.errors.program import TargetError as TargetError
 from shardlab.errors.program import TimeLimitReached as TimeLimitReached
+from shardlab.errors.sandbox import NoForkServer as NoForkServer
+from shardlab.errors.sandbox import NotConfined as NotConfined
+from shardlab.errors.sandbox import SandboxError as SandboxError
 from shardlab.errors.simulation import BadDeviceCount as BadDeviceCount
 from shardlab.errors.simulation import CannotSimulate as CannotSimulate
 from shardlab.errors.simulation import Deadlock as Deadlock

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from shardlab.errors import NoForkServer, NotConfined
 from shardlab.sandbox.guest import Level
 from shardlab.sandbox.house import ForkHouse, ZygoteRefused
 
@@ -34,4 +35,14 @@ def open_house(
             return ForkHouse(each, [path for path in kept if os.path.exists(path)])
         except ZygoteRefused as error:
             refused.append(f"{each}: {error}")
-    raise RuntimeError("; ".join(refused))
+    if at_least != "C":
+        raise NotConfined(
+            f"Another person's code cannot be confined at level {at_least} here.",
+            where="; ".join(refused) or f"level {level} was asked for",
+            fix="run it on Linux with user namespaces allowed, or as root; levels: docs/judge.md.",
+        )
+    raise NoForkServer(
+        "The judge's fork server did not start.",
+        where="; ".join(refused),
+        fix="python -c 'import jax, flax, shardlab' shows what is missing.",
+    )
