@@ -1,0 +1,15 @@
+# WA: bernoulli is asked for what is dropped, and the answer read as what is kept
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+
+def dp_dropout(key, x, p, mesh):
+    axis = mesh.axis_names[0]
+
+    def per_shard(key, x):
+        own = jax.random.fold_in(key, jax.lax.axis_index(axis))
+        kept = jax.random.bernoulli(own, p, x.shape)
+        return jnp.where(kept, x / (1 - p), 0.0)
+
+    return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(), P(axis)), out_specs=P(axis))(key, x)
