@@ -45,7 +45,9 @@ class Desk:
         self._house, self._role, self._limits, self._source = house, role, limits, source
         self._guest: Guest | None = None
         self._n_ended = 0
+        self._n_heard = 0
         self.is_given_up = False
+        self.printed = ""  # since the question before this one
 
     def ask(self, request: Frame) -> Frame:
         """Return the answer. Raises `Lost` or `NotLoaded`.
@@ -65,13 +67,22 @@ class Desk:
             raise self._lost(ended, doing) from None
 
     def _asked(self, request: Frame) -> Frame:
-        return self._seated().ask(request)
+        guest = self._seated()
+        answer = guest.ask(request)
+        self._hear(guest)
+        return answer
+
+    def _hear(self, guest: Guest) -> None:
+        said = guest.output
+        self.printed, self._n_heard = said[self._n_heard :], len(said)
 
     def _lost(self, ended: Ended, doing: str) -> Lost:
-        printed = self._guest.output if self._guest else ""
+        self.printed = ""
+        if self._guest is not None:
+            self._hear(self._guest)
         self._leave()
         self._n_ended += 1
-        verdict = troubles.ended(ended.ending, doing, printed)
+        verdict = troubles.ended(ended.ending, doing, self.printed)
         # A second wait for the same limit would tell nothing new.
         is_final = verdict.code in ("TLE", "HANG", "IE")
         self.is_given_up = is_final or self._n_ended >= _MOST_ENDINGS
@@ -101,7 +112,7 @@ class Desk:
     def _leave(self) -> None:
         if self._guest is not None:
             self._guest.close()
-            self._guest = None
+            self._guest, self._n_heard = None, 0
 
     def close(self) -> None:
         """Let the guest go."""

@@ -57,7 +57,7 @@ def grade(case: Case, seen: Seen, right: Right) -> Grade:
     if not graded.verdicts and right.properties is not None:
         graded.properties()
     if not graded.verdicts and case.mesh is not None:
-        for path, spec in _specs(right.specs, wanted):
+        for path, spec in specs_of(right.specs, wanted):
             misplaced = placed.misplaced(got[path], spec, case.mesh)
             graded.verdicts += [misplaced] if misplaced else []
     is_right = not any(v.code in ("SHAPE", "DTYPE", "REPL", "WA") for v in graded.verdicts)
@@ -138,7 +138,8 @@ def _filled(expected: Any, values: Mapping[str, Array], path: str = "") -> Any:
     return None if expected is None else values[path]
 
 
-def _specs(specs: Any, wanted: Mapping[str, Any]) -> Iterator[tuple[str, Spec]]:
+def specs_of(specs: Any, wanted: Mapping[str, Any]) -> Iterator[tuple[str, Spec]]:
+    """Yield the spec that is asked of each output: one for all, or a tree of them."""
     if isinstance(specs, Spec):
         yield from ((path, specs) for path in wanted)
         return

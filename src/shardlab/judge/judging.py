@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardlab.catalogue.problem import Part, Problem
@@ -17,9 +17,11 @@ from shardlab.catalogue.reference import load_reference
 from shardlab.frames.frame import Frame
 from shardlab.judge.cases import Case, cases_of
 from shardlab.judge.desk import Desk, Lost, NotLoaded
+from shardlab.judge.exhibit import exhibit
 from shardlab.judge.explain import explained
 from shardlab.judge.outcome import Outcome, failed, made_of, needs_run, result
 from shardlab.judge.questions import Question
+from shardlab.judge.shrink import shrunk
 from shardlab.judge.source import Source, read_source
 from shardlab.records.judgement import CaseResult, Judgement
 from shardlab.records.verdict import Verdict
@@ -83,12 +85,18 @@ def _judged(
     tell: Tell,
 ) -> Judgement:
     is_example = kind == "run"
+    questions = _questions(problem, cases)
     read = read_source(source.encode() if isinstance(source, str) else source)
-    outcomes: list[Outcome] = []
-    for outcome in _outcomes(house, problem, read, cases):
-        outcomes.append(outcome)
-        tell(result(outcome, is_example))
-    told = explained(outcomes, problem)
+    outcomes, small = [], None
+    if isinstance(read, Verdict):
+        outcomes = [failed(questions[0], read)]
+    else:
+        with _Line(house, problem, read) as line:
+            for outcome in line.outcomes(questions):
+                outcomes.append(outcome)
+                tell(result(outcome, is_example))
+            outcomes = explained(outcomes, problem)
+            small = shrunk(outcomes, seed, lambda question: line.alone(question, problem))
     left = cases[len(outcomes) :]
     return Judgement(
         problem.slug,
@@ -96,21 +104,15 @@ def _judged(
         house.level,
         seed,
         kind,
-        tuple(result(outcome, is_example) for outcome in told),
+        tuple(result(outcome, is_example) for outcome in outcomes),
         not_judged=tuple(f"part {case.part.number}, {case.name}" for case in left),
+        counterexample=_shown(small) if small else None,
     )
 
 
-def _outcomes(
-    house: House, problem: Problem, source: Source | Verdict, cases: Sequence[Case]
-) -> Iterator[Outcome]:
-    """Yield what comes of each case in order, until one makes it pointless to go on."""
-    questions = _questions(problem, cases)
-    if isinstance(source, Verdict):
-        yield failed(questions[0], source)
-        return
-    with _Line(house, problem, source) as line:
-        yield from line.outcomes(questions)
+def _shown(small: Outcome) -> CaseResult:
+    told = result(small, is_example=True)
+    return replace(told, facts={**told.facts, **exhibit(small)})
 
 
 def _questions(problem: Problem, cases: Sequence[Case]) -> list[Question]:
@@ -132,6 +134,7 @@ class _Told:
 
     question: Question
     answer: Frame | None
+    printed: str = ""
     verdict: Verdict | None = None
     is_last: bool = False
 
@@ -171,9 +174,17 @@ class _Line:
             if told.is_last or self._runner.is_given_up:
                 return
 
+    def alone(self, question: Question, problem: Problem) -> Outcome:
+        """Return what comes of one more question, after all others."""
+        self._thread.join()
+        return explained([self._outcome(self._asked(question))], problem)[0]
+
     def _outcome(self, told: _Told) -> Outcome:
+        return replace(self._answered(told), output=told.printed)
+
+    def _answered(self, told: _Told) -> Outcome:
         question = told.question
-        if told.verdict is not None or told.answer is None:
+        if told.answer is None:
             assert told.verdict is not None
             return failed(question, told.verdict)
         ran = None
@@ -198,11 +209,13 @@ class _Line:
 
     def _asked(self, question: Question) -> _Told:
         try:
-            return _Told(question, self._author.ask(question.for_author()))
+            answer = self._author.ask(question.for_author())
+            return _Told(question, answer, self._author.printed)
         except NotLoaded as error:
-            return _Told(question, None, error.verdict, is_last=True)
+            return _Told(question, None, self._author.printed, error.verdict, is_last=True)
         except Lost as lost:
-            return _Told(question, None, lost.verdict, is_last=self._author.is_given_up)
+            is_last = self._author.is_given_up
+            return _Told(question, None, self._author.printed, lost.verdict, is_last)
 
     def _put(self, told: _Told | BaseException) -> None:
         while not self._is_over.is_set():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,10 +69,12 @@ class Judgement:
     @property
     def verdict(self) -> Verdict:
         """Return the most telling verdict of the first case that failed; AC where none did."""
-        failed = self.first_failure or (self.cases[-1] if self.cases else None)
-        if failed is None:
+        failed = self.first_failure
+        if failed is not None:
+            return most_telling(failed.verdicts)[0]
+        if not self.passed:
             return Verdict("IE", "No case was judged.")
-        return most_telling(failed.verdicts)[0]
+        return Verdict("AC", _accepted(self.cases))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -95,3 +97,32 @@ class Judgement:
             "counterexample": CaseResult.from_json(small) if small else None,
         }
         return cls(**given)
+
+
+def _accepted(cases: Sequence[CaseResult]) -> str:
+    """Return what a right answer has shown: on how many meshes, and what it exchanges."""
+    meshes = {case.name for case in cases if case.mesh and not case.is_simulated}
+    if not meshes:
+        return f"Right in {len(cases)} cases."
+    simulated = [case.mesh for case in cases if case.is_simulated]
+    told = f"Same result on {len(meshes)} mesh{'es' * (len(meshes) > 1)}"
+    if simulated:
+        told += f" and, simulated, on {' and '.join(simulated)}"
+    return "; ".join([told, *_exchanged(cases)]) + "."
+
+
+def _exchanged(cases: Sequence[CaseResult]) -> list[str]:
+    """Return each kind of collective with its count and bytes, or their range over all meshes."""
+    seen: dict[str, list[Mapping[str, Any]]] = {}
+    for case in cases:
+        for each in () if case.is_simulated else case.facts.get("collectives", ()):
+            seen.setdefault(each["op"], []).append(each)
+    return [
+        f"{_range(each, 'count')} {op} of {_range(each, 'payload_bytes')} B"
+        for op, each in seen.items()
+    ]
+
+
+def _range(figures: Sequence[Mapping[str, Any]], key: str) -> str:
+    low, high = min(each[key] for each in figures), max(each[key] for each in figures)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
