@@ -39,6 +39,7 @@ ROOMS = {
         "shardlab.layouts",
         "shardlab.records",
         "shardlab.frames",
+        "shardlab.cost",
         "shardlab.hlo",
         "shardlab.checks",
         "shardlab.engine",
@@ -59,6 +60,15 @@ ROOMS = {
         "numpy",
     },
     "store": {"shardlab.errors", "shardlab.records"},
+    "practice": {
+        "shardlab.errors",
+        "shardlab.layouts",
+        "shardlab.records",
+        "shardlab.catalogue.problem",
+        "shardlab.catalogue.tracks",
+        "shardlab.store",
+        "shardlab.sandbox.guest",
+    },
     "cli": {"shardlab", "shardlab.errors", "click"},
 }
 # room -> what its files may also import inside functions
@@ -77,6 +87,7 @@ INSIDE = {
     "catalogue": {"shardlab.judge", "shardlab.render", "shardlab.sandbox"},  # the audit judges
     "judge": set(),
     "store": set(),
+    "practice": {"shardlab.judge", "shardlab.sandbox"},  # NumPy is loaded by the first judging
     "cli": {"shardlab", "rich", "jax"},
 }
 # file beside the rooms -> what it may import beside the standard library and ours

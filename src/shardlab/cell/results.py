@@ -58,7 +58,8 @@ def plain(result: Any) -> Any:
 
 def _name(path: Any) -> str:
     """Return the name of a leaf in an object; the value of an NNX variable is the variable."""
-    return jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value")
+    name = str(jax.tree_util.keystr(path, simple=True, separator="."))
+    return name.removesuffix(".value")
 
 
 def _numbers(leaf: Any) -> Any:

@@ -1,0 +1,256 @@
+"""What an exported program holds, read from its StableHLO operation by operation.
+
+The bytes may come from anybody: nothing is compiled or run here, and sizes are capped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src.interpreters import mlir
+from jax._src.lib.mlir import ir
+
+_COLLECTIVES = {
+    "stablehlo.all_reduce": "psum",
+    "stablehlo.all_gather": "all_gather",
+    "stablehlo.reduce_scatter": "psum_scatter",
+    "stablehlo.all_to_all": "all_to_all",
+    "stablehlo.collective_permute": "ppermute",
+    "stablehlo.collective_broadcast": "pbroadcast",
+}
+_REDUCTIONS = {
+    "stablehlo.maximum": "pmax",
+    "stablehlo.or": "pmax",
+    "stablehlo.minimum": "pmin",
+    "stablehlo.and": "pmin",
+}
+# A nesting beyond this, or more calls of functions, is no program that a person wrote.
+_MOST_STEPS = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One collective of the program itself; `count` is None in a loop of unknown length."""
+
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    count: int | None
+    group_size: int
+    pairs: tuple[tuple[int, int], ...] = ()
+
+
+@dataclasses.dataclass
+class Contents:
+    """What stands in an exported program."""
+
+    collectives: list[Collective] = dataclasses.field(default_factory=list)
+    custom_calls: set[str] = dataclasses.field(default_factory=set)
+    operations: set[str] = dataclasses.field(default_factory=set)
+    largest_constant: int = 0  # in elements
+    n_operations: int = 0
+    has_shard_map: bool = False
+
+
+class TooDeep(Exception):
+    """A program whose functions call each other without end, or almost."""
+
+
+def contents(exported: jax.export.Exported) -> Contents:
+    """Return what stands in an exported program, loops multiplied."""
+    with mlir.make_ir_context():
+        module = exported.mlir_module(serialized=False)
+        found = Contents()
+        functions = {
+            ir.StringAttr(op.attributes["sym_name"]).value: op
+            for op in module.body.operations
+            if op.operation.name == "func.func"
+        }
+        _Walk(functions, found).list_all(module.operation)
+        if "main" in functions:
+            _Walk(functions, found).follow(functions["main"].operation, 1, 0)
+        return found
+
+
+class _Walk:
+    def __init__(self, functions: dict[str, Any], found: Contents) -> None:
+        self._functions, self._found = functions, found
+        self._steps = 0
+
+    def list_all(self, operation: Any) -> None:
+        """Note every operation, also in functions that nobody calls."""
+        found = self._found
+        for op in _inside(operation):
+            found.n_operations += 1
+            found.operations.add(op.name)
+            if op.name == "stablehlo.custom_call":
+                found.custom_calls.add(ir.StringAttr(op.attributes["call_target_name"]).value)
+            elif op.name == "sdy.manual_computation":
+                found.has_shard_map = True
+            elif op.name == "stablehlo.constant":
+                found.largest_constant = max(found.largest_constant, _n_elements(op.results[0]))
+            self.list_all(op)
+
+    def follow(self, operation: Any, count: int | None, depth: int) -> None:
+        """Note the collectives on the way of the program, each as often as it is met."""
+        for op in _inside(operation):
+            self._steps += 1
+            if self._steps > _MOST_STEPS or depth > 200:
+                raise TooDeep("the program's functions call each other too often")
+            if op.name in _COLLECTIVES:
+                self._note(op, count)
+            elif op.name == "stablehlo.while":
+                turns = _turns(op)
+                inner = None if turns is None or count is None else count * turns
+                self.follow(op, inner, depth + 1)
+            elif op.name == "func.call":
+                name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+                self.follow(self._functions[name].operation, count, depth + 1)
+            else:
+                self.follow(op, count, depth + 1)
+
+    def _note(self, op: Any, count: int | None) -> None:
+        if not any(_is_used(result) for result in op.results):
+            return  # the compiler leaves it out
+        pairs = _pairs(op)
+        group_size = 2 if pairs else _group_size(op)
+        if pairs and all(a == b for a, b in pairs):
+            return
+        for operand in op.operands:
+            shape, dtype = _type(operand)
+            self._found.collectives.append(
+                Collective(_name(op), shape, dtype, count, group_size, pairs)
+            )
+
+
+def _inside(operation: Any) -> Iterator[Any]:
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                yield op.operation
+
+
+def _is_used(result: Any) -> bool:
+    return next(iter(result.uses), None) is not None
+
+
+def _name(op: Any) -> str:
+    name = _COLLECTIVES[op.name]
+    if name == "psum":
+        for inner in _inside(op):
+            return _REDUCTIONS.get(inner.name, name)
+    return name
+
+
+def _type(value: Any) -> tuple[tuple[int, ...], str]:
+    kind = ir.RankedTensorType(value.type)
+    return tuple(kind.shape), _DTYPES.get(str(kind.element_type), str(kind.element_type))
+
+
+_DTYPES = {
+    "i1": "bool",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "complex<f32>": "complex64",
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"ui{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+
+
+def _n_elements(value: Any) -> int:
+    with contextlib.suppress(ValueError):
+        return math.prod(ir.RankedTensorType(value.type).shape)
+    return 0
+
+
+def _pairs(op: Any) -> tuple[tuple[int, int], ...]:
+    if op.name != "stablehlo.collective_permute":
+        return ()
+    listed = np.asarray(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
+    return tuple((int(a), int(b)) for a, b in listed.reshape(-1, 2))
+
+
+def _group_size(op: Any) -> int:
+    """Return how many devices take part in one call."""
+    groups = op.attributes["replica_groups"]
+    with contextlib.suppress(ValueError):
+        return int(ir.ShapedType(ir.DenseElementsAttr(groups).type).shape[-1])
+    return _size_along_axes(op, str(groups))
+
+
+def _size_along_axes(op: Any, text: str) -> int:
+    """Return the size of a group that is named by mesh axes, as JAX 0.12 does."""
+    mesh = re.search(r"mesh = @(\w+)", text)
+    names = re.findall(r'name = "([^"]+)"', text)
+    module = op
+    while module.parent is not None:
+        module = module.parent.operation
+    for each in _inside(module):
+        if each.name == "sdy.mesh" and mesh and mesh[1] == _symbol(each):
+            sizes = dict(re.findall(r'"([^"]+)"=(\d+)', str(each.attributes["mesh"])))
+            return math.prod(int(sizes[name]) for name in names)
+    raise ValueError(f"the groups {text[:80]} name no mesh")
+
+
+def _symbol(op: Any) -> str:
+    return str(ir.StringAttr(op.attributes["sym_name"]).value)
+
+
+# ------------------------------------------------------------------------------------- loops
+
+
+def _turns(loop: Any) -> int | None:
+    """Return how often a loop turns that counts upwards to a constant; None for any other."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    test = _owner(condition.operations[len(condition.operations) - 1].operation.operands[0])
+    if test is None or test.name != "stablehlo.compare":
+        return None
+    if "LT" not in str(test.attributes["comparison_direction"]):
+        return None
+    number = _argument_number(condition, test.operands[0])
+    if number is None:
+        return None
+    start, stop = _constant(loop.operands[number]), _constant(test.operands[1])
+    returned = body.operations[len(body.operations) - 1].operation
+    step = _step(body, returned.operands[number], number)
+    if start is None or stop is None or not step:
+        return None
+    return max(0, -(-(stop - start) // step))
+
+
+def _owner(value: Any) -> Any:
+    owner = value.owner
+    return owner if isinstance(owner, ir.Operation) else getattr(owner, "operation", None)
+
+
+def _argument_number(block: Any, value: Any) -> int | None:
+    for number, argument in enumerate(block.arguments):
+        if argument == value:
+            return number
+    return None
+
+
+def _constant(value: Any) -> int | None:
+    owner = None if isinstance(value.owner, ir.Block) else _owner(value)
+    if owner is None or owner.name != "stablehlo.constant":
+        return None
+    numbers = np.asarray(ir.DenseIntElementsAttr(owner.attributes["value"]))
+    return int(numbers.reshape(-1)[0]) if numbers.size == 1 else None
+
+
+def _step(body: Any, value: Any, number: int) -> int | None:
+    owner = None if isinstance(value.owner, ir.Block) else _owner(value)
+    if owner is None or owner.name != "stablehlo.add":
+        return None
+    if _argument_number(body, owner.operands[0]) != number:
+        return None
+    return _constant(owner.operands[1])
