@@ -62,7 +62,7 @@ def _fast(house: House, problem: Problem) -> Tried:
 def _whole(house: House, problem: Problem) -> Tried:
     from shardlab.catalogue.examples import example_faults
 
-    yield from ((fault, 0) for fault in example_faults(problem))
+    yield from ((fault, 0) for fault in example_faults(house, problem))
     yield _starter(house, few(problem))
     yield _solution(house, problem)
     for path in problem.wrong:

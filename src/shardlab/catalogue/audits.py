@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from shardlab.catalogue.audit import Audit, audit
 from shardlab.catalogue.fault import Fault
 from shardlab.catalogue.problem import load_problem
-from shardlab.catalogue.tracks import Catalogue
+from shardlab.catalogue.tracks import OWN, Catalogue
 from shardlab.errors import LabError
 
 if TYPE_CHECKING:
@@ -26,6 +24,8 @@ def audits(
 
     A folder that `tracks.toml` does not list is audited too: one that is still being written.
     """
+    from shardlab.sandbox.open_house import open_house
+
     unlisted = unlisted_folders(catalogue)
     places = {
         slug: catalogue.folder / catalogue.track(slug).folder / slug for slug in catalogue.slugs
@@ -35,17 +35,14 @@ def audits(
     for slug in wanted:
         if slug not in places:
             catalogue.track(slug)  # raises, with the nearest name
-    with _houses(min(n_workers, len(wanted))) as houses:
+    # Solutions lie in these folders, and an answer must not read them.
+    with open_house(hidden=[str(catalogue.folder), str(OWN)]) as house:
 
         def one(slug: str) -> Audit:
-            house = houses.get()
-            try:
-                done = audit_folder(house, places[slug], fast=fast)
-            finally:
-                houses.put(house)
+            done = audit_folder(house, places[slug], fast=fast)
             return _with_unlisted(done) if slug in unlisted else done
 
-        with ThreadPoolExecutor(max(1, n_workers)) as pool:
+        with ThreadPoolExecutor(n_workers) as pool:
             for future in as_completed([pool.submit(one, slug) for slug in wanted]):
                 yield future.result()
 
@@ -76,19 +73,3 @@ def _with_unlisted(done: Audit) -> Audit:
         done.n_cases,
         done.n_wrong,
     )
-
-
-@contextmanager
-def _houses(n: int) -> Iterator[SimpleQueue[House]]:
-    """Open a house for each worker, and close them all."""
-    from shardlab.sandbox.plain import PlainHouse
-
-    houses: SimpleQueue[House] = SimpleQueue()
-    opened = [PlainHouse() for _ in range(n)]
-    for house in opened:
-        houses.put(house)
-    try:
-        yield houses
-    finally:
-        for house in opened:
-            house.close()

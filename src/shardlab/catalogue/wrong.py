@@ -54,7 +54,8 @@ def unproven(claim: Claim, judged: Judgement) -> str:
     for case in judged.cases:
         others = {verdict.code for verdict in case.verdicts} - {claim.code, "AC"}
         if others:
-            return f"It claims {claim.code}, and {case.name} of part {case.part} gives {others}."
+            gives = ", ".join(sorted(others))
+            return f"It claims {claim.code}, and {case.name} of part {case.part} gives {gives}."
     causes = {verdict.cause for verdict in first.verdicts if verdict.code == claim.code}
     if claim.cause and claim.cause not in causes:
         found = ", ".join(sorted(filter(None, causes))) or "none"

@@ -55,3 +55,25 @@ def _told(audited: Audit) -> str:
     for fault in audited.faults:
         lines += [f"      {line}" for line in str(fault).splitlines()]
     return "\n".join(lines)
+
+
+@command.command("new")
+@click.argument("slug")
+@click.option("--track", required=True, help="Folder of the track, such as c-collectives.")
+@_CATALOGUE
+def new(slug: str, track: str, folder: str | None) -> None:
+    """Start a problem: a folder that passes the audit as it is, to be rewritten piece by piece.
+
+    \b
+    shardlab catalogue new split-the-rows --track basics --catalogue our-problems
+
+    A catalogue or a track that is not there yet is started.
+    """
+    from pathlib import Path
+
+    from shardlab.catalogue.new import new_problem
+    from shardlab.catalogue.tracks import OWN
+
+    place = new_problem(slug, track, Path(folder) if folder else OWN)
+    where = f" --catalogue {folder}" if folder else ""
+    click.echo(f"{place}\nTry it: shardlab catalogue check {slug}{where}")

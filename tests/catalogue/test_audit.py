@@ -1,0 +1,148 @@
+"""The audit: the whole catalogue holds what it promises, and a problem that does not is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardlab.catalogue.audit import audit, few
+from shardlab.catalogue.audits import audit_folder, audits, unlisted_folders
+from shardlab.catalogue.lint import lint
+from shardlab.catalogue.new import new_problem
+from shardlab.catalogue.problem import load_problem
+from shardlab.catalogue.tracks import OWN, load_catalogue
+from shardlab.errors import UnknownProblem
+from shardlab.sandbox.open_house import open_house
+
+FOLDERS = sorted(path.parent for path in OWN.glob("*/*/problem.toml"))
+by_slug = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+
+
+@pytest.fixture(scope="module")
+def house():
+    with open_house(hidden=[str(OWN)]) as opened:
+        yield opened
+
+
+def edit(path, old, new):
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), "utf-8")
+
+
+def shown(done):
+    return "\n".join(map(str, done.faults))
+
+
+# ------------------------------------------------------------------------------ shardlab's own
+
+
+def test_the_list_of_tracks_has_every_folder():
+    assert unlisted_folders(load_catalogue()) == {}
+
+
+@by_slug
+def test_a_problem_reads_well(folder):
+    assert [str(fault) for fault in lint(load_problem(folder))] == []
+
+
+@by_slug
+def test_a_problem_holds_what_it_promises(house, folder):
+    done = audit(house, load_problem(folder))
+    assert done.ok, shown(done)
+    assert done.n_wrong >= 3
+
+
+# ---------------------------------------------------------------------- a catalogue of one's own
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A new problem with one small mesh, so that trying it is quick."""
+    return shortened(new_problem("take-the-largest", "basics", tmp_path))
+
+
+def shortened(made):
+    edit(made / "problem.toml", "axes", 'ladder = ["data=2"]\nlarge = []\naxes')
+    return made
+
+
+def test_a_catalogue_outside_the_package_is_audited(tmp_path):
+    new_problem("take-the-largest", "basics", tmp_path)
+    shortened(new_problem("take-it-again", "basics", tmp_path))
+    seen = list(audits(load_catalogue(tmp_path), (), n_workers=2))
+    assert [(each.ok, shown(each)) for each in seen] == [(True, "")] * 2
+    assert {each.slug for each in seen} == {"take-the-largest", "take-it-again"}
+    # solution and three wrong answers on the whole ladder, the starter on a few meshes
+    assert {each.slug: each.n_cases for each in seen} == {
+        "take-the-largest": 4 * 11 + 3,
+        "take-it-again": 4 + 1,
+    }
+
+
+def test_fast_reads_everything_and_tries_the_solution_on_few_meshes(house, tmp_path):
+    made = new_problem("take-the-largest", "basics", tmp_path)
+    edit(made / "wrong" / "own_largest.py", "# WA", "# SHARD")  # false, and only tried when whole
+    done = audit(house, load_problem(made), fast=True)
+    assert done.ok, shown(done)
+    assert done.n_cases == sum(len(part.ladder) for part in few(load_problem(made)).parts) == 3
+    edit(made / "solution.py", "y - jax.lax.pmax", "y + jax.lax.pmax")
+    edit(made / "hints.md", "## Hint 2", "## Hint 5")
+    faults = audit_folder(house, made, fast=True).faults
+    assert [fault.rule for fault in faults] == ["hints.headings", "solution.fails"]
+    assert faults[1].shows[0].startswith("part 1, data=1: WA")
+
+
+def test_every_promise_that_is_not_kept_is_found(house, folder):
+    page, wrong = folder / "statement.md", folder / "wrong"
+    edit(page, "```text\n1.0", "```text\n2.0")
+    edit(page, "[-50.0, 0.0", "[-50.0, 1.0")
+    drawn = "draw.rng.permutation(np.arange(1, n + 1)).astype(np.float32)"
+    edit(folder / "reference.py", drawn, "np.array([30.0, 80.0, 50.0, 10.0], np.float32)")
+    (folder / "starter.py").write_text((folder / "solution.py").read_text())
+    edit(wrong / "own_largest.py", "# WA:", "# SHARD:")
+    edit(wrong / "called_replicated.py", "# VMA:", "# VMA missing_psum:")
+    edit(wrong / "gathered_first.py", "jnp.max(jax.lax.all_gather(y, axis))", "OF_ALL")
+    edit(wrong / "gathered_first.py", "OF_ALL", "jax.lax.pmax(jnp.max(y), axis)")
+    faults = audit_folder(house, folder).faults
+    assert [(fault.rule, fault.file) for fault in faults] == [
+        ("examples.worked", "statement.md"),
+        ("examples.doctest", "statement.md"),
+        ("examples.hidden", "statement.md"),
+        ("starter.passes", "starter.py"),
+        ("wrong.unproven", "wrong/called_replicated.py"),
+        ("wrong.unproven", "wrong/gathered_first.py"),
+        ("wrong.unproven", "wrong/own_largest.py"),
+    ]
+    assert faults[0].shows == ("it prints", "  1.0")
+    assert page.read_text("utf-8").splitlines()[faults[1].line - 1].startswith(">>> np.asarray")
+    assert faults[2].what == "An example has the inputs of data=2 of part 1."
+    assert [fault.what for fault in faults[4:]] == [
+        "It claims the cause missing_psum; data=2 of part 1 shows none.",
+        "It claims COMM and passes.",
+        "It claims SHARD, and data=2 of part 1 gives WA.",
+    ]
+    assert faults[-1].shows[0].startswith("part 1, data=2: WA")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        ("reference.py", "import numpy", "import nmpy", "No module named 'nmpy'"),
+        ("reference.py", "def expected", "def wanted", "no function expected for part 1"),
+        ("problem.toml", 'difficulty = "easy"', "", "'difficulty' is missing"),
+    ],
+)
+def test_a_problem_that_cannot_be_judged_is_a_fault(house, folder, file, old, new, words):
+    edit(folder / file, old, new)
+    (fault,) = audit_folder(house, folder, fast=True).faults
+    assert fault.rule == "problem"
+    assert words in fault.what
+
+
+def test_a_folder_that_is_not_listed_is_audited_and_said_to_be(house, folder):
+    (folder.parents[1] / "tracks.toml").write_text("tracks = []\n")
+    catalogue = load_catalogue(folder.parents[1])
+    (done,) = audits(catalogue, ["take-the-largest"], fast=True)
+    assert [fault.rule for fault in done.faults] == ["tracks.unlisted"]
+    with pytest.raises(UnknownProblem, match="no problem 'take-the-smallest'"):
+        list(audits(catalogue, ["take-the-smallest"]))
