@@ -19,6 +19,8 @@ _COMMANDS = {
     "run": "shardlab.cli.run",
     "trace": "shardlab.cli.trace",
     "check": "shardlab.cli.check",
+    "learn": "shardlab.cli.learn",
+    "practice": "shardlab.cli.practice",
     "catalogue": "shardlab.cli.catalogue",
 }
 

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardlab.records.source import Source
+
+if TYPE_CHECKING:
+    from shardlab.render.terminal import Line
 
 # "-" is the terminal, and then holds this one thing only.
 TERMINAL = "-"
@@ -87,6 +90,24 @@ def show(text: Callable[[int], str], coloured: Callable[[int], Any]) -> None:
 
 
 _PLAIN_WIDTH = 100
+
+
+def show_lines(lines: Callable[[int], Iterable[Line]]) -> None:
+    """Print drawn lines in colour, or plain where there is no terminal.
+
+    A line that is too wide goes on in the next row: of code, nothing may be cut off.
+    """
+    from shardlab.render.terminal import lines_rich, lines_text
+
+    if sys.stdout is None or not sys.stdout.isatty():
+        click.echo(lines_text(lines(_PLAIN_WIDTH)))
+        return
+    from rich.console import Console
+
+    width = shutil.get_terminal_size().columns
+    text = lines_rich(lines(width))
+    text.overflow = "ignore"
+    Console(width=width).print(text, soft_wrap=True)
 
 
 def excerpt(source: Source) -> str:

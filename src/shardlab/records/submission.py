@@ -48,7 +48,7 @@ class Progress:
 
     @property
     def is_tried(self) -> bool:
-        return bool(self.n_runs or self.n_submits or self.path)
+        return bool(self.n_runs or self.n_submits)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "is_solved": self.is_solved}

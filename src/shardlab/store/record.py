@@ -7,7 +7,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,8 @@ _PROGRESS = """
 
 
 def _submission(row: tuple[Any, ...]) -> Submission:
-    return Submission(*row[:-2], bool(row[-2]), bool(row[-1]))
+    made = Submission(*row)
+    return replace(made, passed=bool(made.passed), counts=bool(made.counts))
 
 
 def _judgement(body: bytes | None) -> Judgement | None:

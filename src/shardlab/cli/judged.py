@@ -1,0 +1,183 @@
+"""`shardlab practice run` and `submit`: one engine, and where its judgement goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from shardlab.catalogue.problem import Problem
+    from shardlab.practice.workbook import Workbook
+    from shardlab.records.judgement import Judgement
+    from shardlab.sandbox.guest import Level
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("problem", required=False),
+    click.argument("file", required=False, type=click.Path(path_type=Path)),
+    click.option(
+        "--catalogue",
+        metavar="DIR",
+        help="A catalogue of your own, in the place of shardlab's.",
+    ),
+    click.option(
+        "--json",
+        "json_to",
+        metavar="FILE",
+        help="Write results.json to FILE; - writes it to the terminal, and nothing else.",
+    ),
+    click.option("--junit", "junit_to", metavar="FILE", help="Write JUnit XML to FILE."),
+    click.option("--exit-status", is_flag=True, help="Exit with 1 where not everything passed."),
+    click.option("--seed", type=click.IntRange(min=0), help="What the inputs are drawn from."),
+    click.option(
+        "--case", metavar="NAME", help="Judge this case alone, to look at it. It is not kept."
+    ),
+    click.option(
+        "--level",
+        type=click.Choice(["A", "B", "C"], case_sensitive=False),
+        help="How far the answer is confined. Without it: as far as this machine can.",
+    ),
+    click.option("--quiet", "-q", is_flag=True, help="Show no progress."),
+)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The options of a judging."""
+
+    problem: str | None
+    file: Path | None
+    catalogue: str | None
+    json_to: str | None
+    junit_to: str | None
+    exit_status: bool
+    seed: int | None
+    case: str | None
+    level: Level | None
+    quiet: bool
+
+
+def _options(command: Command) -> Command:
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_options
+def run(**options: Any) -> None:
+    """Judge your answer on the examples: small inputs that you are shown.
+
+    \b
+    shardlab practice run                     the problem that you started last
+    shardlab practice run shard-map-psum
+    shardlab practice run shard-map-psum my_answer.py
+
+    Exit code 0 when judged, whatever the verdict; with --exit-status 1 unless all passed.
+    """
+    _judge(_Wanted(**options), "run")
+
+
+@click.command()
+@_options
+@click.option(
+    "--again", type=int, metavar="N", help="Judge submission N as it was handed in, once more."
+)
+def submit(again: int | None, **options: Any) -> None:
+    """Judge your answer on all cases, and keep it.
+
+    \b
+    shardlab practice submit shard-map-psum
+    shardlab practice submit shard-map-psum --seed 7 --case "data=4"    look at one case
+    shardlab practice submit --again 12       one whose judging was interrupted
+
+    Exit code 0 when judged, whatever the verdict; with --exit-status 1 unless all passed.
+    """
+    _judge(_Wanted(**options), "submit", again)
+
+
+def _judge(wanted: _Wanted, kind: str, again: int | None = None) -> None:
+    from shardlab.cli.outputs import check_places
+    from shardlab.practice.workbook import open_workbook
+
+    check_places(json=wanted.json_to, junit=wanted.junit_to)
+    book = open_workbook(wanted.catalogue)
+    try:
+        if again is not None:
+            judgement = _once_more(book, wanted, again)
+        else:
+            problem = book.problem(wanted.problem)
+            judgement = _judged(book, wanted, problem, _source(book, wanted, problem), kind)
+    except KeyboardInterrupt:
+        click.echo("interrupted; the answer is kept: see `shardlab practice history`", err=True)
+        raise click.exceptions.Exit(130) from None
+    _write(judgement, wanted)
+    click.get_current_context().exit(int(wanted.exit_status and not judgement.passed))
+
+
+def _source(book: Workbook, wanted: _Wanted, problem: Problem) -> bytes:
+    from shardlab.practice.answer import read_answer
+
+    if wanted.file is not None:
+        return read_answer(wanted.file, problem.slug)
+    if wanted.problem and wanted.problem.endswith(".py"):
+        return read_answer(Path(wanted.problem), problem.slug)
+    return read_answer(book.path(problem.slug), problem.slug)
+
+
+def _judged(
+    book: Workbook, wanted: _Wanted, problem: Problem, source: bytes, kind: str
+) -> Judgement:
+    from shardlab.cli.progress import progress
+    from shardlab.practice.attempt import attempt, look_at_case
+
+    with progress(quiet=wanted.quiet) as tell, closing(book.house(wanted.level)) as house:
+        if wanted.case is not None:
+            return look_at_case(
+                house, problem, source, kind=kind, seed=wanted.seed or 0, case=wanted.case
+            )
+        return attempt(
+            book.record,
+            house,
+            problem,
+            source,
+            kind=kind,
+            seed=wanted.seed,
+            tell=lambda case: tell(f"{problem.slug}: {case.name}"),
+        ).judgement
+
+
+def _once_more(book: Workbook, wanted: _Wanted, number: int) -> Judgement:
+    from shardlab.cli.progress import progress
+    from shardlab.practice.attempt import judge_again
+
+    submission = book.record.submission(number)
+    problem = book.problem(submission.problem)
+    with progress(quiet=wanted.quiet) as tell, closing(book.house(wanted.level)) as house:
+        return judge_again(
+            book.record,
+            house,
+            problem,
+            submission,
+            tell=lambda case: tell(f"{problem.slug}: {case.name}"),
+        ).judgement
+
+
+def _write(judgement: Judgement, wanted: _Wanted) -> None:
+    from shardlab.cli.outputs import json_text, show_lines, write_all
+    from shardlab.render.judgement import judgement_lines
+    from shardlab.render.junit import junit_xml
+    from shardlab.render.results import results_json
+
+    outputs = {
+        "--json": (wanted.json_to, lambda: json_text(results_json(judgement))),
+        "--junit": (wanted.junit_to, lambda: junit_xml(judgement)),
+    }
+    if not write_all(outputs):
+        show_lines(lambda width: judgement_lines(judgement, width))

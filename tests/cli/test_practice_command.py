@@ -1,0 +1,307 @@
+"""`shardlab practice`: each command on a small catalogue; a few real judgements, in one house."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+from tiny_catalogue import solution, starter, write_catalogue, wrong
+
+from shardlab.cli import main
+from shardlab.practice.workbook import Workbook, open_workbook
+from shardlab.records.judgement import CaseResult, Judgement
+from shardlab.records.verdict import Verdict
+from shardlab.sandbox.open_house import open_house
+
+
+@pytest.fixture(autouse=True)
+def catalogue(tmp_path, monkeypatch):
+    """A folder in which we stand, with data of its own and a catalogue beside it."""
+    monkeypatch.setenv("SHARDLAB_DATA", str(tmp_path / "data"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return write_catalogue(tmp_path / "problems")
+
+
+@pytest.fixture(scope="module")
+def shared_house():
+    with open_house("C") as house:
+        yield house
+
+
+@pytest.fixture
+def house(shared_house, monkeypatch):
+    """One house for all tests, since opening one loads JAX; commands would open their own."""
+
+    class Kept:
+        level = shared_house.level
+        guest = shared_house.guest
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(Workbook, "house", lambda self, level=None: Kept())
+
+
+def practice(*args, **options):
+    words = ["practice", args[0], *args[1:], "--catalogue", "../problems"]
+    return CliRunner().invoke(main, words, prog_name="shardlab", **options)
+
+
+def keep(slug, code, *, kind="submit"):
+    """Put a judged submission into the record, without judging."""
+    record = open_workbook("../problems").record
+    number = record.hand_in(slug, 1, b"x = 1\n", kind=kind, seed=7)
+    case = CaseResult("case 1", 1, "", 7, (Verdict(code, "Said."),))
+    record.judged(number, Judgement(slug, 1, "C", 7, kind, (case,)))
+
+
+# ------------------------------------------------------------------------------- without judging
+
+
+def test_the_list_has_marks_and_says_what_comes_next():
+    keep("plus-one", "AC")
+    keep("twice", "WA")
+    assert practice("list").output.splitlines() == [
+        "Sums",
+        "   1 [x] plus-one  easy    One more",
+        "",
+        "Products",
+        ">  2 [~] twice     easy    Two times",
+        "   3 [-] thrice    easy    Three times  (after twice)",
+        "",
+        "1 of 3 solved.  [x] solved  [~] tried  [-] others come first",
+        "Next: twice",
+    ]
+    told = json.loads(practice("list", "--json").output)
+    assert [(each["slug"], each["mark"]) for each in told] == [
+        ("plus-one", "solved"),
+        ("twice", "tried"),
+        ("thrice", "locked"),
+    ]
+
+
+def test_a_problem_that_was_changed_since_it_was_solved_says_so(catalogue):
+    keep("plus-one", "AC")
+    file = catalogue / "a-sums" / "plus-one" / "problem.toml"
+    file.write_text(file.read_text().replace("content_version = 1", "content_version = 2"))
+    assert "[x] plus-one  easy    One more (changed since)" in practice("list").output
+
+
+def test_show_draws_layouts_and_leaves_the_proof_of_a_pitfall_out():
+    told = practice("show", "plus-one").output
+    assert "    │ device 0 │ device 1 │" in told
+    assert "- It is not n.\n" in told
+    assert "wrong/" not in told
+
+
+@pytest.mark.parametrize("name", ["twice", "2", "some/where/twice.py"])
+def test_a_problem_is_named_by_slug_number_or_file(name):
+    assert practice("show", name).output.startswith("Two times\n")
+
+
+def test_the_nearest_name_is_suggested_for_an_unknown_problem():
+    done = practice("show", "trice")
+    assert done.exit_code == 2
+    assert "[catalogue.unknown_problem] There is no problem 'trice'." in done.output
+    assert "try:   'thrice', the nearest name." in done.output
+
+
+def test_start_writes_the_starter_once_and_never_over_work(tmp_path):
+    done = practice("start")
+    assert done.stdout == "shardlab-practice/plus-one.py\n"
+    mine = tmp_path / "here" / "shardlab-practice" / "plus-one.py"
+    assert mine.read_text() == starter("plus-one")
+    assert practice("start", "plus-one").exit_code == 0  # the starter again is no loss
+    mine.write_text("my work\n")
+    done = practice("start", "plus-one")
+    assert done.exit_code == 2
+    assert "[practice.answer_exists] The file is there already" in done.output
+    assert mine.read_text() == "my work\n"
+    done = practice("start", "plus-one", "--force")
+    assert "Your file is kept as shardlab-practice/plus-one.py.1.bak" in done.output
+    assert mine.read_text() == starter("plus-one")
+    assert mine.with_name("plus-one.py.1.bak").read_text() == "my work\n"
+
+
+def test_reset_asks_and_keeps_every_older_file(tmp_path):
+    practice("start", "plus-one", "--folder", "mine")
+    mine = tmp_path / "here" / "mine" / "plus-one.py"
+    mine.write_text("first\n")
+    done = practice("reset", "plus-one", input="n\n")
+    assert (done.exit_code, mine.read_text()) == (1, "first\n")
+    practice("reset", input="y\n")
+    mine.write_text("second\n")
+    practice("reset", "--yes")
+    assert mine.read_text() == starter("plus-one")
+    assert [mine.with_name(f"plus-one.py.{n}.bak").read_text() for n in (1, 2)] == [
+        "first\n",
+        "second\n",
+    ]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "here" / "taken").write_text("")
+    done = practice("start", "plus-one", "--folder", "taken/below")
+    assert done.exit_code == 2
+    assert "[practice.folder] The answer cannot be written: " in done.output
+
+
+def test_an_answer_that_is_not_there_is_asked_for():
+    done = practice("run", "plus-one")
+    assert done.exit_code == 2
+    assert "[practice.no_answer] There is no answer to 'plus-one' yet." in done.output
+    assert "`shardlab practice start plus-one` writes one to begin with" in done.output
+    done = practice("submit", "plus-one", ".")
+    assert "[practice.no_answer] The answer is not a file." in done.output
+
+
+def test_hints_come_one_at_a_time_and_are_remembered():
+    assert "This" not in practice("hint", "plus-one", "--all").output
+    assert practice("hint", "plus-one").output.startswith("Hint 1 of 2\n\nIt is more than n.")
+    assert practice("hint", "plus-one").output.startswith("Hint 2 of 2\n\nIt is n + 1.")
+    assert practice("hint", "plus-one").output.startswith("Hint 2 of 2\n")
+    assert practice("hint", "plus-one", "--all").output.count("Hint ") == 2
+    assert practice("hint", "twice").output.startswith("Hint 1 of 2\n")
+
+
+def test_the_solution_opens_after_a_pass_or_when_asked_twice():
+    first = practice("solution", "plus-one")
+    assert first.exit_code == 1
+    assert "is not solved yet. There are 2 hints that you have not seen. Ask again" in first.output
+    assert practice("solution", "plus-one").output == solution("plus-one")
+    assert practice("solution", "plus-one").output == solution("plus-one")
+    assert practice("solution", "twice").exit_code == 1
+    keep("thrice", "AC", kind="run")
+    assert practice("solution", "thrice").exit_code == 1
+    keep("twice", "AC")
+    assert practice("solution", "twice").output == solution("twice")
+
+
+def test_history_shows_attempts_and_what_was_not_judged():
+    assert practice("history").output == "Nothing was handed in yet.\n"
+    keep("plus-one", "WA")
+    record = open_workbook("../problems").record
+    record.hand_in("twice", 1, b"# \xff\n", kind="submit", seed=9)
+    lines = practice("history").output.splitlines()
+    assert [line.split()[3:] for line in lines[:2]] == [
+        ["plus-one", "submit", "WA", "seed", "7"],
+        ["twice", "submit", "not", "judged", "seed", "9"],
+    ]
+    assert "`shardlab practice submit --again 2` judges one" in " ".join(lines[3:])
+    assert len(json.loads(practice("history", "twice", "--json").output)) == 1
+    assert practice("history", "--source", "2").stdout_bytes == b"# \xff\n"
+    assert "[practice.no_submission] There is no submission 3." in (
+        practice("history", "--source", "3").output
+    )
+
+
+def test_everything_can_be_exported(tmp_path):
+    keep("plus-one", "WA")
+    open_workbook("../problems").record.hand_in("twice", 1, b"# \xff\n", kind="submit", seed=9)
+    practice("hint", "twice")
+    told = json.loads(practice("export").output)
+    assert [each["problem"] for each in told["submissions"]] == ["plus-one", "twice"]
+    assert told["submissions"][0]["source"] == "x = 1\n"
+    assert told["submissions"][0]["judgement"]["cases"][0]["verdicts"][0]["code"] == "WA"
+    assert told["submissions"][1]["source_base64"] == "IyD/Cg=="
+    assert {each["problem"]: each["hints"] for each in told["progress"]} == {
+        "plus-one": 0,
+        "twice": 1,
+    }
+    assert practice("export", "all.json").exit_code == 0
+    assert json.loads((tmp_path / "here" / "all.json").read_text()) == told
+    assert practice("export", "all.zip").exit_code == 0
+    with zipfile.ZipFile("all.zip") as archive:
+        assert archive.read("twice/00002-submit-not-judged.py") == b"# \xff\n"
+        assert json.loads(archive.read("practice.json")) == told
+    done = practice("export", "no/such/folder.zip")
+    assert (done.exit_code, "No such file or directory" in done.output) == (2, True)
+
+
+def test_a_damaged_record_ends_a_command_with_the_three_parts(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "practice.db").write_bytes(b"no database" * 1000)
+    done = practice("list")
+    assert done.exit_code == 2
+    assert "[store.damaged] The record of practice is damaged: " in done.output
+    assert practice("list").exit_code == 0
+
+
+def test_the_commands_load_neither_jax_nor_numpy_nor_rich():
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom shardlab.cli import main\n"
+        "for words in (['list'], ['show', '1'], ['start'], ['hint'], ['history'], ['run', '-h']):\n"
+        "    done = CliRunner().invoke(main, ['practice', *words])\n"
+        "    assert done.exit_code == 0, done.output\n"
+        "print([name for name in ('jax', 'numpy', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+# ------------------------------------------------------------------------------------- judging
+
+
+@pytest.mark.usefixtures("house")
+def test_run_and_submit_judge_keep_and_write_every_report(tmp_path):
+    practice("start", "plus-one")
+    mine = tmp_path / "here" / "shardlab-practice" / "plus-one.py"
+    mine.write_text(wrong("plus-one"))
+    done = practice("run", "--json", "r.json", "--junit", "r.xml", "--exit-status")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("WA")
+    results = json.loads((tmp_path / "here" / "r.json").read_text())
+    assert (results["version"], results["status"], len(results["tests"])) == (3, "fail", 2)
+    assert ElementTree.parse("r.xml").getroot().find(".//testcase/failure") is not None
+    assert practice("run").exit_code == 0  # judged; the verdict is in the text
+
+    mine.write_text(solution("plus-one"))
+    done = practice("submit", "--seed", "5", "--json", "-")
+    assert json.loads(done.stdout)["status"] == "pass"
+    kept = open_workbook("../problems").record
+    assert [(each.kind, each.code) for each in kept.submissions()] == [
+        ("run", "WA"),
+        ("run", "WA"),
+        ("submit", "AC"),
+    ]
+    assert kept.source(1) == wrong("plus-one").encode()
+    assert kept.judgement(3).seed == 5
+    assert "[x] plus-one" in practice("list").output
+
+
+@pytest.mark.usefixtures("house")
+def test_one_case_can_be_replayed_and_is_no_attempt(tmp_path):
+    (tmp_path / "here" / "twice.py").write_text(wrong("twice"))
+    done = practice("submit", "twice", "twice.py", "--seed", "5", "--case", "case 2")
+    told = practice("submit", "twice.py", "--seed", "5", "--case", "1.1", "--json", "-")
+    assert done.exit_code == 0
+    assert [each["name"] for each in json.loads(told.stdout)["tests"]] == ["part 1, case 2"]
+    assert open_workbook("../problems").record.submissions() == ()
+    done = practice("submit", "twice.py", "--case", "case 7")
+    assert "[practice.no_submission] 'twice' has no case 'case 7'." in done.output
+    assert "the nearest name" in done.output
+
+
+@pytest.mark.usefixtures("house")
+def test_a_submission_that_was_interrupted_is_judged_again_as_it_was(monkeypatch, tmp_path):
+    (tmp_path / "here" / "twice.py").write_text(solution("twice"))
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shardlab.judge.judging.judge", interrupted)
+        done = practice("submit", "twice", "twice.py")
+    assert done.exit_code == 130
+    assert "interrupted; the answer is kept" in done.output
+    assert "not judged" in practice("history").output
+    (tmp_path / "here" / "twice.py").write_text("changed since\n")
+    done = practice("submit", "--again", "1", "--exit-status")
+    assert done.exit_code == 0, done.output
+    assert open_workbook("../problems").record.submission(1).passed
