@@ -1,0 +1,8 @@
+# RTE: x is fetched into the host's memory, and sent back from there
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+
+def reshard(x, mesh, spec):
+    return jax.device_put(np.asarray(x), NamedSharding(mesh, spec))
