@@ -1,0 +1,12 @@
+# SHARD: every device doubles all of x and keeps all of it
+import jax
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+
+def shard_map_double(x, mesh=None):
+    if mesh is None:
+        mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
+    axis = mesh.axis_names[0]
+    spec = PartitionSpec()
+    return jax.shard_map(lambda y: y * 2.0, mesh=mesh, in_specs=spec, out_specs=spec)(x)
