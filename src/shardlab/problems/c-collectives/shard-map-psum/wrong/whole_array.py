@@ -10,7 +10,7 @@ def shard_map_psum(x, mesh=None):
         mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
     axis = mesh.axis_names[0]
     return jax.shard_map(
-        lambda y: jax.lax.psum(jax.lax.pcast(jnp.sum(y), axis, to="varying"), axis),
+        lambda y: jax.lax.psum(jnp.sum(y), axis),
         mesh=mesh,
         in_specs=PartitionSpec(),
         out_specs=PartitionSpec(),
