@@ -8,10 +8,10 @@ def vocab_ce(logits, labels, mesh):
     axis = mesh.axis_names[0]
 
     def per_shard(logits, labels):
-        logits = jax.lax.all_gather(logits, axis, axis=1, tiled=True)
-        largest = jax.lax.pmax(logits.max(axis=1), axis)
-        total = jax.lax.pmean(jnp.exp(logits - largest[:, None]).sum(axis=1), axis)
-        of_label = jax.lax.pmean(logits[jnp.arange(len(labels)), labels], axis)
+        logits = jax.lax.all_gather(logits, axis, axis=1, tiled=True, to="invarying")
+        largest = logits.max(axis=1)
+        total = jnp.exp(logits - largest[:, None]).sum(axis=1)
+        of_label = logits[jnp.arange(len(labels)), labels]
         return jnp.log(total) + largest - of_label
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(None, axis), P()), out_specs=P())(
