@@ -85,15 +85,20 @@ def trace(submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None) -
             traced = jitted.trace(*shapes)
     except (Exception, SystemExit) as error:
         raise stopped(error, function, mesh) from None
-    staged = Staged(asked["function"], traced, None, tuple(shapes), lambda: None)
-    seen = observe_staged(staged, compiled="never")
-    findings = _findings(seen)
+    seen, findings = look(asked["function"], traced, shapes)
     if any(found["severity"] == "error" for found in findings):
         raise Stopped(None, findings)
     name, n_shard_maps = asked["function"], seen.n_shard_maps
     return Traced(
         name, function, jitted, shapes, mesh, findings, n_shard_maps, seen.calls, traced.jaxpr
     )
+
+
+def look(name: str, traced: Any, shapes: list[Any]) -> tuple[Observation, Findings]:
+    """Return what a traced program does, and what our checks say of it."""
+    staged = Staged(name, traced, None, tuple(shapes), lambda: None)
+    seen = observe_staged(staged, compiled="never")
+    return seen, _findings(seen)
 
 
 def program_of(
