@@ -67,12 +67,12 @@ def _made_of(question: Question, told: Frame, ran: Frame | None, source: Source)
         right = question.right
     except ValueError as error:
         told_error = told.header.get("error")
-        hazards = [] if told_error else troubles.hazards(told.header.get("findings", ()), source)
+        hazards = [] if told_error else troubles.hazards(told.header, source)
         return failed(question, *(hazards or troubles.must_raise(error, told_error, source)))
     except Exception as error:
         why = f"the problem's own reference raised {type(error).__name__}: {error}"
         return failed(question, troubles.fault(why))
-    hazards = troubles.hazards(told.header.get("findings", ()), source)
+    hazards = troubles.hazards(told.header, source)
     if question.kind == "export" and ran is None:
         return failed(question, *(hazards or [_raised(told.header, source)]))
     header = (ran or told).header

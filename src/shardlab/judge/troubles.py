@@ -61,17 +61,18 @@ _OF_FAMILY = {
 _MOST_LINES = 6
 
 
-def hazards(findings: Sequence[Mapping[str, Any]], source: Source) -> list[Verdict]:
+def hazards(header: Mapping[str, Any], source: Source) -> list[Verdict]:
     """Return a verdict for each grave finding about the traced program, the same one once."""
-    found: dict[Verdict | tuple[str, str, str], Verdict] = {}
-    for each in findings:
+    words = str(header.get("error", {}).get("words", ""))
+    found: dict[tuple[str, str, str], Verdict] = {}
+    for each in header.get("findings", ()):
         if each.get("severity") == "error":
-            verdict = _of_finding(each, source)
+            verdict = _of_finding(each, source, words)
             found.setdefault((verdict.code, verdict.what, verdict.where), verdict)
     return list(found.values())
 
 
-def _of_finding(each: Mapping[str, Any], source: Source) -> Verdict:
+def _of_finding(each: Mapping[str, Any], source: Source, words: str) -> Verdict:
     code = _OF_FINDING.get(each["code"], "RTE")
     if each["code"] == "jax.refused":
         code = _OF_REFUSAL.get(str(each["cause"]), "RTE")
@@ -79,16 +80,17 @@ def _of_finding(each: Mapping[str, Any], source: Source) -> Verdict:
     shows = tuple(map(str, each["shows"]))
     what, fix = str(each["what"]), str(each["fix"])
     if code == "SPEC":
-        what, shows = _jax_first(what, shows)
+        what, shows = _jax_first(what, shows, words)
     details = {"finding": each["code"]}
     return Verdict(code, what, source.place(line), fix, shows=shows, details=details)
 
 
-def _jax_first(ours: str, shows: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _jax_first(ours: str, shows: tuple[str, ...], words: str) -> tuple[str, tuple[str, ...]]:
     """Return JAX's own first line as the sentence, with ours beneath it."""
-    if not shows or not shows[0].startswith("JAX: "):
-        return ours, shows
-    return shows[0], (*shows[1:_MOST_LINES], ours)
+    if shows and shows[0].startswith("JAX: "):
+        return shows[0], (*shows[1:_MOST_LINES], ours)
+    first = next((line.strip() for line in words.splitlines() if line.strip()), "")
+    return (f"JAX: {first}", (ours, *shows)) if first else (ours, shows)
 
 
 def raised(error: Mapping[str, Any], source: Source) -> Verdict:

@@ -1,0 +1,25 @@
+"""dropped(key, x, mesh): x with about half of its elements set to zero, differently everywhere."""
+
+import numpy as np
+
+from shardlab.frames.values import Key
+
+
+def inputs(draw):
+    n = draw.mesh.axis_sizes[0] * 16
+    return {"key": Key(int(draw.rng.integers(1000))), "x": np.arange(1, n + 1, dtype=np.float32)}
+
+
+def expected(mesh, key, x):
+    return x
+
+
+def properties(mesh, inputs, result):
+    n = mesh.axis_sizes[0]
+    masks = [piece == 0 for piece in np.split(result, n)]
+    found = []
+    if not np.array_equal(result[result != 0], inputs["x"][result != 0]):
+        found.append("What is kept is changed.")
+    if n > 1 and all(np.array_equal(mask, masks[0]) for mask in masks):
+        found.append(f"All {n} pieces drop the same elements.")
+    return found

@@ -1,0 +1,11 @@
+"""numbered(n, mesh): 0, 1, ..., n - 1, split over the first mesh axis."""
+
+import numpy as np
+
+
+def inputs(draw):
+    return {"n": draw.mesh.axis_sizes[0] * (1 + draw.scale)}
+
+
+def expected(mesh, n):
+    return np.arange(n, dtype=np.int32)

@@ -1,0 +1,208 @@
+"""Answers that give no result: not loaded, too long, too much, crashed, killed by somebody else."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from judge.tiny import IMPORTS, answer, mapped, problem
+from shardlab.judge.judging import judge
+from shardlab.sandbox.guest import Limits
+from shardlab.sandbox.open_house import open_house
+
+TOTAL = mapped("lambda y: lax.psum(jnp.sum(y), a)")
+
+
+@pytest.fixture(scope="module")
+def house():
+    with open_house() as opened:
+        yield opened
+
+
+def first_of(house, source, **options):
+    judgement = judge(house, problem("total", **options), source, kind="submit", seed=3)
+    assert not judgement.passed
+    return judgement, judgement.first_failure.verdicts[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "what", "where"),
+    [
+        (b"x = 1\ny = (\n", "SyntaxError: '(' was never closed", "line 2: y = ("),
+        (
+            b"import jax\n\nimport nothing_here\n",
+            "ModuleNotFoundError: No module",
+            "line 3: import",
+        ),
+        (b"def totall(x, mesh):\n    return 1\n", "There is no function total in the answer.", ""),
+        (b"def total(x):\n    return 1\n", "total(x) cannot be called as total(x, mesh)", ""),
+        (b"total = 3\n", "total is a int, not a function", ""),
+        (b"# a\n\xff\xfe\n", "The file is not UTF-8: byte 0xff", "line 2"),
+        (b"a = 1\nb = '\0'\n", "The file has a NUL byte in it.", "line 2"),
+        (b" \n", "The file is empty.", ""),
+        (b"#" * 10_000_000, "The file has 10,000,000 bytes; at most 262,144 are read.", ""),
+    ],
+)
+def test_an_answer_that_cannot_be_loaded_says_why_and_where(house, source, what, where):
+    _, verdict = first_of(house, source)
+    assert verdict.code == "CE"
+    assert what in verdict.what
+    assert verdict.where.startswith(where)
+
+
+def test_an_answer_that_cannot_be_loaded_ends_the_judging(house):
+    judgement, _ = first_of(house, "x = (")
+    assert len(judgement.cases) == 1
+    assert judgement.not_judged == ("part 1, data=2", "part 1, rows=3")
+    assert judgement.counterexample is None
+
+
+def test_a_time_out_tells_what_was_going_on_and_stops(house):
+    body = "\n    while mesh.size > 1: pass\n    return jnp.sum(x)"
+    limits = {"wall_seconds": 3.0, "cpu_seconds": 3.0}
+    judgement, verdict = first_of(house, answer("total", body), limits=limits)
+    assert (verdict.code, verdict.what.split(".")[0]) == (
+        "TLE",
+        "The time limit was reached while tracing the answer",
+    )
+    assert judgement.not_judged == ("part 1, rows=3",)
+
+
+def test_an_endless_program_is_a_time_out_of_the_run(house):
+    body = "\n    return lax.while_loop(lambda s: s > 0, lambda s: s + 1, jnp.sum(x))"
+    limits = {"wall_seconds": 3.0, "cpu_seconds": 3.0}
+    _, verdict = first_of(house, answer("total", body), limits=limits, ladder=("data=1",))
+    assert verdict.code == "TLE"
+    assert "while running the program" in verdict.what
+
+
+def test_memory_and_output_have_limits_of_their_own(house):
+    body = "\n    hoard = [bytearray(1 << 27) for _ in range(64)]\n    return jnp.sum(x)"
+    _, verdict = first_of(house, answer("total", body), ladder=("data=1",))
+    assert verdict.code in ("MLE", "RTE"), verdict
+    assert verdict.code == "MLE" or "MemoryError" in verdict.what
+    body = "\n    print('x' * 1_000_000)\n    return jnp.sum(x)"
+    _, verdict = first_of(house, answer("total", body), ladder=("data=1",))
+    assert verdict.code == "OLE"
+
+
+def test_a_crash_is_told_as_one_and_the_other_cases_are_judged(house):
+    body = (
+        """
+    if mesh.shape.get("data") == 2:
+        import ctypes
+        ctypes.string_at(0)
+"""
+        + TOTAL
+    )
+    judgement, verdict = first_of(house, answer("total", body))
+    assert verdict.code == "RTE"
+    assert verdict.what == "The process ended by itself while tracing the answer (SIGSEGV)."
+    assert [case.passed for case in judgement.cases] == [True, False, True]
+
+
+def test_an_exit_is_no_result(house):
+    _, verdict = first_of(house, answer("total", "\n    import os; os._exit(0)"))
+    assert verdict.code == "RTE"
+    assert "exit code 0" in verdict.what
+
+
+def test_what_an_answer_prints_is_kept_with_its_case(house):
+    source = f"{IMPORTS}print('loaded')\n\ndef total(x, mesh):\n    print(mesh.size)" + TOTAL
+    judgement = judge(house, problem("total"), source, kind="submit", seed=3)
+    assert [case.output for case in judgement.cases] == ["loaded\n1\n", "2\n", "3\n"]
+
+
+# ------------------------------------------------------------- processes that somebody else ends
+
+
+def children():
+    """Return every process under this one."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, more = set(), {os.getpid()}
+    while more:
+        more = {pid for pid, parent in parents.items() if parent in more} - found
+        found |= more
+    return found
+
+
+class Killing:
+    """A house in which guests of a role are killed just before they are asked."""
+
+    def __init__(self, house, role, times, at=1, whom=max):
+        self._house, self._role, self._times, self._at = house, role, times, at
+        self.whom = whom
+        self._lock = threading.Lock()
+        self.level = house.level
+        self.killed = []
+
+    def guest(self, role, limits):
+        with self._lock:  # so that what is new afterwards is this guest, and its supervisor
+            before = children()
+            guest = self._house.guest(role, limits)
+            while len(new := children() - before) < 2:
+                time.sleep(0.01)
+        if role != self._role or not self._times:
+            return guest
+        self._times -= 1
+        return Doomed(guest, new, self)
+
+
+class Doomed:
+    def __init__(self, guest, pids, killing):
+        self._guest, self._pids, self._killing = guest, pids, killing
+        self._left = killing._at
+
+    def ask(self, request):
+        self._left -= 1
+        if self._left == 0:
+            # The supervisor is the older of the two.
+            os.kill(self._killing.whom(self._pids), signal.SIGKILL)
+            self._killing.killed.append(request.header["do"])
+        return self._guest.ask(request)
+
+    def __getattr__(self, name):
+        return getattr(self._guest, name)
+
+
+def warm(house):
+    """Have the fork server running, and nothing beside it."""
+    house.guest("runner", Limits()).close()
+    while len(children()) > 2:
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize(
+    ("role", "at", "whom"),
+    [("author", 1, max), ("author", 3, max), ("author", 2, min), ("runner", 2, max)],
+)
+def test_a_process_that_was_killed_is_replaced_and_asked_again(house, role, at, whom):
+    warm(house)
+    killing = Killing(house, role, times=1, at=at, whom=whom)
+    judgement = judge(killing, problem("total"), answer("total", TOTAL), kind="submit", seed=3)
+    doing = {("author", 1): "load", ("runner", 2): "run"}.get((role, at), "export")
+    assert killing.killed == [doing]
+    assert judgement.passed
+    plain = judge(house, problem("total"), answer("total", TOTAL), kind="submit", seed=3)
+    assert judgement.to_json() == plain.to_json()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+def test_a_process_that_is_killed_twice_is_the_judges_fault_and_not_counted(house):
+    warm(house)
+    killing = Killing(house, "runner", times=2, at=1)
+    judgement = judge(killing, problem("total"), answer("total", TOTAL), kind="submit", seed=3)
+    assert killing.killed == ["run", "run"]
+    assert [v.code for case in judgement.cases for v in case.verdicts] == ["IE"]
+    assert not judgement.passed
+    assert not judgement.counts
+    assert judgement.not_judged == ("part 1, data=2", "part 1, rows=3")

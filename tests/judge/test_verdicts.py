@@ -1,0 +1,362 @@
+"""Each verdict and each named cause from an answer that earns it, through the real processes."""
+
+import json
+
+import pytest
+
+from judge.tiny import answer, mapped, problem
+from shardlab.judge.judging import judge, replay
+from shardlab.records.judgement import Judgement
+from shardlab.records.verdict import CAUSES, VERDICTS
+from shardlab.sandbox.open_house import open_house
+
+UNCHECKED = ", check_vma=False"
+TOTAL = mapped("lambda y: lax.psum(jnp.sum(y), a)")
+TWICE = mapped("lambda y: 2 * y", out_specs="P(a)")
+LINEAR_IN = "(P(None, a), P(a), P())"
+SLOPE = """
+    a = mesh.axis_names[0]
+    def local(w, x):
+        loss = lambda w: lax.{outer}(jnp.mean((w * x) ** 2), a)
+        value, grad = jax.value_and_grad(loss)(w)
+        return value, {grad}
+    return jax.shard_map(local, mesh=mesh, in_specs=(P(), P(a)), out_specs=(P(), P())){call}
+"""
+DROPPED = """
+    a = mesh.axis_names[0]
+    def local(key, x):
+        key = {key}
+        return jnp.where(jax.random.bernoulli(key, 0.5, x.shape), x, 0.0)
+    return jax.shard_map(local, mesh=mesh, in_specs=(P(), P(a)), out_specs=P(a))(key, x)
+"""
+SUMMARY = """
+    a = mesh.axis_names[0]
+    def local(x):
+        return {{"high": {high}, "low": {low}, "mean": {mean}}}
+    return jax.shard_map(
+        local, mesh=mesh, in_specs=P(a), out_specs=P(), check_vma=False
+    )(x)
+"""
+HIGH, LOW, MEAN = "lax.pmax(jnp.max(x), a)", "lax.pmin(jnp.min(x), a)", "lax.pmean(jnp.mean(x), a)"
+
+
+@pytest.fixture(scope="module")
+def house():
+    with open_house() as opened:
+        yield opened
+
+
+def judged(house, name, body, **options):
+    kind = options.pop("kind", "submit")
+    return judge(house, problem(name, **options), answer(name, body), kind=kind, seed=3)
+
+
+def told(judgement):
+    first = judgement.first_failure.verdicts[0]
+    return first.code, first.cause, first.what
+
+
+RIGHT = {
+    "total": TOTAL,
+    "summary": SUMMARY.format(high=HIGH, low=LOW, mean=MEAN),
+    "doubled": TWICE,
+    "numbered": "\n    return jnp.arange(n, dtype=jnp.int32)",
+    "linear": mapped("lambda x, w, b: lax.psum(x @ w, a) + b", LINEAR_IN, arguments="x, w, b"),
+    "slope": SLOPE.format(outer="pmean", grad="grad", call="(w, x)"),
+    "weighted": "\n    return jnp.sum(x * w) / jnp.sum(w)",
+    "dropped": DROPPED.format(key="jax.random.fold_in(key, lax.axis_index(a))"),
+    "halves": """
+    if total % n:
+        raise ValueError("no")
+    return {part: total // n for part in range(n)}
+""",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_answer_is_accepted(house, name):
+    judgement = judged(house, name, RIGHT[name])
+    assert judgement.passed, [str(v) for case in judgement.cases for v in case.verdicts]
+    assert judgement.counterexample is None
+    assert judgement.verdict.code == "AC"
+
+
+def test_an_accepted_answer_is_told_with_its_figures(house):
+    judgement = judged(house, "total", TOTAL, budget={"psum": 1, "payload_bytes": 4})
+    assert judgement.verdict.what == "Same result on 3 meshes; 1 psum of 4 B."
+    assert judgement.cases[1].verdicts[0].what == "Right on 2 devices; 1 psum of 4 B."
+
+
+WRONG = [
+    # cause or code, problem, body, options, a part of the sentence
+    (
+        "WA factor_of_n",
+        "total",
+        mapped("lambda y: lax.psum(lax.pcast(jnp.sum(y), a, to='varying'), a)", "P()"),
+        {},
+        "off by exactly 2x, the size of 'data': reduced twice?",
+    ),
+    (
+        "WA divided_by_n",
+        "total",
+        mapped("lambda y: lax.pmean(jnp.sum(y), a)"),
+        {},
+        "exactly 1/2 of it, 2 being the size of 'data'",
+    ),
+    (
+        "WA shards_permuted",
+        "doubled",
+        mapped(
+            "lambda y: 2 * lax.ppermute(y, a, [(i, (i + 1) % mesh.shape[a]) for i in "
+            "range(mesh.shape[a])])",
+            out_specs="P(a)",
+        ),
+        {},
+        "piece 1 is where piece 0 belongs; piece 0 is where piece 1 belongs",
+    ),
+    (
+        "WA only_shard_0",
+        "numbered",
+        mapped(
+            "lambda: jnp.arange(n // mesh.shape[a], dtype=jnp.int32)", "()", "P(a)", arguments=""
+        ),
+        {},
+        "right in the first of 2 pieces along 'data'",
+    ),
+    (
+        "WA bias_n_times",
+        "linear",
+        mapped("lambda x, w, b: lax.psum(x @ w + b, a)", LINEAR_IN, arguments="x, w, b"),
+        {},
+        "argument b is counted 2 times, the size of 'data'",
+    ),
+    (
+        "WA gradient_scaled_by_n",
+        "slope",
+        SLOPE.format(
+            outer="pmean", grad="lax.psum(lax.pcast(grad, a, to='varying'), a)", call="(w, x)"
+        ),
+        {"tags": ("gradient",)},
+        "the gradient is 2x what it should be",
+    ),
+    (
+        "WA mean_of_means",
+        "weighted",
+        mapped(
+            "lambda x, w: lax.pmean(jnp.sum(x * w) / jnp.sum(w), a)",
+            "(P(a), P(a))",
+            arguments="x, w",
+        ),
+        {},
+        "it is the mean of 2 means, one for each piece along 'data'",
+    ),
+    (
+        "WA same_random_numbers",
+        "dropped",
+        DROPPED.format(key="key"),
+        {},
+        "All 2 pieces drop the same elements.",
+    ),
+    (
+        "REPL missing_psum",
+        "total",
+        mapped("jnp.sum", options=UNCHECKED),
+        {"large": ("data=16",)},
+        "a psum is missing",
+    ),
+    (
+        "REPL missing_pmean",
+        "summary",
+        SUMMARY.format(high=HIGH, low=LOW, mean="jnp.mean(x)"),
+        {},
+        "result['mean'], which average to the answer 3.5: a pmean is missing",
+    ),
+    (
+        "REPL missing_pmax",
+        "summary",
+        SUMMARY.format(high="jnp.max(x)", low=LOW, mean=MEAN),
+        {},
+        "have as their largest the answer 6: a pmax is missing",
+    ),
+    (
+        "REPL missing_pmin",
+        "summary",
+        SUMMARY.format(high=HIGH, low="jnp.min(x)", mean=MEAN),
+        {},
+        "have as their smallest the answer 1: a pmin is missing",
+    ),
+    (
+        "SHAPE",
+        "doubled",
+        mapped("lambda y: 2 * y", out_specs="P()", options=UNCHECKED),
+        {},
+        "result has shape (3, 3), want (6, 3): did out_specs glue 1 of 2 shards?",
+    ),
+    ("SHAPE", "total", "\n    jnp.sum(x)", {}, "returned None"),
+    ("DTYPE", "total", "\n    return jnp.sum(x).astype(jnp.int32)", {}, "int32, want float32"),
+    ("SHARD", "doubled", "\n    return 2 * x", {}, "result is whole on every device; P('data')"),
+    (
+        "SHARD",
+        "doubled",
+        "\n    return lax.with_sharding_constraint(2 * x, NamedSharding(mesh, P(None, 'model')))",
+        {"ladder": ("data=2,model=3",)},
+        "result lies as P(None, 'model'); P('data') was asked.",
+    ),
+    ("VMA", "total", mapped("jnp.sum"), {}, "JAX cannot tell that an output is the same"),
+    (
+        "SPEC",
+        "total",
+        mapped("lambda y: lax.psum(jnp.sum(y), 'dta')"),
+        {"ladder": ("data=2",)},
+        "mesh axis 'dta', which this mesh does not have",
+    ),
+    (
+        "SPEC",
+        "total",
+        mapped("lambda y: lax.psum(jnp.sum(y), a)", arguments="x[1:]"),
+        {"ladder": ("data=2",)},
+        "JAX: shard_map applied to the function '<lambda>'",
+    ),
+    (
+        "API",
+        "total",
+        "\n    return jnp.sum(x)",
+        {"requires": ("shard_map", "psum")},
+        "There is no shard_map in the program.",
+    ),
+    (
+        "COMM",
+        "total",
+        mapped("lambda y: lax.psum(jnp.sum(lax.all_gather(y, a)), a) / mesh.shape[a]"),
+        {"budget": {"psum": 1}},
+        "1 all_gather of 12 B; budget 0.",
+    ),
+    (
+        "COMM",
+        "total",
+        mapped("lambda y: jnp.sum(lax.psum(y, a))"),
+        {"budget": {"psum": 1, "payload_bytes": 4}},
+        "12 B put into collectives by each device; budget 4: 1 psum of 12 B.",
+    ),
+    ("COMM", "total", TOTAL, {"budget": {"calls": 0}}, "1 psum of 4 B; budget 0."),
+    ("MEM", "total", TOTAL, {"budget": {"peak_bytes": 8}}, "B at its peak; budget 8 B."),
+    (
+        "HANG",
+        "total",
+        mapped(
+            "lambda y: lax.cond(lax.axis_index(a) == 0, lambda v: lax.psum(v, a), lambda v: v, "
+            "jnp.sum(y))",
+            options=UNCHECKED,
+        ),
+        {},
+        "Not all devices reach the psum over 'data'",
+    ),
+    (
+        "RTE",
+        "total",
+        "\n    return x.sum() + [0][int(mesh.size > 1)]",
+        {},
+        "IndexError: list index",
+    ),
+    (
+        "WA",
+        "halves",
+        "\n    return {part: total // n for part in range(n)}",
+        {},
+        "raise ValueError",
+    ),
+    (
+        "WA",
+        "halves",
+        "\n    return {part: total for part in range(n)}",
+        {},
+        "result[0] is 12, want 6",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "body", "options", "sentence"), WRONG, ids=[each[0] for each in WRONG]
+)
+def test_a_wrong_answer_gets_its_verdict_in_its_own_numbers(
+    house, label, name, body, options, sentence
+):
+    judgement = judged(house, name, body, **options)
+    code, cause, what = told(judgement)
+    assert f"{code} {cause}".strip() == label, what
+    assert sentence in what
+    # Nothing else is said of it on any mesh.
+    codes = {v.code for case in judgement.cases for v in case.verdicts}
+    assert codes <= {"AC", code}
+    # A mistake that values show can be seen small, on the smallest mesh that shows it.
+    small = judgement.counterexample
+    if code != "HANG":
+        assert small.verdicts[0].code == code
+        assert small.facts["inputs"]
+        assert small.seed not in {case.seed for case in judgement.cases}
+        assert small.mesh == judgement.first_failure.mesh
+
+
+def test_every_cause_and_every_verdict_is_earned_by_some_answer():
+    labels = {each[0] for each in WRONG}
+    assert set(CAUSES) == {label.split()[1] for label in labels if " " in label}
+    # Those that no result leads to have tests of their own below, and in test_endings.py.
+    elsewhere = {"AC", "IE", "CE", "TLE", "MLE", "OLE"}
+    assert set(VERDICTS) - elsewhere == {label.split()[0] for label in labels}
+
+
+def test_several_verdicts_of_a_case_come_most_telling_first(house):
+    body = mapped("lambda y: lax.pmax(lax.psum(jnp.sum(y), a), a)", options=UNCHECKED)
+    options = {"budget": {"psum": 1, "peak_bytes": 8}, "requires": ("all_gather",)}
+    first = judged(house, "total", body, ladder=("data=2",), **options).first_failure
+    assert [verdict.code for verdict in first.verdicts] == ["API", "COMM", "MEM"]
+
+
+def test_the_same_answer_and_seed_give_the_same_judgement(house):
+    body = mapped("lambda y: (print('in'), lax.pmean(jnp.sum(y), a))[1]")
+    one, two = (judged(house, "total", body).to_json() for _ in range(2))
+    assert json.dumps(one) == json.dumps(two)
+    assert Judgement.from_json(json.loads(json.dumps(one))).to_json() == one
+    assert [case["output"] for case in one["cases"]] == ["in\n"] * 3
+
+
+def test_a_case_can_be_replayed_by_its_number(house):
+    whole = judged(house, "total", mapped("lambda y: lax.pmean(jnp.sum(y), a)"))
+    again = replay(
+        house,
+        problem("total"),
+        answer("total", mapped("lambda y: lax.pmean(jnp.sum(y), a)")),
+        kind="submit",
+        seed=3,
+        part=1,
+        number=2,
+    )
+    assert [case.name for case in again.cases] == ["rows=3"]
+    assert again.cases[0].to_json() == whole.cases[2].to_json()
+
+
+def test_a_run_has_the_same_small_cases_whatever_the_seed(house):
+    source = answer("total", TOTAL)
+    runs = [
+        judge(house, problem("total", large=("data=16",)), source, kind="run", seed=seed)
+        for seed in (1, 2)
+    ]
+    assert runs[0].to_json() == runs[1].to_json()
+    assert [case.name for case in runs[0].cases] == ["data=1", "data=2", "rows=3"]
+    assert all(case.is_example for case in runs[0].cases)
+
+
+def test_progress_is_told_case_by_case_in_order(house):
+    heard = []
+    judge(house, problem("total"), answer("total", TOTAL), kind="submit", seed=3, tell=heard.append)
+    assert [case.name for case in heard] == ["data=1", "data=2", "rows=3"]
+
+
+def test_sums_over_devices_are_the_same_to_the_last_bit(house):
+    """Copies are compared bit for bit; a sum whose order matters must not fail for that."""
+    body = mapped(
+        "lambda x, w: lax.psum(jnp.sum(x * w), a) / lax.psum(jnp.sum(w), a)",
+        "(P(a), P(a))",
+        arguments="x, w",
+    )
+    assert judged(house, "weighted", body, ladder=("data=8", "data=2,model=4", "data=3")).passed
