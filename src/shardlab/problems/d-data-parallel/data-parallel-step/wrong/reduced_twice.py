@@ -1,4 +1,4 @@
-# WA: grad has added up the devices already, and a mean of equal sums divides by nothing
+# WA gradient_scaled_by_n: grad has added up the devices, and a mean of equal sums is the sum
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -1,4 +1,4 @@
-# WA: adds up the devices' mean losses, so the step is n times too long
+# WA gradient_scaled_by_n: adds up the devices' mean losses, so the step is n times too long
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
