@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import zipfile
 from xml.etree import ElementTree
 
@@ -305,3 +306,19 @@ def test_a_submission_that_was_interrupted_is_judged_again_as_it_was(monkeypatch
     done = practice("submit", "--again", "1", "--exit-status")
     assert done.exit_code == 0, done.output
     assert open_workbook("../problems").record.submission(1).passed
+
+
+def test_a_killed_submit_leaves_the_answer_to_be_judged_later(tmp_path):
+    (tmp_path / "here" / "twice.py").write_text("def twice(n):\n    while True: pass\n")
+    command = [sys.executable, "-m", "shardlab.cli", "practice", "submit", "twice.py"]
+    process = subprocess.Popen([*command, "--level", "C", "--catalogue", "../problems"])
+    record = open_workbook("../problems").record
+    until = time.monotonic() + 60
+    while not record.submissions() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    (kept,) = record.submissions()
+    assert (kept.is_finished, record.source(1)[:9]) == (False, b"def twice")
+    assert record.judgement(1) is None
+    assert not record.of("twice").is_tried

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shardlab.catalogue.problem import Problem
     from shardlab.practice.workbook import Workbook
     from shardlab.records.judgement import Judgement
+    from shardlab.records.submission import Submission
     from shardlab.sandbox.guest import Level
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -104,19 +105,21 @@ def submit(again: int | None, **options: Any) -> None:
 
 def _judge(wanted: _Wanted, kind: str, again: int | None = None) -> None:
     from shardlab.cli.outputs import check_places
+    from shardlab.practice.attempt import hand_in
     from shardlab.practice.workbook import open_workbook
 
     check_places(json=wanted.json_to, junit=wanted.junit_to)
     book = open_workbook(wanted.catalogue)
-    try:
-        if again is not None:
-            judgement = _once_more(book, wanted, again)
+    if again is not None:
+        judgement = _judged(book, wanted, book.record.submission(again))
+    else:
+        problem = book.problem(wanted.problem)
+        source = _source(book, wanted, problem)
+        if wanted.case is not None:
+            judgement = _one_case(book, wanted, problem, source, kind, wanted.case)
         else:
-            problem = book.problem(wanted.problem)
-            judgement = _judged(book, wanted, problem, _source(book, wanted, problem), kind)
-    except KeyboardInterrupt:
-        click.echo("interrupted; the answer is kept: see `shardlab practice history`", err=True)
-        raise click.exceptions.Exit(130) from None
+            kept = hand_in(book.record, problem, source, kind=kind, seed=wanted.seed)
+            judgement = _judged(book, wanted, kept)
     _write(judgement, wanted)
     click.get_current_context().exit(int(wanted.exit_status and not judgement.passed))
 
@@ -131,42 +134,37 @@ def _source(book: Workbook, wanted: _Wanted, problem: Problem) -> bytes:
     return read_answer(book.path(problem.slug), problem.slug)
 
 
-def _judged(
-    book: Workbook, wanted: _Wanted, problem: Problem, source: bytes, kind: str
-) -> Judgement:
+def _judged(book: Workbook, wanted: _Wanted, submission: Submission) -> Judgement:
     from shardlab.cli.progress import progress
-    from shardlab.practice.attempt import attempt, look_at_case
+    from shardlab.practice.attempt import judge_submission
 
-    with progress(quiet=wanted.quiet) as tell, closing(book.house(wanted.level)) as house:
-        if wanted.case is not None:
-            return look_at_case(
-                house, problem, source, kind=kind, seed=wanted.seed or 0, case=wanted.case
-            )
-        return attempt(
-            book.record,
-            house,
-            problem,
-            source,
-            kind=kind,
-            seed=wanted.seed,
-            tell=lambda case: tell(f"{problem.slug}: {case.name}"),
-        ).judgement
-
-
-def _once_more(book: Workbook, wanted: _Wanted, number: int) -> Judgement:
-    from shardlab.cli.progress import progress
-    from shardlab.practice.attempt import judge_again
-
-    submission = book.record.submission(number)
     problem = book.problem(submission.problem)
-    with progress(quiet=wanted.quiet) as tell, closing(book.house(wanted.level)) as house:
-        return judge_again(
-            book.record,
-            house,
-            problem,
-            submission,
-            tell=lambda case: tell(f"{problem.slug}: {case.name}"),
-        ).judgement
+    try:
+        with progress(quiet=wanted.quiet) as tell, closing(book.house(wanted.level)) as house:
+            return judge_submission(
+                book.record,
+                house,
+                problem,
+                submission,
+                tell=lambda case: tell(f"{problem.slug}: {case.name}"),
+            )
+    except KeyboardInterrupt:
+        click.echo(
+            "interrupted; the answer is kept: "
+            f"`shardlab practice submit --again {submission.number}` judges it",
+            err=True,
+        )
+        raise click.exceptions.Exit(130) from None
+
+
+def _one_case(
+    book: Workbook, wanted: _Wanted, problem: Problem, source: bytes, kind: str, case: str
+) -> Judgement:
+    from shardlab.practice.attempt import look_at_case
+
+    seed = wanted.seed or 0
+    with closing(book.house(wanted.level)) as house:
+        return look_at_case(house, problem, source, kind=kind, seed=seed, case=case)
 
 
 def _write(judgement: Judgement, wanted: _Wanted) -> None:

@@ -76,14 +76,15 @@ def _once(book: Workbook, name: str | None, level: Level | None) -> bool:
 
     from shardlab.cli.outputs import show_lines
     from shardlab.practice.answer import read_answer
-    from shardlab.practice.attempt import attempt
+    from shardlab.practice.attempt import hand_in, judge_submission
     from shardlab.render.judgement import judgement_lines
 
     problem = book.problem(name)
     source = read_answer(book.path(problem.slug), problem.slug)
     with closing(book.house(level)) as house:
         for kind in ("run", "submit"):
-            judgement = attempt(book.record, house, problem, source, kind=kind).judgement
+            submission = hand_in(book.record, problem, source, kind=kind)
+            judgement = judge_submission(book.record, house, problem, submission)
             if not judgement.passed:
                 break
     show_lines(lambda width: judgement_lines(judgement, width))

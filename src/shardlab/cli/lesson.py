@@ -130,9 +130,9 @@ class Lesson:
         if told.case is not None:
             self._n_judged += 1
             self.screen.status(f"{self._session.judging}: {self._n_judged} cases judged")
-        elif told.attempt is not None:
-            self._judgement = told.attempt.judgement
-            self._take(loop.judged(self._session, passed=self._judgement.passed))
+        elif told.judgement is not None:
+            self._judgement = told.judgement
+            self._take(loop.judged(self._session, passed=told.judgement.passed))
         else:
             self._take(loop.failed(self._session, told.failure))
 
@@ -202,7 +202,8 @@ class Lesson:
         track = self._book.catalogue.track(self._problem.slug).title
         self.screen.say(f"\n{track}: problem {at} of {len(slugs)}, {self._problem.slug}\n")
         self._page(self._problem.text("statement.md"))
-        self.screen.say(f"\nYour file: {self._path}")
+        # Whole, so that a terminal can make a link of it.
+        self.screen.show(lambda width: [[], [Span(f"Your file: {self._path}")]])
         if self._editor is None:
             self.screen.say("Open it in your editor; $VISUAL or $EDITOR would open it from here.")
         elif self._editor.has_window:

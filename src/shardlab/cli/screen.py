@@ -17,6 +17,7 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterable, Iterator
+from textwrap import wrap
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -100,8 +101,19 @@ class Screen:
         sys.stdout.flush()
 
     def say(self, text: str) -> None:
+        """Print words, folded to the width; a path is never broken."""
         self.clear_status()
-        click.echo(text)
+        width = max(shutil.get_terminal_size().columns, 20)
+        for line in text.split("\n"):
+            indent = line[: len(line) - len(line.lstrip())]
+            folded = wrap(
+                line,
+                width,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            click.echo("\n".join(folded))
 
     def status(self, text: str) -> None:
         """Write a line that the next one replaces; a dumb terminal is spared it."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from shardlab.catalogue.problem import Problem
 from shardlab.errors import LabError
-from shardlab.practice.attempt import Attempt, attempt
-from shardlab.records.judgement import CaseResult
+from shardlab.practice.attempt import hand_in, judge_submission
+from shardlab.records.judgement import CaseResult, Judgement
+from shardlab.records.submission import Submission
 from shardlab.sandbox.guest import House
 from shardlab.store.record import Record
 
@@ -25,7 +26,7 @@ class Told:
     """One piece of news: a case that ended, the whole judgement, or why there is none."""
 
     case: CaseResult | None = None
-    attempt: Attempt | None = None
+    judgement: Judgement | None = None
     failure: str = ""
 
 
@@ -50,12 +51,10 @@ class Background:
         threading.Thread(target=self._open, daemon=True).start()
 
     def judge(self, problem: Problem, source: bytes, kind: str) -> None:
-        """Begin to judge an answer; one that is being judged is given up."""
+        """Keep an answer and begin to judge it; one that is being judged is given up."""
         self._wanted = token = object()
-        work = threading.Thread(
-            target=self._judge, args=(token, problem, source, kind), daemon=True
-        )
-        work.start()
+        submission = hand_in(self._record, problem, source, kind=kind)
+        threading.Thread(target=self._judge, args=(token, problem, submission), daemon=True).start()
 
     def give_up(self) -> None:
         self._wanted = None
@@ -88,17 +87,19 @@ class Background:
                 house.close()
         self._is_open.set()
 
-    def _judge(self, token: object, problem: Problem, source: bytes, kind: str) -> None:
+    def _judge(self, token: object, problem: Problem, submission: Submission) -> None:
         def tell(case: CaseResult) -> None:
             if token is not self._wanted:
                 raise _GivenUp
             self._say(token, Told(case=case))
 
         self._is_open.wait()
+        if token is not self._wanted:
+            return
         try:
             if self._house is None:
                 raise self._failure or _GivenUp
-            made = attempt(self._record, self._house, problem, source, kind=kind, tell=tell)
+            judgement = judge_submission(self._record, self._house, problem, submission, tell)
         except _GivenUp:
             return
         except LabError as error:
@@ -106,7 +107,7 @@ class Background:
         except Exception as error:  # the judge's own fault: said, and the screen goes on
             self._say(token, Told(failure=f"The judge failed: {type(error).__name__}: {error}"))
         else:
-            self._say(token, Told(attempt=made))
+            self._say(token, Told(judgement=judgement))
 
     def _say(self, token: object, told: Told) -> None:
         self._news.put((token, told))
