@@ -71,17 +71,15 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_kept(record):
     said = []
     for _ in range(12):
         process = writer(record)
-        if draw.random() < 0.7:
-            process.stdout.readline()  # from then on it writes
-            time.sleep(draw.uniform(0, 0.06))
-        else:
-            time.sleep(draw.uniform(0, 0.25))
+        heard = [process.stdout.readline() for _ in range(draw.choice([0, 1, 2, 5, 8]))]
+        time.sleep(draw.uniform(0, 0.25) if not heard else draw.uniform(0, 0.02))
         process.send_signal(signal.SIGKILL)
-        said += [line.split() for line in process.communicate()[0].splitlines() if line]
+        said += [line.split() for line in [*heard, *process.communicate()[0].splitlines()]]
     kept = {each.number: each for each in record.submissions()}
+    said = [words for words in said if len(words) == 3]  # the last line may be cut off
     handed_in = {int(number): int(i) for what, number, i in said if what == "in"}
     judged = {int(number) for what, number, _ in said if what == "judged"}
-    assert len(judged) > 5
+    assert len(judged) > 2
     for number, i in handed_in.items():
         assert record.source(number) == b"x = %d\n" % i * 2000
         assert kept[number].seed == i
