@@ -42,10 +42,11 @@ _MEANS = {
         "one for each output; a single P() stands for a whole subtree.",
     ),
     "uneven_collective": (
-        "A collective deals an array axis out to the devices, and their number does not divide its "
-        "size.",
-        "pad that array axis to a multiple of the number of devices along the mesh axis, or choose "
-        "another one.",
+        "A collective deals an array axis out to the devices, and their number does not fit its "
+        "size: with tiled=True it must divide it, without tiled there must be one entry for each "
+        "device.",
+        "pass tiled=True to deal out blocks, pad that array axis to a multiple of the number of "
+        "devices along the mesh axis, or choose another one.",
     ),
     "not_a_spec": (
         "in_specs and out_specs are made of jax.sharding.PartitionSpec, and something else was "

@@ -119,10 +119,11 @@ class _Walk:
     def _note(self, op: Any, count: int | None) -> None:
         if not any(_is_used(result) for result in op.results):
             return  # the compiler leaves it out
+        is_permuted = op.name == "stablehlo.collective_permute"
         pairs = _pairs(op)
-        group_size = 2 if pairs else _group_size(op)
-        if pairs and all(a == b for a, b in pairs):
-            return
+        if is_permuted and all(a == b for a, b in pairs):
+            return  # nobody sends anything, or everybody to themselves
+        group_size = 2 if is_permuted else _group_size(op)
         for operand in op.operands:
             shape, dtype = _type(operand)
             self._found.collectives.append(
