@@ -17,17 +17,10 @@ from shardlab.cell.calls import calls_of
 from shardlab.cell.meshes import host_mesh
 from shardlab.cell.outputs import Piece, output, ranges_of
 from shardlab.cell.programs import BadProgram, read_program
+from shardlab.cell.quickly import quickly
 from shardlab.frames.frame import Frame
 from shardlab.frames.values import ArrayLeaf, array_from
 from shardlab.layouts.spec import parse_spec
-
-# Each program runs once or a few times, so what it costs is compiling it; and sums that XLA
-# combines are several calls of the program all the same.
-_QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_disable_hlo_passes": "cpu-all-reduce-combiner",
-}
 
 
 @dataclass(frozen=True)
@@ -93,9 +86,8 @@ def _ready(program: bytes, asked: Sequence[Any], arrays: Sequence[Any], mesh: Me
         in_shardings=[whole, *places],
         out_shardings=whole if is_alone else None,
         keep_unused=not exported.module_kept_var_idx,
-        compiler_options=_QUICK,
     )
-    compiled = call.lower(token, *arrays).compile()
+    compiled = quickly(call.lower(token, *arrays))
     memory = compiled.memory_analysis()
     told = {
         "calls": calls_of(found.collectives, compiled.as_text()) if mesh.size > 1 else [],

@@ -16,7 +16,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardlab.cell.calls import calls_of
 from shardlab.cell.tracing import look
 from shardlab.engine._jax.exported import contents
-from shardlab.engine._jax.rehearsal import rehearsal_mesh, rehearse
+from shardlab.engine._jax.rehearsal import (
+    find_plugins,
+    rehearsal_mesh,
+    rehearse,
+    share_context,
+)
 
 # Imported by JAX, or by an answer, only when they are used.
 _LATER = (
@@ -36,6 +41,8 @@ def warm() -> None:
     for name in _LATER:
         with contextlib.suppress(ImportError):  # flax brings most of them, and not always all
             import_module(name)
+    find_plugins()
+    share_context()
     mesh = rehearsal_mesh(2, "data")
     spec = PartitionSpec("data")
 

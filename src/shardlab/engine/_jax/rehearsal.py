@@ -7,6 +7,7 @@ every process that is forked afterwards. No backend is started, since its thread
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import jax
 import jax.export
 import numpy as np
 from jax._src import xla_bridge
+from jax._src.interpreters import mlir
 from jax._src.lax import linalg as linalg  # loads SciPy's LAPACK, which exported programs ask for
 from jax.sharding import Mesh
 
@@ -53,6 +55,18 @@ def rehearse(program: Callable[..., Any], shapes: Sequence[Any]) -> jax.export.E
     with _no_backend():
         exported = jax.export.export(jax.jit(program), platforms=("cpu",))(*shapes)
         return jax.export.deserialize(exported.serialize())
+
+
+def find_plugins() -> None:
+    """Look for other backends among the installed packages once, and not in every process."""
+    xla_bridge._discover_and_register_pjrt_plugins()
+
+
+def share_context() -> None:
+    """Let one MLIR context serve this process; JAX 0.12 does that by itself."""
+    if not hasattr(mlir, "_thread_local_context"):
+        mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+        mlir.make_ir_context()
 
 
 def has_backend() -> bool:
