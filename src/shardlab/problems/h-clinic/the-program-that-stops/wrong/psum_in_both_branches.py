@@ -1,0 +1,17 @@
+# HANG: a psum in each branch is two collectives, and no device comes by both
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+
+def masked_sum(x, active, mesh):
+    axis = mesh.axis_names[0]
+
+    def body(piece, flag):
+        return jax.lax.cond(
+            flag[0],
+            lambda: jax.lax.psum(jnp.sum(piece), axis),
+            lambda: jax.lax.psum(jnp.sum(0 * piece), axis),
+        )
+
+    return jax.shard_map(body, mesh=mesh, in_specs=(P(axis), P(axis)), out_specs=P())(x, active)
