@@ -1,0 +1,17 @@
+# SPEC: without tiled the scattered array axis must have one row per device
+import jax
+from jax.sharding import PartitionSpec
+
+
+def matmul_rs(a, b, mesh):
+    axis = mesh.axis_names[0]
+
+    def matmul(a, b):
+        return jax.lax.psum_scatter(a @ b, axis, scatter_dimension=0)
+
+    return jax.shard_map(
+        matmul,
+        mesh=mesh,
+        in_specs=(PartitionSpec(None, axis), PartitionSpec(axis, None)),
+        out_specs=PartitionSpec(axis, None),
+    )(a, b)
