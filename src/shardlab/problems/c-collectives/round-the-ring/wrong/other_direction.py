@@ -1,0 +1,14 @@
+# WA shards_permuted: the pairs say where a piece comes from, not where it goes
+import jax
+from jax.sharding import PartitionSpec
+
+
+def roll_blocks(x, k, mesh):
+    axis = mesh.axis_names[0]
+    n = mesh.shape[axis]
+
+    def roll(y):
+        return jax.lax.ppermute(y, axis, [(i, (i - k) % n) for i in range(n)])
+
+    spec = PartitionSpec(axis)
+    return jax.shard_map(roll, mesh=mesh, in_specs=spec, out_specs=spec)(x)
