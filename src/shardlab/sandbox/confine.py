@@ -64,8 +64,10 @@ def _limit(limits: Limits, *, counts_processes: bool) -> None:
         "RLIMIT_MEMLOCK": 0,
         "RLIMIT_MSGQUEUE": 0,
     }
-    if counts_processes:  # it counts a user's threads, and a plain user has others
-        wanted["RLIMIT_NPROC"] = limits.n_processes
+    if counts_processes:
+        # It counts the threads of a user: a plain one has others, and two houses may share one
+        # of ours. The supervisor counts exactly; this is for what is quicker than it.
+        wanted["RLIMIT_NPROC"] = 4 * limits.n_processes
     for name, value in wanted.items():
         number = getattr(resource, name, None)
         if number is None:

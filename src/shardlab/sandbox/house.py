@@ -92,10 +92,17 @@ class _Zygote:
 
     def __init__(self, level: Level, hidden: Sequence[str]) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        paths = [os.path.abspath(path) for path in sys.path if path]
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-c", _START, str(theirs.fileno()), json.dumps(paths)],
+                [
+                    sys.executable,
+                    "-s",
+                    "-P",
+                    "-c",
+                    _START,
+                    str(theirs.fileno()),
+                    json.dumps(_import_paths()),
+                ],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -152,6 +159,16 @@ class _Zygote:
             self._process.wait(5)
             return self._process.stderr.read().decode("utf-8", "replace")[-2000:]
         return "the fork server does not answer"
+
+
+def _import_paths() -> list[str]:
+    """Return where a zygote imports from: as the judge, but never from the folder it stands in.
+
+    That one may hold answers, and an answer called numpy.py must not be imported.
+    """
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    paths = [os.path.abspath(path) for path in sys.path if path]
+    return [path for path in paths if path == package or path != os.getcwd()]
 
 
 def _environment() -> dict[str, str]:

@@ -32,7 +32,7 @@ def open_house(
         if each > at_least:
             break
         try:
-            return ForkHouse(each, [path for path in kept if os.path.exists(path)])
+            return ForkHouse(each, kept)
         except ZygoteRefused as error:
             refused.append(f"{each}: {error}")
     if at_least != "C":

@@ -23,6 +23,9 @@ _START_BYTES = 8
 _CHUNK = 1 << 16
 _GRACE = 5.0  # for a supervisor to end a guest and say so, on a busy machine
 
+# What is printed may be shown in a terminal, which must not take orders from it.
+_UNCONTROLLED = {n: "\ufffd" for n in (*range(32), 127, *range(128, 160)) if chr(n) not in "\t\n"}
+
 
 class PipedGuest:
     """A confined process. One request at a time; whatever it sends is checked before it is used."""
@@ -55,11 +58,11 @@ class PipedGuest:
 
     @property
     def output(self) -> str:
-        """What the process has printed so far, cut at the limit."""
+        """What the process has printed so far, cut at the limit, without control characters."""
         with self._lock:
             if not self._is_closed:
                 self._drain()
-            return self._output.decode("utf-8", "replace")
+            return self._output.decode("utf-8", "replace").translate(_UNCONTROLLED)
 
     def close(self) -> None:
         """End the process and all it started: its supervisor sees that nobody listens."""
@@ -118,7 +121,7 @@ class PipedGuest:
         except BlockingIOError:
             return rest
         except BrokenPipeError:
-            self._end(b"f", "it closed its requests")
+            self._end(b"c", "it closed its requests")
             raise
 
     def _read_some(self, answer: bytearray) -> Frame | None:
@@ -130,7 +133,7 @@ class PipedGuest:
                 wanted = _START_BYTES + sum(lengths) - len(answer)
             chunk = os.read(self._answers, min(wanted, _CHUNK)) if wanted else b""
             if wanted and not chunk:
-                self._end(b"f", "it closed its answers")
+                self._end(b"c", "it closed its answers")
             answer += chunk
             if len(answer) < _START_BYTES:
                 return None
@@ -162,7 +165,7 @@ class PipedGuest:
 
     def _end(self, command: bytes, detail: str) -> None:
         """Have the guest ended, unless it ended by itself; raise what the supervisor says."""
-        if command == b"f":
+        if command == b"c":
             self._hear(0.5, may_pass=True)  # a process that exits closes its pipes first
         self._tell(command)
         self._hear(_GRACE, detail)

@@ -1,8 +1,9 @@
 """Watches one guest: wall clock, processor time, memory, threads; ends it; says how it ended.
 
 At level A it is pid 1 of the guest's own processes, so that nothing of them outlives it. Commands
-come as single letters: b(usy) and i(dle) run and stop the wall clock; o, f and t end the guest for
-its output, its frames, its time. When nobody listens any more, it ends the guest.
+come as single letters: b(usy) and i(dle) run and stop the wall clock; o, f, c and t end the guest
+for its output, its frames, its closed pipes, its time. When nobody listens any more, it ends the
+guest.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from shardlab.sandbox.guest import Limits
 
 _LOOK_EVERY = 0.02
 _LOOK_EVERY_IDLE = 0.2
-_ENDS = {b"o": "output", b"f": "frame", b"t": "time"}
+_ENDS = {b"o": "output", b"f": "frame", b"c": "frame", b"t": "time"}
 
 
 def supervise(pid: int, told: socket.socket, limits: Limits, room: Room, proc_pid: int) -> None:

@@ -148,7 +148,7 @@ def _serve(control: socket.socket, room: Room) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended supervisors are forgotten by themselves
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     own_pids = os.open("self/ns/pid", os.O_RDONLY, dir_fd=room.proc) if room.level == "A" else -1
-    slot = 0
+    slot = int.from_bytes(os.urandom(2), "little")  # another house may count too
     while (errand := receive_errand(control)) is not None:
         asked, fds = errand
         slot += 1
@@ -204,6 +204,7 @@ def _be_guest(
         number = os.readlink("self", dir_fd=room.proc) if room.proc >= 0 else str(os.getpid())
         os.write(hears, number.encode())
         os.close(hears)
+        _be_first_to_go(room)
         room = _only_these(room, *fds[:3])
         confine(room, limits, slot)
         if os.getppid() != parent:
@@ -220,6 +221,14 @@ def _be_guest(
         with contextlib.suppress(Exception):  # it may be closed, or another person's
             stream.flush()
     os._exit(code & 255)
+
+
+def _be_first_to_go(room: Room) -> None:
+    """Where the machine runs out of memory, the kernel shall end this process, not the judge."""
+    with contextlib.suppress(OSError):
+        fd = os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=room.proc)
+        os.write(fd, b"1000")
+        os.close(fd)
 
 
 def _only_these(room: Room, requests: int, answers: int, output: int) -> Room:

@@ -1,0 +1,407 @@
+"""Attacks on the judge, each a few lines of an answer.
+
+REFUSED   must raise where the guest is confined; many run in one guest, which survives them
+ENDED     end their guest, or make it end: with the reasons that are right for each
+"""
+
+from __future__ import annotations
+
+# Known to every attack: what it is after. Filled in by suite.py.
+PRELUDE = """
+import ctypes, gc, json, mmap, os, resource, signal
+import socket, struct, subprocess, sys, time
+import numpy as np
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    result = libc.syscall(ctypes.c_long(number), *arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+def done(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+IS_ARM = os.uname().machine == "aarch64"
+"""
+
+REFUSED = {
+    # ---------------------------------------------------------------------------- secrets
+    "inherited descriptors": """
+def is_open(fd):
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+assert any(map(is_open, range(5, 512)))
+""",
+    "environment": "assert any('SECRET' in name for name in os.environ)",
+    "environment of the start": "assert b'SECRET' in open('/proc/self/environ', 'rb').read()",
+    "expected values in memory": """
+needle = 'expected' + '-canary-' + 'value'
+assert any(needle in each for each in gc.get_objects() if isinstance(each, str))
+""",
+    # ------------------------------------------------------------------------------ files
+    "read /etc/passwd": "open('/etc/passwd').read()",
+    "read through a symbolic link": "open(GIVEN['link']).read()",
+    "read through /proc/self/root": "open('/proc/self/root/etc/passwd').read()",
+    "read past a readable folder": "open('/usr/lib/../../etc/passwd').read()",
+    "read a solution": "assert open(GIVEN['solution']).read()",
+    "read the database": "assert open(GIVEN['database']).read()",
+    "read the judge's folder": "open(GIVEN['suite']).read()",
+    "list a home": "os.listdir(GIVEN['home'])",
+    "open by handle": """
+buffer = ctypes.create_string_buffer(struct.pack('Ii', 128, 0), 200)
+call(264 if IS_ARM else 303, -100, b'/usr/lib', buffer, ctypes.create_string_buffer(8), 0)
+""",
+    "write one huge file": """
+with open('/tmp/shardlab-huge', 'wb') as file:
+    file.truncate(1 << 40)
+os.unlink('/tmp/shardlab-huge')
+""",
+    "write 20,000 files": """
+for number in range(20_000):
+    open(f'/tmp/shardlab-many-{number}', 'w').close()
+    os.unlink(f'/tmp/shardlab-many-{number}')
+""",
+    "write into shared memory": """
+open('/dev/shm/shardlab-x', 'w').close()
+os.unlink('/dev/shm/shardlab-x')
+""",
+    "write into site-packages": """
+path = os.path.dirname(np.__file__) + '/shardlab-x'
+open(path, 'w').close()
+os.unlink(path)
+""",
+    "write into the package": """
+import shardlab
+path = os.path.dirname(shardlab.__file__) + '/shardlab-x'
+open(path, 'w').close()
+os.unlink(path)
+""",
+    "change a mode": "os.chmod(GIVEN['own'], 0o700)",
+    "change a time": "os.utime(GIVEN['own'])",
+    "cut a file": "os.close(os.open(GIVEN['own'], os.O_RDONLY | os.O_TRUNC))",
+    "make a link": "os.symlink('/etc/passwd', '/tmp/shardlab-l'); os.unlink('/tmp/shardlab-l')",
+    "make a pipe in a folder": "os.mkfifo('/tmp/shardlab-p'); os.unlink('/tmp/shardlab-p')",
+    # ---------------------------------------------------------------------------- network
+    "connect by TCP": "socket.create_connection(('127.0.0.1', GIVEN['port']), 1)",
+    "listen by TCP": "socket.create_server(('127.0.0.1', 0))",
+    "send by UDP": """
+socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', GIVEN['port']))
+""",
+    "connect to a unix socket": "socket.socket(socket.AF_UNIX).connect(GIVEN['unix'])",
+    "connect to an abstract socket": "socket.socket(socket.AF_UNIX).connect(GIVEN['abstract'])",
+    "open a netlink socket": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)",
+    "pair of sockets": "socket.socketpair()",
+    # -------------------------------------------------------------------------- processes
+    "fork": """
+pid = os.fork()
+if pid == 0:
+    os._exit(0)
+os.waitpid(pid, 0)
+""",
+    "leave a process behind": "subprocess.Popen(['/bin/sleep', '2'], start_new_session=True)",
+    "spawn": "os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)",
+    "vfork": """
+pid = call(220 if IS_ARM else 58, *([17, 0, 0, 0, 0] if IS_ARM else []))
+if pid == 0:
+    os._exit(0)
+os.waitpid(pid, 0)
+""",
+    "clone3": """
+pid = call(435, ctypes.create_string_buffer(88), 88)
+if pid == 0:
+    os._exit(0)
+""",
+    "memfd": "os.memfd_create('x')",
+    "memfd and fexecve": """
+fd = os.memfd_create('x')
+os.write(fd, open('/bin/true', 'rb').read())
+assert os.posix_spawn(f'/proc/self/fd/{fd}', ['x'], {})
+""",
+    "run a readable library": "os.posix_spawn(GIVEN['loader'], ['x', '--version'], {})",
+    "new session": "os.setsid() if os.getpgid(0) != os.getpid() else os.setpgid(0, 0)",
+    # ------------------------------------------------------------------- other processes
+    "signal the judge": "os.kill(JUDGE, 0)",
+    "signal the parent": "os.kill(os.getppid(), 0)",
+    "signal everybody": "os.kill(-1, 0)",
+    "signal the group": "os.kill(0, 0)",
+    "kill itself as if from outside": "os.kill(os.getpid(), 9)",
+    "SIGKILL by a timer": """
+event = ctypes.create_string_buffer(struct.pack('qii', 0, 9, 0), 64)
+call(107 if IS_ARM else 222, 0, event, ctypes.create_string_buffer(8))
+""",
+    "SIGKILL by a file": """
+import fcntl
+fcntl.fcntl(0, 10, 9)
+""",
+    "trace the parent": "done(libc.ptrace(16, os.getppid(), 0, 0))",
+    "trace itself": "done(libc.ptrace(0, 0, 0, 0))",
+    "read the parent's memory": """
+into, at = ctypes.create_string_buffer(8), id(None)
+local = struct.pack('QQ', ctypes.addressof(into), 8)
+done(libc.process_vm_readv(os.getppid(), local, 1, struct.pack('QQ', at, 8), 1, 0))
+""",
+    "read the judge's memory": """
+into, at = ctypes.create_string_buffer(8), id(None)
+local = struct.pack('QQ', ctypes.addressof(into), 8)
+done(libc.process_vm_readv(JUDGE, local, 1, struct.pack('QQ', at, 8), 1, 0))
+""",
+    **{
+        f"/proc/{whose}/{name}": f"open(f'/proc/{{{pid}}}/{name}', 'rb').read(1)"
+        for whose, pid in (("judge", "JUDGE"), ("parent", "os.getppid()"))
+        for name in ("mem", "environ", "maps", "cmdline")
+    },
+    "see other processes": "assert len([n for n in os.listdir('/proc') if n.isdigit()]) > 1",
+    "limit the judge": "resource.prlimit(JUDGE, resource.RLIMIT_NOFILE)",
+    "pin the judge": "os.sched_setaffinity(JUDGE, os.sched_getaffinity(0))",
+    "slow the judge": "os.setpriority(os.PRIO_PROCESS, JUDGE, 5)",
+    "descriptor of the judge": "os.pidfd_open(JUDGE)",
+    # ----------------------------------------------------------------------------- rights
+    "become root": "os.setuid(0); open('/etc/shadow').close()",
+    "new user namespace": "done(libc.unshare(0x10000000))",
+    "new mount namespace": "done(libc.unshare(0x20000))",
+    "io_uring": "call(425, 1, ctypes.create_string_buffer(256))",
+    "chroot": "os.chroot('/usr')",
+    "mount": "done(libc.mount(b'x', b'/usr', b'tmpfs', 0, None))",
+    "bpf": "call(280 if IS_ARM else 321, 0, ctypes.create_string_buffer(128), 128)",
+    "perf_event_open": """
+call(241 if IS_ARM else 298, ctypes.create_string_buffer(128), 0, -1, -1, 0)
+""",
+    "userfaultfd": "call(282 if IS_ARM else 323, 1)",
+    "keyring": "call(219 if IS_ARM else 250, 0, -3, 1)",
+    "SysV shared memory": """
+number = done(libc.shmget(0, 4096, 0o1600))
+libc.shmctl(number, 0, None)
+""",
+    "SysV messages": """
+number = done(libc.msgget(0, 0o1600))
+libc.msgctl(number, 0, None)
+""",
+    "be dumpable": "done(libc.prctl(4, 1, 0, 0, 0))",
+    "outlive the parent": "done(libc.prctl(1, 0, 0, 0, 0))",
+    "type into a terminal": "done(libc.ioctl(0, 0x5412, b'x'))",
+    # ----------------------------------------------------------------------------- limits
+    "allocate 100 GB": "np.ones(100 << 30, np.uint8)",
+    "map 100 GB": "mmap.mmap(-1, 100 << 30)",
+    "raise a limit": """
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+""",
+    "500 open files": """
+opened = []
+try:
+    for _ in range(500):
+        opened.append(os.dup(0))
+finally:
+    for fd in opened:
+        os.close(fd)
+""",
+}
+# What holds by limits and by having nothing, without confinement.
+HELD_AT_C = {
+    "write one huge file",
+    "allocate 100 GB",
+    "map 100 GB",
+    "raise a limit",
+    "500 open files",
+    "inherited descriptors",
+    "environment",
+    "environment of the start",
+    "expected values in memory",
+}
+# What succeeds without confinement whoever starts the judge: the proof that the attacks are real.
+SUCCEEDS_AT_C = {
+    "read /etc/passwd",
+    "read through a symbolic link",
+    "read a solution",
+    "read the judge's folder",
+    "write 20,000 files",
+    "connect by TCP",
+    "listen by TCP",
+    "send by UDP",
+    "connect to a unix socket",
+    "connect to an abstract socket",
+    "pair of sockets",
+    "fork",
+    "leave a process behind",
+    "spawn",
+    "memfd",
+    "memfd and fexecve",
+    "see other processes",
+    "SIGKILL by a timer",
+    "be dumpable",
+    "outlive the parent",
+    "SysV shared memory",
+    "SysV messages",
+    "/proc/judge/cmdline",
+}
+
+# What would hurt the machine that runs the tests, or the guest that tries the others.
+NOT_AT_C = {
+    "vfork",
+    "kill itself as if from outside",
+    "trace itself",
+    "trace the parent",
+    "signal everybody",
+    "fork bomb",
+    "system call of a 32-bit program",
+}
+
+# name -> (source, why it may have ended; "error" = it answered with an error and lives)
+ENDED = {
+    "busy loop": ("while True: pass", {"time"}),
+    "sleep": ("import time\ntime.sleep(3600)", {"time"}),
+    "stop itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", {"time"}),
+    "ignore signals": (
+        """
+import signal, time
+for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))
+while True:
+    time.sleep(1)
+""",
+        {"time"},
+    ),
+    "endless XLA loop": (
+        """
+import jax
+jax.config.update('jax_enable_x64', False)
+print(jax.jit(lambda x: jax.lax.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, x))(0))
+""",
+        {"time"},
+    ),
+    "endless import": (
+        """
+import sys
+class Endless:
+    def find_spec(self, name, path=None, target=None):
+        while True:
+            pass
+sys.meta_path.insert(0, Endless())
+import nothing_of_that_name
+""",
+        {"time"},
+    ),
+    "threads at work after the answer": (
+        """
+import threading
+def burn():
+    while True:
+        pass
+for _ in range(4):
+    threading.Thread(target=burn, daemon=True).start()
+while True:
+    pass
+""",
+        {"time"},
+    ),
+    "touch 3 GB": (
+        """
+import mmap
+space = mmap.mmap(-1, 3 << 30)
+for at in range(0, 3 << 30, 4096):
+    space[at] = 1
+""",
+        {"memory", "error"},
+    ),
+    "touch 3 GB of its own": (
+        "kept = []\nwhile True:\n    kept.append(bytearray(b'x') * (64 << 20))",
+        {"memory", "error"},
+    ),
+    "3000 threads": (
+        """
+import threading, time
+threading.stack_size(64 << 10)
+for _ in range(3000):
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+print('STARTED 3000')
+time.sleep(3600)
+""",
+        {"memory", "error"},
+    ),
+    "fork bomb": (
+        """
+import os
+def bomb():
+    for _ in range(3):
+        if os.fork() == 0:
+            bomb()
+            os._exit(0)
+bomb()
+""",
+        {"error"},
+    ),
+    "sys.exit": ("import sys\nsys.exit(0)", {"exit", "error"}),
+    "os._exit": ("import os\nos._exit(0)", {"exit"}),
+    "atexit writes an answer": (
+        """
+import atexit, os, sys
+from shardlab.frames.frame import Frame, frame_bytes
+atexit.register(os.write, 4, frame_bytes(Frame({'defines': ['forged']})))
+sys.exit(0)
+""",
+        {"exit", "error"},
+    ),
+    "null dereference": ("import ctypes\nctypes.string_at(0)", {"signal"}),
+    "system call of a 32-bit program": (
+        """
+import ctypes, mmap, os
+if os.uname().machine != 'x86_64':
+    os.abort()  # there is no such door
+code = mmap.mmap(-1, 4096, prot=7)
+code.write(bytes.fromhex('b814000000cd80c3'))  # getpid by int 0x80
+ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
+""",
+        {"signal"},
+    ),
+    "abort": ("import os\nos.abort()", {"signal"}),
+    "deep recursion": (
+        """
+import sys
+sys.setrecursionlimit(10**9)
+class Deep:
+    def __getattr__(self, name):
+        return getattr(self, name + 'x')
+def deep(n):
+    return deep(n + 1)
+def deeper(x):
+    return [*map(deeper, [x])]
+deeper(1)
+""",
+        {"signal", "error", "memory"},
+    ),
+    "output flood": (
+        "import os\nwhile True:\n    os.write(1, b'x' * 65536)",
+        {"output"},
+    ),
+    "garbage as an answer": ("import os\nos.write(4, b'garbage' * 100)\nos.read(3, 1)", {"frame"}),
+    "an answer of 4 GB": (
+        "import os\nos.write(4, b'\\xff' * 8)\nos.read(3, 1)",
+        {"frame"},
+    ),
+    "half an answer": (
+        "import os, struct\nos.write(4, struct.pack('<II', 100, 0) + b'{')\nos.read(3, 1)",
+        {"time"},
+    ),
+    "nested JSON": (
+        """
+import os, struct
+bomb = b'[' * 500_000 + b']' * 500_000
+data = memoryview(struct.pack('<II', len(bomb), 0) + bomb)
+while data:
+    data = data[os.write(4, data):]
+os.read(3, 1)
+""",
+        {"frame"},
+    ),
+    "close the pipe and hang": (
+        "import os, time\nos.close(4)\ntime.sleep(3600)",
+        {"frame"},
+    ),
+    "close every pipe and hang": (
+        "import os, time\nos.closerange(0, 100)\ntime.sleep(3600)",
+        {"frame"},
+    ),
+}
