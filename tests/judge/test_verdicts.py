@@ -225,6 +225,13 @@ WRONG = [
         "There is no shard_map in the program.",
     ),
     (
+        "API",
+        "total",
+        mapped("lambda y: lax.psum(jnp.sum(y), a)", options=UNCHECKED),
+        {"requires": ("shard_map", "check_vma")},
+        "The shard_map has check_vma=False",
+    ),
+    (
         "COMM",
         "total",
         mapped("lambda y: lax.psum(jnp.sum(lax.all_gather(y, a)), a) / mesh.shape[a]"),

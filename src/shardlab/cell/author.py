@@ -64,7 +64,11 @@ class Author:
         """
         asked = request.header
         traced = trace(self._submission, asked, host_mesh(asked["mesh"]) if asked["mesh"] else None)
-        header = {"findings": traced.findings, "n_shard_maps": traced.n_shard_maps}
+        header = {
+            "findings": traced.findings,
+            "n_shard_maps": traced.n_shard_maps,
+            "n_unchecked": traced.n_unchecked,
+        }
         return Frame(header, (traced.export(),))
 
     def _simulate(self, request: Frame) -> Frame:

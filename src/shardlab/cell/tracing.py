@@ -58,6 +58,7 @@ class Traced:
     n_shard_maps: int
     calls: tuple[CollectiveCall, ...]
     jaxpr: Any
+    n_unchecked: int = 0
 
     def export(self) -> bytes:
         """Return the program as bytes. Raises `Stopped` where it cannot leave this process."""
@@ -88,9 +89,17 @@ def trace(submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None) -
     seen, findings = look(asked["function"], traced, shapes)
     if any(found["severity"] == "error" for found in findings):
         raise Stopped(None, findings)
-    name, n_shard_maps = asked["function"], seen.n_shard_maps
     return Traced(
-        name, function, jitted, shapes, mesh, findings, n_shard_maps, seen.calls, traced.jaxpr
+        asked["function"],
+        function,
+        jitted,
+        shapes,
+        mesh,
+        findings,
+        seen.n_shard_maps,
+        seen.calls,
+        traced.jaxpr,
+        seen.n_unchecked,
     )
 
 

@@ -100,6 +100,9 @@ def observe_staged(
         memory=told.memory if told else None,
         notes=(*notes, *assumed, *_count_notes(calls)),
         n_shard_maps=sum(site.name == "shard_map" for site in sites),
+        n_unchecked=sum(
+            site.name == "shard_map" and not site.eqn.params["check_vma"] for site in sites
+        ),
     )
 
 

@@ -14,15 +14,27 @@ from shardlab.records.verdict import Verdict
 # Keys of a budget that are figures; all others are kinds of collectives.
 FIGURES = ("calls", "payload_bytes", "wire_bytes", "peak_bytes")
 
+_UNCHECKED = (
+    "The shard_map has check_vma=False, so that nobody asks whether outputs called replicated are."
+)
+_CHECK_AGAIN = (
+    "leave check_vma out, and give JAX what it needs to see it: a psum, or to='invarying'."
+)
+
 
 def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
     """Return a verdict for each construct that is asked for and absent.
 
-    On one device nothing is exchanged, and a compiled program has no collectives.
+    On one device nothing is exchanged, and a compiled program has no collectives. `check_vma` is
+    there unless a shard_map turns it off.
     """
     have = {str(call["op"]) for call in seen.calls}
     if seen.has_shard_map:
         have.add("shard_map")
+    if seen.is_checked:
+        have.add("check_vma")
+    elif "check_vma" in names:
+        return [Verdict("API", _UNCHECKED, fix=_CHECK_AGAIN, details={"missing": "check_vma"})]
     asked = [name for name in names if name == "shard_map" or n_devices > 1]
     return [
         Verdict(
@@ -36,7 +48,7 @@ def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
 
 
 def _instead(name: str, have: set[str]) -> str:
-    there = sorted(have - {"shard_map"})
+    there = sorted(have - {"shard_map", "check_vma"})
     if name == "shard_map" or not there:
         return ""
     return f", which has {', '.join(there)}"

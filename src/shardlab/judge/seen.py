@@ -41,6 +41,7 @@ class Seen:
     calls: tuple[Mapping[str, Any], ...]
     peak_bytes: int
     has_shard_map: bool
+    is_checked: bool = True  # no shard_map has check_vma=False
 
 
 def read_seen(answer: Frame) -> Seen:

@@ -55,3 +55,4 @@ class Observation:
     memory: Memory | None = None
     notes: tuple[str, ...] = ()  # assumptions and what was left out, for the person to read
     n_shard_maps: int = 0
+    n_unchecked: int = 0  # shard_maps among them with check_vma=False
