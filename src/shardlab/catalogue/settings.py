@@ -116,7 +116,7 @@ PART = {
     ),
     "cases": Setting("a whole number from 1", lambda v: _is_count(v, 1), "how many, of a value"),
     "requires": Setting(
-        f"a list of shard_map, check_vma, {', '.join(COLLECTIVES)}",
+        f"a list of shard_map, {', '.join(COLLECTIVES)}, check_vma",
         _texts(lambda v: v in ("shard_map", "check_vma", *COLLECTIVES)),
         "what must be in the program; absent: API",
     ),
