@@ -25,15 +25,15 @@ _CHECK_AGAIN = (
 def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
     """Return a verdict for each construct that is asked for and absent.
 
-    On one device nothing is exchanged, and a compiled program has no collectives. `check_vma` is
-    there unless a shard_map turns it off.
+    On one device nothing is exchanged, and a compiled program has no collectives. What the compiler
+    puts in is not the answer's own. `check_vma` is there unless a shard_map turns it off.
     """
-    have = {str(call["op"]) for call in seen.calls}
+    have = {str(call["op"]) for call in seen.calls if not call.get("is_inserted")}
     if seen.has_shard_map:
         have.add("shard_map")
     if seen.is_checked:
         have.add("check_vma")
-    elif "check_vma" in names:
+    elif "check_vma" in names and n_devices > 1:
         return [Verdict("API", _UNCHECKED, fix=_CHECK_AGAIN, details={"missing": "check_vma"})]
     asked = [name for name in names if name == "shard_map" or n_devices > 1]
     return [
