@@ -67,16 +67,15 @@ def shortened(made):
 
 
 def test_a_catalogue_outside_the_package_is_audited(tmp_path):
-    new_problem("take-the-largest", "basics", tmp_path)
-    shortened(new_problem("take-it-again", "basics", tmp_path))
-    seen = list(audits(load_catalogue(tmp_path), (), n_workers=2))
-    assert [(each.ok, shown(each)) for each in seen] == [(True, "")] * 2
-    assert {each.slug for each in seen} == {"take-the-largest", "take-it-again"}
-    # solution and three wrong answers on the whole ladder, the starter on a few meshes
-    assert {each.slug: each.n_cases for each in seen} == {
-        "take-the-largest": 4 * 11 + 3,
-        "take-it-again": 4 + 1,
-    }
+    for slug in ("take-the-largest", "take-it-again"):
+        shortened(new_problem(slug, "basics", tmp_path))
+    seen = sorted(audits(load_catalogue(tmp_path), (), n_workers=2), key=lambda done: done.slug)
+    assert [(each.slug, shown(each)) for each in seen] == [
+        ("take-it-again", ""),
+        ("take-the-largest", ""),
+    ]
+    # starter, solution and three wrong answers on one mesh
+    assert [(each.n_cases, each.n_wrong) for each in seen] == [(5, 3), (5, 3)]
 
 
 def test_fast_reads_everything_and_tries_the_solution_on_few_meshes(house, tmp_path):
