@@ -314,9 +314,20 @@ def test_every_cause_and_every_verdict_is_earned_by_some_answer():
 
 def test_several_verdicts_of_a_case_come_most_telling_first(house):
     body = mapped("lambda y: lax.pmax(lax.psum(jnp.sum(y), a), a)", options=UNCHECKED)
-    options = {"budget": {"psum": 1, "peak_bytes": 8}, "requires": ("all_gather",)}
+    options = {"budget": {"psum": 1, "peak_bytes": 8}, "requires": ("check_vma", "all_gather")}
     first = judged(house, "total", body, ladder=("data=2",), **options).first_failure
     assert [verdict.code for verdict in first.verdicts] == ["API", "COMM", "MEM"]
+
+
+def test_a_collective_that_the_compiler_puts_in_is_not_the_answers_own(house):
+    options = {"requires": ("all_gather",), "ladder": ("data=2",)}
+    split = "lax.with_sharding_constraint(x, jax.NamedSharding(mesh, P(a)))"
+    body = mapped("lambda y: jnp.sum(y)", in_specs="P()", arguments=split)
+    code, _, what = told(judged(house, "total", body, **options))
+    assert code == "API"
+    assert what == (
+        "There is no all_gather in the program itself, and the compiler has put one in."
+    )
 
 
 def test_the_same_answer_and_seed_give_the_same_judgement(house):

@@ -39,7 +39,7 @@ def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
     return [
         Verdict(
             "API",
-            f"There is no {name} in the program{_instead(name, have)}.",
+            f"There is no {name} in the program{_instead(name, have, seen)}.",
             details={"missing": name},
         )
         for name in asked
@@ -47,7 +47,9 @@ def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
     ]
 
 
-def _instead(name: str, have: set[str]) -> str:
+def _instead(name: str, have: set[str], seen: Seen) -> str:
+    if any(call["op"] == name for call in seen.calls):
+        return " itself, and the compiler has put one in"
     there = sorted(have - {"shard_map", "check_vma"})
     if name == "shard_map" or not there:
         return ""

@@ -1,6 +1,5 @@
-# REPL: each device gathers round the ring, its own piece in front
+# API: the check is turned off, and JAX no longer asks whether all devices have the same
 import jax
-import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 
@@ -8,9 +7,7 @@ def gather_rows(x, mesh):
     axis = mesh.axis_names[0]
 
     def gather(y):
-        n = mesh.shape[axis]
-        pieces = [jax.lax.ppermute(y, axis, [(i, (i + k) % n) for i in range(n)]) for k in range(n)]
-        return jnp.concatenate(pieces)
+        return jax.lax.all_gather(y, axis, tiled=True)
 
     return jax.shard_map(
         gather, mesh=mesh, in_specs=PartitionSpec(axis), out_specs=PartitionSpec(), check_vma=False
