@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardlab.checks.agreement import is_close
 from shardlab.checks.replicas import reduction
 from shardlab.judge.evidence import Array, Evidence, index, is_float, number, slices
 from shardlab.judge.seen import Shard
@@ -35,6 +36,12 @@ class Differing:
     meant: Array
     start: tuple[int, ...]  # of that part within the output
 
+    @property
+    def is_first_right(self) -> bool:
+        """Say whether the first device along the axes holds just what was meant."""
+        first = self.copies.values[(0,) * len(self.copies.mesh_axes)]
+        return is_close(first, self.meant, self.evidence.atol)
+
     def missing(self) -> str:
         """Return the collective that makes of the copies what was meant, where one does."""
         held = self.copies.values.dtype
@@ -42,6 +49,22 @@ class Differing:
         # The reference rounds in another order than the devices: as far as a value may be off.
         scale = float(np.abs(self.meant.astype(np.float64)).max(initial=1e-30)) or 1.0
         return reduction(self.copies, self.axes, self.meant, max(eps, self.evidence.atol / scale))
+
+
+def common_reduction(found: Sequence[Differing]) -> str:
+    """Return the collective that is missing in every case, or nothing.
+
+    Where the first device is right every time, the others have computed something else: that the
+    right one happens to be the smallest or the largest says nothing.
+    """
+    names = {each.missing() for each in found}
+    if len(names) != 1:
+        return ""
+    name = names.pop()
+    is_told = len(found) > 2 or any(each.meant.size > 1 for each in found)
+    if name in ("pmax", "pmin") and is_told and all(each.is_first_right for each in found):
+        return ""
+    return name
 
 
 def differing(evidence: Evidence) -> Differing | None:

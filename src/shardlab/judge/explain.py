@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from shardlab.catalogue.problem import Problem
 from shardlab.judge import copies, wrong_values
+from shardlab.judge.copies import Differing
 from shardlab.judge.evidence import Evidence
 from shardlab.judge.outcome import Outcome
 from shardlab.judge.wrong_values import Cause, Known
@@ -37,13 +38,13 @@ def explained(outcomes: Sequence[Outcome], problem: Problem) -> list[Outcome]:
 
 def _causes(outcomes: Sequence[Outcome], problem: Problem) -> _Causes:
     seen: dict[str, list[Evidence]] = {}
-    lacking: dict[str, set[str]] = {}
+    lacking: dict[str, list[Differing]] = {}
     for outcome in outcomes:
         for each in outcome.grade.evidence:
             seen.setdefault(each.output.path, []).append(each)
         for differing in outcome.grade.differing.values():
             path = differing.evidence.output.path
-            lacking.setdefault(path, set()).add(differing.missing())
+            lacking.setdefault(path, []).append(differing)
     has_gradients = any(tag.startswith("grad") for tag in problem.tags)
     right = {path for path, each in seen.items() if all(one.agrees for one in each)}
     causes = {}
@@ -51,7 +52,7 @@ def _causes(outcomes: Sequence[Outcome], problem: Problem) -> _Causes:
         if path not in right:
             known = Known(has_gradients, others_agree=bool(right))
             causes[path] = wrong_values.cause_of(shown, known)
-    missing = {path: names.pop() if len(names) == 1 else "" for path, names in lacking.items()}
+    missing = {path: copies.common_reduction(each) for path, each in lacking.items()}
     return _Causes(causes, missing)
 
 

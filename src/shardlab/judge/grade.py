@@ -104,7 +104,7 @@ class _Grading:
         found = copies.differing(evidence)
         if found:
             self.differing[len(self.verdicts)] = found
-            self.verdicts.append(copies.verdict(found, found.missing()))
+            self.verdicts.append(copies.verdict(found, copies.common_reduction([found])))
             return
         self.evidence.append(evidence)
         if self._right.properties is None and not evidence.agrees:

@@ -14,6 +14,7 @@ from typing import Any
 
 from shardlab.catalogue.problem import Part, Problem
 from shardlab.catalogue.reference import load_reference
+from shardlab.errors import BadReference
 from shardlab.frames.frame import Frame
 from shardlab.judge.cases import Case, cases_of
 from shardlab.judge.desk import Desk, Lost, NotLoaded
@@ -28,6 +29,7 @@ from shardlab.records.verdict import Verdict
 from shardlab.sandbox.guest import House, Limits
 
 EXAMPLES_SEED = 0
+_PATIENCE = 1.0  # seconds
 Tell = Callable[[CaseResult], None]
 
 
@@ -124,7 +126,14 @@ def _questions(problem: Problem, cases: Sequence[Case]) -> list[Question]:
 
 
 def _inputs(reference: Any, case: Case) -> dict[str, Any]:
-    inputs: dict[str, Any] = reference.inputs(case.draw)
+    try:
+        inputs: dict[str, Any] = reference.inputs(case.draw)
+    except Exception as error:
+        raise BadReference(
+            f"inputs raised {type(error).__name__}: {error}.",
+            where=f"part {case.part.number}, {case.name}",
+            fix="mend the problem's reference.py.",
+        ) from error
     return inputs
 
 
@@ -153,12 +162,12 @@ class _Line:
     def __enter__(self) -> _Line:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         self._is_over.set()
-        while not self._told.empty():  # lets an author's thread that waits for room go on
-            self._told.get_nowait()
-        self._thread.join()
-        self._author.close()
+        # Whoever interrupts does not wait for an answer that may be at an endless loop.
+        self._thread.join(None if kind is None else _PATIENCE)
+        if not self._thread.is_alive():
+            self._author.close()
         self._runner.close()
 
     def outcomes(self, questions: Sequence[Question]) -> Iterator[Outcome]:
@@ -206,6 +215,9 @@ class _Line:
                     return
         except BaseException as error:  # the judge's own: told where it can be raised
             self._put(error)
+        finally:
+            if self._is_over.is_set():
+                self._author.close()
 
     def _asked(self, question: Question) -> _Told:
         try:

@@ -59,6 +59,9 @@ def shape(name: str, got: Shape, want: Shape, mesh: Mesh | None) -> Verdict:
 
 
 def _guess(got: Shape, want: Shape, mesh: Mesh) -> str:
+    for axis, size in enumerate(got):
+        if size == 1 and got[:axis] + got[axis + 1 :] == want:
+            return f"array axis {axis} of size 1 is too many."
     for names in _subsets(mesh):
         n = prod(mesh.shape[name] for name in names)
         if n == 1:
@@ -72,10 +75,21 @@ def _guess(got: Shape, want: Shape, mesh: Mesh) -> str:
         for axis in range(len(got)):
             if got[axis] == n and got[:axis] + got[axis + 1 :] == want:
                 return f"is array axis {axis} that of {axes}, stacked where it should be tiled?"
-            if got[axis] == 1 and got[:axis] + got[axis + 1 :] == want:
-                return f"array axis {axis} of size 1 is too many."
     if len(got) == len(want) and got == want[::-1]:
         return "is it transposed?"
+    return _joined_elsewhere(got, want, mesh)
+
+
+def _joined_elsewhere(got: Shape, want: Shape, mesh: Mesh) -> str:
+    """Return the guess that pieces lie side by side along another array axis than they should."""
+    apart = [axis for axis in range(len(want)) if len(got) == len(want) and got[axis] != want[axis]]
+    if len(apart) != 2:
+        return ""
+    for names in _subsets(mesh):
+        n = prod(mesh.shape[name] for name in names)
+        for more, less in (apart, apart[::-1]):
+            if n > 1 and got[more] == n * want[more] and n * got[less] == want[less]:
+                return f"are pieces joined along array axis {more} that belong along {less}?"
     return ""
 
 

@@ -13,7 +13,7 @@ from shardlab.judge.questions import Question
 
 # Of these a smaller case would show nothing, or would take the time limit once more.
 _NOT_SHOWN = ("CE", "IE", "TLE", "MLE", "OLE", "HANG")
-_N_DRAWS = 3
+_N_MESHES, _N_DRAWS = 3, 2
 _MOST_COUNTED = 32
 
 Ask = Callable[[Question], Outcome]
@@ -28,31 +28,27 @@ def shrunk(outcomes: Sequence[Outcome], seed: int, ask: Ask) -> Outcome | None:
     first = next((each for each in outcomes if not each.passed), None)
     if first is None or first.code in _NOT_SHOWN:
         return None
-    code, part = first.code, first.question.case.part
+    part = first.question.case.part.number
     alike = [
-        each
+        each.question
         for each in outcomes
-        if each.code == code and each.question.case.part.number == part.number
+        if each.code == first.code and each.question.case.part.number == part
     ]
-    smallest = min(alike, key=lambda each: (_n_devices(each), each.question.case.number))
-    for question in _draws(smallest.question, seed):
+    alike.sort(key=lambda question: (question.mesh.n_devices, question.case.number))
+    for question in _draws(alike[:_N_MESHES], seed):
         found = ask(question)
-        if found.code == code:
+        if found.code == first.code:
             return _plainer(found, ask)
     return None
 
 
-def _n_devices(outcome: Outcome) -> int:
-    mesh = outcome.question.case.mesh
-    return mesh.n_devices if mesh else 1
-
-
-def _draws(question: Question, seed: int) -> Iterator[Question]:
-    """Yield the same case with the smallest inputs, drawn from seeds of their own."""
-    case = question.case
-    drawn = np.random.SeedSequence([seed, case.part.number, case.number, 1])
-    for each in drawn.generate_state(_N_DRAWS, np.uint32):
-        small = replace(case, seed=int(each), scale=1)
+def _draws(questions: Sequence[Question], seed: int) -> Iterator[Question]:
+    """Yield cases with the smallest inputs, drawn anew; last, one with inputs as large as were."""
+    smallest = [(question, 1, at) for question in questions for at in range(_N_DRAWS)]
+    for question, scale, at in [*smallest, (questions[0], questions[0].case.scale, _N_DRAWS)]:
+        case = question.case
+        drawn = np.random.SeedSequence([seed, case.part.number, case.number, 1 + at])
+        small = replace(case, seed=int(drawn.generate_state(1, np.uint32)[0]), scale=scale)
         yield Question(small, question.reference, question.reference.inputs(small.draw))
 
 
