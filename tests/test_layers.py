@@ -84,7 +84,8 @@ INSIDE = {
     "frames": {"ml_dtypes"},
     "sandbox": {"shardlab.cell"},  # the fork server loads what its guests will need
     "cell": {"shardlab.lab"},
-    "catalogue": {"shardlab.judge", "shardlab.render", "shardlab.sandbox"},  # the audit judges
+    # the audit judges
+    "catalogue": {"shardlab.judge", "shardlab.render", "shardlab.sandbox", "shardlab.frames"},
     "judge": set(),
     "store": set(),
     "practice": {"shardlab.judge", "shardlab.sandbox"},  # NumPy is loaded by the first judging
