@@ -58,6 +58,11 @@ class ForkHouse:
                 self._zygote.close()
             self._zygote = None
 
+    @property
+    def zygote_pid(self) -> int | None:
+        """The process that guests descend from; for whoever watches over this machine."""
+        return self._zygote.pid if self._zygote else None
+
     def __enter__(self) -> ForkHouse:
         return self
 
@@ -142,6 +147,10 @@ class _Zygote:
             for fd in theirs:
                 os.close(fd)
         return PipedGuest(mine, limits)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def is_alive(self) -> bool:
         return self._process.poll() is None

@@ -1,0 +1,228 @@
+"""The house and its guests: clocks, endings, and what is left when any of its processes dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+from processes import are_gone, descendants, open_files, parents
+
+from shardlab.errors import NotConfined
+from shardlab.frames.frame import Frame
+from shardlab.sandbox.guest import Ended, Limits
+from shardlab.sandbox.open_house import open_house
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+
+
+@pytest.fixture(scope="module")
+def house():
+    with open_house() as opened:
+        yield opened
+
+
+def load(guest, source):
+    return guest.ask(Frame({"do": "load"}, (source.encode(),)))
+
+
+def ended(guest, source):
+    """Return how a guest ended when it loaded an answer."""
+    with guest, pytest.raises(Ended) as caught:
+        load(guest, source)
+    return caught.value.ending
+
+
+def number(house):
+    """Return what a normal answer gives: 42."""
+    with house.guest("author", Limits()) as guest:
+        load(guest, "def next_number(n): return n + 1")
+        asked = {"do": "call", "function": "next_number", "order": ["n"], "arguments": {"n": 41}}
+        return guest.ask(Frame({**asked, "mesh": None, "specs": []})).header["value"]
+
+
+# ------------------------------------------------------------------------------ time and talk
+
+
+def test_a_guest_that_waits_for_a_request_is_not_late(house):
+    with house.guest("author", Limits(wall_seconds=0.5)) as guest:
+        load(guest, "x = 1")
+        time.sleep(1.0)
+        assert load(guest, "y = 2").header == {"defines": []}
+
+
+def test_the_wall_clock_counts_all_requests_together(house):
+    with house.guest("author", Limits(wall_seconds=3.0)) as guest:
+        load(guest, "import time; time.sleep(1.7)")
+        with pytest.raises(Ended) as caught:
+            load(guest, "import time; time.sleep(1.7)")
+    assert caught.value.ending.why == "time"
+    assert caught.value.ending.seconds > 3.0
+
+
+def test_processor_time_is_limited_too(house):
+    ending = ended(house.guest("author", Limits(cpu_seconds=0.5)), "while True: pass")
+    assert ending.why == "time"
+
+
+def test_an_ended_guest_keeps_saying_how_it_ended(house):
+    with house.guest("author", Limits()) as guest:
+        for _ in range(2):
+            with pytest.raises(Ended, match="exit") as caught:
+                load(guest, "import os; os._exit(7)")
+            assert caught.value.ending.exit_code == 7
+
+
+def test_an_ending_names_its_signal(house):
+    ending = ended(house.guest("author", Limits()), "import os; os.abort()")
+    assert (ending.why, ending.signal) == ("signal", signal.SIGABRT)
+
+
+def test_a_second_answer_to_one_request_is_refused(house):
+    source = """
+import os
+from shardlab.frames.frame import Frame, frame_bytes
+os.write(4, frame_bytes(Frame({'defines': ['forged']})))
+"""
+    with house.guest("author", Limits()) as guest:
+        assert load(guest, source).header == {"defines": ["forged"]}
+        time.sleep(0.5)  # until its own answer lies in the pipe as well
+        with pytest.raises(Ended, match="it spoke before it was asked") as caught:
+            load(guest, "x = 1")
+    assert caught.value.ending.why == "frame"
+
+
+def test_an_answer_beyond_the_limit_is_refused_before_it_is_read(house):
+    source = "import os, struct\nos.write(4, struct.pack('<II', 2, 1001))\nos.read(3, 1)"
+    ending = ended(house.guest("author", Limits(answer_bytes=1000)), source)
+    assert (ending.why, ending.detail) == ("frame", "a frame of 2 + 1,001 bytes is too long")
+
+
+def test_output_comes_cut_and_without_orders_to_a_terminal(house):
+    with house.guest("author", Limits(output_bytes=20)) as guest:
+        load(guest, r"print('\x1b]0;title\x07 café')")
+        assert guest.output == "\ufffd]0;title\ufffd café\n"
+    assert guest.output == "\ufffd]0;title\ufffd café\n"
+
+
+def test_a_large_request_and_a_large_answer_do_not_wait_for_each_other(house):
+    with house.guest("author", Limits(answer_bytes=64 << 20)) as guest:
+        load(guest, "def same(x): return x")
+        shape = [4 << 20]
+        asked = {"do": "call", "function": "same", "order": ["x"], "mesh": None, "specs": []}
+        asked["arguments"] = {"x": {"$array": [0, shape, "uint8"]}}
+        data = bytes(range(256)) * (shape[0] // 256)
+        assert guest.ask(Frame(asked, (data,))).buffers == (data,)
+
+
+def test_guests_of_several_submissions_run_at_the_same_time(house):
+    with ThreadPoolExecutor(4) as workers:
+        assert list(workers.map(lambda _: number(house), range(8))) == [42] * 8
+
+
+# ------------------------------------------------------------------------------ the levels
+
+
+def test_a_lower_level_can_be_asked_for_and_a_higher_one_demanded():
+    with open_house("C") as house:
+        assert house.level == "C"
+    with pytest.raises(NotConfined, match="cannot be confined at level A here"):
+        open_house("B", at_least="A")
+
+
+# ------------------------------------------------------------------- what dies, what is left
+
+
+def pids_of(house):
+    """Return this house's processes below the first."""
+    return descendants(house.zygote_pid)
+
+
+def pending(house, do):
+    """Return how a sleeping guest ended when `do(zygote, supervisor, guest)` was done."""
+    with house.guest("author", Limits()) as guest:
+        load(guest, "x = 1")
+        child = max(pids_of(house))  # others may still be ending
+        supervisor = parents()[child]
+        timer = threading.Timer(0.2, do, [house.zygote_pid, supervisor, child])
+        timer.start()
+        with pytest.raises(Ended) as caught:
+            load(guest, "import time; time.sleep(60)")
+        timer.join()
+    return caught.value.ending, [supervisor, child]
+
+
+@pytest.mark.parametrize("level", ["A", "B", "C"])
+def test_whoever_is_killed_the_judge_says_that_it_was_not_the_answer(level):
+    with open_house(level) as house:
+        for who in ("guest", "supervisor", "zygote"):
+            place = ("zygote", "supervisor", "guest").index(who)
+            kill = partial(kill_one, place)
+            ending, pids = pending(house, kill)
+            assert ending.why == "judge", who
+            assert are_gone(pids), who
+            assert number(house) == 42, who
+
+
+def kill_one(place, *pids):
+    os.kill(pids[place], signal.SIGKILL)
+
+
+def test_nothing_is_left_when_guests_and_house_are_closed():
+    before = open_files()
+    house = open_house()
+    guests = [house.guest("author", Limits()) for _ in range(3)]
+    for guest in guests:
+        load(guest, "x = 1")
+    pids = [house.zygote_pid, *pids_of(house)]
+    assert len(pids) >= 7
+    guests[0].close()
+    house.close()  # with two guests that nobody closed
+    for guest in guests:
+        guest.close()
+        guest.close()
+    assert are_gone(pids)
+    assert open_files() == before
+
+
+JUDGE = """
+import os, signal, sys, time
+from shardlab.frames.frame import Frame
+from shardlab.sandbox.guest import Limits
+from shardlab.sandbox.open_house import open_house
+house = open_house(sys.argv[1])
+guest = house.guest("author", Limits())
+guest.ask(Frame({"do": "load"}, (b"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",)))
+print(house.level, flush=True)
+guest.ask(Frame({"do": "load"}, (b"import time; time.sleep(600)",)))
+"""
+
+
+@pytest.mark.parametrize("level", ["A", "C"])
+def test_everything_ends_when_the_judge_is_killed(level):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(
+        [sys.executable, "-c", JUDGE, level], stdout=subprocess.PIPE, env=environment
+    ) as judge:
+        assert judge.stdout.readline().strip() in (b"A", b"B", b"C")
+        time.sleep(0.2)
+        pids = descendants(judge.pid)
+        assert len(pids) >= 3
+        judge.kill()
+    assert are_gone(pids)
+
+
+def test_answers_in_the_folder_are_never_imported_by_the_fork_server(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with open_house("C") as house:
+        assert number(house) == 42
+    assert Path.cwd() == tmp_path
