@@ -15,7 +15,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SECOND = ROOT / ".venv-newest"
-ENGINE_TESTS = ["tests/engine", "tests/oracle", "tests/layouts", "tests/test_examples.py"]
+ENGINE_TESTS = [
+    "tests/engine",
+    "tests/oracle",
+    "tests/cell",
+    "tests/layouts",
+    "tests/test_examples.py",
+]
 WORKERS = ["-n", str(max(1, min(os.cpu_count() or 1, 4)))]
 
 

@@ -27,6 +27,12 @@ class AnswerError(Exception):
 
 _TRACED = "The judge traces the answer with arrays whose values are not known yet, as jax.jit does"
 
+_LEAKED = (
+    "An array of one traced function is used outside of it: kept in a list, a global or an "
+    "attribute.",
+    "return it from the function instead.",
+)
+
 # What JAX raises -> family, what it means, what to try. The first that fits counts.
 _MEANS: tuple[tuple[type[Exception], str, str, str], ...] = (
     (
@@ -61,14 +67,13 @@ _MEANS: tuple[tuple[type[Exception], str, str, str], ...] = (
         f"The shape of a result depends on the values of an array. {_TRACED}.",
         "keep the shape and mask: jnp.where(mask, x, 0).",
     ),
-    (
-        jax.errors.UnexpectedTracerError,
-        "leaked",
-        "An array of one traced function is used outside of it: kept in a global, a default or an "
-        "attribute.",
-        "return it from the function instead.",
-    ),
+    (jax.errors.UnexpectedTracerError, "leaked", *_LEAKED),
 )
+
+
+def leaked() -> AnswerError:
+    """Return the error for an array of another trace, where JAX itself does not see it."""
+    return AnswerError("leaked", *_LEAKED)
 
 
 def told(error: BaseException) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from shardlab.cell.meshes import one_device
 from shardlab.cell.placing import placing_where_traced
 from shardlab.cell.results import result_of_arrays
 from shardlab.cell.submission import Submission, arguments
-from shardlab.cell.told import AnswerError, told
+from shardlab.cell.told import AnswerError, leaked, told
 from shardlab.checks.program import check_program
 from shardlab.engine.observe import observe_staged
 from shardlab.engine.refusals import refused, whole_tracebacks
@@ -84,6 +84,8 @@ def trace(submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None) -
     try:
         with _whole(mesh):
             traced = jitted.trace(*shapes)
+            if len(traced.jaxpr.in_avals) != len(shapes):
+                raise leaked()  # what is not given comes from another trace
     except (Exception, SystemExit) as error:
         raise stopped(error, function, mesh) from None
     seen, findings = look(asked["function"], traced, shapes)

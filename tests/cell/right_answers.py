@@ -1,0 +1,173 @@
+"""Answers of every kind that the judge must be able to export. Loaded as a submission."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+
+def mapped(mesh, body, in_specs, out_specs, *args, **options):
+    sharded = jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, **options)
+    return sharded(*args)
+
+
+def total(x, mesh):
+    (a, *_) = mesh.axis_names
+    return mapped(mesh, lambda x: lax.psum(x.sum(), a), P(a), P(), x)
+
+
+def extremes(x, mesh):
+    (a, *_) = mesh.axis_names
+    return mapped(mesh, lambda x: (lax.pmax(x.max(), a), lax.pmin(x.min(), a)), P(a), P(), x)
+
+
+def gathered(x, mesh):
+    (a, *_) = mesh.axis_names
+    body = partial(lax.all_gather, axis_name=a, tiled=True)
+    return mapped(mesh, body, P(a), P(), x, check_vma=False)
+
+
+def scattered(x, w, mesh):
+    (a, *_) = mesh.axis_names
+    body = lambda x, w: lax.psum_scatter(x @ w, a, tiled=True)  # noqa: E731
+    return mapped(mesh, body, (P(None, a), P(a)), P(a), x, w)
+
+
+def swapped(x, mesh):
+    (a, *_) = mesh.axis_names
+    body = lambda x: lax.all_to_all(x, a, 1, 0, tiled=True)  # noqa: E731
+    return mapped(mesh, body, P(a), P(None, a), x)
+
+
+def rolled(x, mesh):
+    (a, *_) = mesh.axis_names
+
+    def body(x):
+        n = lax.axis_size(a)
+        pairs = [(i, (i + 1) % n) for i in range(n)]
+        return lax.fori_loop(0, 3, lambda _, x: lax.ppermute(x, a, pairs), x)
+
+    return mapped(mesh, body, P(a), P(a), x)
+
+
+def halved(x, mesh):
+    (a, *_) = mesh.axis_names
+    return mapped(mesh, lambda x: lax.psum(x.astype(jnp.bfloat16).sum(0), a), P(a), P(), x)
+
+
+def unused_sum(x, mesh):
+    (a, *_) = mesh.axis_names
+
+    def body(x):
+        lax.psum(x, a)
+        return x
+
+    return mapped(mesh, body, P(a), P(a), x)
+
+
+def numbered(n, mesh):
+    (a, *_) = mesh.axis_names
+
+    def body():
+        k = n // lax.axis_size(a)
+        return lax.axis_index(a) * k + jnp.arange(k)
+
+    return mapped(mesh, body, (), P(a))
+
+
+def gradient(x, w, mesh):
+    (a, *_) = mesh.axis_names
+
+    def loss(w, x):
+        return mapped(
+            mesh, lambda w, x: lax.pmean(jnp.mean((x @ w) ** 2), a), (P(), P(a)), P(), w, x
+        )
+
+    return jax.value_and_grad(loss)(w, x)
+
+
+def gradient_inside(x, w, mesh):
+    (a, *_) = mesh.axis_names
+
+    def body(w, x):
+        return jax.value_and_grad(lambda w: lax.pmean(jnp.mean((x @ w) ** 2), a))(w)
+
+    return mapped(mesh, body, (P(), P(a)), P(), w, x)
+
+
+def contracted(x, w, mesh):
+    (a, *_) = mesh.axis_names
+    x = jax.device_put(x, NamedSharding(mesh, P(None, a)))
+    w = jax.device_put(w, NamedSharding(mesh, P(a)))
+    return lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P()))
+
+
+def kept(x, mesh):
+    (a, *_) = mesh.axis_names
+    double = jax.jit(lambda x: 2 * x, out_shardings=NamedSharding(mesh, P(a)))
+    return double(x)
+
+
+def placed(x, spec, mesh):
+    return jax.device_put(x, NamedSharding(mesh, spec))
+
+
+def in_context(x, mesh):
+    (a, *_) = mesh.axis_names
+    with jax.set_mesh(mesh):
+        return jax.shard_map(lambda x: lax.psum(x, a), in_specs=P(a), out_specs=P())(x)
+
+
+@partial(jax.jit, static_argnames="mesh")
+def jitted(x, mesh):
+    return total(x, mesh)
+
+
+def dropped(key, x, mesh):
+    (a, *_) = mesh.axis_names
+
+    def body(key, x):
+        return x * jax.random.bernoulli(jax.random.fold_in(key, lax.axis_index(a)), 0.5, x.shape)
+
+    return mapped(mesh, body, (P(), P(a)), P(a), key, x)
+
+
+def linear(x, mesh):
+    (a, *_) = mesh.axis_names
+    graph, state = nnx.split(nnx.Linear(x.shape[1], 3, rngs=nnx.Rngs(0)))
+    body = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731
+    return mapped(mesh, body, (P(), P(a)), P(a), state, x)
+
+
+def parameters(seed):
+    return nnx.state(nnx.Linear(2, 3, rngs=nnx.Rngs(seed)))
+
+
+def unchanged(x, mesh):
+    return {"x": x, "pair": (x, [x + 1])}
+
+
+def constant(x, mesh):
+    return 3.5
+
+
+def key_of(seed):
+    return jax.random.key(seed)
+
+
+def all_devices(x):
+    mesh = jax.sharding.Mesh(jax.devices(), ("data",))
+    return total(x, mesh)
+
+
+def differing(x, mesh):
+    (a, *_) = mesh.axis_names
+    return mapped(mesh, lambda x: x.sum(), P(a), P(), x, check_vma=False)
+
+
+def differing_inside(x, mesh):
+    return differing(x, mesh) * 0 + jnp.sum(x)
