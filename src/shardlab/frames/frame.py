@@ -66,6 +66,9 @@ def parse_frame(data: bytes, max_body: int = MAX_BODY) -> Frame:
 def _opened(header_bytes: bytes, body: bytes) -> Frame:
     try:
         header = json.loads(header_bytes)
+        if b"\\ud" in header_bytes.lower():
+            # Half a surrogate pair is text that can be neither printed nor stored.
+            header = json.loads(json.dumps(header, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise BadFrame("the header is not JSON") from error
     sizes = header.pop("sizes", None) if isinstance(header, dict) else None
