@@ -127,6 +127,9 @@ def test_a_sitting_goes_on_where_the_last_one_ended_and_ctrl_c_leaves_the_termin
         screen.press("l1\n")
         screen.until("problem 1 of 3, plus-one")
         assert (here / "mine" / "plus-one.py").exists()
+        screen.process.send_signal(signal.SIGTSTP)  # without a shell above it goes on at once
+        screen.press("t")
+        screen.until("problem 1 of 3, plus-one")
         screen.press("\x03")
         assert screen.ended() == 0
         assert screen.is_as_before

@@ -129,7 +129,9 @@ class Lesson:
     def _hear(self, told: Told) -> None:
         if told.case is not None:
             self._n_judged += 1
-            self.screen.status(f"{self._session.judging}: {self._n_judged} cases judged")
+            self.screen.status(
+                f"{self._session.judging}: {self._n_judged} judged, {told.case.name}"
+            )
         elif told.judgement is not None:
             self._judgement = told.judgement
             self._take(loop.judged(self._session, passed=told.judgement.passed))
@@ -183,6 +185,7 @@ class Lesson:
     def _show(self, _: str) -> None:
         judgement = self._judgement
         assert judgement
+        self.screen.say("")
         self.screen.show(lambda width: judgement_lines(judgement, width))
 
     def _pass_on(self, _: str) -> None:

@@ -58,7 +58,7 @@ class Screen:
             os.set_blocking(fd, False)
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._handlers[number] = signal.signal(number, _leave)
-        self._handlers[signal.SIGCONT] = signal.signal(signal.SIGCONT, self._continued)
+        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._pause)
         with contextlib.suppress(AttributeError):  # a box that the encoding lacks must not end it
             sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
         self._set()
@@ -144,14 +144,19 @@ class Screen:
             self._set()
 
     def _set(self) -> None:
-        tty.setcbreak(self._keys)  # keys at once and unseen; Ctrl-C and Ctrl-Z as ever
+        # Keys at once and unseen; Ctrl-C and Ctrl-Z as ever. What was typed ahead is not lost.
+        tty.setcbreak(self._keys, termios.TCSADRAIN)
 
     def _restore(self) -> None:
         with contextlib.suppress(termios.error):  # the terminal has gone
             termios.tcsetattr(self._keys, termios.TCSADRAIN, self._before)
 
-    def _continued(self, number: int, frame: FrameType | None) -> None:
-        """After Ctrl-Z and fg: the shell has put its own settings back."""
+    def _pause(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-Z: leave the terminal as it was, stop, and take it up again after fg."""
+        self._restore()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._pause)
         self._set()
 
 
