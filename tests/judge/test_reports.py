@@ -1,0 +1,174 @@
+"""Judgements as people and other programs read them."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from shardlab.records.judgement import CaseResult, Judgement
+from shardlab.records.verdict import Verdict
+from shardlab.render.exhibit import exhibit_picture
+from shardlab.render.judgement import judgement_lines, judgement_rich, judgement_text
+from shardlab.render.junit import junit_xml
+from shardlab.render.results import results_json
+from shardlab.render.svg import picture_svg
+
+RIGHT = CaseResult("data=1", 1, "data=1", 11, (Verdict("AC", "Right on one device."),))
+WRONG = CaseResult(
+    "data=2",
+    1,
+    "data=2",
+    12,
+    (Verdict("WA", "result is 42, want 21.", "line 3: return x", "add once.", "factor_of_n"),),
+    output="\x1b[2Jhello\nthere\0",
+    facts={"collectives": [{"op": "psum", "count": 1, "payload_bytes": 4, "wire_bytes": 4}]},
+    number=1,
+)
+
+
+def small(n_devices, *, holds="20", should="10"):
+    devices = [
+        {
+            "device": at,
+            "place": f"data={at}",
+            "index": f"[{at}:{at + 1}]",
+            "holds": holds,
+            "should": should,
+            "is_wrong": at > 0,
+        }
+        for at in range(n_devices if n_devices <= 8 else 7)
+    ]
+    output = {
+        "name": "result",
+        "array": "float32[8]",
+        "expected": "float32[8] [1 2]",
+        "asked": "P('data')",
+        "n_devices": n_devices,
+        "devices": devices,
+    }
+    facts = {"call": "f(x, mesh)", "inputs": [{"name": "x", "text": "float32[2] [1 2]"}]}
+    verdicts = (Verdict("WA", "result is 20, want 10."),)
+    return CaseResult(
+        "data=2", 1, "data=2", 99, verdicts, True, facts={**facts, "outputs": [output]}
+    )
+
+
+def judgement(*cases, **more):
+    return Judgement("one-sum", 1, "A", 5, "submit", cases, **more)
+
+
+def test_the_terminal_shows_verdict_small_case_and_all_cases():
+    told = judgement_text(judgement(RIGHT, WRONG, counterexample=small(2)), 80)
+    assert told.splitlines() == [
+        "WA  part 1, data=2",
+        "  result is 42, want 21.",
+        "  at line 3: return x",
+        "  try: add once.",
+        "  printed:",
+        "    ?[2Jhello",
+        "    there?",
+        "",
+        "A small case that fails: f(x, mesh) on data=2",
+        "  x = float32[2] [1 2]",
+        "",
+        "  result  float32[8], P('data') was asked",
+        "    device      piece  holds  should hold",
+        "  ✓ 0 (data=0)  [0:1]  20     10",
+        "  ✗ 1 (data=1)  [1:2]  20     10",
+        "",
+        "part 1: ✓ data=1  ✗ data=2 WA",
+        "1 of 2 cases right; level A: own namespaces, Landlock and seccomp; seed 5",
+    ]
+
+
+@pytest.mark.parametrize("n_devices", [1, 8, 512])
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_line_is_wider_than_the_terminal(n_devices, width):
+    wide = "[[1.2345 2.3456 3.4567] [4.5678 5.6789 6.789]]" * 2
+    shown = small(n_devices, holds=wide, should=wide)
+    text = judgement_text(judgement(RIGHT, *[WRONG] * 12, counterexample=shown), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert ("more devices" in text) == (n_devices > 8)
+
+
+def test_colour_says_nothing_that_the_marks_do_not():
+    one = judgement(RIGHT, WRONG, counterexample=small(2))
+    assert [line.rstrip() for line in judgement_rich(one, 80).plain.splitlines()] == (
+        judgement_text(one, 80).splitlines()
+    )
+    inks = {span.ink for line in judgement_lines(one, 80) for span in line}
+    assert {"red", "green"} <= inks
+
+
+def test_other_kinds_of_failure_are_told_once_each():
+    spec = CaseResult("rows=4", 1, "rows=4", 13, (Verdict("SPEC", "No mesh axis 'data'."),))
+    text = judgement_text(judgement(WRONG, spec, spec), 80)
+    assert text.count("No mesh axis 'data'.") == 1
+    assert text.count("result is 42") == 1
+
+
+def test_what_was_not_judged_is_said_and_never_passes():
+    one = judgement(RIGHT, not_judged=("part 1, data=2",))
+    assert not one.passed
+    assert "1 case not judged after that" in judgement_text(one, 80)
+    fault = CaseResult("data=2", 1, "data=2", 1, (Verdict("IE", "The judge failed."),))
+    assert "not counted" in judgement_text(judgement(RIGHT, fault), 80)
+    assert judgement().verdict.code == "IE"
+
+
+def test_results_have_the_keys_of_exercism_and_ours():
+    data = results_json(judgement(RIGHT, WRONG, counterexample=small(2)))
+    assert json.loads(json.dumps(data)) == data
+    assert (data["version"], data["status"]) == (3, "fail")
+    assert data["message"].startswith("WA  result is 42, want 21.")
+    first, second = data["tests"]
+    assert (first["name"], first["status"], first["message"]) == ("part 1, data=1", "pass", None)
+    assert (second["status"], second["task_id"], second["why"]) == ("fail", 1, "factor_of_n")
+    assert second["collectives"][0]["op"] == "psum"
+    # A hidden case does not show what it was made from; the small one does.
+    assert second["inputs"] == []
+    assert data["counterexample"]["test_code"] == "x = float32[2] [1 2]\nf(x, mesh)  # data=2"
+    assert data["counterexample"]["devices"][0]["devices"][1]["holds"] == "20"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("CE", "error"), ("IE", "error"), ("TLE", "fail"), ("WA", "fail")]
+)
+def test_an_answer_that_cannot_be_judged_is_an_error(code, status):
+    one = judgement(CaseResult("data=2", 1, "data=2", 1, (Verdict(code, "It is so."),)))
+    assert results_json(one)["status"] == status
+
+
+def test_output_is_cut_at_500_characters():
+    loud = CaseResult("data=2", 1, "data=2", 1, (Verdict("AC", ""),), output="x" * 600)
+    (test,) = results_json(judgement(loud))["tests"]
+    assert len(test["output"]) == 500
+
+
+def test_junit_is_well_formed_whatever_an_answer_prints():
+    one = judgement(RIGHT, WRONG, not_judged=("part 1, data=4",))
+    suite = ElementTree.fromstring(junit_xml(one)).find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    failure = suite.find("testcase/failure")
+    assert (failure.get("type"), failure.get("message")) == ("WA", "result is 42, want 21.")
+    assert suite.find("testcase/system-out").text == "?[2Jhello\nthere?"
+
+
+def test_the_small_case_can_be_drawn_as_svg():
+    svg = picture_svg(exhibit_picture(small(2)))
+    root = ElementTree.fromstring(svg)
+    words = [node.text for node in root.iter() if node.text]
+    assert "✗ device 1" in words
+    assert "not 10" in words
+
+
+def test_an_accepted_answer_tells_the_range_of_what_it_sends():
+    def case(name, payload, *, is_simulated=False):
+        facts = {"collectives": [{"op": "psum", "count": 1, "payload_bytes": payload}]}
+        verdict = Verdict("AC", "Right.")
+        return CaseResult(name, 1, name, 1, (verdict,), is_simulated=is_simulated, facts=facts)
+
+    one = judgement(case("data=2", 4), case("data=4", 8), case("data=64", 9, is_simulated=True))
+    assert one.verdict.what == (
+        "Same result on 2 meshes and, simulated, on data=64; 1 psum of 4 to 8 B."
+    )
