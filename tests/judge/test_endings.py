@@ -79,6 +79,23 @@ def test_an_endless_program_is_a_time_out_of_the_run(house):
     assert "while running the program" in verdict.what
 
 
+def test_devices_that_wait_for_each_other_are_told_from_a_loop_without_end(house):
+    """The check before the run would say so; this answer takes the check away."""
+    silenced = (
+        "import shardlab.cell.tracing as tracing\ntracing.check_program = lambda *a, **k: []\n"
+    )
+    body = mapped(
+        "lambda y: lax.cond(lax.axis_index(a) == 0, lambda v: lax.psum(v, a), lambda v: v, "
+        "jnp.sum(y))",
+        options=", check_vma=False",
+    )
+    limits = {"wall_seconds": 4.0, "cpu_seconds": 4.0}
+    source = silenced + answer("total", body)
+    _, verdict = first_of(house, source, limits=limits, ladder=("data=2",))
+    assert verdict.code == "HANG"
+    assert verdict.what == "Devices waited for each other in a collective and never met."
+
+
 def test_memory_and_output_have_limits_of_their_own(house):
     body = "\n    hoard = [bytearray(1 << 27) for _ in range(64)]\n    return jnp.sum(x)"
     _, verdict = first_of(house, answer("total", body), ladder=("data=1",))

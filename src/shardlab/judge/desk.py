@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from shardlab.errors import LabError
-from shardlab.frames.frame import Frame
+from shardlab.frames.frame import BadFrame, Frame
 from shardlab.judge import troubles
 from shardlab.judge.source import Source
+from shardlab.judge.told import checked
 from shardlab.records.verdict import Verdict
 from shardlab.sandbox.guest import Ended, Ending, Guest, House, Limits, Role
 
@@ -68,7 +69,7 @@ class Desk:
 
     def _asked(self, request: Frame) -> Frame:
         guest = self._seated()
-        answer = guest.ask(request)
+        answer = _held(guest.ask(request))
         self._hear(guest)
         return answer
 
@@ -105,7 +106,7 @@ class Desk:
         return self._guest
 
     def _load(self, guest: Guest, source: Source) -> None:
-        answer = guest.ask(Frame({"do": "load"}, (source.text.encode(),)))
+        answer = _held(guest.ask(Frame({"do": "load"}, (source.text.encode(),))))
         if "error" in answer.header:
             raise NotLoaded(troubles.not_loaded(answer.header["error"], source))
 
@@ -117,3 +118,11 @@ class Desk:
     def close(self) -> None:
         """Let the guest go."""
         self._leave()
+
+
+def _held(answer: Frame) -> Frame:
+    """Return an answer of the shape that answers have; any other ends its process's say."""
+    try:
+        return checked(answer)
+    except BadFrame as error:
+        raise Ended(Ending("frame", str(error))) from error

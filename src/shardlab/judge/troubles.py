@@ -145,8 +145,9 @@ _CRASHES = {
     int(getattr(signal, name))
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP")
 }
-# XLA's own words where devices wait for each other.
-_STUCK = re.compile(r"rendezvous|stuck|waiting for .* participants", re.IGNORECASE)
+# XLA's own words where devices wait for each other, before it ends the process for that.
+_STUCK = re.compile(r"rendezvous|may be stuck", re.IGNORECASE)
+_IDLE = 0.2  # of the time: a program computes, and waits for nothing but other devices
 
 
 def signal_of(ending: Ending) -> int | None:
@@ -180,11 +181,7 @@ def ended(ending: Ending, doing: str, output: str = "") -> Verdict:
     """
     if is_ours(ending):
         return fault(f"the process {doing} was ended ({_told(ending)})")
-    if (
-        ending.why in ("time", "signal")
-        and doing == "running the program"
-        and _STUCK.search(output)
-    ):
+    if doing == "running the program" and _is_stuck(ending, output):
         return Verdict(
             "HANG",
             "Devices waited for each other in a collective and never met.",
@@ -205,6 +202,12 @@ def ended(ending: Ending, doing: str, output: str = "") -> Verdict:
     if ending.why == "frame":
         return Verdict("RTE", f"Something else than a result came back while {doing}.")
     return Verdict("RTE", f"The process ended by itself while {doing} ({_told(ending)}).")
+
+
+def _is_stuck(ending: Ending, output: str) -> bool:
+    if ending.why == "time" and 0 < ending.cpu_seconds < _IDLE * ending.seconds:
+        return True
+    return ending.why in ("time", "signal") and bool(_STUCK.search(output))
 
 
 def fault(why: str) -> Verdict:

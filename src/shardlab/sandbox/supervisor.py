@@ -37,6 +37,7 @@ def supervise(pid: int, told: socket.socket, limits: Limits, room: Room, proc_pi
         **watch.ending(status, why),
         "seconds": round(watch.busy_seconds(), 3),
         "peak_bytes": max(watch.peak_bytes, usage.ru_maxrss * scale),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
     }
     with contextlib.suppress(OSError):  # nobody listens any more
         told.sendall(json.dumps(report).encode())
