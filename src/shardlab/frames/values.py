@@ -30,7 +30,7 @@ DTYPES = {
 }
 MAX_DEPTH = 16
 MAX_NODES = 100_000
-MAX_SIZE = 1 << 40  # of an array axis: what NumPy can still count
+MAX_SIZE = 1 << 40  # of an array: what NumPy can still count
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,9 @@ def array_from(leaf: ArrayLeaf, buffer: bytes) -> npt.NDArray[Any]:
         raise BadFrame(f"{leaf.dtype[:40]!r} is not a dtype that may travel")
     dtype = _dtype(leaf.dtype)
     # Two negative sizes, or a huge one beside a zero, would pass for a right number of bytes.
-    is_shape = all(0 <= size <= MAX_SIZE for size in leaf.shape) and len(leaf.shape) <= MAX_DEPTH
-    if not is_shape or math.prod(leaf.shape) * dtype.itemsize != len(buffer):
+    is_shape = min(leaf.shape, default=0) >= 0 and len(leaf.shape) <= MAX_DEPTH
+    is_small = math.prod(max(size, 1) for size in leaf.shape) <= MAX_SIZE
+    if not (is_shape and is_small) or math.prod(leaf.shape) * dtype.itemsize != len(buffer):
         raise BadFrame("an array has another number of bytes than its shape")
     return np.frombuffer(buffer, dtype).reshape(leaf.shape)
 
