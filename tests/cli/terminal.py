@@ -23,8 +23,8 @@ class Terminal:
         self._ours, self._theirs = pty.openpty()
         self.resize(columns)
         self.before = termios.tcgetattr(self._theirs)
-        self._waiting = ""
-        self.shown = ""
+        self._bytes = b""
+        self._at = 0  # in what is shown: the end of what `until` has returned
         self.process = subprocess.Popen(
             command,
             stdin=self._theirs,
@@ -56,11 +56,19 @@ class Terminal:
     def until(self, text, seconds=90):
         """Return what is shown up to `text`, without colours; it must come."""
         end = time.monotonic() + seconds
-        while text not in self._waiting:
+        while text not in self.shown[self._at :]:
             if not self._read(max(end - time.monotonic(), 0)):
                 raise AssertionError(f"{text!r} did not come; shown: {self.shown[-3000:]}")
-        got, _, self._waiting = self._waiting.partition(text)
-        return got + text
+        began, self._at = self._at, self.shown.index(text, self._at) + len(text)
+        return self.shown[began : self._at]
+
+    @property
+    def raw(self):
+        return self._bytes.decode("utf-8", "ignore")
+
+    @property
+    def shown(self):
+        return _COLOURS.sub("", self.raw).replace("\r\n", "\n")
 
     def ended(self, seconds=30):
         """Return the exit code, and read what was said last."""
@@ -82,7 +90,5 @@ class Terminal:
         data = b""
         with contextlib.suppress(OSError):
             data = os.read(self._ours, 1 << 16)
-        text = _COLOURS.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
-        self._waiting += text
-        self.shown += text
+        self._bytes += data
         return bool(data)

@@ -147,7 +147,6 @@ def test_a_plain_narrow_terminal_and_an_editor_in_it_are_enough(here, tmp_path):
     with learn(columns=44, env=env) as screen:
         shown = screen.until(KEYS)
         assert "e opens it here in ed it" in shown
-        assert "\x1b" not in shown
         words = [line for line in shown.splitlines() if not line.startswith(("    ", "Your file"))]
         assert max(map(len, words)) <= 44
         screen.resize(120)
@@ -156,9 +155,12 @@ def test_a_plain_narrow_terminal_and_an_editor_in_it_are_enough(here, tmp_path):
             "Save your file, and it is judged: on the examples first, and where they pass, on"
             in (screen.until("goes on from here"))
         )
+        screen.press("lnope\n")
+        screen.until("[catalogue.unknown_problem]")
         screen.press("e")
         screen.until("\nicanon\n")  # the terminal is as editors expect it
         assert "\r" not in screen.until(KEYS)
+        assert "\x1b" not in screen.raw  # neither colours nor cursor
         screen.process.send_signal(signal.SIGTERM)
         assert screen.ended() == 128 + signal.SIGTERM
         assert screen.is_as_before

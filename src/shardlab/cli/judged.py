@@ -35,7 +35,9 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--junit", "junit_to", metavar="FILE", help="Write JUnit XML to FILE."),
     click.option("--exit-status", is_flag=True, help="Exit with 1 where not everything passed."),
-    click.option("--seed", type=click.IntRange(min=0), help="What the inputs are drawn from."),
+    click.option(
+        "--seed", type=click.IntRange(0, 2**63 - 1), help="What the inputs are drawn from."
+    ),
     click.option(
         "--case", metavar="NAME", help="Judge this case alone, to look at it. It is not kept."
     ),

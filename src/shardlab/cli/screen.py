@@ -51,6 +51,7 @@ class Screen:
         self._has_status = False
         # A dumb terminal cannot go back to the start of a line.
         self._is_dumb = os.environ.get("TERM", "dumb") in ("dumb", "")
+        self._has_colour = not (self._is_dumb or os.environ.get("NO_COLOR"))
         self.is_at_end = False  # the terminal has gone
 
     def __enter__(self) -> Screen:
@@ -113,7 +114,7 @@ class Screen:
                 break_long_words=False,
                 break_on_hyphens=False,
             )
-            click.echo("\n".join(folded))
+            click.echo("\n".join(folded), color=self._has_colour)
 
     def status(self, text: str) -> None:
         """Write a line that the next one replaces; a dumb terminal is spared it."""

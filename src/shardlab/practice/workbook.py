@@ -40,7 +40,7 @@ class Workbook:
     def path(self, slug: str, folder: Path | None = None) -> Path:
         """Return where a person's answer lies, or where it goes once it is started."""
         begun = self.record.of(slug).path
-        if begun and folder is None:
+        if folder is None and begun and Path(begun).exists():  # it may have been moved since
             return Path(begun)
         return answer_path(slug, folder).absolute()
 
