@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from shardlab.catalogue.audit import audit, few
@@ -124,18 +126,51 @@ def test_every_promise_that_is_not_kept_is_found(house, folder):
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "words"),
+    ("rule", "file", "old", "new", "words"),
     [
-        ("reference.py", "import numpy", "import nmpy", "No module named 'nmpy'"),
-        ("reference.py", "def expected", "def wanted", "no function expected for part 1"),
-        ("problem.toml", 'difficulty = "easy"', "", "'difficulty' is missing"),
+        ("problem", "reference.py", "import numpy", "import nmpy", "No module named 'nmpy'"),
+        (
+            "problem",
+            "reference.py",
+            "def expected",
+            "def wanted",
+            "no function expected for part 1",
+        ),
+        ("problem", "reference.py", "np.max(x)", "np.max(y)", "NameError: name 'y'"),
+        ("problem", "problem.toml", 'difficulty = "easy"', "", "'difficulty' is missing"),
+        (
+            "reference.inputs",
+            "reference.py",
+            '{"x": ',
+            '{"k": 3, "x": ',
+            "are k, x; it calls take_",
+        ),
+        ("reference.draw", "reference.py", "draw.rng", "np.random.default_rng()", "same seed"),
+        ("reference.draw", "reference.py", "x - np.max(x)", "x.sort()", "expected changes"),
     ],
 )
-def test_a_problem_that_cannot_be_judged_is_a_fault(house, folder, file, old, new, words):
+def test_a_reference_that_cannot_be_used_is_found(house, folder, rule, file, old, new, words):
     edit(folder / file, old, new)
+    faults = audit_folder(house, folder, fast=True).faults
+    assert faults[0].rule == rule
+    assert words in faults[0].what
+    # What is drawn is tried all the same, and the wrong right answer makes the solution fail.
+    assert [fault.rule for fault in faults[1:]] == (["solution.fails"] if "sort" in new else [])
+
+
+def test_a_solution_that_is_not_text_is_found(house, folder):
+    (folder / "solution.py").write_bytes(b"\xff\xfe")
     (fault,) = audit_folder(house, folder, fast=True).faults
-    assert fault.rule == "problem"
-    assert words in fault.what
+    assert (fault.rule, fault.file) == ("text.encoding", "solution.py")
+
+
+def test_an_audit_that_is_stopped_ends_soon(tmp_path):
+    for number in range(12):
+        new_problem(f"take-{number}", "basics", tmp_path)
+    running = audits(load_catalogue(tmp_path), (), fast=True, n_workers=2)
+    assert next(running).ok
+    running.close()  # as Ctrl-C does; the threads of the pool are joined at the exit
+    assert [t for t in threading.enumerate() if "ThreadPool" in t.name and t.is_alive()] == []
 
 
 def test_a_folder_that_is_not_listed_is_audited_and_said_to_be(house, folder):

@@ -6,43 +6,38 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shardlab.catalogue import threefry
 
-SEEDS = st.integers(0, 2**31 - 1)
-SHAPES = st.sampled_from([(), (1,), (7,), (3, 4), (2, 3, 5)])
+SEEDS = [0, 3, 2**31 - 1, 4_000_000_000]
 
 
-@settings(max_examples=10, deadline=None)
-@given(seed=SEEDS, data=st.integers(0, 2**32 - 1), n=st.integers(1, 9))
-def test_keys_are_those_of_jax(seed, data, n):
+@pytest.mark.parametrize("seed", SEEDS)
+def test_keys_are_those_of_jax(seed):
     ours, theirs = threefry.key(seed), jax.random.key(seed)
     np.testing.assert_array_equal(ours, jax.random.key_data(theirs))
     np.testing.assert_array_equal(
-        threefry.split(ours, n), jax.random.key_data(jax.random.split(theirs, n))
+        threefry.split(ours, 5), jax.random.key_data(jax.random.split(theirs, 5))
     )
-    np.testing.assert_array_equal(
-        threefry.fold_in(ours, data), jax.random.key_data(jax.random.fold_in(theirs, data))
-    )
+    for data in (0, 1, 2**32 - 1):
+        folded = jax.random.key_data(jax.random.fold_in(theirs, data))
+        np.testing.assert_array_equal(threefry.fold_in(ours, data), folded)
 
 
-@settings(max_examples=10, deadline=None)
-@given(seed=SEEDS, shape=SHAPES, p=st.sampled_from([0.1, 0.5, 0.9]))
-def test_uniform_and_bernoulli_are_those_of_jax_bit_for_bit(seed, shape, p):
-    ours, theirs = threefry.key(seed), jax.random.key(seed)
-    np.testing.assert_array_equal(threefry.random_bits(ours, shape), jax.random.bits(theirs, shape))
-    np.testing.assert_array_equal(threefry.uniform(ours, shape), jax.random.uniform(theirs, shape))
-    np.testing.assert_array_equal(
-        threefry.bernoulli(ours, p, shape), jax.random.bernoulli(theirs, p, shape)
-    )
-    np.testing.assert_allclose(
-        threefry.uniform(ours, shape, -2.0, 3.0),
-        jax.random.uniform(theirs, shape, minval=-2.0, maxval=3.0),
-        rtol=1e-6,
-        atol=1e-6,
-    )
+@pytest.mark.parametrize("shape", [(), (7,), (2, 3, 5)])
+def test_uniform_and_bernoulli_are_those_of_jax_bit_for_bit(shape):
+    for seed in SEEDS:
+        ours, theirs = threefry.key(seed), jax.random.key(seed)
+        same = np.testing.assert_array_equal
+        same(threefry.random_bits(ours, shape), jax.random.bits(theirs, shape))
+        same(threefry.uniform(ours, shape), jax.random.uniform(theirs, shape))
+        same(threefry.bernoulli(ours, 0.3, shape), jax.random.bernoulli(theirs, 0.3, shape))
+        np.testing.assert_allclose(
+            threefry.uniform(ours, shape, -2.0, 3.0),
+            jax.random.uniform(theirs, shape, minval=-2.0, maxval=3.0),
+            rtol=1e-6,
+            atol=1e-6,
+        )
 
 
 @pytest.mark.parametrize("seed", [0, 3, 4_000_000_000])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from shardlab.catalogue.draws import draw_faults
 from shardlab.catalogue.fault import Fault
 from shardlab.catalogue.lint import lint
 from shardlab.catalogue.problem import Part, Problem
@@ -43,16 +44,22 @@ def audit(house: House, problem: Problem, *, fast: bool = False) -> Audit:
     counted: list[int] = []
     faults = lint(problem)
     try:
-        limits = {"wall_seconds": _PATIENCE, **problem.limits}
-        patient = replace(problem, limits=limits)
-        tried = _fast(house, patient) if fast else _whole(house, patient)
-        for fault, n_cases in tried:
-            counted.append(n_cases)
-            faults += [fault] if fault else []
+        # What cannot be read or drawn would be tried for the wrong things.
+        if not any(fault.rule == "text.encoding" for fault in faults):
+            faults += draw_faults(problem)
+            patient = replace(problem, limits={"wall_seconds": _PATIENCE, **problem.limits})
+            tried = _fast(house, patient) if fast else _whole(house, patient)
+            for fault, n_cases in () if _is_broken(faults) else tried:
+                counted.append(n_cases)
+                faults += [fault] if fault else []
     except LabError as error:
         faults.append(Fault("problem", error.what, error.where))
     n_wrong = 0 if fast else len(problem.wrong)
     return Audit(problem.slug, tuple(faults), sum(counted), n_wrong)
+
+
+def _is_broken(faults: list[Fault]) -> bool:
+    return any(fault.rule in ("problem", "reference.inputs") for fault in faults)
 
 
 Tried = Iterator[tuple[Fault | None, int]]

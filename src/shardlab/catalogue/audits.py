@@ -14,7 +14,7 @@ from shardlab.catalogue.tracks import OWN, Catalogue
 from shardlab.errors import LabError
 
 if TYPE_CHECKING:
-    from shardlab.sandbox.guest import House
+    from shardlab.sandbox.guest import Guest, House, Limits, Role
 
 
 def audits(
@@ -36,15 +36,38 @@ def audits(
         if slug not in places:
             catalogue.track(slug)  # raises, with the nearest name
     # Solutions lie in these folders, and an answer must not read them.
-    with open_house(hidden=[str(catalogue.folder), str(OWN)]) as house:
+    with open_house(hidden=[str(catalogue.folder), str(OWN)]) as opened:
+        house = _Closing(opened)
 
         def one(slug: str) -> Audit:
             done = audit_folder(house, places[slug], fast=fast)
             return _with_unlisted(done) if slug in unlisted else done
 
         with ThreadPoolExecutor(n_workers) as pool:
-            for future in as_completed([pool.submit(one, slug) for slug in wanted]):
-                yield future.result()
+            futures = [pool.submit(one, slug) for slug in wanted]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                house.is_closing = True
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Closing:
+    """A house that gives no guests once it is closing: Ctrl-C must not wait for a whole audit."""
+
+    def __init__(self, house: House) -> None:
+        self._house, self.level, self.is_closing = house, house.level, False
+
+    def guest(self, role: Role, limits: Limits) -> Guest:
+        from shardlab.sandbox.guest import Ended, Ending
+
+        if self.is_closing:
+            raise Ended(Ending("judge", "the audit was stopped"))
+        return self._house.guest(role, limits)
+
+    def close(self) -> None:
+        self._house.close()
 
 
 def unlisted_folders(catalogue: Catalogue) -> dict[str, Path]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 # Every rule of the audit, and what it wants.
 RULES = {
     "problem": "problem.toml and reference.py can be loaded",
+    "reference.inputs": "inputs(draw) gives the arguments of the call, and no others",
+    "reference.draw": "the same seed gives the same inputs, and expected leaves them as they are",
     "tracks.unlisted": "tracks.toml lists the problem",
     "files.stray": "the folder holds the files of a problem and no others",
     "text.encoding": "files are UTF-8",

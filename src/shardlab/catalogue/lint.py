@@ -27,10 +27,12 @@ _UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|TBD)\b|\blorem ipsum\b")
 
 def lint(problem: Problem) -> list[Fault]:
     """Return everything that can be seen to be wrong with a problem's files."""
+    faults = [*_files(problem), *_text(problem)]
+    if any(fault.rule == "text.encoding" for fault in faults):
+        return faults
     page = read_page(problem.text("statement.md"))
     return [
-        *_files(problem),
-        *_text(problem),
+        *faults,
         *_headings(problem, page),
         *_picture(page),
         *_blocks(page),
@@ -192,7 +194,7 @@ def _functions(problem: Problem) -> Iterator[Fault]:
     """Find programs that do not define what is called, or with other arguments."""
     for path in (problem.folder / "starter.py", problem.folder / "solution.py", *problem.wrong):
         name = path.relative_to(problem.folder).as_posix()
-        source = path.read_text("utf-8", "replace")
+        source = path.read_text("utf-8")
         try:
             tree = ast.parse(source)
         except SyntaxError as error:
@@ -245,6 +247,6 @@ def _wrong(problem: Problem) -> Iterator[Fault]:
         what = f"There are {len(problem.wrong)} wrong answers; at least {MIN_WRONG} are wanted."
         yield Fault("wrong.too_few", what, "wrong")
     for path in problem.wrong:
-        claim = read_claim(path.read_text("utf-8", "replace"))
+        claim = read_claim(path.read_text("utf-8"))
         if isinstance(claim, str):
             yield Fault("wrong.header", claim, f"wrong/{path.name}", 1)

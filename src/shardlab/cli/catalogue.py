@@ -40,11 +40,13 @@ def check(slugs: tuple[str, ...], folder: str | None, fast: bool, n_workers: int
     from shardlab.catalogue.audits import audits
     from shardlab.catalogue.tracks import load_catalogue
 
-    ok = True
+    ended = []
     for audited in audits(load_catalogue(folder), slugs, fast=fast, n_workers=n_workers):
-        ok = ok and audited.ok
+        ended.append(audited.ok)
         click.echo(_told(audited))
-    click.get_current_context().exit(0 if ok else 1)
+    if len(ended) > 1:
+        click.echo(f"{sum(ended)} of {len(ended)} problems hold what they promise.")
+    click.get_current_context().exit(0 if all(ended) else 1)
 
 
 def _told(audited: Audit) -> str:
