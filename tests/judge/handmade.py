@@ -44,13 +44,12 @@ def seen(*outputs, calls=(), peak_bytes=0, has_shard_map=True):
     return Seen(outputs, tuple(calls), peak_bytes, has_shard_map)
 
 
-def call(op, shape=(4,), count=1, group_size=4, is_inserted=False):
+def call(op, *, count=1, payload=16, wire=24, is_inserted=False):
     return {
         "op": op,
-        "shape": list(shape),
-        "dtype": "float32",
         "count": count,
-        "group_size": group_size,
+        "payload_bytes": payload,
+        "wire_bytes": wire,
         "is_inserted": is_inserted,
     }
 

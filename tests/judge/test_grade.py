@@ -118,7 +118,7 @@ def test_a_wrong_value_without_a_cause_tells_where_and_on_which_devices():
         ),
         (
             {"wire_bytes": 20},
-            [call("psum")],  # 2 * 3/4 of 16 B
+            [call("psum")],
             ["24 B sent by each device; budget 20: 1 psum of 16 B."],
         ),
         (

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
-from shardlab.cost.wire import wire_bytes
 from shardlab.judge.seen import Seen
-from shardlab.layouts.dtype import parse_dtype
 from shardlab.records.verdict import Verdict
 
 # Keys of a budget that are figures; all others are kinds of collectives.
@@ -134,12 +131,12 @@ def times(call: Mapping[str, Any]) -> int:
 
 def payload(call: Mapping[str, Any]) -> int:
     """Return the bytes that one device puts into a call: its operand."""
-    return parse_dtype(call["dtype"]).n_bytes(prod(call["shape"]))
+    return int(call["payload_bytes"])
 
 
 def wire(call: Mapping[str, Any]) -> int:
     """Return the bytes that one device sends in a call."""
-    return wire_bytes(str(call["op"]), payload(call), int(call["group_size"]))
+    return int(call["wire_bytes"])
 
 
 def _calls_text(seen: Seen) -> str:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy.typing as npt
 
+from shardlab.cost.wire import wire_bytes
+from shardlab.errors import LabError
 from shardlab.frames.frame import BadFrame, Frame
 from shardlab.frames.values import ArrayLeaf, array_from, unpack
+from shardlab.layouts.dtype import parse_dtype
 
 Ranges = tuple[tuple[int, int], ...]
+_MAX_SIZE = 1 << 31
+_UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -48,34 +54,58 @@ def read_seen(answer: Frame) -> Seen:
     """Return a runner's answer; raise `BadFrame` where it is not one."""
     try:
         return _read(answer)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (*_UNREADABLE, LabError) as error:
         raise BadFrame("the answer lacks what was asked for") from error
 
 
 def _read(answer: Frame) -> Seen:
     buffers = iter(answer.buffers)
-    outputs = []
-    for told in answer.header["outputs"]:
-        shape, dtype = tuple(map(int, told["shape"])), str(told["dtype"])
-        shards: list[Shard] = []
-        for each in told["shards"]:
-            ranges = tuple((int(start), int(stop)) for start, stop in each["ranges"])
-            if "same_as" in each:  # equal to an earlier one, which has the numbers
-                values = shards[int(each["same_as"])].values
-                if shards[int(each["same_as"])].ranges != ranges:
-                    raise ValueError("two places cannot be the same piece")
-            else:
-                piece = ArrayLeaf(0, tuple(stop - start for start, stop in ranges), dtype)
-                values = array_from(piece, next(buffers, b""))
-            shards.append(Shard(int(each["device"]), ranges, values))
-        outputs.append(Output(str(told["path"]), shape, dtype, tuple(shards)))
     header = answer.header
     return Seen(
-        tuple(outputs),
-        tuple(dict(call) for call in header["calls"]),
+        tuple(_output(told, buffers) for told in header["outputs"]),
+        tuple(_call(call) for call in header["calls"]),
         int(header["peak_bytes"]),
         bool(header["has_shard_map"]),
     )
+
+
+def _output(told: Mapping[str, Any], buffers: Iterator[bytes]) -> Output:
+    shape, dtype = tuple(map(int, told["shape"])), str(told["dtype"])
+    shards: list[Shard] = []
+    for each in told["shards"]:
+        ranges = tuple((int(start), int(stop)) for start, stop in each["ranges"])
+        _check_within(ranges, shape)
+        if "same_as" in each:  # equal to an earlier one, which has the numbers
+            values = shards[int(each["same_as"])].values
+            if shards[int(each["same_as"])].ranges != ranges:
+                raise ValueError("two places cannot be the same piece")
+        else:
+            piece = ArrayLeaf(0, tuple(stop - start for start, stop in ranges), dtype)
+            values = array_from(piece, next(buffers, b""))
+        shards.append(Shard(int(each["device"]), ranges, values))
+    if not shards or len({shard.device for shard in shards}) < len(shards):
+        raise ValueError("an output is on no device, or twice on one")
+    return Output(str(told["path"]), shape, dtype, tuple(shards))
+
+
+def _check_within(ranges: Ranges, shape: tuple[int, ...]) -> None:
+    for (start, stop), size in zip(ranges, shape, strict=True):
+        if not 0 <= start <= stop <= size <= _MAX_SIZE:
+            raise ValueError("a piece is not a part of its array")
+
+
+def _call(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one call between devices; its bytes are counted here, from its operand."""
+    op, dtype = str(told["op"]), parse_dtype(str(told["dtype"]))
+    payload = dtype.n_bytes(prod(int(size) for size in told["shape"]))
+    group_size = int(told["group_size"])
+    return {
+        "op": op,
+        "count": None if told["count"] is None else int(told["count"]),
+        "payload_bytes": payload,
+        "wire_bytes": wire_bytes(op, payload, group_size),
+        "is_inserted": bool(told["is_inserted"]),
+    }
 
 
 def read_value(answer: Frame) -> Any:
