@@ -10,11 +10,11 @@ functions have plain names; those of a second part end in `_2`:
     def budget(mesh, **inputs)   # optional: {"psum": 1, "wire_bytes": 8, "peak_bytes": 4096}
     def properties(mesh, inputs, result)  # optional: sentences about what does not hold
 
-A budget is the most that is allowed, for one device. A kind of collective (`psum`) counts its calls,
-loops multiplied; as soon as one kind is named, those that are not are forbidden. `calls` counts all
-kinds together, and 0 forbids them. `payload_bytes` is what the device puts into all its calls (the
-operands), `wire_bytes` what it sends in them on a ring, `peak_bytes` what the compiled program holds
-at a time: arguments, results and temporaries.
+A budget is the most that is allowed, for one device. A kind of collective (`psum`) counts its
+calls, loops multiplied; as soon as one kind is named, those that are not are forbidden. `calls`
+counts all kinds together, and 0 forbids them. `payload_bytes` is what the device puts into all its
+calls (the operands), `wire_bytes` what it sends in them on a ring, `peak_bytes` what the compiled
+program holds at a time: arguments, results and temporaries.
 
 With `properties`, values are judged by it alone, for tasks of which many results are right;
 `expected` then says of which arrays a result is made, their shapes and dtypes. A sentence may come
