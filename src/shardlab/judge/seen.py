@@ -104,7 +104,7 @@ def _call(told: Mapping[str, Any]) -> dict[str, Any]:
         "count": None if told["count"] is None else int(told["count"]),
         "payload_bytes": payload,
         "wire_bytes": wire_bytes(op, payload, group_size),
-        "is_inserted": bool(told["is_inserted"]),
+        "is_inserted": bool(told.get("is_inserted")),
     }
 
 
