@@ -198,3 +198,14 @@ def test_bfloat16_travels_too():
     array = np.arange(4).astype(ml_dtypes.bfloat16)
     (leaf,) = [ArrayLeaf(0, (4,), "bfloat16")]
     assert array_from(leaf, array_bytes(pack(array)[1][0])).tolist() == [0, 1, 2, 3]
+
+
+def test_whole_numbers_of_numpy_travel_as_whole_numbers():
+    data, arrays = pack({(np.int64(1), 0): slice(np.int32(2), np.int64(4))})
+    assert not arrays
+    assert unpack(data, lambda leaf: None) == {(1, 0): slice(2, 4)}
+
+
+def test_a_slice_of_something_else_cannot_travel():
+    with pytest.raises(BadFrame, match="a slice of float cannot travel"):
+        pack(slice(0.5, 1))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ def _packed(value: Any, arrays: list[npt.NDArray[Any]], depth: int) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {"$float": repr(value)}
     if isinstance(value, slice):
-        return {"$slice": [value.start, value.stop, value.step]}
+        return {"$slice": [_whole(part) for part in (value.start, value.stop, value.step)]}
     if isinstance(value, Spec):
         return {"$spec": [list(names) for names in value.axes]}
     if isinstance(value, Key):
@@ -117,8 +118,8 @@ def _packed(value: Any, arrays: list[npt.NDArray[Any]], depth: int) -> Any:
     if isinstance(value, Mapping):
         if all(isinstance(key, str) and not key.startswith("$") for key in value):
             return {key: _packed(each, arrays, deeper) for key, each in value.items()}
-        pairs = [[_packed(k, arrays, deeper), _packed(v, arrays, deeper)] for k, v in value.items()]
-        return {"$dict": pairs}
+        pairs = [(_key(k), v) for k, v in value.items()]
+        return {"$dict": [[_packed(each, arrays, deeper) for each in pair] for pair in pairs]}
     if isinstance(value, tuple):
         return {"$tuple": [_packed(each, arrays, deeper) for each in value]}
     if isinstance(value, list):
@@ -128,6 +129,21 @@ def _packed(value: Any, arrays: list[npt.NDArray[Any]], depth: int) -> Any:
         raise BadFrame(f"a {type(value).__name__} cannot travel")
     arrays.append(array)
     return {"$array": [len(arrays) - 1, list(array.shape), array.dtype.name]}
+
+
+def _whole(part: Any) -> int | None:
+    """Return an end of a slice; NumPy's whole numbers are whole numbers too."""
+    try:
+        return None if part is None else index(part)
+    except TypeError:
+        raise BadFrame(f"a slice of {type(part).__name__} cannot travel") from None
+
+
+def _key(key: Any) -> Any:
+    """Return a key of a dict with plain numbers: an array could not be a key over there."""
+    if isinstance(key, tuple):
+        return tuple(map(_key, key))
+    return key.item() if isinstance(key, np.generic) else key
 
 
 # ----------------------------------------------------------------------------------- from JSON
