@@ -116,6 +116,11 @@ def placed(x, spec, mesh):
     return jax.device_put(x, NamedSharding(mesh, spec))
 
 
+def placed_on_explicit_axes(x, spec, mesh):
+    explicit = jax.make_mesh(mesh.axis_sizes, mesh.axis_names)
+    return jax.device_put(x, NamedSharding(explicit, spec))
+
+
 def in_context(x, mesh):
     (a, *_) = mesh.axis_names
     with jax.set_mesh(mesh):

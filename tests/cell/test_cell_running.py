@@ -85,6 +85,7 @@ SQUARE = X @ X.T
         ),
         ("kept", {"x": X}, 2 * X, []),
         ("placed", {"x": X, "spec": Spec("data", None)}, X, []),
+        ("placed_on_explicit_axes", {"x": X, "spec": Spec("data", None)}, X, []),
         ("constant", {"x": X}, np.float32(3.5), []),
     ],
 )

@@ -32,6 +32,9 @@ def dtype(x, mesh):
 def numpy_round_trip(x, mesh):
     return jnp.asarray(np.asarray(x))  # numpy_round_trip
 
+def fetched(x, mesh):
+    return jnp.asarray(jax.device_get(x))  # fetched
+
 def branch_on_value(x, mesh):
     return x if x.sum() > 0 else -x  # branch_on_value
 
@@ -141,6 +144,11 @@ def test_a_trouble_has_a_family_words_a_fix_and_a_line(ask, family, words):
     assert error["fix"]
     assert error["line"] == line_of(family)
     assert "shardlab/cell" not in error["words"]
+
+
+def test_fetching_an_array_is_the_round_trip_that_it_is_outside_of_a_jit(ask):
+    error = ask("fetched")["error"]
+    assert (error["family"], error["line"]) == ("numpy_round_trip", line_of("fetched"))
 
 
 def test_what_the_answer_raises_itself_is_its_own(ask):

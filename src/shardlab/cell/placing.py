@@ -12,28 +12,42 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 
 @contextlib.contextmanager
 def placing_where_traced() -> Iterator[None]:
-    """Make `device_put` a constraint of a traced value's layout, and let a mesh be set."""
-    put, set_mesh = jax.device_put, jax.set_mesh
+    """Make `device_put` a constraint of a traced value's layout, and let a mesh be set.
+
+    `device_get` hands a traced value back as it is; outside of a jit it is a way to the host, and
+    refused here like every other.
+    """
+    put, get, set_mesh = jax.device_put, jax.device_get, jax.set_mesh
     jax.device_put = lambda x, device=None, **options: _put(put, x, device, options)
+    jax.device_get = lambda x: jax.tree.map(np.asarray, x)
     with contextlib.ExitStack() as meshes:
         jax.set_mesh = lambda mesh: _Chosen(mesh, meshes)
         try:
             yield
         finally:
-            jax.device_put, jax.set_mesh = put, set_mesh
+            jax.device_put, jax.device_get, jax.set_mesh = put, get, set_mesh
 
 
 def _put(original: Any, x: Any, device: Any, options: Any) -> Any:
     shardings = jax.tree.leaves(device, is_leaf=lambda each: isinstance(each, NamedSharding))
     if shardings and all(isinstance(each, NamedSharding) for each in shardings):
         _check_fits(x, device)
-        return jax.lax.with_sharding_constraint(x, device)
+        return jax.lax.with_sharding_constraint(x, jax.tree.map(_automatic, device))
     return original(x, device, **options)
+
+
+def _automatic(sharding: NamedSharding) -> NamedSharding:
+    """Return a sharding that a constraint takes: `device_put` takes meshes of any axis type."""
+    mesh = sharding.mesh
+    if not isinstance(mesh, Mesh) or mesh.are_all_axes_auto:
+        return sharding
+    return NamedSharding(Mesh(mesh.devices, mesh.axis_names), sharding.spec)
 
 
 def _check_fits(x: Any, device: Any) -> None:
