@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import resource
@@ -115,6 +116,18 @@ def test_a_record_that_another_process_holds_is_waited_for_and_then_named(record
     holder.execute("ROLLBACK")
     holder.close()
     hand_in(record)
+
+
+def test_a_process_that_stops_while_it_makes_the_record_is_waited_for_and_then_named(
+    record, monkeypatch
+):
+    monkeypatch.setattr(database, "PATIENCE", 0.05)
+    record.path.parent.mkdir()
+    with (record.path.parent / "practice.db.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StoreBusy, match="Another process has held"):
+            hand_in(record)
+    assert hand_in(record) == 1
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(record):

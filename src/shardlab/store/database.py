@@ -85,7 +85,15 @@ def _alone(path: Path) -> Iterator[None]:
         yield
         return
     with (path.parent / f"{path.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise _busy(path) from None
+                time.sleep(0.01)
         yield
 
 
@@ -96,11 +104,7 @@ def _told(error: sqlite3.Error, path: Path) -> StoreError:
     """Return SQLite's error in our words."""
     primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreBusy(
-            f"Another process has held the record of practice for {PATIENCE:.0f} seconds.",
-            where=str(path),
-            fix="end the other shardlab, or whatever else has the file open, and try again.",
-        )
+        return _busy(path)
     if primary == sqlite3.SQLITE_FULL:
         return StoreFull(
             "The disk is full: the record of practice is as it was before.",
@@ -110,6 +114,14 @@ def _told(error: sqlite3.Error, path: Path) -> StoreError:
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return _damaged(path, str(error))
     return _unwritable(path, str(error))
+
+
+def _busy(path: Path) -> StoreBusy:
+    return StoreBusy(
+        f"Another process has held the record of practice for {PATIENCE:.0f} seconds.",
+        where=str(path),
+        fix="end the other shardlab, or whatever else has the file open, and try again.",
+    )
 
 
 def _unwritable(path: Path, words: str) -> StoreUnwritable:
