@@ -14,6 +14,7 @@ from rich.console import Console
 from benchmarks import (
     fresh,
     jit_trace,
+    judging,
     layouts,
     machine,
     programs,
@@ -36,6 +37,7 @@ _SECTIONS: dict[str, Callable[[Options], Section]] = {
     "jit-trace": jit_trace.run,
     "shell": shell.run,
     "layouts": layouts.run,
+    "judge": judging.run,
     "torch": torch_ranks.run,
 }
 # Wants an environment of its own, and long: only when asked for.

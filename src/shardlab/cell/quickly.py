@@ -11,6 +11,8 @@ _OPTIONS: dict[str, Any] = {
     # Each kernel has an MLIR pipeline of its own otherwise: 2 to 4 times the work (JAX 0.10.2;
     # later versions know nothing else).
     "xla_cpu_use_fusion_emitters": False,
+    # One LLVM module, not one for each core: it is compiled once, and small.
+    "xla_cpu_parallel_codegen_split_count": 1,
     # Sums that XLA combines are several calls of the program all the same.
     "xla_disable_hlo_passes": "cpu-all-reduce-combiner",
 }
