@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 
 import pytest
@@ -171,6 +172,17 @@ def test_an_audit_that_is_stopped_ends_soon(tmp_path):
     assert next(running).ok
     running.close()  # as Ctrl-C does; the threads of the pool are joined at the exit
     assert [t for t in threading.enumerate() if "ThreadPool" in t.name and t.is_alive()] == []
+
+
+def test_a_folder_in_another_track_than_its_listed_name_is_found(tmp_path):
+    made = new_problem("take-the-largest", "basics", tmp_path)
+    shutil.copytree(made, tmp_path / "more" / "take-the-largest")
+    shutil.copytree(made, tmp_path / "more" / "take-it-again")
+    found = unlisted_folders(load_catalogue(tmp_path))
+    assert found == {
+        "more/take-the-largest": tmp_path / "more" / "take-the-largest",
+        "take-it-again": tmp_path / "more" / "take-it-again",
+    }
 
 
 def test_a_folder_that_is_not_listed_is_audited_and_said_to_be(house, folder):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,13 @@ from shardlab.catalogue.lint import lint
 from shardlab.catalogue.problem import Part, Problem
 from shardlab.catalogue.wrong import Claim, read_claim, unproven
 from shardlab.errors import LabError
-from shardlab.records.judgement import CaseResult, Judgement
+from shardlab.records.judgement import Judgement
 
 if TYPE_CHECKING:
     from shardlab.sandbox.guest import House
 
-# Any will do: an answer must be right for every seed. The same each time, so that an audit that
-# fails fails again.
+# Any will do: a problem must hold for every seed. The same each time, so that an audit that fails
+# fails again.
 SEED = 1
 # By the clock. Computing is limited as ever: a busy machine must not make an answer look slow.
 _PATIENCE = 120.0
@@ -39,7 +39,7 @@ class Audit:
         return not self.faults
 
 
-def audit(house: House, problem: Problem, *, fast: bool = False) -> Audit:
+def audit(house: House, problem: Problem, *, fast: bool = False, seed: int = SEED) -> Audit:
     """Return what is wrong with a problem; `fast` reads it and tries the solution on few meshes."""
     counted: list[int] = []
     faults = lint(problem)
@@ -48,7 +48,8 @@ def audit(house: House, problem: Problem, *, fast: bool = False) -> Audit:
         if not any(fault.rule == "text.encoding" for fault in faults):
             faults += draw_faults(problem)
             patient = replace(problem, limits={"wall_seconds": _PATIENCE, **problem.limits})
-            tried = _fast(house, patient) if fast else _whole(house, patient)
+            bench = _Bench(house, patient, seed)
+            tried = bench.fast() if fast else bench.whole()
             for fault, n_cases in () if _is_broken(faults) else tried:
                 counted.append(n_cases)
                 faults += [fault] if fault else []
@@ -62,23 +63,59 @@ def _is_broken(faults: list[Fault]) -> bool:
     return any(fault.rule in ("problem", "reference.inputs") for fault in faults)
 
 
-Tried = Iterator[tuple[Fault | None, int]]
+Tried = tuple[Fault | None, int]  # and in how many cases
 
 
-def _fast(house: House, problem: Problem) -> Tried:
-    yield _solution(house, few(problem))
+@dataclass(frozen=True)
+class _Bench:
+    """Where the programs of one problem are tried."""
 
+    house: House
+    problem: Problem
+    seed: int
 
-def _whole(house: House, problem: Problem) -> Tried:
-    from shardlab.catalogue.examples import example_faults
+    def fast(self) -> Iterator[Tried]:
+        yield self._solution(few(self.problem))
 
-    yield from ((fault, 0) for fault in example_faults(house, problem))
-    yield _starter(house, few(problem))
-    yield _solution(house, problem)
-    for path in problem.wrong:
-        claim = read_claim(path.read_text("utf-8"))
-        if isinstance(claim, Claim):
-            yield _wrong(house, problem, f"wrong/{path.name}", claim)
+    def whole(self) -> Iterator[Tried]:
+        from shardlab.catalogue.examples import example_faults
+
+        yield from ((fault, 0) for fault in example_faults(self.house, self.problem))
+        yield self._starter(few(self.problem))
+        yield self._solution(self.problem)
+        for path in self.problem.wrong:
+            claim = read_claim(path.read_text("utf-8"))
+            if isinstance(claim, Claim):
+                yield self._wrong(f"wrong/{path.name}", claim)
+
+    def _starter(self, problem: Problem) -> Tried:
+        judged = self._judged(problem, "starter.py")
+        fault = None
+        if judged.passed:
+            fault = Fault("starter.passes", "The starter passes.", "starter.py")
+        elif not judged.counts:
+            shows = tuple(_told(judged))
+            fault = Fault("judge", "The judge itself failed.", "starter.py", 0, shows)
+        return fault, len(judged.cases)
+
+    def _solution(self, problem: Problem) -> Tried:
+        judged = self._judged(problem, "solution.py")
+        if judged.passed:
+            return None, len(judged.cases)
+        shows = tuple(_told(judged, only_failed=True))
+        what = "The solution fails."
+        return Fault("solution.fails", what, "solution.py", 0, shows), len(judged.cases)
+
+    def _wrong(self, name: str, claim: Claim) -> Tried:
+        judged = self._judged(self.problem, name)
+        why = unproven(claim, judged)
+        fault = Fault("wrong.unproven", why, name, 1, tuple(_told(judged))) if why else None
+        return fault, len(judged.cases)
+
+    def _judged(self, problem: Problem, name: str) -> Judgement:
+        from shardlab.judge.judging import judge
+
+        return judge(self.house, problem, problem.text(name), kind="submit", seed=self.seed)
 
 
 def few(problem: Problem) -> Problem:
@@ -95,52 +132,13 @@ def few(problem: Problem) -> Problem:
     return replace(problem, parts=tuple(map(shorter, problem.parts)))
 
 
-def _starter(house: House, problem: Problem) -> tuple[Fault | None, int]:
-    judged = _judged(house, problem, "starter.py")
-    if judged.passed:
-        return Fault("starter.passes", "The starter passes.", "starter.py"), len(judged.cases)
-    return _judge_failed(judged, "starter.py"), len(judged.cases)
-
-
-def _solution(house: House, problem: Problem) -> tuple[Fault | None, int]:
-    judged = _judged(house, problem, "solution.py")
-    if judged.passed:
-        return None, len(judged.cases)
-    shows = tuple(_failures(judged, lambda case: not case.passed))
-    return Fault("solution.fails", "The solution fails.", "solution.py", 0, shows), 0
-
-
-def _wrong(house: House, problem: Problem, name: str, claim: Claim) -> tuple[Fault | None, int]:
-    judged = _judged(house, problem, name)
-    why = unproven(claim, judged)
-    if not why:
-        return None, len(judged.cases)
-    shows = tuple(_failures(judged, lambda case: True))
-    return Fault("wrong.unproven", why, name, 1, shows), len(judged.cases)
-
-
-def _judge_failed(judged: Judgement, name: str) -> Fault | None:
-    if judged.counts:
-        return None
-    shows = tuple(_failures(judged, lambda case: not case.passed))
-    return Fault("judge", "The judge itself failed.", name, 0, shows)
-
-
-def _judged(house: House, problem: Problem, name: str) -> Judgement:
-    from shardlab.judge.judging import judge
-
-    return judge(house, problem, problem.text(name), kind="submit", seed=SEED)
-
-
-def _failures(judged: Judgement, is_shown: Callable[[CaseResult], bool]) -> Iterator[str]:
+def _told(judged: Judgement, *, only_failed: bool = False) -> Iterator[str]:
     """Yield each case with what was said of it."""
     for case in judged.cases:
-        if is_shown(case):
-            said = [
-                f"{verdict.code}{f' {verdict.cause}' if verdict.cause else ''}"
-                for verdict in case.verdicts
-            ]
-            yield f"part {case.part}, {case.name}: {', '.join(said)}"
-            if not case.passed:
-                told = "\n".join(map(str, case.verdicts)).splitlines()
-                yield from (f"  {line}" for line in told)
+        if case.passed and only_failed:
+            continue
+        said = ", ".join(f"{each.code} {each.cause}".strip() for each in case.verdicts)
+        yield f"part {case.part}, {case.name}: {said}"
+        if not case.passed:
+            lines = "\n".join(map(str, case.verdicts)).splitlines()
+            yield from (f"  {line}" for line in lines)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardlab.catalogue.audit import Audit, audit
+from shardlab.catalogue.audit import SEED, Audit, audit
 from shardlab.catalogue.fault import Fault
 from shardlab.catalogue.problem import load_problem
 from shardlab.catalogue.tracks import OWN, Catalogue
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def audits(
-    catalogue: Catalogue, slugs: Sequence[str], *, fast: bool = False, n_workers: int = 1
+    catalogue: Catalogue,
+    slugs: Sequence[str],
+    *,
+    fast: bool = False,
+    seed: int = SEED,
+    n_workers: int = 1,
 ) -> Iterator[Audit]:
     """Yield the audit of each problem as it is done; of all where no slug is given.
 
@@ -40,7 +45,7 @@ def audits(
         house = _Closing(opened)
 
         def one(slug: str) -> Audit:
-            done = audit_folder(house, places[slug], fast=fast)
+            done = audit_folder(house, places[slug], fast=fast, seed=seed)
             return _with_unlisted(done) if slug in unlisted else done
 
         with ThreadPoolExecutor(n_workers) as pool:
@@ -71,18 +76,26 @@ class _Closing:
 
 
 def unlisted_folders(catalogue: Catalogue) -> dict[str, Path]:
-    """Return the problem folders that `tracks.toml` does not list, by slug."""
-    listed = {
-        catalogue.folder / track.folder / s for track in catalogue.tracks for s in track.slugs
+    """Return the problem folders that `tracks.toml` does not list, by slug.
+
+    A slug that is listed in another track has the track before it.
+    """
+    listed = {f"{track.folder}/{slug}" for track in catalogue.tracks for slug in track.slugs}
+    found = {
+        f"{path.parent.parent.name}/{path.parent.name}": path.parent
+        for path in sorted(catalogue.folder.glob("*/*/problem.toml"))
     }
-    found = sorted(path.parent for path in catalogue.folder.glob("*/*/problem.toml"))
-    return {path.name: path for path in found if path not in listed}
+    return {
+        name if path.name in catalogue.slugs else path.name: path
+        for name, path in found.items()
+        if name not in listed
+    }
 
 
-def audit_folder(house: House, folder: Path, *, fast: bool = False) -> Audit:
+def audit_folder(house: House, folder: Path, *, fast: bool = False, seed: int = SEED) -> Audit:
     """Return the audit of one folder; a problem that cannot be loaded is a fault as well."""
     try:
-        return audit(house, load_problem(folder), fast=fast)
+        return audit(house, load_problem(folder), fast=fast, seed=seed)
     except LabError as error:
         fault = Fault("problem", error.what, error.where, 0, (f"try: {error.fix}",))
         return Audit(folder.name, (fault,))

@@ -26,8 +26,11 @@ def command() -> None:
 @click.argument("slugs", nargs=-1, metavar="[SLUG]...")
 @_CATALOGUE
 @click.option("--fast", is_flag=True, help="Read everything, and try solutions on a few meshes.")
+@click.option("--seed", type=click.IntRange(0), help="Draw other cases than the usual.")
 @click.option("-j", "n_workers", type=click.IntRange(1, 64), default=2, help="Problems at a time.")
-def check(slugs: tuple[str, ...], folder: str | None, fast: bool, n_workers: int) -> None:
+def check(
+    slugs: tuple[str, ...], folder: str | None, fast: bool, seed: int | None, n_workers: int
+) -> None:
     """Audit the problems named, or all: starters fail, solutions pass, wrong answers fail as told.
 
     \b
@@ -37,11 +40,14 @@ def check(slugs: tuple[str, ...], folder: str | None, fast: bool, n_workers: int
 
     Exit code 0 where everything holds, 1 where something does not.
     """
+    from shardlab.catalogue.audit import SEED
     from shardlab.catalogue.audits import audits
     from shardlab.catalogue.tracks import load_catalogue
 
     ended = []
-    for audited in audits(load_catalogue(folder), slugs, fast=fast, n_workers=n_workers):
+    catalogue = load_catalogue(folder)
+    seed = SEED if seed is None else seed
+    for audited in audits(catalogue, slugs, fast=fast, seed=seed, n_workers=n_workers):
         ended.append(audited.ok)
         click.echo(_told(audited))
     if len(ended) > 1:
