@@ -41,9 +41,9 @@ def test_devices_that_wait_for_each_other_are_no_time_out():
     for ending in (Ending("time"), Ending("signal", signal=signal.SIGABRT)):
         assert troubles.ended(ending, "running the program", said).code == "HANG"
     assert troubles.ended(Ending("time"), "tracing the answer", said).code == "TLE"
-    idle = Ending("time", seconds=20.0, cpu_seconds=1.5)
+    idle = Ending("time", seconds=20.0, idle_seconds=18.5)
     assert troubles.ended(idle, "running the program").code == "HANG"
-    busy = Ending("time", seconds=20.0, cpu_seconds=19.0)
+    busy = Ending("time", seconds=20.0, idle_seconds=0.5)
     assert troubles.ended(busy, "running the program").code == "TLE"
 
 

@@ -349,7 +349,7 @@ def test_a_case_can_be_replayed_by_its_number(house):
         part=1,
         number=2,
     )
-    assert [case.name for case in again.cases] == ["rows=3"]
+    assert [case.name for case in again.cases] == ["rows=3, axes renamed"]
     assert again.cases[0].to_json() == whole.cases[2].to_json()
 
 
@@ -360,14 +360,14 @@ def test_a_run_has_the_same_small_cases_whatever_the_seed(house):
         for seed in (1, 2)
     ]
     assert runs[0].to_json() == runs[1].to_json()
-    assert [case.name for case in runs[0].cases] == ["data=1", "data=2", "rows=3"]
+    assert [case.name for case in runs[0].cases] == ["data=1", "data=2", "rows=3, axes renamed"]
     assert all(case.is_example for case in runs[0].cases)
 
 
 def test_progress_is_told_case_by_case_in_order(house):
     heard = []
     judge(house, problem("total"), answer("total", TOTAL), kind="submit", seed=3, tell=heard.append)
-    assert [case.name for case in heard] == ["data=1", "data=2", "rows=3"]
+    assert [case.name for case in heard] == ["data=1", "data=2", "rows=3, axes renamed"]
 
 
 def test_sums_over_devices_are_the_same_to_the_last_bit(house):

@@ -51,5 +51,5 @@ def mapped(body, in_specs="P(a)", out_specs="P()", options="", arguments="x"):
 
 
 def answer(name, body):
-    """Return the source of an answer: its first line of code is line 6."""
+    """Return the source of an answer: its body begins in line 7."""
     return f"{IMPORTS}\n\ndef {CALLS[name]}:{body}"

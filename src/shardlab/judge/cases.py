@@ -95,7 +95,8 @@ def _named(text: str) -> tuple[str, Mesh, bool]:
     plain = text.removesuffix(" permuted")
     mesh = parse_mesh(plain)
     if plain == text:
-        return text, mesh, False
+        is_renamed = mesh.axis_names[0] == _RENAMED[0]
+        return f"{text}, axes renamed" if is_renamed else text, mesh, False
     n = mesh.n_devices
     order = [*reversed(range(1, n, 2)), *range(0, n, 2)]  # such as 3, 1, 0, 2
     return f"{plain}, devices {order}", Mesh(mesh.shape, device_ids=order), False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 from shardlab.errors import LabError
 from shardlab.frames.frame import BadFrame, Frame
 from shardlab.judge import troubles
@@ -18,6 +21,7 @@ DOING = {
     "call": "calling the answer",
     "run": "running the program",
 }
+_SHARE_OF_TIME = 0.8
 _MOST_ENDINGS = 3  # of processes; an answer that ends more of them is not judged further
 
 
@@ -47,6 +51,7 @@ class Desk:
         self._guest: Guest | None = None
         self._n_ended = 0
         self._n_heard = 0
+        self._busy = 0.0
         self.is_given_up = False
         self.printed = ""  # since the question before this one
 
@@ -69,21 +74,33 @@ class Desk:
 
     def _asked(self, request: Frame) -> Frame:
         guest = self._seated()
-        answer = _held(guest.ask(request))
+        answer = _held(self._timed(guest, request))
         self._hear(guest)
         return answer
+
+    def _timed(self, guest: Guest, request: Frame) -> Frame:
+        """Ask, and let the guest know when to say where it is: shortly before its time is up."""
+        left = min(self._limits.wall_seconds, self._limits.cpu_seconds) - self._busy
+        patience = round(max(left, 1.0) * _SHARE_OF_TIME, 1)
+        started = time.monotonic()
+        try:
+            return guest.ask(Frame({**request.header, "patience": patience}, request.buffers))
+        finally:
+            self._busy += time.monotonic() - started
 
     def _hear(self, guest: Guest) -> None:
         said = guest.output
         self.printed, self._n_heard = said[self._n_heard :], len(said)
 
     def _lost(self, ended: Ended, doing: str) -> Lost:
-        self.printed = ""
+        self.printed, said = "", ""
         if self._guest is not None:
             self._hear(self._guest)
+            self.printed, said = troubles.last_words(self.printed)
         self._leave()
         self._n_ended += 1
-        verdict = troubles.ended(ended.ending, doing, self.printed)
+        place = self._source.place(troubles.last_line(said)) if self._source else ""
+        verdict = replace(troubles.ended(ended.ending, doing, said), where=place)
         # A second wait for the same limit would tell nothing new.
         is_final = verdict.code in ("TLE", "HANG", "IE")
         self.is_given_up = is_final or self._n_ended >= _MOST_ENDINGS
@@ -106,14 +123,15 @@ class Desk:
         return self._guest
 
     def _load(self, guest: Guest, source: Source) -> None:
-        answer = _held(guest.ask(Frame({"do": "load"}, (source.text.encode(),))))
+        request = Frame({"do": "load"}, (source.text.encode(),))
+        answer = _held(self._timed(guest, request))
         if "error" in answer.header:
             raise NotLoaded(troubles.not_loaded(answer.header["error"], source))
 
     def _leave(self) -> None:
         if self._guest is not None:
             self._guest.close()
-            self._guest, self._n_heard = None, 0
+            self._guest, self._n_heard, self._busy = None, 0, 0.0
 
     def close(self) -> None:
         """Let the guest go."""

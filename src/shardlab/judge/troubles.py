@@ -107,6 +107,8 @@ def raised(error: Mapping[str, Any], source: Source) -> Verdict:
         return Verdict(code, _MEANS[code], where, _FIXES[code], shows=(f"JAX: {head}", *more))
     if code == "SPEC":
         return Verdict(code, f"JAX: {head}", where, shows=(*more, _MEANS[code]))
+    if kind == "MemoryError" or "RESOURCE_EXHAUSTED" in words:
+        return Verdict("MLE", f"The memory limit was reached: {head}.", where, shows=more)
     if kind == "NotImplementedError" and not lines:
         return Verdict("RTE", "NotImplementedError: this part is not written yet.", where)
     details = {"exception": kind}
@@ -147,7 +149,7 @@ _CRASHES = {
 }
 # XLA's own words where devices wait for each other, before it ends the process for that.
 _STUCK = re.compile(r"rendezvous|may be stuck", re.IGNORECASE)
-_IDLE = 0.2  # of the time: a program computes, and waits for nothing but other devices
+_IDLE = 0.5  # of the time: a program computes, and waits for nothing but other devices
 
 
 def signal_of(ending: Ending) -> int | None:
@@ -204,8 +206,30 @@ def ended(ending: Ending, doing: str, output: str = "") -> Verdict:
     return Verdict("RTE", f"The process ended by itself while {doing} ({_told(ending)}).")
 
 
+# How the interpreter begins to say where every thread is.
+_LAST_WORDS = re.compile(r"^(Timeout \(|Fatal Python error|Thread 0x|Current thread)", re.MULTILINE)
+_LINE = re.compile(r'File "answer\.py", line (\d+)')
+
+
+def last_words(output: str) -> tuple[str, str]:
+    """Return what an answer printed, and what its interpreter said of it in the end.
+
+    >>> last_words("hello\\nTimeout (0:00:02)!\\nThread 0x1:\\n")
+    ('hello\\n', 'Timeout (0:00:02)!\\nThread 0x1:\\n')
+    """
+    found = _LAST_WORDS.search(output)
+    at = found.start() if found else len(output)
+    return output[:at], output[at:]
+
+
+def last_line(said: str) -> int | None:
+    """Return the line of the answer that was being executed, where the interpreter says so."""
+    found = _LINE.search(said)
+    return int(found[1]) if found else None
+
+
 def _is_stuck(ending: Ending, output: str) -> bool:
-    if ending.why == "time" and 0 < ending.cpu_seconds < _IDLE * ending.seconds:
+    if ending.why == "time" and ending.idle_seconds > _IDLE * ending.seconds > 0:
         return True
     return ending.why in ("time", "signal") and bool(_STUCK.search(output))
 

@@ -36,7 +36,7 @@ class Ending:
     signal: int | None = None
     seconds: float = 0.0
     peak_bytes: int = 0
-    cpu_seconds: float = 0.0  # of the processor: next to none where it only waited
+    idle_seconds: float = 0.0  # since the processor last worked for it
 
 
 class Ended(Exception):

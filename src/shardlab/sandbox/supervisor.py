@@ -37,7 +37,7 @@ def supervise(pid: int, told: socket.socket, limits: Limits, room: Room, proc_pi
         **watch.ending(status, why),
         "seconds": round(watch.busy_seconds(), 3),
         "peak_bytes": max(watch.peak_bytes, usage.ru_maxrss * scale),
-        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+        "idle_seconds": round(watch.idle_seconds(), 3),
     }
     with contextlib.suppress(OSError):  # nobody listens any more
         told.sendall(json.dumps(report).encode())
@@ -50,7 +50,12 @@ class _Watch:
         self._pid, self._limits, self._stat = pid, limits, stat
         self._busy_before = 0.0
         self._busy_since: float | None = None
+        self._cpu, self._worked_at = 0.0, time.monotonic()
         self.peak_bytes = 0
+
+    def idle_seconds(self) -> float:
+        """Return for how long the guest has used no processor; it may wait for itself for ever."""
+        return time.monotonic() - self._worked_at if self._stat is not None else 0.0
 
     def busy_seconds(self) -> float:
         now = time.monotonic()
@@ -97,6 +102,8 @@ class _Watch:
             n_threads, n_pages = int(fields[17]), int(fields[21])
         except (OSError, ValueError, IndexError):
             return None  # it is ending
+        if cpu > self._cpu:
+            self._cpu, self._worked_at = cpu, time.monotonic()
         in_use = n_pages * os.sysconf("SC_PAGE_SIZE")
         self.peak_bytes = max(self.peak_bytes, in_use)
         if in_use > self._limits.memory_bytes:
