@@ -14,7 +14,7 @@ def parents() -> dict[int, int]:
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
                     found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-            except OSError:
+            except (OSError, IndexError):
                 continue  # it has ended meanwhile
     return found
 

@@ -54,9 +54,7 @@ class ForkHouse:
     def close(self) -> None:
         """End the zygote, and with it every guest."""
         with self._lock:
-            if self._zygote:
-                self._zygote.close()
-            self._zygote = None
+            self._forget()
 
     @property
     def zygote_pid(self) -> int | None:
@@ -71,11 +69,20 @@ class ForkHouse:
 
     def _ask_zygote(self, role: str, limits: Limits) -> PipedGuest:
         with self._lock:
-            if self._zygote is None or not self._zygote.is_alive():
-                if self._zygote:
-                    self._zygote.close()
+            if self._zygote is not None and not self._zygote.is_alive():
+                self._forget()
+            if self._zygote is None:
                 self._zygote = _Zygote(self.level, self._hidden)
-            return self._zygote.guest(role, limits)
+            try:
+                return self._zygote.guest(role, limits)
+            except OSError:
+                self._forget()  # it is ending, even if it has not ended yet
+                raise
+
+    def _forget(self) -> None:
+        if self._zygote is not None:
+            self._zygote.close()
+        self._zygote = None
 
     def _try(self) -> None:
         """Attack this house from a throw-away guest; refuse the level if anything succeeds."""
