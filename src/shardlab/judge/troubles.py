@@ -101,7 +101,7 @@ def raised(error: Mapping[str, Any], source: Source) -> Verdict:
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     head, more = f"{kind}: {lines[0]}" if lines else kind, tuple(lines[1:_MOST_LINES])
     if family in _OF_FAMILY:
-        return Verdict(_OF_FAMILY[family], str(error["what"]), where, fix)
+        return Verdict(_OF_FAMILY[family], str(error.get("what", head)), where, fix)
     code = next((c for text, c in _OF_WORDS.items() if text in words), "RTE")
     if code == "VMA":
         return Verdict(code, _MEANS[code], where, _FIXES[code], shows=(f"JAX: {head}", *more))
