@@ -138,6 +138,9 @@ BUDGET = {
     ),
     "wire_bytes": Setting("a whole number", _is_count, "bytes that a device sends"),
     "peak_bytes": Setting("a whole number", _is_count, "bytes that a device holds at once"),
+    "eager_bytes": Setting(
+        "a whole number", _is_count, "bytes of an array made whole on one device, outside of a jit"
+    ),
 }
 
 LIMITS = {

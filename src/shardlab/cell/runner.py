@@ -78,13 +78,15 @@ def _ready(program: bytes, asked: Sequence[Any], arrays: Sequence[Any], mesh: Me
     whole = NamedSharding(mesh, PartitionSpec())
     # A program that names no mesh does the same on every device.
     is_alone = exported.nr_devices == 1
+    # One that takes no array and has its mesh from the context is exported for one device too.
+    is_whole = is_alone and "sdy.sharding_constraint" not in found.operations
     places = [whole] * len(arrays) if is_alone else list(exported.in_shardings_jax(mesh))
     # Where no array is used nothing says which devices are meant: one bit on all of them does.
     token = jax.device_put(np.zeros((), np.bool_), whole)
     call = jax.jit(
         lambda token, *arrays: exported.call(*arrays),
         in_shardings=[whole, *places],
-        out_shardings=whole if is_alone else None,
+        out_shardings=whole if is_whole else None,
         keep_unused=not exported.module_kept_var_idx,
     )
     compiled = quickly(call.lower(token, *arrays))

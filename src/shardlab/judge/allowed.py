@@ -9,7 +9,7 @@ from shardlab.judge.seen import Seen
 from shardlab.records.verdict import Verdict
 
 # Keys of a budget that are figures; all others are kinds of collectives.
-FIGURES = ("calls", "payload_bytes", "wire_bytes", "peak_bytes")
+FIGURES = ("calls", "payload_bytes", "wire_bytes", "peak_bytes", "eager_bytes")
 
 _UNCHECKED = (
     "The shard_map has check_vma=False, so that nobody asks whether outputs called replicated are."
@@ -58,7 +58,8 @@ def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
 
     Where a kind of collective is named, all kinds that are not are forbidden. `calls` counts all of
     them, loops multiplied; `payload_bytes` is what one device puts into all of them together,
-    `wire_bytes` what it sends on a ring; `peak_bytes` is the most that one device holds at a time.
+    `wire_bytes` what it sends on a ring; `peak_bytes` is the most that one device holds at a time,
+    `eager_bytes` the largest array that an operation outside of any jit leaves whole on one device.
     """
     found = _kinds(seen, budget)
     totals = totals_of(seen)
@@ -85,7 +86,23 @@ def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
                 details={"peak_bytes": seen.peak_bytes, "budget": peak},
             )
         )
-    return found
+    return found + _made_whole(seen, budget)
+
+
+def _made_whole(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
+    most = budget.get("eager_bytes", seen.eager_bytes)
+    if seen.eager_bytes <= most:
+        return []
+    return [
+        Verdict(
+            "MEM",
+            f"An array of {seen.eager_bytes:,} B is made whole on one device before it is placed; "
+            f"budget {most:,} B.",
+            fix="make and place it in one jax.jit: with out_shardings no device makes more than "
+            "its own part.",
+            details={"eager_bytes": seen.eager_bytes, "budget": most},
+        )
+    ]
 
 
 def _kinds(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:

@@ -87,7 +87,11 @@ def _made_of(question: Question, told: Frame, ran: Frame | None, source: Source)
     if question.mesh.n_devices == 1 and not seen.has_shard_map:
         # JAX leaves no sign of it in a program for one device: there the trace's word counts.
         seen = replace(seen, has_shard_map=told.header.get("n_shard_maps", 0) > 0)
-    seen = replace(seen, is_checked=not told.header.get("n_unchecked", 0))
+    seen = replace(
+        seen,
+        is_checked=not told.header.get("n_unchecked", 0),
+        eager_bytes=told.header.get("eager_bytes", 0),
+    )
     graded = grade(question.case, seen, right)
     verdicts = graded.verdicts or (tuple(hazards) if question.kind == "simulate" else ())
     return Outcome(question, verdicts, graded, seen)

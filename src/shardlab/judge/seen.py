@@ -48,6 +48,7 @@ class Seen:
     peak_bytes: int
     has_shard_map: bool
     is_checked: bool = True  # no shard_map has check_vma=False
+    eager_bytes: int = 0  # the largest array that is made whole on one device, outside of a jit
 
 
 def read_seen(answer: Frame) -> Seen:
