@@ -20,6 +20,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from shardlab.cell import examples
+from shardlab.cell.eager import eager_bytes
 from shardlab.cell.meshes import host_mesh, one_device
 from shardlab.cell.simulating import simulate
 from shardlab.cell.submission import Submission, arguments
@@ -68,6 +69,7 @@ class Author:
             "findings": traced.findings,
             "n_shard_maps": traced.n_shard_maps,
             "n_unchecked": traced.n_unchecked,
+            "eager_bytes": eager_bytes(traced.jaxpr),
         }
         return Frame(header, (traced.export(),))
 
