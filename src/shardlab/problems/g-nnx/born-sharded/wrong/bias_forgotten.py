@@ -1,0 +1,18 @@
+# SHARD: the kernel is split, and every device keeps all of the bias
+import jax
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+
+
+def init_sharded(seed, din, dout, mesh):
+    axis = mesh.axis_names[0]
+    shardings = {
+        "kernel": NamedSharding(mesh, PartitionSpec(None, axis)),
+        "bias": NamedSharding(mesh, PartitionSpec()),
+    }
+
+    def init():
+        model = nnx.Linear(din, dout, rngs=nnx.Rngs(seed))
+        return {"kernel": model.kernel[...], "bias": model.bias[...]}
+
+    return jax.jit(init, out_shardings=shardings)()

@@ -1,0 +1,15 @@
+# MEM: the layer is made on one device and then dealt out
+import jax
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+
+
+def init_sharded(seed, din, dout, mesh):
+    axis = mesh.axis_names[0]
+    shardings = {
+        "kernel": NamedSharding(mesh, PartitionSpec(None, axis)),
+        "bias": NamedSharding(mesh, PartitionSpec(axis)),
+    }
+
+    model = nnx.Linear(din, dout, rngs=nnx.Rngs(seed))
+    return jax.device_put({"kernel": model.kernel[...], "bias": model.bias[...]}, shardings)
