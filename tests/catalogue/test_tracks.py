@@ -166,3 +166,27 @@ def test_a_reference_that_cannot_be_loaded_says_why(tmp_path):
     with pytest.raises(BadReference, match="No module named 'nmpy'"):
         load_reference(problem, problem.parts[0])
     assert not (folder / "__pycache__").exists()
+
+
+def test_the_own_course_can_be_followed_in_its_order():
+    catalogue = load_catalogue()
+    solved: list[str] = []
+    while slug := catalogue.next_slug(solved):
+        solved.append(slug)
+    assert solved == list(catalogue.slugs)
+
+
+def test_the_own_course_leads_from_layouts_over_placement_to_collectives():
+    catalogue = load_catalogue()
+
+    def before(slug):
+        """Every problem to be solved before one, near or far."""
+        near = set(catalogue.prerequisites.get(slug, ()))
+        return near.union(*map(before, near))
+
+    tracks = {slug: catalogue.track(slug).folder[0] for slug in catalogue.slugs}
+    needs = {"b": {"a"}, "c": {"a", "b"}, "d": {"c"}, "e": {"c"}, "f": {"c"}, "h": {"a", "b"}}
+    for slug, track in tracks.items():
+        assert needs.get(track, set()) <= {tracks[each] for each in before(slug)}, slug
+    assert "data-parallel-step" in before("nnx-shard-map")
+    assert "ring-attention" in catalogue.slugs
