@@ -20,8 +20,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from shardlab.cell import examples
+from shardlab.cell.dump import telling_where
 from shardlab.cell.eager import eager_bytes
 from shardlab.cell.meshes import host_mesh, one_device
+from shardlab.cell.quickly import compile_all_quickly
 from shardlab.cell.simulating import simulate
 from shardlab.cell.submission import Submission, arguments
 from shardlab.cell.told import AnswerError, told
@@ -130,8 +132,10 @@ def main(requests: int, answers: int) -> None:
     """Answer requests until there are no more."""
     from shardlab.frames.frame import read_frame, write_frame
 
+    compile_all_quickly()
     author = Author()
     while (request := read_frame(requests)) is not None:
-        answer = author.answer(request)
+        with telling_where(request.header):
+            answer = author.answer(request)
         sys.stdout.flush()
         write_frame(answers, answer)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
+
+import jax
 
 _OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
@@ -16,6 +19,10 @@ _OPTIONS: dict[str, Any] = {
     # Sums that XLA combines are several calls of the program all the same.
     "xla_disable_hlo_passes": "cpu-all-reduce-combiner",
 }
+# An option that XLA does not know is an error; a flag that it does not know ends the process.
+_FLAGS = {name: value for name, value in _OPTIONS.items() if name != "xla_disable_hlo_passes"}
+if jax.__version_info__ >= (0, 11):
+    del _FLAGS["xla_cpu_use_fusion_emitters"]
 _UNKNOWN = re.compile(r"No such compile option: '(\w+)'")
 
 
@@ -28,3 +35,9 @@ def quickly(lowered: Any) -> Any:
             unknown = _UNKNOWN.search(str(error))
             if unknown is None or _OPTIONS.pop(unknown[1], None) is None:
                 raise
+
+
+def compile_all_quickly() -> None:
+    """Make every program of this process compile so; before the first is compiled."""
+    flags = " ".join(f"--{name}={str(value).lower()}" for name, value in _FLAGS.items())
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
