@@ -145,11 +145,18 @@ def pids_of(house):
     return descendants(house.zygote_pid)
 
 
+def name_of(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def pending(house, do):
     """Return how a sleeping guest ended when `do(zygote, supervisor, guest)` was done."""
     with house.guest("author", Limits()) as guest:
-        load(guest, "x = 1")
-        child = max(pids_of(house))  # others may still be ending
+        load(guest, "import ctypes; ctypes.CDLL(None).prctl(15, b'this-guest')")
+        child = next(pid for pid in pids_of(house) if name_of(pid) == "this-guest")
         supervisor = parents()[child]
         timer = threading.Timer(0.2, do, [house.zygote_pid, supervisor, child])
         timer.start()
@@ -168,7 +175,16 @@ def test_whoever_is_killed_the_judge_says_that_it_was_not_the_answer(level):
             ending, pids = pending(house, kill)
             assert ending.why == "judge", who
             assert are_gone(pids), who
-            assert number(house) == 42, who
+            assert number_at_last(house) == 42, who
+
+
+def number_at_last(house):
+    """Return what a normal answer gives; one guest that was ready may be ending with its server."""
+    try:
+        return number(house)
+    except Ended as ended:
+        assert ended.ending.why == "judge"
+        return number(house)
 
 
 def kill_one(place, *pids):

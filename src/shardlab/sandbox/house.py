@@ -24,6 +24,7 @@ _START = (
     "main(int(sys.argv[1]))"
 )
 _N_DEVICES = 8
+_ROLES: tuple[Role, ...] = ("author", "runner")
 
 
 class ZygoteRefused(Exception):
@@ -31,21 +32,31 @@ class ZygoteRefused(Exception):
 
 
 class ForkHouse:
-    """Guests from a fork server, which is started again when it is gone."""
+    """Guests from a fork server, which is started again when it is gone.
+
+    One guest of each role is kept ready: it has started while the person was thinking.
+    """
 
     def __init__(self, level: Level, hidden: Sequence[str]) -> None:
         self.level = level
         self._hidden = [os.path.realpath(path) for path in hidden]
         self._lock = threading.Lock()
+        self._ready: dict[Role, tuple[Limits, PipedGuest]] = {}
+        self._is_closed = False
         self._zygote: _Zygote | None = _Zygote(level, self._hidden)
         if level != "C":
             self._try()
+        for role in _ROLES:
+            self._make_ready(role, Limits())
 
     def guest(self, role: Role, limits: Limits) -> PipedGuest:
         """Return a new confined process. Raises `Ended` where none can be had."""
+        guest = self._taken(role, limits)
         for attempt in range(3):
             try:
-                return self._ask_zygote(role, limits)
+                guest = guest or self._ask_zygote(role, limits)
+                guest.when_closed = lambda: self._make_ready(role, limits)
+                return guest
             except (OSError, ZygoteRefused) as error:
                 if attempt == 2:
                     raise Ended(Ending("judge", f"no process for it: {error}")) from error
@@ -54,6 +65,7 @@ class ForkHouse:
     def close(self) -> None:
         """End the zygote, and with it every guest."""
         with self._lock:
+            self._is_closed = True
             self._forget()
 
     @property
@@ -79,7 +91,27 @@ class ForkHouse:
                 self._forget()  # it is ending, even if it has not ended yet
                 raise
 
+    def _taken(self, role: Role, limits: Limits) -> PipedGuest | None:
+        """Return the guest that is ready, if it is one of these limits and still there."""
+        with self._lock:
+            kept, guest = self._ready.pop(role, (limits, None))
+        if guest is not None and (kept != limits or guest.has_ended()):
+            guest.close()
+            return None
+        return guest
+
+    def _make_ready(self, role: Role, limits: Limits) -> None:
+        """Have the zygote fork the guest that will be asked for next; it needs no waiting for."""
+        with self._lock:
+            if self._is_closed or role in self._ready or self._zygote is None:
+                return
+            with contextlib.suppress(OSError):  # then there is none, and the next is asked for
+                self._ready[role] = (limits, self._zygote.guest(role, limits))
+
     def _forget(self) -> None:
+        for _, guest in self._ready.values():
+            guest.close()
+        self._ready.clear()
         if self._zygote is not None:
             self._zygote.close()
         self._zygote = None

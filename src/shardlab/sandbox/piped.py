@@ -8,7 +8,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shardlab.frames.frame import (
     BadFrame,
@@ -42,6 +42,7 @@ class PipedGuest:
         self._busy = 0.0
         self._is_closed = False
         self._lock = threading.Lock()
+        self.when_closed: Callable[[], None] = lambda: None
 
     def ask(self, request: Frame) -> Frame:
         """Send a request and return its answer. Raises `Ended`."""
@@ -73,6 +74,11 @@ class PipedGuest:
             self._is_closed = True
             for fd in (self._requests, self._answers, self._printed, self._told):
                 os.close(fd)
+        self.when_closed()
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended before anything was asked of it."""
+        return _has_data(self._told)
 
     def __enter__(self) -> PipedGuest:
         return self
