@@ -1,8 +1,8 @@
 """Answers that give no result: not loaded, too long, too much, crashed, killed by somebody else."""
 
+import contextlib
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -10,7 +10,6 @@ import pytest
 
 from judge.tiny import IMPORTS, answer, mapped, problem
 from shardlab.judge.judging import judge
-from shardlab.sandbox.guest import Limits
 from shardlab.sandbox.open_house import open_house
 
 TOTAL = mapped("lambda y: lax.psum(jnp.sum(y), a)")
@@ -139,75 +138,78 @@ def test_what_an_answer_prints_is_kept_with_its_case(house):
 # ------------------------------------------------------------- processes that somebody else ends
 
 
-def children():
-    """Return every process under this one."""
-    parents = {}
+def parents():
+    """Return the parent of every process."""
+    found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found, more = set(), {os.getpid()}
-    while more:
-        more = {pid for pid, parent in parents.items() if parent in more} - found
-        found |= more
+        with contextlib.suppress(OSError):
+            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     return found
+
+
+def holders(pipe, known):
+    """Return the processes that have a pipe open, but this one and the fork server."""
+    for pid, parent in known.items():
+        if os.getpid() in (pid, parent):
+            continue
+        for fd in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(fd) == pipe:
+                    yield pid
 
 
 class Killing:
     """A house in which guests of a role are killed just before they are asked."""
 
-    def __init__(self, house, role, times, at=1, whom=max):
-        self._house, self._role, self._times, self._at = house, role, times, at
-        self.whom = whom
-        self._lock = threading.Lock()
+    def __init__(self, house, role, times, at=1, *, kills_supervisor=False):
+        self._house, self._role, self._times, self.at = house, role, times, at
+        self.kills_supervisor = kills_supervisor
         self.level = house.level
         self.killed = []
 
     def guest(self, role, limits):
-        with self._lock:  # so that what is new afterwards is this guest, and its supervisor
-            before = children()
-            guest = self._house.guest(role, limits)
-            while len(new := children() - before) < 2:
-                time.sleep(0.01)
+        guest = self._house.guest(role, limits)
         if role != self._role or not self._times:
             return guest
         self._times -= 1
-        return Doomed(guest, new, self)
+        return Doomed(guest, self)
 
 
 class Doomed:
-    def __init__(self, guest, pids, killing):
-        self._guest, self._pids, self._killing = guest, pids, killing
-        self._left = killing._at
+    def __init__(self, guest, killing):
+        self._guest, self._killing, self._left = guest, killing, killing.at
 
     def ask(self, request):
         self._left -= 1
         if self._left == 0:
-            # The supervisor is the older of the two.
-            os.kill(self._killing.whom(self._pids), signal.SIGKILL)
+            os.kill(self._pid(), signal.SIGKILL)
             self._killing.killed.append(request.header["do"])
         return self._guest.ask(request)
+
+    def _pid(self):
+        """Return the process at the other end of the guest's pipe, or its supervisor."""
+        pipe = os.readlink(f"/proc/self/fd/{self._guest._requests}")
+        while not (found := sorted(holders(pipe, known := parents()))):
+            time.sleep(0.01)  # it is being forked
+        return known[found[-1]] if self._killing.kills_supervisor else found[-1]
 
     def __getattr__(self, name):
         return getattr(self._guest, name)
 
 
-def warm(house):
-    """Have the fork server running, and nothing beside it."""
-    house.guest("runner", Limits()).close()
-    while len(children()) > 2:
-        time.sleep(0.01)
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
-@pytest.mark.parametrize(
-    ("role", "at", "whom"),
-    [("author", 1, max), ("author", 3, max), ("author", 2, min), ("runner", 2, max)],
+needs_root = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists() or os.geteuid() != 0,
+    reason="finds another user's processes in /proc",
 )
-def test_a_process_that_was_killed_is_replaced_and_asked_again(house, role, at, whom):
-    warm(house)
-    killing = Killing(house, role, times=1, at=at, whom=whom)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("role", "at", "kills_supervisor"),
+    [("author", 1, False), ("author", 3, False), ("author", 2, True), ("runner", 2, False)],
+)
+def test_a_process_that_was_killed_is_replaced_and_asked_again(house, role, at, kills_supervisor):
+    killing = Killing(house, role, times=1, at=at, kills_supervisor=kills_supervisor)
     judgement = judge(killing, problem("total"), answer("total", TOTAL), kind="submit", seed=3)
     doing = {("author", 1): "load", ("runner", 2): "run"}.get((role, at), "export")
     assert killing.killed == [doing]
@@ -216,9 +218,8 @@ def test_a_process_that_was_killed_is_replaced_and_asked_again(house, role, at, 
     assert judgement.to_json() == plain.to_json()
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in /proc")
+@needs_root
 def test_a_process_that_is_killed_twice_is_the_judges_fault_and_not_counted(house):
-    warm(house)
     killing = Killing(house, "runner", times=2, at=1)
     judgement = judge(killing, problem("total"), answer("total", TOTAL), kind="submit", seed=3)
     assert killing.killed == ["run", "run"]

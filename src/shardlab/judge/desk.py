@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 
@@ -54,6 +55,11 @@ class Desk:
         self._busy = 0.0
         self.is_given_up = False
         self.printed = ""  # since the question before this one
+
+    def prepare(self) -> None:
+        """Have a guest started, to be ready when it is asked; whatever is wrong is told then."""
+        with contextlib.suppress(Ended, NotLoaded):
+            self._seated()
 
     def ask(self, request: Frame) -> Frame:
         """Return the answer. Raises `Lost` or `NotLoaded`.

@@ -174,6 +174,8 @@ class _Line:
         """Yield what comes of each question."""
         self._thread = threading.Thread(target=self._write, args=(questions,), daemon=True)
         self._thread.start()
+        if any(question.kind == "export" for question in questions):
+            self._runner.prepare()
         for _ in questions:
             told = self._told.get()
             if isinstance(told, BaseException):
