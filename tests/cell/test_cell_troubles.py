@@ -151,6 +151,10 @@ def test_fetching_an_array_is_the_round_trip_that_it_is_outside_of_a_jit(ask):
     assert (error["family"], error["line"]) == ("numpy_round_trip", line_of("fetched"))
 
 
+def test_jaxs_own_words_name_the_answers_arguments(ask):
+    assert "the value of the argument x." in ask("branch_on_value")["error"]["words"]
+
+
 def test_what_the_answer_raises_itself_is_its_own(ask):
     error = ask("own")["error"]
     assert (error["kind"], error["words"], error["family"]) == ("KeyError", "'mine'", "")

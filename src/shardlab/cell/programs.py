@@ -19,7 +19,7 @@ from shardlab.engine._jax.exported import Contents, contents
 _MOST_BYTES = 4 << 20
 _MOST_OPERATIONS = 100_000
 _MOST_CONSTANTS = 1 << 20  # elements of one constant
-_MOST_OUTPUTS = 1 << 24  # elements of all outputs
+_MOST_OUTPUTS = 1 << 20  # elements of all outputs
 _DIALECTS = ("func", "stablehlo", "sdy")
 _TO_THE_HOST = {f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv")}
 # Calls that only compute or place: how JAX marks shardings, and LAPACK.

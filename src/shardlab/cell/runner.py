@@ -23,6 +23,9 @@ from shardlab.frames.values import ArrayLeaf, array_from
 from shardlab.layouts.spec import parse_spec
 
 
+_MOST_SENT = 7 << 20
+
+
 @dataclass(frozen=True)
 class Ready:
     """A compiled program, and what was read of it; the same however often it runs."""
@@ -64,6 +67,8 @@ class Runner:
         ready = self._ready[key]
         outputs = jax.block_until_ready(ready.run(*arrays))
         told, buffers = _held(outputs)
+        if sum(map(len, buffers)) > _MOST_SENT:
+            raise BadProgram(f"what the devices hold is more than {_MOST_SENT:,} bytes")
         return Frame({"outputs": told, **ready.told}, tuple(buffers))
 
 

@@ -23,6 +23,7 @@ from shardlab.records.collective import CollectiveCall
 from shardlab.records.run import Copies
 
 Array = npt.NDArray[Any]
+_MOST_COPIES = 4 << 20  # bytes
 
 
 def simulate(submission: Submission, asked: Mapping[str, Any], inputs: Sequence[Array]) -> Frame:
@@ -80,6 +81,8 @@ def _told(
         whole = np.asarray(leaf)
         places = sharding_of(leaf).devices_indices_map(whole.shape)
         own = next((each for each in differing if _is_of(each, whole)), None)
+        if own is not None and whole.nbytes * len(places) > _MOST_COPIES:
+            own = None  # too much to send: the finding tells of it
         pieces = [
             Piece(device.id, ranges_of(index, whole.shape), held[index])
             for device, index in places.items()
