@@ -22,7 +22,6 @@ from shardlab.frames.frame import Frame
 from shardlab.frames.values import ArrayLeaf, array_from
 from shardlab.layouts.spec import parse_spec
 
-
 _MOST_SENT = 7 << 20
 
 
