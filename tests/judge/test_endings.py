@@ -90,7 +90,7 @@ def test_devices_that_wait_for_each_other_are_told_from_a_loop_without_end(house
         "jnp.sum(y))",
         options=", check_vma=False",
     )
-    limits = {"wall_seconds": 4.0, "cpu_seconds": 4.0}
+    limits = {"wall_seconds": 8.0, "cpu_seconds": 8.0}
     source = silenced + answer("total", body)
     _, verdict = first_of(house, source, limits=limits, ladder=("data=2",))
     assert verdict.code == "HANG"

@@ -149,7 +149,7 @@ _CRASHES = {
 }
 # XLA's own words where devices wait for each other, before it ends the process for that.
 _STUCK = re.compile(r"rendezvous|may be stuck", re.IGNORECASE)
-_IDLE = 0.5  # of the time: a program computes, and waits for nothing but other devices
+_IDLE = 2.0  # seconds without the processor: a program waits for nothing but other devices
 
 
 def signal_of(ending: Ending) -> int | None:
@@ -229,7 +229,7 @@ def last_line(said: str) -> int | None:
 
 
 def _is_stuck(ending: Ending, output: str) -> bool:
-    if ending.why == "time" and ending.idle_seconds > _IDLE * ending.seconds > 0:
+    if ending.why == "time" and ending.idle_seconds > _IDLE:
         return True
     return ending.why in ("time", "signal") and bool(_STUCK.search(output))
 
