@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -82,17 +83,18 @@ def test_the_error_in_the_readme_is_what_the_command_says():
 
 
 README_COMMANDS = re.findall(
-    r"^    \$ shardlab ((?:check|trace) .*)\n((?:(?:    .*)?\n)+?)(?=\S)",
+    r"^    \$ shardlab ((?:check|trace|practice run) .*)\n((?:(?:    .*)?\n)+?)(?=\S)",
     (ROOT / "README.md").read_text("utf-8"),
     re.MULTILINE,
 )
 
 
 @pytest.mark.parametrize(("command", "block"), README_COMMANDS)
-def test_the_reports_in_the_readme_are_what_the_commands_say(command, block):
+def test_the_reports_in_the_readme_are_what_the_commands_say(command, block, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "shardlab.cli", *command.split()],
         cwd=ROOT,
+        env={**os.environ, "SHARDLAB_DATA": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
@@ -101,8 +103,8 @@ def test_the_reports_in_the_readme_are_what_the_commands_say(command, block):
     assert done.stdout.startswith(shown) if is_cut else done.stdout.strip() == shown
 
 
-def test_the_readme_shows_a_check_and_a_trace():
-    assert [command.split()[0] for command, _ in README_COMMANDS] == ["check", "trace"]
+def test_the_readme_shows_a_check_a_trace_and_a_verdict():
+    assert [command.split()[0] for command, _ in README_COMMANDS] == ["check", "trace", "practice"]
 
 
 def test_links_between_documents_resolve():
