@@ -17,7 +17,7 @@ from shardlab.cell.calls import calls_of
 from shardlab.cell.meshes import host_mesh
 from shardlab.cell.outputs import Piece, output, ranges_of
 from shardlab.cell.programs import BadProgram, read_program
-from shardlab.cell.quickly import quickly
+from shardlab.cell.quickly import lower_quickly, quickly
 from shardlab.frames.frame import Frame
 from shardlab.frames.values import ArrayLeaf, array_from
 from shardlab.layouts.spec import parse_spec
@@ -124,6 +124,8 @@ def main(requests: int, answers: int) -> None:
     """Answer requests until there are no more."""
     from shardlab.frames.frame import read_frame, write_frame
 
+    jax.devices()  # starts the backend while nobody waits: a runner is forked before it is asked
+    lower_quickly()
     runner = Runner()
     while (request := read_frame(requests, max_body=1 << 28)) is not None:
         write_frame(answers, runner.answer(request))
