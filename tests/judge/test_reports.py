@@ -73,7 +73,7 @@ def test_the_terminal_shows_verdict_small_case_and_all_cases():
         "",
         "  result  float32[8], P('data') was asked",
         "    device      piece  holds  should hold",
-        "  ✓ 0 (data=0)  [0:1]  20     10",
+        "  ✓ 0 (data=0)  [0:1]  20",
         "  ✗ 1 (data=1)  [1:2]  20     10",
         "",
         "part 1: ✓ data=1  ✗ data=2 WA",
@@ -89,6 +89,14 @@ def test_no_line_is_wider_than_the_terminal(n_devices, width):
     text = judgement_text(judgement(RIGHT, *[WRONG] * 12, counterexample=shown), width)
     assert max(map(len, text.splitlines())) <= width
     assert ("more devices" in text) == (n_devices > 8)
+
+
+def test_numbers_that_do_not_fit_a_row_stand_beneath_each_other():
+    wide = "[1.25 2.25 3.25 4.25 5.25 6.25 7.25]"
+    text = judgement_text(judgement(WRONG, counterexample=small(2, holds=wide, should=wide)), 60)
+    lines = text.splitlines()
+    at = lines.index("  ✗ device 1 (data=1)  [1:2]")
+    assert lines[at + 1 : at + 3] == [f"      holds        {wide}", f"      should hold  {wide}"]
 
 
 def test_colour_says_nothing_that_the_marks_do_not():

@@ -105,25 +105,20 @@ def number(value: Any) -> str:
 
 
 def numbers(array: Array, most: int = 6) -> str:
-    """Return an array in one short line.
+    """Return an array in one line: all of it up to `most` elements, else its edges.
 
     >>> numbers(np.float32([[1, 2], [3, 4]])), numbers(np.arange(20))
     ('[[1 2] [3 4]]', '[0 1 2 ... 19]')
+    >>> numbers(np.arange(12).reshape(4, 3)), numbers(np.arange(8), 8)
+    ('[[0 1 2] ... [9 10 11]]', '[0 1 2 3 4 5 6 7]')
     """
     array = np.asarray(array)
     if array.ndim == 0:
         return number(array)
-    if array.size <= most or array.ndim > 1:
-        shown = [numbers(each, most) for each in _few(list(array), most if array.ndim == 1 else 3)]
-    else:
-        shown = [number(each) for each in array[:3]]
-    if len(shown) < len(array):
-        shown += ["...", numbers(array[-1], most)]
-    return f"[{' '.join(shown)}]"
-
-
-def _few(items: list[Any], most: int) -> list[Any]:
-    return items if len(items) <= most else items[: max(1, most - 2)]
+    if array.size <= most or len(array) <= 2:
+        return f"[{' '.join(numbers(each, most) for each in array)}]"
+    first = array[:3] if array.ndim == 1 else array[:1]
+    return f"[{' '.join(numbers(each, most) for each in first)} ... {numbers(array[-1], most)}]"
 
 
 def index(at: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from shardlab.records.judgement import CaseResult
 from shardlab.render.picture import Cell, Grid, Picture
 from shardlab.render.terminal import Line, Span
 
-RIGHT, WRONG = "✓", "✗"
+RIGHT, WRONG, OPEN = "✓", "✗", "·"
 _FILL_RIGHT, _FILL_WRONG = 2, 5  # green and vermilion of the palette
 _GAP = "  "
 
@@ -29,52 +29,67 @@ def exhibit_lines(case: CaseResult, width: int) -> Iterator[Line]:
         yield from _folded(f"want {facts['expected']}", width)
     if "got" in facts:
         yield from _folded(f"got  {facts['got']}", width)
+    sent = [f"{each['count']} {each['op']}" for each in facts.get("collectives", ())]
+    total = sum(each["payload_bytes"] for each in facts.get("collectives", ()))
+    if sent:
+        yield from _folded(f"exchanges {', '.join(sent)}; {total:,} B by each device", width)
     for output in facts.get("outputs", ()):
         yield []
         yield from output_lines(output, width)
 
 
 def output_lines(output: Mapping[str, Any], width: int) -> Iterator[Line]:
-    """Yield one output: what each device holds and what it should."""
+    """Yield one output: what each device holds, and what the wrong ones should.
+
+    A row for each device where that fits, else lines beneath each other.
+    """
     asked = f", {output['asked']} was asked" if output["asked"] else ""
     yield [Span(f"  {output['name']}  {output['array']}{asked}")]
-    rows = [_row(device) for device in output["devices"]]
-    has_places = any(row[1] for row in rows)
-    heads = ["device", "piece" if has_places else "", "holds", "should hold"]
-    if not any(row[3] for row in rows):
-        heads[3] = ""
-    widths = _widths([heads, *rows], width - 6)
-    yield [Span("    " + _joined(heads, widths), is_faint=True)]
-    n_hidden = output["n_devices"] - len(rows)
-    for at, (row, device) in enumerate(zip(rows, output["devices"], strict=True)):
+    devices = output["devices"]
+    n_hidden = output["n_devices"] - len(devices)
+    rows = [_row(device) for device in devices]
+    heads = ["device", "piece", "holds", "should hold"]
+    heads = [head if any(row[at] for row in rows) else "" for at, head in enumerate(heads)]
+    widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(4)]
+    is_table = sum(size + len(_GAP) for size in widths if size) <= width - 2
+    if is_table:
+        yield [Span("    " + _joined(heads, widths), is_faint=True)]
+    for at, (row, device) in enumerate(zip(rows, devices, strict=True)):
         if n_hidden and at == len(rows) - 1:
             yield [Span(f"    ... {n_hidden} more devices ...", is_faint=True)]
-        is_wrong = device["is_wrong"]
-        mark, ink = (WRONG, "red") if is_wrong else (RIGHT, "green")
-        yield [
-            Span(f"  {mark} ", ink=ink, is_strong=True),
-            Span(_joined(row, widths).rstrip(), ink="red" if is_wrong else ""),
-        ]
+        mark, ink = _mark(device)
+        texts = [_joined(row, widths).rstrip()] if is_table else _stacked(row, width - 4)
+        for number, text in enumerate(texts):
+            start = f"  {mark} " if number == 0 else "    "
+            yield [
+                Span(start, ink=ink, is_strong=True),
+                Span(text, ink="red" if mark == WRONG else ""),
+            ]
+
+
+def _stacked(row: Sequence[str], room: int) -> list[str]:
+    """Return what one device holds in lines of its own; what is too wide is cut."""
+    lines = [f"device {row[0]}  {row[1]}".rstrip()]
+    lines += [f"  holds        {row[2]}"]
+    lines += [f"  should hold  {row[3]}"] if row[3] else []
+    return [_cut(line, room) for line in lines]
+
+
+def _mark(device: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the mark of a device and its ink; it is open where many numbers would be right."""
+    if device["is_wrong"] is None:
+        return OPEN, ""
+    return (WRONG, "red") if device["is_wrong"] else (RIGHT, "green")
 
 
 def _row(device: Mapping[str, Any]) -> list[str]:
     place = f" ({device['place']})" if device["place"] else ""
-    return [f"{device['device']}{place}", device["index"], device["holds"], device["should"]]
-
-
-def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Return the width of each column; the two of numbers share what the others leave."""
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    left = max(20, room - widths[0] - widths[1] - 3 * len(_GAP))
-    if widths[2] + widths[3] > left:
-        widths[3] = min(widths[3], max(left // 2, left - widths[2]))
-        widths[2] = min(widths[2], left - widths[3])
-    return widths
+    should = device["should"] if device["is_wrong"] else ""
+    return [f"{device['device']}{place}", device["index"], device["holds"], should]
 
 
 def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [f"{_cut(text, size):<{size}}" for text, size in zip(row, widths, strict=True) if size]
-    return _GAP.join(cells)
+    return _GAP.join(f"{text:<{size}}" for text, size in zip(row, widths, strict=True) if size)
 
 
 def _cut(text: str, size: int) -> str:
@@ -117,7 +132,7 @@ def _grid(output: Mapping[str, Any]) -> Grid:
 
 
 def _cell(device: Mapping[str, Any]) -> Cell:
-    mark = WRONG if device["is_wrong"] else RIGHT
+    mark, _ = _mark(device)
     lines = [f"{mark} device {device['device']}", device["holds"]]
     if device["is_wrong"] and device["should"]:
         lines.append(f"not {device['should']}")
