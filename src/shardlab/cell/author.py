@@ -23,7 +23,7 @@ from shardlab.cell import examples
 from shardlab.cell.dump import telling_where
 from shardlab.cell.eager import eager_bytes
 from shardlab.cell.meshes import host_mesh, one_device
-from shardlab.cell.quickly import compile_all_quickly
+from shardlab.cell.quickly import compile_all_quickly, lower_quickly
 from shardlab.cell.simulating import simulate
 from shardlab.cell.submission import Submission, arguments
 from shardlab.cell.told import AnswerError, told
@@ -133,6 +133,7 @@ def main(requests: int, answers: int) -> None:
     from shardlab.frames.frame import read_frame, write_frame
 
     compile_all_quickly()
+    lower_quickly()
     author = Author()
     while (request := read_frame(requests)) is not None:
         with telling_where(request.header):

@@ -37,6 +37,12 @@ def quickly(lowered: Any) -> Any:
                 raise
 
 
+def lower_quickly() -> None:
+    """Leave the lines of every operation out of what this process lowers: nobody reads them."""
+    jax.config.update("jax_include_full_tracebacks_in_locations", False)
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+
+
 def compile_all_quickly() -> None:
     """Make every program of this process compile so; before the first is compiled."""
     flags = " ".join(f"--{name}={str(value).lower()}" for name, value in _FLAGS.items())
