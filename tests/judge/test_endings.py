@@ -3,6 +3,9 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -227,3 +230,38 @@ def test_a_process_that_is_killed_twice_is_the_judges_fault_and_not_counted(hous
     assert not judgement.passed
     assert not judgement.counts
     assert judgement.not_judged == ("part 1, data=2", "part 1, rows=3, axes renamed")
+
+
+def test_whoever_interrupts_is_not_kept_waiting_and_leaves_nothing_behind(house):
+    """The answer is in an endless loop when the listener has had enough."""
+
+    class Enough(Exception):
+        pass
+
+    def tell(case):
+        raise Enough(case.name)
+
+    body = "\n    while mesh.size > 1: pass\n" + TOTAL
+    limits = {"wall_seconds": 5.0, "cpu_seconds": 5.0}
+    with pytest.raises(Enough, match="data=1"):
+        judge(
+            house,
+            problem("total", limits=limits),
+            answer("total", body),
+            kind="submit",
+            seed=3,
+            tell=tell,
+        )
+    judgement = judge(house, problem("total"), answer("total", TOTAL), kind="submit", seed=3)
+    assert judgement.passed
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and thread.daemon:
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def test_the_judge_and_its_reports_never_load_jax():
+    modules = ("judge.judging", "render.judgement", "render.junit", "render.results")
+    lines = [f"import shardlab.{name}" for name in modules]
+    check = "import sys; assert not {'jax', 'jaxlib', 'flax'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", "; ".join([*lines, check])], check=True)
