@@ -1,6 +1,10 @@
 """Answers of every kind that the judge must be able to export. Loaded as a submission."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -154,6 +158,22 @@ def parameters(seed):
 
 def unchanged(x, mesh):
     return {"x": x, "pair": (x, [x + 1])}
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["first"], meta_fields=["name"])
+@dataclass
+class Named:
+    first: jax.Array
+    name: str = "any"
+
+
+class Pair(NamedTuple):
+    left: jax.Array
+    right: Named
+
+
+def classes(x, mesh):
+    return Pair(x, Named(x + 1))
 
 
 def constant(x, mesh):

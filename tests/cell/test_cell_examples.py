@@ -33,3 +33,9 @@ def test_examples_are_tried_with_the_answer_that_is_loaded(bench):
         "4\n",
     )
     assert second["got"].startswith("TypeError: double() missing 1 required")
+
+
+def test_source_is_compiled_as_it_is_with_none_of_our_own_settings(bench):
+    source = b"def f(x: int): pass\nprint(f.__annotations__)\n"
+    answer = bench.ask("author", Frame({"do": "script"}, (source,)))
+    assert answer.header == {"printed": "{'x': <class 'int'>}\n"}

@@ -162,6 +162,8 @@ def test_keys_modules_and_trees_arrive_and_leave(bench):
     assert leaves == ["['bias']", "['kernel']"]
     leaves = [each["path"] for each in bench.run("unchanged", "data=2", x=X)["outputs"]]
     assert leaves == ["['pair'][0]", "['pair'][1][0]", "['x']"]
+    leaves = [each["path"] for each in bench.run("classes", "data=2", x=X)["outputs"]]
+    assert leaves == ["['left']", "['right.first']"]
     assert bench.run("key_of", seed=7)["outputs"][0]["whole"].tolist() == [0, 7]
 
 

@@ -121,7 +121,7 @@ def ask(bench):
 @pytest.mark.parametrize(
     ("family", "words"),
     [
-        ("not_callable", "not_callable is a int, not a function."),
+        ("not_callable", "not_callable is of type int, not a function."),
         ("signature", "signature(x) cannot be called as signature(x, mesh)"),
         ("no_result", "no_result returned None."),
         ("not_an_array", "not_an_array returned a str ('text'), and no array."),

@@ -30,7 +30,8 @@ def script(source: str) -> dict[str, Any]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            exec(compile(source, EXAMPLE, "exec"), {"__name__": "__main__", "__file__": EXAMPLE})
+            code = compile(source, EXAMPLE, "exec", dont_inherit=True)
+            exec(code, {"__name__": "__main__", "__file__": EXAMPLE})
             jax.effects_barrier()
         except Exception as error:
             return {"printed": printed.getvalue(), "error": _placed(error)}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import linecache
+import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,8 +29,12 @@ class Submission:
         """Execute the source of an answer, and return the names of its functions."""
         source = decoded(data)
         linecache.cache[ANSWER] = (len(source), None, source.splitlines(True), ANSWER)
-        self.names = {"__name__": "answer", "__file__": ANSWER}
-        exec(compile(source, ANSWER, "exec"), self.names)
+        # A module like any other: dataclasses and type hints look their own up by its name.
+        module = types.ModuleType("answer")
+        module.__file__ = ANSWER
+        sys.modules["answer"] = module
+        self.names = module.__dict__
+        exec(compile(source, ANSWER, "exec", dont_inherit=True), self.names)
         return sorted(name for name, value in self.names.items() if callable(value))
 
     def function(self, asked: Mapping[str, Any]) -> Callable[..., Any]:
@@ -47,7 +53,7 @@ class Submission:
         if not callable(function):
             raise AnswerError(
                 "not_callable",
-                f"{name} is a {type(function).__name__}, not a function.",
+                f"{name} is of type {type(function).__name__}, not a function.",
                 f"define it with def {name}({', '.join(order)}).",
             )
         _check_takes(function, name, order)
