@@ -27,11 +27,21 @@ def command() -> None:
 @_CATALOGUE
 @click.option("--fast", is_flag=True, help="Read everything, and try solutions on a few meshes.")
 @click.option("--seed", type=click.IntRange(0), help="Draw other cases than the usual.")
-@click.option("-j", "n_workers", type=click.IntRange(1, 64), default=2, help="Problems at a time.")
+@click.option(
+    "-j",
+    "n_workers",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="Problems at a time.",
+)
 def check(
     slugs: tuple[str, ...], folder: str | None, fast: bool, seed: int | None, n_workers: int
 ) -> None:
-    """Audit the problems named, or all: starters fail, solutions pass, wrong answers fail as told.
+    """Audit problems, those named or all.
+
+    Starters fail, solutions pass on every mesh, wrong answers fail with what their first line says,
+    and the examples of each page give what it says.
 
     \b
     shardlab catalogue check
@@ -70,7 +80,9 @@ def _told(audited: Audit) -> str:
 @click.option("--track", required=True, help="Folder of the track, such as c-collectives.")
 @_CATALOGUE
 def new(slug: str, track: str, folder: str | None) -> None:
-    """Start a problem: a folder that passes the audit as it is, to be rewritten piece by piece.
+    """Start a problem that passes the audit.
+
+    Rewrite it piece by piece.
 
     \b
     shardlab catalogue new split-the-rows --track basics --catalogue our-problems
