@@ -39,7 +39,8 @@ FORGERIES = {
     "patched numpy and builtins": """
 import builtins, numpy, jax
 numpy.allclose = numpy.array_equal = builtins.all = builtins.abs = lambda *a, **k: True
-jax.export.export = lambda f: f
+def shard_map_psum(x, mesh=None):
+    return x[0] * 0
 """,
     "frames sent instead of answers": """
 import os
@@ -56,6 +57,18 @@ class Equal(np.ndarray):
     def __array__(self, *a, **k): return np.zeros(self.shape)
 def shard_map_psum(x, mesh=None):
     return np.zeros(()).view(Equal)
+""",
+    "the right numbers without any collective": """
+import jax, numpy as np
+def shard_map_psum(x, mesh=None):
+    return np.asarray(np.sum(np.asarray(jax.device_get(x))))
+""",
+    "a patched jax that says it is all right": """
+import jax, jax.numpy as jnp
+from shardlab.cell import author
+author.Author.answer = lambda self, request: author.Frame({'findings': []}, (b'program',))
+def shard_map_psum(x, mesh=None):
+    return jnp.sum(x)
 """,
     "not a number": """
 import jax.numpy as jnp

@@ -21,13 +21,25 @@ from processes import are_gone, descendants
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "tools"))
 
-from endurance import PROBLEM, small  # noqa: E402
+from endurance import FORGERIES, PROBLEM, small  # noqa: E402
 
 from shardlab.catalogue.problem import load_problem  # noqa: E402
 from shardlab.judge.judging import judge  # noqa: E402
 from shardlab.sandbox.open_house import open_house  # noqa: E402
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+
+
+@pytest.fixture(scope="module")
+def house():
+    with open_house() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_answer_does_not_pass(house, name):
+    problem = small(load_problem(PROBLEM))
+    assert not judge(house, problem, FORGERIES[name], kind="submit", seed=3).passed
 
 
 def test_submissions_in_a_row_leave_nothing_and_are_judged_right():
