@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cell_bench import Bench
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 SOURCE = """import sys
@@ -210,3 +211,31 @@ def test_a_file_that_cannot_be_loaded_is_told_with_its_line(bench, source, words
     error = bench.load(source)["error"]
     assert words in error["words"]
     assert error["line"] == line
+
+
+DEVICES = """import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+import jax
+jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_platforms", "cpu,tpu")
+{then}
+def f(x, mesh):
+    return x * 2
+"""
+
+
+def test_a_script_s_own_number_of_devices_does_not_count(house):
+    fresh = Bench(house)  # one whose author has not asked for devices yet
+    assert "error" not in fresh.load(DEVICES.format(then=""))
+    assert fresh.run("f", "data=8", x=X)["outputs"][0]["whole"].sum() == 2 * X.sum()
+    fresh.close()
+
+
+def test_devices_that_the_answer_has_already_started_are_too_few(house):
+    fresh = Bench(house)
+    then = "jax.config.update('jax_platforms', 'cpu'); jax.devices()"
+    assert "error" not in fresh.load(DEVICES.format(then=then))
+    error = fresh.author("export", "f", "data=8", x=X).header["error"]
+    assert error["family"] == "own_devices"
+    assert error["what"] == "The answer left 4 devices in its process, and this case has 8."
+    fresh.close()

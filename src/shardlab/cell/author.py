@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from shardlab.cell import examples
 from shardlab.cell.dump import telling_where
 from shardlab.cell.eager import eager_bytes
-from shardlab.cell.meshes import host_mesh, one_device
+from shardlab.cell.meshes import host_mesh, keeping_devices, one_device
 from shardlab.cell.quickly import compile_all_quickly, lower_quickly
 from shardlab.cell.simulating import simulate
 from shardlab.cell.submission import Submission, arguments
@@ -57,7 +57,8 @@ class Author:
 
     def _load(self, request: Frame) -> Frame:
         """Execute the submission's source."""
-        return Frame({"defines": self._submission.load(request.buffers[0])})
+        with keeping_devices():
+            return Frame({"defines": self._submission.load(request.buffers[0])})
 
     def _export(self, request: Frame) -> Frame:
         """Trace the answer on a mesh, look for hazards, and return it as a program.

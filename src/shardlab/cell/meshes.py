@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from shardlab.cell.told import AnswerError
+from shardlab.engine._jax.rehearsal import has_backend
 from shardlab.layouts import mesh as layouts
 from shardlab.layouts.spec import Spec
 
@@ -18,8 +20,31 @@ def host_mesh(data: Mapping[str, Any]) -> Mesh:
     """Return the mesh of real host devices that a request describes."""
     mesh = layouts.Mesh.from_json(data)
     devices = {device.id: device for device in jax.devices()}
+    if not set(mesh.devices) <= set(devices):
+        raise AnswerError(
+            "own_devices",
+            f"The answer left {len(devices)} devices in its process, and this case has "
+            f"{mesh.n_devices}.",
+            "leave jax_num_cpu_devices and XLA_FLAGS alone; the judge gives the mesh.",
+        )
     chosen = np.array([devices[number] for number in mesh.devices])
     return Mesh(chosen.reshape(mesh.axis_sizes), mesh.axis_names)
+
+
+@contextlib.contextmanager
+def keeping_devices() -> Iterator[None]:
+    """Undo what is said within about devices, where none was asked for yet.
+
+    Scripts begin with a number of host devices, and an answer may be one that was a script.
+    """
+    names = ("jax_num_cpu_devices", "jax_platforms")
+    before = {name: getattr(jax.config, name) for name in names}
+    try:
+        yield
+    finally:
+        if not has_backend():
+            for name, value in before.items():
+                jax.config.update(name, value)
 
 
 def partition_spec(spec: Spec) -> PartitionSpec:
