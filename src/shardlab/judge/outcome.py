@@ -74,11 +74,11 @@ def _made_of(question: Question, told: Frame, ran: Frame | None, source: Source)
         return failed(question, troubles.fault(why))
     hazards = troubles.hazards(told.header, source)
     if question.kind == "export" and ran is None:
-        return failed(question, *(hazards or [_raised(told.header, source)]))
+        return failed(question, *(hazards or [_raised(question, told.header, source)]))
     header = (ran or told).header
     if "error" in header or (question.kind == "simulate" and "outputs" not in header):
         own = hazards if question.kind == "simulate" else []
-        return failed(question, *(own or [_raised(header, source)]))
+        return failed(question, *(own or [_raised(question, header, source)]))
     if question.kind == "call":
         value = read_value(told)
         found = grade_value(question.case, value, right.expected)
@@ -97,8 +97,17 @@ def _made_of(question: Question, told: Frame, ran: Frame | None, source: Source)
     return Outcome(question, verdicts, graded, seen)
 
 
-def _raised(header: Mapping[str, Any], source: Source) -> Verdict:
-    return troubles.raised(header.get("error", {}), source)
+def _raised(question: Question, header: Mapping[str, Any], source: Source) -> Verdict:
+    verdict = troubles.raised(header.get("error", {}), source)
+    if verdict.code == "CE" and not verdict.where:
+        place = source.place(source.definition(question.case.part.function))
+        return replace(verdict, where=place)
+    mesh = question.case.mesh
+    asked = verdict.what.removeprefix("KeyError: ").strip("'")
+    if mesh and verdict.what.startswith("KeyError: '") and asked in ("data", "model"):
+        names = ", ".join(map(repr, mesh.axis_names))
+        return replace(verdict, fix=f"the mesh axes are {names} here: use mesh.axis_names.")
+    return verdict
 
 
 # ------------------------------------------------------------------------------------ as a record

@@ -33,6 +33,8 @@ def structure(wanted: Set[str], got: Set[str], call: str) -> Verdict:
     """Return the verdict on a result made of other arrays than were asked for."""
 
     def named(paths: Set[str]) -> str:
+        if paths == {""}:
+            return "one array"
         return ", ".join(f"result{path}" for path in sorted(paths)) or "nothing"
 
     if not got:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from shardlab.records.verdict import Verdict
@@ -26,6 +27,12 @@ class Source:
             return ""
         quoted = lines[line - 1].strip()
         return f"line {line}: {_short(quoted)}" if quoted else f"line {line}"
+
+    def definition(self, name: str) -> int | None:
+        """Return the last line at which a name is given a meaning at the top level."""
+        pattern = re.compile(rf"(async\s+)?def\s+{re.escape(name)}\b|{re.escape(name)}\s*=[^=]")
+        lines = enumerate(self.text.splitlines(), 1)
+        return max((number for number, line in lines if pattern.match(line)), default=None)
 
 
 def read_source(data: bytes) -> Source | Verdict:

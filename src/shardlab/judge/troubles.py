@@ -32,10 +32,8 @@ _OF_WORDS = {
     "can only accept axis_name which corresponds to one of": "VMA",
     "pytree structure error": "SPEC",
     "must be a pytree of `jax.sharding.PartitionSpec`": "SPEC",
-    "evenly divide the shape": "SPEC",
     "must be divisible by shard_count": "SPEC",
     "has to be divisible by the size of the named axis": "SPEC",
-    "divisible by": "SPEC",
     "unbound axis name": "SPEC",
     "Resource axis": "SPEC",
     "which is not a valid axis name": "SPEC",
@@ -56,6 +54,8 @@ _OF_FAMILY = {
     "signature": "CE",
     "no_result": "SHAPE",
     "not_a_value": "SHAPE",
+    "not_an_array": "SHAPE",
+    "dtype": "DTYPE",
     "own_devices": "SPEC",
 }
 _MOST_LINES = 6
@@ -95,13 +95,13 @@ def _jax_first(ours: str, shows: tuple[str, ...], words: str) -> tuple[str, tupl
 
 def raised(error: Mapping[str, Any], source: Source) -> Verdict:
     """Return the verdict on an exception: what JAX refuses by its words, all else RTE."""
-    kind, words = str(error.get("kind", "Exception")), str(error.get("words", ""))
+    kind, words = str(error.get("kind", "Exception")), _lasting(error.get("words", ""))
     family, fix = str(error.get("family", "")), str(error.get("fix", ""))
-    where = source.place(error.get("line"))
+    where, ours = source.place(error.get("line")), _lasting(error.get("what", ""))
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     head, more = f"{kind}: {lines[0]}" if lines else kind, tuple(lines[1:_MOST_LINES])
     if family in _OF_FAMILY:
-        return Verdict(_OF_FAMILY[family], str(error.get("what", head)), where, fix)
+        return Verdict(_OF_FAMILY[family], ours or head, where, fix)
     code = next((c for text, c in _OF_WORDS.items() if text in words), "RTE")
     if code == "VMA":
         return Verdict(code, _MEANS[code], where, _FIXES[code], shows=(f"JAX: {head}", *more))
@@ -112,15 +112,24 @@ def raised(error: Mapping[str, Any], source: Source) -> Verdict:
     if kind == "NotImplementedError" and not lines:
         return Verdict("RTE", "NotImplementedError: this part is not written yet.", where)
     details = {"exception": kind}
-    if error.get("what"):  # known here, and JAX's words are about what is inside of it
-        shows = (f"JAX: {head}",)
-        return Verdict("RTE", str(error["what"]), where, fix, shows=shows, details=details)
+    if ours:  # the exception's own words are about what is inside of JAX
+        shows = () if ours in head or kind == "SystemExit" else (head,)
+        return Verdict("RTE", ours, where, fix, shows=shows, details=details)
     return Verdict("RTE", head, where, fix, shows=more, details=details)
+
+
+def _lasting(words: object) -> str:
+    """Return words without addresses, which are others in every process.
+
+    >>> _lasting("<object object at 0x7f43ef7d9bc0>")
+    '<object object>'
+    """
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(words or ""))
 
 
 def not_loaded(error: Mapping[str, Any], source: Source) -> Verdict:
     """Return the verdict on an answer that cannot be executed."""
-    kind, words = str(error.get("kind", "Exception")), str(error.get("words", ""))
+    kind, words = str(error.get("kind", "Exception")), _lasting(error.get("words", ""))
     words = re.sub(r" \(answer\.py, line \d+\)$", "", words)
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     head = f"{kind}: {lines[0]}" if lines else kind
