@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -152,6 +153,33 @@ def test_what_a_kernel_refuses_lowers_the_level_and_is_named(refused, level, why
         [sys.executable, script, refused], capture_output=True, text=True, env=environment
     )
     assert done.stdout.splitlines() == [level, why], done.stderr
+
+
+ELSEWHERE = """
+import os, signal, socket, sys, time
+del os.pidfd_open  # as on macOS, which has no /proc either
+from shardlab.sandbox.confine import Room
+from shardlab.sandbox.guest import Limits
+from shardlab.sandbox.supervisor import supervise
+for act in (lambda: os._exit(3), lambda: time.sleep(60)):
+    pid = os.fork()
+    if pid == 0:
+        act()
+    ours, theirs = socket.socketpair()
+    ours.send(b"b")
+    supervise(pid, theirs, Limits(wall_seconds=0.5), Room("C"), 0)
+    print(ours.recv(1000).decode())
+"""
+
+
+def test_a_guest_is_watched_where_the_kernel_tells_little():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, env=environment
+    )
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["why"], first["exit_code"], first["signal"]) == ("exit", 3, None)
+    assert (second["why"], second["signal"]) == ("time", signal.SIGKILL)
 
 
 # ------------------------------------------------------------------- what dies, what is left

@@ -72,7 +72,11 @@ def _limit(limits: Limits, *, counts_processes: bool) -> None:
             continue
         hard = resource.getrlimit(number)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(number, (value, value))
+        try:
+            resource.setrlimit(number, (value, value))
+        except (OSError, ValueError):
+            if sys.platform == "linux":
+                raise  # macOS knows the name of some that it does not have
 
 
 def _become_nobody(user: int, room: Room) -> None:
@@ -86,8 +90,8 @@ def _become_nobody(user: int, room: Room) -> None:
     if sys.platform == "linux":
         kernel.drop_bound(keep)
     os.setgroups([])
-    os.setresgid(user, user, user)
-    os.setresuid(user, user, user)
+    os.setregid(user, user)  # as root both set the saved one too
+    os.setreuid(user, user)
     if keep:
         kernel.set_capabilities(keep)
 

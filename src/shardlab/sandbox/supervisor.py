@@ -31,7 +31,7 @@ def supervise(pid: int, told: socket.socket, limits: Limits, room: Room, proc_pi
     """Watch a guest until it has ended, and report it."""
     watch = _Watch(pid, limits, _stat_file(room, proc_pid))
     why = watch.until_ended(told)
-    _, status, usage = os.wait4(pid, 0)
+    _, status, usage = watch.reaped or os.wait4(pid, 0)
     scale = 1 if sys.platform == "darwin" else 1024
     report = {
         **watch.ending(status, why),
@@ -52,6 +52,7 @@ class _Watch:
         self._busy_since: float | None = None
         self._cpu, self._worked_at = 0.0, time.monotonic()
         self.peak_bytes = 0
+        self.reaped: tuple[int, int, Any] | None = None  # what wait4 says, where it was asked early
 
     def idle_seconds(self) -> float:
         """Return for how long the guest has used no processor; it may wait for itself for ever."""
@@ -70,13 +71,20 @@ class _Watch:
         while True:
             pause = _LOOK_EVERY if self._busy_since or handle is None else _LOOK_EVERY_IDLE
             ready = dict(poll.poll(pause * 1000))
-            if handle in ready or (handle is None and _has_ended(self._pid)):
+            if handle in ready or (handle is None and self._has_ended()):
                 return None
             why = self._heard(told) if told.fileno() in ready else None
             why = why or self._exceeded()
             if why:
                 _kill(self._pid, handle)
                 return why
+
+    def _has_ended(self) -> bool:
+        """Ask the kernel, where it does not tell by itself (macOS)."""
+        pid, status, usage = os.wait4(self._pid, os.WNOHANG)
+        if pid:
+            self.reaped = (pid, status, usage)
+        return bool(pid)
 
     def _heard(self, told: socket.socket) -> str | None:
         commands = told.recv(16)
@@ -148,10 +156,6 @@ def _handle(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
-
-
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill(pid: int, handle: int | None) -> None:

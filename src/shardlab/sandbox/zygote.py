@@ -243,7 +243,7 @@ def _only_these(room: Room, requests: int, answers: int, output: int) -> Room:
     if room.rules >= 0:
         wanted[5] = room.rules
     # First out of the way, then to their places: one may lie where another must go.
-    safe = {to: fcntl.fcntl(fd, fcntl.F_DUPFD, 256) for to, fd in wanted.items()}
+    safe = {to: fcntl.fcntl(fd, fcntl.F_DUPFD, 32) for to, fd in wanted.items()}
     for to, fd in safe.items():
         os.dup2(fd, to, inheritable=False)
     os.closerange(len(wanted), 4096)
