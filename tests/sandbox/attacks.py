@@ -56,8 +56,8 @@ call(264 if IS_ARM else 303, -100, b'/usr/lib', buffer, ctypes.create_string_buf
 """,
     "write one huge file": """
 with open('/tmp/shardlab-huge', 'wb') as file:
+    os.unlink('/tmp/shardlab-huge')
     file.truncate(1 << 40)
-os.unlink('/tmp/shardlab-huge')
 """,
     "write 20,000 files": """
 for number in range(20_000):

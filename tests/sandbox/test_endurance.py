@@ -72,8 +72,11 @@ class Killer:
         self._timer.join()
 
     def _kill(self):
-        servers = [self._house.zygote_pid, *descendants(self._house.zygote_pid)][:2]
-        others = descendants(self._house.zygote_pid)[1:]
+        first = self._house.zygote_pid
+        if first is None:
+            return  # it is being started again
+        below = descendants(first)
+        servers, others = [first, *below[:1]], below[1:]
         # A new server takes a second or more to start: it is not always its turn.
         pids = servers if self._random.random() < 0.2 or not others else others
         with contextlib.suppress(ProcessLookupError):
