@@ -35,6 +35,13 @@ def test_short_code_stays_on_one_line_and_long_code_is_set_off_on_both():
     assert "tail" not in inked
 
 
+def test_stars_are_emphasis_in_words_and_powers_in_code():
+    page = "The *same* **sum**: `((x @ w - y) ** 2)` of **`a**b`**.\n\n| *n* | `a**n` |\n"
+    shown = statement_text(page)
+    assert shown.splitlines()[0] == "The same sum: ((x @ w - y) ** 2) of a**b."
+    assert shown.splitlines()[2].split() == ["n", "a**n"]
+
+
 def test_tables_stand_in_columns():
     page = "| entry | means |\n|---|---|\n| `None` | whole |\n"
     assert [line.split() for line in statement_text(page).splitlines()] == [

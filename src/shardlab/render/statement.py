@@ -33,6 +33,8 @@ _LAYOUT = re.compile(r"(\S+\[[^\]]*\]|\S+)\s+(P\(.*\))\s+(\S.*)")
 _PROOF = re.compile(r"\s*\(?\[[^\]]*\]\(wrong/[^)]*\)\)?")
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 _ITEM = re.compile(r"(\s*)([-*]|\d+\.)\s+")
+# Code comes first, since the stars in it are powers.
+_STARS = re.compile(r"(`[^`]*`)|\*\*|(?<![\w*])\*(\S(?:[^*]*\S)?)\*(?![\w*])")
 _FENCE = "```"
 _FIXED = "\N{NO-BREAK SPACE}"
 
@@ -81,6 +83,15 @@ def parse_layout_line(line: str) -> Layout:
     array, spec, mesh = parts.groups() if parts else (line.strip(), "", "")
     shape, dtype = parse_array(array)
     return layout(shape, spec, mesh, dtype)
+
+
+def unstarred(text: str) -> str:
+    """Return words without the stars of emphasis; code keeps its own.
+
+    >>> unstarred("on *every* device, **not** `(a * b) ** 2`, 2 * 3")
+    'on every device, not `(a * b) ** 2`, 2 * 3'
+    """
+    return _STARS.sub(lambda found: found[1] or found[2] or "", text)
 
 
 def _layouts(lines: Sequence[str], width: int) -> Iterator[Line]:
@@ -135,7 +146,7 @@ def _items(lines: Sequence[str]) -> list[str]:
 
 
 def _folded(item: str, width: int) -> Iterator[Line]:
-    text = _LINK.sub(r"\1", _PROOF.sub("", item)).replace("**", "")
+    text = unstarred(_LINK.sub(r"\1", _PROOF.sub("", item)))
     found = _ITEM.match(text)
     indent = " " * len(found[0]) if found else ""
     # Short code stays on one line: textwrap does not break at this kind of space.
@@ -154,7 +165,8 @@ def _span(text: str, is_code: bool) -> Span:
 
 def _table(rows: Sequence[str]) -> Iterator[Line]:
     """Yield a table with its columns under each other, and the line of dashes as a rule."""
-    cells = [[cell.strip(" `") for cell in row.strip("| ").split("|")] for row in rows]
+    plain = [unstarred(row).strip("| ") for row in rows]
+    cells = [[cell.strip(" `") for cell in row.split("|")] for row in plain]
     widths = [max(map(len, column)) for column in zip(*cells, strict=False)]
     for row in cells:
         if all(set(cell) <= set("-: ") for cell in row):
