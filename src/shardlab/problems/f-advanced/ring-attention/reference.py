@@ -17,7 +17,8 @@ def inputs(draw):
     # A score of 128, whose exponential is too large for float32.
     q[-1], k[0, -1] = (0, 0, 0, 64), 4
     v = draw.rng.integers(-9, 10, (length, DIM + 1)).astype(np.float32)
-    return {"q": q, "k": k, "v": v, "causal": draw.number % 3 != 0}
+    # Causal on the last of ten cases too, the largest mesh: there most blocks are masked.
+    return {"q": q, "k": k, "v": v, "causal": draw.number % 3 != 1}
 
 
 def expected(mesh, q, k, v, causal):
