@@ -53,8 +53,8 @@ def exhibit(outcome: Outcome) -> dict[str, Any]:
 def value_text(value: Any) -> str:
     """Return an argument or a result in one line.
 
-    >>> value_text(np.float32([1, 2])), value_text({"w": np.int32(3)}), value_text((1, "a"))
-    ('float32[2] [1 2]', "{'w': int32[] 3}", "(1, 'a')")
+    >>> value_text(np.float32([1, 2])), value_text({"w": np.int32(3)}), value_text(((5,), "a"))
+    ('float32[2] [1 2]', "{'w': int32[] 3}", "((5,), 'a')")
     """
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
@@ -66,7 +66,8 @@ def value_text(value: Any) -> str:
         return _cut(f"{{{', '.join(f'{k!r}: {value_text(v)}' for k, v in value.items())}}}")
     if isinstance(value, (list, tuple)):
         inside = ", ".join(map(value_text, value))
-        return _cut(f"[{inside}]" if isinstance(value, list) else f"({inside})")
+        comma = "," * (len(value) == 1)
+        return _cut(f"[{inside}]" if isinstance(value, list) else f"({inside}{comma})")
     return _cut(str(value) if isinstance(value, Spec) else repr(value))
 
 
