@@ -176,7 +176,8 @@ def test_an_accepted_answer_tells_the_range_of_what_it_sends():
         verdict = Verdict("AC", "Right.")
         return CaseResult(name, 1, name, 1, (verdict,), is_simulated=is_simulated, facts=facts)
 
-    one = judgement(case("data=2", 4), case("data=4", 8), case("data=64", 9, is_simulated=True))
+    large = case("data=64", 9, is_simulated=True)
+    one = judgement(case("data=2", 4), large, case("data=4", 8), large)  # as two parts give it
     assert one.verdict.what == (
         "Same result on 2 meshes and, simulated, on data=64; 1 psum of 4 to 8 B."
     )

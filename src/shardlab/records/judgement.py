@@ -104,7 +104,8 @@ def _accepted(cases: Sequence[CaseResult]) -> str:
     meshes = {case.name for case in cases if case.mesh and not case.is_simulated}
     if not meshes:
         return f"Right in {len(cases)} cases."
-    simulated = [case.mesh for case in cases if case.is_simulated]
+    # Parts of a problem are often simulated on the same meshes.
+    simulated = list(dict.fromkeys(case.mesh for case in cases if case.is_simulated))
     told = f"Same result on {len(meshes)} mesh{'es' * (len(meshes) > 1)}"
     if simulated:
         told += f" and, simulated, on {' and '.join(simulated)}"
