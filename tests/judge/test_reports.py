@@ -1,6 +1,7 @@
 """Judgements as people and other programs read them."""
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -60,7 +61,7 @@ def judgement(*cases, **more):
 def test_the_terminal_shows_verdict_small_case_and_all_cases():
     told = judgement_text(judgement(RIGHT, WRONG, counterexample=small(2)), 80)
     assert told.splitlines() == [
-        "WA  part 1, data=2",
+        "WA  data=2",
         "  result is 42, want 21.",
         "  at line 3: return x",
         "  try: add once.",
@@ -76,9 +77,54 @@ def test_the_terminal_shows_verdict_small_case_and_all_cases():
         "  ✓ 0 (data=0)  [0:1]  20",
         "  ✗ 1 (data=1)  [1:2]  20     10",
         "",
-        "part 1: ✓ data=1  ✗ data=2 WA",
+        "✓ data=1  ✗ data=2 WA",
         "1 of 2 cases right; level A: own namespaces, Landlock and seccomp; seed 5",
     ]
+
+
+def test_parts_are_numbered_where_there_are_several():
+    second = replace(WRONG, part=2)
+    assert judgement_text(judgement(RIGHT, second), 80).startswith("WA  part 2, data=2\n")
+    early = judgement(WRONG, not_judged=("part 1, data=4", "part 2, data=2"))
+    assert "part 1: ✗ data=2 WA" in judgement_text(early, 80)
+
+
+def test_right_numbers_are_said_in_words_and_what_fails_beside_them():
+    right = small(2)
+    (output,) = right.facts["outputs"]
+    devices = [{**device, "is_wrong": False} for device in output["devices"]]
+    facts = {**right.facts, "outputs": [{**output, "devices": devices}]}
+    over = replace(right, facts=facts, verdicts=(Verdict("COMM", "2 psum of 4 B; budget 1."),))
+    text = judgement_text(judgement(WRONG, counterexample=over), 80)
+    assert "✓ 0" not in text
+    assert (
+        "  Every device holds the right numbers. What fails in this case:\n"
+        "  COMM  2 psum of 4 B; budget 1.\n"
+    ) in text
+
+
+def test_a_long_call_is_broken_between_words():
+    long = small(2)
+    call = "partition_spec_layout(num_devices, kernel_in, kernel_out)"
+    long = replace(long, facts={**long.facts, "call": call})
+    lines = judgement_text(judgement(WRONG, counterexample=long), 70).splitlines()
+    at = lines.index("A small case that fails: partition_spec_layout(num_devices, kernel_in,")
+    assert lines[at + 1] == "  kernel_out) on data=2"
+
+
+@pytest.mark.parametrize("evil", ["\x1b[2J", "\x9b2J", "\x07", "\u202e"])
+def test_nothing_of_an_answer_moves_the_cursor(evil):
+    verdict = Verdict("RTE", f"a{evil}", f"line 1: {evil}", evil, shows=(evil,))
+    case = replace(small(2, holds=evil, should=evil), verdicts=(verdict,), output=f"x\n{evil}")
+    facts = {**case.facts, "call": f"f({evil})", "inputs": [{"name": evil, "text": evil}]}
+    one = judgement(case, notes=(evil,), counterexample=replace(case, facts=facts))
+    reports = [
+        judgement_text(one, 80),
+        junit_xml(one),
+        json.dumps(results_json(one), ensure_ascii=False),
+        picture_svg(exhibit_picture(one.counterexample)),
+    ]
+    assert [evil[0] in report for report in reports] == [False] * 4
 
 
 @pytest.mark.parametrize("n_devices", [1, 8, 512])

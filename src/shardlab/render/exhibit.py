@@ -11,6 +11,7 @@ from typing import Any
 
 from shardlab.records.judgement import CaseResult
 from shardlab.render.picture import Cell, Grid, Picture
+from shardlab.render.plain import plain, plain_data
 from shardlab.render.terminal import Line, Span
 
 RIGHT, WRONG, OPEN = "✓", "✗", "·"
@@ -20,9 +21,11 @@ _GAP = "  "
 
 def exhibit_lines(case: CaseResult, width: int) -> Iterator[Line]:
     """Yield a case laid open: its call, its inputs, then a row for each device."""
-    facts = case.facts
+    facts = plain_data(case.facts)
     on = f" on {case.mesh}" if case.mesh else ""
-    yield [Span(f"A small case that fails: {facts.get('call', case.name)}{on}", is_strong=True)]
+    title = f"A small case that fails: {facts.get('call', case.name)}{on}"
+    for line in wrap(title, width, subsequent_indent="  ", break_on_hyphens=False):
+        yield [Span(line, is_strong=True)]
     for each in facts.get("inputs", ()):
         yield from _folded(f"{each['name']} = {each['text']}", width)
     if "expected" in facts:
@@ -33,9 +36,25 @@ def exhibit_lines(case: CaseResult, width: int) -> Iterator[Line]:
     total = sum(each["payload_bytes"] for each in facts.get("collectives", ()))
     if sent:
         yield from _folded(f"exchanges {', '.join(sent)}; {total:,} B by each device", width)
-    for output in facts.get("outputs", ()):
+    outputs = facts.get("outputs", ())
+    if outputs and all(_is_right(output) for output in outputs):
+        yield from _beside_the_numbers(case, width)
+        return
+    for output in outputs:
         yield []
         yield from output_lines(output, width)
+
+
+def _is_right(output: Mapping[str, Any]) -> bool:
+    return all(device["is_wrong"] is False for device in output["devices"])
+
+
+def _beside_the_numbers(case: CaseResult, width: int) -> Iterator[Line]:
+    """Yield what fails where all numbers are right: a table of them would show nothing."""
+    yield []
+    yield from _folded("Every device holds the right numbers. What fails in this case:", width)
+    for verdict in case.verdicts:
+        yield from _folded(plain(f"{verdict.code}  {verdict.what}"), width)
 
 
 def output_lines(output: Mapping[str, Any], width: int) -> Iterator[Line]:
@@ -103,7 +122,7 @@ def _folded(text: str, width: int) -> Iterator[Line]:
 
 def exhibit_picture(case: CaseResult) -> Picture:
     """Return the same as a picture of boxes, for SVG: one grid for each output."""
-    facts = case.facts
+    facts = plain_data(case.facts)
     said = [f"{each['name']} = {each['text']}" for each in facts.get("inputs", ())]
     grids = tuple(_grid(output) for output in facts.get("outputs", ()))
     title = f"{facts.get('call', case.name)}{f' on {case.mesh}' if case.mesh else ''}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardlab.records.judgement import CaseResult, Judgement
 from shardlab.records.verdict import Verdict
 from shardlab.render.exhibit import RIGHT, WRONG, exhibit_lines
+from shardlab.render.plain import plain, plain_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
 from shardlab.render.words import count_text
 
@@ -30,7 +31,7 @@ def judgement_text(judgement: Judgement, width: int = DEFAULT_WIDTH) -> str:
     >>> print(judgement_text(Judgement("sum", 1, "A", 7, "submit", (right,))))
     AC  Same result on 1 mesh.
     <BLANKLINE>
-    part 1: ✓ data=2
+    ✓ data=2
     1 of 1 case right; level A: own namespaces, Landlock and seccomp; seed 7
     """
     return lines_text(judgement_lines(judgement, width))
@@ -48,7 +49,7 @@ def judgement_lines(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Iterato
     if first is None:
         yield from verdict_lines(judgement.verdict, "", width)
     else:
-        yield from case_lines(first, width)
+        yield from case_lines(first, _name(first, judgement), width)
         yield from _others(judgement, first, width)
     if judgement.counterexample is not None:
         yield []
@@ -56,20 +57,19 @@ def judgement_lines(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Iterato
     yield []
     yield from _cases(judgement, width)
     for note in judgement.notes:
-        yield from ([Span(line, is_faint=True)] for line in wrap(f"note: {note}", width))
+        yield from ([Span(line, is_faint=True)] for line in wrap(plain(f"note: {note}"), width))
     yield from _summary(judgement, width)
 
 
-def case_lines(case: CaseResult, width: int) -> Iterator[Line]:
+def case_lines(case: CaseResult, name: str, width: int) -> Iterator[Line]:
     """Yield what is said of one case, and what the answer printed in it."""
     for number, verdict in enumerate(case.verdicts):
-        where = f"part {case.part}, {case.name}" if number == 0 else ""
-        yield from verdict_lines(verdict, where, width)
-    printed = case.output.splitlines()
+        yield from verdict_lines(verdict, name if number == 0 else "", width)
+    printed = plain_lines(case.output).splitlines()
     if printed:
         yield [Span("  printed:", is_faint=True)]
         for line in printed[:_MOST_PRINTED]:
-            yield [Span(f"    {plain(line)[: width - 4]}", is_faint=True)]
+            yield [Span(f"    {line[: width - 4]}", is_faint=True)]
         if len(printed) > _MOST_PRINTED:
             more = count_text(len(printed) - _MOST_PRINTED, "more line")
             yield [Span(f"    ... {more}", is_faint=True)]
@@ -104,21 +104,6 @@ def _folded(text: str, width: int, start: str) -> list[str]:
     )
 
 
-def plain(text: str) -> str:
-    """Return text without control characters, which could move a terminal's cursor.
-
-    >>> plain("a\\x1b[31mb\\tc")
-    'a?[31mb c'
-    """
-    return "".join(_printable(letter) for letter in text)
-
-
-def _printable(letter: str) -> str:
-    if letter in "\t\n\r":
-        return " "
-    return letter if letter.isprintable() else "?"
-
-
 def _others(judgement: Judgement, first: CaseResult, width: int) -> Iterator[Line]:
     """Yield one line for each other kind of failure."""
     told = {(verdict.code, verdict.cause) for verdict in first.verdicts}
@@ -128,7 +113,17 @@ def _others(judgement: Judgement, first: CaseResult, width: int) -> Iterator[Lin
                 continue
             told.add((verdict.code, verdict.cause))
             yield []
-            yield from verdict_lines(verdict, f"part {case.part}, {case.name}", width)
+            yield from verdict_lines(verdict, _name(case, judgement), width)
+
+
+def _name(case: CaseResult, judgement: Judgement) -> str:
+    return f"part {case.part}, {case.name}" if _has_parts(judgement) else case.name
+
+
+def _has_parts(judgement: Judgement) -> bool:
+    """Say whether the problem has a second part, whose cases come last."""
+    names = [f"part {case.part}," for case in judgement.cases] + list(judgement.not_judged)
+    return not all(name.startswith("part 1,") for name in names)
 
 
 def _cases(judgement: Judgement, width: int) -> Iterator[Line]:
@@ -137,7 +132,7 @@ def _cases(judgement: Judgement, width: int) -> Iterator[Line]:
     for case in judgement.cases:
         parts.setdefault(case.part, []).append(case)
     for number, cases in parts.items():
-        head = f"part {number}: "
+        head = f"part {number}: " if _has_parts(judgement) else ""
         yield from _wrapped(head, [_marked(case) for case in cases], width)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from xml.sax.saxutils import escape, quoteattr
 
 from shardlab.records.judgement import CaseResult, Judgement
+from shardlab.render.plain import plain_lines
 
-# What XML 1.0 has no place for, in any spelling.
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ERRORS = {"CE", "IE", "RTE", "TLE", "MLE", "OLE"}
 
 
@@ -63,14 +61,14 @@ def _case(case: CaseResult, suite: str) -> list[str]:
 
 
 def text(words: str) -> str:
-    """Return words as XML text; characters that XML cannot hold become question marks.
+    """Return words as XML text; characters that move a cursor become question marks.
 
-    >>> text("a < b\\x00")
-    'a &lt; b?'
+    >>> text("a < b\\x00\\x9b")
+    'a &lt; b??'
     """
-    return escape(_NOT_XML.sub("?", words))
+    return escape(plain_lines(words))
 
 
 def attribute(words: str) -> str:
     """Return words as an XML attribute with its quotes."""
-    return quoteattr(_NOT_XML.sub("?", words), {"\n": "&#10;", "\t": "&#9;", "\r": "&#13;"})
+    return quoteattr(plain_lines(words), {"\n": "&#10;"})

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from shardlab.records.judgement import CaseResult, Judgement
+from shardlab.records.verdict import Verdict
+from shardlab.render.plain import plain_data
 
 VERSION = 3
 _MOST_OUTPUT = 500
@@ -22,6 +24,11 @@ def results_json(judgement: Judgement) -> dict[str, Any]:
     """
     first = judgement.verdict
     status = "pass" if judgement.passed else "error" if first.code in ("CE", "IE") else "fail"
+    told: dict[str, Any] = plain_data(_told(judgement, first, status))
+    return told
+
+
+def _told(judgement: Judgement, first: Verdict, status: str) -> dict[str, Any]:
     return {
         "version": VERSION,
         "status": status,

@@ -1,0 +1,48 @@
+"""Text of an answer made fit to be shown: no character in it moves a cursor or turns a line round.
+
+What an answer prints, raises or names itself reaches terminals and reports through this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def plain(text: str) -> str:
+    """Return text on one line and without control characters.
+
+    >>> plain("a\\x1b[31mb\\tc\\u202ed")
+    'a?[31mb c?d'
+    """
+    return "".join(_printable(letter) for letter in text)
+
+
+def plain_lines(text: str) -> str:
+    """Return text without control characters, its lines as they are.
+
+    >>> plain_lines("a\\x9b2J\\r\\nb")
+    'a?2J\\nb'
+    """
+    return "\n".join(map(plain, text.replace("\r\n", "\n").split("\n")))
+
+
+def plain_data(value: Any) -> Any:
+    """Return plain data with every text in it made fit to be shown.
+
+    >>> plain_data({"holds": ["1\\x07", 2]})
+    {'holds': ['1?', 2]}
+    """
+    if isinstance(value, str):
+        return plain_lines(value)
+    if isinstance(value, Mapping):
+        return {plain_data(key): plain_data(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_data(each) for each in value]
+    return value
+
+
+def _printable(letter: str) -> str:
+    if letter in "\t\r\n":
+        return " "
+    return letter if letter.isprintable() else "?"
