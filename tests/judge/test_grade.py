@@ -139,6 +139,15 @@ def test_what_is_sent_is_compared_with_the_budget(budget, calls, sentences):
     found = verdicts(case(), run, ROWS, budget=budget)
     assert [verdict.what for verdict in found] == sentences
     assert {verdict.code for verdict in found} <= {"COMM"}
+    assert all(verdict.fix for verdict in found)
+
+
+def test_what_to_try_names_what_is_allowed():
+    run = seen(output(ROWS, "data", "data=4"), calls=[call("all_gather")])
+    (found,) = verdicts(case(), run, ROWS, budget={"psum": 1})
+    assert found.fix == "do without all_gather: psum is what the task allows."
+    (found,) = verdicts(case(requires=("psum",)), seen(output(ROWS, "", "data=4")), ROWS)
+    assert found.fix.startswith("call jax.lax.psum inside of the shard_map")
 
 
 def test_what_is_held_is_compared_with_the_budget():

@@ -18,6 +18,12 @@ _CHECK_AGAIN = (
     "leave check_vma out, and give JAX what it needs to see it: a psum, or to='invarying'."
 )
 
+_LESS = "exchange less: compute on each device first, and exchange what is left, once."
+_INSERTED = (
+    "the compiler puts one in where data does not lie as the next step wants it; choose specs that "
+    "fit each other, or write the exchange in a shard_map."
+)
+
 
 def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
     """Return a verdict for each construct that is asked for and absent.
@@ -37,11 +43,18 @@ def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
         Verdict(
             "API",
             f"There is no {name} in the program{_instead(name, have, seen)}.",
+            fix=_write_it(name),
             details={"missing": name},
         )
         for name in asked
         if name not in have
     ]
+
+
+def _write_it(name: str) -> str:
+    if name == "shard_map":
+        return "write what each device does as a function, and call it with jax.shard_map."
+    return f"call jax.lax.{name} inside of the shard_map, and use what it returns."
 
 
 def _instead(name: str, have: set[str], seen: Seen) -> str:
@@ -74,6 +87,7 @@ def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
                 Verdict(
                     "COMM",
                     f"{totals[key]:,} {noun}; budget {allowed:,}: {_calls_text(seen)}.",
+                    fix=_LESS,
                     details={key: totals[key], "budget": allowed},
                 )
             )
@@ -119,10 +133,18 @@ def _kinds(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
                 Verdict(
                     "COMM",
                     f"{count} {op} of {_sizes(calls)}{whose}; budget {allowed}.",
+                    fix=_INSERTED if whose else _LESS if allowed else _do_without(op, budget),
                     details={"op": op, "count": count, "budget": allowed},
                 )
             )
     return found
+
+
+def _do_without(op: str, budget: Mapping[str, int]) -> str:
+    kinds = [kind for kind in budget if kind not in FIGURES and budget[kind]]
+    if not kinds:
+        return "leave it out: nothing need be exchanged here."
+    return f"do without {op}: {' and '.join(kinds)} is what the task allows."
 
 
 def by_kind(seen: Seen) -> dict[str, list[Mapping[str, Any]]]:
