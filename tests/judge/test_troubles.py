@@ -47,6 +47,14 @@ def test_devices_that_wait_for_each_other_are_no_time_out():
     assert troubles.ended(busy, "running the program").code == "TLE"
 
 
+def test_a_time_out_on_virtual_devices_tells_of_unrolled_loops():
+    ending = Ending("time", "20 s of processor time", idle_seconds=0.0)
+    verdict = troubles.ended(ending, "simulating the answer")
+    assert "(20 s of processor time) while simulating" in verdict.what
+    assert "jax.lax.fori_loop" in verdict.fix
+    assert "fori_loop" not in troubles.ended(ending, "tracing the answer").fix
+
+
 @pytest.mark.parametrize(
     ("error", "code", "what"),
     [

@@ -70,7 +70,20 @@ def test_the_wall_clock_counts_all_requests_together(house):
 
 def test_processor_time_is_limited_too(house):
     ending = ended(house.guest("author", Limits(cpu_seconds=0.5)), "while True: pass")
-    assert ending.why == "time"
+    assert (ending.why, ending.detail) == ("time", "0.5 s of processor time")
+
+
+def test_a_guest_that_waits_for_itself_is_ended_long_before_the_clock_is(house):
+    limits = Limits(wall_seconds=30.0, idle_seconds=0.6)
+    with house.guest("author", limits) as guest:
+        load(guest, "x = 1")
+        time.sleep(1.0)  # nothing is asked of it meanwhile
+        load(guest, "y = 2")
+        with pytest.raises(Ended) as caught:
+            load(guest, "import time; time.sleep(20)")
+    ending = caught.value.ending
+    assert (ending.why, ending.detail) == ("time", "0.6 s of waiting without computing")
+    assert ending.seconds < 20
 
 
 def test_an_ended_guest_keeps_saying_how_it_ended(house):

@@ -144,8 +144,10 @@ BUDGET = {
 }
 
 LIMITS = {
-    "wall_seconds": Setting("a number", _is_number, "by the clock, for the whole answer"),
-    "cpu_seconds": Setting("a number", _is_number, "of computing"),
+    "wall_seconds": Setting(
+        "a number", _is_number, "by the clock, for the whole answer; usually 60"
+    ),
+    "cpu_seconds": Setting("a number", _is_number, "of processor time; usually 20"),
     "memory_bytes": Setting("a whole number", _is_count, "of the answer's process"),
 }
 

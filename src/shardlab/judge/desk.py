@@ -82,11 +82,16 @@ class Desk:
         guest = self._seated()
         answer = _held(self._timed(guest, request))
         self._hear(guest)
+        self.printed, _ = troubles.last_words(self.printed)  # they were not the last
         return answer
 
     def _timed(self, guest: Guest, request: Frame) -> Frame:
-        """Ask, and let the guest know when to say where it is: shortly before its time is up."""
+        """Ask, and let the guest know when to say where it is: before its time can be up.
+
+        On a busy machine, and in a long compilation, it goes on after that; see `_hear`.
+        """
         left = min(self._limits.wall_seconds, self._limits.cpu_seconds) - self._busy
+        left = min(left, self._limits.idle_seconds)
         patience = round(max(left, 1.0) * _SHARE_OF_TIME, 1)
         started = time.monotonic()
         try:

@@ -133,6 +133,8 @@ def not_loaded(error: Mapping[str, Any], source: Source) -> Verdict:
     words = re.sub(r" \(answer\.py, line \d+\)$", "", words)
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     head = f"{kind}: {lines[0]}" if lines else kind
+    if kind == "SystemExit":  # its words are a number
+        head, lines = str(error.get("what") or head), []
     return Verdict("CE", head, source.place(error.get("line")), shows=tuple(lines[1:_MOST_LINES]))
 
 
@@ -158,6 +160,12 @@ _CRASHES = {
 }
 # XLA's own words where devices wait for each other, before it ends the process for that.
 _STUCK = re.compile(r"rendezvous|may be stuck", re.IGNORECASE)
+_ENDLESS = "look for a loop whose end is never reached."
+_UNROLLED = (
+    "a Python loop over the devices is unrolled, and for many devices takes long to compile: "
+    "jax.lax.fori_loop or jax.lax.scan compile its body once. Otherwise look for a loop whose end "
+    "is never reached."
+)
 _IDLE = 2.0  # seconds without the processor: a program waits for nothing but other devices
 
 
@@ -202,7 +210,7 @@ def ended(ending: Ending, doing: str, output: str = "") -> Verdict:
         return Verdict(
             "TLE",
             f"The time limit was reached{_after(ending)} while {doing}.",
-            fix="look for a loop whose end is never reached.",
+            fix=_UNROLLED if doing == "simulating the answer" else _ENDLESS,
         )
     if ending.why == "memory":
         return Verdict(

@@ -100,7 +100,7 @@ class _Watch:
 
     def _exceeded(self) -> str | None:
         if self.busy_seconds() > self._limits.wall_seconds:
-            return "time"
+            return "clock"
         if self._stat is None:
             return None
         try:
@@ -118,7 +118,16 @@ class _Watch:
             return "memory"
         if n_threads > self._limits.n_processes:
             return "threads"
-        return "time" if cpu > self._limits.cpu_seconds else None
+        if cpu > self._limits.cpu_seconds:
+            return "processor"
+        return "idle" if self._is_waiting() else None
+
+    def _is_waiting(self) -> bool:
+        """Say whether a request is pending, and nothing has been done about it for too long."""
+        if self._busy_since is None:
+            return False
+        since = max(self._worked_at, self._busy_since)
+        return time.monotonic() - since > self._limits.idle_seconds
 
     def ending(self, status: int, why: str | None) -> dict[str, Any]:
         """Return how the guest ended, from what the kernel says and what was done to it."""
@@ -129,15 +138,25 @@ class _Watch:
             told["detail"] = f"more than {self._limits.n_processes} threads"
             why = "memory"
         elif why is None and number == signal.SIGXCPU:
-            why = "time"
+            why = "processor"
         elif why is None and number == signal.SIGKILL:
             # A guest cannot send this, and here nobody did: somebody outside, or the kernel,
             # which was short of memory.
             is_large = self.peak_bytes > self._limits.memory_bytes // 2
             why = "memory" if is_large else "judge"
             told["detail"] = "the process was killed from outside"
+        if why in ("time", "clock", "processor", "idle"):
+            told["detail"], why = self._limit(why), "time"
         told["why"] = why or ("exit" if number is None else "signal")
         return told
+
+    def _limit(self, why: str) -> str:
+        """Return the limit of time that was reached, in words."""
+        if why == "processor":
+            return f"{self._limits.cpu_seconds:g} s of processor time"
+        if why == "idle":
+            return f"{self._limits.idle_seconds:g} s of waiting without computing"
+        return f"{self._limits.wall_seconds:g} s by the clock"
 
 
 def _stat_file(room: Room, proc_pid: int) -> int | None:
