@@ -76,7 +76,8 @@ def test_the_list_has_marks_and_says_what_comes_next():
         ">  2 [~] twice     easy    Two times",
         "   3 [-] thrice    easy    Three times  (after twice)",
         "",
-        "1 of 3 solved.  [x] solved  [~] tried  [-] others come first",
+        "1 of 3 solved.",
+        "[x] solved  [~] tried  [-] easier after others, and open all the same",
         "Next: twice",
     ]
     told = json.loads(practice("list", "--json").output)
@@ -146,6 +147,29 @@ def test_reset_asks_and_keeps_every_older_file(tmp_path):
     ]
 
 
+def test_reset_starts_nothing(tmp_path):
+    done = practice("reset", "twice", "--yes")
+    assert done.exit_code == 2
+    assert "[practice.no_answer] There is no answer to 'twice' yet." in done.output
+    assert not (tmp_path / "here" / "shardlab-practice").exists()
+    assert open_workbook("../problems").record.latest() is None
+    practice("start", "twice")
+    mine = tmp_path / "here" / "shardlab-practice" / "twice.py"
+    mine.unlink()
+    assert practice("reset", "twice").exit_code == 0  # a file that was lost comes back
+    assert mine.read_text() == starter("twice")
+
+
+@pytest.mark.parametrize("command", ["show", "hint", "solution", "run", "submit"])
+def test_a_problem_that_nobody_named_is_named(command):
+    told = practice(command).stderr
+    assert told.startswith("plus-one, which comes first: nothing was started yet\n")
+    assert "plus-one" not in practice("show", "twice").stderr
+    practice("start", "twice")
+    told = practice("hint").stderr
+    assert told == "twice, started last: shardlab-practice/twice.py\n"
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "here" / "taken").write_text("")
     done = practice("start", "plus-one", "--folder", "taken/below")
@@ -185,7 +209,7 @@ def test_the_solution_opens_after_a_pass_or_when_asked_twice():
 
 
 def test_history_shows_attempts_and_what_was_not_judged():
-    assert practice("history").output == "Nothing was handed in yet.\n"
+    assert practice("history").output == "Nothing was run or handed in yet.\n"
     keep("plus-one", "WA")
     record = open_workbook("../problems").record
     record.hand_in("twice", 1, b"# \xff\n", kind="submit", seed=9)
@@ -215,14 +239,15 @@ def test_everything_can_be_exported(tmp_path):
         "plus-one": 0,
         "twice": 1,
     }
-    assert practice("export", "all.json").exit_code == 0
+    assert practice("export", "all.json").stderr == "wrote all.json (JSON)\n"
     assert json.loads((tmp_path / "here" / "all.json").read_text()) == told
     assert practice("export", "all.zip").exit_code == 0
     with zipfile.ZipFile("all.zip") as archive:
         assert archive.read("twice/00002-submit-not-judged.py") == b"# \xff\n"
         assert json.loads(archive.read("practice.json")) == told
     done = practice("export", "no/such/folder.zip")
-    assert (done.exit_code, "No such file or directory" in done.output) == (2, True)
+    assert done.exit_code == 2
+    assert "[practice.folder] The export cannot be written: No such file" in done.output
 
 
 def test_a_damaged_record_ends_a_command_with_the_three_parts(tmp_path):
@@ -265,6 +290,7 @@ def test_run_and_submit_judge_keep_and_write_every_report(tmp_path):
     mine.write_text(solution("plus-one"))
     done = practice("submit", "--seed", "5", "--json", "-")
     assert json.loads(done.stdout)["status"] == "pass"
+    assert done.stderr.endswith("practice start twice --catalogue ../problems`\n")
     kept = open_workbook("../problems").record
     assert [(each.kind, each.code) for each in kept.submissions()] == [
         ("run", "WA"),

@@ -29,9 +29,8 @@ def course_lines(steps: Sequence[Step], width: int) -> Iterator[Line]:
         yield from _step_lines(step, widest, width)
     yield []
     n_solved = sum(step.mark == "solved" for step in steps)
-    yield [
-        Span(f"{n_solved} of {len(steps)} solved.  [x] solved  [~] tried  [-] others come first")
-    ]
+    yield [Span(f"{n_solved} of {len(steps)} solved.")]
+    yield [Span("[x] solved  [~] tried  [-] easier after others, and open all the same")]
     coming = next((step for step in steps if step.is_next), None)
     if coming:
         yield [Span("Next: "), Span(coming.problem.slug, is_strong=True)]

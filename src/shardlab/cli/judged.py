@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from shardlab.cli.chosen import chosen
+
 if TYPE_CHECKING:
     from shardlab.catalogue.problem import Problem
     from shardlab.practice.workbook import Workbook
@@ -115,7 +117,7 @@ def _judge(wanted: _Wanted, kind: str, again: int | None = None) -> None:
     if again is not None:
         judgement = _judged(book, wanted, book.record.submission(again))
     else:
-        problem = book.problem(wanted.problem)
+        problem = chosen(book, wanted.problem, quiet=wanted.quiet)
         source = _source(book, wanted, problem)
         if wanted.case is not None:
             judgement = _one_case(book, wanted, problem, source, kind, wanted.case)
@@ -123,7 +125,18 @@ def _judge(wanted: _Wanted, kind: str, again: int | None = None) -> None:
             kept = hand_in(book.record, problem, source, kind=kind, seed=wanted.seed)
             judgement = _judged(book, wanted, kept)
     _write(judgement, wanted)
+    if kind == "submit" and judgement.passed and wanted.case is None and not wanted.quiet:
+        _go_on(book, judgement.problem, wanted.catalogue)
     click.get_current_context().exit(int(wanted.exit_status and not judgement.passed))
+
+
+def _go_on(book: Workbook, solved: str, catalogue: str | None) -> None:
+    from shardlab.practice.course import next_slug
+
+    coming = next_slug(book.catalogue, book.record.progress(), solved)
+    where = f" --catalogue {catalogue}" if catalogue else ""
+    then = f"Next: `shardlab practice start {coming}{where}`" if coming else "All are solved."
+    click.echo(f"Solved. {then}", err=True)
 
 
 def _source(book: Workbook, wanted: _Wanted, problem: Problem) -> bytes:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardlab.cli.chosen import chosen as chosen_problem
+from shardlab.cli.chosen import near
 from shardlab.cli.judged import run, submit
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def show(problem: str | None, catalogue: str | None) -> None:
     from shardlab.practice.workbook import open_workbook
     from shardlab.render.statement import statement_lines
 
-    text = open_workbook(catalogue).problem(problem).text("statement.md")
+    text = chosen_problem(open_workbook(catalogue), problem).text("statement.md")
     show_lines(lambda width: statement_lines(text, width))
 
 
@@ -85,12 +87,13 @@ def start(problem: str | None, catalogue: str | None, folder: Path | None, force
     chosen = book.problem(coming)
     path, kept = book.start(chosen, folder, force=force)
     if kept:
-        click.echo(f"Your file is kept as {_near(kept)}", err=True)
-    click.echo(_near(path))
+        click.echo(f"Your file is kept as {near(kept)}", err=True)
+    click.echo(near(path))
+    words = f"{chosen.slug} --catalogue {catalogue}" if catalogue else chosen.slug
     click.echo(
-        f"Show the task: shardlab practice show {chosen.slug}\n"
-        f"Try it:        shardlab practice run {chosen.slug}\n"
-        f"Hand it in:    shardlab practice submit {chosen.slug}",
+        f"Show the task: shardlab practice show {words}\n"
+        f"Try it:        shardlab practice run {words}\n"
+        f"Hand it in:    shardlab practice submit {words}",
         err=True,
     )
 
@@ -102,17 +105,20 @@ def start(problem: str | None, catalogue: str | None, folder: Path | None, force
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def reset(problem: str | None, catalogue: str | None, folder: Path | None, yes: bool) -> None:
     """Put a problem's starter back; your file is kept beside it."""
+    from shardlab.practice.answer import no_answer
     from shardlab.practice.workbook import open_workbook
 
     book = open_workbook(catalogue)
-    chosen = book.problem(problem)
+    chosen = chosen_problem(book, problem)
     path = book.path(chosen.slug, folder)
+    if not (path.exists() or book.record.of(chosen.slug).path):
+        raise no_answer(path, chosen.slug)
     if path.exists() and not yes:
-        click.confirm(f"Put the starter in the place of {_near(path)}?", abort=True, err=True)
+        click.confirm(f"Put the starter in the place of {near(path)}?", abort=True, err=True)
     path, kept = book.start(chosen, path.parent, force=True)
     if kept:
-        click.echo(f"Your file is kept as {_near(kept)}", err=True)
-    click.echo(_near(path))
+        click.echo(f"Your file is kept as {near(kept)}", err=True)
+    click.echo(near(path))
 
 
 @command.command()
@@ -125,7 +131,7 @@ def hint(problem: str | None, catalogue: str | None, is_all: bool) -> None:
     from shardlab.practice.workbook import open_workbook
 
     book = open_workbook(catalogue)
-    chosen = book.problem(problem)
+    chosen = chosen_problem(book, problem)
     if is_all:
         for taken in hints_taken(book.record, chosen):
             _print_hint(taken)
@@ -155,7 +161,7 @@ def solution(problem: str | None, catalogue: str | None) -> None:
     from shardlab.practice.workbook import open_workbook
 
     book = open_workbook(catalogue)
-    chosen = book.problem(problem)
+    chosen = chosen_problem(book, problem)
     text = ask_solution(book.record, chosen)
     if text is None:
         n_left = len(chosen.hints) - book.record.of(chosen.slug).hints
@@ -171,7 +177,7 @@ def solution(problem: str | None, catalogue: str | None) -> None:
 @click.option("--source", "number", type=int, metavar="N", help="Print the answer of number N.")
 @click.option("--json", "as_json", is_flag=True, help="Print plain data.")
 def history(problem: str | None, catalogue: str | None, number: int | None, as_json: bool) -> None:
-    """Show what you have handed in, of all problems or of one."""
+    """Show what was judged, runs and submissions, of all problems or of one."""
     from shardlab.cli.course_lines import history_lines
     from shardlab.cli.outputs import show_lines
     from shardlab.practice.workbook import open_workbook
@@ -184,7 +190,7 @@ def history(problem: str | None, catalogue: str | None, number: int | None, as_j
     if as_json:
         click.echo(json.dumps([each.to_json() for each in kept], indent=2))
     elif not kept:
-        click.echo("Nothing was handed in yet.")
+        click.echo("Nothing was run or handed in yet.")
     else:
         show_lines(lambda width: history_lines(kept, book.catalogue.slugs, width))
 
@@ -193,7 +199,12 @@ def history(problem: str | None, catalogue: str | None, number: int | None, as_j
 @click.argument("file", metavar="FILE", default="-")
 @_CATALOGUE
 def export(file: str, catalogue: str | None) -> None:
-    """Write your progress and every submission to FILE: a .zip, or JSON (- for the terminal)."""
+    """Write your progress and every submission to FILE.
+
+    A name that ends in .zip holds each answer as a file beside the data; any other is JSON, and -
+    is the terminal.
+    """
+    from shardlab.errors import FolderUnwritable
     from shardlab.practice.export import export_data, write_zip
     from shardlab.practice.workbook import open_workbook
 
@@ -207,13 +218,9 @@ def export(file: str, catalogue: str | None) -> None:
         else:
             Path(file).write_text(json.dumps(export_data(record), indent=2) + "\n", "utf-8")
     except OSError as error:
-        raise click.UsageError(f"{file}: {error.strerror or error}") from None
-    click.echo(f"wrote {file}", err=True)
-
-
-def _near(path: Path) -> str:
-    """Return a path as short as it can be from here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+        raise FolderUnwritable(
+            f"The export cannot be written: {error.strerror or error}.",
+            where=file,
+            fix="a file in a folder that is there and may be written.",
+        ) from None
+    click.echo(f"wrote {file} ({'zip' if file.endswith('.zip') else 'JSON'})", err=True)

@@ -60,7 +60,7 @@ class AnswerExists(PracticeError):
 
 
 class FolderUnwritable(PracticeError):
-    """A folder for answers that may not be written."""
+    """A folder for answers, or for an export of them, that may not be written."""
 
     code = "practice.folder"
 

@@ -56,17 +56,22 @@ def read_answer(path: Path, slug: str) -> bytes:
         with path.open("rb") as file:
             return file.read(_MOST)
     except FileNotFoundError:
-        raise NoAnswer(
-            f"There is no answer to '{slug}' yet.",
-            where=str(path),
-            fix=f"`shardlab practice start {slug}` writes one to begin with, or name your file.",
-        ) from None
+        raise no_answer(path, slug) from None
     except OSError as error:
         raise NoAnswer(
             f"The answer cannot be read: {error.strerror}.",
             where=str(path),
             fix="make it readable, or name another file.",
         ) from None
+
+
+def no_answer(path: Path, slug: str) -> NoAnswer:
+    """Return the error for a problem that was not started."""
+    return NoAnswer(
+        f"There is no answer to '{slug}' yet.",
+        where=str(path),
+        fix=f"`shardlab practice start {slug}` writes one to begin with, or name your file.",
+    )
 
 
 def _keep(path: Path) -> Path:
