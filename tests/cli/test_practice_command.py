@@ -334,6 +334,28 @@ def test_a_submission_that_was_interrupted_is_judged_again_as_it_was(monkeypatch
     assert open_workbook("../problems").record.submission(1).passed
 
 
+@pytest.mark.parametrize(
+    ("source", "said", "n_kept"),
+    [
+        (b"\n", "The file is empty.", 1),
+        (b"x = 1 # \xff\n", "The file is not UTF-8", 1),
+        (b"#" * (1 << 20), "The file has 1,048,576 bytes; at most 262,144 are read.", 0),
+    ],
+)
+def test_what_cannot_be_read_is_refused_without_a_process(
+    monkeypatch, tmp_path, source, said, n_kept
+):
+    monkeypatch.setattr(Workbook, "house", None)  # a call would raise
+    (tmp_path / "here" / "twice.py").write_bytes(source)
+    done = practice("submit", "twice.py")
+    assert done.stdout.startswith("CE")
+    assert said in done.stdout
+    assert ("A file as large as this is not kept." in done.stdout) == (n_kept == 0)
+    assert "level" not in done.stdout
+    kept = open_workbook("../problems").record
+    assert [each.code for each in kept.submissions()] == ["CE"] * n_kept
+
+
 def test_a_killed_submit_leaves_the_answer_to_be_judged_later(tmp_path):
     (tmp_path / "here" / "twice.py").write_text("def twice(n):\n    while True: pass\n")
     command = [sys.executable, "-m", "shardlab.cli", "practice", "submit", "twice.py"]

@@ -109,7 +109,6 @@ def submit(again: int | None, **options: Any) -> None:
 
 def _judge(wanted: _Wanted, kind: str, again: int | None = None) -> None:
     from shardlab.cli.outputs import check_places
-    from shardlab.practice.attempt import hand_in
     from shardlab.practice.workbook import open_workbook
 
     check_places(json=wanted.json_to, junit=wanted.junit_to)
@@ -122,8 +121,7 @@ def _judge(wanted: _Wanted, kind: str, again: int | None = None) -> None:
         if wanted.case is not None:
             judgement = _one_case(book, wanted, problem, source, kind, wanted.case)
         else:
-            kept = hand_in(book.record, problem, source, kind=kind, seed=wanted.seed)
-            judgement = _judged(book, wanted, kept)
+            judgement = _handed_in(book, wanted, problem, source, kind)
     _write(judgement, wanted)
     if kind == "submit" and judgement.passed and wanted.case is None and not wanted.quiet:
         _go_on(book, judgement.problem, wanted.catalogue)
@@ -147,6 +145,18 @@ def _source(book: Workbook, wanted: _Wanted, problem: Problem) -> bytes:
     if wanted.problem and wanted.problem.endswith(".py"):
         return read_answer(Path(wanted.problem), problem.slug)
     return read_answer(book.path(problem.slug), problem.slug)
+
+
+def _handed_in(
+    book: Workbook, wanted: _Wanted, problem: Problem, source: bytes, kind: str
+) -> Judgement:
+    from shardlab.practice.attempt import hand_in, refused
+
+    refusal = refused(book.record, problem, source, kind=kind, seed=wanted.seed)
+    if refusal is not None:
+        return refusal
+    kept = hand_in(book.record, problem, source, kind=kind, seed=wanted.seed)
+    return _judged(book, wanted, kept)
 
 
 def _judged(book: Workbook, wanted: _Wanted, submission: Submission) -> Judgement:

@@ -76,11 +76,15 @@ def _once(book: Workbook, name: str | None, level: Level | None) -> bool:
 
     from shardlab.cli.outputs import show_lines
     from shardlab.practice.answer import read_answer
-    from shardlab.practice.attempt import hand_in, judge_submission
+    from shardlab.practice.attempt import hand_in, judge_submission, refused
     from shardlab.render.judgement import judgement_lines
 
     problem = book.problem(name)
     source = read_answer(book.path(problem.slug), problem.slug)
+    refusal = refused(book.record, problem, source, kind="run")
+    if refusal is not None:
+        show_lines(lambda width: judgement_lines(refusal, width))
+        return False
     with closing(book.house(level)) as house:
         for kind in ("run", "submit"):
             submission = hand_in(book.record, problem, source, kind=kind)

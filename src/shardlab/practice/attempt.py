@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 
 from shardlab.catalogue.problem import Problem
 from shardlab.errors import NoSuchSubmission
 from shardlab.layouts.cuts import nearest_name
 from shardlab.records.judgement import CaseResult, Judgement
 from shardlab.records.submission import Submission
-from shardlab.sandbox.guest import House
+from shardlab.records.verdict import Verdict
+from shardlab.sandbox.guest import Guest, House, Level, Limits, Role
 from shardlab.store.record import Record
 
 Tell = Callable[[CaseResult], None]
@@ -26,6 +28,44 @@ def hand_in(
     drawn = EXAMPLES_SEED if kind == "run" else drawn
     number = record.hand_in(problem.slug, problem.content_version, source, kind=kind, seed=drawn)
     return record.submission(number)
+
+
+def refused(
+    record: Record, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
+) -> Judgement | None:
+    """Return the judgement of bytes that are no answer, before any process is started for it.
+
+    None for everything that must be executed. One that is too large is not kept.
+    """
+    from shardlab.judge.source import MAX_BYTES, read_source
+
+    if not isinstance(read_source(source), Verdict):
+        return None
+    if len(source) > MAX_BYTES:
+        judgement = _of_nothing(problem, source, kind, seed or 0)
+        return replace(judgement, notes=("A file as large as this is not kept.",))
+    submission = hand_in(record, problem, source, kind=kind, seed=seed)
+    judgement = _of_nothing(problem, source, kind, submission.seed)
+    record.judged(submission.number, judgement)
+    return judgement
+
+
+def _of_nothing(problem: Problem, source: bytes, kind: str, seed: int) -> Judgement:
+    from shardlab.judge.judging import judge
+
+    return replace(judge(_NobodyHome(), problem, source, kind=kind, seed=seed), level="")
+
+
+class _NobodyHome:
+    """A house for what needs no guest."""
+
+    level: Level = "C"
+
+    def guest(self, role: Role, limits: Limits) -> Guest:
+        raise AssertionError("an answer that cannot be read was about to be executed")
+
+    def close(self) -> None:
+        pass
 
 
 def judge_submission(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from shardlab.catalogue.problem import Problem
 from shardlab.errors import LabError
-from shardlab.practice.attempt import hand_in, judge_submission
+from shardlab.practice.attempt import hand_in, judge_submission, refused
 from shardlab.records.judgement import CaseResult, Judgement
 from shardlab.records.submission import Submission
 from shardlab.sandbox.guest import House
@@ -53,6 +53,10 @@ class Background:
     def judge(self, problem: Problem, source: bytes, kind: str) -> None:
         """Keep an answer and begin to judge it; one that is being judged is given up."""
         self._wanted = token = object()
+        refusal = refused(self._record, problem, source, kind=kind)
+        if refusal is not None:
+            self._say(token, Told(judgement=refusal))
+            return
         submission = hand_in(self._record, problem, source, kind=kind)
         threading.Thread(target=self._judge, args=(token, problem, submission), daemon=True).start()
 

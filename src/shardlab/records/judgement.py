@@ -43,7 +43,7 @@ class Judgement:
 
     problem: str
     content_version: int
-    level: str  # of confinement: A, B or C
+    level: str  # of confinement: A, B or C; empty where nothing was executed
     seed: int  # the same answer with the same seed gives the same judgement
     kind: str  # run (the examples) or submit (all)
     cases: tuple[CaseResult, ...]

@@ -161,7 +161,8 @@ def _summary(judgement: Judgement, width: int) -> Iterator[Line]:
         told.append(f"{count_text(len(judgement.not_judged), 'case')} not judged after that")
     if not judgement.counts:
         told.append("not counted")
-    told.append(_LEVELS.get(judgement.level, f"level {judgement.level}"))
+    if judgement.level:
+        told.append(_LEVELS.get(judgement.level, f"level {judgement.level}"))
     if judgement.kind != "run":
         told.append(f"seed {judgement.seed}")
     ink = "green" if judgement.passed else "red"
