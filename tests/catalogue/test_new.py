@@ -8,7 +8,7 @@ import pytest
 
 from shardlab.catalogue.new import new_problem, with_problem
 from shardlab.catalogue.tracks import load_catalogue
-from shardlab.errors import BadTracks, ProblemExists, UnknownProblem
+from shardlab.errors import BadName, BadTracks, ProblemExists, UnknownProblem
 
 LISTS = """# kept
 [[tracks]]
@@ -71,7 +71,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_written(tmp_path):
 
 @pytest.mark.parametrize("name", ["Take", "take it", "../take", "take-", "", "1-take"])
 def test_a_name_that_cannot_be_one_is_refused(tmp_path, name):
-    with pytest.raises(ProblemExists, match="cannot be the name of a problem"):
+    with pytest.raises(BadName, match="cannot be the name of a problem"):
         new_problem(name, "basics", tmp_path)
     assert list(tmp_path.iterdir()) == []
 

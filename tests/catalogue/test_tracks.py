@@ -77,6 +77,10 @@ def test_the_own_catalogue_is_listed_without_jax_and_numpy():
 def test_an_unknown_slug_names_the_nearest(three):
     with pytest.raises(UnknownProblem, match=r"no problem 'tree'.*\n.*\n.*'three', the nearest"):
         load_catalogue(three).problem("tree")
+    with pytest.raises(UnknownProblem, match=r"list --catalogue \S+` names them"):
+        load_catalogue(three).problem("zzzzzzzz")
+    with pytest.raises(UnknownProblem, match=r"`shardlab practice list` names them"):
+        load_catalogue().problem("zzzzzzzz")
 
 
 def test_a_folder_without_tracks_is_no_catalogue(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardlab.catalogue.settings import SLUG
 from shardlab.catalogue.tracks import load_catalogue
-from shardlab.errors import BadTracks, ProblemExists, UnknownProblem
+from shardlab.errors import BadName, BadTracks, ProblemExists, UnknownProblem
 
 _TEMPLATE = Path(__file__).parent / "template"
 
@@ -77,9 +77,10 @@ def _filled(text: str, slug: str) -> str:
 
 def _check_name(kind: str, name: str) -> None:
     if SLUG.fullmatch(name) is None or not (kind == "track" or name[0].isalpha()):
-        raise ProblemExists(
+        near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")
+        raise BadName(
             f"'{name}' cannot be the name of a {kind}.",
-            fix="small letters, digits and hyphens, such as split-the-rows.",
+            fix=f"small letters, digits and hyphens, such as {near or 'split-the-rows'}.",
         )
 
 

@@ -86,10 +86,12 @@ class Catalogue:
 
     def _unknown(self, slug: str) -> UnknownProblem:
         near = nearest_name(slug, self.slugs)
+        own = "" if self.folder == OWN else f" --catalogue {self.folder}"
+        names = f"`shardlab practice list{own}` names them."
         return UnknownProblem(
             f"There is no problem '{slug}'.",
             where=str(self.folder),
-            fix=f"'{near}', the nearest name." if near else "`shardlab practice list` names them.",
+            fix=f"'{near}', the nearest name." if near else names,
         )
 
 

@@ -28,7 +28,8 @@ LabError
 │  ├─ BadProblem
 │  ├─ BadReference
 │  ├─ UnknownProblem
-│  └─ ProblemExists
+│  ├─ ProblemExists
+│  └─ BadName
 ├─ StoreError
 │  ├─ StoreUnwritable
 │  ├─ StoreFull
@@ -78,6 +79,7 @@ LabError
 
 from __future__ import annotations
 
+from shardlab.errors.catalogue import BadName as BadName
 from shardlab.errors.catalogue import BadProblem as BadProblem
 from shardlab.errors.catalogue import BadReference as BadReference
 from shardlab.errors.catalogue import BadTracks as BadTracks

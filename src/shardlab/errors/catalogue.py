@@ -42,6 +42,12 @@ class UnknownProblem(CatalogueError):
 
 
 class ProblemExists(CatalogueError):
-    """A new problem whose folder is there already, or whose name cannot be one."""
+    """A new problem whose folder is there already."""
 
     code = "catalogue.exists"
+
+
+class BadName(CatalogueError):
+    """A name for a new problem or track that cannot be one."""
+
+    code = "catalogue.bad_name"
