@@ -99,6 +99,13 @@ def test_an_exception_is_told_with_its_line_and_its_words(error, code, what):
     assert verdict.where == ("line 3: return g(x)" if error.get("line") else "")
 
 
+def test_an_answer_that_exits_is_told_in_our_words_and_never_in_those_of_jax():
+    what = "The answer ends the process (sys.exit)."
+    error = {"kind": "SystemExit", "words": "0", "line": 3, "family": "exit", "what": what}
+    for verdict in (troubles.raised(error, SOURCE), troubles.not_loaded(error, SOURCE)):
+        assert (verdict.what, verdict.where, verdict.shows) == (what, "line 3: return g(x)", ())
+
+
 def test_a_refusal_is_told_in_the_words_of_jax_and_then_in_ours():
     finding = {
         "code": "spec.rank",
