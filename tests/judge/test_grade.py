@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from judge.handmade import call, case, copies, output, seen, verdicts
+from shardlab.judge import wrong_values
 from shardlab.judge.cases import cases_of
+from shardlab.judge.grade import Right, grade
 from shardlab.judge.values import grade_value
+from shardlab.judge.wrong_values import Cause
 from shardlab.layouts.spec import Spec
 
 ROWS = np.arange(24, dtype=np.float32).reshape(8, 3)
@@ -164,11 +167,40 @@ def test_one_device_exchanges_nothing_so_no_collective_is_asked_of_it():
     assert only(found) == ("API", "", "There is no psum in the program.")
 
 
-def test_simulated_devices_are_judged_by_values_and_layout_alone():
+def test_simulated_devices_have_no_budget_and_what_is_asked_for_must_be_there_too():
     large = case("data=64", requires=("psum",), is_simulated=True)
     whole = np.arange(64, dtype=np.float32)
     run = seen(output(whole, "data", "data=64"), calls=[call("psum")], peak_bytes=9)
     assert verdicts(large, run, whole, budget={"calls": 0, "peak_bytes": 1}) == ()
+    lacks = seen(output(whole, "data", "data=64"))
+    assert only(verdicts(large, lacks, whole)) == ("API", "", "There is no psum in the program.")
+
+
+def test_a_cause_that_a_problem_names_itself_has_its_fix_beside_it():
+    said = ("same_random_numbers", "Pieces 0 and 1 have the same mask.")
+    run = seen(output(ROWS, "data", "data=4"))
+    (verdict,) = verdicts(case(), run, ROWS, properties=lambda result: [said])
+    assert verdict.cause == "same_random_numbers"
+    assert verdict.fix.endswith("jax.random.fold_in(key, jax.lax.axis_index('data')).")
+
+
+@pytest.mark.parametrize(
+    ("variant", "is_checked", "words"),
+    [
+        ("beside", True, "JAX adds up the gradients of replicated arguments over 'data' by itself"),
+        ("beside", False, "take each gradient's sum over 'data' exactly once"),
+        ("beside_divided", True, "take each gradient's sum over 'data' exactly once"),
+    ],
+)
+def test_a_gradient_that_jax_has_summed_is_told_from_one_that_it_has_not(
+    variant, is_checked, words
+):
+    cause = Cause("gradient_scaled_by_n", ("0",), "w", variant)
+    evidence = grade(case(), seen(output(4 * ROWS, "", "data=4")), Right(ROWS)).wrong[0]
+    verdict = wrong_values.verdict(evidence, cause, is_checked)
+    assert verdict.fix.startswith(("with check_vma=True", "take each"))
+    assert words in verdict.fix
+    assert ("scaled by 1/4" in verdict.what) == (variant == "beside_divided")
 
 
 @pytest.mark.parametrize(

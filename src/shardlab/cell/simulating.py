@@ -46,6 +46,7 @@ def simulate(submission: Submission, asked: Mapping[str, Any], inputs: Sequence[
         "calls": [_call(call) for call in traced.calls if call.group_size > 1],
         "peak_bytes": 0,  # nothing was compiled for these devices
         "has_shard_map": traced.n_shard_maps > 0,
+        "n_unchecked": traced.n_unchecked,
         "findings": found,
     }
     return Frame(header, tuple(buffers))

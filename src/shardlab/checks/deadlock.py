@@ -100,6 +100,6 @@ def _fix(parting: Parting) -> str:
             f"with lax.pmax(unfinished, {over}), or use a fixed number of turns."
         )
     return (
-        f"call {op} on every device and choose its result afterwards (jnp.where), or make the "
-        f"choice the same everywhere: lax.pmax(predicate, {over})."
+        f"call {op} on every device and choose with jnp.where what goes into it, or what becomes "
+        f"of its result; or make the choice the same everywhere: lax.pmax(predicate, {over})."
     )

@@ -13,7 +13,7 @@ from shardlab.records.observation import Clue, Observation
 _MEANS = {
     "replication": (
         "JAX cannot tell that an output is the same on all devices, as its out_specs say. Mostly "
-        "a sum over devices is missing: each device holds only its part of the result.",
+        "a reduction or a gather is missing: each device holds only its part of the result.",
         "sum or average it over that mesh axis (lax.psum, lax.pmean), or name the axis in "
         "out_specs so that the parts are joined. What lax.all_gather has made equal it says with "
         "to='invarying'. check_vma=False only silences the question.",

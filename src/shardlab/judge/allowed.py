@@ -97,6 +97,7 @@ def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
             Verdict(
                 "MEM",
                 f"A device holds {seen.peak_bytes:,} B at its peak; budget {peak:,} B.",
+                fix="work on pieces: what is gathered or replicated is whole on every device.",
                 details={"peak_bytes": seen.peak_bytes, "budget": peak},
             )
         )

@@ -59,8 +59,11 @@ def _causes(outcomes: Sequence[Outcome], problem: Problem) -> _Causes:
 def _told(outcome: Outcome, causes: _Causes) -> Outcome:
     graded = outcome.grade
     verdicts = list(outcome.verdicts)
+    seen = outcome.seen
+    is_checked = seen is not None and seen.has_shard_map and seen.is_checked
     for at, each in graded.wrong.items():
-        verdicts[at] = wrong_values.verdict(each, causes.values[each.output.path])
+        cause = causes.values[each.output.path]
+        verdicts[at] = wrong_values.verdict(each, cause, is_checked)
     for at, found in graded.differing.items():
         verdicts[at] = copies.verdict(found, causes.missing[found.evidence.output.path])
     return replace(outcome, verdicts=tuple(_merged(verdicts, outcome)))

@@ -60,11 +60,13 @@ def _numbers(case: Case, got: Any, want: Any, name: str) -> Iterator[Verdict]:
         return
     if found.dtype.kind not in "biufc" and not is_float(found.dtype):
         wanted = "True or False" if want.dtype.kind == "b" else "a number"
-        yield Verdict("DTYPE", f"{name} is {_short(got)}, want {wanted}.")
+        yield Verdict("DTYPE", f"{name} is {_short(got)}, want {wanted}.", fix=f"return {wanted}.")
     elif found.shape != want.shape:
         yield Verdict("SHAPE", f"{name} has shape {found.shape}, want {want.shape}.")
     elif (found.dtype.kind == "b") != (want.dtype.kind == "b"):
-        yield Verdict("DTYPE", f"{name} is {numbers(found)}, want {numbers(want)}.")
+        wanted = "True or False" if want.dtype.kind == "b" else "a number, not True or False"
+        what = f"{name} is {numbers(found)}, want {numbers(want)}."
+        yield Verdict("DTYPE", what, fix=f"return {wanted}.")
     elif not is_close(found, want, tolerance(case, want)):
         yield Verdict("WA", f"{name} is {numbers(found)}, want {numbers(want)}.")
 

@@ -11,7 +11,9 @@ from shardlab.checks import causes
 from shardlab.checks.agreement import Comparison, close, is_close
 from shardlab.checks.devices import runs
 from shardlab.checks.mesh_words import FIXES
+from shardlab.checks.mesh_words import told as told_of
 from shardlab.judge.evidence import Evidence, index, number
+from shardlab.layouts.mesh import Mesh
 from shardlab.records.verdict import Verdict
 
 Places = tuple[str, ...]
@@ -25,7 +27,7 @@ class Cause:
     name: str = ""
     places: Places = ()
     part: str = ""  # the argument that is counted n times, or beside which all else is
-    variant: str = ""  # beside
+    variant: str = ""  # beside, beside_divided; of a gradient, factor_of_n or divided_by_n
 
 
 UNKNOWN = Cause()
@@ -98,7 +100,8 @@ def _of_argument(seen: Sequence[Evidence], known: Known) -> Cause | None:
         if beside is None:
             return None
         name = "gradient_scaled_by_n" if known.has_gradients else beside[0]
-        told.add(Cause(name, beside[1], beside[2], "beside"))
+        variant = "beside" if beside[0] == "factor_of_n" else "beside_divided"
+        told.add(Cause(name, beside[1], beside[2], variant))
     return _common(told, seen)
 
 
@@ -150,8 +153,19 @@ def _same_random_numbers(seen: Sequence[Evidence]) -> Cause | None:
 # ------------------------------------------------------------------------------------- in words
 
 
-def verdict(each: Evidence, cause: Cause) -> Verdict:
-    """Return the verdict on one case in its own numbers."""
+def fix_of(cause: str, mesh: Mesh | None) -> str:
+    """Return what to try against a cause that is about the first mesh axis."""
+    if not cause or mesh is None or cause == "bias_n_times":
+        return ""
+    name = mesh.axis_names[0]
+    return FIXES[cause].format(axes=repr(name), axis=name)
+
+
+def verdict(each: Evidence, cause: Cause, is_checked: bool = False) -> Verdict:
+    """Return the verdict on one case in its own numbers.
+
+    `is_checked` tells of a shard_map with check_vma=True, in which JAX adds up gradients itself.
+    """
     names = each.names(cause.places)
     n = each.comparison.n(cause.places)
     if cause.name and n > 1:
@@ -162,7 +176,8 @@ def verdict(each: Evidence, cause: Cause) -> Verdict:
             "part": f"argument {cause.part}",
         }
         details = {"mesh_axes": list(names), **({"argument": cause.part} if cause.part else {})}
-        fix = FIXES[cause.name].format(**blanks)
+        is_summed = is_checked and not cause.variant.endswith(("divided", "divided_by_n"))
+        fix = told_of(cause.name, is_summed=is_summed)[1].format(**blanks)
         return Verdict("WA", told, fix=fix, cause=cause.name, details=details)
     return Verdict("WA", _plain(each))
 
@@ -177,7 +192,7 @@ def _factor(each: Evidence, cause: Cause, n: int, axes: str) -> str:
 
 
 def _divided(each: Evidence, cause: Cause, n: int, axes: str) -> str:
-    if cause.variant == "beside":
+    if cause.variant == "beside_divided":
         return (
             f"{_first_wrong(each)}: beside argument {cause.part} it adds 1/{n} of what it should, "
             f"{n} being the size of {axes}."
@@ -220,10 +235,11 @@ def _bias(each: Evidence, cause: Cause, n: int, axes: str) -> str:
 
 
 def _gradient(each: Evidence, cause: Cause, n: int, axes: str) -> str:
-    if cause.variant == "beside":
+    if cause.variant.startswith("beside"):
+        factor = f"1/{n}" if cause.variant == "beside_divided" else n
         return (
-            f"{_first_wrong(each)}: the gradient that moves {cause.part} is scaled by {n}, the "
-            f"size of {axes}."
+            f"{_first_wrong(each)}: the gradient that moves {cause.part} is scaled by {factor}, "
+            f"{n} being the size of {axes}."
         )
     by = f"1/{n} of" if cause.variant == "divided_by_n" else f"{n}x"
     return (
