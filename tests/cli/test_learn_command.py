@@ -69,10 +69,11 @@ def test_a_newcomer_comes_from_the_first_problem_to_the_next(here):
 
         mine.write_text(wrong("plus-one"))
         shown = screen.until(KEYS)
+        assert "\n-- run ------" in shown
         assert "WA" in shown
         assert "level C" in shown
         screen.press("h")
-        screen.until("Hint 1 of 2\n\nIt is more than n.")
+        screen.until("\n\nHint 1 of 2\n\nIt is more than n.")
         screen.press("o")
         screen.until("It is not solved yet. o again shows the solution")
 
@@ -130,7 +131,14 @@ def test_a_sitting_goes_on_where_the_last_one_ended_and_ctrl_c_leaves_the_termin
         screen.process.send_signal(signal.SIGTSTP)  # without a shell above it goes on at once
         screen.press("t")
         screen.until("problem 1 of 3, plus-one")
+        (here / "mine" / "plus-one.py").unlink()
+        screen.until("[practice.no_answer] Your file is gone.")
+        screen.press("r")
+        screen.until("or press x twice for the starter.")
+        screen.press("xx")
+        screen.until("The starter is back in plus-one.py.")
         screen.press("\x03")
+        screen.until("Everything is kept. `shardlab learn` goes on from here.")
         assert screen.ended() == 0
         assert screen.is_as_before
     assert (here / "mine" / "twice.py.1.bak").read_text() == wrong("twice")

@@ -86,3 +86,14 @@ def test_a_file_that_comes_back_as_it_was_is_no_save(file):
     looks(watch)
     file.write_text("one\n")
     assert looks(watch) == [False] * 4
+
+
+def test_a_file_that_stays_away_is_gone_once(file):
+    watch = Watch(file)
+    file.unlink()
+    gone = []
+    for _ in range(30):
+        watch.has_changed()
+        gone.append(watch.is_just_gone)
+    assert gone.count(True) == 1
+    assert not any(gone[:3])  # an editor that puts another in its place

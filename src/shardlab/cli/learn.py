@@ -64,7 +64,8 @@ def command(
             lesson.begin(problem)
             lesson.go_on()
         except KeyboardInterrupt:
-            lesson.screen.say("")
+            screen.say("")  # after the ^C
+            lesson.leave()
         finally:
             lesson.close()
     sys.stdout.flush()

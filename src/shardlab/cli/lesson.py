@@ -9,7 +9,7 @@ from textwrap import wrap
 from shardlab.cli import error_text
 from shardlab.cli.course_lines import course_lines
 from shardlab.cli.screen import Screen
-from shardlab.errors import LabError
+from shardlab.errors import LabError, NoAnswer
 from shardlab.practice import session as loop
 from shardlab.practice.answer import read_answer
 from shardlab.practice.background import Background, Told
@@ -21,6 +21,7 @@ from shardlab.practice.watch import Watch
 from shardlab.practice.workbook import Workbook
 from shardlab.records.judgement import Judgement
 from shardlab.render.judgement import judgement_lines
+from shardlab.render.plain import plain_lines
 from shardlab.render.statement import statement_lines
 from shardlab.render.terminal import Line, Span
 from shardlab.sandbox.guest import Level
@@ -113,6 +114,12 @@ class Lesson:
                 self._hear(told)
             if self._watch.has_changed():
                 self._take(loop.saved(self._session))
+            elif self._watch.is_just_gone:
+                self.screen.say(error_text(self._gone()))
+
+    def leave(self) -> None:
+        """Say that nothing is lost, and how to go on."""
+        self.screen.say("Everything is kept. `shardlab learn` goes on from here.")
 
     def close(self) -> None:
         self._background.close()
@@ -136,7 +143,7 @@ class Lesson:
             self._judgement = told.judgement
             self._take(loop.judged(self._session, passed=told.judgement.passed))
         else:
-            self._take(loop.failed(self._session, told.failure))
+            self._take(loop.failed(self._session, plain_lines(told.failure)))
 
     # --------------------------------------------------------------------------------- problems
 
@@ -177,16 +184,26 @@ class Lesson:
     # ---------------------------------------------------------------------------------- judging
 
     def _judge(self, kind: str) -> None:
+        if not self._path.exists():
+            raise self._gone()
         source = read_answer(self._path, self._problem.slug)
         self._n_judged = 0
         self.screen.status(f"{kind}: judging ...")
         self._background.judge(self._problem, source, kind)
 
+    def _gone(self) -> NoAnswer:
+        return NoAnswer(
+            "Your file is gone.",
+            where=str(self._path),
+            fix="save it again in your editor, or press x twice for the starter.",
+        )
+
     def _show(self, _: str) -> None:
         judgement = self._judgement
         assert judgement
-        self.screen.say("")
+        self.screen.show(lambda width: _rule(judgement.kind, width))
         self.screen.show(lambda width: judgement_lines(judgement, width))
+        self.screen.say("")
 
     def _pass_on(self, _: str) -> None:
         self.screen.say(f"The examples pass ({self._n_judged} cases). Now all cases:")
@@ -221,14 +238,18 @@ class Lesson:
             self.screen.say("This problem has no hints.")
             return
         last = "\n\nThat was the last hint; o is the solution." if hint.is_last else ""
+        self.screen.say("")
         self._page(f"## Hint {hint.number} of {hint.of}\n\n{hint.text}{last}")
+        self.screen.say("")
 
     def _solution(self, _: str) -> None:
         text = ask_solution(self._book.record, self._problem)
         if text is None:
             self.screen.say("It is not solved yet. o again shows the solution; h is a hint.")
         else:
+            self.screen.say("")
             self._page(f"## The solution\n\n```python\n{text}\n```")
+            self.screen.say("")
 
     def _list(self, _: str) -> None:
         steps = self._book.course()
@@ -261,8 +282,13 @@ class Lesson:
         self.screen.say(f"The starter is back in {self._path.name}.{told}")
 
     def _quit(self, _: str) -> None:
-        self.screen.say("Everything is kept. `shardlab learn` goes on from here.")
+        self.leave()
         self._is_over = True
+
+
+def _rule(kind: str, width: int) -> list[Line]:
+    """Return an empty line and a rule, so that one judgement is told from the last."""
+    return [[], [Span(f"-- {kind} ".ljust(min(width, 60), "-"), is_faint=True)]]
 
 
 def _key_lines(width: int) -> Iterator[Line]:

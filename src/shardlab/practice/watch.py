@@ -6,6 +6,9 @@ import hashlib
 from pathlib import Path
 
 Look = tuple[int, int, int]
+# Looks in a row that find nothing, before a file counts as gone: a save may take its place in two
+# steps.
+_PATIENCE = 10
 
 
 class Watch:
@@ -21,10 +24,12 @@ class Watch:
         self._judged: Look | None = self._look()
         self._last: Look | None = self._judged
         self._digest = self._hash()
+        self._n_missed = 0
 
     def has_changed(self) -> bool:
         """Look once; True the first time that new contents have come to rest."""
         look = self._look()
+        self._n_missed = self._n_missed + 1 if look is None else 0
         is_at_rest, self._last = look == self._last, look
         if look is None or look == self._judged or not is_at_rest:
             return False
@@ -34,6 +39,11 @@ class Watch:
         self._judged = look
         is_new, self._digest = digest != self._digest, digest
         return is_new
+
+    @property
+    def is_just_gone(self) -> bool:
+        """Say whether the last look is the one at which the file counts as gone."""
+        return self._n_missed == _PATIENCE
 
     def _look(self) -> Look | None:
         try:
