@@ -190,7 +190,8 @@ def test_without_a_terminal_it_says_so_and_once_judges(here):
     path, _ = book.start(book.problem("plus-one"))
     path.write_text(solution("plus-one"))
     done = once("--once", "--level", "C")
-    assert (done.exit_code, done.output[:2]) == (0, "AC")
+    assert (done.exit_code, done.stdout[:2]) == (0, "AC")
+    assert done.stderr == "plus-one, started last: shardlab-practice/plus-one.py\n"
     assert record().of("plus-one").is_solved
     told = CliRunner().invoke(main, ["practice", "list", "--json", "--catalogue", "../problems"])
     assert [each["mark"] for each in json.loads(told.output)] == ["solved", "open", "locked"]

@@ -67,11 +67,13 @@ def check(
 
 def _told(audited: Audit) -> str:
     """Return one line for a problem that holds, and the whole story for one that does not."""
+    from shardlab.render.plain import plain
+
     mark = click.style("ok  ", fg="green") if audited.ok else click.style("FAIL", fg="red")
     tried = f"{audited.n_cases} cases, {audited.n_wrong} wrong answers"
     lines = [f"{mark}  {audited.slug:32}  {tried}"]
     for fault in audited.faults:
-        lines += [f"      {line}" for line in str(fault).splitlines()]
+        lines += [f"      {plain(line)}" for line in str(fault).splitlines()]
     return "\n".join(lines)
 
 

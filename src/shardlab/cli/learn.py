@@ -75,12 +75,13 @@ def _once(book: Workbook, name: str | None, level: Level | None) -> bool:
     """Judge the current answer as a save would; say whether the problem is solved."""
     from contextlib import closing
 
+    from shardlab.cli.chosen import chosen
     from shardlab.cli.outputs import show_lines
     from shardlab.practice.answer import read_answer
     from shardlab.practice.attempt import hand_in, judge_submission, refused
     from shardlab.render.judgement import judgement_lines
 
-    problem = book.problem(name)
+    problem = chosen(book, name)
     source = read_answer(book.path(problem.slug), problem.slug)
     refusal = refused(book.record, problem, source, kind="run")
     if refusal is not None:
