@@ -80,12 +80,40 @@ def test_a_time_out_tells_what_was_going_on_and_stops(house):
     assert not any(case.output for case in judgement.cases)
 
 
-def test_an_endless_program_is_a_time_out_of_the_run(house):
-    body = "\n    return lax.while_loop(lambda s: s > 0, lambda s: s + 1, jnp.sum(x))"
+def test_an_endless_program_is_a_time_out_of_the_run_and_ends_the_judging(house):
+    """A wrong value before it would be shown small, and programs after it are made already."""
+    body = """
+    if mesh.size == 1:
+        return jnp.sum(x) + 1
+    return lax.while_loop(lambda s: s > 0, lambda s: s + 1, jnp.sum(x))
+"""
     limits = {"wall_seconds": 3.0, "cpu_seconds": 3.0}
-    _, verdict = first_of(house, answer("total", body), limits=limits, ladder=("data=1",))
-    assert verdict.code == "TLE"
-    assert "while running the program" in verdict.what
+    ladder = ("data=1", "data=2", *(f"data={n}" for n in (3, 4, 5, 6, 7)))
+    endless = problem("total", limits=limits, ladder=ladder)
+    told = []
+
+    def hear():
+        told.append(judge(house, endless, answer("total", body), kind="submit", seed=3))
+
+    thread = threading.Thread(target=hear, daemon=True)
+    thread.start()
+    thread.join(120)  # a judge that waits for itself does so for ever
+    assert told, "the judge does not end"
+    verdicts = [case.verdicts[0] for case in told[0].cases]
+    assert [verdict.code for verdict in verdicts] == ["WA", "TLE"]
+    assert "while running the program" in verdicts[1].what
+    assert len(told[0].not_judged) == 5
+
+
+def test_a_thread_that_cannot_be_started_is_no_fault_of_the_answer(house, monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    judgement, verdict = first_of(house, answer("total", TOTAL))
+    assert verdict.code == "IE"
+    assert verdict.what == "The judge failed: can't start new thread."
+    assert len(judgement.not_judged) == 2
 
 
 def test_devices_that_wait_for_each_other_are_told_from_a_loop_without_end(house):

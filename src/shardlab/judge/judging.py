@@ -16,6 +16,7 @@ from shardlab.catalogue.problem import Part, Problem
 from shardlab.catalogue.reference import load_reference
 from shardlab.errors import BadReference
 from shardlab.frames.frame import Frame
+from shardlab.judge import troubles
 from shardlab.judge.cases import Case, cases_of
 from shardlab.judge.desk import Desk, Lost, NotLoaded
 from shardlab.judge.exhibit import exhibit
@@ -98,7 +99,8 @@ def _judged(
                 outcomes.append(outcome)
                 tell(result(outcome, is_example))
             outcomes = explained(outcomes, problem)
-            small = shrunk(outcomes, seed, lambda question: line.alone(question, problem))
+            if line.can_go_on:
+                small = shrunk(outcomes, seed, lambda question: line.alone(question, problem))
     left = cases[len(outcomes) :]
     return Judgement(
         problem.slug,
@@ -157,23 +159,38 @@ class _Line:
         self._author = Desk(house, "author", limits, source)
         self._runner = Desk(house, "runner", limits)
         self._told: queue.Queue[_Told | BaseException] = queue.Queue(maxsize=2)
+        self._thread: threading.Thread | None = None
+        self._is_heard = threading.Event()  # nobody takes any more out of the queue
         self._is_over = threading.Event()
 
     def __enter__(self) -> _Line:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        self._is_heard.set()
         self._is_over.set()
-        # Whoever interrupts does not wait for an answer that may be at an endless loop.
-        self._thread.join(None if kind is None else _PATIENCE)
-        if not self._thread.is_alive():
+        if self._thread is not None:
+            # Whoever interrupts does not wait for an answer that may be at an endless loop.
+            self._thread.join(None if kind is None else _PATIENCE)
+        if self._thread is None or not self._thread.is_alive():
             self._author.close()
         self._runner.close()
 
     def outcomes(self, questions: Sequence[Question]) -> Iterator[Outcome]:
         """Yield what comes of each question."""
-        self._thread = threading.Thread(target=self._write, args=(questions,), daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._write, args=(questions,), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # as many threads or processes as this person may have
+            yield failed(questions[0], troubles.fault(str(error)))
+            return
+        self._thread = thread
+        try:
+            yield from self._heard(questions)
+        finally:
+            self._is_heard.set()
+
+    def _heard(self, questions: Sequence[Question]) -> Iterator[Outcome]:
         if any(question.kind == "export" for question in questions):
             self._runner.prepare()
         for _ in questions:
@@ -185,9 +202,15 @@ class _Line:
             if told.is_last or self._runner.is_given_up:
                 return
 
+    @property
+    def can_go_on(self) -> bool:
+        """Say whether more may be asked: of an answer that ends its processes nothing is."""
+        return not (self._author.is_given_up or self._runner.is_given_up)
+
     def alone(self, question: Question, problem: Problem) -> Outcome:
         """Return what comes of one more question, after all others."""
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         return explained([self._outcome(self._asked(question))], problem)[0]
 
     def _outcome(self, told: _Told) -> Outcome:
@@ -213,7 +236,7 @@ class _Line:
             for question in questions:
                 told = self._asked(question)
                 self._put(told)
-                if told.is_last or self._is_over.is_set():
+                if told.is_last or self._is_heard.is_set():
                     return
         except BaseException as error:  # the judge's own: told where it can be raised
             self._put(error)
@@ -232,7 +255,7 @@ class _Line:
             return _Told(question, None, self._author.printed, lost.verdict, is_last)
 
     def _put(self, told: _Told | BaseException) -> None:
-        while not self._is_over.is_set():
+        while not self._is_heard.is_set():
             try:
                 self._told.put(told, timeout=0.2)
                 return

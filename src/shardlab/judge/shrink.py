@@ -39,6 +39,8 @@ def shrunk(outcomes: Sequence[Outcome], seed: int, ask: Ask) -> Outcome | None:
         found = ask(question)
         if found.code == first.code:
             return _plainer(found, ask)
+        if found.code in _NOT_SHOWN:
+            return None
     return None
 
 
