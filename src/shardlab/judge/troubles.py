@@ -179,6 +179,8 @@ def signal_of(ending: Ending) -> int | None:
 
 def is_ours(ending: Ending) -> bool:
     """Say whether a process ended for a reason that the answer has no part in."""
+    if ending.is_own:
+        return False
     if ending.why in ("signal", "exit"):
         number = signal_of(ending)
         return number is not None and number not in _CRASHES
@@ -199,7 +201,8 @@ def ended(ending: Ending, doing: str, output: str = "") -> Verdict:
     `doing` says what it was at: importing the answer, tracing it, running its program.
     """
     if is_ours(ending):
-        return fault(f"the process {doing} was ended ({_told(ending)})")
+        why = ending.detail or _told(ending)
+        return fault(f"the process {doing} was ended ({why})")
     if doing == "running the program" and _is_stuck(ending, output):
         return Verdict(
             "HANG",
