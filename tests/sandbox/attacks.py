@@ -188,6 +188,16 @@ libc.msgctl(number, 0, None)
     "raise a limit": """
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 """,
+    "share memory, which is in nobody's figures": "mmap.mmap(-1, 4096)",
+    "share zeros": """
+fd = os.open('/dev/zero', os.O_RDONLY)
+mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ)
+""",
+    "lower a limit that kills": "resource.setrlimit(resource.RLIMIT_CPU, (1, 1))",
+    "lower it by another call": "resource.prlimit(0, resource.RLIMIT_CPU, (1, 1))",
+    "lower it by the oldest call": """
+call(164 if IS_ARM else 160, resource.RLIMIT_CPU, struct.pack('QQ', 1, 1))
+""",
     "500 open files": """
 opened = []
 try:
@@ -230,6 +240,7 @@ SUCCEEDS_AT_C = {
     "memfd and fexecve",
     "see other processes",
     "SIGKILL by a timer",
+    "share memory, which is in nobody's figures",
     "be dumpable",
     "outlive the parent",
     "SysV shared memory",
@@ -241,6 +252,9 @@ SUCCEEDS_AT_C = {
 NOT_AT_C = {
     "vfork",
     "kill itself as if from outside",
+    "lower a limit that kills",
+    "lower it by another call",
+    "lower it by the oldest call",
     "trace itself",
     "trace the parent",
     "signal everybody",
@@ -300,7 +314,7 @@ while True:
     "touch 3 GB": (
         """
 import mmap
-space = mmap.mmap(-1, 3 << 30)
+space = mmap.mmap(-1, 3 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for at in range(0, 3 << 30, 4096):
     space[at] = 1
 """,
@@ -350,12 +364,13 @@ sys.exit(0)
 import ctypes, mmap, os
 if os.uname().machine != 'x86_64':
     os.abort()  # there is no such door
-code = mmap.mmap(-1, 4096, prot=7)
+code = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7)
 code.write(bytes.fromhex('b814000000cd80c3'))  # getpid by int 0x80
 ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
 """,
         {"signal"},
     ),
+    "ask itself to end": ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", {"signal"}),
     "abort": ("import os\nos.abort()", {"signal"}),
     "deep recursion": (
         """

@@ -18,6 +18,8 @@ from processes import are_gone, descendants, open_files, parents
 
 from shardlab.errors import NotConfined
 from shardlab.frames.frame import Frame
+from shardlab.judge.troubles import is_ours
+from shardlab.sandbox import supervisor
 from shardlab.sandbox.guest import Ended, Limits
 from shardlab.sandbox.open_house import open_house
 
@@ -99,6 +101,25 @@ def test_an_ending_names_its_signal(house):
     assert (ending.why, ending.signal) == ("signal", signal.SIGABRT)
 
 
+@pytest.mark.parametrize("level", ["A", "C"])
+def test_a_signal_in_a_confined_guest_is_its_own_doing(level):
+    sources = ("import os; os.kill(os.getpid(), 15)", "import signal; signal.alarm(1); input()")
+    source = sources[0] if level == "C" else sources[1].replace("input()", "signal.pause()")
+    with open_house(level) as house:
+        ending = ended(house.guest("author", Limits()), source)
+        assert ending.why == "signal"
+        assert is_ours(ending) == (house.level == "C")
+
+
+def test_a_guest_that_the_kernel_ends_for_its_processor_time_was_late():
+    watch = supervisor._Watch(1, Limits(cpu_seconds=1), None)
+    watch.cpu = 3.0
+    told = watch.ending(signal.SIGKILL, None, is_confined=True)
+    assert (told["why"], told["detail"]) == ("time", "1 s of processor time")
+    watch.cpu = 0.5
+    assert watch.ending(signal.SIGKILL, None, is_confined=True)["why"] == "judge"
+
+
 def test_a_second_answer_to_one_request_is_refused(house):
     source = """
 import os
@@ -166,6 +187,60 @@ def test_what_a_kernel_refuses_lowers_the_level_and_is_named(refused, level, why
         [sys.executable, script, refused], capture_output=True, text=True, env=environment
     )
     assert done.stdout.splitlines() == [level, why], done.stderr
+
+
+FEW_FILES = """
+import resource, sys, warnings
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), 4096))
+warnings.simplefilter("error")
+import test_house
+from shardlab.sandbox.open_house import open_house
+with open_house() as house:
+    print(house.level, test_house.number(house))
+"""
+
+
+def test_a_small_limit_of_open_files_lowers_no_level(house):
+    """On macOS it is 256."""
+    done = in_a_process(FEW_FILES, "32")
+    assert done.stdout.split() == [house.level, "42"], done.stderr
+
+
+UNPREPARED = """
+import sys, warnings
+from shardlab.sandbox import zygote, house, guest
+house._START = house._START.replace(
+    "main(int(",
+    "import shardlab.sandbox.zygote as z;"
+    f"z.confine = lambda room, *_: room.level in {sys.argv[1]!r} and 1 / 0; main(int(",
+)
+from shardlab.sandbox.open_house import open_house
+from shardlab.frames.frame import Frame
+with warnings.catch_warnings(record=True) as caught, open_house() as opened:
+    warnings.simplefilter("always")
+    print(opened.level, *(str(each.message).splitlines()[0] for each in caught))
+    try:
+        opened.guest("author", guest.Limits()).ask(Frame({"do": "load"}, (b"x = 1",)))
+    except guest.Ended as ended:
+        print(ended)
+"""
+
+
+@pytest.mark.parametrize("levels", ["AB", "ABC"])
+def test_a_guest_that_fails_before_it_is_confined_is_the_judges_fault_and_told_loudly(levels):
+    done = in_a_process(UNPREPARED, levels)
+    first, *others = done.stdout.splitlines()
+    assert first.startswith("C The judge works at level C, because of an error. A: "), done.stderr
+    fault = "judge the process ended before it was confined"
+    assert fault in first
+    assert others == ([fault] if "C" in levels else [])
+
+
+def in_a_process(source, *arguments):
+    paths = [str(Path(__file__).parent), *(p for p in sys.path if p)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-c", source, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
 
 
 ELSEWHERE = """

@@ -38,6 +38,7 @@ class Ending:
     seconds: float = 0.0
     peak_bytes: int = 0
     idle_seconds: float = 0.0  # since the processor last worked for it
+    is_own: bool = False  # nobody but the guest itself can have brought it about
 
 
 class Ended(Exception):

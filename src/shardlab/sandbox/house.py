@@ -28,7 +28,14 @@ _ROLES: tuple[Role, ...] = ("author", "runner")
 
 
 class ZygoteRefused(Exception):
-    """A zygote could not be prepared at a level, or did not hold it."""
+    """A zygote could not be prepared at a level, or did not hold it.
+
+    `is_error` where that is not what the kernel says, but something that should not have happened.
+    """
+
+    def __init__(self, words: str, *, is_error: bool = False) -> None:
+        super().__init__(words)
+        self.is_error = is_error
 
 
 class ForkHouse:
@@ -119,16 +126,18 @@ class ForkHouse:
     def _try(self) -> None:
         """Attack this house from a throw-away guest; refuse the level if anything succeeds."""
         guest = self._ask_zygote("trial", Limits(wall_seconds=10))
+        is_error = False
         try:
             asked = {"hidden": self._hidden, "judge": os.getpid()}
             broken = guest.ask(Frame(asked)).header["broken"]
         except Ended as ended:
+            is_error = True
             broken = [f"the trial did not end well: {ended} {guest.output[-500:]}"]
         finally:
             guest.close()
         if broken:
             self.close()
-            raise ZygoteRefused("; ".join(map(str, broken)))
+            raise ZygoteRefused("; ".join(map(str, broken)), is_error=is_error)
 
 
 class _Zygote:
@@ -159,11 +168,13 @@ class _Zygote:
             answer = receive_errand(self._control)
         except (OSError, ValueError) as error:
             self.close()
-            raise ZygoteRefused(f"the fork server broke off: {error}") from error
+            broke = f"the fork server broke off: {error}"
+            raise ZygoteRefused(broke, is_error=True) from error
         if answer is None or "ready" not in answer[0]:
             words = answer[0].get("refused") if answer else self._last_words()
             self.close()
-            raise ZygoteRefused(str(words))
+            is_error = answer is None or bool(answer[0].get("is_error"))
+            raise ZygoteRefused(str(words), is_error=is_error)
 
     def guest(self, role: str, limits: Limits) -> PipedGuest:
         mine: list[int] = []
@@ -204,8 +215,10 @@ class _Zygote:
     def _last_words(self) -> str:
         assert self._process.stderr
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
-            return self._process.stderr.read().decode("utf-8", "replace")[-2000:]
+            code = self._process.wait(5)
+            said = self._process.stderr.read().decode("utf-8", "replace")[-2000:]
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            return said.strip() or f"the fork server ended by itself ({how})"
         return "the fork server does not answer"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 
 from shardlab.errors import NoForkServer, NotConfined
@@ -24,17 +25,25 @@ def open_house(
     Guests cannot read `hidden` paths (at A and B), nor the solutions of the built-in catalogue.
 
     A level is never assumed: the house is attacked from a throw-away guest first. `at_least="A"`
-    is for a shared server, which must not start with less.
+    is for a shared server, which must not start with less. Where a level is not held because of
+    an error, and not because the kernel refuses it, a warning says so.
     """
     kept = [*(os.fspath(path) for path in hidden), _PROBLEMS]
     refused: list[str] = []
+    failed: list[str] = []
     for each in _LEVELS[_LEVELS.index(level or "A") :]:
         if each > at_least:
             break
         try:
-            return ForkHouse(each, kept)
+            house = ForkHouse(each, kept)
         except ZygoteRefused as error:
             refused.append(f"{each}: {error}")
+            failed += refused[-1:] if error.is_error else []
+        else:
+            if failed:
+                words = f"The judge works at level {each}, because of an error. {'; '.join(failed)}"
+                warnings.warn(words, RuntimeWarning, stacklevel=2)
+            return house
     if at_least != "C":
         raise NotConfined(
             f"Another person's code cannot be confined at level {at_least} here.",

@@ -32,7 +32,10 @@ _IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # PR_GET_DUMPABLE, PR_SET_NAME, PR_GET_NAME, PR_CAPBSET_READ, PR_GET_NO_NEW_PRIVS, PR_SET_VMA
 _PRCTL_ALLOWED = (3, 15, 16, 23, 39, 0x53564D41)
 _AS_IF_OLD = ("clone3", "openat2", "epoll_pwait2", "futex_waitv")
-_JUDGED = ("clone", "kill", "tgkill", "prlimit64", "ioctl", "prctl", "fcntl", "open", "openat")
+_JUDGED = (
+    *("clone", "kill", "tgkill", "prlimit64", "ioctl", "prctl", "fcntl", "open", "openat", "mmap"),
+)
+_WRITABLE, _SHARED, _ANONYMOUS = 2, 1, 0x20
 
 Step = tuple[int, int, int, int]
 
@@ -70,7 +73,9 @@ def _judged(name: str, pid: int) -> list[Step]:
         signal = [_argument(1 if name == "kill" else 2), (_IS, 0, 1, _SIGKILL), _refuse(eperm)]
         return [_argument(0), (_IS, 1, 0, pid), _refuse(eperm), *signal, _allow()]
     if name == "prlimit64":
-        return _one_of(0, (0, pid), eperm)
+        # To read only: a limit that a guest lowers ends it as if somebody outside had.
+        halves = [_argument(2), (_IS, 0, 2, 0), _argument(2, upper=True), (_IS, 1, 0, 0)]
+        return [*halves, _refuse(eperm), *_one_of(0, (0, pid), eperm)]
     if name == "ioctl":
         return _one_of(1, _IOCTL_ALLOWED, errno.ENOTTY)
     if name == "prctl":
@@ -78,6 +83,10 @@ def _judged(name: str, pid: int) -> list[Step]:
     if name == "fcntl":
         checks = [step for each in _FCNTL_REFUSED for step in ((_IS, 0, 1, each), _refuse(eperm))]
         return [_argument(1), *checks, _allow()]
+    if name == "mmap":  # nobody counts what is shared and not in use: it is not the process's own
+        shared = [_argument(3), (_HAS, 1, 0, _SHARED), _allow()]
+        kinds = [(_HAS, 2, 0, _ANONYMOUS), _argument(2), (_HAS, 0, 1, _WRITABLE)]
+        return [*shared, *kinds, _refuse(eperm), _allow()]
     flags = 1 if name == "open" else 2
     return [_argument(flags), (_HAS, 0, 1, _WRITES), _refuse(errno.EACCES), _allow()]
 
@@ -92,8 +101,8 @@ def _where_called(number: int, steps: list[Step]) -> list[Step]:
     return [(_IS, 0, len(steps), number), *steps]
 
 
-def _argument(position: int) -> Step:
-    return (_LOAD, 0, 0, _ARGUMENTS + 8 * position)  # the lower half: both machines are little
+def _argument(position: int, *, upper: bool = False) -> Step:
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * position + 4 * upper)  # both machines are little-endian
 
 
 def _allow() -> Step:

@@ -24,17 +24,26 @@ from shardlab.sandbox.guest import Limits
 
 _LOOK_EVERY = 0.02
 _LOOK_EVERY_IDLE = 0.2
+HAS_BEGUN = b"!"  # what a process says before it takes its first request
 _ENDS = {b"o": "output", b"f": "frame", b"c": "frame", b"t": "time"}
 
 
-def supervise(pid: int, told: socket.socket, limits: Limits, room: Room, proc_pid: int) -> None:
-    """Watch a guest until it has ended, and report it."""
+def supervise(
+    pid: int, told: socket.socket, limits: Limits, room: Room, proc_pid: int, hears: int = -1
+) -> None:
+    """Watch a guest until it has ended, and report it.
+
+    `hears` is where it says that it has begun: one that ends before is not the answer's doing.
+    """
     watch = _Watch(pid, limits, _stat_file(room, proc_pid))
     why = watch.until_ended(told)
     _, status, usage = watch.reaped or os.wait4(pid, 0)
+    if why is None and hears >= 0 and os.read(hears, 16) != HAS_BEGUN:
+        why = "unprepared"
+    watch.cpu = max(watch.cpu, usage.ru_utime + usage.ru_stime)
     scale = 1 if sys.platform == "darwin" else 1024
     report = {
-        **watch.ending(status, why),
+        **watch.ending(status, why, is_confined=room.level != "C"),
         "seconds": round(watch.busy_seconds(), 3),
         "peak_bytes": max(watch.peak_bytes, usage.ru_maxrss * scale),
         "idle_seconds": round(watch.idle_seconds(), 3),
@@ -50,7 +59,7 @@ class _Watch:
         self._pid, self._limits, self._stat = pid, limits, stat
         self._busy_before = 0.0
         self._busy_since: float | None = None
-        self._cpu, self._worked_at = 0.0, time.monotonic()
+        self.cpu, self._worked_at = 0.0, time.monotonic()
         self.peak_bytes = 0
         self.reaped: tuple[int, int, Any] | None = None  # what wait4 says, where it was asked early
 
@@ -110,8 +119,8 @@ class _Watch:
             n_threads, n_pages = int(fields[17]), int(fields[21])
         except (OSError, ValueError, IndexError):
             return None  # it is ending
-        if cpu > self._cpu:
-            self._cpu, self._worked_at = cpu, time.monotonic()
+        if cpu > self.cpu:
+            self.cpu, self._worked_at = cpu, time.monotonic()
         in_use = n_pages * os.sysconf("SC_PAGE_SIZE")
         self.peak_bytes = max(self.peak_bytes, in_use)
         if in_use > self._limits.memory_bytes:
@@ -129,16 +138,23 @@ class _Watch:
         since = max(self._worked_at, self._busy_since)
         return time.monotonic() - since > self._limits.idle_seconds
 
-    def ending(self, status: int, why: str | None) -> dict[str, Any]:
-        """Return how the guest ended, from what the kernel says and what was done to it."""
+    def ending(self, status: int, why: str | None, *, is_confined: bool) -> dict[str, Any]:
+        """Return how the guest ended, from what the kernel says and what was done to it.
+
+        One that is confined gets signals from itself alone, but for SIGKILL, which it cannot send.
+        """
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         told: dict[str, Any] = {"signal": number, "exit_code": code, "detail": ""}
         if why == "threads":
             told["detail"] = f"more than {self._limits.n_processes} threads"
             why = "memory"
+        elif why == "unprepared":
+            told["detail"], why = "the process ended before it was confined", "judge"
         elif why is None and number == signal.SIGXCPU:
             why = "processor"
+        elif why is None and number == signal.SIGKILL and self.cpu > self._limits.cpu_seconds:
+            why = "processor"  # the kernel keeps that limit too
         elif why is None and number == signal.SIGKILL:
             # A guest cannot send this, and here nobody did: somebody outside, or the kernel,
             # which was short of memory.
@@ -148,6 +164,7 @@ class _Watch:
         if why in ("time", "clock", "processor", "idle"):
             told["detail"], why = self._limit(why), "time"
         told["why"] = why or ("exit" if number is None else "signal")
+        told["is_own"] = is_confined and told["why"] == "signal"
         return told
 
     def _limit(self, why: str) -> str:

@@ -26,7 +26,7 @@ from shardlab.sandbox.guest import Level, Limits
 from shardlab.sandbox.landlock import landlock_version, ruleset
 from shardlab.sandbox.readable import around, guest_paths
 from shardlab.sandbox.root import enter_private_root, own_namespaces
-from shardlab.sandbox.supervisor import protect_supervisor, supervise
+from shardlab.sandbox.supervisor import HAS_BEGUN, protect_supervisor, supervise
 
 _ROLES = {
     "author": "shardlab.cell.author",
@@ -34,6 +34,7 @@ _ROLES = {
     "trial": "shardlab.sandbox.trial",
 }
 _WARM = "shardlab.cell.warm"
+_NUMBER_BYTES = 20  # of a process, as it is told to its supervisor
 
 
 def main(control_fd: int) -> None:
@@ -46,8 +47,9 @@ def main(control_fd: int) -> None:
     try:
         room = _prepared(plan["level"], plan["hidden"], control)
     except Exception as error:
-        words = traceback.format_exc(limit=-4) if not isinstance(error, OSError) else str(error)
-        send_errand(control, {"refused": words[-2000:]})
+        is_kernels = isinstance(error, OSError)
+        words = str(error) if is_kernels else traceback.format_exc(limit=-4)
+        send_errand(control, {"refused": words[-2000:], "is_error": not is_kernels})
         return
     send_errand(control, {"ready": True})
     _serve(control, room)
@@ -65,7 +67,7 @@ def _prepared(level: Level, hidden: Sequence[str], control: socket.socket) -> Ro
     _load()
     if sys.platform != "linux":
         return Room(level)
-    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    proc = _proc(level)
     kernel.adopt_orphans()
     paths = guest_paths()
     is_reachable = level == "A" or _can_anybody_read(paths)
@@ -75,6 +77,16 @@ def _prepared(level: Level, hidden: Sequence[str], control: socket.socket) -> Ro
         enter_private_root(paths, hidden)
     rules = ruleset(*around(paths, hidden))
     return Room(level, rules, proc, is_reachable)
+
+
+def _proc(level: Level) -> int:
+    """Return the folder of the kernel's figures; -1 where there is none, which only C can do."""
+    try:
+        return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        if level != "C":
+            raise
+        return -1
 
 
 def _try_namespaces() -> None:
@@ -180,16 +192,15 @@ def _supervise(room: Room, asked: dict[str, Any], fds: list[int], slot: int) -> 
         requests, answers, output, told_fd = fds
         protect_supervisor()
         own_pid = os.getpid()
-        says, hears = os.pipe()
+        hears, says = os.pipe()
         pid = os.fork()
         if pid == 0:
-            fds = [requests, answers, output, hears]
+            fds = [requests, answers, output, says]
             _be_guest(room, asked["role"], limits, slot, own_pid, fds)
-        for fd in (requests, answers, output, hears):
+        for fd in (requests, answers, output, says):
             os.close(fd)
-        proc_pid = int(os.read(says, 32) or b"0")
-        os.close(says)
-        supervise(pid, socket.socket(fileno=told_fd), limits, room, proc_pid)
+        proc_pid = int(os.read(hears, _NUMBER_BYTES) or b"0")
+        supervise(pid, socket.socket(fileno=told_fd), limits, room, proc_pid, hears)
     except BaseException:
         with contextlib.suppress(Exception):  # the judge reads this only where a start fails
             traceback.print_exc()
@@ -202,15 +213,15 @@ def _be_guest(
     """Give everything up and answer requests. Never returns."""
     code = 70
     try:
-        hears = fds[3]
         number = os.readlink("self", dir_fd=room.proc) if room.proc >= 0 else str(os.getpid())
-        os.write(hears, number.encode())
-        os.close(hears)
+        os.write(fds[3], number.encode().ljust(_NUMBER_BYTES))
         _be_first_to_go(room)
-        room = _only_these(room, *fds[:3])
+        room, says = _only_these(room, *fds)
         confine(room, limits, slot)
         if os.getppid() != parent:
             os._exit(1)  # it died before its death could be asked to be told
+        os.write(says, HAS_BEGUN)
+        os.close(says)  # from here on nobody believes this process
         import_module(_ROLES[role]).main(3, 4)
         code = 0
     except SystemExit as ended:
@@ -233,18 +244,23 @@ def _be_first_to_go(room: Room) -> None:
         os.close(fd)
 
 
-def _only_these(room: Room, requests: int, answers: int, output: int) -> Room:
-    """Close every descriptor but 0-2, requests (3), answers (4) and the rules of Landlock (5)."""
+def _only_these(
+    room: Room, requests: int, answers: int, output: int, says: int
+) -> tuple[Room, int]:
+    """Close every descriptor but 0-2, requests (3), answers (4), what is said to the supervisor
+    (5) and the rules of Landlock (6); return the last two, which are closed a little later.
+    """
     import fcntl
     from dataclasses import replace
 
     null = os.open(os.devnull, os.O_RDONLY)
-    wanted = {0: null, 1: output, 2: output, 3: requests, 4: answers}
+    wanted = {0: null, 1: output, 2: output, 3: requests, 4: answers, 5: says}
     if room.rules >= 0:
-        wanted[5] = room.rules
-    # First out of the way, then to their places: one may lie where another must go.
-    safe = {to: fcntl.fcntl(fd, fcntl.F_DUPFD, 32) for to, fd in wanted.items()}
+        wanted[6] = room.rules
+    # First out of the way, then to their places: one may lie where another must go. No farther
+    # than that: beyond the limit of open files there is no place.
+    safe = {to: fcntl.fcntl(fd, fcntl.F_DUPFD, len(wanted)) for to, fd in wanted.items()}
     for to, fd in safe.items():
         os.dup2(fd, to, inheritable=False)
     os.closerange(len(wanted), 4096)
-    return replace(room, rules=5 if room.rules >= 0 else -1, proc=-1)
+    return replace(room, rules=6 if room.rules >= 0 else -1, proc=-1), 5
