@@ -10,9 +10,16 @@ import re
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 
+# Takes the terminal for its own, then becomes the program. Not in a `preexec_fn`: JAX, which other
+# tests may have loaded here, warns of every fork.
+_TAKE = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -26,12 +33,11 @@ class Terminal:
         self._bytes = b""
         self._at = 0  # in what is shown: the end of what `until` has returned
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", _TAKE, *command],
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             env=env,
             cwd=cwd,
         )
