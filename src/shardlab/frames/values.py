@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardlab.errors import LabError
 from shardlab.frames.frame import BadFrame
 from shardlab.layouts.spec import Spec
 
@@ -31,7 +32,7 @@ DTYPES = {
 }
 MAX_DEPTH = 16
 MAX_NODES = 100_000
-MAX_SIZE = 1 << 40  # of an array: what NumPy can still count
+MAX_SIZE = 1 << 28  # elements of an array; axes of size 0 count as 1
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ def array_from(leaf: ArrayLeaf, buffer: bytes) -> npt.NDArray[Any]:
     dtype = _dtype(leaf.dtype)
     # Two negative sizes, or a huge one beside a zero, would pass for a right number of bytes.
     is_shape = min(leaf.shape, default=0) >= 0 and len(leaf.shape) <= MAX_DEPTH
-    is_small = math.prod(max(size, 1) for size in leaf.shape) <= MAX_SIZE
-    if not (is_shape and is_small) or math.prod(leaf.shape) * dtype.itemsize != len(buffer):
+    if not is_shape or math.prod(max(size, 1) for size in leaf.shape) > MAX_SIZE:
+        raise BadFrame("an array has a shape that none has")
+    if math.prod(leaf.shape) * dtype.itemsize != len(buffer):
         raise BadFrame("an array has another number of bytes than its shape")
     return np.frombuffer(buffer, dtype).reshape(leaf.shape)
 
@@ -179,7 +181,7 @@ class _Unpacking:
             raise BadFrame(f"{tag[:40]!r} is not a kind of value")
         try:
             return getattr(self, f"_{tag[1:]}")(data[tag], depth + 1)
-        except (TypeError, ValueError, IndexError) as error:
+        except (TypeError, ValueError, LookupError, ArithmeticError, LabError) as error:
             raise BadFrame(f"{tag!r} holds something else") from error
 
     def _float(self, text: str, depth: int) -> float:
@@ -201,7 +203,9 @@ class _Unpacking:
         return self._give_spec(Spec(*map(tuple, entries)))
 
     def _key(self, seed: int, depth: int) -> Any:
-        return self._give_key(Key(int(seed)))
+        if type(seed) is not int:
+            raise ValueError("a key of something else than a whole number")
+        return self._give_key(Key(seed))
 
     def _array(self, parts: Sequence[Any], depth: int) -> Any:
         number, shape, dtype = parts

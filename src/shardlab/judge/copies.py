@@ -97,7 +97,9 @@ def _arranged(evidence: Evidence, held: Sequence[Shard]) -> Differing:
     stacked = np.empty((*sizes, *meant.shape), held[0].values.dtype)
     for place in np.ndindex(*sizes):
         at = {**corner, **dict(zip(along, place, strict=True))}
-        stacked[place] = by_device[mesh.device_at(at[name] for name in mesh.axis_names)]
+        # A layout that no spec describes may have copies on a part of these devices only.
+        device = mesh.device_at(at[name] for name in mesh.axis_names)
+        stacked[place] = by_device.get(device, held[0].values)
     copies = Copies(0, 1, "", NOWHERE, along, stacked)
     axes = tuple(
         name

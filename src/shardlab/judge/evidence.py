@@ -115,6 +115,8 @@ def numbers(array: Array, most: int = 6) -> str:
     array = np.asarray(array)
     if array.ndim == 0:
         return number(array)
+    if not array.size:  # rows without elements cost nothing to make, and there may be millions
+        return "[]"
     if array.size <= most or len(array) <= 2:
         return f"[{' '.join(numbers(each, most) for each in array)}]"
     first = array[:3] if array.ndim == 1 else array[:1]

@@ -23,7 +23,7 @@ from shardlab.judge.exhibit import exhibit
 from shardlab.judge.explain import explained
 from shardlab.judge.outcome import Outcome, failed, made_of, needs_run, result
 from shardlab.judge.questions import Question
-from shardlab.judge.shrink import shrunk
+from shardlab.judge.shrink import Ask, shrunk
 from shardlab.judge.source import Source, read_source
 from shardlab.records.judgement import CaseResult, Judgement
 from shardlab.records.verdict import Verdict
@@ -90,7 +90,7 @@ def _judged(
     is_example = kind == "run"
     questions = _questions(problem, cases)
     read = read_source(source.encode() if isinstance(source, str) else source)
-    outcomes, small = [], None
+    outcomes, shown = [], None
     if isinstance(read, Verdict):
         outcomes = [failed(questions[0], read)]
     else:
@@ -100,7 +100,7 @@ def _judged(
                 tell(result(outcome, is_example))
             outcomes = explained(outcomes, problem)
             if line.can_go_on:
-                small = shrunk(outcomes, seed, lambda question: line.alone(question, problem))
+                shown = _shown(outcomes, seed, lambda question: line.alone(question, problem))
     left = cases[len(outcomes) :]
     return Judgement(
         problem.slug,
@@ -110,13 +110,20 @@ def _judged(
         kind,
         tuple(result(outcome, is_example) for outcome in outcomes),
         not_judged=tuple(f"part {case.part.number}, {case.name}" for case in left),
-        counterexample=_shown(small) if small else None,
+        counterexample=shown,
     )
 
 
-def _shown(small: Outcome) -> CaseResult:
+def _shown(outcomes: Sequence[Outcome], seed: int, ask: Ask) -> CaseResult | None:
+    """Return a small case that fails, laid open; None where there is none to be had."""
+    small = shrunk(outcomes, seed, ask)
+    if small is None:
+        return None
     told = result(small, is_example=True)
-    return replace(told, facts={**told.facts, **exhibit(small)})
+    try:
+        return replace(told, facts={**told.facts, **exhibit(small)})
+    except Exception:  # a judgement that is made is not lost for its picture
+        return told
 
 
 def _questions(problem: Problem, cases: Sequence[Case]) -> list[Question]:

@@ -17,6 +17,7 @@ from shardlab.records.judgement import CaseResult
 from shardlab.records.verdict import Verdict, most_telling
 
 NO_GRADE = Grade()
+_MOST_LETTERS = 400
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,15 @@ def made_of(question: Question, told: Frame, ran: Frame | None, source: Source) 
     try:
         return _made_of(question, told, ran, source)
     except BadFrame as error:
-        what = f"Something else than a result came back: {error}."
-        return failed(question, Verdict("RTE", what))
+        return failed(question, _no_result(str(error)))
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        # A runner executes none of the answer's Python: what it says and we cannot read is ours.
+        return failed(question, troubles.fault(why) if ran else _no_result(why))
+
+
+def _no_result(why: str) -> Verdict:
+    return Verdict("RTE", f"Something else than a result came back: {why[:_MOST_LETTERS]}.")
 
 
 def needs_run(question: Question, told: Frame) -> bool:
@@ -83,7 +91,7 @@ def _made_of(question: Question, told: Frame, ran: Frame | None, source: Source)
         value = read_value(told)
         found = grade_value(question.case, value, right.expected)
         return Outcome(question, tuple(found), value=value)
-    seen = read_seen(ran or told)
+    seen = read_seen(ran or told, question.mesh.devices)
     if question.mesh.n_devices == 1 and not seen.has_shard_map:
         # JAX leaves no sign of it in a program for one device: there the trace's word counts.
         seen = replace(seen, has_shard_map=told.header.get("n_shard_maps", 0) > 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,6 +17,8 @@ from shardlab.layouts.dtype import parse_dtype
 
 Ranges = tuple[tuple[int, int], ...]
 _MAX_SIZE = 1 << 31
+_MAX_COUNT = 1 << 62  # of bytes, elements or calls: what is added up and told stays a number
+_MAX_NAME = 40
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError)
 
 
@@ -51,26 +53,26 @@ class Seen:
     eager_bytes: int = 0  # the largest array that is made whole on one device, outside of a jit
 
 
-def read_seen(answer: Frame) -> Seen:
-    """Return a runner's answer; raise `BadFrame` where it is not one."""
+def read_seen(answer: Frame, devices: Collection[int]) -> Seen:
+    """Return what the devices of a mesh hold and sent; raise `BadFrame` where it is not told."""
     try:
-        return _read(answer)
+        return _read(answer, frozenset(devices))
     except (*_UNREADABLE, LabError) as error:
         raise BadFrame("the answer lacks what was asked for") from error
 
 
-def _read(answer: Frame) -> Seen:
+def _read(answer: Frame, devices: Set[int]) -> Seen:
     buffers = iter(answer.buffers)
     header = answer.header
     return Seen(
-        tuple(_output(told, buffers) for told in header["outputs"]),
-        tuple(_call(call) for call in header["calls"]),
-        int(header["peak_bytes"]),
+        tuple(_output(told, buffers, devices) for told in header["outputs"]),
+        tuple(_call(call, len(devices)) for call in header["calls"]),
+        _counted(header["peak_bytes"]),
         bool(header["has_shard_map"]),
     )
 
 
-def _output(told: Mapping[str, Any], buffers: Iterator[bytes]) -> Output:
+def _output(told: Mapping[str, Any], buffers: Iterator[bytes], devices: Set[int]) -> Output:
     shape, dtype = tuple(map(int, told["shape"])), str(told["dtype"])
     shards: list[Shard] = []
     for each in told["shards"]:
@@ -84,9 +86,15 @@ def _output(told: Mapping[str, Any], buffers: Iterator[bytes]) -> Output:
             piece = ArrayLeaf(0, tuple(stop - start for start, stop in ranges), dtype)
             values = array_from(piece, next(buffers, b""))
         shards.append(Shard(int(each["device"]), ranges, values))
-    if not shards or len({shard.device for shard in shards}) < len(shards):
-        raise ValueError("an output is on no device, or twice on one")
+    _check_devices(shards, devices)
     return Output(str(told["path"]), shape, dtype, tuple(shards))
+
+
+def _check_devices(shards: Sequence[Shard], devices: Set[int]) -> None:
+    """Ask that an output is once on every device, or on one alone: there is nothing between."""
+    held = {shard.device for shard in shards}
+    if len(held) < len(shards) or not (held == devices or (len(held) == 1 and held < devices)):
+        raise ValueError("an output is on other devices than those of the mesh, or twice on one")
 
 
 def _check_within(ranges: Ranges, shape: tuple[int, ...]) -> None:
@@ -95,17 +103,27 @@ def _check_within(ranges: Ranges, shape: tuple[int, ...]) -> None:
             raise ValueError("a piece is not a part of its array")
 
 
-def _call(told: Mapping[str, Any]) -> dict[str, Any]:
+def _counted(told: Any) -> int:
+    number = int(told)
+    if not 0 <= number <= _MAX_COUNT:
+        raise ValueError("a count of nothing that can be")
+    return number
+
+
+def _call(told: Mapping[str, Any], n_devices: int) -> dict[str, Any]:
     """Return one call between devices; its bytes are counted here, from its operand."""
     op, dtype = str(told["op"]), parse_dtype(str(told["dtype"]))
-    payload = dtype.n_bytes(prod(int(size) for size in told["shape"]))
+    payload = _counted(dtype.n_bytes(prod(_counted(size) for size in told["shape"])))
     group_size = int(told["group_size"])
+    if len(op) > _MAX_NAME or not 0 <= group_size <= n_devices:
+        raise ValueError("a call of nothing that can be")
     return {
         "op": op,
-        "count": None if told["count"] is None else int(told["count"]),
+        "count": None if told["count"] is None else _counted(told["count"]),
         "payload_bytes": payload,
         "wire_bytes": wire_bytes(op, payload, group_size),
         "is_inserted": bool(told.get("is_inserted")),
+        "is_folded": bool(told.get("is_folded")),
     }
 
 
@@ -113,10 +131,13 @@ def read_value(answer: Frame) -> Any:
     """Return the plain value in an author's answer; raise `BadFrame` where there is none."""
     if "value" not in answer.header:
         raise BadFrame("the answer has no value")
+    left = set(range(len(answer.buffers)))
 
     def leaf(at: ArrayLeaf) -> Any:
-        if not 0 <= at.number < len(answer.buffers):
-            raise BadFrame("an array is missing")
+        # One array in a thousand places is small here, and large where it is made one of them.
+        if at.number not in left:
+            raise BadFrame("an array is missing, or in two places")
+        left.remove(at.number)
         return array_from(at, answer.buffers[at.number])
 
     return unpack(answer.header["value"], leaf)

@@ -25,7 +25,7 @@ def checked(answer: Frame) -> Frame:
         for each in header["findings"]:
             _check_finding(each)
     for name in ("n_shard_maps", "n_unchecked", "eager_bytes"):
-        if type(header.get(name, 0)) is not int:
+        if type(header.get(name, 0)) is not int or not 0 <= header.get(name, 0) < 1 << 62:
             raise BadFrame(f"{name!r} is not a number")
     return answer
 
