@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import random
-import resource
 import shutil
 import signal
 import sqlite3
@@ -48,9 +47,9 @@ def record(tmp_path):
     return open_record(tmp_path / "data")
 
 
-def writer(record, n=10**6, *more, **options):
+def writer(record, n=10**6, *more, first="", **options):
     return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(record.path.parent), str(n), *more],
+        [sys.executable, "-c", first + WRITER, str(record.path.parent), str(n), *more],
         stdout=subprocess.PIPE,
         text=True,
         **options,
@@ -149,12 +148,13 @@ def test_a_full_disk_is_named_and_nothing_is_lost(record):
 def test_a_disk_that_refuses_to_write_is_named_and_nothing_is_lost(record):
     first = hand_in(record)
 
-    def small_files():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        size = record.path.stat().st_size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    process = writer(record, preexec_fn=small_files, stderr=subprocess.PIPE)
+    size = record.path.stat().st_size
+    small_files = (
+        "import resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"
+    )
+    process = writer(record, first=small_files, stderr=subprocess.PIPE)
     told = process.communicate()[1]
     assert process.returncode == 1
     assert "shardlab.errors.StoreUnwritable: [store.unwritable]" in told
