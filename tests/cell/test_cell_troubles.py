@@ -239,3 +239,17 @@ def test_devices_that_the_answer_has_already_started_are_too_few(house):
     assert error["family"] == "own_devices"
     assert error["what"] == "The answer left 4 devices in its process, and this case has 8."
     fresh.close()
+
+
+def test_devices_of_another_mesh_than_the_case_s_are_named(bench):
+    bench.load("""import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+def f(x, mesh):
+    own = Mesh(jax.devices()[4:6], ("data",))
+    return jax.device_put(x, NamedSharding(own, P("data")))
+""")
+    error = bench.author("export", "f", "data=2", x=X).header["error"]
+    assert (error["family"], error["line"]) == ("own_devices", 5)
+    assert error["what"] == (
+        "device_put places an array on the devices 4, 5, and the mesh of this case is made of 0, 1."
+    )

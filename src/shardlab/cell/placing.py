@@ -15,16 +15,23 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
+from shardlab.cell.told import AnswerError
+
+_MOST_IDS = 8
+
 
 @contextlib.contextmanager
-def placing_where_traced() -> Iterator[None]:
+def placing_where_traced(given: Mesh | None = None) -> Iterator[None]:
     """Make `device_put` a constraint of a traced value's layout, and let a mesh be set.
+
+    Where a mesh was given, arrays can be placed on its devices alone, in its order: a program that
+    is traced has one list of devices.
 
     `device_get` hands a traced value back as it is; outside of a jit it is a way to the host, and
     refused here like every other.
     """
     put, get, set_mesh = jax.device_put, jax.device_get, jax.set_mesh
-    jax.device_put = lambda x, device=None, **options: _put(put, x, device, options)
+    jax.device_put = lambda x, device=None, **options: _put(put, x, device, options, given)
     jax.device_get = lambda x: jax.tree.map(np.asarray, x)
     with contextlib.ExitStack() as meshes:
         jax.set_mesh = lambda mesh: _Chosen(mesh, meshes)
@@ -34,10 +41,12 @@ def placing_where_traced() -> Iterator[None]:
             jax.device_put, jax.device_get, jax.set_mesh = put, get, set_mesh
 
 
-def _put(original: Any, x: Any, device: Any, options: Any) -> Any:
+def _put(original: Any, x: Any, device: Any, options: Any, given: Mesh | None) -> Any:
     shardings = jax.tree.leaves(device, is_leaf=lambda each: isinstance(each, NamedSharding))
     if shardings and all(isinstance(each, NamedSharding) for each in shardings):
         _check_fits(x, device)
+        for sharding in shardings:
+            _check_devices(sharding, given)
         return jax.lax.with_sharding_constraint(x, jax.tree.map(_automatic, device))
     return original(x, device, **options)
 
@@ -48,6 +57,24 @@ def _automatic(sharding: NamedSharding) -> NamedSharding:
     if not isinstance(mesh, Mesh) or mesh.are_all_axes_auto:
         return sharding
     return NamedSharding(Mesh(mesh.devices, mesh.axis_names), sharding.spec)
+
+
+def _check_devices(sharding: NamedSharding, given: Mesh | None) -> None:
+    """Refuse devices that are not those of the case, in words that tell whose they are."""
+    if given is None or not isinstance(sharding.mesh, Mesh):
+        return
+    own, theirs = ([device.id for device in m.devices.flat] for m in (sharding.mesh, given))
+    if own != theirs:
+        raise AnswerError(
+            "own_devices",
+            f"device_put places an array on the devices {_listed(own)}, and the mesh of this case "
+            f"is made of {_listed(theirs)}.",
+            "place arrays on the mesh that is given.",
+        )
+
+
+def _listed(ids: list[int]) -> str:
+    return ", ".join(map(str, ids[:_MOST_IDS])) + (" ..." if len(ids) > _MOST_IDS else "")
 
 
 def _check_fits(x: Any, device: Any) -> None:

@@ -126,7 +126,7 @@ def program_of(
     unpack(asked["arguments"], note)
 
     def program(*arrays: Any) -> Any:
-        with placing_where_traced():
+        with placing_where_traced(mesh):
             given = arguments(asked, mesh, lambda leaf: arrays[leaf.number])
             return result_of_arrays(asked["function"], function(*given))
 
