@@ -16,6 +16,8 @@ from shardlab.sandbox.guest import Guest, House, Level, Limits, Role
 from shardlab.store.record import Record
 
 Tell = Callable[[CaseResult], None]
+# Too many to be tried by an answer that has seen one case, and what a database can still keep.
+_SEED_BITS = 63
 
 
 def hand_in(
@@ -24,7 +26,7 @@ def hand_in(
     """Keep an answer; hidden cases come from a seed that is drawn here, unless one is given."""
     from shardlab.judge.judging import EXAMPLES_SEED
 
-    drawn = secrets.randbits(31) if seed is None else seed
+    drawn = secrets.randbits(_SEED_BITS) if seed is None else seed
     drawn = EXAMPLES_SEED if kind == "run" else drawn
     number = record.hand_in(problem.slug, problem.content_version, source, kind=kind, seed=drawn)
     return record.submission(number)
