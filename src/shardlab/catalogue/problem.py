@@ -23,6 +23,10 @@ from shardlab.errors import BadProblem
 Kind = Literal["program", "value"]
 # Beside problem.toml and the wrong answers, which have a folder of their own.
 FILES = ("statement.md", "hints.md", "starter.py", "solution.py", "reference.py")
+# On every page that has a program to write.
+_TRACED = """\
+The judge traces the function as `jax.jit` does: array arguments have a shape and a dtype, and no
+values yet. NumPy, `float()` or an `if` on them raise."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,18 @@ class Problem:
     tags: tuple[str, ...]
     parts: tuple[Part, ...]
     limits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def page(self) -> str:
+        """Return the page as a person reads it; a program's says how it is judged, before the end.
+
+        The sentence stands here and not in each `statement.md`, which is about its own task.
+        """
+        statement = self.text("statement.md")
+        if all(part.kind == "value" for part in self.parts):
+            return statement
+        before, heading, after = statement.partition("\n## Examples\n")
+        return f"{before}\n{_TRACED}\n{heading}{after}"
 
     def text(self, name: str) -> str:
         """Return one of the folder's files, such as `statement.md`."""

@@ -221,7 +221,7 @@ class Lesson:
         at = slugs.index(self._problem.slug) + 1
         track = self._book.catalogue.track(self._problem.slug).title
         self.screen.say(f"\n{track}: problem {at} of {len(slugs)}, {self._problem.slug}\n")
-        self._page(self._problem.text("statement.md"))
+        self._page(self._problem.page)
         # Whole, so that a terminal can make a link of it.
         self.screen.show(lambda width: [[], [Span(f"Your file: {self._path}")]])
         if self._editor is None:

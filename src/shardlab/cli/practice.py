@@ -68,7 +68,7 @@ def show(problem: str | None, catalogue: str | None) -> None:
     from shardlab.practice.workbook import open_workbook
     from shardlab.render.statement import statement_lines
 
-    text = chosen_problem(open_workbook(catalogue), problem).text("statement.md")
+    text = chosen_problem(open_workbook(catalogue), problem).page
     show_lines(lambda width: statement_lines(text, width))
 
 
