@@ -77,8 +77,9 @@ def _fail_if_parted(axes: Axes, eqn: Any, active: Spread, meets: tuple[str, ...]
                 f"Devices part ways before a {name} over {over}: {_who(names, reached)}. "
                 "On real devices this hangs or mixes values.",
                 where=where,
-                fix=f"call {name} on every device and choose its result afterwards "
-                "(jnp.where), or make the predicate the same everywhere (pmax of it).",
+                fix=f"call {name} on every device and choose with jnp.where what goes into it, or "
+                "what becomes of its result; or make the predicate the same everywhere (pmax of "
+                "it).",
             )
             _pending.append(found)
             raise found

@@ -236,10 +236,10 @@ def _bias(each: Evidence, cause: Cause, n: int, axes: str) -> str:
 
 def _gradient(each: Evidence, cause: Cause, n: int, axes: str) -> str:
     if cause.variant.startswith("beside"):
-        factor = f"1/{n}" if cause.variant == "beside_divided" else n
+        factor = f"1/{n}, {n} being" if cause.variant == "beside_divided" else f"{n},"
         return (
-            f"{_first_wrong(each)}: the gradient that moves {cause.part} is scaled by {factor}, "
-            f"{n} being the size of {axes}."
+            f"{_first_wrong(each)}: the gradient that moves {cause.part} is scaled by {factor} "
+            f"the size of {axes}."
         )
     by = f"1/{n} of" if cause.variant == "divided_by_n" else f"{n}x"
     return (
