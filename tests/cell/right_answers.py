@@ -110,6 +110,34 @@ def contracted(x, w, mesh):
     return lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P()))
 
 
+def contracted_beside_a_sum_of_nothing(x, w, mesh):
+    """Calls a small psum, which the compiler folds away, beside the compiler's own large one."""
+    (a, *_) = mesh.axis_names
+    nothing = mapped(mesh, lambda w: lax.psum(w[0, 0].astype(int), a) * 0, P(a), P(), w)
+    return contracted(x, w, mesh) + nothing
+
+
+def rolled_until(x, mesh, step=1):
+    """Calls a ppermute in a loop whose length the numbers decide, or which counts down."""
+    (a, *_) = mesh.axis_names
+
+    def body(x):
+        n = lax.axis_size(a)
+        pairs = [(i, (i + 1) % n) for i in range(n)]
+        end = 3 if step < 0 else lax.pmax(x.max(), a).astype(int) // 30
+
+        def turn(state):
+            return state[0] + step, lax.ppermute(state[1], a, pairs)
+
+        return lax.while_loop(lambda state: state[0] < end, turn, (0, x))[1]
+
+    return mapped(mesh, body, P(a), P(a), x)
+
+
+def rolled_for_ever(x, mesh):
+    return rolled_until(x, mesh, step=-1)
+
+
 def kept(x, mesh):
     (a, *_) = mesh.axis_names
     double = jax.jit(lambda x: 2 * x, out_shardings=NamedSharding(mesh, P(a)))

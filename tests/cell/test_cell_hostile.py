@@ -92,6 +92,12 @@ HOSTILE = {
         None,
         "calls lapack_evil_f_ffi, which is not allowed",
     ),
+    # LAPACK believes the shapes that it is told.
+    "a call into LAPACK": (
+        lambda: program(lambda x: jnp.linalg.qr(x.reshape(2, 3))[1]),
+        None,
+        "calls lapack_sgeqrf_ffi, which is not allowed",
+    ),
     "a huge result": (
         lambda: program(lambda x: x + jnp.zeros((500, 500, 6))),
         None,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax.export
 import numpy as np
 import pytest
 
+from shardlab.engine._jax.exported import contents
 from shardlab.frames.values import Key
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
@@ -21,7 +23,7 @@ def loaded(bench):
     assert "error" not in bench.load(RIGHT)
 
 
-def call(op, shape, dtype="float32", count=1, *, payload, wire, inserted=False):
+def call(op, shape, dtype="float32", count=1, *, payload, wire, inserted=False, folded=False):
     return {
         "op": op,
         "shape": list(shape),
@@ -30,6 +32,7 @@ def call(op, shape, dtype="float32", count=1, *, payload, wire, inserted=False):
         "payload_bytes": payload,
         "wire_bytes": wire,
         "is_inserted": inserted,
+        "is_folded": folded,
     }
 
 
@@ -83,6 +86,25 @@ SQUARE = X @ X.T
             X @ W,
             [call("psum", (12, 3), payload=144, wire=216, inserted=True)],
         ),
+        # As large as it is, though a small one was called that nothing is left of.
+        (
+            "contracted_beside_a_sum_of_nothing",
+            {"x": X, "w": W},
+            X @ W,
+            [
+                call("psum", (), "int32", payload=4, wire=6, folded=True),
+                call("psum", (12, 3), payload=144, wire=216, inserted=True),
+            ],
+        ),
+        (
+            "rolled_until",
+            {"x": X},
+            np.roll(X, 9, 0),
+            [
+                call("pmax", (), payload=4, wire=6),
+                call("ppermute", (3, 8), count=None, payload=96, wire=96),
+            ],
+        ),
         ("kept", {"x": X}, 2 * X, []),
         ("placed", {"x": X, "spec": Spec("data", None)}, X, []),
         ("placed_on_explicit_axes", {"x": X, "spec": Spec("data", None)}, X, []),
@@ -97,6 +119,12 @@ def test_values_and_collectives(bench, function, inputs, expected, calls):
         np.testing.assert_allclose(np.asarray(output["whole"], np.float32), want, rtol=1e-5)
     told = [{key: each[key] for key in call("", (), payload=0, wire=0)} for each in seen["calls"]]
     assert told == calls
+
+
+def test_a_loop_that_counts_down_has_no_known_length(bench):
+    made = bench.author("export", "rolled_for_ever", "data=4", x=X)
+    (found,) = contents(jax.export.deserialize(bytearray(made.buffers[0]))).collectives
+    assert (found.op, found.count) == ("ppermute", None)
 
 
 @pytest.mark.parametrize("function", ["gradient", "gradient_inside"])

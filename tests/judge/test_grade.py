@@ -111,6 +111,13 @@ def test_a_wrong_value_without_a_cause_tells_where_and_on_which_devices():
     [
         ({"psum": 1}, [call("psum")], []),
         ({"psum": 1}, [call("psum", count=3)], ["3 psum of 16 B; budget 1."]),
+        (
+            {"psum": 1},
+            [call("psum", count=None)],
+            ["A psum is in a loop whose length is not known before it runs."],
+        ),
+        ({"peak_bytes": 9}, [call("psum", count=None)], []),
+        ({"psum": 1}, [call("psum", count=0)], []),
         ({"psum": 1}, [call("all_gather")], ["1 all_gather of 16 B; budget 0."]),
         ({"calls": 0}, [call("psum")], ["1 psum of 16 B; budget 0."]),
         ({"calls": 2}, [call("psum"), call("pmax")], []),

@@ -29,9 +29,11 @@ def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
     """Return a verdict for each construct that is asked for and absent.
 
     On one device nothing is exchanged, and a compiled program has no collectives. What the compiler
-    puts in is not the answer's own. `check_vma` is there unless a shard_map turns it off.
+    puts in is not the answer's own, and what it has folded away is not there. `check_vma` is there
+    unless a shard_map turns it off.
     """
-    have = {str(call["op"]) for call in seen.calls if not call.get("is_inserted")}
+    own = [call for call in seen.calls if not call.get("is_inserted")]
+    have = {str(call["op"]) for call in own if not call.get("is_folded")}
     if seen.has_shard_map:
         have.add("shard_map")
     if seen.is_checked:
@@ -58,7 +60,10 @@ def _write_it(name: str) -> str:
 
 
 def _instead(name: str, have: set[str], seen: Seen) -> str:
-    if any(call["op"] == name for call in seen.calls):
+    same = [call for call in seen.calls if call["op"] == name]
+    if same and all(call.get("is_folded") for call in same):
+        return " once it is compiled: its result changes nothing"
+    if same:
         return " itself, and the compiler has put one in"
     there = sorted(have - {"shard_map", "check_vma"})
     if name == "shard_map" or not there:
@@ -74,7 +79,7 @@ def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
     `wire_bytes` what it sends on a ring; `peak_bytes` is the most that one device holds at a time,
     `eager_bytes` the largest array that an operation outside of any jit leaves whole on one device.
     """
-    found = _kinds(seen, budget)
+    found = _endless(seen, budget) or _kinds(seen, budget)
     totals = totals_of(seen)
     for key, noun in (
         ("calls", "collectives"),
@@ -102,6 +107,23 @@ def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
             )
         )
     return found + _made_whole(seen, budget)
+
+
+def _endless(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
+    """Return a verdict where nobody knows how often a call is made, and it matters."""
+    if not set(budget) - {"peak_bytes", "eager_bytes"}:
+        return []
+    ops = sorted({str(call["op"]) for call in seen.calls if call["count"] is None})
+    return [
+        Verdict(
+            "COMM",
+            f"A {op} is in a loop whose length is not known before it runs.",
+            fix="let the loop's length be a Python number: a lax.scan, or a lax.fori_loop with "
+            "bounds that depend on shapes alone.",
+            details={"op": op, "count": None},
+        )
+        for op in ops
+    ]
 
 
 def _made_whole(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
@@ -166,7 +188,7 @@ def totals_of(seen: Seen) -> dict[str, int]:
 
 def times(call: Mapping[str, Any]) -> int:
     """Return how often a call is executed; once where nobody knows."""
-    return int(call["count"] or 1)
+    return 1 if call["count"] is None else int(call["count"])
 
 
 def payload(call: Mapping[str, Any]) -> int:

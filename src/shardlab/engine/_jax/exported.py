@@ -223,7 +223,7 @@ def _turns(loop: Any) -> int | None:
     start, stop = _constant(loop.operands[number]), _constant(test.operands[1])
     returned = body.operations[len(body.operations) - 1].operation
     step = _step(body, returned.operands[number], number)
-    if start is None or stop is None or not step:
+    if start is None or stop is None or step is None or step <= 0:
         return None
     return max(0, -(-(stop - start) // step))
 
