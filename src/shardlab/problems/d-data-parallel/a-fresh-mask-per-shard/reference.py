@@ -40,6 +40,31 @@ def properties(mesh, inputs, result):
     return _rate(kept, p) or _repeated(mesh, kept)
 
 
+def inputs_2(draw):
+    one = inputs(draw)
+    first, other = one.pop("key"), Key(int(draw.rng.integers(1 << 31)))
+    return {"keys": (first, other, first), **one}
+
+
+def expected_2(mesh, keys, x, p):
+    return [expected(mesh, key, x, p) for key in keys]
+
+
+output_specs_2, input_specs_2 = output_specs, input_specs
+
+
+def properties_2(mesh, inputs, result):
+    for each in result:
+        if found := properties(mesh, inputs, each):
+            return found
+    first, other, again = (each != 0 for each in result)
+    if np.array_equal(first, other):
+        return ["keys[0] and keys[1] are different keys, and give the same mask."]
+    if not np.array_equal(first, again):
+        return ["keys[0] and keys[2] are the same key, and give different masks."]
+    return []
+
+
 def _rate(kept, p):
     """Compare how many elements were dropped with p; six standard deviations are allowed."""
     dropped = 1 - kept.mean()

@@ -15,3 +15,8 @@ def dp_dropout(key, x, p, mesh):
         return jnp.where(kept, x / (1 - p), 0.0)
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(), P(axis)), out_specs=P(axis))(key, x)
+
+
+def dp_dropout_steps(keys, x, p, mesh):
+    """Return one result for each key."""
+    return [dp_dropout(key, x, p, mesh) for key in keys]

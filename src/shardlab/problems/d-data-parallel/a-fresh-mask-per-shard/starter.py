@@ -8,3 +8,8 @@ def dp_dropout(key, x, p, mesh):
     axis = mesh.axis_names[0]
     # jax.random.bernoulli(key, 1 - p, shape) is True where an element is kept.
     raise NotImplementedError
+
+
+def dp_dropout_steps(keys, x, p, mesh):
+    """Return one result for each key."""
+    return [dp_dropout(key, x, p, mesh) for key in keys]

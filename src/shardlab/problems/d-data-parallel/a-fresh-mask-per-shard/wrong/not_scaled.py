@@ -13,3 +13,7 @@ def dp_dropout(key, x, p, mesh):
         return jnp.where(kept, x, 0.0)
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(), P(axis)), out_specs=P(axis))(key, x)
+
+
+def dp_dropout_steps(keys, x, p, mesh):
+    return [dp_dropout(key, x, p, mesh) for key in keys]
