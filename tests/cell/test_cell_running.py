@@ -97,6 +97,15 @@ SQUARE = X @ X.T
             ],
         ),
         (
+            "contracted_beside_bytes_of_nothing",
+            {"x": X, "w": W},
+            X @ W,
+            [
+                call("psum", (12, 3), "int8", payload=36, wire=54, folded=True),
+                call("psum", (12, 3), payload=144, wire=216, inserted=True),
+            ],
+        ),
+        (
             "rolled_until",
             {"x": X},
             np.roll(X, 9, 0),

@@ -3,8 +3,8 @@
 The program's own are read from the program as it was given, before a CPU's compiler widens bf16,
 merges sums or takes an all_to_all to pieces. What the compiled text has beyond them the compiler
 has inserted; whose an exchange is is not asked of its name, which the program could choose, but of
-its kind, its group and how many numbers it takes. What the compiler has folded away stands for
-nothing else.
+its kind, its group, its dtype and how many numbers it takes. What the compiler has folded away
+stands for nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from shardlab.hlo.dtypes import dtype_name
 from shardlab.hlo.exchanges import Exchange, exchanges
 from shardlab.hlo.module import parse_module
 
-_Kind = tuple[str, int]
+_Kind = tuple[str, int, str]
+# What a CPU cannot add up as it is, its compiler widens.
+_WIDENED = {
+    **dict.fromkeys(("bfloat16", "float16"), "float32"),
+    **{"int16": "int32", "uint16": "uint32"},
+}
 
 
 def calls_of(own: Sequence[Collective], text: str) -> list[dict[str, Any]]:
@@ -88,7 +93,7 @@ class _Credit:
 
 
 def _kind(call: Collective) -> _Kind:
-    return call.op, call.group_size
+    return call.op, call.group_size, _WIDENED.get(call.dtype, call.dtype)
 
 
 def _collectives(found: Sequence[Exchange]) -> Iterator[Collective]:
