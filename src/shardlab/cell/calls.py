@@ -27,7 +27,8 @@ _Kind = tuple[str, int, str]
 # What a CPU cannot add up as it is, its compiler widens.
 _WIDENED = {
     **dict.fromkeys(("bfloat16", "float16"), "float32"),
-    **{"int16": "int32", "uint16": "uint32"},
+    "int16": "int32",
+    "uint16": "uint32",
 }
 
 
