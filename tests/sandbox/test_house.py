@@ -206,6 +206,38 @@ def test_a_small_limit_of_open_files_lowers_no_level(house):
     assert done.stdout.split() == [house.level, "42"], done.stderr
 
 
+NOTHING = """
+import os, resource, sys
+from shardlab.errors import NoForkServer
+from shardlab.sandbox import kernel
+from shardlab.sandbox.open_house import open_house
+import test_house
+if sys.argv[1] == "files":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+else:
+    kernel.unshare(kernel.NEWNS)
+    kernel.mount(None, "/", None, kernel.REC | kernel.PRIVATE)
+    kernel.mount("tmpfs", "/proc", "tmpfs", 0, "")
+try:
+    with open_house() as house:
+        print(house.level, test_house.number(house))
+except NoForkServer as error:
+    print(error)
+"""
+
+
+def test_without_the_kernels_figures_an_answer_is_judged_at_the_lowest_level():
+    if os.geteuid() != 0:
+        pytest.skip("only root can hide /proc")
+    done = in_a_process(NOTHING, "proc")
+    assert done.stdout.split() == ["C", "42"], done.stderr
+
+
+def test_where_no_process_can_be_started_the_reason_is_told():
+    done = in_a_process(NOTHING, "files")
+    assert "C: no fork server: [Errno 24] Too many open files" in done.stdout, done.stderr
+
+
 UNPREPARED = """
 import sys, warnings
 from shardlab.sandbox import zygote, house, guest

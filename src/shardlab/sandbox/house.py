@@ -144,25 +144,16 @@ class _Zygote:
     """One fork server and the socket to it."""
 
     def __init__(self, level: Level, hidden: Sequence[str]) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:
+            raise ZygoteRefused(f"no fork server: {error}", is_error=True) from error
         with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-s",
-                    "-P",
-                    "-c",
-                    _START,
-                    str(theirs.fileno()),
-                    json.dumps(_import_paths()),
-                ],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=_environment(),
-                start_new_session=True,  # Ctrl-C is for the judge, which closes what it opened
-            )
+            try:
+                self._process = _started(theirs.fileno())
+            except OSError as error:
+                self._control.close()
+                raise ZygoteRefused(f"no fork server: {error}", is_error=True) from error
         try:
             send_errand(self._control, {"level": level, "hidden": list(hidden)})
             answer = receive_errand(self._control)
@@ -220,6 +211,20 @@ class _Zygote:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             return said.strip() or f"the fork server ended by itself ({how})"
         return "the fork server does not answer"
+
+
+def _started(control: int) -> subprocess.Popen[bytes]:
+    """Return a fork server that listens at a descriptor."""
+    paths = json.dumps(_import_paths())
+    return subprocess.Popen(
+        [sys.executable, "-s", "-P", "-c", _START, str(control), paths],
+        pass_fds=(control,),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+        start_new_session=True,  # Ctrl-C is for the judge, which closes what it opened
+    )
 
 
 def _import_paths() -> list[str]:

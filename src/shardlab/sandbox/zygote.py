@@ -81,12 +81,11 @@ def _prepared(level: Level, hidden: Sequence[str], control: socket.socket) -> Ro
 
 def _proc(level: Level) -> int:
     """Return the folder of the kernel's figures; -1 where there is none, which only C can do."""
-    try:
+    if os.path.lexists("/proc/self"):
         return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        if level != "C":
-            raise
-        return -1
+    if level != "C":
+        raise OSError("there is no /proc")
+    return -1
 
 
 def _try_namespaces() -> None:
