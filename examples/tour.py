@@ -43,7 +43,7 @@ def main() -> None:
     console.print(Rule())
     console.print(
         "Next: source .venv/bin/activate\n"
-        "      shardlab learn      # the course: write these yourself, judged on many devices\n"
+        "      shardlab learn      # the course, judged on many devices\n"
         "      shardlab layout 4096x16384:bf16 --spec None,model --mesh data=2,model=4\n"
         "      shardlab run --devices 512 your_program.py\n"
         "      shardlab check your_program.py:step\n"
