@@ -214,6 +214,9 @@ from shardlab.sandbox.open_house import open_house
 import test_house
 if sys.argv[1] == "files":
     resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+elif sys.argv[1] == "threads":
+    resource.setrlimit(resource.RLIMIT_NPROC, (60, 60))
+    os.setuid(os.getuid() or 60599)
 else:
     kernel.unshare(kernel.NEWNS)
     kernel.mount(None, "/", None, kernel.REC | kernel.PRIVATE)
@@ -236,6 +239,12 @@ def test_without_the_kernels_figures_an_answer_is_judged_at_the_lowest_level():
 def test_where_no_process_can_be_started_the_reason_is_told():
     done = in_a_process(NOTHING, "files")
     assert "C: no fork server: [Errno 24] Too many open files" in done.stdout, done.stderr
+
+
+def test_a_limit_of_threads_is_not_the_fault_of_an_answer():
+    done = in_a_process(NOTHING, "threads")
+    told = "this user may have 60 processes and threads; two guests may need 256"
+    assert told in done.stdout, done.stderr
 
 
 UNPREPARED = """

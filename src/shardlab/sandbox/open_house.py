@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 
 from shardlab.errors import NoForkServer, NotConfined
-from shardlab.sandbox.guest import Level
+from shardlab.sandbox.guest import Level, Limits
 from shardlab.sandbox.house import ForkHouse, ZygoteRefused
 
 _LEVELS: tuple[Level, ...] = ("A", "B", "C")
@@ -28,6 +28,7 @@ def open_house(
     is for a shared server, which must not start with less. Where a level is not held because of
     an error, and not because the kernel refuses it, a warning says so.
     """
+    _check_threads()
     kept = [*(os.fspath(path) for path in hidden), _PROBLEMS]
     refused: list[str] = []
     failed: list[str] = []
@@ -54,4 +55,18 @@ def open_house(
         "The judge's fork server did not start.",
         where="; ".join(refused),
         fix="python -c 'import jax, flax, shardlab' shows what is missing.",
+    )
+
+
+def _check_threads() -> None:
+    """Refuse a limit under which XLA aborts for want of threads, as if the answer had done it."""
+    import resource  # not everywhere, and this file is imported everywhere
+
+    most, needed = resource.getrlimit(resource.RLIMIT_NPROC)[0], 2 * Limits().n_processes
+    if os.geteuid() == 0 or most == resource.RLIM_INFINITY or most >= needed:
+        return
+    raise NoForkServer(
+        "The judge's fork server did not start.",
+        where=f"this user may have {most} processes and threads; two guests may need {needed}",
+        fix=f"raise that limit: ulimit -u {4 * needed}.",
     )
