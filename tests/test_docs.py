@@ -111,3 +111,8 @@ def test_links_between_documents_resolve():
     for path in (ROOT / "README.md", *DOCS.rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_readme_counts_the_problems_of_the_course():
+    n_problems = len(list((SRC / "shardlab" / "problems").glob("*/*/problem.toml")))
+    assert f"a course of {n_problems} problems" in (ROOT / "README.md").read_text("utf-8")
