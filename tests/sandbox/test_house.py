@@ -352,6 +352,15 @@ def test_whoever_is_killed_the_judge_says_that_it_was_not_the_answer(level):
             assert number_at_last(house) == 42, who
 
 
+def test_an_answer_is_heard_though_its_guest_has_ended_since():
+    """A trial answers once and ends: often both are known before the first of it is read."""
+    with open_house("B") as house:
+        for _ in range(60):
+            with house._ask_zygote("trial", Limits(wall_seconds=10)) as guest:
+                asked = Frame({"hidden": [], "judge": os.getpid()})
+                assert "broken" in guest.ask(asked).header
+
+
 def number_at_last(house):
     """Return what a normal answer gives; one guest that was ready may be ending with its server."""
     try:

@@ -105,7 +105,7 @@ class PipedGuest:
                 frame = self._read_some(answer)
                 if frame:
                     return frame
-            if self._told in ready:
+            elif self._told in ready:  # it has ended, and all that it said before has been read
                 self._hear(0)
 
     def _wait(self, rest: memoryview, deadline: float) -> set[int]:
