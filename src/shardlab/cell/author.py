@@ -1,7 +1,8 @@
 """Loads an answer, and makes of it what the judge asks for: programs, or plain values.
 
-Everything here shares an interpreter with another person's code: what it reports can only make a
-verdict worse. Whether an answer is right is read from the exported program, by the runner.
+Everything here shares an interpreter with another person's code: what it reports can make a verdict
+worse and not better, but for the facts that docs/judge.md names. Whether an answer is right is read
+from the exported program, by the runner.
 
 load      source -> the names that it defines
 export    shapes and a mesh -> hazards, and the program as bytes

@@ -131,6 +131,7 @@ def program_of(
             return result_of_arrays(asked["function"], function(*given))
 
     program.__name__ = program.__qualname__ = asked["function"]
+    # `inspect` looks for it by this name; a function has no such attribute for mypy.
     program.__signature__ = _signature(asked["arguments"])  # type: ignore[attr-defined]
     leaves.sort(key=lambda each: each[0].number)
     return program, [_shape(leaf, sharding_of(spec, mesh)) for leaf, spec in leaves]
@@ -140,14 +141,19 @@ def _signature(packed: Mapping[str, Any]) -> inspect.Signature:
     """Return one parameter for each array, so that JAX's own words name the answer's arguments."""
     names: dict[int, str] = {}
     for name, value in packed.items():
-        numbers: list[int] = []
-        unpack(value, lambda leaf, found=numbers: found.append(leaf.number))  # type: ignore[misc]
+        numbers = _array_numbers(value)
         if len(numbers) == 1:
             names[numbers[0]] = name
         else:
             names.update({number: f"{name}_{i}" for i, number in enumerate(numbers)})
     kind = inspect.Parameter.POSITIONAL_ONLY
     return inspect.Signature([inspect.Parameter(names[i], kind) for i in sorted(names)])
+
+
+def _array_numbers(packed: Any) -> list[int]:
+    numbers: list[int] = []
+    unpack(packed, lambda leaf: numbers.append(leaf.number))
+    return numbers
 
 
 def sharding_of(spec: str, mesh: Mesh | None) -> NamedSharding | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import io
 import os
 import re
 import select
@@ -60,8 +61,8 @@ class Screen:
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._handlers[number] = signal.signal(number, _leave)
         self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._pause)
-        with contextlib.suppress(AttributeError):  # a box that the encoding lacks must not end it
-            sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a box that the encoding lacks ends nothing
         self._set()
         return self
 
