@@ -32,6 +32,7 @@ ROOMS = {
         "flax",
         "numpy",
     },
+    "plans": {"shardlab.errors", "shardlab.layouts", "shardlab.records", "shardlab.cost"},
     "frames": {"shardlab.errors", "shardlab.layouts", "numpy"},
     "sandbox": {"shardlab.errors", "shardlab.frames.frame"},
     "cell": {
@@ -81,6 +82,8 @@ INSIDE = {
     "checks": set(),
     "render": {"rich"},
     "engine": {"shardlab.render", "rich", "orbax", "optax"},
+    # an expression that a person wrote is searched under a time limit; a model that is a JAX object
+    "plans": {"regex", "shardlab.engine.abstract"},
     "frames": {"ml_dtypes"},
     "sandbox": {"shardlab.cell"},  # the fork server loads what its guests will need
     "cell": {"shardlab.lab"},

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardlab.layouts.shards import layout as layout
     from shardlab.layouts.spec import Spec as Spec
     from shardlab.layouts.spec import parse_spec as parse_spec
+    from shardlab.plans.plan import plan as plan
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ _HOMES = {
     "parse_spec": "shardlab.layouts.spec",
     "peek": "shardlab.engine",
     "peeks": "shardlab.engine",
+    "plan": "shardlab.plans.plan",
     "shard_map": "shardlab.engine",
     "shards": "shardlab.engine",
     "simulated": "shardlab.engine",

@@ -16,6 +16,7 @@ from shardlab.errors import LabError
 # name -> module with a click command called `command`
 _COMMANDS = {
     "layout": "shardlab.cli.layout",
+    "plan": "shardlab.cli.plan",
     "run": "shardlab.cli.run",
     "trace": "shardlab.cli.trace",
     "check": "shardlab.cli.check",

@@ -22,6 +22,12 @@ LabError
 │  ├─ BadHardware
 │  ├─ UnknownFigure
 │  └─ BadEfficiency
+├─ PlanError (ValueError)
+│  ├─ UnknownModel
+│  ├─ BadModel
+│  ├─ BadRules
+│  ├─ UnknownChoice
+│  └─ BadPlan
 ├─ CatalogueError (ValueError)
 │  ├─ NoCatalogue
 │  ├─ BadTracks
@@ -112,6 +118,12 @@ from shardlab.errors.layout import UnknownDevice as UnknownDevice
 from shardlab.errors.layout import UnknownDtype as UnknownDtype
 from shardlab.errors.layout import UnknownMeshAxis as UnknownMeshAxis
 from shardlab.errors.layout import UnreducedNotAllowed as UnreducedNotAllowed
+from shardlab.errors.plan import BadModel as BadModel
+from shardlab.errors.plan import BadPlan as BadPlan
+from shardlab.errors.plan import BadRules as BadRules
+from shardlab.errors.plan import PlanError as PlanError
+from shardlab.errors.plan import UnknownChoice as UnknownChoice
+from shardlab.errors.plan import UnknownModel as UnknownModel
 from shardlab.errors.practice import AnswerExists as AnswerExists
 from shardlab.errors.practice import FolderUnwritable as FolderUnwritable
 from shardlab.errors.practice import NoAnswer as NoAnswer

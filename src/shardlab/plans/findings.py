@@ -1,0 +1,24 @@
+"""Findings about a plan: does it fit, what is replicated, what does not divide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardlab.layouts.mesh import Mesh
+from shardlab.plans.model import Model
+from shardlab.records.finding import Finding
+from shardlab.records.plan import Plan
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From where on something is worth a word."""
+
+    replicated_bytes: int = 64 * 2**20  # of one tensor, on each device
+
+
+def plan_findings(
+    plan: Plan, model: Model, mesh: Mesh, limits: Limits | None = None
+) -> tuple[Finding, ...]:
+    """Return what a person should know about a plan before they book the devices."""
+    return ()

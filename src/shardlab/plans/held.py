@@ -1,0 +1,60 @@
+"""What a device holds of one array and of all that training keeps beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+
+from shardlab.layouts.cuts import cuts_of
+from shardlab.layouts.dtype import Dtype
+from shardlab.layouts.mesh import Mesh
+from shardlab.layouts.spec import Spec
+from shardlab.plans.matching import Placed
+from shardlab.plans.optimizer import Policy, State, optimizer_states
+from shardlab.records.plan import Held, Kind
+
+
+def held_by(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> Iterator[Held]:
+    """Yield the parameter; with an optimizer also its gradient and the optimizer's arrays."""
+    family, n = placed.family, placed.family.n_tensors
+    dtype = policy.parameters or family.dtype
+    yield hold("parameters", "parameter", family.shape, dtype, placed.spec, mesh, n)
+    if optimizer == "none":
+        return
+    spec = placed.gradient_spec or placed.spec
+    yield hold("gradients", "gradient", family.shape, policy.gradients or dtype, spec, mesh, n)
+    spec = placed.state_spec or placed.spec
+    for state in optimizer_states(optimizer)(family.shape, dtype, policy):
+        yield hold("optimizer", state.name, state.shape, state.dtype, _kept(spec, state), mesh, n)
+
+
+def hold(
+    kind: Kind, name: str, shape: tuple[int, ...], dtype: Dtype, spec: Spec, mesh: Mesh, n: int
+) -> Held:
+    """Return n arrays of one shape as a device holds them.
+
+    An array axis that does not divide counts as padded, as XLA would: a finding says so.
+    """
+    cuts = cuts_of(spec, mesh)
+    shard = _pieces(shape, cuts)
+    return Held(
+        kind,
+        name,
+        shape,
+        dtype.short,
+        spec,
+        shard,
+        mesh.n_devices // prod(cuts),
+        n * dtype.n_bytes(prod(shard)),
+        n * dtype.n_bytes(prod(shape)),
+    )
+
+
+def _kept(spec: Spec, state: State) -> Spec:
+    entries = spec.entries
+    return Spec(*(entries[at] if at < len(entries) else None for at in state.kept))
+
+
+def _pieces(shape: tuple[int, ...], cuts: Iterable[int]) -> tuple[int, ...]:
+    cut = [-(-size // parts) for size, parts in zip(shape, cuts, strict=False)]
+    return (*cut, *shape[len(cut) :])

@@ -1,0 +1,54 @@
+"""A model: its tensors in families, and the few numbers that say what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardlab.plans.family import Family
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The measures of a transformer, where they are known: activations and caches need them."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    tied_embeddings: bool = False
+    experts: int = 0  # 0: dense
+    top_k: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0  # of a mixture: the first layers that have no experts
+    dense_ffn: int = 0
+    kv_lora_rank: int = 0  # of multi-head latent attention: what the cache holds in place of heads
+    rope_head_dim: int = 0
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a plan is about; `source` says in words where its tensors were read from."""
+
+    name: str
+    families: tuple[Family, ...]
+    source: str = ""
+    architecture: Architecture | None = None
+    published: int | None = None  # elements, as whoever released it counts them
+    notes: tuple[str, ...] = ()
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def n_tensors(self) -> int:
+        return sum(each.n_tensors for each in self.families)
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(each.n_tensors * each.n_elements for each in self.families)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(each.n_tensors * each.dtype.n_bytes(each.n_elements) for each in self.families)

@@ -1,0 +1,94 @@
+"""The plan of a model: mesh, rules and choices in, what one device holds out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shardlab.cost.hardware import Hardware, parse_hardware
+from shardlab.layouts.mesh import Mesh, parse_mesh
+from shardlab.plans.activations import activation_items
+from shardlab.plans.findings import Limits, plan_findings
+from shardlab.plans.held import held_by
+from shardlab.plans.kv_cache import cache_items
+from shardlab.plans.lint import lint
+from shardlab.plans.matching import Placed, match
+from shardlab.plans.meaning import meaning_of
+from shardlab.plans.model import Model
+from shardlab.plans.optimizer import Policy
+from shardlab.plans.rules import parse_rules
+from shardlab.plans.sources.load import load_model
+from shardlab.plans.strategy import parse_strategy, place
+from shardlab.plans.workload import Workload
+from shardlab.records.finding import Finding
+from shardlab.records.plan import Item, Plan, PlanRow, Room
+
+
+def plan(
+    model: Any,
+    mesh: Any,
+    *,
+    rules: Any = None,
+    strategy: str | None = None,
+    hardware: str | Path | Hardware | None = None,
+    optimizer: str = "none",
+    policy: Policy | None = None,
+    workload: Workload | None = None,
+    headroom: float = 0.1,
+    limits: Limits | None = None,
+) -> Plan:
+    """Return what each device of a mesh holds of a model.
+
+    >>> made = plan("llama3-8b", "fsdp=8", strategy="fsdp", optimizer="adamw")
+    >>> made.bytes_of("parameters") * 8 > 16e9
+    True
+
+    Without an optimizer it is a plan for inference. The model is a name, a file, or an object; the
+    specs come from the rules, from a strategy, or from the model itself.
+    """
+    model = load_model(model)
+    mesh = parse_mesh(mesh)
+    placed, found = _placed(model, mesh, rules, strategy)
+    rows = tuple(_row(each, mesh, optimizer, policy or Policy()) for each in placed)
+    made = Plan(
+        model.name,
+        model.source,
+        tuple(mesh.shape.items()),
+        model.n_parameters,
+        rows,
+        _items(model, mesh, workload, optimizer),
+        None if hardware is None else _room(parse_hardware(hardware), headroom),
+        choices={"strategy": strategy or "", "optimizer": optimizer},
+    )
+    return replace(made, findings=(*found, *plan_findings(made, model, mesh, limits)))
+
+
+def _placed(
+    model: Model, mesh: Mesh, rules: Any, strategy: str | None
+) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
+    if strategy is not None:
+        return tuple(place(model, parse_strategy(strategy), mesh)), ()
+    parsed = parse_rules(rules or ())
+    placed = tuple(match(model, parsed, mesh))
+    return placed, lint(model, parsed, placed, mesh)
+
+
+def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
+    family = placed.family
+    held = tuple(held_by(placed, mesh, optimizer, policy))
+    axes = family.axes or meaning_of(family.name, family.shape)
+    return PlanRow(family.name, family.n_tensors, held, placed.rule, axes)
+
+
+def _items(model: Model, mesh: Mesh, workload: Workload | None, optimizer: str) -> tuple[Item, ...]:
+    if workload is None:
+        return ()
+    if optimizer == "none":
+        return cache_items(model, mesh, workload)
+    return activation_items(model, mesh, workload)
+
+
+def _room(chip: Hardware, headroom: float) -> Room:
+    hbm = chip.figure("hbm_bytes", needed_for="needed to say whether it fits")
+    return Room(chip.name, int(hbm.value), headroom, hbm.source)

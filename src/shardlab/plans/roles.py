@@ -1,0 +1,39 @@
+"""Roles: what a mesh axis is for, told by its name.
+
+>>> from shardlab.layouts.mesh import parse_mesh
+>>> roles_of(parse_mesh("data=4,model=8"))
+{'data': ('data',), 'tensor': ('model',)}
+
+The names are those of the scaling book, MaxText, Megatron and common use.
+"""
+
+from __future__ import annotations
+
+from shardlab.layouts.mesh import Mesh
+
+# role -> names of mesh axes that have it
+ROLES = {
+    "data": ("data", "dp", "batch", "replica"),
+    "fsdp": ("fsdp", "fsdp_transpose", "zero"),
+    "tensor": ("tensor", "model", "tp", "mp", "tensor_transpose", "tensor_sequence"),
+    "expert": ("expert", "experts", "ep"),
+    "sequence": ("sequence", "context", "sp", "cp", "seq"),
+    "stage": ("stage", "pipeline", "pp", "pipe"),
+}
+BATCH_ROLES = ("data", "fsdp", "expert")  # whose axes cut the batch
+
+
+def roles_of(mesh: Mesh) -> dict[str, tuple[str, ...]]:
+    """Return the mesh axes of each role that the mesh has, in mesh order."""
+    found: dict[str, tuple[str, ...]] = {}
+    for role, names in ROLES.items():
+        if axes := tuple(name for name in mesh.axis_names if name.lower() in names):
+            found[role] = axes
+    return found
+
+
+def batch_axes(mesh: Mesh) -> tuple[str, ...]:
+    """Return the mesh axes that cut the batch."""
+    roles = roles_of(mesh)
+    names = {name for role in BATCH_ROLES for name in roles.get(role, ())}
+    return tuple(name for name in mesh.axis_names if name in names)

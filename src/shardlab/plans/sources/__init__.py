@@ -1,0 +1,1 @@
+"""Where a model's tensors come from: each source gives a `Model`."""

@@ -1,0 +1,207 @@
+"""A plan: what one device holds of a whole model, by kind and by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shardlab.layouts.spec import Spec, parse_spec
+from shardlab.records.finding import Finding
+from shardlab.records.observation import Sizes
+
+Kind = Literal["parameters", "gradients", "optimizer", "activations", "kv_cache"]
+KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "activations", "kv_cache")
+
+
+@dataclass(frozen=True)
+class Held:
+    """One array of a row as a device holds it: the parameter, its gradient, a moment of it."""
+
+    kind: Kind
+    name: str  # "parameter", "gradient", "mu", "master", ...
+    shape: tuple[int, ...]
+    dtype: str  # the short name, as bf16
+    spec: Spec
+    shard_shape: tuple[int, ...]
+    n_copies: int  # devices that hold the same piece
+    bytes_per_device: int  # of all tensors of the row
+    array_bytes: int  # counted once, of all tensors of the row
+
+    @property
+    def wasted_bytes(self) -> float:
+        """What a device holds beyond its even share of one copy."""
+        return self.bytes_per_device * (1 - 1 / self.n_copies)
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """Tensors of one shape under one rule: one line of the table."""
+
+    path: str  # with a star for each number
+    n_tensors: int
+    held: tuple[Held, ...]  # the parameter first
+    rule: str  # which rule gave the spec, in words
+    axes: tuple[str | None, ...] | None = None  # logical names, where known
+    numbers: str = ""  # which numbers the stars stand for, as "0..79"
+
+    @property
+    def parameter(self) -> Held:
+        return self.held[0]
+
+    def bytes_of(self, kind: Kind) -> int:
+        return sum(each.bytes_per_device for each in self.held if each.kind == kind)
+
+    @property
+    def bytes_per_device(self) -> int:
+        return sum(each.bytes_per_device for each in self.held)
+
+    @property
+    def wasted_bytes(self) -> float:
+        return sum(each.wasted_bytes for each in self.held)
+
+
+@dataclass(frozen=True)
+class Item:
+    """Bytes on a device that belong to no tensor of the model, with the formula they come from."""
+
+    kind: Kind
+    name: str
+    bytes_per_device: int
+    formula: str
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory of one device, and what is to stay free of it."""
+
+    hardware: str
+    hbm_bytes: int
+    headroom: float  # a share of it that a plan leaves free
+    source: str = ""
+
+    @property
+    def usable_bytes(self) -> int:
+        return int(self.hbm_bytes * (1 - self.headroom))
+
+
+@dataclass(frozen=True)
+class RuleLine:
+    """One rule as a person would write it: pattern and spec."""
+
+    pattern: str
+    spec: Spec
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What each device of a mesh holds of a model. Made by `shardlab.plan`."""
+
+    model: str
+    source: str
+    mesh: Sizes
+    n_parameters: int
+    rows: tuple[PlanRow, ...]
+    items: tuple[Item, ...] = ()
+    room: Room | None = None
+    rules: tuple[RuleLine, ...] = ()
+    choices: Mapping[str, str] = field(default_factory=dict)  # strategy, optimizer, remat, ...
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def bytes_of(self, kind: Kind) -> int:
+        """Return what one device holds of a kind."""
+        tensors = sum(row.bytes_of(kind) for row in self.rows)
+        return tensors + sum(item.bytes_per_device for item in self.items if item.kind == kind)
+
+    @property
+    def bytes_per_device(self) -> int:
+        return sum(map(self.bytes_of, KINDS))
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits with the headroom; None where no hardware was named."""
+        return None if self.room is None else self.bytes_per_device <= self.room.usable_bytes
+
+    @property
+    def ok(self) -> bool:
+        return not any(found.severity == "error" for found in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, the same for the same plan to the byte."""
+        return {
+            "format": "shardlab plan",
+            "format_version": 1,
+            "model": self.model,
+            "source": self.source,
+            "mesh": dict(self.mesh),
+            "n_parameters": self.n_parameters,
+            "choices": dict(self.choices),
+            "bytes_per_device": {
+                **{kind: self.bytes_of(kind) for kind in KINDS},
+                "total": self.bytes_per_device,
+            },
+            "room": None if self.room is None else vars(self.room).copy(),
+            "rules": [[rule.pattern, spec_json(rule.spec)] for rule in self.rules],
+            "rows": list(map(_row_json, self.rows)),
+            "items": [vars(item).copy() for item in self.items],
+            "findings": [found.to_json() for found in self.findings],
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """Return the plan that `to_json` wrote."""
+        return cls(
+            data["model"],
+            data["source"],
+            tuple(data["mesh"].items()),
+            data["n_parameters"],
+            tuple(map(_row, data["rows"])),
+            tuple(Item(**item) for item in data["items"]),
+            None if data["room"] is None else Room(**data["room"]),
+            tuple(RuleLine(pattern, parse_spec(spec)) for pattern, spec in data["rules"]),
+            data["choices"],
+            tuple(map(Finding.from_json, data["findings"])),
+            tuple(data["notes"]),
+        )
+
+    def __str__(self) -> str:
+        from shardlab.render.plan import plan_text
+
+        return plan_text(self)
+
+
+def spec_json(spec: Spec) -> list[Any]:
+    """Return a spec's entries as plain data."""
+    return [list(entry) if isinstance(entry, tuple) else entry for entry in spec.entries]
+
+
+def _row_json(row: PlanRow) -> dict[str, Any]:
+    held = [
+        {
+            **vars(each),
+            "shape": list(each.shape),
+            "spec": spec_json(each.spec),
+            "shard_shape": list(each.shard_shape),
+        }
+        for each in row.held
+    ]
+    axes = None if row.axes is None else list(row.axes)
+    return {**vars(row), "axes": axes, "held": held}
+
+
+def _row(data: Mapping[str, Any]) -> PlanRow:
+    held = tuple(
+        Held(
+            **{
+                **each,
+                "shape": tuple(each["shape"]),
+                "spec": parse_spec(each["spec"]),
+                "shard_shape": tuple(each["shard_shape"]),
+            }
+        )
+        for each in data["held"]
+    )
+    axes = None if data["axes"] is None else tuple(data["axes"])
+    return PlanRow(**{**data, "held": held, "axes": axes})
