@@ -17,6 +17,7 @@ from benchmarks import (
     judging,
     layouts,
     machine,
+    planning,
     programs,
     report,
     shard_map_trace,
@@ -37,6 +38,7 @@ _SECTIONS: dict[str, Callable[[Options], Section]] = {
     "jit-trace": jit_trace.run,
     "shell": shell.run,
     "layouts": layouts.run,
+    "plan": planning.run,
     "judge": judging.run,
     "torch": torch_ranks.run,
 }

@@ -18,16 +18,16 @@ _LAYOUT = ["layout", "4096x16384:bf16", "--spec", "None,model", "--mesh", "data=
 def run(options: Options) -> Section:
     """Time both commands in turn, at least 5 times."""
     commands = {
-        "shardlab layout": [*_shardlab(), *_LAYOUT],
+        "shardlab layout": [*installed(), *_LAYOUT],
         'python -c "import jax"': [sys.executable, "-c", "import jax"],
         'python -c "pass"': [sys.executable, "-c", "pass"],
     }
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for command in commands.values():
-        _time(command)  # fill the disk cache
+        seconds_of(command)  # fill the disk cache
     for _ in range(max(5, options.rounds)):
         for name, command in commands.items():
-            seconds[name].append(_time(command))
+            seconds[name].append(seconds_of(command))
     section = Section("From the shell", ["command", "ms (lowest-highest)"])
     for name, each in seconds.items():
         low, high = milliseconds(min(each)), milliseconds(max(each))
@@ -38,13 +38,14 @@ def run(options: Options) -> Section:
     return section
 
 
-def _shardlab() -> list[str]:
+def installed() -> list[str]:
     """Return the installed command, or the module where the package is only on the path."""
     script = Path(sys.executable).with_name("shardlab")
     return [str(script)] if script.exists() else [sys.executable, "-m", "shardlab.cli"]
 
 
-def _time(command: list[str]) -> float:
+def seconds_of(command: list[str]) -> float:
+    """Return how long a command takes, from its start to its end."""
     start = time.perf_counter()
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
