@@ -2,6 +2,8 @@
 
 >>> parse_bytes("1.5MB"), parse_bytes("2 KiB"), parse_bytes(96)
 (1500000, 2048, 96)
+>>> memory_text(96e9), memory_text(1500), memory_text(96)
+('96.0 GB', '1.5 KB', '96 bytes')
 """
 
 from __future__ import annotations
@@ -36,3 +38,20 @@ def parse_bytes(amount: Any) -> int:
             fix="write a number and a unit, such as 1.5MB, 64KiB or 8GiB.",
         )
     return round(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def memory_text(n_bytes: float) -> str:
+    """Return bytes by powers of 1000 with one digit, as chips are sold and papers count.
+
+    Plans use it everywhere, so that 70 billion parameters of 2 bytes read as 140 GB, and columns
+    line up. What a program sends and what one array takes is told in powers of 1024 elsewhere.
+
+    >>> memory_text(141_107_412_992), memory_text(999_960), memory_text(1), memory_text(-2.5e6)
+    ('141.1 GB', '1.0 MB', '1 byte', '-2.5 MB')
+    """
+    size = abs(n_bytes)
+    for power, unit in ((18, "EB"), (15, "PB"), (12, "TB"), (9, "GB"), (6, "MB"), (3, "KB")):
+        if size >= 10**power * 0.99995:
+            return f"{n_bytes / 10**power:,.1f} {unit}"
+    whole = round(n_bytes)
+    return f"{whole} byte{'s' * (abs(whole) != 1)}"
