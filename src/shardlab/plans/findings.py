@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from shardlab.layouts.mesh import Mesh
-from shardlab.plans.model import Model
+from shardlab.plans.asked import Asked
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Plan
 
@@ -18,7 +18,10 @@ class Limits:
 
 
 def plan_findings(
-    plan: Plan, model: Model, mesh: Mesh, limits: Limits | None = None
+    plan: Plan, asked: Asked, again: Callable[[Asked], Plan], limits: Limits | None = None
 ) -> tuple[Finding, ...]:
-    """Return what a person should know about a plan before they book the devices."""
+    """Return what a person should know about a plan before they book the devices.
+
+    `again` plans the same question with other choices, to find what would make it fit.
+    """
     return ()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shardlab.cost.hardware import Hardware, parse_hardware
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.plans.activations import activation_items
+from shardlab.plans.asked import Asked
 from shardlab.plans.findings import Limits, plan_findings
 from shardlab.plans.held import held_by
 from shardlab.plans.kv_cache import cache_items
@@ -47,38 +50,57 @@ def plan(
     Without an optimizer it is a plan for inference. The model is a name, a file, or an object; the
     specs come from the rules, from a strategy, or from the model itself.
     """
-    model = load_model(model)
-    mesh = parse_mesh(mesh)
-    placed, found = _placed(model, mesh, rules, strategy)
-    rows = tuple(_row(each, mesh, optimizer, policy or Policy()) for each in placed)
-    made = Plan(
-        model.name,
-        model.source,
-        tuple(mesh.shape.items()),
-        model.n_parameters,
-        rows,
-        _items(model, mesh, workload, optimizer),
+    asked = Asked(
+        load_model(model),
+        parse_mesh(mesh),
+        parse_rules(rules or ()),
+        strategy,
+        optimizer,
+        policy or Policy(),
+        workload,
         None if hardware is None else _room(parse_hardware(hardware), headroom),
-        choices={"strategy": strategy or "", "optimizer": optimizer},
     )
-    return replace(made, findings=(*found, *plan_findings(made, model, mesh, limits)))
+    placed, found = _placed(asked)
+    made = make_plan(asked, placed)
+    again = partial(_again, asked, placed)
+    return replace(made, findings=(*found, *plan_findings(made, asked, again, limits)))
 
 
-def _placed(
-    model: Model, mesh: Mesh, rules: Any, strategy: str | None
-) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
-    if strategy is not None:
-        return tuple(place(model, parse_strategy(strategy), mesh)), ()
-    parsed = parse_rules(rules or ())
-    placed = tuple(match(model, parsed, mesh))
-    return placed, lint(model, parsed, placed, mesh)
+def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
+    """Return the plan without findings: what each device holds of tensors placed like this."""
+    return Plan(
+        asked.model.name,
+        asked.model.source,
+        tuple(asked.mesh.shape.items()),
+        asked.model.n_parameters,
+        tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed),
+        _items(asked.model, asked.mesh, asked.workload, asked.optimizer),
+        asked.room,
+        choices={"strategy": asked.strategy or "", "optimizer": asked.optimizer},
+    )
+
+
+def _again(asked: Asked, placed: tuple[Placed, ...], other: Asked) -> Plan:
+    """Return the plan of a question that differs in some choices, matching rules only if needed."""
+    same = other.strategy == asked.strategy and other.rules is asked.rules
+    if same and (other.strategy is None or other.mesh == asked.mesh):
+        return make_plan(other, placed)
+    return make_plan(other, _placed(other)[0])
+
+
+def _placed(asked: Asked) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
+    model, mesh, rules = asked.model, asked.mesh, asked.rules
+    if asked.strategy is not None:
+        return tuple(place(model, parse_strategy(asked.strategy), mesh)), ()
+    placed = tuple(match(model, rules, mesh))
+    return placed, lint(model, rules, placed, mesh)
 
 
 def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
     family = placed.family
     held = tuple(held_by(placed, mesh, optimizer, policy))
     axes = family.axes or meaning_of(family.name, family.shape)
-    return PlanRow(family.name, family.n_tensors, held, placed.rule, axes)
+    return PlanRow(family.name, family.n_tensors, held, placed.rule, axes, family.numbers_text)
 
 
 def _items(model: Model, mesh: Mesh, workload: Workload | None, optimizer: str) -> tuple[Item, ...]:

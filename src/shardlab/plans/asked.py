@@ -1,0 +1,26 @@
+"""What a person asked to be planned, parsed: the question that a plan answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardlab.layouts.mesh import Mesh
+from shardlab.plans.model import Model
+from shardlab.plans.optimizer import Policy
+from shardlab.plans.rules import Rules
+from shardlab.plans.workload import Workload
+from shardlab.records.plan import Room
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Model, mesh and choices; with `replace` it is the same question but for one choice."""
+
+    model: Model
+    mesh: Mesh
+    rules: Rules
+    strategy: str | None = None  # in place of rules
+    optimizer: str = "none"
+    policy: Policy = field(default_factory=Policy)
+    workload: Workload | None = None
+    room: Room | None = None

@@ -1,0 +1,46 @@
+"""Every finding about plans and rules: its code, how grave it is, and its name. Each has a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardlab.records.finding import Finding, Severity
+
+
+@dataclass(frozen=True)
+class Code:
+    """One kind of finding; its page is docs/findings/<code>.md."""
+
+    severity: Severity
+    title: str
+
+
+CODES = {
+    "plan.does_not_fit": Code("error", "a device that holds more than its chip has room for"),
+    "plan.indivisible": Code("error", "an array axis that the mesh does not divide"),
+    "plan.replicated": Code("warning", "large tensors left whole on every device"),
+    "plan.kv_heads": Code("warning", "fewer kv heads than the tensor axis has devices"),
+    "plan.embedding": Code("warning", "an embedding cut over the mesh axis that cuts the batch"),
+    "plan.uneven": Code("warning", "one device that holds more than the others"),
+    "plan.optimizer_replicated": Code("info", "optimizer states in more copies than need be"),
+    "plan.tight": Code("info", "a plan that fits with little to spare"),
+}
+
+
+def finding(
+    code: str,
+    what: str,
+    fix: str,
+    *,
+    cause: str = "",
+    shows: tuple[str, ...] = (),
+    details: Mapping[str, Any] | None = None,
+) -> Finding:
+    """Return a finding of a known code, with the severity of its kind.
+
+    >>> finding("plan.tight", "5.0 GB of 96.0 GB are free.", "nothing.").severity
+    'info'
+    """
+    return Finding(code, CODES[code].severity, what, None, fix, cause, shows, details or {})
