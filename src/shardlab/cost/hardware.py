@@ -43,6 +43,7 @@ class Hardware:
     ring_slice: int = 1
     domain: int = 1
     devices_per_chip: int = 1
+    longest_side: int | None = None  # the most chips along one torus axis, where it is published
 
     def figure(self, name: str, *, needed_for: str = "") -> Figure:
         """Return a figure; where nobody publishes it, say so and how to give one."""
@@ -128,4 +129,5 @@ def _of_chip(chip: Chip) -> Hardware:
         chip.ring_slice,
         chip.domain,
         chip.devices_per_chip,
+        chip.longest_side,
     )

@@ -31,7 +31,15 @@ FIGURES = {
     "hop_latency": "seconds",
 }
 NETWORKS = ("torus", "switch")
-_COUNTS = ("pod", "ring_multiple", "ring_slice", "domain", "devices_per_chip", "torus_axes")
+_COUNTS = (
+    "pod",
+    "longest_side",
+    "ring_multiple",
+    "ring_slice",
+    "domain",
+    "devices_per_chip",
+    "torus_axes",
+)
 _WORDS = ("name", "title", "network", "like")
 _KEYS = (*_WORDS, "aliases", *_COUNTS, *FIGURES)
 
@@ -50,6 +58,7 @@ class Chip:
     ring_slice: int = 1
     domain: int = 1
     devices_per_chip: int = 1
+    longest_side: int | None = None
     figures: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # value and source
 
 

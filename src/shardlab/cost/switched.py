@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shardlab.cost.family import REDUCTIONS, Timing, gathered_bytes
 from shardlab.records.observation import Sizes
@@ -105,6 +106,11 @@ def spans_of(mesh: Sizes, axes: Sequence[str], domain: int, group_size: int | No
 
     Groups that lie differently (a domain that the mesh does not divide) count as the worst of them.
     """
+    return _spans(tuple(mesh), tuple(axes), domain, group_size)
+
+
+@lru_cache(maxsize=4096)  # a search asks the same of many meshes
+def _spans(mesh: Sizes, axes: tuple[str, ...], domain: int, group_size: int | None) -> Spans:
     n_devices, members = 1, [0]
     for name, size in reversed(mesh):
         if name in axes:
