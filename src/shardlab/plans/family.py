@@ -2,8 +2,8 @@
 
 >>> from shardlab.layouts.dtype import parse_dtype
 >>> one = parse_family("layers.{0..3}.up.weight", (8, 4), parse_dtype("bf16"))
->>> one.name, one.n_tensors, list(one.paths())[-1]
-('layers.*.up.weight', 4, 'layers.3.up.weight')
+>>> one.name, one.n_tensors, one.numbers_text, list(one.paths())[-1]
+('layers.*.up.weight', 4, '0..3', 'layers.3.up.weight')
 
 A model of 90,000 tensors is a few dozen families, so that plans cost the same at any depth.
 """
@@ -11,19 +11,19 @@ A model of 90,000 tensors is a few dozen families, so that plans cost the same a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from math import prod
 
 from shardlab.layouts.dtype import Dtype
 from shardlab.layouts.spec import Spec
+from shardlab.plans.numbers import Numbers, numbers_text, ranges_of
 from shardlab.plans.tensor import Axes, Tensor
 
-_NUMBER = re.compile(r"(?<![^./\[\]_-])[0-9]+(?![^./\[\]_-])")
-_RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
-Numbers = tuple[str, ...]  # those of one path, as they are written: "007" is not "7"
+# A number stands alone between separators: `layers.3.`, `block_12/`, `[0]`; not the 1 of `fc1`.
+_NUMBER = re.compile(r"(?<![^./\[\]_:'\"-])([0-9]+)(?![^./\[\]_:'\"-])")
+RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,17 @@ class Family:
         """Elements of one of its tensors."""
         return prod(self.shape)
 
+    @cached_property
+    def numbers_text(self) -> str:
+        """Which numbers the stars of the name stand for, as `3..60` or `3..60 × 0..255`."""
+        return "" if self.n_tensors == 1 else numbers_text(self.ranges, self.listed)
+
     def numbers(self) -> Iterator[Numbers]:
         """Yield the numbers of each path."""
         if self.listed is not None:
             yield from self.listed
         else:
-            yield from product(*(map(str, each) for each in self.ranges))
+            yield from _combinations(self.ranges)
 
     def paths(self) -> Iterator[str]:
         return map(self.path, self.numbers())
@@ -70,7 +75,11 @@ class Family:
 
     def only(self, numbers: Iterable[Numbers]) -> Family:
         """Return the part of the family that has these numbers."""
-        return replace(self, ranges=(), listed=tuple(numbers))
+        listed = tuple(numbers)
+        ranges = ranges_of(listed)
+        if ranges is None:
+            return replace(self, ranges=(), listed=listed)
+        return replace(self, ranges=ranges, listed=None)
 
 
 def parse_family(
@@ -82,7 +91,7 @@ def parse_family(
 ) -> Family:
     """Return the family of a path in which `{0..31}` stands for the numbers 0 to 31."""
     pieces, ranges, start = [], [], 0
-    for found in _RANGE.finditer(path):
+    for found in RANGE.finditer(path):
         pieces.append(path[start : found.start()])
         ranges.append(range(int(found[1]), int(found[2]) + 1))
         start = found.end()
@@ -92,22 +101,42 @@ def parse_family(
 def families_of(tensors: Iterable[Tensor]) -> tuple[Family, ...]:
     """Return the tensors grouped: those whose paths differ in numbers alone, alike otherwise.
 
-    Families come in the order in which their first tensors do.
+    Families come in the order in which their first tensors do. A number that all tensors of a
+    family share is written in its name, as the 61 of `layers.61.experts.*.up`.
     """
     groups: dict[tuple[object, ...], tuple[Tensor, list[Numbers]]] = {}
     for each in tensors:
-        pieces = tuple(_NUMBER.split(each.path))
-        key = (pieces, each.shape, each.dtype, each.axes, each.spec)
-        groups.setdefault(key, (each, []))[1].append(tuple(_NUMBER.findall(each.path)))
-    return tuple(
-        Family(
-            tuple(_NUMBER.split(one.path)),
-            one.shape,
-            one.dtype,
-            (),
-            tuple(listed),
-            one.axes,
-            one.spec,
-        )
-        for one, listed in groups.values()
-    )
+        parts = _NUMBER.split(each.path)  # pieces with the numbers between them
+        key = (tuple(parts[::2]), each.shape, each.dtype.name, each.axes, each.spec)
+        numbers = tuple(parts[1::2])
+        if key in groups:
+            groups[key][1].append(numbers)
+        else:
+            groups[key] = (each, [numbers])
+    return tuple(_family(one, listed) for one, listed in groups.values())
+
+
+def _combinations(ranges: Sequence[range]) -> Iterator[Numbers]:
+    """Yield as `itertools.product` does, which would first write down every range."""
+    if not ranges:
+        yield ()
+        return
+    *heads, last = ranges
+    for head in _combinations(heads):
+        yield from ((*head, str(number)) for number in last)
+
+
+def _family(one: Tensor, listed: Sequence[Numbers]) -> Family:
+    """Return the family of a tensor and of those that differ from it in numbers alone."""
+    parts = _NUMBER.split(one.path)
+    pieces, kept = [parts[0]], []
+    for at, column in enumerate(zip(*listed, strict=True)):
+        if all(number == column[0] for number in column):
+            pieces[-1] += column[0] + parts[2 * at + 2]
+        else:
+            kept.append(at)
+            pieces.append(parts[2 * at + 2])
+    if len(kept) < len(parts) // 2:
+        listed = [tuple(numbers[at] for at in kept) for numbers in listed]
+    family = Family(tuple(pieces), one.shape, one.dtype, axes=one.axes, spec=one.spec)
+    return family.only(listed)
