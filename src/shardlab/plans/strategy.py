@@ -1,76 +1,158 @@
 """Strategies: names such as fsdp+tensor for the specs that everybody means by them.
 
-A strategy goes by the meaning of array axes and the sizes of the mesh; what it stands for is
-printed as rules.
+>>> parse_strategy("fsdp+tp").parts, parse_strategy("zero1").zero
+(('tensor', 'fsdp'), 1)
+
+| part          | what it cuts, and over which mesh axes (by their roles: roles.py)                |
+|---------------|----------------------------------------------------------------------------------|
+| data-parallel | nothing: every device holds the whole model, and the batch is cut                |
+| fsdp          | matrices along `embed`, else their largest axis that divides; over fsdp, or data |
+| tensor        | attention by whole heads, feed-forward parts along `mlp`, tables along `vocab`   |
+| expert        | the experts of a mixture, stacked on one array axis (stack.py)                   |
+| zero1         | the optimizer's arrays over data and fsdp, parameters stay whole                 |
+| zero2         | and the gradients                                                                |
+| zero3         | and the parameters: fsdp over all of data and fsdp                               |
+
+Norm scales and biases have one axis and are small: fsdp leaves them whole, as MaxText does and as
+DeepSpeed does with stage 3's small parameters; tensor cuts the biases of what it cuts along the
+output, as Megatron does. With experts, fsdp cuts all other matrices over the expert axes too, along
+which the batch is cut, as MaxText does. A spec always divides: what does not is left whole or cut
+elsewhere, and `Placed.declined` says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
-from shardlab.errors import UnknownChoice
+from shardlab.errors import BadType, UnknownChoice, UnknownMeshAxis
+from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.mesh import Mesh
-from shardlab.layouts.spec import Spec
-from shardlab.plans.family import Family
+from shardlab.plans.cutting import Cutting
 from shardlab.plans.matching import Placed
-from shardlab.plans.meaning import meaning_of
 from shardlab.plans.model import Model
+from shardlab.plans.roles import ROLES, roles_of
+from shardlab.plans.stack import stack
 
-# what a strategy cuts -> the names that its mesh axis goes by, the first that the mesh has
-AXIS_NAMES = {
-    "fsdp": ("fsdp", "data"),
-    "tensor": ("tensor", "model", "tp"),
-    "expert": ("expert", "ep"),
-    "data": ("data", "dp", "fsdp"),
+# part -> other names that people give it
+_ALIASES = {
+    "data-parallel": ("data", "dp", "ddp", "data_parallel", "replicated"),
+    "fsdp": ("fully-sharded", "fully_sharded"),
+    "tensor": ("tp", "model", "megatron", "tensor-parallel", "tensor_parallel"),
+    "expert": ("ep", "experts", "moe", "expert-parallel", "expert_parallel"),
+    "zero1": ("zero-1", "zero_1"),
+    "zero2": ("zero-2", "zero_2"),
+    "zero3": ("zero-3", "zero_3"),
 }
-# part of a strategy -> logical axis names that it cuts, in order of preference
-_CUTS = {
-    "tensor": ("heads", "kv_heads", "mlp", "vocab"),
-    "expert": ("experts",),
-    "fsdp": ("embed",),
+_PARTS = {name: part for part, names in _ALIASES.items() for name in (part, *names)}
+# part -> roles of the mesh axes it cuts over, each list the next choice where the mesh lacks one
+_OVER = {
+    "data-parallel": (("data", "fsdp", "expert"),),
+    "fsdp": (("fsdp",), ("data",)),
+    "tensor": (("tensor",),),
+    "expert": (("expert",),),
+    "zero": (("data", "fsdp"),),
 }
+_ORDER = ("expert", "tensor", "fsdp")  # heads and experts first: fsdp takes what is left
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """The parts of a strategy, and from which ZeRO stage on states are cut over the data axis."""
+    """The parts that cut parameters, in order, and the ZeRO stage: 1 states, 2 gradients, 3 all."""
 
     name: str
     parts: tuple[str, ...]
-    zero: int = 0  # 1: optimizer, 2: and gradients, 3: and parameters
+    zero: int = 0
 
 
-def parse_strategy(name: str) -> Strategy:
-    """Return the strategy of a name such as `fsdp+tensor` or `zero1`."""
-    parts = [part for part in name.split("+") if part not in ("data-parallel", "dp")]
+@lru_cache(maxsize=256)
+def _parsed(name: str) -> Strategy:
+    parts = []
+    for word in name.split("+"):
+        if (part := _PARTS.get(word.strip().lower())) is None:
+            raise _unknown(word.strip(), name)
+        parts.append(part)
     zero = max((int(part[4:]) for part in parts if part.startswith("zero")), default=0)
-    kept = tuple(
-        "fsdp" if part == "zero3" else part for part in parts if part not in ("zero1", "zero2")
-    )
-    if unknown := [part for part in kept if part not in _CUTS]:
-        raise UnknownChoice(f"There is no strategy {unknown[0]!r:.80}.", fix="fsdp, tensor, ...")
-    return Strategy(name, kept, zero)
+    cutting = {*parts, "fsdp"} if zero == 3 else set(parts)
+    return Strategy(name, tuple(part for part in _ORDER if part in cutting), zero)
+
+
+def parse_strategy(name: Any) -> Strategy:
+    """Return the strategy of a name such as `fsdp+tensor` or `zero1`."""
+    if isinstance(name, Strategy):
+        return name
+    if not isinstance(name, str):
+        raise BadType(f"{name!r:.80} is not a strategy.", fix='a name such as "fsdp+tensor".')
+    return _parsed(name)
 
 
 def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
-    """Yield every family of the model with the spec that the strategy gives it."""
+    """Yield every family of the model with the specs that the strategy gives it.
+
+    With `expert` the experts of a mixture are stacked first.
+    """
+    over = mesh_axes_of(strategy, mesh)
+    if "expert" in strategy.parts:
+        model = stack(model, "experts")
     for family in model.families:
-        yield Placed(family, spec_of(family, strategy, mesh), f"strategy {strategy.name}")
+        cutting = Cutting(family, mesh, model.architecture)
+        for part in strategy.parts:
+            names = over[part]
+            if part == "fsdp" and "expert" in over and not cutting.has("experts"):
+                names += over["expert"]
+            cutting.cut(part, names)
+        parameter = cutting.spec
+        if strategy.zero:
+            cutting.cut("zero", over["zero"])
+        states = None if cutting.spec == parameter else cutting.spec
+        yield Placed(
+            family,
+            parameter,
+            f"strategy {strategy.name}",
+            gradient_spec=states if strategy.zero > 1 else None,
+            state_spec=states,
+            declined=tuple(cutting.declined),
+        )
 
 
-def spec_of(family: Family, strategy: Strategy, mesh: Mesh) -> Spec:
-    """Return the spec of one tensor: each part cuts the first axis of its meaning that divides."""
-    axes = family.axes or meaning_of(family.name, family.shape) or ()
-    cuts: list[str | None] = [None] * len(family.shape)
-    for part in strategy.parts:
-        name = next((each for each in AXIS_NAMES[part] if each in mesh.shape), None)
-        if name is None:
-            continue
-        for at, (meaning, size) in enumerate(zip(axes, family.shape, strict=True) if axes else ()):
-            if meaning in _CUTS[part] and cuts[at] is None and size % mesh.shape[name] == 0:
-                cuts[at] = name
-                break
-    while cuts and cuts[-1] is None:
-        cuts.pop()
-    return Spec(*cuts)
+def mesh_axes_of(strategy: Strategy, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
+    """Return the mesh axes that each part cuts over; those of size 1 cut nothing and are left out.
+
+    >>> mesh_axes_of(parse_strategy("fsdp+tensor"), Mesh(data=4, fsdp=8, model=2))
+    {'tensor': ('model',), 'fsdp': ('fsdp',)}
+    """
+    parts = [*strategy.parts, *(["zero"] if strategy.zero else [])] or ["data-parallel"]
+    over = {part: _mesh_axes(part, strategy, mesh) for part in parts}
+    if strategy.zero == 3:
+        over["fsdp"] = over["zero"]
+    return over
+
+
+def _mesh_axes(part: str, strategy: Strategy, mesh: Mesh) -> tuple[str, ...]:
+    roles = roles_of(mesh)
+    for choice in _OVER[part]:
+        if names := {name for role in choice for name in roles.get(role, ())}:
+            return tuple(each for each in mesh.axis_names if each in names and mesh.shape[each] > 1)
+    if part == "fsdp" and strategy.zero == 3:
+        return ()  # the axes of zero take its place
+    wanted = [name for choice in _OVER[part] for role in choice for name in ROLES[role][:3]]
+    example = ",".join(f"{name}=…" for name in (*mesh.axis_names[:2], wanted[0]))
+    known = ", ".join(map(repr, mesh.axis_names)) or "none"
+    raise UnknownMeshAxis(
+        f"The strategy {strategy.name!r:.80} needs a mesh axis to cut over for its part "
+        f"{part!r}, and the mesh has none of that name.",
+        where=f"mesh {mesh}, whose axes are {known}",
+        fix=f"name an axis {', '.join(wanted[:-1])} or {wanted[-1]}, as in {example}.",
+    )
+
+
+def _unknown(word: str, name: str) -> UnknownChoice:
+    near = nearest_name(word, _PARTS)
+    return UnknownChoice(
+        f"There is no strategy {word!r:.80}; there is {', '.join(_ALIASES)}, "
+        "and any of them joined with +.",
+        where=f"strategy {name!r:.200}",
+        fix=f"{near!r}, the nearest name." if near else "such as 'fsdp+tensor'.",
+    )
