@@ -1,13 +1,67 @@
-"""The cache of keys and values that inference keeps for every token."""
+"""The cache of keys and values that inference keeps for every token.
+
+>>> from shardlab.plans.sources.load import load_model
+>>> token_bytes(load_model("llama3-70b").architecture, Workload(1, 1, cache_dtype="int8"))
+163840
+>>> token_bytes(load_model("deepseek-v3").architecture, Workload(1, 1))  # a latent array
+70272
+"""
 
 from __future__ import annotations
 
 from shardlab.layouts.mesh import Mesh
-from shardlab.plans.model import Model
+from shardlab.plans.model import Architecture, Model
+from shardlab.plans.shares import Shares, shares_of
 from shardlab.plans.workload import Workload
 from shardlab.records.plan import Item
 
 
 def cache_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[Item, ...]:
-    """Return what one device keeps, with the formula."""
-    return ()
+    """Return what one device keeps, with the formula; nothing where the measures are unknown.
+
+    Every layer counts with the whole sequence: a model whose layers look back over a window only
+    needs less.
+    """
+    if (arch := model.architecture) is None:
+        return ()
+    shares = shares_of(mesh)
+    sequences = shares.batch.of(workload.batch)
+    tokens = shares.sequence.of(workload.sequence)
+    layers = shares.stage.of(arch.layers)
+    width, words = _width(arch, shares)
+    n_bytes = sequences * tokens * workload.cache_dtype.n_bytes(layers * width)
+    formula = (
+        f"{layers} layers × {sequences:,} sequences × {tokens:,} tokens × {words} × "
+        f"{workload.cache_dtype.bits / 8:g} bytes ({workload.cache_dtype.short}); "
+        f"sequences: {workload.batch:,}{shares.batch.over}, "
+        f"tokens: {workload.sequence:,}{shares.sequence.over}"
+    )
+    if shares.stage.parts > 1:
+        formula += f", layers: {arch.layers}{shares.stage.over}"
+    return (Item("kv_cache", "keys and values of all tokens", n_bytes, formula),)
+
+
+def token_bytes(arch: Architecture, workload: Workload) -> int:
+    """Return the bytes of one token in all layers, whole: 2 L K H, or the latent array's."""
+    width, _ = _width(arch, shares_of(Mesh()))
+    return workload.cache_dtype.n_bytes(arch.layers * width)
+
+
+def _width(arch: Architecture, shares: Shares) -> tuple[int, str]:
+    """Return the elements of a token in one layer on one device, and the words for them.
+
+    A device holds whole heads: beyond one head each, more devices hold copies. The latent array of
+    multi-head latent attention is shared by all heads, so that every device needs all of it.
+    """
+    if arch.kv_lora_rank:
+        latent = arch.kv_lora_rank + arch.rope_head_dim
+        return latent, f"({arch.kv_lora_rank} + {arch.rope_head_dim}) of the latent array"
+    parts = min(shares.tensor.parts, arch.kv_heads)
+    heads = -(-arch.kv_heads // parts)
+    by = shares.tensor.over if parts == shares.tensor.parts else f" / {parts}"
+    copies = shares.tensor.parts // parts
+    told = f", {copies} copies of each" if copies > 1 else ""
+    return (
+        2 * heads * arch.head_dim,
+        f"2 × {arch.head_dim} × {heads} heads ({arch.kv_heads}{by}{told})",
+    )

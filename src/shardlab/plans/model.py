@@ -27,6 +27,7 @@ class Architecture:
     dense_ffn: int = 0
     kv_lora_rank: int = 0  # of multi-head latent attention: what the cache holds in place of heads
     rope_head_dim: int = 0
+    gated: bool = True  # SwiGLU and its relatives: two products before the activation
 
 
 @dataclass(frozen=True)
