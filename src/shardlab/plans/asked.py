@@ -24,3 +24,7 @@ class Asked:
     policy: Policy = field(default_factory=Policy)
     workload: Workload | None = None
     room: Room | None = None
+
+    @property
+    def is_training(self) -> bool:
+        return self.optimizer != "none"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.cost.hardware import Hardware, parse_hardware
+from shardlab.errors import UnknownChoice
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.plans.activations import activation_items
 from shardlab.plans.asked import Asked
@@ -76,7 +77,12 @@ def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
         tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed),
         _items(asked.model, asked.mesh, asked.workload, asked.optimizer),
         asked.room,
-        choices={"strategy": asked.strategy or "", "optimizer": asked.optimizer},
+        choices={
+            "strategy": asked.strategy or "",
+            "optimizer": asked.optimizer,
+            **(asked.workload.choices(asked.is_training) if asked.workload else {}),
+        },
+        notes=_notes(asked),
     )
 
 
@@ -111,6 +117,17 @@ def _items(model: Model, mesh: Mesh, workload: Workload | None, optimizer: str) 
     return activation_items(model, mesh, workload)
 
 
+def _notes(asked: Asked) -> tuple[str, ...]:
+    if asked.workload is None or asked.model.architecture is not None:
+        return asked.model.notes
+    missing = "activations are" if asked.is_training else "the KV cache is"
+    return (*asked.model.notes, f"The model's measures are not known, so {missing} not counted.")
+
+
 def _room(chip: Hardware, headroom: float) -> Room:
+    if not (isinstance(headroom, (int, float)) and 0 <= headroom < 1):  # NaN is neither
+        raise UnknownChoice(
+            f"The headroom is {headroom!r:.80}.", fix="a share of the memory, from 0 up to 1."
+        )
     hbm = chip.figure("hbm_bytes", needed_for="needed to say whether it fits")
     return Room(chip.name, int(hbm.value), headroom, hbm.source)
