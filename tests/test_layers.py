@@ -76,7 +76,13 @@ ROOMS = {
 INSIDE = {
     "errors": set(),
     "layouts": {"shardlab.render"},  # Layout.svg() and its relatives ask for their drawing
-    "records": {"shardlab.render", "shardlab.cost"},  # str(trace) asks for its text
+    # str(trace) asks for its text, plan.save(...) for its file
+    "records": {
+        "shardlab.render",
+        "shardlab.cost",
+        "shardlab.plans.saved",
+        "shardlab.plans.compare",
+    },
     "hlo": set(),
     "cost": set(),
     "checks": set(),

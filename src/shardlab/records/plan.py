@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
 
 from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Sizes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
+
+    from shardlab.records.comparison import Comparison
+
+FORMAT, FORMAT_VERSION = "shardlab plan", 1
 
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "kv_cache"]
 KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "activations", "kv_cache")
@@ -32,6 +43,15 @@ class Held:
     def wasted_bytes(self) -> float:
         """What a device holds beyond its even share of one copy."""
         return self.bytes_per_device * (1 - 1 / self.n_copies)
+
+    def least_bytes(self, sizes: Mapping[str, int]) -> int:
+        """Return what the device with the last pieces holds, less where an axis does not divide."""
+        least = list(self.shape)
+        for at, names in enumerate(self.spec.axes[: len(least)]):
+            before = self.shard_shape[at] * (prod(sizes[name] for name in names) - 1)
+            least[at] = max(0, self.shape[at] - before)
+        held = prod(self.shard_shape)
+        return self.bytes_per_device * prod(least) // held if held else self.bytes_per_device
 
 
 @dataclass(frozen=True)
@@ -93,7 +113,7 @@ class RuleLine:
     spec: Spec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What each device of a mesh holds of a model. Made by `shardlab.plan`."""
 
@@ -115,8 +135,43 @@ class Plan:
         return tensors + sum(item.bytes_per_device for item in self.items if item.kind == kind)
 
     @property
+    def mesh_text(self) -> str:
+        return ",".join(f"{name}={size}" for name, size in self.mesh) or "()"
+
+    def array_text(self, held: Held) -> str:
+        """Return an array as JAX prints it, with its mesh axes: `bf16[8@data,4@(x,y)]`.
+
+        Mesh axes of size 1 cut nothing and are left out.
+        """
+        sizes = dict(self.mesh)
+        entries = (*held.spec.axes, *((),) * len(held.shape))
+        parts = []
+        for size, names in zip(held.shape, entries, strict=False):
+            cutting = [name for name in names if sizes.get(name) != 1]
+            joined = f"({','.join(cutting)})" if len(cutting) > 1 else "".join(cutting)
+            parts.append(f"{size}@{joined}" if joined else str(size))
+        return f"{held.dtype}[{','.join(parts)}]"
+
+    @property
+    def n_devices(self) -> int:
+        return prod(size for _, size in self.mesh)
+
+    @property
     def bytes_per_device(self) -> int:
+        """What the fullest device holds; all hold the same where every axis divides."""
         return sum(map(self.bytes_of, KINDS))
+
+    def least_bytes_of(self, kind: Kind) -> int:
+        """Return what the emptiest device holds of a kind: the last one, with the last pieces."""
+        sizes = dict(self.mesh)
+        held = (each for row in self.rows for each in row.held if each.kind == kind)
+        items = (item.bytes_per_device for item in self.items if item.kind == kind)
+        return sum(each.least_bytes(sizes) for each in held) + sum(items)
+
+    def once_bytes_of(self, kind: Kind) -> int:
+        """Return the bytes of a kind's tensors in one copy; items have none."""
+        held = (each for row in self.rows for each in row.held if each.kind == kind)
+        return sum(each.array_bytes for each in held)
 
     @property
     def fits(self) -> bool | None:
@@ -130,8 +185,8 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return plain data, the same for the same plan to the byte."""
         return {
-            "format": "shardlab plan",
-            "format_version": 1,
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
             "model": self.model,
             "source": self.source,
             "mesh": dict(self.mesh),
@@ -166,10 +221,57 @@ class Plan:
             tuple(data["notes"]),
         )
 
+    def save(self, path: str | Path) -> None:
+        """Write the plan as a golden file, whole or not at all; `load_plan` reads it."""
+        from shardlab.plans.saved import save_plan
+
+        save_plan(self, path)
+
+    def compare(self, old: Plan | str | Path) -> Comparison:
+        """Return what has changed since an older plan, or since the file it was saved to."""
+        from shardlab.plans.compare import compare
+        from shardlab.plans.saved import load_plan
+
+        return compare(old if isinstance(old, Plan) else load_plan(old), self)
+
+    def svg(self) -> str:
+        """Return what a device holds against its memory, as stacked bars."""
+        from shardlab.render.bars import bars_svg
+
+        return bars_svg(self)
+
+    def treemap(self) -> str:
+        """Return what takes the bytes of a device as SVG: sharded, or replicated."""
+        from shardlab.render.treemap import treemap_svg
+
+        return treemap_svg(self)
+
+    def markdown(self) -> str:
+        """Return the plan for a design document."""
+        from shardlab.render.plan import plan_markdown
+
+        return plan_markdown(self)
+
+    def __repr__(self) -> str:
+        """Return one line; `print` shows all of it."""
+        from shardlab.render.plan import headline
+
+        return f"<Plan of {self.model} on {self.mesh_text}: {headline(self)}>"
+
     def __str__(self) -> str:
         from shardlab.render.plan import plan_text
 
         return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        from shardlab.render.plan import plan_html
+
+        return plan_html(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from shardlab.render.plan import plan_rich
+
+        yield plan_rich(self, options.max_width)
 
 
 def spec_json(spec: Spec) -> list[Any]:

@@ -57,7 +57,7 @@ def report_lines(report: Report, width: int, excerpt: Excerpt) -> Iterator[Line]
     """Yield each finding in its parts, what was silenced and left out, and a line that counts."""
     width = max(width, 40)
     for found in gravest_first(report.findings):
-        yield from _finding_lines(found, width, excerpt)
+        yield from finding_lines(found, width, excerpt)
         yield []
     silenced = _silenced_text(report)
     for said in (*([silenced] if silenced else []), *(f"note: {each}" for each in report.notes)):
@@ -96,7 +96,8 @@ def _meshes_text(meshes: tuple[str, ...]) -> str:
     return f" on {', '.join(first)}{' and ' if first else ''}{last}"
 
 
-def _finding_lines(found: Finding, width: int, excerpt: Excerpt) -> Iterator[Line]:
+def finding_lines(found: Finding, width: int, excerpt: Excerpt) -> Iterator[Line]:
+    """Yield one finding in its parts."""
     head = f"{found.severity} [{found.code}] "
     lines = wrap(head + found.what, width, subsequent_indent="  ")
     yield [
@@ -144,14 +145,15 @@ def _silenced_text(report: Report) -> str:
 def report_html(report: Report, excerpt: Excerpt = no_excerpt) -> str:
     """Return a report as an HTML fragment that is right on light and on dark pages."""
     parts = [STYLE, '<div class="shardlab">', f"<h4>{escape(summary_text(report))}</h4>"]
-    parts += [_finding_html(found, excerpt) for found in gravest_first(report.findings)]
+    parts += [finding_html(found, excerpt) for found in gravest_first(report.findings)]
     silenced = _silenced_text(report)
     said = [*([silenced] if silenced else []), *(f"note: {each}" for each in report.notes)]
     parts += [f'<p style="opacity:.65">{escape(line)}</p>' for line in said]
     return "\n".join([*parts, "</div>"])
 
 
-def _finding_html(found: Finding, excerpt: Excerpt) -> str:
+def finding_html(found: Finding, excerpt: Excerpt) -> str:
+    """Return one finding as an HTML fragment."""
     colour = _COLOURS[found.severity]
     parts = [
         f'<div style="border-left:3px solid {colour};padding-left:.7em;margin:.6em 0">'

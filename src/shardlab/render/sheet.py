@@ -24,6 +24,7 @@ class Column:
     is_number: bool = False
     drop: int = 0
     may_cut: bool = False  # cut from the left: the end of a path says most
+    keep: int = _ENOUGH  # letters that it keeps while other columns can go
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def _fitted(table: Table, width: int) -> tuple[Table, list[int]]:
         spare = width - sum(widths) - _GAP * (len(widths) - 1)
         cut = [at for at, column in enumerate(table.columns) if column.may_cut]
         for at in cut:
-            enough = _ENOUGH if any(column.drop > 1 for column in table.columns) else _LEAST
+            can_drop = any(column.drop > 1 for column in table.columns)
+            enough = table.columns[at].keep if can_drop else _LEAST
             shorter = max(min(enough, widths[at]), widths[at] + min(spare, 0))
             spare += widths[at] - shorter
             widths[at] = shorter
@@ -170,12 +172,17 @@ def sheet_html(sheet: Sheet, *, pictures: Sequence[str] = ()) -> str:
         parts.append(f"<h4>{escape(sheet.title)}</h4>")
     parts += [f"<p>{escape(fact)}</p>" for fact in sheet.facts]
     parts += [f'<div class="wide">{picture}</div>' for picture in pictures]
-    for section in sheet.sections:
-        parts.append(f"<h4>{escape(section.title)}</h4>")
-        if section.table is not None:
-            parts.append(_table_html(section.table))
-        parts += [f"<p>{escape(line)}</p>" for line in section.lines]
+    parts += map(section_html, sheet.sections)
     return "\n".join([*parts, "</div>"])
+
+
+def section_html(section: Section) -> str:
+    """Return one section as an HTML fragment, to stand within `.shardlab`."""
+    parts = [f"<h4>{escape(section.title)}</h4>"]
+    if section.table is not None:
+        parts.append(_table_html(section.table))
+    parts += [f"<p>{escape(line)}</p>" for line in section.lines]
+    return "\n".join(parts)
 
 
 def _table_html(table: Table) -> str:

@@ -1,0 +1,175 @@
+"""Two plans side by side: totals that moved, tensors and specs, findings that are new or gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from shardlab.layouts.amount import memory_text
+from shardlab.records.comparison import Change, Comparison
+from shardlab.records.finding import Finding
+from shardlab.records.plan import KINDS, Plan, PlanRow
+
+
+def compare(old: Plan, new: Plan) -> Comparison:
+    """Return what differs, in the order in which a person asks: what was planned, then what moved.
+
+    Where a model was read from does not count: the same model may lie elsewhere.
+    """
+    changes = (
+        *_questions(old, new),
+        *_totals(old, new),
+        *_tensors(old, new),
+        *_items(old, new),
+        *_rules(old, new),
+        *_findings(old, new),
+        *_notes(old, new),
+    )
+    shared = {row.path for row in old.rows} & {row.path for row in new.rows}
+    n_compared = sum(row.n_tensors for row in new.rows if row.path in shared)
+    return Comparison(f"{new.model} on {new.mesh_text}", changes, n_compared)
+
+
+def _questions(old: Plan, new: Plan) -> Iterator[Change]:
+    pairs: list[tuple[str, str, str]] = [
+        ("model", old.model, new.model),
+        ("parameters in all", f"{old.n_parameters:,}", f"{new.n_parameters:,}"),
+        ("mesh", old.mesh_text, new.mesh_text),
+    ]
+    for name in sorted({*old.choices, *new.choices}):
+        pairs.append((name, old.choices.get(name, ""), new.choices.get(name, "")))
+    pairs.append(("hardware", _room_text(old), _room_text(new)))
+    yield from (Change("question", name, a, b) for name, a, b in pairs if a != b)
+
+
+def _room_text(plan: Plan) -> str:
+    if plan.room is None:
+        return ""
+    room = plan.room
+    return f"{room.hardware}, {memory_text(room.hbm_bytes)}, {room.headroom:.0%} headroom"
+
+
+def _totals(old: Plan, new: Plan) -> Iterator[Change]:
+    for kind in KINDS:
+        a, b = old.bytes_of(kind), new.bytes_of(kind)
+        if a != b:
+            name = kind.replace("_", " ")
+            yield Change("total", name, memory_text(a), memory_text(b), a, b)
+    a, b = old.bytes_per_device, new.bytes_per_device
+    if a != b:
+        yield Change("total", "in all", memory_text(a), memory_text(b), a, b)
+    if old.fits != new.fits and None not in (old.fits, new.fits):
+        said = {True: "fits", False: "does not fit", None: ""}
+        yield Change("total", "verdict", said[old.fits], said[new.fits])
+
+
+def _tensors(old: Plan, new: Plan) -> Iterator[Change]:
+    before, after = _by_path(old), _by_path(new)
+    found = []
+    for path in {**before, **after}:
+        a, b = before.get(path, []), after.get(path, [])
+        if (change := _tensor_change(path, a, b, old, new)) is not None:
+            found.append(change)
+    # the largest move first; ties by name, so that the text is stable
+    yield from sorted(found, key=lambda change: (-_moved(change), change.name))
+
+
+def _moved(change: Change) -> int:
+    return abs((change.new_bytes or 0) - (change.old_bytes or 0))
+
+
+def _by_path(plan: Plan) -> dict[str, list[PlanRow]]:
+    found: dict[str, list[PlanRow]] = {}
+    for row in sorted(plan.rows, key=lambda row: (row.path, row.numbers)):
+        found.setdefault(row.path, []).append(row)
+    return found
+
+
+def _tensor_change(
+    path: str, a: Sequence[PlanRow], b: Sequence[PlanRow], old: Plan, new: Plan
+) -> Change | None:
+    """Return how a tensor changed: the array first, then what is kept beside it, then its bytes."""
+    n_old = sum(row.bytes_per_device for row in a) if a else None
+    n_new = sum(row.bytes_per_device for row in b) if b else None
+    if not a or not b:
+        return Change("tensor", path, _arrays(a, old), _arrays(b, new), n_old, n_new)
+    ways: tuple[Callable[[Sequence[PlanRow], Plan], str], ...] = (_arrays, _specs, _beside, _shards)
+    for way in ways:
+        if (was := way(a, old)) != (now := way(b, new)):
+            return Change("tensor", path, was, now, n_old, n_new)
+    return None
+
+
+def _each(rows: Sequence[PlanRow], said: Callable[[PlanRow], str]) -> str:
+    """Return what is said of a family's parts, with their numbers where there are several."""
+    if len(rows) == 1:
+        times = f" ×{rows[0].n_tensors:,}" if rows[0].n_tensors > 1 else ""
+        return said(rows[0]) + times
+    return "; ".join(f"{row.numbers or f'×{row.n_tensors:,}'}: {said(row)}" for row in rows)
+
+
+def _arrays(rows: Sequence[PlanRow], plan: Plan) -> str:
+    return _each(rows, lambda row: plan.array_text(row.parameter)) if rows else ""
+
+
+def _specs(rows: Sequence[PlanRow], plan: Plan) -> str:
+    return _each(rows, lambda row: str(row.parameter.spec))
+
+
+def _beside(rows: Sequence[PlanRow], plan: Plan) -> str:
+    def said(row: PlanRow) -> str:
+        beside = (f"{held.name} {plan.array_text(held)}" for held in row.held[1:])
+        return ", ".join(beside) or "nothing beside it"
+
+    return _each(rows, said)
+
+
+def _shards(rows: Sequence[PlanRow], plan: Plan) -> str:
+    def said(row: PlanRow) -> str:
+        held = row.parameter
+        shard = ",".join(map(str, held.shard_shape))
+        return f"shard [{shard}] on {held.n_copies:,} devices, {row.bytes_per_device:,} bytes"
+
+    return _each(rows, said)
+
+
+def _items(old: Plan, new: Plan) -> Iterator[Change]:
+    before = {(item.kind, item.name): item for item in old.items}
+    after = {(item.kind, item.name): item for item in new.items}
+    for key in {**before, **after}:
+        a, b = before.get(key), after.get(key)
+        if a != b:
+            yield Change(
+                "tensor",
+                key[1],
+                "" if a is None else a.formula or memory_text(a.bytes_per_device),
+                "" if b is None else b.formula or memory_text(b.bytes_per_device),
+                None if a is None else a.bytes_per_device,
+                None if b is None else b.bytes_per_device,
+            )
+
+
+def _rules(old: Plan, new: Plan) -> Iterator[Change]:
+    a = {rule.pattern: str(rule.spec) for rule in old.rules}
+    b = {rule.pattern: str(rule.spec) for rule in new.rules}
+    for pattern in {**a, **b}:
+        if a.get(pattern) != b.get(pattern):
+            yield Change("rule", pattern, a.get(pattern, ""), b.get(pattern, ""))
+    kept = [pattern for pattern in a if pattern in b]
+    if kept != [pattern for pattern in b if pattern in a]:
+        yield Change("rule", "order", "as it was", "the same rules in another order")
+
+
+def _findings(old: Plan, new: Plan) -> Iterator[Change]:
+    before, after = _said(old.findings), _said(new.findings)
+    for key in {**before, **after}:
+        if (key in before) != (key in after):
+            yield Change("finding", key[0], before.get(key, ""), after.get(key, ""))
+
+
+def _said(findings: Sequence[Finding]) -> dict[tuple[str, str], str]:
+    return {(each.code, each.what): f"{each.severity}: {each.what}" for each in findings}
+
+
+def _notes(old: Plan, new: Plan) -> Iterator[Change]:
+    yield from (Change("note", "note", note, "") for note in old.notes if note not in new.notes)
+    yield from (Change("note", "note", "", note) for note in new.notes if note not in old.notes)

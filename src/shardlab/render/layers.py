@@ -1,0 +1,116 @@
+"""The tensors of a plan by layer: what repeats in every layer is one group, largest first.
+
+A model that names its layers (`model.layers.*.mlp`) and one that stacks them (a first array axis
+`layers`) are grouped alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardlab.records.plan import Plan, PlanRow
+
+_ENOUGH = 0.99  # of a device's bytes: rows beyond it are folded
+_MOST = 40  # rows that are shown unless all are asked for
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that belong together, what they are called, and those too small to be listed."""
+
+    title: str
+    prefix: str  # of the paths, which the rows need not repeat
+    n_layers: int
+    rows: tuple[PlanRow, ...]
+    folded: tuple[PlanRow, ...] = ()
+
+    @property
+    def bytes_per_device(self) -> int:
+        return sum(row.bytes_per_device for row in (*self.rows, *self.folded))
+
+    @property
+    def wasted_bytes(self) -> float:
+        return sum(row.wasted_bytes for row in (*self.rows, *self.folded))
+
+
+def groups_of(plan: Plan, *, show_all: bool = False) -> list[Group]:
+    """Return the groups, largest first, and in each the rows, largest first.
+
+    Rows that together are less than a hundredth of all are folded, but never a lone one.
+    """
+    found: dict[tuple[str, int], list[PlanRow]] = {}
+    for row in sorted(plan.rows, key=lambda row: (-row.bytes_per_device, row.path)):
+        found.setdefault(_key(row), []).append(row)
+    shown = {id(row) for row in (plan.rows if show_all else _large(plan))}
+    groups = [_group(key, rows, shown) for key, rows in found.items()]
+    return sorted(groups, key=lambda group: (-group.bytes_per_device, group.title))
+
+
+def _large(plan: Plan) -> list[PlanRow]:
+    rows = sorted(plan.rows, key=lambda row: (-row.bytes_per_device, row.path))
+    whole, seen, kept = sum(row.bytes_per_device for row in rows), 0, []
+    for row in rows[:_MOST]:
+        if seen > _ENOUGH * whole:
+            break
+        kept.append(row)
+        seen += row.bytes_per_device
+    return kept
+
+
+def _key(row: PlanRow) -> tuple[str, int]:
+    """Return what names the group: the path before the first number, or the size of a stack."""
+    if "*" in row.path:
+        return row.path[: row.path.index("*") + 1], 0
+    if row.axes and "layers" in row.axes:
+        return "", row.parameter.shape[row.axes.index("layers")]
+    return "", 0
+
+
+def _group(key: tuple[str, int], rows: list[PlanRow], shown: set[int]) -> Group:
+    prefix, stacked = key
+    n = 1
+    kept = [row for row in rows if id(row) in shown]
+    folded = [row for row in rows if id(row) not in shown]
+    if len(folded) == 1:
+        kept, folded = rows, []
+    if prefix:
+        n = n_numbers([row.numbers.split(" × ")[0] for row in rows])
+        title = f"{prefix} ×{n:,}" if n else prefix
+    elif stacked:
+        first, last = min(row.path for row in rows), max(row.path for row in rows)
+        n_shared = next((at for at in range(len(first)) if first[: at + 1] != last[: at + 1]), 0)
+        prefix = first[: max(first.rfind(mark, 0, n_shared) for mark in "./") + 1]
+        title = f"{prefix}* ×{stacked:,}, stacked"
+    else:
+        title = "outside the layers"
+    return Group(title, prefix, n, tuple(kept), tuple(folded))
+
+
+def n_numbers(texts: list[str]) -> int:
+    """Return how many numbers there are in texts such as `0..79` and `3, 5..8`, each once.
+
+    >>> n_numbers(["0..79", "3..60"]), n_numbers(["0, 2"]), n_numbers([""])
+    (80, 2, 0)
+    """
+    spans = []
+    for part in (part for text in texts for part in text.split(",")):
+        first, _, last = part.strip().partition("..")
+        if first.isdecimal() and (last or first).isdecimal():
+            spans.append((int(first), int(last or first)))
+    n, done = 0, -1
+    for start, stop in sorted(spans):
+        n += max(0, stop - max(start - 1, done))
+        done = max(done, stop)
+    return n
+
+
+def name_in(row: PlanRow, group: Group) -> str:
+    """Return a row's name within its group, with how many there are if not one in each layer.
+
+    Where several have the same name, with their numbers.
+    """
+    name = row.path.removeprefix(group.prefix).lstrip("./") or row.path
+    alike = sum(each.path == row.path for each in (*group.rows, *group.folded))
+    if alike > 1 and row.numbers:
+        return f"{name} ({row.numbers})"
+    return name if row.n_tensors == group.n_layers else f"{name} ×{row.n_tensors:,}"
