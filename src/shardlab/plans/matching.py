@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from shardlab.errors import LabError
+from shardlab.layouts.cuts import cut_shape, cuts_of
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
-from shardlab.plans.family import Family, Numbers
+from shardlab.plans.family import Family
+from shardlab.plans.logical import called, logical_spec
+from shardlab.plans.meaning import meaning_of
 from shardlab.plans.model import Model
 from shardlab.plans.rules import Rules
-from shardlab.records.declined import Declined
+from shardlab.plans.search import Found, search
+from shardlab.plans.tensor import Axes
+
+NO_RULE = "no rule"
+OWN_SPEC = "the model's own spec"
+LOGICAL = "logical rules"
 
 
 @dataclass(frozen=True)
@@ -24,22 +32,58 @@ class Placed:
     number: int | None = None  # of the rule, from 0; None where no rule matched
     gradient_spec: Spec | None = None  # where not that of the parameter: ZeRO stage 2
     state_spec: Spec | None = None  # of the optimizer's arrays, where not that: ZeRO stages 1 and 2
-    declined: tuple[Declined, ...] = ()  # what a strategy would have cut, were it divisible
 
 
 def match(model: Model, rules: Rules, mesh: Mesh) -> Iterator[Placed]:
     """Yield every tensor of the model once, in families split by the rule that takes them."""
-    patterns = [re.compile(rule.pattern) for rule in rules.rules]
-    for family in model.families:
-        taken: dict[int | None, list[Numbers]] = {}
-        for numbers in family.numbers():
-            path = family.path(numbers)
-            first = next((at for at, found in enumerate(patterns) if found.search(path)), None)
-            taken.setdefault(first, []).append(numbers)
-        for at, members in taken.items():
-            part = family if len(taken) == 1 else family.only(members)
-            if at is None:
-                yield Placed(part, Spec(), "no rule")
-            else:
-                rule = rules.rules[at]
-                yield Placed(part, rule.spec, f"rule {at + 1}: {rule.pattern}", at)
+    return placed_by(search(model, rules), rules, mesh)
+
+
+def placed_by(found: Iterable[Found], rules: Rules, mesh: Mesh) -> Iterator[Placed]:
+    """Yield what was found with the specs that the rules give; one that misfits counts as none."""
+    for each in found:
+        spec, words, number = given_spec(each, rules, mesh)
+        if misfit(spec, each.family.shape, mesh) is not None:
+            spec, words = Spec(), f"{words}, which does not fit"
+        yield Placed(each.family, spec, words, number)
+
+
+def given_spec(found: Found, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int | None]:
+    """Return the spec that the first of the rules gives, that rule in words, and its number."""
+    family, rank = found.family, len(found.family.shape)
+    if found.path_spec is not None:
+        path_spec = rules.specs[found.path_spec]
+        return path_spec.spec_for(rank), f"spec for {path_spec.pattern}", None
+    if found.rules:
+        number = found.rules[0]
+        rule = rules.rules[number]
+        return rule.spec_for(rank), f"rule {number + 1}: {rule.pattern}", number
+    if rules.logical and (axes := names_of(family, rules)) is not None:
+        spec = logical_spec(axes, rules, mesh)
+        if spec is not None:
+            return spec, f"{LOGICAL} for {', '.join(map(str, axes))}", None
+    if family.spec is not None:
+        return family.spec, OWN_SPEC, None
+    return Spec(), NO_RULE, None
+
+
+def names_of(family: Family, rules: Rules) -> Axes | None:
+    """Return the logical names of the array axes: the model's own, or those that its path tells."""
+    if family.axes is not None:
+        return family.axes
+    told = meaning_of(family.name, family.shape)
+    return None if told is None else called(told, rules)
+
+
+def misfit(spec: Spec, shape: tuple[int, ...], mesh: Mesh) -> LabError | None:
+    """Return what is wrong with a spec for arrays of that rank on that mesh, whatever their sizes.
+
+    Sizes that do not divide are for the plan to say: the bytes are known there.
+    """
+    try:
+        cuts_of(spec, mesh)
+        if len(spec) > len(shape):
+            cut_shape(shape, spec, mesh)
+    except LabError as error:
+        return error
+    return None
