@@ -121,8 +121,8 @@ def estimate(
     chip = parse_hardware(hardware, figures)
     dcn = (dcn,) if isinstance(dcn, str) else tuple(dcn)
     _check_axes(dcn, trace.mesh)
-    compute = _share(efficiency if compute_efficiency is None else compute_efficiency)
-    network = _share(efficiency if network_efficiency is None else network_efficiency)
+    compute = share_of_peak(efficiency if compute_efficiency is None else compute_efficiency)
+    network = share_of_peak(efficiency if network_efficiency is None else network_efficiency)
     clock = Clock(chip, trace.mesh, dcn, network)
     calls = _timed(trace, clock)
     seconds, formula = _compute(trace, clock, dtype, compute)
@@ -196,7 +196,8 @@ def rate_of(dtype: str) -> str:
     return "bf16_flops"
 
 
-def _share(value: float) -> float:
+def share_of_peak(value: float) -> float:
+    """Return an efficiency as a number, or say what is wrong with it."""
     if not isinstance(value, (int, float)) or not 0 < value <= 1:
         raise BadEfficiency(
             f"The efficiency is {value!r:.80}.",

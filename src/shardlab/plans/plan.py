@@ -59,7 +59,7 @@ def plan(
         optimizer,
         policy or Policy(),
         workload,
-        None if hardware is None else _room(parse_hardware(hardware), headroom),
+        None if hardware is None else room_of(parse_hardware(hardware), headroom),
     )
     placed, found = _placed(asked)
     made = make_plan(asked, placed)
@@ -75,7 +75,7 @@ def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
         tuple(asked.mesh.shape.items()),
         asked.model.n_parameters,
         tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed),
-        _items(asked.model, asked.mesh, asked.workload, asked.optimizer),
+        plan_items(asked.model, asked.mesh, asked.workload, asked.optimizer),
         asked.room,
         choices={
             "strategy": asked.strategy or "",
@@ -109,7 +109,10 @@ def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
     return PlanRow(family.name, family.n_tensors, held, placed.rule, axes, family.numbers_text)
 
 
-def _items(model: Model, mesh: Mesh, workload: Workload | None, optimizer: str) -> tuple[Item, ...]:
+def plan_items(
+    model: Model, mesh: Mesh, workload: Workload | None, optimizer: str
+) -> tuple[Item, ...]:
+    """Return what a device holds beside tensors: activations, or without an optimizer caches."""
     if workload is None:
         return ()
     if optimizer == "none":
@@ -124,7 +127,8 @@ def _notes(asked: Asked) -> tuple[str, ...]:
     return (*asked.model.notes, f"The model's measures are not known, so {missing} not counted.")
 
 
-def _room(chip: Hardware, headroom: float) -> Room:
+def room_of(chip: Hardware, headroom: float) -> Room:
+    """Return the memory of one device, with what is to stay free of it."""
     if not (isinstance(headroom, (int, float)) and 0 <= headroom < 1):  # NaN is neither
         raise UnknownChoice(
             f"The headroom is {headroom!r:.80}.", fix="a share of the memory, from 0 up to 1."
