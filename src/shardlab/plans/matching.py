@@ -16,6 +16,7 @@ from shardlab.plans.model import Model
 from shardlab.plans.rules import Rules
 from shardlab.plans.search import Found, search
 from shardlab.plans.tensor import Axes
+from shardlab.records.declined import Declined
 
 NO_RULE = "no rule"
 OWN_SPEC = "the model's own spec"
@@ -32,6 +33,7 @@ class Placed:
     number: int | None = None  # of the rule, from 0; None where no rule matched
     gradient_spec: Spec | None = None  # where not that of the parameter: ZeRO stage 2
     state_spec: Spec | None = None  # of the optimizer's arrays, where not that: ZeRO stages 1 and 2
+    declined: tuple[Declined, ...] = ()  # what a strategy would have cut, were it divisible
 
 
 def match(model: Model, rules: Rules, mesh: Mesh) -> Iterator[Placed]:
