@@ -40,6 +40,7 @@ class Family:
     listed: tuple[Numbers, ...] | None = None
     axes: Axes | None = None
     spec: Spec | None = None
+    is_trained: bool = True
 
     @cached_property
     def name(self) -> str:
@@ -107,7 +108,8 @@ def families_of(tensors: Iterable[Tensor]) -> tuple[Family, ...]:
     groups: dict[tuple[object, ...], tuple[Tensor, list[Numbers]]] = {}
     for each in tensors:
         parts = _NUMBER.split(each.path)  # pieces with the numbers between them
-        key = (tuple(parts[::2]), each.shape, each.dtype.name, each.axes, each.spec)
+        kind = (each.shape, each.dtype.name, each.axes, each.spec, each.is_trained)
+        key = (tuple(parts[::2]), *kind)
         numbers = tuple(parts[1::2])
         if key in groups:
             groups[key][1].append(numbers)
@@ -138,5 +140,12 @@ def _family(one: Tensor, listed: Sequence[Numbers]) -> Family:
             pieces.append(parts[2 * at + 2])
     if len(kept) < len(parts) // 2:
         listed = [tuple(numbers[at] for at in kept) for numbers in listed]
-    family = Family(tuple(pieces), one.shape, one.dtype, axes=one.axes, spec=one.spec)
+    family = Family(
+        tuple(pieces),
+        one.shape,
+        one.dtype,
+        axes=one.axes,
+        spec=one.spec,
+        is_trained=one.is_trained,
+    )
     return family.only(listed)

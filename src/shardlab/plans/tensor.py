@@ -15,7 +15,8 @@ class Tensor:
     """A tensor by its path, as `model.layers.0.mlp.up_proj.weight` or `layers/0/mlp/kernel`.
 
     `axes` are logical names of its array axes (`embed`, `mlp`), `spec` the sharding that the model
-    itself asks for; both only where the source has them.
+    itself asks for; both only where the source has them. What no optimizer changes, such as the
+    statistics of a norm or the state of a random stream, is held but not trained.
     """
 
     path: str
@@ -23,3 +24,4 @@ class Tensor:
     dtype: Dtype
     axes: Axes | None = None
     spec: Spec | None = None
+    is_trained: bool = True
