@@ -9,23 +9,41 @@ from shardlab.layouts.cuts import cuts_of
 from shardlab.layouts.dtype import Dtype
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
+from shardlab.plans.family import Family
 from shardlab.plans.matching import Placed
-from shardlab.plans.optimizer import Policy, State, optimizer_states
-from shardlab.records.plan import Held, Kind
+from shardlab.plans.optimizer import State, parse_optimizer, states_of
+from shardlab.plans.policy import Policy, is_float
+from shardlab.plans.scales import is_scale
+from shardlab.records.plan import Held, Item, Kind
 
 
 def held_by(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> Iterator[Held]:
-    """Yield the parameter; with an optimizer also its gradient and the optimizer's arrays."""
+    """Yield the parameter; with an optimizer also its gradient and the optimizer's arrays.
+
+    What is not trained has neither: statistics, keys, whole numbers, scales of fp8 blocks.
+    """
     family, n = placed.family, placed.family.n_tensors
-    dtype = policy.parameters or family.dtype
+    dtype = policy.parameter(family.dtype)
     yield hold("parameters", "parameter", family.shape, dtype, placed.spec, mesh, n)
-    if optimizer == "none":
+    if optimizer == "none" or not is_trained(family):
         return
     spec = placed.gradient_spec or placed.spec
-    yield hold("gradients", "gradient", family.shape, policy.gradients or dtype, spec, mesh, n)
+    yield hold("gradients", "gradient", family.shape, policy.gradient(dtype), spec, mesh, n)
     spec = placed.state_spec or placed.spec
-    for state in optimizer_states(optimizer)(family.shape, dtype, policy):
+    for state in states_of(optimizer, family.shape, dtype, policy):
         yield hold("optimizer", state.name, state.shape, state.dtype, _kept(spec, state), mesh, n)
+
+
+def counters_of(optimizer: str) -> tuple[Item, ...]:
+    """Return what an optimizer keeps once for the whole model, on every device."""
+    formula = "as Optax keeps it: once for the model, whole on every device"
+    counters = parse_optimizer(optimizer).counters
+    return tuple(Item("optimizer", name, n_bytes, formula) for name, n_bytes in counters)
+
+
+def is_trained(family: Family) -> bool:
+    """Tell whether an optimizer changes a family's tensors."""
+    return family.is_trained and is_float(family.dtype) and not is_scale(family)
 
 
 def hold(
@@ -52,7 +70,8 @@ def hold(
 
 def _kept(spec: Spec, state: State) -> Spec:
     entries = spec.entries
-    return Spec(*(entries[at] if at < len(entries) else None for at in state.kept))
+    kept = (None if at is None or at >= len(entries) else entries[at] for at in state.kept)
+    return Spec(*kept)
 
 
 def _pieces(shape: tuple[int, ...], cuts: Iterable[int]) -> tuple[int, ...]:

@@ -14,15 +14,19 @@ from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.plans.activations import activation_items
 from shardlab.plans.asked import Asked
 from shardlab.plans.findings import Limits, plan_findings
-from shardlab.plans.held import held_by
+from shardlab.plans.held import counters_of, held_by
 from shardlab.plans.kv_cache import cache_items
 from shardlab.plans.lint import lint
 from shardlab.plans.matching import Placed, match
-from shardlab.plans.meaning import meaning_of
+from shardlab.plans.meaning import axes_of
 from shardlab.plans.model import Model
-from shardlab.plans.optimizer import Policy
+from shardlab.plans.optimizer import parse_optimizer
+from shardlab.plans.policy import Policy, parse_policy
+from shardlab.plans.rule_lines import rules_of
 from shardlab.plans.rules import parse_rules
+from shardlab.plans.scales import without_scales
 from shardlab.plans.sources.load import load_model
+from shardlab.plans.stack import stack as stack_of
 from shardlab.plans.strategy import parse_strategy, place
 from shardlab.plans.workload import Workload
 from shardlab.records.finding import Finding
@@ -37,10 +41,11 @@ def plan(
     strategy: str | None = None,
     hardware: str | Path | Hardware | None = None,
     optimizer: str = "none",
-    policy: Policy | None = None,
+    policy: Any = None,
     workload: Workload | None = None,
     headroom: float = 0.1,
     limits: Limits | None = None,
+    stack: str | None = None,
 ) -> Plan:
     """Return what each device of a mesh holds of a model.
 
@@ -49,22 +54,36 @@ def plan(
     True
 
     Without an optimizer it is a plan for inference. The model is a name, a file, or an object; the
-    specs come from the rules, from a strategy, or from the model itself.
+    specs come from the rules, from a strategy, or from the model itself. The policy of dtypes is a
+    name or text (`parse_policy`); `stack` holds "experts", "layers" or "all" of both in one array.
     """
+    parsed = parse_policy(policy)
     asked = Asked(
-        load_model(model),
+        _prepared(load_model(model), parsed, strategy, stack),
         parse_mesh(mesh),
         parse_rules(rules or ()),
         strategy,
-        optimizer,
-        policy or Policy(),
+        parse_optimizer(optimizer).name,
+        parsed,
         workload,
         None if hardware is None else room_of(parse_hardware(hardware), headroom),
     )
     placed, found = _placed(asked)
     made = make_plan(asked, placed)
     again = partial(_again, asked, placed)
-    return replace(made, findings=(*found, *plan_findings(made, asked, again, limits)))
+    lines = rules_of(placed) if strategy is not None else ()
+    found = (*found, *plan_findings(made, asked, again, limits))
+    return replace(made, rules=lines, findings=found)
+
+
+def _prepared(model: Model, policy: Policy, strategy: str | None, over: str | None) -> Model:
+    """Return the model as its program holds it, with a note on what differs from its source."""
+    model = without_scales(model, policy)
+    if over is not None:
+        model = stack_of(model, over)
+    if strategy is not None and "expert" in parse_strategy(strategy).parts:
+        model = stack_of(model, "experts")
+    return model
 
 
 def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
@@ -80,6 +99,7 @@ def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
         choices={
             "strategy": asked.strategy or "",
             "optimizer": asked.optimizer,
+            **({"policy": str(asked.policy)} if asked.policy != Policy() else {}),
             **(asked.workload.choices(asked.is_training) if asked.workload else {}),
         },
         notes=_notes(asked),
@@ -105,19 +125,30 @@ def _placed(asked: Asked) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
 def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
     family = placed.family
     held = tuple(held_by(placed, mesh, optimizer, policy))
-    axes = family.axes or meaning_of(family.name, family.shape)
-    return PlanRow(family.name, family.n_tensors, held, placed.rule, axes, family.numbers_text)
+    return PlanRow(
+        family.name,
+        family.n_tensors,
+        held,
+        placed.rule,
+        family.axes or axes_of(family),
+        family.numbers_text,
+        placed.declined,
+    )
 
 
 def plan_items(
     model: Model, mesh: Mesh, workload: Workload | None, optimizer: str
 ) -> tuple[Item, ...]:
-    """Return what a device holds beside tensors: activations, or without an optimizer caches."""
+    """Return what a device holds beside tensors.
+
+    For training the optimizer's counters and activations, for inference the cache.
+    """
+    counters = counters_of(optimizer)
     if workload is None:
-        return ()
+        return counters
     if optimizer == "none":
         return cache_items(model, mesh, workload)
-    return activation_items(model, mesh, workload)
+    return (*counters, *activation_items(model, mesh, workload))
 
 
 def _notes(asked: Asked) -> tuple[str, ...]:

@@ -156,7 +156,21 @@ _ROW = _record(
         "rule": _text,
         "axes": _optional(_list(_optional(_text), _DEPTH)),
         "numbers": _text,
-    }
+    },
+    {
+        "declined": _list(
+            _record(
+                {
+                    "part": _text,
+                    "mesh_axes": _list(_text, _DEPTH),
+                    "n_parts": _from_1,
+                    "array_axis": _count,
+                    "size": _count,
+                    "meaning": _text,
+                }
+            )
+        )
+    },
 )
 _SOURCE = _record({"file": _text, "line": _count}, {"function": _text})
 _FINDING = _record(

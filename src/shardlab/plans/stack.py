@@ -46,7 +46,18 @@ def _stacked(model: Model, over: str) -> Model:
     families = model.families
     for what in _CHOICES[over]:
         families = tuple(made for family in families for made in _stack(family, what))
-    return model if families == model.families else replace(model, families=families)
+    if families == model.families:
+        return model
+    return replace(model, families=families, notes=(*model.notes, _note(model, families, over)))
+
+
+def _note(model: Model, families: tuple[Family, ...], over: str) -> str:
+    n_arrays = sum(family.n_tensors for family in families)
+    what = " and ".join(_CHOICES[over])
+    return (
+        f"The {what} among the source's {model.n_tensors:,} tensors are stacked: "
+        f"{n_arrays:,} arrays with the same bytes."
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,12 @@ class Declined:
     @property
     def is_heads(self) -> bool:
         return self.meaning in ("heads", "kv_heads")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {**vars(self), "mesh_axes": list(self.mesh_axes)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Declined:
+        """Return what `to_json` wrote."""
+        return cls(**{**data, "mesh_axes": tuple(data["mesh_axes"])})

@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from shardlab.layouts.spec import Spec, parse_spec
+from shardlab.records.declined import Declined
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Sizes
 
@@ -64,6 +65,7 @@ class PlanRow:
     rule: str  # which rule gave the spec, in words
     axes: tuple[str | None, ...] | None = None  # logical names, where known
     numbers: str = ""  # which numbers the stars stand for, as "0..79"
+    declined: tuple[Declined, ...] = ()  # cuts that a strategy could not make
 
     @property
     def parameter(self) -> Held:
@@ -290,7 +292,9 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
         for each in row.held
     ]
     axes = None if row.axes is None else list(row.axes)
-    return {**vars(row), "axes": axes, "held": held}
+    declined = {"declined": [each.to_json() for each in row.declined]} if row.declined else {}
+    fields = {name: value for name, value in vars(row).items() if name != "declined"}
+    return {**fields, "axes": axes, "held": held, **declined}
 
 
 def _row(data: Mapping[str, Any]) -> PlanRow:
@@ -306,4 +310,5 @@ def _row(data: Mapping[str, Any]) -> PlanRow:
         for each in data["held"]
     )
     axes = None if data["axes"] is None else tuple(data["axes"])
-    return PlanRow(**{**data, "held": held, "axes": axes})
+    declined = tuple(map(Declined.from_json, data.get("declined", ())))
+    return PlanRow(**{**data, "held": held, "axes": axes, "declined": declined})
