@@ -1,15 +1,85 @@
-"""A model from whatever a person has: a name, a file, a folder, an object."""
+"""A model from whatever a person has: a name, a file, a folder, an object.
+
+>>> load_model("llama3-8b").n_tensors
+291
+"""
 
 from __future__ import annotations
 
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
+from shardlab.errors import BadModel
 from shardlab.plans.model import Model
-from shardlab.plans.sources.presets import load_preset
+from shardlab.plans.sources.disk import no_such_file
+from shardlab.plans.sources.index import ENDING
+from shardlab.plans.sources.presets import find_preset, unknown_model
+from shardlab.plans.sources.table import load_table
+from shardlab.plans.sources.weights import is_weights, load_file, load_folder, load_index
+
+_WANTED = (
+    "a preset's name, a .safetensors file, its folder or index, a table in .toml or .json, "
+    "or a pytree."
+)
 
 
 def load_model(model: Any) -> Model:
-    """Return the model that is meant."""
+    """Return the model that is meant.
+
+    The name of a preset comes before a file of the same name, which `./name` means.
+    """
     if isinstance(model, Model):
         return model
-    return load_preset(model)
+    if isinstance(model, str):
+        return _of_text(model)
+    if isinstance(model, PathLike):
+        return _of_path(Path(model))
+    raise BadModel(f"{model!r:.200} is not a model.", fix=_WANTED)
+
+
+def _of_text(text: str) -> Model:
+    if "/" not in text and (found := find_preset(text)):
+        return found
+    path = Path(text).expanduser() if text.startswith("~/") else Path(text)
+    if _exists(path):
+        return _of_path(path)
+    if found := find_preset(text):
+        return found
+    if _looks_like_path(text):
+        raise no_such_file(path)
+    raise unknown_model(text)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have: too long, or with a NUL
+        return False
+
+
+def _looks_like_path(text: str) -> bool:
+    return text.startswith((".", "/", "~")) or text.endswith((".safetensors", ".json", ".toml"))
+
+
+def _of_path(path: Path) -> Model:
+    if path.is_dir():
+        return _of_folder(path)
+    name = path.name.lower()
+    if name.endswith(".safetensors"):
+        return load_file(path)
+    if name.endswith(ENDING):
+        return load_index(path)
+    if name.endswith((".toml", ".json")):
+        return load_table(path)
+    if not _exists(path):
+        raise no_such_file(path)
+    what = f"{path.name!r} is no file that holds a model's shapes."
+    raise BadModel(what, where=str(path), fix=_WANTED)
+
+
+def _of_folder(folder: Path) -> Model:
+    if is_weights(folder):
+        return load_folder(folder)
+    what = f"The folder {folder.name!r} holds no safetensors files."
+    raise BadModel(what, where=str(folder), fix=_WANTED)

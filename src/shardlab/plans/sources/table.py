@@ -1,48 +1,175 @@
-"""A model as a table in TOML or JSON: presets are such files, and a person may write their own.
+"""A model as a table in TOML or JSON: presets are such files, and people may write their own.
 
-name = "tiny"
-[architecture]             # optional: activations and caches need it
-layers = 2
-[tensors]
-"layers.{0..1}.up.weight" = "bf16[64,16]"
-"embed.weight" = { array = "bf16[100,16]", axes = ["vocab", "embed"] }
+>>> print(parse_table('''
+... name = "tiny"
+... [tensors]
+... "layers.{0..1}.up.weight" = "bf16[64,16]"
+... "embed.weight" = { array = "bf16[100,16]", axes = ["vocab", "embed"] }
+... ''', "tiny.toml").n_parameters)
+3648
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
-from shardlab.layouts.shape import parse_array
-from shardlab.layouts.spec import parse_spec
+from shardlab.errors import BadModel, LabError
+from shardlab.layouts.dtype import Dtype, parse_dtype
+from shardlab.layouts.shape import parse_array, parse_shape
+from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.plans.family import Family, parse_family
 from shardlab.plans.model import Architecture, Model
+from shardlab.plans.settings import Setting, check_table, is_count, is_table, is_text, is_texts
+from shardlab.plans.sources.disk import read_text
+from shardlab.plans.sources.json_text import unique
+from shardlab.plans.sources.twice import check_paths
+from shardlab.plans.tensor import Axes
+
+_MAX_BYTES = 16_000_000
+_MAX_ELEMENTS = 1 << 63  # of one tensor
+
+TABLE = {
+    "name": Setting("text", is_text, "of the model, as the plan shows it", True),
+    "tensors": Setting(
+        'a table such as {"layers.{0..31}.up.weight" = "bf16[14336,4096]"}',
+        lambda v: is_table(v) and len(v) > 0,
+        "its tensors by path; `{0..31}` in a path stands for the numbers 0 to 31",
+        True,
+    ),
+    "architecture": Setting(
+        "a table", is_table, "its measures, from which activations and caches are told"
+    ),
+    "also": Setting("a list of texts", is_texts, "other names of the model; presets go by them"),
+    "note": Setting("text", is_text, "a remark that the plan repeats"),
+    "published": Setting(
+        "a whole number", is_count, "parameters, as whoever released it counts them"
+    ),
+    "published_source": Setting("text", is_text, "where that count is written"),
+    "config_source": Setting("text", is_text, "where its measures are written"),
+    "n_tensors": Setting(
+        "a whole number", is_count, "how many tensors there are; another number is an error"
+    ),
+    "n_bytes": Setting("a whole number", is_count, "what they take; another number is an error"),
+}
+
+TENSOR = {
+    "array": Setting('text such as "bf16[4096,1024]"', is_text, "dtype and shape together"),
+    "shape": Setting(
+        "a list of sizes such as [4096, 1024]", lambda v: isinstance(v, list), "in place of array"
+    ),
+    "dtype": Setting('text such as "bf16"', is_text, "beside shape; float32 where it is left out"),
+    "axes": Setting(
+        'a list of texts such as ["vocab", "embed"]',
+        lambda v: isinstance(v, list) and all(each is None or isinstance(each, str) for each in v),
+        'logical names of the array axes, "" for one without; strategies and rules go by them',
+    ),
+    "spec": Setting(
+        'text such as "None,model", or a list',
+        lambda v: isinstance(v, (str, list)),
+        "the sharding that the model itself asks for",
+    ),
+}
+
+ARCHITECTURE = {
+    each.name: Setting("true or false", lambda v: isinstance(v, bool), "")
+    if each.type == "bool"
+    else Setting("a whole number", is_count, "", each.default is MISSING)
+    for each in fields(Architecture)
+}
+
+
+def load_table(file: Path) -> Model:
+    """Return the model that a file describes."""
+    text = read_text(file, _MAX_BYTES)
+    parse = parse_json if file.name.lower().endswith(".json") else parse_table
+    return parse(text, str(file))
 
 
 def parse_table(text: str, where: str) -> Model:
     """Return the model that a TOML text describes."""
-    return model_of_table(tomllib.loads(text), where)
+    try:
+        return model_of_table(tomllib.loads(text), where)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadModel(f"This is not TOML: {error!s:.200}.", where=where, fix="mend it.") from None
 
 
-def model_of_table(data: Mapping[str, Any], where: str) -> Model:
-    """Return the model of a table, each mistake with its place."""
-    architecture = data.get("architecture")
-    return Model(
+def parse_json(text: str, where: str) -> Model:
+    """Return the model that a JSON text describes."""
+    try:
+        data = json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise BadModel(f"This is not JSON: {error!s:.200}.", where=where, fix="mend it.") from None
+    if isinstance(data, Mapping) and "model_type" in data and "tensors" not in data:
+        what = "This is a model's configuration, which names no tensors."
+        raise BadModel(what, where=where, fix="the folder that it lies in, with its weights.")
+    return model_of_table(data, where)
+
+
+def model_of_table(data: Any, where: str) -> Model:
+    """Return the model of a table; each mistake is named with its place."""
+    check_table(data, TABLE, where, BadModel)
+    check_paths(data["tensors"], where)
+    architecture = None
+    if "architecture" in data:
+        found = check_table(data["architecture"], ARCHITECTURE, where, BadModel, "architecture")
+        architecture = Architecture(**found)
+    model = Model(
         data["name"],
-        tuple(_family(path, entry) for path, entry in data["tensors"].items()),
+        tuple(_family(path, entry, where) for path, entry in data["tensors"].items()),
         where,
-        None if architecture is None else Architecture(**architecture),
+        architecture,
         data.get("published"),
         (data["note"],) if "note" in data else (),
         {key: value for key, value in data.items() if key.endswith("_source")},
     )
+    for key in ("n_tensors", "n_bytes"):
+        if key in data and data[key] != getattr(model, key):
+            what = f"{key!r} is {data[key]:,}, and the tensors have {getattr(model, key):,}."
+            raise BadModel(what, where=f"{where}, {key}", fix="correct it, or leave it out.")
+    return model
 
 
-def _family(path: str, entry: Any) -> Family:
+def _family(path: str, entry: Any, where: str) -> Family:
+    place = f"{where}, tensors.{path!r:.200}"
+    try:
+        shape, dtype, axes, spec = _parts(entry, where, path)
+    except BadModel:
+        raise
+    except LabError as error:  # of a shape, a dtype or a spec
+        raise BadModel(error.what, where=place, fix=error.fix) from None
+    family = parse_family(path, shape, dtype, axes, spec)
+    if family.n_elements >= _MAX_ELEMENTS:
+        what = f"Tensor {path!r:.200} has 2**63 elements or more."
+        raise BadModel(what, where=place, fix="sizes that an array can have.")
+    for name, given in (("axes", axes), ("spec", spec)):
+        if given is not None and (
+            len(given) > len(shape) or (name == "axes" and len(given) < len(shape))
+        ):
+            what = f"{name!r} has {len(given)} entries, and the array has {len(shape)} axes."
+            raise BadModel(what, where=f"{place}.{name}", fix="one entry for each array axis.")
+    return family
+
+
+def _parts(
+    entry: Any, where: str, path: str
+) -> tuple[tuple[int, ...], Dtype, Axes | None, Spec | None]:
     if isinstance(entry, str):
-        return parse_family(path, *parse_array(entry))
-    shape, dtype = parse_array(entry["array"])
-    axes = tuple(entry["axes"]) if "axes" in entry else None
-    spec = parse_spec(entry["spec"]) if "spec" in entry else None
-    return parse_family(path, shape, dtype, axes, spec)
+        return *parse_array(entry), None, None
+    place = f"tensors.{path!r:.200}"
+    check_table(entry, TENSOR, where, BadModel, place)
+    if ("array" in entry) == ("shape" in entry) or ("array" in entry and "dtype" in entry):
+        what = f"Tensor {path!r:.200} has {', '.join(entry) or 'no keys'}."
+        raise BadModel(
+            what, where=f"{where}, {place}", fix='array = "bf16[8,4]", or shape and dtype.'
+        )
+    if "array" in entry:
+        shape, dtype = parse_array(entry["array"])
+    else:
+        shape, dtype = parse_shape(tuple(entry["shape"])), parse_dtype(entry.get("dtype", "f32"))
+    axes = tuple(each or None for each in entry["axes"]) if "axes" in entry else None
+    return shape, dtype, axes, parse_spec(entry["spec"]) if "spec" in entry else None
