@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -52,13 +53,29 @@ def check_places(**places: str | None) -> None:
 
 def _write(option: str, to: str, text: str) -> None:
     if to == TERMINAL:
-        click.echo(text, nl=False)
+        echo(text, nl=False)
         return
+    from shardlab.plans.saved import write_whole
+
     try:
-        Path(to).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"{option} {to}: {error.strerror or error}") from None
+        write_whole(Path(to), text)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        said = error.strerror if isinstance(error, OSError) else None
+        raise click.UsageError(f"{option} {to}: {said or error}") from None
     click.echo(f"wrote {to}", err=True)
+
+
+def echo(text: str, *, nl: bool = True) -> None:
+    """Print to standard output; a full disk is told in a line, a reader that has gone ends it."""
+    try:
+        click.echo(text, nl=nl)
+        sys.stdout.flush()
+    except BrokenPipeError:  # click ends quietly
+        raise
+    except OSError as error:
+        # What is still in the buffer would fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise click.UsageError(f"standard output: {error.strerror or error}") from None
 
 
 def json_text(data: Any) -> str:
@@ -81,7 +98,7 @@ def show(text: Callable[[int], str], coloured: Callable[[int], Any]) -> None:
     rich is loaded only where it is used.
     """
     if sys.stdout is None or not sys.stdout.isatty():
-        click.echo(text(_PLAIN_WIDTH))
+        echo(text(_PLAIN_WIDTH))
         return
     from rich.console import Console
 
@@ -100,7 +117,7 @@ def show_lines(lines: Callable[[int], Iterable[Line]]) -> None:
     from shardlab.render.terminal import lines_rich, lines_text
 
     if sys.stdout is None or not sys.stdout.isatty():
-        click.echo(lines_text(lines(_PLAIN_WIDTH)))
+        echo(lines_text(lines(_PLAIN_WIDTH)))
         return
     from rich.console import Console
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from shardlab.layouts.amount import memory_text
 from shardlab.records.comparison import Change, Comparison
 from shardlab.records.finding import Finding
-from shardlab.records.plan import KINDS, Plan, PlanRow
+from shardlab.records.plan import KINDS, Held, Plan, PlanRow
 
 
 def compare(old: Plan, new: Plan) -> Comparison:
@@ -87,16 +87,39 @@ def _by_path(plan: Plan) -> dict[str, list[PlanRow]]:
 def _tensor_change(
     path: str, a: Sequence[PlanRow], b: Sequence[PlanRow], old: Plan, new: Plan
 ) -> Change | None:
-    """Return how a tensor changed: the array first, then what is kept beside it, then its bytes."""
+    """Return how a tensor changed: its array, its spec, its shards, or what is kept beside it."""
     n_old = sum(row.bytes_per_device for row in a) if a else None
     n_new = sum(row.bytes_per_device for row in b) if b else None
     if not a or not b:
         return Change("tensor", path, _arrays(a, old), _arrays(b, new), n_old, n_new)
-    ways: tuple[Callable[[Sequence[PlanRow], Plan], str], ...] = (_arrays, _specs, _beside, _shards)
+    ways: tuple[Callable[[Sequence[PlanRow], Plan], str], ...] = (_arrays, _specs, _shards)
     for way in ways:
         if (was := way(a, old)) != (now := way(b, new)):
             return Change("tensor", path, was, now, n_old, n_new)
+    for said in (old.array_text, _held_text):  # as arrays, or to the byte where these look alike
+        was, now = _beside(a, b, said)
+        if was != now:
+            return Change("tensor", path, was, now, n_old, n_new)
     return None
+
+
+def _held_text(held: Held) -> str:
+    shard = ",".join(map(str, held.shard_shape))
+    return f"{held.dtype}[{shard}] on {held.n_copies:,} devices, {held.bytes_per_device:,} bytes"
+
+
+def _beside(
+    a: Sequence[PlanRow], b: Sequence[PlanRow], text: Callable[[Held], str]
+) -> tuple[str, str]:
+    """Return the arrays beside a parameter that are not the same, as they were and as they are."""
+    before, after = ([[(h.name, text(h)) for h in row.held[1:]] for row in rows] for rows in (a, b))
+    same = set.intersection(*map(set, (*before, *after)))
+
+    def said(rows: list[list[tuple[str, str]]]) -> str:
+        parts = (", ".join(" ".join(each) for each in row if each not in same) for row in rows)
+        return "; ".join(part or "nothing" for part in parts)
+
+    return said(before), said(after)
 
 
 def _each(rows: Sequence[PlanRow], said: Callable[[PlanRow], str]) -> str:
@@ -115,19 +138,11 @@ def _specs(rows: Sequence[PlanRow], plan: Plan) -> str:
     return _each(rows, lambda row: str(row.parameter.spec))
 
 
-def _beside(rows: Sequence[PlanRow], plan: Plan) -> str:
-    def said(row: PlanRow) -> str:
-        beside = (f"{held.name} {plan.array_text(held)}" for held in row.held[1:])
-        return ", ".join(beside) or "nothing beside it"
-
-    return _each(rows, said)
-
-
 def _shards(rows: Sequence[PlanRow], plan: Plan) -> str:
     def said(row: PlanRow) -> str:
         held = row.parameter
         shard = ",".join(map(str, held.shard_shape))
-        return f"shard [{shard}] on {held.n_copies:,} devices, {row.bytes_per_device:,} bytes"
+        return f"shard [{shard}] on {held.n_copies:,} devices, {held.bytes_per_device:,} bytes"
 
     return _each(rows, said)
 
@@ -137,15 +152,15 @@ def _items(old: Plan, new: Plan) -> Iterator[Change]:
     after = {(item.kind, item.name): item for item in new.items}
     for key in {**before, **after}:
         a, b = before.get(key), after.get(key)
-        if a != b:
-            yield Change(
-                "tensor",
-                key[1],
-                "" if a is None else a.formula or memory_text(a.bytes_per_device),
-                "" if b is None else b.formula or memory_text(b.bytes_per_device),
-                None if a is None else a.bytes_per_device,
-                None if b is None else b.bytes_per_device,
-            )
+        if a == b:
+            continue
+        n_old = None if a is None else a.bytes_per_device
+        n_new = None if b is None else b.bytes_per_device
+        if n_old == n_new and a is not None and b is not None:
+            yield Change("item", key[1], a.formula, b.formula, n_old, n_new)
+        else:
+            was, now = ("" if n is None else memory_text(n) for n in (n_old, n_new))
+            yield Change("item", key[1], was, now, n_old, n_new)
 
 
 def _rules(old: Plan, new: Plan) -> Iterator[Change]:

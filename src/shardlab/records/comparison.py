@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-Topic = Literal["question", "total", "tensor", "rule", "finding", "note"]
-# question: the model, the mesh, a choice, the chip; tensor: also activations and caches
-TOPICS: tuple[Topic, ...] = ("question", "total", "tensor", "rule", "finding", "note")
+# question: the model, the mesh, a choice, the chip; item: what is counted by formula
+Topic = Literal["question", "total", "tensor", "item", "rule", "finding", "note"]
+TOPICS: tuple[Topic, ...] = ("question", "total", "tensor", "item", "rule", "finding", "note")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ _HEADS = {
     "question": "What was asked",
     "total": "Each device holds",
     "tensor": "Tensors",
+    "item": "Beside the tensors, by formula",
     "rule": "Rules",
     "finding": "Findings",
     "note": "Notes",
@@ -90,9 +91,11 @@ def _moved(change: Change) -> str:
     if change.old_bytes is None and change.new_bytes is None:
         return ""
     old, new = change.old_bytes or 0, change.new_bytes or 0
-    if change.topic == "total":
+    if change.topic in ("total", "item") and change.verb == "changed" and old != new:
         share = f", {(new - old) / old:+.1%}".replace("%", " %") if old else ""
         return f" ({_signed(new - old)}{share})"
+    if change.topic == "item":
+        return ""
     if old == new:
         return ", bytes as before"
     return f", {memory_text(old)} → {memory_text(new)} a device ({_signed(new - old)})"

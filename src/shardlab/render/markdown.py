@@ -56,11 +56,12 @@ def finding_markdown(found: Finding) -> str:
 def escaped(text: str) -> str:
     """Return text in which nothing is a mark: what looks like code becomes code.
 
-    >>> escaped("layers.*.up_proj"), escaped("a `b` | c"), escaped("12.5 GB")
-    ('`layers.*.up_proj`', 'a \\\\`b\\\\` \\\\| c', '12.5 GB')
+    >>> escaped("layers.*.up ×8"), escaped("a `b` | c"), escaped("12.5 GB")
+    ('`layers.*.up` ×8', 'a \\\\`b\\\\` \\\\| c', '12.5 GB')
     """
     if not _MARKS.search(text):
         return text
-    if "`" in text or " " in text.strip():
+    word, space, rest = text.partition(" ")
+    if "`" in text or _MARKS.search(rest):
         return _MARKS.sub(r"\\\1", text)
-    return "`" + text.replace("|", r"\|") + "`"
+    return "`" + word.replace("|", r"\|") + "`" + space + rest

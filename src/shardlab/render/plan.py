@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from shardlab.layouts.amount import memory_text
-from shardlab.records.plan import KINDS, Held, Item, Plan, PlanRow
+from shardlab.records.plan import KINDS, Held, Plan, PlanRow
 from shardlab.records.report import gravest_first
 from shardlab.render.layers import Group, groups_of, name_in
 from shardlab.render.markdown import finding_markdown, sections_markdown
@@ -54,7 +54,7 @@ def plan_lines(
     ink = {True: "green", False: "red", None: ""}[plan.fits]
     for line in wrap(headline(plan), width):
         yield [Span(line, is_strong=True, ink=ink)]
-    first = (totals_section(plan), tensors_section(plan, show_all=show_all))
+    first = first_sections(plan, show_all=show_all)
     yield from sheet_lines(Sheet("", _facts(plan), first), width)
     for found in gravest_first(plan.findings):
         yield []
@@ -67,9 +67,7 @@ def plan_lines(
 def plan_markdown(plan: Plan, *, show_all: bool = False, show_rules: bool = False) -> str:
     """Return a plan for a design document: GitHub's tables, nothing that needs colour."""
     parts = [f"**{headline(plan)}**", *_facts(plan)]
-    parts += sections_markdown(
-        (totals_section(plan), tensors_section(plan, show_all=show_all, show_spec=True))
-    )
+    parts += sections_markdown(first_sections(plan, show_all=show_all))
     if plan.findings:
         parts.append("### Findings")
         parts.append("\n".join(map(finding_markdown, gravest_first(plan.findings))))
@@ -77,19 +75,18 @@ def plan_markdown(plan: Plan, *, show_all: bool = False, show_rules: bool = Fals
     return "\n\n".join(parts) + "\n"
 
 
-def plan_html(plan: Plan, *, show_all: bool = False, show_rules: bool = True) -> str:
-    """Return a plan as an HTML fragment with its pictures."""
+def plan_html(
+    plan: Plan, *, show_all: bool = False, show_rules: bool = True, old: Plan | None = None
+) -> str:
+    """Return a plan as an HTML fragment with its pictures, beside those of an older plan."""
     from shardlab.render.bars import bars_svg
     from shardlab.render.treemap import treemap_svg
 
-    pictures = [bars_svg(plan), *([treemap_svg(plan)] if plan.bytes_per_device else [])]
+    pictures = [bars_svg(plan, old), *([treemap_svg(plan)] if plan.bytes_per_device else [])]
     parts = [STYLE, '<div class="shardlab">', f"<h4>{escape(headline(plan))}</h4>"]
     parts += [f"<p>{escape(fact)}</p>" for fact in _facts(plan)]
     parts += [f'<div class="wide">{picture}</div>' for picture in pictures]
-    parts += map(
-        section_html,
-        (totals_section(plan), tensors_section(plan, show_all=show_all, show_spec=True)),
-    )
+    parts += map(section_html, first_sections(plan, show_all=show_all))
     parts += [finding_html(found, no_excerpt) for found in gravest_first(plan.findings)]
     parts += map(section_html, last_sections(plan, show_rules=show_rules))
     return "\n".join([*parts, "</div>"])
@@ -125,6 +122,12 @@ def _facts(plan: Plan) -> tuple[str, ...]:
     return (plain("; ".join(said)), *(() if plan.items else (left_out,)))
 
 
+def first_sections(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]:
+    """Return what stands before the findings: totals, tensors, what is counted by formula."""
+    tensors = tensors_section(plan, show_all=show_all)
+    return (totals_section(plan), tensors, *items_section(plan, show_all=show_all))
+
+
 def totals_section(plan: Plan) -> Section:
     """Return what one device holds of each kind, with a bar, and what all devices hold."""
     room = plan.room
@@ -144,7 +147,8 @@ def totals_section(plan: Plan) -> Section:
             once = plan.once_bytes_of(kind)
             amounts = (n_bytes, n_bytes * plan.n_devices, once)
             rows.append(_total_row(kind_text(kind), amounts, whole))
-    once = sum(map(plan.once_bytes_of, KINDS))
+    has_once = all(plan.once_bytes_of(kind) for kind in KINDS if plan.bytes_of(kind))
+    once = sum(map(plan.once_bytes_of, KINDS)) if has_once else 0
     n_bytes = plan.bytes_per_device
     rows.append(_total_row("in all", (n_bytes, n_bytes * plan.n_devices, once), whole))
     return Section("Each device holds", Table(columns, tuple(rows)), _uneven(plan))
@@ -179,8 +183,8 @@ def kind_text(kind: str) -> str:
     return "KV cache" if kind == "kv_cache" else kind
 
 
-def tensors_section(plan: Plan, *, show_all: bool = False, show_spec: bool = False) -> Section:
-    """Return the table of tensors by layer; `show_spec` keeps the column that repeats the array."""
+def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
+    """Return the table of tensors by layer."""
     is_training = any(len(row.held) > 1 for row in plan.rows)
     rows: list[Row] = []
     for group in groups_of(plan, show_all=show_all):
@@ -189,7 +193,6 @@ def tensors_section(plan: Plan, *, show_all: bool = False, show_spec: bool = Fal
         rows.append(Row((), heading=plain(title)))
         rows += [_tensor_row(row, group, plan, is_training) for row in group.rows]
         rows += [_folded_row(group, is_training)] if group.folded else []
-    rows += _item_rows(plan, is_training)
     columns = (
         Column("tensor", may_cut=True),
         Column("array", may_cut=True, keep=44),
@@ -255,17 +258,25 @@ def _folded_row(group: Group, is_training: bool) -> Row:
     return Row(cells, is_faint=True)
 
 
-def _item_rows(plan: Plan, is_training: bool) -> Iterator[Row]:
-    kinds: dict[str, list[Item]] = {}
-    for item in plan.items:
-        kinds.setdefault(item.kind, []).append(item)
-    for kind, items in kinds.items():
-        n_bytes = sum(item.bytes_per_device for item in items)
-        share = share_text(n_bytes, plan.bytes_per_device)
-        yield Row((), heading=f"{kind_text(kind)}: {memory_text(n_bytes)}, {share}")
-        for item in sorted(items, key=lambda item: (-item.bytes_per_device, item.name)):
-            empty = ("",) * (4 if is_training else 3)
-            yield Row((plain(item.name), *empty, memory_text(item.bytes_per_device), "", ""))
+def items_section(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]:
+    """Return what is counted by formula, without what is too small to matter."""
+    whole = plan.bytes_per_device
+    items = sorted(plan.items, key=lambda item: (-item.bytes_per_device, item.name))
+    rows = tuple(
+        Row(
+            (
+                plain(item.name),
+                kind_text(item.kind),
+                memory_text(item.bytes_per_device),
+                share_text(item.bytes_per_device, whole),
+            )
+        )
+        for item in items
+        if show_all or item.bytes_per_device * 1000 >= whole
+    )
+    columns = (Column("", may_cut=True), Column("", drop=2), Column("per device", True))
+    table = Table((*columns, Column("share", True, drop=1)), rows)
+    return (Section("Beside the tensors, by formula", table),) if rows else ()
 
 
 def last_sections(plan: Plan, *, show_rules: bool = False) -> tuple[Section, ...]:

@@ -1,0 +1,124 @@
+"""What the options of `shardlab plan` ask, as the arguments of `shardlab.plan`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+def asked_for(model: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """Return the model, the mesh and the choices; what cannot be read is told with its option."""
+    from shardlab.plans.findings import Limits
+    from shardlab.plans.sources.load import load_model
+
+    loaded = load_model(model)
+    if options["stack"] is not None:
+        from shardlab.plans.stack import stack
+
+        loaded = stack(loaded, options["stack"])
+    limits = None
+    if options["replicated_above"] is not None:
+        from shardlab.layouts.amount import parse_bytes
+
+        limits = Limits(parse_bytes(options["replicated_above"]))
+    choices = {
+        "rules": _rules(options),
+        "strategy": _strategy(options),
+        "hardware": options["hardware"],
+        "optimizer": options["optimizer"],
+        "policy": _policy(options),
+        "workload": _workload(options),
+        "headroom": options["headroom"],
+        "limits": limits,
+    }
+    return loaded, _mesh(options, loaded), choices
+
+
+def _mesh(options: dict[str, Any], model: Any) -> Any:
+    from shardlab.layouts.mesh import parse_mesh
+
+    mesh = options["mesh"]
+    if mesh is None:
+        mesh = model.details.get("mesh")
+    if mesh is None:
+        raise click.UsageError("Missing option '--mesh', such as --mesh fsdp=64,tensor=8.")
+    return parse_mesh(mesh)
+
+
+def _strategy(options: dict[str, Any]) -> str | None:
+    """Return the strategy with the ZeRO stage in it."""
+    strategy, zero = options["strategy"], options["zero"]
+    has_rules = options["rules_from"] is not None or options["single_rules"]
+    if strategy is not None and has_rules:
+        raise click.UsageError("--strategy and rules both give specs: choose one.")
+    if not zero:
+        return None if strategy is None else str(strategy)
+    if has_rules:
+        raise click.UsageError("--zero belongs to a strategy: with rules, say so in the rules.")
+    return f"zero{zero}" if strategy is None else f"{strategy}+zero{zero}"
+
+
+def _rules(options: dict[str, Any]) -> Any:
+    """Return single rules first, then those of a file."""
+    from shardlab.plans.golden import load_specs
+    from shardlab.plans.rules import parse_rules
+
+    parts: list[Any] = [(*_rule(text),) for text in options["single_rules"]]
+    single = parse_rules({"rules": parts}) if parts else None
+    if options["rules_from"] is None:
+        return single
+    path = options["rules_from"]
+    file = load_specs(path) if path.endswith(".json") else parse_rules(path)
+    return file if single is None else parse_rules([single, file])
+
+
+def _rule(text: str) -> tuple[str, str]:
+    pattern, equals, spec = text.rpartition("=")
+    if not equals or not pattern:
+        raise click.UsageError(f"--rule {text}: PATTERN=SPEC, such as 'mlp.*weight=fsdp,tensor'.")
+    return pattern, spec
+
+
+def _policy(options: dict[str, Any]) -> Any:
+    from shardlab.plans.policy import parse_policy
+
+    return parse_policy(
+        options["policy"],
+        parameters=options["param_dtype"],
+        gradients=options["grad_dtype"],
+        moments=options["moment_dtype"],
+        master=options["master_dtype"],
+    )
+
+
+def _workload(options: dict[str, Any]) -> Any:
+    from shardlab.plans.workload import Workload
+
+    batch, sequence = options["batch"], options["sequence"]
+    if batch is None and sequence is None:
+        if options["remat"] or options["microbatch"] or options["cache_dtype"]:
+            raise click.UsageError("--remat and its like need --batch and --sequence.")
+        return None
+    if batch is None or sequence is None:
+        raise click.UsageError("--batch and --sequence belong together: give both.")
+    given = {
+        "remat": options["remat"],
+        "microbatch": _number("microbatch", options["microbatch"]),
+        "cache_dtype": options["cache_dtype"],
+    }
+    return Workload(
+        _number("batch", batch),
+        _number("sequence", sequence),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _number(name: str, text: str | None) -> Any:
+    """Return a whole number, however a person groups its digits: 4,096 and 4_096."""
+    if text is None:
+        return None
+    digits = text.replace(",", "").replace("_", "").strip()
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > 18 or not int(digits):
+        raise click.UsageError(f"--{name} {text}: a whole number from 1 on, such as 1024.")
+    return int(digits)
