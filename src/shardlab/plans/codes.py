@@ -26,6 +26,13 @@ CODES = {
     "plan.uneven": Code("warning", "one device that holds more than the others"),
     "plan.optimizer_replicated": Code("info", "optimizer states in more copies than need be"),
     "plan.tight": Code("info", "a plan that fits with little to spare"),
+    # What people should know of their rules.
+    "rule.misfit": Code("error", "a spec that does not fit the tensor or the mesh"),
+    "rule.unused": Code("warning", "a rule that finds no tensor"),
+    "rule.shadowed": Code("warning", "a rule whose tensors earlier rules take"),
+    "rule.conflict": Code("warning", "rules that want different things of the same tensor"),
+    "rule.catch_all": Code("warning", "a catch-all that leaves something large whole"),
+    "rule.unmatched": Code("warning", "tensors that no rule finds"),
 }
 
 

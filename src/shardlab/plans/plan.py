@@ -10,21 +10,23 @@ from typing import Any
 
 from shardlab.cost.hardware import Hardware, parse_hardware
 from shardlab.errors import UnknownChoice
-from shardlab.layouts.mesh import Mesh, parse_mesh
+from shardlab.layouts.mesh import Mesh
 from shardlab.plans.activations import activation_items
 from shardlab.plans.asked import Asked
 from shardlab.plans.findings import Limits, plan_findings
 from shardlab.plans.held import counters_of, held_by
 from shardlab.plans.kv_cache import cache_items
 from shardlab.plans.lint import lint
-from shardlab.plans.matching import Placed, match
+from shardlab.plans.matching import Placed, placed_by
 from shardlab.plans.meaning import axes_of
+from shardlab.plans.mesh_text import parse_plan_mesh
 from shardlab.plans.model import Model
 from shardlab.plans.optimizer import parse_optimizer
 from shardlab.plans.policy import Policy, parse_policy
 from shardlab.plans.rule_lines import rules_of
 from shardlab.plans.rules import parse_rules
 from shardlab.plans.scales import without_scales
+from shardlab.plans.search import search
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.stack import stack as stack_of
 from shardlab.plans.strategy import parse_strategy, place
@@ -46,6 +48,7 @@ def plan(
     headroom: float = 0.1,
     limits: Limits | None = None,
     stack: str | None = None,
+    n_devices: int | None = None,
 ) -> Plan:
     """Return what each device of a mesh holds of a model.
 
@@ -56,23 +59,25 @@ def plan(
     Without an optimizer it is a plan for inference. The model is a name, a file, or an object; the
     specs come from the rules, from a strategy, or from the model itself. The policy of dtypes is a
     name or text (`parse_policy`); `stack` holds "experts", "layers" or "all" of both in one array.
+    One size of the mesh may be -1, with `n_devices` or a slice such as v5p-1024 as the hardware.
     """
     parsed = parse_policy(policy)
+    meant = parse_plan_mesh(mesh, n_devices, hardware)
     asked = Asked(
         _prepared(load_model(model), parsed, strategy, stack),
-        parse_mesh(mesh),
-        parse_rules(rules or ()),
+        meant.mesh,
+        parse_rules(rules),
         strategy,
         parse_optimizer(optimizer).name,
         parsed,
         workload,
-        None if hardware is None else room_of(parse_hardware(hardware), headroom),
+        None if meant.hardware is None else room_of(parse_hardware(meant.hardware), headroom),
     )
     placed, found = _placed(asked)
     made = make_plan(asked, placed)
     again = partial(_again, asked, placed)
     lines = rules_of(placed) if strategy is not None else ()
-    found = (*found, *plan_findings(made, asked, again, limits))
+    found = (*found, *plan_findings(made, asked, again, limits, found))
     return replace(made, rules=lines, findings=found)
 
 
@@ -109,7 +114,7 @@ def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
 def _again(asked: Asked, placed: tuple[Placed, ...], other: Asked) -> Plan:
     """Return the plan of a question that differs in some choices, matching rules only if needed."""
     same = other.strategy == asked.strategy and other.rules is asked.rules
-    if same and (other.strategy is None or other.mesh == asked.mesh):
+    if same and other.mesh == asked.mesh:
         return make_plan(other, placed)
     return make_plan(other, _placed(other)[0])
 
@@ -118,8 +123,8 @@ def _placed(asked: Asked) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
     model, mesh, rules = asked.model, asked.mesh, asked.rules
     if asked.strategy is not None:
         return tuple(place(model, parse_strategy(asked.strategy), mesh)), ()
-    placed = tuple(match(model, rules, mesh))
-    return placed, lint(model, rules, placed, mesh)
+    found = search(model, rules)
+    return tuple(placed_by(found, rules, mesh)), lint(found, rules, mesh)
 
 
 def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:

@@ -1,0 +1,62 @@
+"""Lint of logical rules: array axes that come away with nothing, names that are slips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.mesh import Mesh
+from shardlab.plans.lint_words import listed, name_of, rule_finding
+from shardlab.plans.logical import squeezed_out
+from shardlab.plans.matching import names_of
+from shardlab.plans.mesh_text import MAXTEXT_AXES
+from shardlab.plans.roles import ROLES
+from shardlab.plans.rules import Rules
+from shardlab.plans.search import Found
+from shardlab.plans.tensor import Axes
+from shardlab.records.finding import Finding
+
+# Mesh axes that rules may name for other meshes than this one.
+_KNOWN = {*MAXTEXT_AXES, *(name for names in ROLES.values() for name in names)}
+
+
+def squeezed(found: Sequence[Found], rules: Rules, mesh: Mesh) -> Iterator[Finding]:
+    """Yield array axes that logical rules name and leave whole, since others took the mesh axes."""
+    groups: dict[tuple[str, tuple[str, ...], Axes], list[Found]] = {}
+    for each in found:
+        axes = names_of(each.family, rules)
+        if each.rules or each.path_spec is not None or not rules.logical or axes is None:
+            continue
+        for name, wanted in squeezed_out(axes, rules, mesh).items():
+            groups.setdefault((name, wanted, axes), []).append(each)
+    for (name, wanted, axes), parts in groups.items():
+        rule = next(each for each in rules.logical if each.name == name)
+        others = listed(map(str, (axis for axis in axes if axis != name)))
+        yield rule_finding(
+            "rule.conflict",
+            f"Logical rules leave {name!r} of {name_of(parts[0])} whole: "
+            f"{listed(map(repr, wanted))} went to {others} of the same tensor.",
+            rule.place,
+            f"a further rule for {name!r} with a mesh axis that is free, or [] to leave it whole.",
+            parts,
+        )
+
+
+def misspelt(rules: Rules, mesh: Mesh) -> Iterator[Finding]:
+    """Yield logical rules whose mesh axis looks like a slip of one that the mesh has.
+
+    Mesh axes that the mesh lacks are passed over, as in MaxText, so a slip would never be seen.
+    """
+    for rule in rules.logical:
+        for name in rule.axes:
+            near = nearest_name(name, mesh.axis_names)
+            if name not in mesh.shape and name not in _KNOWN and near is not None:
+                yield rule_finding(
+                    "rule.misfit",
+                    f"The logical rule for {rule.name!r} names mesh axis {name!r}, "
+                    f"which the mesh does not have; it is passed over.",
+                    rule.place,
+                    f"{near!r}, the nearest of {mesh}.",
+                    (),
+                    severity="warning",
+                )

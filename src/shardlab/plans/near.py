@@ -1,0 +1,55 @@
+r"""The nearest of what there is: for a pattern that finds nothing, and a path that is not there.
+
+>>> near_words("mlp/up_porj/kernel", ["model.layers.*.mlp.up_proj.weight"])
+"'up_proj' in place of 'up_porj', the nearest part of a path; no path has 'kernel'."
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from shardlab.plans.family import Family
+
+_WORD = re.compile(r"[^\W\d]\w*")
+_ESCAPE = re.compile(r"\\.|\(\?P<\w+>|\(\?\w*")
+
+
+def near_words(pattern: str, names: Iterable[str]) -> str:
+    """Return what to try in place of a pattern that is found in none of these paths."""
+    paths = list(names)
+    parts = sorted({part for path in paths for part in re.split(r"[./*\[\]'\"]+", path) if part})
+    text = "\n".join(paths).lower()
+    said = []
+    for word in dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))):
+        if len(word) < 2 or word.lower() in text:
+            continue
+        close = get_close_matches(word, parts, n=1, cutoff=0.6)
+        if close:
+            said.append(f"{close[0]!r} in place of {word!r}, the nearest part of a path")
+        else:
+            said.append(f"no path has {word!r}")
+    if said:
+        return "; ".join(said[:3]) + "."
+    example = f", such as {paths[0]}" if paths else ""
+    return f"compare it with a path{example}; or drop the rule."
+
+
+def near_path(path: str, families: Iterable[Family]) -> str:
+    """Return the nearest path to one that no tensor has.
+
+    >>> from shardlab.layouts.dtype import parse_dtype
+    >>> from shardlab.plans.family import parse_family
+    >>> near_path("layers.4.up", [parse_family("layers.{0..3}.up", (8, 4), parse_dtype("bf16"))])
+    'layers.*.up, which there is for 0..3.'
+    """
+    by_name = {family.name: family for family in families}
+    wanted = re.sub(r"(?<![^./])[0-9]+(?![^./])", "*", path)
+    slashes = {name.replace("/", "."): name for name in by_name}
+    close = get_close_matches(wanted.replace("/", "."), slashes, n=1, cutoff=0.5)
+    if not close:
+        return "a path as the plan shows it; * stands for any number."
+    family = by_name[slashes[close[0]]]
+    numbers = f", which there is for {family.numbers_text}" if family.n_tensors > 1 else ""
+    return f"{family.name}{numbers}."
