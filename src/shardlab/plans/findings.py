@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from shardlab.plans.asked import Asked
+from shardlab.plans.change import Again
+from shardlab.plans.limits import Limits as Limits
+from shardlab.plans.questions.embedding import embedding
+from shardlab.plans.questions.fits import fits
+from shardlab.plans.questions.indivisible import indivisible
+from shardlab.plans.questions.kv_heads import kv_heads
+from shardlab.plans.questions.optimizer_copies import optimizer_copies
+from shardlab.plans.questions.replicated import replicated
+from shardlab.plans.questions.uneven import uneven
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Plan
 
 
-@dataclass(frozen=True)
-class Limits:
-    """From where on something is worth a word."""
-
-    replicated_bytes: int = 64 * 2**20  # of one tensor, on each device
-
-
 def plan_findings(
-    plan: Plan, asked: Asked, again: Callable[[Asked], Plan], limits: Limits | None = None
+    plan: Plan,
+    asked: Asked,
+    again: Again,
+    limits: Limits | None = None,
+    of_rules: Iterable[Finding] = (),
 ) -> tuple[Finding, ...]:
     """Return what a person should know about a plan before they book the devices.
 
-    `again` plans the same question with other choices, to find what would make it fit.
+    `again` plans the same question with other choices, to find what would make it fit. What lint
+    said of the rules is not said again.
     """
-    return ()
+    limits = limits or Limits()
+    heads = kv_heads(plan, asked)
+    told = {path for found in of_rules for path in found.details.get("paths", ())}
+    if heads:
+        told |= {row.path for row in plan.rows if "kv_heads" in (row.axes or ())}
+    return (
+        *fits(plan, asked, again, limits),
+        *indivisible(plan, asked),
+        *uneven(plan, asked, limits),
+        *replicated(plan, asked, limits, told),
+        *heads,
+        *embedding(plan, asked),
+        *optimizer_copies(plan, asked, limits),
+    )

@@ -1,0 +1,110 @@
+"""Is something large whole on every device while the rest is cut?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from math import prod
+
+from shardlab.layouts.amount import memory_text
+from shardlab.layouts.mesh import Mesh
+from shardlab.plans.asked import Asked
+from shardlab.plans.codes import finding
+from shardlab.plans.limits import Limits
+from shardlab.records.finding import Finding
+from shardlab.records.plan import Plan, PlanRow
+
+_SHOWN = 5
+
+
+def replicated(
+    plan: Plan, asked: Asked, limits: Limits, told: Collection[str] = ()
+) -> list[Finding]:
+    """Return one finding for all lines that every device holds whole.
+
+    Copies of everything are what a person asks for by the name of a strategy, so that these are not
+    told; the same by rules that cut nothing may be an oversight. Paths in `told` have
+    a finding of their own, and a rule with a reason is left alone.
+    """
+    n_devices = asked.mesh.n_devices
+    if n_devices == 1 or not plan.rows:
+        return []
+    whole = [row for row in plan.rows if row.parameter.n_copies == n_devices]
+    if len(whole) == len(plan.rows):
+        return [] if asked.strategy is not None else _nothing_cut(plan, n_devices, limits)
+    large = sorted(
+        (
+            row
+            for row in whole
+            if row.bytes_per_device >= limits.replicated_bytes
+            and row.path not in told
+            and not _reason(row, asked)
+        ),
+        key=lambda row: -row.bytes_per_device,
+    )
+    return [_found(large, asked.mesh)] if large else []
+
+
+def _reason(row: PlanRow, asked: Asked) -> str:
+    """Return the reason that stands with the rule which took a line."""
+    taken = re.match(r"rule (\d+)", row.rule)
+    number = int(taken[1]) - 1 if taken else -1
+    rules = asked.rules.rules
+    return rules[number].reason if 0 <= number < len(rules) else ""
+
+
+def cut_of(row: PlanRow, mesh: Mesh) -> tuple[int, tuple[str, ...]] | None:
+    """Return the array axis and the mesh axes that would cut a whole line into most parts."""
+    names = [name for name in mesh.axis_names if mesh.shape[name] > 1]
+    choices = [tuple(names), *((name,) for name in sorted(names, key=lambda n: -mesh.shape[n]))]
+    for axes in choices:
+        n_parts = prod(mesh.shape[name] for name in axes)
+        sizes = [(size, -axis) for axis, size in enumerate(row.parameter.shape) if size]
+        for size, axis in sorted(sizes, reverse=True):
+            if size % n_parts == 0:
+                return -axis, axes
+    return None
+
+
+def _found(rows: list[PlanRow], mesh: Mesh) -> Finding:
+    n, each = mesh.n_devices, sum(row.bytes_per_device for row in rows)
+    lines = [
+        f"{row.path} ×{row.n_tensors}: {memory_text(row.bytes_per_device)} on each device, "
+        f"{memory_text(row.bytes_per_device * (n - 1))} of copies in all, by {row.rule}"
+        for row in rows[:_SHOWN]
+    ]
+    if len(rows) > _SHOWN:
+        lines.append(f"and {len(rows) - _SHOWN} lines more")
+    kinds = "A line of tensors is" if len(rows) == 1 else f"{len(rows)} lines of tensors are"
+    return finding(
+        "plan.replicated",
+        f"{kinds} whole on each of {n:,} devices, {memory_text(each)} on every one of them, while "
+        f"others are cut.",
+        _fix(rows[0], mesh),
+        shows=tuple(lines),
+        details={"paths": [row.path for row in rows], "bytes_per_device": each},
+    )
+
+
+def _fix(row: PlanRow, mesh: Mesh) -> str:
+    if (cut := cut_of(row, mesh)) is None:
+        return "pad an array axis so that a mesh axis divides it, and cut it there."
+    axis, names = cut
+    over = " and ".join(f"'{name}'" for name in names)
+    n_parts = prod(mesh.shape[name] for name in names)
+    left = memory_text(row.bytes_per_device / n_parts)
+    return f"cut array axis {axis} of '{row.path}' over {over}: {left} on each device."
+
+
+def _nothing_cut(plan: Plan, n_devices: int, limits: Limits) -> list[Finding]:
+    held = sum(row.bytes_per_device for row in plan.rows)
+    if held < limits.replicated_bytes:
+        return []
+    return [
+        finding(
+            "plan.replicated",
+            f"Nothing is cut: each of {n_devices:,} devices holds all {memory_text(held)}.",
+            "rules that cut something, a strategy such as fsdp, or 'data-parallel' if it is meant.",
+            details={"paths": [], "bytes_per_device": held},
+        )
+    ]
