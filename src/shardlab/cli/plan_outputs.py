@@ -41,7 +41,7 @@ def _outputs(
 
         first = [] if change is None else [comparison_html(change)]
         shown = plan_html(plan, show_all=options["show_all"], old=old)
-        return page(f"{plan.model} on {plan.mesh_text}", [*first, shown])
+        return page(f"{plan.model} on {plan.mesh_words}", [*first, shown])
 
     def as_json() -> str:
         more = {} if change is None else {"comparison": change.to_json()}

@@ -13,10 +13,6 @@ def asked_for(model: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, 
     from shardlab.plans.sources.load import load_model
 
     loaded = load_model(model)
-    if options["stack"] is not None:
-        from shardlab.plans.stack import stack
-
-        loaded = stack(loaded, options["stack"])
     limits = None
     if options["replicated_above"] is not None:
         from shardlab.layouts.amount import parse_bytes
@@ -25,9 +21,10 @@ def asked_for(model: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, 
     choices = {
         "rules": _rules(options),
         "strategy": _strategy(options),
-        "hardware": options["hardware"],
+        **_devices(options),
         "optimizer": options["optimizer"],
         "policy": _policy(options),
+        "stack": options["stack"],
         "workload": _workload(options),
         "headroom": options["headroom"],
         "limits": limits,
@@ -36,14 +33,25 @@ def asked_for(model: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, 
 
 
 def _mesh(options: dict[str, Any], model: Any) -> Any:
-    from shardlab.layouts.mesh import parse_mesh
-
-    mesh = options["mesh"]
-    if mesh is None:
-        mesh = model.details.get("mesh")
+    mesh = options["mesh"] or model.details.get("mesh")
+    if mesh is None and options["devices"] is not None:
+        mesh = options["devices"]  # a slice alone stands for one axis, and a number is refused
     if mesh is None:
         raise click.UsageError("Missing option '--mesh', such as --mesh fsdp=64,tensor=8.")
-    return parse_mesh(mesh)
+    return mesh
+
+
+def _devices(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the chip and the number of devices; a slice such as v5p-1024 may stand for both."""
+    hardware, devices = options["hardware"], options["devices"]
+    if devices is None:
+        return {"hardware": hardware}
+    if devices.replace(",", "").replace("_", "").isdecimal():
+        return {"hardware": hardware, "n_devices": _number("devices", devices)}
+    from shardlab.plans.topology import parse_topology
+
+    named = parse_topology(devices)
+    return {"hardware": hardware or named.hardware, "n_devices": named.n_devices}
 
 
 def _strategy(options: dict[str, Any]) -> str | None:

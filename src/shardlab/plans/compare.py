@@ -26,7 +26,7 @@ def compare(old: Plan, new: Plan) -> Comparison:
     )
     shared = {row.path for row in old.rows} & {row.path for row in new.rows}
     n_compared = sum(row.n_tensors for row in new.rows if row.path in shared)
-    return Comparison(f"{new.model} on {new.mesh_text}", changes, n_compared)
+    return Comparison(f"{new.model} on {new.mesh_words}", changes, n_compared)
 
 
 def _questions(old: Plan, new: Plan) -> Iterator[Change]:
@@ -96,8 +96,9 @@ def _tensor_change(
     for way in ways:
         if (was := way(a, old)) != (now := way(b, new)):
             return Change("tensor", path, was, now, n_old, n_new)
-    for said in (old.array_text, _held_text):  # as arrays, or to the byte where these look alike
-        was, now = _beside(a, b, said)
+    # as arrays, or to the byte where these look alike
+    for texts in ((old.array_text, new.array_text), (_held_text, _held_text)):
+        was, now = _beside(a, b, *texts)
         if was != now:
             return Change("tensor", path, was, now, n_old, n_new)
     return None
@@ -109,10 +110,14 @@ def _held_text(held: Held) -> str:
 
 
 def _beside(
-    a: Sequence[PlanRow], b: Sequence[PlanRow], text: Callable[[Held], str]
+    a: Sequence[PlanRow],
+    b: Sequence[PlanRow],
+    was: Callable[[Held], str],
+    now: Callable[[Held], str],
 ) -> tuple[str, str]:
     """Return the arrays beside a parameter that are not the same, as they were and as they are."""
-    before, after = ([[(h.name, text(h)) for h in row.held[1:]] for row in rows] for rows in (a, b))
+    before = [[(held.name, was(held)) for held in row.held[1:]] for row in a]
+    after = [[(held.name, now(held)) for held in row.held[1:]] for row in b]
     same = set.intersection(*map(set, (*before, *after)))
 
     def said(rows: list[list[tuple[str, str]]]) -> str:

@@ -79,7 +79,7 @@ def compare_specs(golden: Shardings, plan: Plan, where: str) -> Comparison:
         )
     new = [row for row in plan.rows if id(row) not in seen]
     return Comparison(
-        f"{plan.model} on {plan.mesh_text}",
+        f"{plan.model} on {plan.mesh_words}",
         (
             *_mesh_change(golden, plan),
             *(Change("tensor", _few(paths), *key[1:]) for key, paths in changes.items()),

@@ -140,6 +140,15 @@ class Plan:
     def mesh_text(self) -> str:
         return ",".join(f"{name}={size}" for name, size in self.mesh) or "()"
 
+    @property
+    def mesh_words(self) -> str:
+        """The mesh for people: many axes of size 1, as MaxText has them, are only counted."""
+        ones = [name for name, size in self.mesh if size == 1]
+        if len(ones) < 3:
+            return self.mesh_text
+        rest = ",".join(f"{name}={size}" for name, size in self.mesh if size != 1)
+        return f"{rest} and {len(ones)} axes of size 1" if rest else self.mesh_text
+
     def array_text(self, held: Held) -> str:
         """Return an array as JAX prints it, with its mesh axes: `bf16[8@data,4@(x,y)]`.
 
@@ -258,7 +267,7 @@ class Plan:
         """Return one line; `print` shows all of it."""
         from shardlab.render.plan import headline
 
-        return f"<Plan of {self.model} on {self.mesh_text}: {headline(self)}>"
+        return f"<Plan of {self.model} on {self.mesh_words}: {headline(self)}>"
 
     def __str__(self) -> str:
         from shardlab.render.plan import plan_text

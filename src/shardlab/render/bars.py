@@ -57,7 +57,7 @@ def _parts(plan: Plan) -> dict[Kind, int]:
 def bars_svg(plan: Plan, old: Plan | None = None) -> str:
     """Return the bars as an SVG element, with the memory and the headroom as lines."""
     bars = bars_of(plan, old)
-    title = plain(f"{plan.model} on {plan.mesh_text}")
+    title = plain(f"{plan.model} on {plan.mesh_words}")
     facts = [headline(plan), *([f"before: {headline(old)}"] if old is not None else [])]
     margin = max(len(bar.name) for bar in bars) * LETTER + 14
     ends = max(len(" ".join(_end_texts(bar, plan))) for bar in bars) * LETTER + 16

@@ -112,7 +112,7 @@ def _facts(plan: Plan) -> tuple[str, ...]:
     n_tensors = sum(row.n_tensors for row in plan.rows)
     said = [
         f"{plan.model}: {plan.n_parameters:,} parameters in {count_text(n_tensors, 'tensor')}",
-        f"mesh {plan.mesh_text}",
+        f"mesh {plan.mesh_words}",
         *(f"{name} {plan.choices[name]}" for name in ("strategy",) if plan.choices.get(name)),
     ]
     optimizer = plan.choices.get("optimizer", "none")

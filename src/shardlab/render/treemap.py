@@ -56,7 +56,7 @@ def treemap_svg(plan: Plan) -> str:
     """Return the bytes of one device as an SVG element, grouped by layer."""
     groups = [(name, tiles) for name, tiles in _groups(plan) if tiles]
     whole = sum(tile.n_bytes for _, tiles in groups for tile in tiles)
-    title = plain(f"{plan.model} on {plan.mesh_text}: {memory_text(whole)} on each device")
+    title = plain(f"{plan.model} on {plan.mesh_words}: {memory_text(whole)} on each device")
     looks = list(dict.fromkeys(tile.look for _, tiles in groups for tile in tiles))
     width = max(2 * EDGE + _WIDE, 2 * EDGE + len(title) * LETTER * 1.17)
     top = EDGE + LINE * 1.6

@@ -14,6 +14,7 @@ from shardlab.errors import BadModel
 from shardlab.plans.model import Model
 from shardlab.plans.sources.disk import no_such_file
 from shardlab.plans.sources.index import ENDING
+from shardlab.plans.sources.maxtext import load_maxtext
 from shardlab.plans.sources.presets import find_preset, unknown_model
 from shardlab.plans.sources.table import load_table
 from shardlab.plans.sources.weights import is_weights, load_file, load_folder, load_index
@@ -70,6 +71,8 @@ def _of_path(path: Path) -> Model:
         return load_file(path)
     if name.endswith(ENDING):
         return load_index(path)
+    if name == "named_shardings.json":
+        return load_maxtext(path)
     if name.endswith((".toml", ".json")):
         return load_table(path)
     if not _exists(path):

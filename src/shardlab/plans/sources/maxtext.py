@@ -12,9 +12,11 @@ One entry for each array of the train state, by JAX's names of tree paths: param
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from shardlab.errors import BadModel, PlanError
@@ -22,11 +24,13 @@ from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import families_of
 from shardlab.plans.model import Model
+from shardlab.plans.sources.disk import read_text
+from shardlab.plans.sources.json_text import unique
 from shardlab.plans.tensor import Tensor
 
 _KEY = re.compile(r"\['((?:[^'\\]|\\.)*)'\]|\[\"([^\"]*)\"\]|\[([^\]'\"]*)\]|\.?([^/\[\]]+)")
 _NOT_PARAMETERS = ("opt_state", "optimizer", "step", "rngs", "rng")
-_MOST = 2**62
+_MOST, _MOST_BYTES = 2**62, 64_000_000
 _FIX = "a file as MaxText's tests/utils/sharding_dump.py writes it."
 
 
@@ -86,6 +90,21 @@ def read_shardings(data: Any, where: str, error: type[PlanError]) -> Shardings:
     if not any(entry.name == "parameter" for entry in entries):
         raise error("The file has no parameters: no path with 'params'.", where=where, fix=_FIX)
     return Shardings(tuple(entries), mesh)
+
+
+def load_maxtext(file: Path) -> Model:
+    """Return the model of `named_shardings.json`, with the logical names that lie beside it."""
+    beside = file.parent / "logical_shardings.json"
+    logical = _read(beside) if beside.is_file() else None
+    return model_of_maxtext(_read(file), str(file), logical)
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(read_text(file, _MOST_BYTES), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        what = f"This is not JSON: {error!s:.200}."
+        raise BadModel(what, where=str(file), fix=_FIX) from None
 
 
 def model_of_maxtext(data: Any, where: str, logical: Any = None) -> Model:

@@ -27,6 +27,7 @@ from shardlab.plans.model import Architecture, Model
 from shardlab.plans.settings import Setting, check_table, is_count, is_table, is_text, is_texts
 from shardlab.plans.sources.disk import read_text
 from shardlab.plans.sources.json_text import unique
+from shardlab.plans.sources.maxtext import is_maxtext, model_of_maxtext
 from shardlab.plans.sources.twice import check_paths
 from shardlab.plans.tensor import Axes
 
@@ -107,7 +108,7 @@ def parse_json(text: str, where: str) -> Model:
     if isinstance(data, Mapping) and "model_type" in data and "tensors" not in data:
         what = "This is a model's configuration, which names no tensors."
         raise BadModel(what, where=where, fix="the folder that it lies in, with its weights.")
-    return model_of_table(data, where)
+    return model_of_maxtext(data, where) if is_maxtext(data) else model_of_table(data, where)
 
 
 def model_of_table(data: Any, where: str) -> Model:
