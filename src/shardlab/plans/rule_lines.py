@@ -18,6 +18,7 @@ two words long. Patterns of one spec that differ in one word become one.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -48,13 +49,13 @@ def rules_of(placed: Iterable[Placed]) -> tuple[RuleLine, ...]:
     """Return rules in order, the first that is found in a path giving its spec."""
     named = [_named(each) for each in placed]
     apart: list[_Named] = []
-    ends = _ends(named)
-    while missing := [each for each, end in zip(named, ends, strict=True) if end is None]:
+    while missing := [each for each, end in zip(named, _ends(named), strict=True) if end is None]:
         # The same path but for numbers, and another spec: the fewest are named one by one, first.
-        fewest = min(missing, key=lambda each: each.family.n_tensors)
-        apart.append(fewest)
-        named.remove(fewest)
-        ends = _ends(named)
+        fewest = _all_but_most(missing) or missing
+        apart += fewest
+        gone = set(map(id, fewest))
+        named = [each for each in named if id(each) not in gone]
+    ends = _ends(named)
     lines = [RuleLine(_exact(each.family), each.spec) for each in apart]
     whole = Spec()
     by_spec: dict[Spec, list[tuple[str, ...]]] = {}
@@ -79,20 +80,40 @@ def _starred(text: str) -> str:
     return _NUMBER.sub("\0", text)
 
 
+def _all_but_most(named: Iterable[_Named]) -> list[_Named]:
+    """Return those whose path, but for numbers, is another's too that has as many tensors."""
+    most: dict[str, _Named] = {}
+    fewer = []
+    for each in named:
+        other = most.setdefault(each.starred, each)
+        if other is not each:
+            less, more = sorted((each, other), key=lambda one: one.family.n_tensors)
+            most[each.starred] = more
+            fewer.append(less)
+    return fewer
+
+
 def _ends(named: Sequence[_Named]) -> list[tuple[str, ...] | None]:
     """Return the shortest end of each name that no tensor with another spec has, or None."""
-    found: list[tuple[str, ...] | None] = []
+    # Sorted from their last letter on, names with one end stand side by side.
+    ordered = sorted(named, key=lambda each: each.starred[::-1])
+    keys = [each.starred[::-1] for each in ordered]
+    until = [0] * len(ordered)  # from here to there all have one spec
+    for at in range(len(ordered) - 1, -1, -1):
+        is_same = at + 1 < len(ordered) and ordered[at].spec == ordered[at + 1].spec
+        until[at] = until[at + 1] if is_same else at + 1
+
+    def is_good(end: tuple[str, ...]) -> bool:
+        key = _starred("".join(end))[::-1]
+        first, beyond = bisect_left(keys, key), bisect_left(keys, key + chr(0x10FFFF))
+        return until[first] >= beyond
+
+    found = []
     for each in named:
-        others = [other.starred for other in named if other.spec != each.spec]
         n_words = len(each.parts) // 2 + 1
         candidates = (each.end(n) for n in range(min(_WORDS, n_words), n_words + 1))
-        found.append(next((end for end in candidates if not _collides(end, others)), None))
+        found.append(next(filter(is_good, candidates), None))
     return found
-
-
-def _collides(end: tuple[str, ...], others: Iterable[str]) -> bool:
-    ending = _starred("".join(end))
-    return any(other.endswith(ending) for other in others)
 
 
 def _joined(ends: Iterable[tuple[str, ...]]) -> list[str]:
