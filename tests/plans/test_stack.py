@@ -1,0 +1,67 @@
+"""Stacking: many tensors in one array, with the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardlab.errors import UnknownChoice
+from shardlab.layouts.dtype import parse_dtype
+from shardlab.plans.family import families_of, parse_family
+from shardlab.plans.model import Model
+from shardlab.plans.plan import plan
+from shardlab.plans.sources.presets import load_preset, preset_names
+from shardlab.plans.stack import stack
+from shardlab.plans.tensor import Tensor
+
+BF16 = parse_dtype("bf16")
+
+
+@pytest.mark.parametrize("over", ["experts", "layers", "all"])
+@pytest.mark.parametrize("name", preset_names())
+def test_a_stacked_preset_has_the_same_bytes_in_fewer_arrays(name, over):
+    model = load_preset(name)
+    made = stack(model, over)
+    assert (made.n_parameters, made.n_bytes) == (model.n_parameters, model.n_bytes)
+    has_experts = model.architecture.experts > 0
+    assert (made.n_tensors < model.n_tensors) == (has_experts or over != "experts")
+
+
+def test_layers_and_experts_become_the_first_array_axes():
+    model = Model("m", (parse_family("layers.{0..3}.experts.{0..7}.w1.weight", (6, 5), BF16),))
+    shapes = {over: [(each.name, each.n_tensors, each.shape, each.axes)
+                     for each in stack(model, over).families]
+              for over in ("experts", "layers", "all")}  # fmt: skip
+    assert shapes == {
+        "experts": [("layers.*.experts.w1.weight", 4, (8, 6, 5), ("experts", "mlp", "embed"))],
+        "layers": [("layers.experts.*.w1.weight", 8, (4, 6, 5), ("layers", "mlp", "embed"))],
+        "all": [
+            ("layers.experts.w1.weight", 1, (4, 8, 6, 5), ("layers", "experts", "mlp", "embed"))
+        ],
+    }
+
+
+def test_layers_with_fewer_experts_are_stacked_apart():
+    paths = [f"layers.{i}.experts.{j}.w1.weight" for i, n in enumerate((3, 5, 3)) for j in range(n)]
+    model = Model("m", families_of(Tensor(path, (6, 5), BF16) for path in paths))
+    made = stack(model, "experts").families
+    assert {(tuple(each.paths()), each.shape) for each in made} == {
+        (("layers.0.experts.w1.weight", "layers.2.experts.w1.weight"), (3, 6, 5)),
+        (("layers.1.experts.w1.weight",), (5, 6, 5)),
+    }
+
+
+def test_a_plan_says_that_it_stacked():
+    made = plan("mixtral-8x7b", "expert=8", strategy="expert")
+    assert made.notes[-1] == (
+        "The experts among the source's 995 tensors are stacked: 323 arrays with the same bytes."
+    )
+    held = {row.path: row.parameter.shard_shape for row in made.rows}
+    assert held["model.layers.*.block_sparse_moe.experts.w1.weight"] == (1, 14336, 4096)
+    scanned = plan("llama3-8b", "fsdp=8", strategy="fsdp", stack="layers")
+    assert max(row.n_tensors for row in scanned.rows) == 1
+
+
+@pytest.mark.parametrize("over", ["expert", "", None, 3, b"all"])
+def test_what_cannot_be_stacked_is_refused(over):
+    with pytest.raises(UnknownChoice, match=r"There is nothing named .* to stack"):
+        stack(load_preset("llama3-8b"), over)
