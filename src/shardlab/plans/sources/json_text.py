@@ -89,7 +89,9 @@ class JsonText:
         return BadModel(what + found, where=self.place(at), fix=_FIX)
 
     def place(self, position: int) -> str:
-        """Return a position in words: file and byte."""
+        """Return a position in words, file and byte, after the spaces that may be there."""
+        while self.text[position : position + 1] in (" ", "\t", "\r", "\n"):
+            position += 1
         byte = self._first_byte + len(self.text[:position].encode("utf-8", "surrogatepass"))
         return f"{self.where}, byte {byte:,}"
 

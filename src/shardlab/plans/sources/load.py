@@ -36,7 +36,11 @@ def load_model(model: Any) -> Model:
         return _of_text(model)
     if isinstance(model, PathLike):
         return _of_path(Path(model))
-    raise BadModel(f"{model!r:.200} is not a model.", fix=_WANTED)
+    if model is None or isinstance(model, (bytes, int, float, complex)):
+        raise BadModel(f"{model!r:.200} is not a model.", fix=_WANTED)
+    from shardlab.plans.sources.pytree import model_of_pytree
+
+    return model_of_pytree(model)
 
 
 def _of_text(text: str) -> Model:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from reprlib import Repr
 from typing import Any
 
 from shardlab.errors import BadModel
@@ -26,6 +27,8 @@ _MAX_NAME = 1_000  # characters
 _N_LENGTH = 8  # bytes before the header
 _TOO_LARGE = 1 << 63
 _KEYS = {"dtype", "shape", "data_offsets"}
+_SHOWN = Repr()  # stops at a few levels; Python's own would follow lists in lists to its limit
+_SHOWN.maxstring = 80
 
 # name in a header -> ours
 DTYPES = {
@@ -136,21 +139,21 @@ def _entry(name: str, found: Any, text: JsonText, start: int) -> _Entry:
         why = f"has {len(name):,} characters" if name.isprintable() else "has unprintable ones"
         raise _bad(f"The name of a tensor, {name!r:.80}, {why}.", text, start, "a plain name.")
     if not isinstance(found, dict) or not found.keys() >= _KEYS:
-        what = f"Tensor {name!r} is {found!r:.120}."
+        what = f"Tensor {name!r} is {_SHOWN.repr(found)}."
         raise _bad(what, text, start, f"a table with {', '.join(sorted(_KEYS))}.")
     dtype, shape, offsets = found["dtype"], found["shape"], found["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        what = f"The dtype of tensor {name!r} is {dtype!r:.80}."
+        what = f"The dtype of tensor {name!r} is {_SHOWN.repr(dtype)}."
         raise _bad(what, text, start, f"one of {', '.join(DTYPES)}.")
     if not _are_sizes(shape) or prod(filter(None, shape)) >= _TOO_LARGE:
-        what = f"The shape of tensor {name!r} is {shape!r:.120}."
+        what = f"The shape of tensor {name!r} is {_SHOWN.repr(shape)}."
         raise _bad(what, text, start, "sizes such as [4096, 1024], of less than 2**63 elements.")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        what = f"The data_offsets of tensor {name!r} are {offsets!r:.120}."
+        what = f"The data_offsets of tensor {name!r} are {_SHOWN.repr(offsets)}."
         raise _bad(what, text, start, "where its data begins and ends, such as [0, 8192].")
     tensor = Tensor(name, tuple(shape), DTYPES[dtype])
     if prod(shape) * tensor.dtype.bits != 8 * (offsets[1] - offsets[0]):
-        needs = f"shape {shape!r:.120} and dtype {dtype}, which take {_amount(tensor)}"
+        needs = f"shape {_SHOWN.repr(shape)} and dtype {dtype}, which take {_amount(tensor)}"
         what = f"Tensor {name!r} has {needs}; its data_offsets are {offsets}."
         raise _bad(what, text, start, "write the file again.")
     return _Entry(tensor, *offsets)

@@ -1,0 +1,73 @@
+"""Checkpoints written by hand as the format says; their data is a hole that takes no disk."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+NAMES = {"bf16": "BF16", "f32": "F32", "f8e4m3fn": "F8_E4M3"}
+
+
+def entry(shape, start=0, dtype="BF16", width=2):
+    """Return the entry of a tensor whose data begins at `start`."""
+    n = width
+    for size in shape:
+        n *= size
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, start + n]}
+
+
+def header_of(tensors):
+    """Return the header of named shapes in bf16, one after the other, and its data's bytes."""
+    found, at = {}, 0
+    for name, shape in tensors.items():
+        found[name] = entry(shape, at)
+        at = found[name]["data_offsets"][1]
+    return found, at
+
+
+def write_header(file: Path, header, data_bytes=0, length=None):
+    """Write a file with that header, given as a table or as bytes."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    with file.open("wb") as opened:
+        opened.write(struct.pack("<Q", len(text) if length is None else length) + text)
+        opened.truncate(8 + len(text) + data_bytes)
+    return file
+
+
+def write_tensors(file: Path, tensors):
+    """Write a file with tensors of these shapes."""
+    return write_header(file, *header_of(tensors))
+
+
+def write_index(folder: Path, files, total=None, **more):
+    """Write files with tensors of these shapes, and their index."""
+    weight_map = {}
+    for name, tensors in files.items():
+        write_tensors(folder / name, tensors)
+        weight_map |= dict.fromkeys(tensors, name)
+    metadata = {} if total is None else {"metadata": {"total_size": total}}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({**metadata, "weight_map": weight_map, **more}), "utf-8")
+    return index
+
+
+def write_model(folder: Path, model, n_files):
+    """Write a whole model in that many files, with an index."""
+    tensors = [(path, each) for each in model.families for path in each.paths()]
+    weight_map = {}
+    for number in range(n_files):
+        name = f"model-{number + 1:05}-of-{n_files:05}.safetensors"
+        header, at = {"__metadata__": {"format": "pt"}}, 0
+        for path, each in tensors[number::n_files]:
+            n = each.dtype.n_bytes(each.n_elements)
+            header[path] = {
+                "dtype": NAMES[each.dtype.short],
+                "shape": list(each.shape),
+                "data_offsets": [at, at + n],
+            }
+            at += n
+            weight_map[path] = name
+        write_header(folder / name, header, at)
+    index = {"metadata": {"total_size": model.n_bytes}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
