@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shardlab.layouts.shards import layout as layout
     from shardlab.layouts.spec import Spec as Spec
     from shardlab.layouts.spec import parse_spec as parse_spec
+    from shardlab.plans.advise import advise as advise
     from shardlab.plans.plan import plan as plan
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ _HOMES = {
     "Mesh": "shardlab.layouts.mesh",
     "ReplicasDiffer": "shardlab.engine",
     "Spec": "shardlab.layouts.spec",
+    "advise": "shardlab.plans.advise",
     "check": "shardlab.lab",
     "forget_peeks": "shardlab.engine",
     "layout": "shardlab.layouts.shards",

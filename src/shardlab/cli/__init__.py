@@ -17,6 +17,7 @@ from shardlab.errors import LabError
 _COMMANDS = {
     "layout": "shardlab.cli.layout",
     "plan": "shardlab.cli.plan",
+    "advise": "shardlab.cli.advise",
     "run": "shardlab.cli.run",
     "trace": "shardlab.cli.trace",
     "check": "shardlab.cli.check",

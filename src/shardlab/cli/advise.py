@@ -1,0 +1,170 @@
+"""`shardlab advise`: the meshes and strategies for a model and a number of chips, ranked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from shardlab.records.advice import Advice
+
+_HELP = """Rank the meshes and strategies that MODEL fits with on a number of chips.
+
+    All factorisations of the chips into data, fsdp, expert and tensor axes are tried, with every
+    remat policy and ZeRO stage. What fits is ranked by the estimated time of a step; what loses is
+    listed with the reason. MODEL is what `shardlab plan` takes: a preset, a file, a folder.
+
+    \b
+    shardlab advise llama3-70b --hardware tpu-v5p --chips 512 --batch 1024 --sequence 8192
+    shardlab advise deepseek-v3-main --chips v5p-4096 --batch 4096 --sequence 4096
+    shardlab advise llama3-70b --hardware h100 --chips 16 --batch 64 --sequence 8192 \\
+        --optimizer none
+
+    \b
+    Exit codes
+      0    something fits
+      1    nothing fits
+      2    the model or a choice cannot be used, or the command was not understood
+      130  interrupted
+    """
+
+
+@click.command("advise", help=_HELP)
+@click.argument("model")
+@click.option(
+    "--hardware", metavar="CHIP", help="tpu-v5p, h100, ..., or the path of a chip's TOML file."
+)
+@click.option(
+    "--chips", required=True, metavar="N|NAME", help="How many: 512, or a topology as v5p-1024."
+)
+@click.option("--batch", metavar="N", help="Sequences in a step, over all devices.")
+@click.option("--sequence", metavar="N", help="Tokens in each sequence.")
+@click.option("--microbatch", metavar="N", help="Sequences computed at once; else as many as fit.")
+@click.option(
+    "--optimizer",
+    default="adamw",
+    show_default=True,
+    metavar="NAME",
+    help="adam, adamw, adafactor, sgd, lion, muon; none is inference.",
+)
+@click.option("--policy", metavar="NAME", help="Dtypes of training: as-is, mixed, bf16-all.")
+@click.option("--remat", multiple=True, metavar="POLICY", help="Only this policy; may be repeated.")
+@click.option(
+    "--headroom",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    default=0.1,
+    show_default=True,
+    metavar="SHARE",
+    help="The share of the memory that is to stay free.",
+)
+@click.option(
+    "--compute-efficiency",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=1.0,
+    metavar="SHARE",
+    help="The share of the peak FLOP/s that is reached.",
+)
+@click.option(
+    "--network-efficiency",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=1.0,
+    metavar="SHARE",
+    help="The share of the network's peak that is reached.",
+)
+@click.option(
+    "--figure", "figures", multiple=True, metavar="NAME=VALUE", help="Such as node_egress=2e11."
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Meshes to list."
+)
+@click.option(
+    "--json",
+    metavar="FILE",
+    help="Write plain data to FILE; - writes it to the terminal, and nothing else.",
+)
+@click.option("--html", metavar="FILE", help="Write the tables as a page.")
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a design document.")
+def command(model: str, **options: Any) -> None:
+    from shardlab.cli.outputs import check_places
+
+    check_places(json=options["json"], html=options["html"])
+    try:
+        made = _made(model, options)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None
+    _write(made, options)
+    click.get_current_context().exit(0 if made.ranked else 1)
+
+
+def _made(model: str, options: dict[str, Any]) -> Advice:
+    from shardlab.plans.advise import advise
+
+    hardware, chips = _place(options)
+    return advise(
+        model,
+        hardware,
+        chips,
+        batch=_number("batch", options["batch"]),
+        sequence=_number("sequence", options["sequence"]),
+        microbatch=_number("microbatch", options["microbatch"]),
+        optimizer=options["optimizer"],
+        policy=options["policy"],
+        remat=options["remat"] or None,
+        headroom=options["headroom"],
+        compute_efficiency=options["compute_efficiency"],
+        network_efficiency=options["network_efficiency"],
+        figures=dict(map(_figure, options["figures"])),
+    )
+
+
+def _place(options: dict[str, Any]) -> tuple[str, Any]:
+    """Return the hardware and the number of chips, which a topology's name gives at once."""
+    chips, hardware = options["chips"].strip(), options["hardware"]
+    if not chips[:1].isdigit():
+        from shardlab.plans.topology import parse_topology
+
+        found = parse_topology(chips)
+        return hardware or found.hardware, found.n_chips
+    if hardware is None:
+        raise click.UsageError("Missing option '--hardware', such as --hardware tpu-v5p.")
+    return hardware, _number("chips", chips)
+
+
+def _number(name: str, text: str | None) -> int | None:
+    """Return a whole number, however a person groups its digits: 4,096 and 4_096."""
+    if text is None:
+        return None
+    digits = text.replace(",", "").replace("_", "").strip()
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > 18 or not int(digits):
+        raise click.UsageError(f"--{name} {text}: a whole number from 1 on, such as 1024.")
+    return int(digits)
+
+
+def _figure(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise click.UsageError(f"--figure {text}: NAME=VALUE, such as node_egress=2e11.") from None
+
+
+def _write(advice: Advice, options: dict[str, Any]) -> None:
+    from shardlab.cli.outputs import json_text, page, show, write_all
+    from shardlab.render.advice import advice_html, advice_markdown, advice_rich, advice_text
+
+    top = options["top"]
+    title = f"{advice.model} on {advice.n_chips} {advice.hardware}"
+    outputs = {
+        "--json": (options["json"], lambda: json_text(advice.to_json())),
+        "--html": (options["html"], lambda: page(title, [advice_html(advice, top=top)])),
+    }
+    if write_all(outputs):
+        return
+    if options["markdown"]:
+        click.echo(advice_markdown(advice, top=top), nl=False)
+        return
+    show(
+        lambda width: advice_text(advice, width, top=top),
+        lambda width: advice_rich(advice, width, top=top),
+    )

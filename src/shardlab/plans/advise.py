@@ -1,0 +1,204 @@
+"""Advice: every way to cut a model over so many chips, ranked by the estimated time of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shardlab.cost.hardware import Hardware, parse_hardware
+from shardlab.cost.hardware_file import FIGURES
+from shardlab.cost.laid import n_slices
+from shardlab.cost.step import Stopwatch
+from shardlab.cost.time import share_of_peak
+from shardlab.errors import BadType, TooManyDevices, UnknownFigure
+from shardlab.layouts.divisors import n_products, products
+from shardlab.layouts.mesh import MAX_DEVICES
+from shardlab.layouts.size import parse_size
+from shardlab.plans.candidates import AXES, Search
+from shardlab.plans.grounds import Called, command_of, formulas_of, notes_of
+from shardlab.plans.model import Model
+from shardlab.plans.optimizer import parse_optimizer
+from shardlab.plans.plan import room_of
+from shardlab.plans.policy import Policy, parse_policy
+from shardlab.plans.ranking import rank
+from shardlab.plans.sources.load import load_model
+from shardlab.plans.weights import Scales
+from shardlab.plans.work import is_expert
+from shardlab.plans.workload import REMAT, Workload
+from shardlab.records.advice import Advice
+from shardlab.records.estimate import FigureUsed
+
+MAX_MESHES = 20_000  # a search over more takes minutes
+
+
+def advise(
+    model: Any,
+    hardware: str | Path | Hardware,
+    chips: int,
+    *,
+    batch: int | None = None,
+    sequence: int | None = None,
+    optimizer: str = "adamw",
+    remat: str | Sequence[str] | None = None,
+    zero: Sequence[int] = (0, 1, 2),
+    microbatch: int | None = None,
+    policy: Policy | str | None = None,
+    headroom: float = 0.1,
+    compute_efficiency: float = 1.0,
+    network_efficiency: float = 1.0,
+    figures: Mapping[str, float] | None = None,
+) -> Advice:
+    """Return the meshes and strategies that fit, ranked, and for the others why they lost.
+
+    >>> advice = advise("llama3-8b", "tpu-v5p", 8, batch=16, sequence=4096)
+    >>> advice.best.mesh_text, advice.best.strategy
+    ('fsdp=8', 'fsdp')
+
+    All factorisations of the devices into data, fsdp, expert (of a mixture) and tensor axes are
+    tried, with every remat policy and ZeRO stage that is given. Without an optimizer it is advice
+    for inference, for the time of one token. Without batch and sequence, or for a model whose
+    measures are not known, candidates are ranked by memory alone.
+    """
+    n_chips, chip = _chips(chips), _chip(hardware, figures)
+    workload = _workload(batch, sequence, microbatch)
+    parse_optimizer(optimizer)  # an unknown one is refused before the search
+    search = Search(
+        load_model(model),
+        room_of(chip, headroom),
+        Scales(optimizer, parse_policy(policy)),
+        Stopwatch(chip, share_of_peak(network_efficiency)),
+        workload,
+        _remats(remat, optimizer, workload),
+        _stages(zero, optimizer),
+        share_of_peak(compute_efficiency),
+    )
+    return _advice(search, n_chips, Called(model, hardware, policy, headroom))
+
+
+def _advice(search: Search, n_chips: int, called: Called) -> Advice:
+    model, chip = search.model, search.stopwatch.hardware
+    n_devices = n_chips * chip.devices_per_chip
+    ranked, others = _searched(search, _meshes(model, n_devices, with_fsdp=search.is_training))
+    return Advice(
+        model.name,
+        model.source,
+        model.n_parameters,
+        chip.name,
+        n_chips,
+        n_devices,
+        _choices(search),
+        search.room,
+        ranked,
+        others,
+        formulas_of(search, ranked),
+        _figures(search.stopwatch),
+        notes_of(search, n_slices(n_devices, chip), ranked),
+        command_of(search, ranked, called),
+    )
+
+
+def _searched(search: Search, meshes: Iterable[Mapping[str, int]]) -> tuple[Any, Any]:
+    try:
+        return rank(each for sizes in meshes for each in search.candidates(sizes))
+    except UnknownFigure as error:
+        chip = search.stopwatch.hardware
+        name = str(error.what).split("'")[1]
+        raise UnknownFigure(
+            error.what,
+            where=error.where,
+            fix=f"give your own: advise(..., figures={{{name!r}: ...}}), on the command line "
+            f'--figure {name}=..., or a TOML file with like = "{chip.name}" and {name} = ....',
+        ) from None
+
+
+def _meshes(model: Model, n_devices: int, *, with_fsdp: bool) -> Iterable[Mapping[str, int]]:
+    """Return the sizes of each axis for every mesh of so many devices."""
+    arch = model.architecture
+    has_experts = bool(arch.experts) if arch else any(map(is_expert, model.families))
+    left_out = {*(() if has_experts else ("expert",)), *(() if with_fsdp else ("fsdp",))}
+    axes = [name for name in AXES if name not in left_out]
+    n_meshes = n_products(n_devices, len(axes))
+    if n_meshes > MAX_MESHES:
+        raise TooManyDevices(
+            f"{n_devices:,} devices can be arranged in {n_meshes:,} meshes of {len(axes)} axes, "
+            f"too many to try.",
+            fix=f"a number with fewer divisors, such as {1 << (n_devices.bit_length() - 1):,}.",
+        )
+    return (dict(zip(axes, sizes, strict=True)) for sizes in products(n_devices, len(axes)))
+
+
+def _chips(chips: Any) -> int:
+    if isinstance(chips, bool):  # an int to Python, never a count to a person
+        raise BadType(f"The number of chips is {chips}.", fix="a whole number, such as 512.")
+    number = parse_size(chips, "the chips", at_least=1)
+    if number > MAX_DEVICES:
+        raise TooManyDevices(
+            f"{number:,} chips are more than XLA can count.", fix=f"at most {MAX_DEVICES:,}."
+        )
+    return number
+
+
+def _chip(hardware: Any, figures: Mapping[str, float] | None) -> Hardware:
+    if not isinstance(hardware, (str, Path, Hardware)):
+        raise BadType(
+            f"{hardware!r:.80} is not a chip.", fix='a name such as "tpu-v5p", or a file.'
+        )
+    if figures is not None and not isinstance(figures, Mapping):
+        raise BadType(f"{figures!r:.80} are no figures.", fix='such as {"node_egress": 2e11}.')
+    return parse_hardware(hardware, figures)
+
+
+def _stages(zero: Any, optimizer: str) -> tuple[int, ...]:
+    """Return the ZeRO stages to try over a data axis; stage 3 is an fsdp axis."""
+    given = (zero,) if isinstance(zero, int) else zero
+    stages = tuple(given) if isinstance(given, Iterable) else ()
+    if not stages or any(isinstance(each, bool) or each not in (0, 1, 2) for each in stages):
+        raise BadType(
+            f"The ZeRO stages are {zero!r:.80}.",
+            fix="some of 0, 1 and 2; stage 3 is what an fsdp axis does.",
+        )
+    return stages if optimizer != "none" else (0,)
+
+
+def _workload(batch: Any, sequence: Any, microbatch: Any) -> Workload | None:
+    if batch is None and sequence is None and microbatch is None:
+        return None
+    if batch is None or sequence is None:
+        missing = "batch" if batch is None else "sequence"
+        raise BadType(
+            f"There is no {missing}.",
+            fix="batch and sequence together, or neither of them: then memory alone is counted.",
+        )
+    return Workload(batch, sequence, microbatch=microbatch)
+
+
+def _remats(
+    remat: str | Sequence[str] | None, optimizer: str, workload: Workload | None
+) -> tuple[str, ...]:
+    if optimizer == "none" or workload is None:
+        return ("full",)
+    if remat is None:
+        return tuple(REMAT)
+    given = (remat,) if isinstance(remat, (str, int)) else tuple(remat)
+    return tuple(Workload(1, 1, remat=each).remat for each in given)
+
+
+def _choices(search: Search) -> dict[str, str]:
+    choices = {"optimizer": search.scales.optimizer}
+    if search.is_training:
+        choices["policy"] = str(search.scales.policy)
+    if search.workload is not None:
+        choices["batch"] = str(search.workload.batch)
+        choices["sequence"] = str(search.workload.sequence)
+    choices["compute_efficiency"] = f"{search.compute_efficiency:g}"
+    choices["network_efficiency"] = f"{search.stopwatch.efficiency:g}"
+    return choices
+
+
+def _figures(stopwatch: Stopwatch) -> tuple[FigureUsed, ...]:
+    hbm = stopwatch.hardware.figure("hbm_bytes")
+    used = {hbm.name: hbm, **stopwatch.used}
+    return tuple(
+        FigureUsed(each.name, each.value, FIGURES[each.name], each.source) for each in used.values()
+    )

@@ -1,0 +1,119 @@
+"""Grounds: what advice rests on, in words: formulas, what is not counted, and what to run next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from shardlab.cost.hardware import Hardware
+from shardlab.plans.candidates import Search
+from shardlab.plans.work import FORMULAS
+from shardlab.records.advice import Candidate
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a person wrote, for the command that they run next."""
+
+    model: Any
+    hardware: str | Path | Hardware
+    policy: Any
+    headroom: float
+
+
+_BOOK = "JAX scaling book, training.md (0819a7d, 2025-02)"
+# role -> what it sends, and who says so
+_TRAFFIC = {
+    "data": f"data: gradients summed once a step, 2 x V; under ZeRO they are reduce-scattered and "
+    f"the parameters gathered, the same bytes ({_BOOK})",
+    "fsdp": f"fsdp: parameters gathered forward and backward, gradients reduce-scattered, for each "
+    f"microbatch ({_BOOK})",
+    "tensor": "tensor: 2 all-gathers and 2 reduce-scatters of tokens x hidden for each layer and "
+    "pass (Korthikanti et al. 2022, arXiv 2205.05198)",
+    "expert": "expert: tokens x top_k x hidden to their experts and back, for each layer and pass "
+    "(GShard, arXiv 2006.16668)",
+}
+
+
+def formulas_of(search: Search, ranked: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return the formulas of the estimate: of compute, of each axis, of each call of the best."""
+    if not ranked or ranked[0].step is None:
+        return ()
+    return tuple(_formulas(search, ranked))
+
+
+def _formulas(search: Search, ranked: Sequence[Candidate]) -> Iterator[str]:
+    yield "step: from max(compute, communication), all hidden, to their sum, nothing hidden"
+    if search.is_training:
+        yield FORMULAS["training"]
+        yield FORMULAS["full"]
+        yield FORMULAS["selective"]
+    else:
+        yield FORMULAS["decoding"]
+        yield FORMULAS["reading"]
+    axes = {name for each in ranked for name, size in each.mesh if size > 1}
+    for name, words in _TRAFFIC.items():
+        if name in axes and (search.is_training or name in ("tensor", "expert")):
+            yield words
+    best = ranked[0].step
+    for each in best.exchanges if best else ():
+        over = ", ".join(each.axes)
+        yield (
+            f"the best, {each.what} over {over}: {each.count:,} x {each.op} of "
+            f"{each.payload_bytes:,} bytes, {each.formula}"
+        )
+
+
+def notes_of(search: Search, slices: int, ranked: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return what a reader must know before believing the numbers."""
+    return tuple(_notes(search, slices, ranked))
+
+
+def _notes(search: Search, slices: int, ranked: Sequence[Candidate]) -> Iterator[str]:
+    chip = search.stopwatch.hardware
+    if search.model.architecture is None:
+        yield "The model's measures are not known: memory alone is counted, without activations."
+    elif search.workload is None:
+        yield "Without batch and sequence memory alone is counted, without activations."
+    else:
+        shares = {search.compute_efficiency, search.stopwatch.efficiency}
+        if shares == {1.0}:
+            yield "At the peak (efficiency 1): real programs reach less, often half."
+        yield "Pipeline and context parallelism are not tried; tensor axes cut the sequence too."
+        if search.is_training:
+            yield "A batch is divided into as few microbatches as fit."
+        else:
+            yield "A step is one token of every sequence, with all caches full."
+    if slices > 1:
+        yield (
+            f"{slices} slices: beyond {chip.pod:,} chips of a pod the outermost axes go over DCN."
+        )
+    if chip.network == "torus" and any(each.laid for each in ranked):
+        yield (
+            "Slices are taken to be arranged for the mesh: 'laid' says which torus axes each mesh "
+            "axis goes along."
+        )
+
+
+def command_of(search: Search, ranked: Sequence[Candidate], called: Called) -> str:
+    """Return the command that plans the best one, tensor by tensor."""
+    if not ranked:
+        return ""
+    best, workload = ranked[0], search.workload
+    model = str(called.model) if isinstance(called.model, (str, Path)) else search.model.name
+    chip = called.hardware.name if isinstance(called.hardware, Hardware) else called.hardware
+    words = ["shardlab", "plan", model, "--mesh", best.mesh_text, "--strategy", best.strategy]
+    words += ["--hardware", str(chip), "--optimizer", search.scales.optimizer]
+    if isinstance(called.policy, str):
+        words += ["--policy", called.policy]
+    if called.headroom != 0.1:
+        words += ["--headroom", f"{called.headroom:g}"]
+    if workload is not None:
+        words += ["--batch", str(workload.batch), "--sequence", str(workload.sequence)]
+        words += ["--remat", best.remat] if search.is_training else []
+        if best.n_microbatches > 1:
+            words += ["--microbatch", str(workload.batch // best.n_microbatches)]
+    return " ".join(map(quote, words))

@@ -1,0 +1,81 @@
+"""The arithmetic of one step: FLOPs by the model's parameters, and those of attention.
+
+>>> from shardlab.plans.sources.load import load_model
+>>> mixtral = load_model("mixtral-8x7b")
+>>> round(active_parameters(mixtral) / 1e9, 1), round(mixtral.n_parameters / 1e9, 1)
+(12.9, 46.7)
+
+Training takes 6 FLOPs for each active parameter and token, and 12 L N H for each token and token of
+its sequence (scores and what they weigh, not halved for a causal mask): JAX scaling book,
+transformers.md (0819a7d, 2025-02).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from shardlab.plans.family import Family
+from shardlab.plans.model import Architecture, Model
+from shardlab.plans.workload import Workload
+
+# what stands before the number of an expert in a path; shared experts take every token
+_EXPERT = re.compile(r"(?:^|[./_\[\]])(?<!shared_)experts?[./_\[]+$")
+# how much of the forward pass is computed again for the backward: (matrix products, attention)
+_AGAIN = {"none": (0, 0), "selective": (0, 1), "dots": (0, 1), "full": (1, 1)}
+FORMULAS = {
+    "training": "compute: (6 x active parameters x tokens + 12 L N H x tokens x sequence) "
+    "/ (devices x bf16_flops)",
+    "full": "remat full, or a number: the forward pass once more, x 8/6",
+    "selective": "remat selective and dots: attention's forward pass once more",
+    "decoding": "compute: (2 x active parameters + 4 L N H x sequence) x batch "
+    "/ (devices x bf16_flops)",
+    "reading": "reading: (parameters + cache on a device) / hbm_bandwidth, for each token",
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """FLOPs of one step over all devices: what the model takes, and with what is done again."""
+
+    model_flops: float
+    flops: float
+
+
+def training_work(model: Model, arch: Architecture, workload: Workload) -> Work:
+    """Return the arithmetic of a training step."""
+    tokens = workload.batch * workload.sequence
+    products = 6.0 * active_parameters(model) * tokens
+    attention = 12.0 * arch.layers * arch.heads * arch.head_dim * workload.sequence * tokens
+    again = _AGAIN.get(workload.remat, _AGAIN["full"])
+    extra = (products * again[0] + attention * again[1]) / 3
+    return Work(products + attention, products + attention + extra)
+
+
+def decoding_work(model: Model, arch: Architecture, workload: Workload) -> Work:
+    """Return the arithmetic of one token for every sequence, each with all its tokens cached."""
+    products = 2.0 * active_parameters(model)
+    attention = 4.0 * arch.layers * arch.heads * arch.head_dim * workload.sequence
+    flops = (products + attention) * workload.batch
+    return Work(flops, flops)
+
+
+def is_forward_repeated(workload: Workload) -> bool:
+    """Return whether the backward pass computes each layer again, and so sends what it sends."""
+    return _AGAIN.get(workload.remat, _AGAIN["full"])[0] > 0
+
+
+def active_parameters(model: Model) -> int:
+    """Return the parameters that one token meets: of the experts only those it is sent to."""
+    arch = model.architecture
+    if arch is None or not arch.experts:
+        return model.n_parameters
+    of_experts = sum(each.n_tensors * each.n_elements for each in model.families if is_expert(each))
+    return model.n_parameters - of_experts * (arch.experts - arch.top_k) // arch.experts
+
+
+def is_expert(family: Family) -> bool:
+    """Return whether tensors are of one expert among many, or of all of them stacked."""
+    if family.axes is not None and not {"experts", "expert", "exp"}.isdisjoint(family.axes):
+        return True
+    return any(_EXPERT.search(piece) for piece in family.pieces[:-1])
