@@ -20,6 +20,7 @@ from shardlab.records.declined import Declined
 
 NO_RULE = "no rule"
 OWN_SPEC = "the model's own spec"
+OWN_NAMES = "the model's own axis names"
 LOGICAL = "logical rules"
 
 
@@ -66,7 +67,18 @@ def given_spec(found: Found, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int |
             return spec, f"{LOGICAL} for {', '.join(map(str, axes))}", None
     if family.spec is not None:
         return family.spec, OWN_SPEC, None
+    if not mesh.shape.keys().isdisjoint(family.axes or ()):
+        return own_spec(family.axes or (), mesh), OWN_NAMES, None
     return Spec(), NO_RULE, None
+
+
+def own_spec(axes: Axes, mesh: Mesh) -> Spec:
+    """Return the spec of an array whose author named mesh axes, or other things, or both.
+
+    >>> own_spec(("fsdp", "mlp"), Mesh(fsdp=2, tensor=4))
+    Spec('fsdp', None)
+    """
+    return Spec(*(name if name in mesh.shape else None for name in axes))
 
 
 def names_of(family: Family, rules: Rules) -> Axes | None:

@@ -48,7 +48,9 @@ class Model:
 
     @property
     def n_parameters(self) -> int:
-        return sum(each.n_tensors * each.n_elements for each in self.families)
+        """Elements of all that is trained: the statistics of a norm are held, but not counted."""
+        trained = (each for each in self.families if each.is_trained)
+        return sum(each.n_tensors * each.n_elements for each in trained)
 
     @property
     def n_bytes(self) -> int:

@@ -1,0 +1,199 @@
+"""Models that are JAX objects: taken apart into arrays with names and specs, never allocated."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding
+
+from shardlab.errors import BadModel
+from shardlab.layouts.spec import Spec, parse_spec
+from shardlab.records.named import Children, Named
+
+# What NNX variables call their annotation: out_sharding since Flax 0.12, the others before.
+_ANNOTATIONS = ("out_sharding", "sharding_names", "sharding")
+
+
+def look_at_made(make: Callable[..., Any], look: Callable[[Any], Any]) -> Any:
+    """Return what `look` says of what a function or class makes, while its arrays are shapes alone.
+
+    Nothing is computed or allocated, so a model may be larger than any machine. Looked at inside
+    of the trace, it may hold things that no trace returns: functions, configurations, text.
+    """
+    from flax import nnx
+
+    said: list[Any] = []
+    arguments = _arguments(make)
+    eagerly: Any = nnx.use_eager_sharding
+    # Annotations are what we came for; with no mesh set Flax would refuse to act on them.
+    with eagerly(False):
+        jax.eval_shape(lambda: said.append(look(make(**arguments()))))
+    return said[0]
+
+
+def children_of(node: Any) -> Children | None:
+    """Return the parts of whatever JAX or Flax takes for a container, one level; None for a leaf.
+
+    What is wrapped around an array is a container too, whose one part is a `Named`.
+    """
+    if (nnx := sys.modules.get("flax.nnx")) is not None:
+        if isinstance(node, nnx.Variable):
+            return [((), _unwrapped(node, is_trained=isinstance(node, nnx.Param)))]
+        if isinstance(node, nnx.Module):
+            return _parts_of_module(node)
+    if _is_box(node):
+        return [((), _named_box(node))]
+    parts = jax.tree_util.default_registry.flatten_one_level_with_keys(node)
+    if parts is None:
+        return None
+    return [((jax.tree_util.keystr((key,), simple=True),), child) for key, child in parts[0]]
+
+
+def named_of(leaf: Any) -> Named:
+    """Return a leaf with the spec that it is sharded by."""
+    spec, mesh = _own_spec(leaf)
+    return Named(leaf, spec=spec, mesh=mesh)
+
+
+# ------------------------------------------------------------------------------------------- NNX
+
+
+def _parts_of_module(module: Any) -> Children:
+    """Return the variables of a module; one that stands in several places is held once."""
+    from flax import nnx
+
+    flat = nnx.to_flat_state(nnx.split(module)[1])
+    return [
+        (tuple(map(str, path)), leaf if isinstance(leaf, nnx.Variable) else _untrained(leaf))
+        for path, leaf in flat
+    ]
+
+
+def _untrained(leaf: Any) -> Named:
+    return replace(named_of(leaf), is_trained=False)
+
+
+def _unwrapped(variable: Any, *, is_trained: bool) -> Any:
+    """Return the array of a variable with its names, or the tree that it holds in place of one."""
+    value = variable.get_raw_value()
+    if not jax.tree_util.all_leaves([value]):
+        return jax.tree.map(lambda leaf: replace(named_of(leaf), is_trained=is_trained), value)
+    named = replace(named_of(value), is_trained=is_trained)
+    said = variable.get_metadata()
+    names = next((said[key] for key in _ANNOTATIONS if said.get(key) is not None), None)
+    if named.spec is not None or names is None:
+        return named
+    sharding = getattr(names, "sharding", names)  # of a layout's Format
+    if isinstance(sharding, NamedSharding):
+        spec, mesh = _spec_and_mesh(sharding)
+        return replace(named, spec=spec, mesh=mesh)
+    return _annotated(named, parse_spec(sharding).entries, _rules(said.get("sharding_rules")))
+
+
+def _annotated(named: Named, entries: tuple[Any, ...], rules: dict[str, Any]) -> Named:
+    """Return the array with an annotation of names, each a mesh axis or a logical name.
+
+    Which of them it is, is known when there is a mesh; where rules hold, it has been said.
+    """
+    axes = entries if all(isinstance(entry, str | None) for entry in entries) else None
+    if not rules and axes is not None:
+        return replace(named, axes=axes)
+    ruled = (rules.get(entry, entry) if isinstance(entry, str) else entry for entry in entries)
+    return replace(named, axes=axes, spec=Spec(*ruled))
+
+
+def _rules(own: Any) -> dict[str, Any]:
+    """Return the logical rules that hold for a variable: those around it, then its own."""
+    from flax.core import spmd
+
+    return {**dict(spmd.get_logical_axis_rules()), **dict(own or ())}
+
+
+# ------------------------------------------------------------------------------------------- boxes
+
+
+def _is_box(node: Any) -> bool:
+    """Tell whether this is an array with axis names around it, as linen keeps them."""
+    meta = sys.modules.get("flax.core.meta")
+    return meta is not None and isinstance(node, meta.Partitioned)
+
+
+def _named_box(box: Any) -> Named:
+    """Names in a box are mesh axes, but for the boxes that are for logical names."""
+    if type(box).__name__ == "LogicallyPartitioned":
+        return Named(box.value, tuple(box.names))
+    return Named(box.value, spec=Spec(*box.names))
+
+
+# ------------------------------------------------------------------------------------------- specs
+
+
+def _own_spec(value: Any) -> tuple[Spec | None, str]:
+    """Return the spec that an array or a struct is sharded by, and the mesh; None where by none."""
+    if isinstance(value, jax.core.Tracer):
+        return None, ""  # inside of a trace nothing has a place yet
+    sharding = getattr(value, "sharding", None)
+    return _spec_and_mesh(sharding) if isinstance(sharding, NamedSharding) else (None, "")
+
+
+def _spec_and_mesh(sharding: Any) -> tuple[Spec, str]:
+    mesh = ",".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
+    return parse_spec(sharding.spec), mesh
+
+
+# ------------------------------------------------------------------------------------------- making
+
+
+def _arguments(make: Callable[..., Any]) -> Callable[[], dict[str, Any]]:
+    """Return what makes the arguments: streams of random numbers, for which NNX has a name."""
+    parameters = _parameters(make)
+    wanted = [each.name for each in parameters if _is_rngs(each)]
+    keys = [each.name for each in parameters if each.name in ("key", "rng") and _is_needed(each)]
+    needed = [each.name for each in parameters if _is_needed(each)]
+    if missing := [name for name in needed if name not in wanted and name not in keys]:
+        name = getattr(make, "__name__", type(make).__name__)
+        raise BadModel(
+            f"{name} cannot be called without {', '.join(map(repr, missing))}.",
+            where=f"{name}({', '.join(map(str, parameters))})",
+            fix=f"a function that needs no more than rngs, as in lambda rngs: {name}(..., "
+            "rngs=rngs).",
+        )
+
+    def arguments() -> dict[str, Any]:
+        from flax import nnx
+
+        made = {name: nnx.Rngs(0) for name in wanted}
+        return made | {name: jax.random.key(0) for name in keys}
+
+    return arguments
+
+
+def _parameters(make: Any) -> list[inspect.Parameter]:
+    """Return the parameters of a function, or of the making of a class."""
+    # A class of NNX is called through its metaclass, whose own signature says nothing.
+    f = inspect.getattr_static(make, "__init__") if isinstance(make, type) else make
+    try:
+        found = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    return found[1:] if isinstance(make, type) else found
+
+
+def _is_rngs(parameter: inspect.Parameter) -> bool:
+    said = parameter.annotation if isinstance(parameter.annotation, str) else ""
+    said = said or getattr(parameter.annotation, "__name__", "")
+    return parameter.kind is not parameter.POSITIONAL_ONLY and (
+        parameter.name == "rngs" or said.rpartition(".")[2] == "Rngs"
+    )
+
+
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind not in (
+        parameter.VAR_POSITIONAL,
+        parameter.VAR_KEYWORD,
+    )
