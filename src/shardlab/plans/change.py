@@ -18,7 +18,7 @@ from shardlab.plans.asked import Asked
 from shardlab.plans.questions.indivisible import indivisible
 from shardlab.plans.questions.replicated import cut_of
 from shardlab.plans.roles import roles_of
-from shardlab.plans.rules import PathSpec
+from shardlab.plans.rules import PathSpec, Rules
 from shardlab.plans.shares import shares_of
 from shardlab.plans.strategy import parse_strategy
 from shardlab.plans.workload import Workload
@@ -93,6 +93,9 @@ def _made(other: Asked, again: Again) -> Plan | None:
 def _stages(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
     """Cut states, gradients and parameters over batch axes; parameters over an unused one."""
     if asked.strategy is None:
+        beside = "" if asked.rules.is_empty else " beside the rules"
+        for name in ("zero1", "zero2") if asked.is_training else ():
+            yield f"strategy {name}{beside}", replace(asked, strategy=name)
         return
     strategy = parse_strategy(asked.strategy)
     parts = [*strategy.parts]
@@ -131,7 +134,8 @@ def _named(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
         parts = [part for part in ("expert", "tensor") if part in roles]
         for stage in ("fsdp", "zero3") if {"data", "fsdp"} & set(roles) else ():
             name = "+".join([*parts, stage])
-            yield f"strategy {name} in place of the rules", replace(asked, strategy=name)
+            other = replace(asked, strategy=name, rules=Rules())
+            yield f"strategy {name} in place of the rules", other
 
 
 def _remat(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:

@@ -69,7 +69,7 @@ def _largest(plan: Plan) -> str:
 
 
 def _tight(plan: Plan, room: Room, free: int) -> Finding:
-    missing = plan.choices.get("optimizer", "none") != "none" and not plan.items
+    missing = plan.choices.get("optimizer", "none") != "none" and not plan.bytes_of("activations")
     beside = " Activations are not counted: the workload is not given." if missing else ""
     return finding(
         "plan.tight",

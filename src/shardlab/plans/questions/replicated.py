@@ -54,16 +54,25 @@ def _reason(row: PlanRow, asked: Asked) -> str:
 
 
 def cut_of(row: PlanRow, mesh: Mesh) -> tuple[int, tuple[str, ...]] | None:
-    """Return the array axis and the mesh axes that would cut a whole line into most parts."""
+    """Return the array axis and the mesh axes that would cut a whole line into most parts.
+
+    A vocabulary comes last: `plan.embedding` says why.
+    """
     names = [name for name in mesh.axis_names if mesh.shape[name] > 1]
     choices = [tuple(names), *((name,) for name in sorted(names, key=lambda n: -mesh.shape[n]))]
     for axes in choices:
         n_parts = prod(mesh.shape[name] for name in axes)
-        sizes = [(size, -axis) for axis, size in enumerate(row.parameter.shape) if size]
-        for size, axis in sorted(sizes, reverse=True):
-            if size % n_parts == 0:
-                return -axis, axes
+        for axis in _by_size(row):
+            if row.parameter.shape[axis] % n_parts == 0:
+                return axis, axes
     return None
+
+
+def _by_size(row: PlanRow) -> list[int]:
+    shape = row.parameter.shape
+    meanings = row.axes or (None,) * len(shape)
+    axes = (axis for axis, size in enumerate(shape) if size)
+    return sorted(axes, key=lambda axis: (meanings[axis] == "vocab", -shape[axis]))
 
 
 def _found(rows: list[PlanRow], mesh: Mesh) -> Finding:

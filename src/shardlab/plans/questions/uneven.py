@@ -15,6 +15,8 @@ from shardlab.plans.shares import shares_of
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Held, Plan
 
+_WORTH = 0.01  # of what a device holds: what differs by less is not worth a word
+
 
 def uneven(plan: Plan, asked: Asked, limits: Limits) -> list[Finding]:
     """Return a finding where padded shards leave the last devices less, or stages are unlike."""
@@ -49,7 +51,7 @@ def _padded(plan: Plan, mesh: Mesh, limits: Limits) -> list[Finding]:
         for row in rows.values()
     }
     total, most = sum(less.values()), plan.bytes_per_device
-    if total < limits.replicated_bytes and total < 0.01 * most:
+    if not less or (total < limits.replicated_bytes and total < _WORTH * most):
         return []
     path = max(less, key=lambda each: less[each])
     return [

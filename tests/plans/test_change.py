@@ -1,0 +1,136 @@
+"""The cheapest change that makes a plan fit: each kind, in the order of its cost."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardlab
+from shardlab.cost.hardware import parse_hardware
+from shardlab.plans.workload import Workload
+
+
+def changes(*args, **options):
+    made = shardlab.plan(*args, **options)
+    (found,) = [each for each in made.findings if each.code == "plan.does_not_fit"]
+    return found, found.details["changes"]
+
+
+TRAIN = {"optimizer": "adamw", "hardware": "tpu-v5p"}
+
+
+@pytest.mark.parametrize(
+    ("model", "mesh", "options", "words"),
+    [
+        # states first: parameters stay whole, and nothing is computed twice
+        ("llama3-70b", "data=8,tensor=8", {"strategy": "tensor"}, "strategy tensor+zero1"),
+        ("llama3-70b", "data=64", {"strategy": "data-parallel"}, "strategy zero3"),
+        # then arithmetic
+        (
+            "llama3-8b",
+            "fsdp=16",
+            {"strategy": "fsdp", "workload": Workload(32, 8192, remat="none")},
+            "remat dots",
+        ),
+        # then time
+        (
+            "llama3-8b",
+            "fsdp=16",
+            {"strategy": "fsdp", "workload": Workload(512, 8192)},
+            "a microbatch of 128 (4 parts of the batch, gradients added up)",
+        ),
+        # then more devices
+        ("llama3-70b", "fsdp=8", {"strategy": "fsdp"}, "fsdp=16, 16 devices in place of 8"),
+    ],
+)
+def test_the_cheapest_change_comes_first(model, mesh, options, words):
+    found, made = changes(model, mesh, **TRAIN, **options)
+    assert made[0][0] == words
+    assert found.fix.startswith(f"{words}: ")
+
+
+def test_a_change_makes_the_plan_fit_when_it_is_made():
+    options = TRAIN | {"workload": Workload(512, 8192)}
+    found, made = changes("llama3-8b", "fsdp=16", strategy="fsdp", **options)
+    changed = options | {"workload": Workload(512, 8192, microbatch=128)}
+    again = shardlab.plan("llama3-8b", "fsdp=16", strategy="fsdp", **changed)
+    assert again.fits
+    assert again.bytes_per_device == made[0][1]
+    # and one step less would not do
+    larger = options | {"workload": Workload(512, 8192, microbatch=256)}
+    assert not shardlab.plan("llama3-8b", "fsdp=16", strategy="fsdp", **larger).fits
+    assert found.details["needed"] > found.details["usable"] >= made[0][1]
+
+
+def test_precision_is_asked_for_before_devices():
+    # 16 bytes a parameter are 16.1 GB on 8 devices, 12 are 12.0
+    found, made = changes("llama3-8b", "fsdp=8", strategy="fsdp", **TRAIN | {"hardware": "tpu-v5e"})
+    assert [words for words, _ in made] == [
+        "moments in bf16",
+        "fsdp=16, 16 devices in place of 8",
+    ]
+    assert found.shows[-1] == "would fit too: fsdp=16, 16 devices in place of 8 (8.0 GB)"
+
+
+def test_rules_are_mended_by_cutting_what_is_whole():
+    rules = [("mlp", [None, "data"]), (".*", [])]
+    found, made = changes(
+        "llama3-8b", "data=8", rules=rules, optimizer="adamw", hardware="tpu-v5p", headroom=0.65
+    )
+    assert made[0][0].startswith("cut 'model.layers.*.self_attn.q_proj.weight' as P('data')")
+    assert any(words == "strategy fsdp in place of the rules" for words, _ in made)
+    assert found.severity == "error"
+
+
+def test_serving_takes_a_smaller_cache_more_devices_or_fewer_sequences():
+    _, made = changes(
+        "llama3-8b",
+        "tensor=2",
+        strategy="tensor",
+        hardware="tpu-v5e",
+        workload=Workload(32, 4096),
+    )
+    assert [words for words, _ in made] == [
+        "a cache in int8",
+        "tensor=4, 4 devices in place of 2",
+        "a batch of 23",
+    ]
+
+
+def test_changes_are_joined_where_none_suffices_alone():
+    work = Workload(256, 8192, remat="none")
+    _, made = changes(
+        "llama3-8b", "fsdp=16", strategy="fsdp", **TRAIN | {"hardware": "tpu-v5e"}, workload=work
+    )
+    ((words, n_bytes),) = made
+    assert words == (
+        "remat full and a microbatch of 16 (16 parts of the batch, gradients added up) and "
+        "moments in bf16"
+    )
+    made = shardlab.plan(
+        "llama3-8b",
+        "fsdp=16",
+        strategy="fsdp",
+        policy="moments=bf16",
+        workload=Workload(256, 8192, microbatch=16),
+        **TRAIN | {"hardware": "tpu-v5e"},
+    )
+    assert made.fits
+    assert made.bytes_per_device == n_bytes
+
+
+def test_more_devices_bring_a_batch_that_fills_them():
+    _, made = changes(
+        "llama3.1-405b",
+        "fsdp=16",
+        strategy="fsdp",
+        **TRAIN,
+        workload=Workload(16, 4096),
+    )
+    assert made[0][0] == "fsdp=128, 128 devices in place of 16, with a batch of 128"
+
+
+def test_where_nothing_helps_it_is_said():
+    chip = parse_hardware("tpu-v5p", {"hbm_bytes": 1000})
+    found, made = changes("llama3-8b", "fsdp=2", strategy="fsdp", hardware=chip)
+    assert made == []
+    assert found.fix == "a smaller model, a chip with more memory, or many more devices."
