@@ -71,13 +71,16 @@ def test_precision_is_asked_for_before_devices():
     assert found.shows[-1] == "would fit too: fsdp=16, 16 devices in place of 8 (8.0 GB)"
 
 
-def test_rules_are_mended_by_cutting_what_is_whole():
+def test_rules_are_mended_by_states_by_cutting_what_is_whole_or_by_a_strategy():
     rules = [("mlp", [None, "data"]), (".*", [])]
     found, made = changes(
         "llama3-8b", "data=8", rules=rules, optimizer="adamw", hardware="tpu-v5p", headroom=0.65
     )
-    assert made[0][0].startswith("cut 'model.layers.*.self_attn.q_proj.weight' as P('data')")
-    assert any(words == "strategy fsdp in place of the rules" for words, _ in made)
+    assert [words for words, _ in made[:3]] == [
+        "strategy zero1 beside the rules",
+        "cut 'model.layers.*.self_attn.q_proj.weight' as P('data') and 2 more",
+        "strategy fsdp in place of the rules",
+    ]
     assert found.severity == "error"
 
 

@@ -24,7 +24,11 @@ def optimizer_copies(plan: Plan, asked: Asked, limits: Limits) -> list[Finding]:
     left = [name for name, size in axes.items() if size > 1 and _is_left(name, plan)]
     over = " and ".join(f"'{name}'" for name in left) or "the batch axes"
     parts = parse_strategy(asked.strategy).parts if asked.strategy is not None else ()
-    name = f"strategy {'+'.join([*parts, 'zero1'])}" if asked.strategy else "a spec for the states"
+    name = (
+        f"strategy {'+'.join([*parts, 'zero1'])}"
+        if asked.strategy
+        else "strategy zero1 beside the rules"
+    )
     return [
         finding(
             "plan.optimizer_replicated",
