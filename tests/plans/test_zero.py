@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shardlab.errors import UnknownChoice
 from shardlab.plans.plan import plan
 from shardlab.plans.sources.presets import load_preset
 from shardlab.plans.sources.table import parse_table
@@ -100,3 +101,35 @@ def test_zero_combines_with_tensor_parallelism():
         "mu": "P('tensor', 'data')",
         "nu": "P('tensor', 'data')",
     }
+
+
+def test_zero_cuts_the_states_of_what_rules_have_placed():
+    rules = [(r"up_proj", (None, "tensor")), (r".*", ())]
+    made = plan("llama3-8b", "data=4,tensor=8", rules=rules, strategy="zero2", optimizer="adam")
+    row = next(row for row in made.rows if "mlp.up_proj" in row.path)
+    assert {each.name: str(each.spec) for each in row.held} == {
+        "parameter": "P(None, 'tensor')",
+        "gradient": "P('data', 'tensor')",
+        "mu": "P('data', 'tensor')",
+        "nu": "P('data', 'tensor')",
+    }
+    assert made.rules == ()  # they are the person's own
+    assert "ZeRO stage 2: the optimizer's arrays and the gradients are cut" in made.notes[-1]
+
+
+def test_zero_leaves_the_specs_that_a_model_has_of_its_own():
+    model = parse_table(
+        'name = "own"\n[tensors]\n"w" = { array = "f32[8,12]", spec = "None,model" }', "test"
+    )
+    made = plan(model, "data=4,model=2", strategy="zero1", optimizer="lion")
+    specs = {each.name: str(each.spec) for each in made.rows[0].held}
+    assert specs == {
+        "parameter": "P(None, 'model')",
+        "gradient": "P(None, 'model')",
+        "mu": "P('data', 'model')",
+    }
+
+
+def test_rules_and_a_strategy_that_cuts_parameters_are_one_too_many():
+    with pytest.raises(UnknownChoice, match="Rules and the strategy 'fsdp' both give specs"):
+        plan("llama3-8b", "data=4", rules=[(".*", ())], strategy="fsdp")

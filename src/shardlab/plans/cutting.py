@@ -22,14 +22,21 @@ _BIAS = re.compile(r"bias$|bias[./]value$")
 class Cutting:
     """A tensor and what has been cut of it so far."""
 
-    def __init__(self, family: Family, mesh: Mesh, architecture: Architecture | None) -> None:
+    def __init__(
+        self, family: Family, mesh: Mesh, known: Architecture | None, spec: Spec | None = None
+    ) -> None:
         self.family = family
         self.mesh = mesh
         self.axes = axes_of(family)
         # An encoder of pictures has heads of its own, of which an architecture says nothing.
-        self.architecture = None if _VISION.search(family.name) else architecture
-        self.cuts: list[tuple[str, ...]] = [()] * len(family.shape)
-        self.left = list(family.shape)  # what is left of each axis on one device
+        self.architecture = None if _VISION.search(family.name) else known
+        given = spec.axes[: len(family.shape)] if spec is not None else ()
+        self.cuts: list[tuple[str, ...]] = [*given, *[()] * (len(family.shape) - len(given))]
+        # what is left of each axis on one device
+        self.left = [
+            -(-size // self._n_parts(names))
+            for size, names in zip(family.shape, self.cuts, strict=True)
+        ]
         self.declined: list[Declined] = []
 
     @property

@@ -29,7 +29,7 @@ from shardlab.plans.scales import without_scales
 from shardlab.plans.search import search
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.stack import stack as stack_of
-from shardlab.plans.strategy import parse_strategy, place
+from shardlab.plans.strategy import cut_states, parse_strategy, place
 from shardlab.plans.workload import Workload
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Item, Plan, PlanRow, Room
@@ -76,7 +76,7 @@ def plan(
     placed, found = _placed(asked)
     made = make_plan(asked, placed)
     again = partial(_again, asked, placed)
-    lines = rules_of(placed) if strategy is not None else ()
+    lines = rules_of(placed) if strategy is not None and asked.rules.is_empty else ()
     found = (*found, *plan_findings(made, asked, again, limits, found))
     return replace(made, rules=lines, findings=found)
 
@@ -121,10 +121,21 @@ def _again(asked: Asked, placed: tuple[Placed, ...], other: Asked) -> Plan:
 
 def _placed(asked: Asked) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
     model, mesh, rules = asked.model, asked.mesh, asked.rules
-    if asked.strategy is not None:
-        return tuple(place(model, parse_strategy(asked.strategy), mesh)), ()
+    strategy = None if asked.strategy is None else parse_strategy(asked.strategy)
+    # ZeRO alone says nothing of parameters: rules, or the model's own specs, do.
+    has_own = strategy is not None and strategy.parts == () and any(f.spec for f in model.families)
+    if strategy is not None and rules.is_empty and not (strategy.zero and has_own):
+        return tuple(place(model, strategy, mesh)), ()
     found = search(model, rules)
-    return tuple(placed_by(found, rules, mesh)), lint(found, rules, mesh)
+    placed = placed_by(found, rules, mesh)
+    if strategy is not None:
+        if strategy.parts:
+            raise UnknownChoice(
+                f"Rules and the strategy {strategy.name!r:.80} both give specs to parameters.",
+                fix="one of them; beside rules a strategy may be zero1 or zero2.",
+            )
+        placed = cut_states(placed, strategy, mesh)
+    return tuple(placed), lint(found, rules, mesh)
 
 
 def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
@@ -157,10 +168,17 @@ def plan_items(
 
 
 def _notes(asked: Asked) -> tuple[str, ...]:
+    notes = asked.model.notes
+    if asked.is_training and asked.strategy and (stage := parse_strategy(asked.strategy).zero):
+        what = "arrays" if stage == 1 else "arrays and the gradients"
+        notes += (
+            f"ZeRO stage {stage}: the optimizer's {what} are cut over the data axes too, each "
+            "along its first array axis that divides; rules say nothing of it.",
+        )
     if asked.workload is None or asked.model.architecture is not None:
-        return asked.model.notes
+        return notes
     missing = "activations are" if asked.is_training else "the KV cache is"
-    return (*asked.model.notes, f"The model's measures are not known, so {missing} not counted.")
+    return (*notes, f"The model's measures are not known, so {missing} not counted.")
 
 
 def room_of(chip: Hardware, headroom: float) -> Room:

@@ -22,8 +22,8 @@ elsewhere, and `Placed.declined` says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -103,18 +103,29 @@ def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
             if part == "fsdp" and "expert" in over and not cutting.has("experts"):
                 names += over["expert"]
             cutting.cut(part, names)
-        parameter = cutting.spec
-        if strategy.zero:
-            cutting.cut("zero", over["zero"])
-        states = None if cutting.spec == parameter else cutting.spec
-        yield Placed(
-            family,
-            parameter,
-            f"strategy {strategy.name}",
-            gradient_spec=states if strategy.zero > 1 else None,
-            state_spec=states,
-            declined=tuple(cutting.declined),
-        )
+        words = f"strategy {strategy.name}"
+        placed = Placed(family, cutting.spec, words, declined=tuple(cutting.declined))
+        yield _with_zero(placed, cutting, strategy.zero, over["zero"]) if strategy.zero else placed
+
+
+def cut_states(placed: Iterable[Placed], strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
+    """Yield what rules have placed with the states, or the gradients too, cut as ZeRO cuts them."""
+    over = mesh_axes_of(strategy, mesh)
+    for each in placed:
+        cutting = Cutting(each.family, mesh, None, each.spec)
+        yield _with_zero(each, cutting, strategy.zero, over["zero"]) if strategy.zero else each
+
+
+def _with_zero(placed: Placed, cutting: Cutting, stage: int, names: tuple[str, ...]) -> Placed:
+    cutting.cut("zero", names)
+    if cutting.spec == placed.spec:
+        return replace(placed, declined=tuple(cutting.declined))
+    return replace(
+        placed,
+        gradient_spec=cutting.spec if stage > 1 else None,
+        state_spec=cutting.spec,
+        declined=tuple(cutting.declined),
+    )
 
 
 def mesh_axes_of(strategy: Strategy, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
