@@ -4,7 +4,7 @@
 >>> roles_of(parse_mesh("data=4,model=8"))
 {'data': ('data',), 'tensor': ('model',)}
 
-The names are those of the scaling book, MaxText, Megatron and common use.
+The names are those of the scaling book, MaxText, Megatron, TorchTitan and common use, in any case.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ from shardlab.layouts.mesh import Mesh
 
 # role -> names of mesh axes that have it
 ROLES = {
-    "data": ("data", "dp", "batch", "replica"),
-    "fsdp": ("fsdp", "fsdp_transpose", "zero"),
-    "tensor": ("tensor", "model", "tp", "mp", "tensor_transpose", "tensor_sequence"),
+    "data": ("data", "dp", "batch", "replica", "dp_replicate", "diloco"),
+    "fsdp": ("fsdp", "fsdp_transpose", "zero", "dp_shard"),
+    "tensor": (
+        *("tensor", "model", "tp", "mp", "tensor_transpose", "tensor_sequence"),
+        *("tensor_parallel", "model_parallel", "autoregressive"),
+    ),
     "expert": ("expert", "experts", "ep"),
-    "sequence": ("sequence", "context", "sp", "cp", "seq"),
+    "sequence": (
+        *("sequence", "context", "sp", "cp", "seq"),
+        *("context_autoregressive", "context_usp_ulysses"),
+    ),
     "stage": ("stage", "pipeline", "pp", "pipe"),
 }
 BATCH_ROLES = ("data", "fsdp", "expert")  # whose axes cut the batch
