@@ -61,7 +61,9 @@ TABLE = {
 TENSOR = {
     "array": Setting('text such as "bf16[4096,1024]"', is_text, "dtype and shape together"),
     "shape": Setting(
-        "a list of sizes such as [4096, 1024]", lambda v: isinstance(v, list), "in place of array"
+        "a list of sizes such as [4096, 1024]",
+        lambda v: isinstance(v, list) and not any(isinstance(size, bool) for size in v),
+        "in place of array",
     ),
     "dtype": Setting('text such as "bf16"', is_text, "beside shape; float32 where it is left out"),
     "axes": Setting(
@@ -76,10 +78,35 @@ TENSOR = {
     ),
 }
 
+# key by which a JSON file is known that people may take for a table -> what it is, what to do
+_OTHER_FILES = {
+    "model_type": ("a model's configuration", "the folder that it lies in, with its weights."),
+    "weight_map": ("an index of safetensors files", "a name that ends in .safetensors.index.json."),
+}
+
+# measure of an architecture -> what it counts
+MEASURES = {
+    "layers": "of the decoder",
+    "hidden": "width of what passes from layer to layer",
+    "heads": "of queries",
+    "kv_heads": "of keys and values",
+    "head_dim": "width of one head",
+    "ffn": "inner width of the MLP, of one expert where there are experts",
+    "vocab": "rows of the embedding",
+    "tied_embeddings": "whether the output layer is the embedding again",
+    "experts": "in a layer; 0 of a dense model",
+    "top_k": "experts that a token passes",
+    "shared_experts": "experts that every token passes",
+    "dense_layers": "the first layers of a mixture, which have no experts",
+    "dense_ffn": "inner width of the MLP in those",
+    "kv_lora_rank": "what latent attention caches in place of heads",
+    "rope_head_dim": "what it caches beside, for positions",
+    "gated": "whether two products come before the activation, as in SwiGLU",
+}
 ARCHITECTURE = {
-    each.name: Setting("true or false", lambda v: isinstance(v, bool), "")
+    each.name: Setting("true or false", lambda v: isinstance(v, bool), MEASURES[each.name])
     if each.type == "bool"
-    else Setting("a whole number", is_count, "", each.default is MISSING)
+    else Setting("a whole number", is_count, MEASURES[each.name], each.default is MISSING)
     for each in fields(Architecture)
 }
 
@@ -105,9 +132,9 @@ def parse_json(text: str, where: str) -> Model:
         data = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise BadModel(f"This is not JSON: {error!s:.200}.", where=where, fix="mend it.") from None
-    if isinstance(data, Mapping) and "model_type" in data and "tensors" not in data:
-        what = "This is a model's configuration, which names no tensors."
-        raise BadModel(what, where=where, fix="the folder that it lies in, with its weights.")
+    for key, said in _OTHER_FILES.items():
+        if isinstance(data, Mapping) and key in data and "tensors" not in data:
+            raise BadModel(f"This is {said[0]}, not a table of tensors.", where=where, fix=said[1])
     return model_of_maxtext(data, where) if is_maxtext(data) else model_of_table(data, where)
 
 
@@ -151,7 +178,7 @@ def _family(path: str, entry: Any, where: str) -> Family:
         if given is not None and (
             len(given) > len(shape) or (name == "axes" and len(given) < len(shape))
         ):
-            what = f"{name!r} has {len(given)} entries, and the array has {len(shape)} axes."
+            what = f"{name!r} is {given!s:.200}, and the shape is {shape!s:.200}."
             raise BadModel(what, where=f"{place}.{name}", fix="one entry for each array axis.")
     return family
 
