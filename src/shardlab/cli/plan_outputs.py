@@ -58,10 +58,10 @@ def _outputs(
         return canonical_text(plan)
 
     def as_rules() -> str:
-        from shardlab.plans.rules import Rule, Rules
+        from shardlab.plans.golden import rules_of_plan
         from shardlab.plans.rules_file import rules_text
 
-        return rules_text(Rules(tuple(Rule(rule.pattern, rule.spec) for rule in plan.rules)))
+        return rules_text(rules_of_plan(plan))
 
     return {
         "--json": (options["json"], as_json),

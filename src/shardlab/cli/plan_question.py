@@ -26,7 +26,7 @@ def asked_for(model: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, 
         "policy": _policy(options),
         "stack": options["stack"],
         "workload": _workload(options),
-        "headroom": options["headroom"],
+        "headroom": _headroom(options["headroom"]),
         "limits": limits,
     }
     return loaded, _mesh(options, loaded), choices
@@ -52,6 +52,12 @@ def _devices(options: dict[str, Any]) -> dict[str, Any]:
 
     named = parse_topology(devices)
     return {"hardware": hardware or named.hardware, "n_devices": named.n_devices}
+
+
+def _headroom(share: float) -> float:
+    if not 0 <= share < 1:  # NaN passes click's own check
+        raise click.UsageError(f"--headroom {share}: a share of the memory, from 0 up to 1.")
+    return share
 
 
 def _strategy(options: dict[str, Any]) -> str | None:

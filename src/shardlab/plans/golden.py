@@ -10,7 +10,7 @@ from pathlib import Path
 from shardlab.errors import BadPlan, BadRules
 from shardlab.layouts.spec import Spec
 from shardlab.plans.compare import compare
-from shardlab.plans.rules import PathSpec, Rules
+from shardlab.plans.rules import PathSpec, Rule, Rules
 from shardlab.plans.saved import parse_json, plan_of_data, read_text
 from shardlab.plans.sources.maxtext import Sharded, Shardings, is_maxtext, read_shardings
 from shardlab.records.comparison import Change, Comparison
@@ -56,6 +56,14 @@ def load_specs(path: str | Path) -> Rules:
         )
     specs = tuple(PathSpec(entry.path, entry.spec) for entry in found.parameters)
     return Rules(specs=specs, source=where)
+
+
+def rules_of_plan(plan: Plan) -> Rules:
+    """Return rules that give every tensor of a plan its spec: a strategy's own, or one by path."""
+    if plan.rules:
+        return Rules(tuple(Rule(line.pattern, line.spec) for line in plan.rules))
+    specs = {row.path: PathSpec(row.path, row.parameter.spec) for row in plan.rows}
+    return Rules(specs=tuple(specs.values()))
 
 
 def compare_specs(golden: Shardings, plan: Plan, where: str) -> Comparison:

@@ -265,9 +265,10 @@ class Plan:
 
     def __repr__(self) -> str:
         """Return one line; `print` shows all of it."""
+        from shardlab.render.plain import plain
         from shardlab.render.plan import headline
 
-        return f"<Plan of {self.model} on {self.mesh_words}: {headline(self)}>"
+        return plain(f"<Plan of {self.model} on {self.mesh_words}: {headline(self)}>")
 
     def __str__(self) -> str:
         from shardlab.render.plan import plan_text

@@ -42,10 +42,10 @@ def bars_of(plan: Plan, old: Plan | None = None) -> list[Bar]:
     if old is not None:
         return [Bar("before", _parts(old)), Bar("now", _parts(plan))]
     least = {kind: n for kind in KINDS if (n := plan.least_bytes_of(kind))}
-    if least == _parts(plan):
+    if memory_text(sum(least.values())) == memory_text(plan.bytes_per_device):
         n = plan.n_devices
         name = "the device" if n == 1 else f"each of {n:,} devices"
-        return [Bar(name, least)]
+        return [Bar(name, _parts(plan))]
     last = plan.n_devices - 1
     return [Bar("fullest, as device 0", _parts(plan)), Bar(f"emptiest, device {last:,}", least)]
 
@@ -106,11 +106,29 @@ def _bar_marks(bar: Bar, plan: Plan, start: float, y: float, scale: float) -> It
         )
         labels = (f"{kind_text(kind)} {memory_text(n_bytes)}", kind_text(kind), _LETTERS[kind])
         label = next((each for each in labels if len(each) * LETTER + 6 <= width), "")
-        yield (
-            text_mark(x + width / 2, y + _BAR / 2 + 4, label, label_on(fill), middle=True) + "</g>"
-        )
+        if len(label) > 1:  # at its start, clear of the lines of memory and headroom
+            yield text_mark(x + 5, foot, label, label_on(fill))
+        else:
+            yield text_mark(x + width / 2, foot, label, label_on(fill), middle=True)
+        yield "</g>"
         x += width
-    yield text_mark(x + 8, y + _BAR / 2 + 4, memory_text(bar.n_bytes), INK)
+    yield from _end_marks(bar, plan, start, x, y, scale)
+
+
+def _end_marks(
+    bar: Bar, plan: Plan, start: float, end: float, y: float, scale: float
+) -> Iterator[str]:
+    """Yield how much it is, and a frame round what is beyond the headroom."""
+    foot = y + _BAR / 2 + 4
+    amount, over = _end_texts(bar, plan)
+    if over and plan.room is not None:
+        usable = start + plan.room.usable_bytes * scale
+        yield (
+            f'<rect x="{usable:.1f}" y="{y + 3:g}" width="{max(end - usable, 1):.1f}" '
+            f'height="{_BAR - 6:g}" fill="none" stroke="{_OVER}" stroke-width="2.5"/>'
+        )
+    yield text_mark(end + 8, foot, amount, INK)
+    yield text_mark(end + 8 + (len(amount) + 1) * LETTER, foot, over, _OVER)
 
 
 def _room_marks(plan: Plan, start: float, top: float, bottom: float, scale: float) -> Iterator[str]:

@@ -117,9 +117,15 @@ def _facts(plan: Plan) -> tuple[str, ...]:
     ]
     optimizer = plan.choices.get("optimizer", "none")
     said.append("inference" if optimizer == "none" else f"training with {optimizer}")
-    missing = "the KV cache is" if optimizer == "none" else "activations are"
-    left_out = f"{missing} not counted: no batch and sequence were given"
-    return (plain("; ".join(said)), *(() if plan.items else (left_out,)))
+    return (plain("; ".join(said)), *_left_out(plan))
+
+
+def _left_out(plan: Plan) -> Iterator[str]:
+    """Yield what a plan that fits may still lack."""
+    is_training = plan.choices.get("optimizer", "none") != "none"
+    if not plan.choices.get("batch"):
+        missing = "activations are" if is_training else "the KV cache is"
+        yield f"{missing} not counted: no batch and sequence were given"
 
 
 def first_sections(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]:
@@ -137,8 +143,8 @@ def totals_section(plan: Plan) -> Section:
         Column("per device", True),
         Column(f"of {memory_text(room.hbm_bytes)}" if room else "share", True, drop=2),
         Column("", drop=1),
-        Column("on all devices", True),
-        Column("in one copy", True, drop=3),
+        Column("on all devices", True, drop=3),
+        Column("in one copy", True, drop=4),
     )
     rows = []
     for kind in KINDS:
@@ -170,7 +176,7 @@ def _total_row(name: str, amounts: tuple[int, int, int], whole: int) -> Row:
 
 def _uneven(plan: Plan) -> tuple[str, ...]:
     least = sum(map(plan.least_bytes_of, KINDS))
-    if least == plan.bytes_per_device:
+    if memory_text(least) == memory_text(plan.bytes_per_device):
         return ()
     return (
         f"the last device would use {memory_text(least)} of it: array axes that do not divide "
@@ -194,14 +200,14 @@ def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
         rows += [_tensor_row(row, group, plan, is_training) for row in group.rows]
         rows += [_folded_row(group, is_training)] if group.folded else []
     columns = (
-        Column("tensor", may_cut=True),
+        Column("tensor", may_cut=True, keep=26),
         Column("array", may_cut=True, keep=44),
         Column("spec", drop=9),
         Column("shard", drop=3),
         *([Column("parameter", True, drop=6)] if is_training else []),
         Column("in all" if is_training else "per device", True),
         Column("copies", True, drop=1),
-        Column("wasted", True, drop=2),
+        Column("wasted", True),
     )
     words = "Tensors, largest first; bytes are those of one device"
     return Section(words, Table(columns, tuple(rows)))
@@ -283,14 +289,26 @@ def last_sections(plan: Plan, *, show_rules: bool = False) -> tuple[Section, ...
     """Return the rules, where they are asked for, what was assumed, and notes."""
     sections = []
     if show_rules:
-        rows = tuple(Row((plain(rule.pattern), plain(str(rule.spec)))) for rule in plan.rules)
-        table = Table((Column("pattern"), Column("spec")), rows) if rows else None
-        said = () if rows else ("none: every tensor has the spec that the model gives it",)
-        sections.append(Section("Rules, the first that is found in a path counts", table, said))
+        sections.append(_rules_section(plan))
     sections.append(Section("Assumed", None, _assumptions(plan)))
     if plan.notes:
         sections.append(Section("Notes", None, tuple(map(plain, plan.notes))))
     return tuple(sections)
+
+
+def _rules_section(plan: Plan) -> Section:
+    """Return the rules that a strategy stands for, or which given rule took which tensors."""
+    if plan.rules:
+        rows = [Row((plain(rule.pattern), plain(str(rule.spec)))) for rule in plan.rules]
+        table = Table((Column("pattern", may_cut=True), Column("spec")), tuple(rows))
+        return Section("Rules, the first that is found in a path counts", table)
+    taken: dict[tuple[str, str], int] = {}
+    for row in plan.rows:
+        key = row.rule, str(row.parameter.spec)
+        taken[key] = taken.get(key, 0) + row.n_tensors
+    rows = [Row((plain(rule), plain(spec), f"{n:,}")) for (rule, spec), n in taken.items()]
+    columns = (Column("rule", may_cut=True), Column("spec"), Column("tensors", True))
+    return Section("Rules, as they took the tensors", Table(columns, tuple(rows)))
 
 
 def _assumptions(plan: Plan) -> tuple[str, ...]:

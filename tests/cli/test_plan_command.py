@@ -1,0 +1,331 @@
+"""`shardlab plan`: what it prints, its exit codes, its files, and every way it can be misused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from shardlab.cli import main
+from shardlab.plans.saved import load_plan
+
+TINY = """\
+name = "tiny"
+
+[tensors]
+"embed.weight" = "bf16[96,16]"
+"layers.{0..2}.up.weight" = "bf16[64,16]"
+"layers.{0..2}.down.weight" = "bf16[16,64]"
+"layers.{0..2}.norm.weight" = "bf16[16]"
+"""
+# as MaxText's sharding_dump.py writes it
+MAXTEXT = {
+    ".step": {
+        "mesh": {"axis_names": ["fsdp", "tensor"], "shape": {"fsdp": 4, "tensor": 1}},
+        "partition_spec": [],
+        "shape": [],
+    },
+    ".params/['params']/['decoder']/['layers']/['mlp']/['wi_0']/['kernel']": {
+        "mesh": {"axis_names": ["fsdp", "tensor"], "shape": {"fsdp": 4, "tensor": 1}},
+        "partition_spec": [["fsdp"], None, "tensor"],
+        "shape": [16, 3, 64],
+    },
+    ".opt_state/[0]/.mu/['params']/['decoder']/['layers']/['mlp']/['wi_0']/['kernel']": {
+        "mesh": {"axis_names": ["fsdp", "tensor"], "shape": {"fsdp": 4, "tensor": 1}},
+        "partition_spec": ["fsdp", None, "tensor"],
+        "shape": [16, 3, 64],
+    },
+}
+RULES = ("--rule", "(embed|up)=model,data", "--rule", "down=data,model", "--rule", ".*=")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with a small model, in which we stand."""
+    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "named_shardings.json").write_text(json.dumps(MAXTEXT, indent=2))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def plan(*args, model="tiny.toml", mesh="data=2,model=4"):
+    asked = ["plan", model, *(["--mesh", mesh] if mesh else []), *args]
+    return CliRunner().invoke(main, asked, prog_name="shardlab")
+
+
+# ------------------------------------------------------------------------------------ what it says
+
+
+def test_the_text_says_first_whether_it_fits_and_then_what_takes_the_room():
+    done = plan(*RULES, "--optimizer", "adamw", "--hardware", "tpu-v5e")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(
+        """\
+fits: 16.1 KB of 16.0 GB on each of 8 tpu-v5e, 14.4 GB free beside 10 % headroom
+tiny: 7,728 parameters in 10 tensors; mesh data=2,model=4; training with adamw
+activations are not counted: no batch and sequence were given
+
+Each device holds
+              per device  of 16.0 GB    on all devices  in one copy
+  parameters      2.0 KB        <1 %           16.1 KB      15.5 KB
+  gradients       2.0 KB        <1 %           16.1 KB      15.5 KB
+  optimizer      12.1 KB        <1 %           96.8 KB      92.7 KB
+  in all         16.1 KB        <1 %          129.1 KB     123.6 KB
+
+Tensors, largest first; bytes are those of one device
+  tensor        array                   shard   parameter     in all  copies     wasted
+  layers.* ×3: 13.1 KB, 81 %
+  down.weight   bf16[16@data,64@model]  [8,16]  768 bytes     6.1 KB       1          -
+  up.weight     bf16[64@model,16@data]  [16,8]  768 bytes     6.1 KB       1          -
+  norm.weight   bf16[16]                [16]     96 bytes  768 bytes       8  672 bytes
+  outside the layers: 3.1 KB, 19 %
+  embed.weight  bf16[96@model,16@data]  [24,8]  384 bytes     3.1 KB       1          -
+"""
+    )
+    assert "memory of tpu-v5e: 16,000,000,000 bytes" in done.stdout
+
+
+def test_what_does_not_fit_is_an_error_with_exit_code_1(folder):
+    (folder / "chip.toml").write_text('name = "small"\nlike = "tpu-v5e"\nhbm_bytes = 8000\n')
+    done = plan("--optimizer", "adamw", "--hardware", "chip.toml")
+    assert done.exit_code == 1, done.output
+    assert done.stdout.startswith("does not fit: ")
+    assert "too much with 10 % headroom" in done.stdout.splitlines()[0]
+    assert "error [plan.does_not_fit]" in done.stdout
+
+
+def test_a_rule_that_the_mesh_cannot_follow_is_an_error_with_exit_code_1():
+    done = plan("--rule", "up=nope", "--rule", ".*=")
+    assert done.exit_code == 1
+    assert "error [rule.misfit]" in done.stdout
+
+
+def test_all_tensors_and_the_rules_are_shown_when_asked_for():
+    few = plan("--strategy", "fsdp+tensor", model="llama3-8b", mesh="fsdp=4,tensor=2").stdout
+    every = plan(
+        "--strategy",
+        "fsdp+tensor",
+        "--all",
+        "--show-rules",
+        model="llama3-8b",
+        mesh="fsdp=4,tensor=2",
+    ).stdout
+    assert "2 more" in few
+    assert "input_layernorm.weight" not in few
+    assert "input_layernorm.weight" in every
+    assert " more" not in every
+    assert "Rules, the first that is found in a path counts" in every
+    assert "P('tensor', 'fsdp')" in every
+
+
+def test_markdown_has_tables_that_a_design_document_can_hold():
+    done = plan(*RULES, "--markdown")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "**2.0 KB on each of 8 devices**"
+    assert "| tensor | array | spec | shard | per device | copies | wasted |" in lines
+    assert (
+        "| up.weight | `bf16[64@model,16@data]` | P('model', 'data') | `[16,8]` | 768 bytes | 1 "
+        "| - |" in lines
+    )
+    bars = [line.count("|") - line.count("\\|") for line in lines if line.startswith("|")]
+    assert set(bars) == {7, 8}  # the totals and the tensors: no row is broken
+
+
+def test_a_slice_fills_in_the_size_that_is_left_open():
+    done = plan("--devices", "v5p-1024", "--strategy", "fsdp", mesh="fsdp=-1,model=4")
+    assert done.stdout.startswith("fits: ")
+    assert "of 96.0 GB on each of 512 tpu-v5p" in done.stdout
+    assert "mesh fsdp=128,model=4" in done.stdout
+
+
+def test_presets_are_listed_with_their_sizes():
+    done = CliRunner().invoke(main, ["plan", "--list"])
+    assert done.exit_code == 0
+    row = next(line for line in done.stdout.splitlines() if "llama3-70b" in line)
+    assert row.split()[:4] == ["llama3-70b", "70,553,706,496", "141.1", "GB"]
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def test_several_outputs_are_written_at_once(folder):
+    names = {"json": "a.json", "html": "a.html", "svg": "a.svg", "treemap": "t.svg"}
+    done = plan(*RULES, *(x for pair in names.items() for x in (f"--{pair[0]}", pair[1])))
+    assert done.exit_code == 0
+    assert done.stdout.startswith("2.0 KB on each")
+    assert json.loads((folder / "a.json").read_text())["format"] == "shardlab plan"
+    page = (folder / "a.html").read_text()
+    assert page.count("<svg") == 2
+    assert "bf16[64@model,16@data]" in page
+    for name in ("a.svg", "t.svg"):
+        assert ET.parse(folder / name).getroot().get("role") == "img"
+
+
+def test_json_to_the_terminal_is_alone_there():
+    done = plan("--json", "-")
+    assert json.loads(done.stdout)["model"] == "tiny"
+
+
+def test_rules_are_written_so_that_they_give_the_same_plan(folder):
+    for given in (("--strategy", "fsdp+tensor"), RULES):
+        first = plan(*given, "--rules-to", "rules.toml", "--json", "a.json")
+        assert first.exit_code == 0, first.output
+        plan("--rules", "rules.toml", "--json", "b.json")
+        a, b = (json.loads((folder / f"{name}.json").read_text()) for name in "ab")
+        assert [row["held"] for row in a["rows"]] == [row["held"] for row in b["rows"]]
+
+
+def test_a_golden_file_is_the_same_to_the_byte_and_compares_as_the_same(folder):
+    plan(*RULES, "--save", "a.json")
+    plan(*RULES, "--save", "b.json")
+    assert (folder / "a.json").read_bytes() == (folder / "b.json").read_bytes()
+    assert (folder / "a.json").read_text().endswith("}\n")
+    assert str(folder) not in (folder / "a.json").read_text()
+    assert load_plan("a.json").model == "tiny"
+    done = plan(*RULES, "--compare", "a.json")
+    assert (done.exit_code, done.stdout) == (0, "the same: tiny on data=2,model=4\n")
+
+
+def test_a_difference_is_told_with_what_moved_and_exit_code_1(folder):
+    plan("--rule", "up=model", "--rule", ".*=", "--save", "a.json")
+    done = plan("--rule", "up=model,data", "--rule", ".*=", "--compare", "a.json")
+    assert done.exit_code == 1
+    assert done.stdout == (
+        """\
+3 differences: tiny on data=2,model=4
+
+Each device holds
+  ~ parameters: 10.8 KB → 10.1 KB (-768 bytes, -7.1 %)
+  ~ in all: 10.8 KB → 10.1 KB (-768 bytes, -7.1 %)
+
+Tensors: 1 changed
+  ~ layers.*.up.weight: bf16[64@model,16] ×3 → bf16[64@model,16@data] ×3, 1.5 KB → 768 bytes a
+    device (-768 bytes)
+"""
+    )
+    done = plan("--rule", "up=model,data", "--rule", ".*=", "--compare", "a.json", "--markdown")
+    assert done.stdout.startswith("**3 differences: tiny on data=2,model=4**\n\n### Each device")
+
+
+def test_a_plan_may_replace_the_golden_file_that_it_is_compared_with(folder):
+    plan("--rule", ".*=", "--save", "a.json")
+    again = ("--strategy", "fsdp", "--save", "a.json", "--compare", "a.json", "--json", "c.json")
+    assert plan(*again).exit_code == 1
+    assert not json.loads((folder / "c.json").read_text())["comparison"]["same"]
+    assert plan("--strategy", "fsdp", "--compare", "a.json").exit_code == 0
+
+
+def test_maxtext_shardings_are_a_model_rules_and_a_golden_file():
+    file = "named_shardings.json"
+    done = plan("--optimizer", "adam", model=file, mesh=None)
+    assert done.exit_code == 0, done.output
+    assert "f32[16@fsdp,3,64]" in done.stdout
+    assert "mesh fsdp=4,tensor=1" in done.stdout
+    same = plan("--optimizer", "adam", "--compare", file, model=file, mesh=None)
+    assert (same.exit_code, same.stdout) == (0, "the same: maxtext on fsdp=4,tensor=1\n")
+    ruled = plan("--rules", file, "--compare", file, model=file, mesh="fsdp=4,tensor=1")
+    assert ruled.exit_code == 0, ruled.output
+    other = plan("--rule", "wi_0=None,None,fsdp", "--compare", file, model=file, mesh=None)
+    assert other.exit_code == 1
+    assert "wi_0/kernel: P('fsdp', None, 'tensor') → P(None, None, 'fsdp')" in other.stdout
+
+
+# -------------------------------------------------------------------------------------- bad input
+
+BAD = [
+    (["--strategy", "fsdq"], "There is no strategy"),
+    (["--optimizer", "adamm"], "There is no optimizer 'adamm'"),
+    (["--hardware", "tpu-v9"], "tpu-v9"),
+    (["--rule", "noequals"], "--rule noequals: PATTERN=SPEC"),
+    (["--rule", "(=data"], "plan.bad_rules"),
+    (["--rules", "missing.toml"], "missing.toml"),
+    (["--rules", "tiny.toml"], "plan.bad_rules"),
+    (["--strategy", "fsdp", "--rule", "a=data"], "choose one"),
+    (["--rule", "a=data", "--zero", "1"], "--zero belongs to a strategy"),
+    (["--zero", "4"], "--zero"),
+    (["--batch", "8"], "--batch and --sequence belong together"),
+    (["--batch", "0", "--sequence", "8"], "--batch 0: a whole number from 1 on"),
+    (["--batch", "1e3", "--sequence", "8"], "--batch 1e3: a whole number from 1 on"),
+    (["--remat", "full"], "need --batch and --sequence"),
+    (["--batch", "8", "--sequence", "8", "--remat", "ful"], "There is no remat policy 'ful'"),
+    (["--headroom", "1"], "--headroom"),
+    (["--headroom", "nan"], "--headroom nan: a share of the memory, from 0 up to 1"),
+    (["--param-dtype", "int8"], "int8"),
+    (["--stack", "heads"], "heads"),
+    (["--replicated-above", "big"], "big"),
+    (["--devices", "0"], "--devices 0"),
+    (["--devices", "v9-8"], "v9-8"),
+    (["--json", "no/such/folder/a.json"], "there is no folder 'no/such/folder'"),
+    (["--json", "."], "--json .: "),
+    (["--json", "-", "--html", "-"], "cannot both go to the terminal"),
+    (["--compare", "missing.json"], "[plan.bad_plan] The saved plan cannot be read: No such file"),
+    (["--compare", "tiny.toml"], "[plan.bad_plan] The saved plan is not JSON"),
+]
+
+
+@pytest.mark.parametrize(("args", "said"), BAD, ids=[" ".join(args) for args, _ in BAD])
+def test_bad_input_is_told_in_words_with_exit_code_2(args, said):
+    done = plan(*args)
+    assert done.exit_code == 2, done.output
+    assert said in done.output
+    assert "Traceback" not in done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize("mesh", [None, "", "data", "data=0", "data=-1,model=-1", "data=2,data=2"])
+def test_a_mesh_that_cannot_be_read_is_told_with_exit_code_2(mesh):
+    done = plan(mesh=mesh) if mesh else plan(*([] if mesh is None else ["--mesh", ""]), mesh=None)
+    assert done.exit_code == 2
+    assert isinstance(done.exception, SystemExit)
+
+
+def test_an_unknown_model_is_told_with_the_nearest_name():
+    done = plan(model="lama3-70b")
+    assert done.exit_code == 2
+    assert "llama3-70b" in done.stderr
+
+
+# ------------------------------------------------------------------------------- as a real process
+
+
+def run(*args, **options):
+    command = [sys.executable, "-m", "shardlab.cli", "plan", "tiny.toml", "--mesh", "data=2", *args]
+    options = {"stdout": subprocess.PIPE} | options
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, **options)
+
+
+def test_a_full_disk_is_told_in_a_line():
+    with open("/dev/full", "w") as full:
+        done = run(stdout=full)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "standard output: No space left on device" in done.stderr
+    done = run("--save", "/dev/full")
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "--save /dev/full: No space left on device" in done.stderr
+
+
+def test_a_reader_that_has_gone_ends_it_quietly():
+    read, write = os.pipe()
+    os.close(read)
+    done = run(stdout=write)
+    os.close(write)
+    assert done.stderr == ""
+
+
+def test_the_command_loads_neither_jax_nor_numpy_nor_rich():
+    code = (
+        "import sys; from shardlab.cli import main\n"
+        "try: main(['plan', 'llama3-70b', '--mesh', 'fsdp=64,tensor=8', '--strategy', "
+        "'fsdp+tensor', '--hardware', 'tpu-v5p', '--optimizer', 'adamw', '--batch', '512', "
+        "'--sequence', '4096', '--json', 'a.json', '--html', 'a.html', '--save', 'b.json'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'jax', 'jaxlib', 'numpy', 'rich', 'flax'} & set(sys.modules)\n"
+        "sys.exit(repr(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,171 @@
+"""Plans as text: the same facts at every width, arrays as JAX prints them, nothing that acts."""
+
+from __future__ import annotations
+
+import io
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from rich.console import Console
+
+from shardlab.layouts.dtype import parse_dtype
+from shardlab.plans.family import parse_family
+from shardlab.plans.model import Model
+from shardlab.plans.plan import plan
+from shardlab.plans.workload import Workload
+from shardlab.render.layers import groups_of, n_numbers, name_in
+from shardlab.render.plan import plan_html, plan_markdown, plan_text
+
+BF16 = parse_dtype("bf16")
+SIZES = {"a": 2, "b": 4, "c": 8}
+LLAMA = plan("llama3-8b", "fsdp=4,tensor=16", strategy="fsdp+tensor", optimizer="adamw")
+
+
+def model(shapes, name="m", axes=None):
+    families = (parse_family(p, s, BF16, (axes or {}).get(p)) for p, s in shapes.items())
+    return Model(name, tuple(families))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        (),
+        ("a",),
+        (None, "b"),
+        (("a", "b"), "c"),
+        (None, ("c", "a")),
+        ("b", None),
+    ],
+)
+def test_an_array_is_written_as_jax_prints_its_type(spec):
+    made = plan(model({"w": (16, 32)}), "a=2,b=4,c=8", rules={"rules": [("w", spec)]})
+    mesh = AbstractMesh(tuple(SIZES.values()), tuple(SIZES), axis_types=(AxisType.Explicit,) * 3)
+    sharding = NamedSharding(mesh, PartitionSpec(*spec))
+    with jax.sharding.use_abstract_mesh(mesh):
+        array = jax.ShapeDtypeStruct((16, 32), jnp.bfloat16, sharding=sharding)
+        typed = jax.make_jaxpr(lambda x: x)(array).in_avals[0].str_short(short_dtypes=True)
+    assert made.array_text(made.rows[0].parameter) == typed
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 132, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    made = plan(
+        "deepseek-v3",
+        "fsdp=64,tensor=8",
+        strategy="fsdp+tensor",
+        hardware="tpu-v5p",
+        optimizer="adamw",
+        workload=Workload(512, 4096),
+    )
+    lines = plan_text(made, width, show_rules=True).splitlines()
+    # four columns are the least: on narrower terminals the table of tensors is wider
+    assert max(map(len, lines)) <= max(width, 60)
+
+
+def test_the_columns_that_matter_most_stay_longest():
+    heads = {
+        w: next(line for line in plan_text(LLAMA, w).splitlines() if "array" in line).split()
+        for w in (80, 100, 140)
+    }
+    assert heads[80] == ["tensor", "array", "in", "all", "copies", "wasted"]
+    assert heads[100] == ["tensor", "array", "shard", "in", "all", "copies", "wasted"]
+    assert set(heads[140]) >= {"spec", "parameter"}
+
+
+def test_colour_adds_nothing_to_the_words():
+    out = io.StringIO()
+    Console(file=out, width=100, force_terminal=False).print(LLAMA)
+    assert out.getvalue().rstrip() == plan_text(LLAMA, 100).rstrip()
+
+
+def test_named_and_stacked_layers_are_grouped_alike():
+    named = plan(model({"net.layers.{0..7}.up": (64, 16), "head": (16, 96)}), "x=2")
+    stacked = plan(
+        model(
+            {"net.layers.up": (8, 64, 16), "net.layers.down": (8, 16, 64), "head": (16, 96)},
+            axes={
+                "net.layers.up": ("layers", "mlp", "embed"),
+                "net.layers.down": ("layers", "embed", "mlp"),
+            },
+        ),
+        "x=2",
+    )
+    assert [group.title for group in groups_of(named)] == [
+        "net.layers.* ×8",
+        "outside the layers",
+    ]
+    first = groups_of(stacked)[0]
+    assert first.title == "net.layers.* ×8, stacked"
+    assert [name_in(row, first) for row in first.rows] == ["down", "up"]
+
+
+def test_a_tensor_that_is_not_once_in_each_layer_says_how_often():
+    made = plan(
+        model({"layers.{0..7}.norm": (16,), "layers.{0..7}.experts.{0..31}.up": (64, 16)}), "x=2"
+    )
+    (group,) = groups_of(made, show_all=True)
+    assert [name_in(row, group) for row in group.rows] == ["experts.*.up ×256", "norm"]
+
+
+def test_parts_of_a_family_are_told_apart_by_their_numbers():
+    rules = {"rules": [(r"layers\.[0-3]\.up", "x"), (".*", "")]}
+    text = str(plan(model({"layers.{0..7}.up": (64, 16)}), "x=2", rules=rules))
+    assert "up (0..3)" in text
+    assert "up (4..7)" in text
+
+
+def test_numbers_are_counted_once():
+    assert n_numbers(["0..3", "2..5", "9"]) == 7
+
+
+def test_small_tensors_are_folded_but_never_a_lone_one():
+    shapes = {"big": (1024, 1024), "small": (4,)}
+    assert " more" not in str(plan(model(shapes), "x=2"))
+    text = str(plan(model(shapes | {"smaller": (2,)}), "x=2"))
+    assert "2 more" in text
+    assert "12 bytes" in text
+
+
+def test_the_state_of_zero_1_is_shown_beneath_the_parameter_that_is_whole():
+    made = plan("llama3-8b", "data=8", strategy="zero1", optimizer="adamw")
+    assert "    master, mu, nu: f32[14336@data,4096]" in str(made)
+
+
+def test_a_plan_says_in_one_line_what_it_is():
+    assert repr(LLAMA).startswith("<Plan of llama3-8b on fsdp=4,tensor=16: ")
+    assert "\n" not in repr(LLAMA)
+
+
+def test_an_empty_model_and_one_scalar_are_shown():
+    for shapes in ({}, {"s": ()}, {"none": (0, 4)}):
+        made = plan(model(shapes), "x=2")
+        assert str(made).splitlines()[0].endswith("on each of 2 devices")
+        assert plan_markdown(made)
+        assert plan_html(made)
+
+
+def test_names_that_would_move_a_cursor_or_be_markup_are_shown_as_they_are_read():
+    hostile = "a\x1b[31m|`<script>alert(1)</script>\u202e\n# x"
+    made = plan(model({hostile: (512, 512)}, name=hostile), "x=2")
+    for text in (str(made), repr(made), plan_markdown(made), plan_html(made), made.svg()):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<script" not in plan_html(made) + made.svg() + made.treemap()
+    assert not any(line.startswith("# x") for line in plan_markdown(made).splitlines())
+
+
+def test_what_a_row_cannot_show_is_in_the_assumptions():
+    made = plan(
+        "llama3-8b",
+        "fsdp=8",
+        strategy="fsdp",
+        optimizer="adamw",
+        hardware="h100",
+        workload=Workload(64, 2048),
+    )
+    text = str(made)
+    assumed = text[text.index("\nAssumed\n") :]
+    for word in ("optimizer adamw", "batch 64", "remat full", "tokens", "memory of h100"):
+        assert word in assumed
