@@ -69,6 +69,14 @@ def read_text(file: Path, most_bytes: int) -> str:
         raise BadModel(what, where=f"{file}, byte {error.start}", fix="save it as UTF-8.") from None
 
 
+def names_in(folder: Path) -> list[str]:
+    """Return the names of what is in a folder, in order."""
+    try:
+        return sorted(each.name for each in folder.iterdir())
+    except OSError as error:
+        raise _unread(folder, error) from None
+
+
 def no_such_file(file: Path) -> BadModel:
     """Return the error about a file that is not there, with the nearest name that is."""
     try:

@@ -6,18 +6,19 @@
 
 from __future__ import annotations
 
-from os import PathLike
+from os import PathLike, fspath
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
 from shardlab.errors import BadModel
 from shardlab.plans.model import Model
-from shardlab.plans.sources.disk import no_such_file
+from shardlab.plans.sources.disk import names_in, no_such_file
 from shardlab.plans.sources.index import ENDING
 from shardlab.plans.sources.maxtext import load_maxtext
 from shardlab.plans.sources.presets import find_preset, unknown_model
 from shardlab.plans.sources.table import load_table
-from shardlab.plans.sources.weights import is_weights, load_file, load_folder, load_index
+from shardlab.plans.sources.weights import load_file, load_folder, load_index
 
 _WANTED = (
     "a preset's name, a .safetensors file, its folder or index, a table in .toml or .json, "
@@ -34,7 +35,7 @@ def load_model(model: Any) -> Model:
         return model
     if isinstance(model, str):
         return _of_text(model)
-    if isinstance(model, PathLike):
+    if isinstance(model, PathLike) and isinstance(fspath(model), str):
         return _of_path(Path(model))
     if model is None or isinstance(model, (bytes, int, float, complex)):
         raise BadModel(f"{model!r:.200} is not a model.", fix=_WANTED)
@@ -46,8 +47,8 @@ def load_model(model: Any) -> Model:
 def _of_text(text: str) -> Model:
     if "/" not in text and (found := find_preset(text)):
         return found
-    path = Path(text).expanduser() if text.startswith("~/") else Path(text)
-    if _exists(path):
+    path = Path(expanduser(text))
+    if text and _exists(path):
         return _of_path(path)
     if found := find_preset(text):
         return found
@@ -68,7 +69,7 @@ def _looks_like_path(text: str) -> bool:
 
 
 def _of_path(path: Path) -> Model:
-    if path.is_dir():
+    if _exists(path) and path.is_dir():
         return _of_folder(path)
     name = path.name.lower()
     if name.endswith(".safetensors"):
@@ -86,7 +87,8 @@ def _of_path(path: Path) -> Model:
 
 
 def _of_folder(folder: Path) -> Model:
-    if is_weights(folder):
+    names = names_in(folder)
+    if any(name.endswith((".safetensors", ENDING)) for name in names):
         return load_folder(folder)
-    what = f"The folder {folder.name!r} holds no safetensors files."
+    what = f"The folder {str(folder)!r} holds no safetensors files."
     raise BadModel(what, where=str(folder), fix=_WANTED)

@@ -13,6 +13,7 @@ from pathlib import Path
 from shardlab.errors import BadModel
 from shardlab.plans.family import families_of
 from shardlab.plans.model import Model
+from shardlab.plans.sources.disk import names_in
 from shardlab.plans.sources.hf_config import read_architecture
 from shardlab.plans.sources.index import ENDING, Index, read_index
 from shardlab.plans.sources.safetensors import read_header
@@ -52,7 +53,7 @@ def load_index(file: Path) -> Model:
 
 def load_folder(folder: Path) -> Model:
     """Return the model of a folder: by its index, or of all its safetensors files."""
-    names = sorted(each.name for each in folder.iterdir())
+    names = names_in(folder)
     indexes = [name for name in names if name.endswith(ENDING)]
     if len(indexes) > 1 and f"model{ENDING}" not in indexes:
         raise BadModel(
@@ -66,7 +67,7 @@ def load_folder(folder: Path) -> Model:
     files = [name for name in names if name.endswith(".safetensors")]
     if not files:
         raise BadModel(
-            f"The folder {folder.name!r} holds no safetensors files.",
+            f"The folder {str(folder)!r} holds no safetensors files.",
             where=str(folder),
             fix="a folder with model.safetensors, or with an index and its files.",
         )
@@ -75,11 +76,6 @@ def load_folder(folder: Path) -> Model:
     shown = files[0] if len(files) == 1 else f"{len(files)} safetensors files"
     model = _model(folder.absolute().name, tensors, f"the headers of {shown} in {folder}")
     return _described(model, folder.absolute())
-
-
-def is_weights(folder: Path) -> bool:
-    """Tell whether a folder holds safetensors files."""
-    return any(each.name.endswith((".safetensors", ENDING)) for each in folder.iterdir())
 
 
 def _of_each(files: Iterable[Path]) -> list[Tensor]:
