@@ -51,6 +51,11 @@ _HELP = """Rank the meshes and strategies that MODEL fits with on a number of ch
 @click.option("--policy", metavar="NAME", help="Dtypes of training: as-is, mixed, bf16-all.")
 @click.option("--remat", multiple=True, metavar="POLICY", help="Only this policy; may be repeated.")
 @click.option(
+    "--context/--no-context",
+    default=None,
+    help="Try to cut the sequence too; else only where nothing fits without.",
+)
+@click.option(
     "--headroom",
     type=click.FloatRange(min=0, max=1, max_open=True),
     default=0.1,
@@ -111,6 +116,7 @@ def _made(model: str, options: dict[str, Any]) -> Advice:
         optimizer=options["optimizer"],
         policy=options["policy"],
         remat=options["remat"] or None,
+        context=options["context"],
         headroom=options["headroom"],
         compute_efficiency=options["compute_efficiency"],
         network_efficiency=options["network_efficiency"],

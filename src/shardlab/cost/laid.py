@@ -136,11 +136,11 @@ def layings(mesh: Sizes, hardware: Hardware) -> tuple[Laid, ...]:
         if size > part:
             inside.append((name, size // part))
     found = list(_blocks(inside, hardware.torus_axes))
-    longest = hardware.longest_side
-    if longest is not None:
-        # An axis too long for every arrangement is folded through several torus axes.
-        fitting = [each for each in found if _longest(each) <= longest * hardware.devices_per_chip]
-        found = fitting or found
+    if hardware.longest_side is not None:
+        # An axis too long for every arrangement is folded through torus axes: the least of that.
+        least = min(map(_longest, found))
+        most = max(least, hardware.longest_side * hardware.devices_per_chip)
+        found = [each for each in found if _longest(each) <= most]
     return tuple(Laid(mesh, each, slices) for each in found)
 
 

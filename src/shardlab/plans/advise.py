@@ -8,7 +8,6 @@ from typing import Any
 
 from shardlab.cost.hardware import Hardware, parse_hardware
 from shardlab.cost.hardware_file import FIGURES
-from shardlab.cost.laid import n_slices
 from shardlab.cost.step import Stopwatch
 from shardlab.cost.time import share_of_peak
 from shardlab.errors import BadType, TooManyDevices, UnknownFigure
@@ -17,7 +16,6 @@ from shardlab.layouts.mesh import MAX_DEVICES
 from shardlab.layouts.size import parse_size
 from shardlab.plans.candidates import AXES, Search
 from shardlab.plans.grounds import Called, command_of, formulas_of, notes_of
-from shardlab.plans.model import Model
 from shardlab.plans.optimizer import parse_optimizer
 from shardlab.plans.plan import room_of
 from shardlab.plans.policy import Policy, parse_policy
@@ -43,6 +41,7 @@ def advise(
     remat: str | Sequence[str] | None = None,
     zero: Sequence[int] = (0, 1, 2),
     microbatch: int | None = None,
+    context: bool | None = None,
     policy: Policy | str | None = None,
     headroom: float = 0.1,
     compute_efficiency: float = 1.0,
@@ -56,9 +55,10 @@ def advise(
     ('fsdp=8', 'fsdp')
 
     All factorisations of the devices into data, fsdp, expert (of a mixture) and tensor axes are
-    tried, with every remat policy and ZeRO stage that is given. Without an optimizer it is advice
-    for inference, for the time of one token. Without batch and sequence, or for a model whose
-    measures are not known, candidates are ranked by memory alone.
+    tried, with every remat policy and ZeRO stage that is given; a context axis, which cuts the
+    sequence, where it is asked for, or where nothing fits without. Without an optimizer it is
+    advice for inference, for the time of one token. Without batch and sequence, or for a model
+    whose measures are not known, candidates are ranked by memory alone.
     """
     n_chips, chip = _chips(chips), _chip(hardware, figures)
     workload = _workload(batch, sequence, microbatch)
@@ -73,13 +73,17 @@ def advise(
         _stages(zero, optimizer),
         share_of_peak(compute_efficiency),
     )
-    return _advice(search, n_chips, Called(model, hardware, policy, headroom))
+    found = _advice(search, n_chips, Called(model, hardware, policy, headroom), context is True)
+    if found.ranked or context is not None or workload is None:
+        return found
+    return _advice(search, n_chips, Called(model, hardware, policy, headroom), True)
 
 
-def _advice(search: Search, n_chips: int, called: Called) -> Advice:
+def _advice(search: Search, n_chips: int, called: Called, with_context: bool) -> Advice:
     model, chip = search.model, search.stopwatch.hardware
     n_devices = n_chips * chip.devices_per_chip
-    ranked, others = _searched(search, _meshes(model, n_devices, with_fsdp=search.is_training))
+    ranked, others = _searched(search, _meshes(search, n_devices, with_context))
+    is_suited = any(each.strategy for each in (*ranked, *others))
     return Advice(
         model.name,
         model.source,
@@ -93,7 +97,7 @@ def _advice(search: Search, n_chips: int, called: Called) -> Advice:
         others,
         formulas_of(search, ranked),
         _figures(search.stopwatch),
-        notes_of(search, n_slices(n_devices, chip), ranked),
+        tuple(notes_of(search, n_devices, with_context=with_context, is_suited=is_suited)),
         command_of(search, ranked, called),
     )
 
@@ -106,18 +110,21 @@ def _searched(search: Search, meshes: Iterable[Mapping[str, int]]) -> tuple[Any,
         name = str(error.what).split("'")[1]
         raise UnknownFigure(
             error.what,
-            where=error.where,
+            where=f"hardware {chip.name}, needed to time what the devices exchange",
             fix=f"give your own: advise(..., figures={{{name!r}: ...}}), on the command line "
             f'--figure {name}=..., or a TOML file with like = "{chip.name}" and {name} = ....',
         ) from None
 
 
-def _meshes(model: Model, n_devices: int, *, with_fsdp: bool) -> Iterable[Mapping[str, int]]:
-    """Return the sizes of each axis for every mesh of so many devices."""
-    arch = model.architecture
-    has_experts = bool(arch.experts) if arch else any(map(is_expert, model.families))
-    left_out = {*(() if has_experts else ("expert",)), *(() if with_fsdp else ("fsdp",))}
-    axes = [name for name in AXES if name not in left_out]
+def _meshes(search: Search, n_devices: int, with_context: bool) -> Iterable[Mapping[str, int]]:
+    """Return the sizes of each axis for every mesh of so many devices.
+
+    Inference has no use for fsdp, which would gather the parameters for every token.
+    """
+    arch = search.model.architecture
+    has_experts = bool(arch.experts) if arch else any(map(is_expert, search.model.families))
+    wanted = {"expert": has_experts, "fsdp": search.is_training, "context": with_context}
+    axes = [name for name in AXES if wanted.get(name, True)]
     n_meshes = n_products(n_devices, len(axes))
     if n_meshes > MAX_MESHES:
         raise TooManyDevices(

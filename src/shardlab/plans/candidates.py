@@ -25,8 +25,10 @@ from shardlab.records.advice import Candidate, Why
 from shardlab.records.plan import KINDS, Kind, Room
 from shardlab.records.step import StepTime
 
-AXES = ("data", "fsdp", "expert", "tensor")  # outermost first: tensor stays within a node
+# outermost first, so that tensor stays within a node
+AXES = ("data", "fsdp", "expert", "context", "tensor")
 _BATCH = ("data", "fsdp", "expert")
+_CUTTING = ("fsdp", "expert", "tensor")  # parts of a strategy, which cut parameters
 
 
 @dataclass
@@ -50,12 +52,14 @@ class Search:
 
     def candidates(self, sizes: Mapping[str, int]) -> Iterator[Candidate]:
         """Yield the ways to cut the model over one mesh, or the mesh refused."""
-        axes = tuple((name, size) for name, size in sizes.items() if size > 1) or (("data", 1),)
+        axes = tuple((name, size) for name, size in sizes.items() if size > 1)
+        if {name for name, _ in axes} <= {"context"}:
+            axes = (("data", 1), *axes)  # which the strategy data-parallel asks for
         if refused := self._refusal(sizes):
             yield Candidate(axes, why=refused[0], reason=refused[1])
             return
         mesh = Mesh(axes)
-        parts = [name for name in AXES[1:] if sizes.get(name, 1) > 1]
+        parts = [name for name in _CUTTING if sizes.get(name, 1) > 1]
         zeros = self.zeros if sizes.get("data", 1) > 1 else (0,)
         placed = tuple(place(self.model, parse_strategy(_strategy(parts, max(zeros))), mesh))
         for zero in zeros:
@@ -78,7 +82,12 @@ class Search:
         shards = prod(sizes.get(name, 1) for name in _BATCH)
         if self.workload is None:
             return None
-        batch = self.workload.microbatch or self.workload.batch
+        batch, context = self.workload.microbatch or self.workload.batch, sizes.get("context", 1)
+        if self.workload.sequence % context:
+            return (
+                "batch",
+                f"context={context} does not divide sequences of {self.workload.sequence:,}",
+            )
         if batch % shards == 0:
             return None
         noun = "batch" if self.workload.microbatch is None else "microbatch"
@@ -121,7 +130,7 @@ class Search:
     def _items(self, mesh: Mesh, workload: Workload | None) -> Mapping[Kind, int]:
         """Return the bytes of the plan's items, which differ by how the mesh cuts tokens alone."""
         parts = prod(mesh.shape.get(name, 1) for name in _BATCH)
-        key = (parts, mesh.shape.get("tensor", 1), workload)
+        key = (parts, mesh.shape.get("context", 1), mesh.shape.get("tensor", 1), workload)
         if key not in self._activations:
             found: dict[Kind, int] = {}
             for item in plan_items(self.model, mesh, workload, self.scales.optimizer):

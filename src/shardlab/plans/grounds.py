@@ -9,6 +9,7 @@ from shlex import quote
 from typing import Any
 
 from shardlab.cost.hardware import Hardware
+from shardlab.cost.laid import n_slices
 from shardlab.plans.candidates import Search
 from shardlab.plans.work import FORMULAS
 from shardlab.records.advice import Candidate
@@ -33,6 +34,8 @@ _TRAFFIC = {
     f"microbatch ({_BOOK})",
     "tensor": "tensor: 2 all-gathers and 2 reduce-scatters of tokens x hidden for each layer and "
     "pass (Korthikanti et al. 2022, arXiv 2205.05198)",
+    "context": "context: keys and values gathered forward and backward, their gradients "
+    "reduce-scattered, for each layer and microbatch",
     "expert": "expert: tokens x top_k x hidden to their experts and back, for each layer and pass "
     "(GShard, arXiv 2006.16668)",
 }
@@ -67,13 +70,13 @@ def _formulas(search: Search, ranked: Sequence[Candidate]) -> Iterator[str]:
         )
 
 
-def notes_of(search: Search, slices: int, ranked: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return what a reader must know before believing the numbers."""
-    return tuple(_notes(search, slices, ranked))
+def notes_of(
+    search: Search, n_devices: int, *, with_context: bool, is_suited: bool
+) -> Iterator[str]:
+    """Yield what a reader must know before believing the numbers.
 
-
-def _notes(search: Search, slices: int, ranked: Sequence[Candidate]) -> Iterator[str]:
-    chip = search.stopwatch.hardware
+    `is_suited` says whether there was a mesh that cuts batch and model evenly.
+    """
     if search.model.architecture is None:
         yield "The model's measures are not known: memory alone is counted, without activations."
     elif search.workload is None:
@@ -82,16 +85,24 @@ def _notes(search: Search, slices: int, ranked: Sequence[Candidate]) -> Iterator
         shares = {search.compute_efficiency, search.stopwatch.efficiency}
         if shares == {1.0}:
             yield "At the peak (efficiency 1): real programs reach less, often half."
-        yield "Pipeline and context parallelism are not tried; tensor axes cut the sequence too."
+        untried = "Pipelining is" if with_context else "Pipeline and context parallelism are"
+        yield f"{untried} not tried; between blocks tensor axes cut the sequence."
         if search.is_training:
             yield "A batch is divided into as few microbatches as fit."
         else:
             yield "A step is one token of every sequence, with all caches full."
-    if slices > 1:
+    if not is_suited and n_devices > 1:
+        near = 1 << (n_devices.bit_length() - 1)
+        yield (
+            f"{n_devices:,} devices have no factors that cut this batch and these heads; "
+            f"{near:,} may have."
+        )
+    chip = search.stopwatch.hardware
+    if (slices := n_slices(n_devices, chip)) > 1:
         yield (
             f"{slices} slices: beyond {chip.pod:,} chips of a pod the outermost axes go over DCN."
         )
-    if chip.network == "torus" and any(each.laid for each in ranked):
+    if chip.network == "torus" and search.workload and search.model.architecture:
         yield (
             "Slices are taken to be arranged for the mesh: 'laid' says which torus axes each mesh "
             "axis goes along."

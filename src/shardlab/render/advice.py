@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 TOP = 10
+_SIZES = 8  # of an axis, in one reason
+# a reason that is alike for many sizes of an axis
+_SIZED = re.compile(r"(\w+=|.* cut in )([\d,]+)((?: does not divide .*)?)")
 _NEAREST = 3  # of those that do not fit, how many are shown
 
 
@@ -39,21 +43,21 @@ def advice_lines(advice: Advice, width: int, *, top: int = TOP) -> Iterator[Line
 
 def advice_html(advice: Advice, *, top: int = TOP) -> str:
     """Return advice as an HTML fragment."""
-    return sheet_html(advice_sheet(advice, top=top))
+    return sheet_html(advice_sheet(advice, top=top, is_wide=True))
 
 
 def advice_markdown(advice: Advice, *, top: int = TOP) -> str:
     """Return advice for a design document: GitHub's tables."""
-    sheet = advice_sheet(advice, top=top)
+    sheet = advice_sheet(advice, top=top, is_wide=True)
     parts = [f"**{sheet.title}**", *sheet.facts, *sections_markdown(sheet.sections)]
     return "\n\n".join(parts) + "\n"
 
 
-def advice_sheet(advice: Advice, *, top: int = TOP) -> Sheet:
-    """Return advice in sections."""
+def advice_sheet(advice: Advice, *, top: int = TOP, is_wide: bool = False) -> Sheet:
+    """Return advice in sections; where it is wide, verdicts stand in columns and not beneath."""
     sections = []
     if advice.ranked:
-        sections.append(_ranked(advice, top))
+        sections.append(_ranked(advice, top, is_wide))
     if others := tuple(_others(advice)):
         sections.append(Section("Why others lost", None, others))
     grounds = (*advice.formulas, *map(figure_text, advice.figures), *_efficiency(advice))
@@ -101,7 +105,7 @@ def _facts(advice: Advice) -> Iterator[str]:
     words += [choices["policy"]] if "policy" in choices else []
     yield "; ".join(words)
     yield (
-        f"{advice.n_candidates:,} candidates on {_n_meshes(advice):,} meshes, of which "
+        f"{count_text(advice.n_candidates, 'candidate')}; of {_n_meshes(advice):,} meshes "
         f"{len(advice.ranked):,} can be used"
     )
 
@@ -110,7 +114,7 @@ def _n_meshes(advice: Advice) -> int:
     return len({each.mesh for each in (*advice.ranked, *advice.others)})
 
 
-def _ranked(advice: Advice, top: int) -> Section:
+def _ranked(advice: Advice, top: int, is_wide: bool) -> Section:
     shown = advice.ranked[:top]
     timed = [each.step for each in shown if each.step is not None]
     columns = [Column("#", True), Column("mesh"), Column("strategy", drop=1), Column("ZeRO", True)]
@@ -118,7 +122,8 @@ def _ranked(advice: Advice, top: int) -> Section:
     if timed:
         first = "reading" if timed[0].reading_seconds else "compute"
         columns += [Column(first, True), Column("sent", True), Column("step"), Column("MFU")]
-    rows = tuple(_row(at, each) for at, each in enumerate(shown, 1))
+        columns += [Column("sent over"), Column("laid"), Column("verdict")] if is_wide else []
+    rows = tuple(_row(at, each, is_wide) for at, each in enumerate(shown, 1))
     lines = ["µb: microbatches of a step; GB: on each device; sent: time of communication"]
     if more := len(advice.ranked) - len(shown):
         lines.append(f"and {more:,} more meshes: --top {len(advice.ranked)}")
@@ -126,18 +131,20 @@ def _ranked(advice: Advice, top: int) -> Section:
     return Section(f"What fits, {order}", Table(tuple(columns), rows), tuple(lines))
 
 
-def _row(at: int, candidate: Candidate) -> Row:
+def _row(at: int, candidate: Candidate, is_wide: bool) -> Row:
     stage = candidate.strategy.rpartition("zero")[2] if "zero" in candidate.strategy else "-"
     cells = [str(at), candidate.mesh_text, candidate.strategy, stage, candidate.remat or "-"]
     cells += [str(candidate.n_microbatches), f"{candidate.bytes_per_device / 1e9:,.1f}"]
     if (step := candidate.step) is None:
         return Row(tuple(cells))
-    sent = [f"{axes} {seconds_text(seconds)}" for axes, seconds in step.by_axis().items()]
+    sent = ", ".join(f"{axes} {seconds_text(each)}" for axes, each in step.by_axis().items())
     cells += [seconds_text(step.busy_seconds), seconds_text(step.communication_seconds)]
     cells += [_bounds(step), _mfu(step)]
-    laid = f"; laid {candidate.laid}" if candidate.laid else ""
-    said = f"{candidate.reason}; sent over {', '.join(sent)}{laid}" if sent else candidate.reason
-    return Row(tuple(cells), (said,))
+    if is_wide:
+        return Row((*cells, sent or "nothing", candidate.laid or "-", candidate.reason))
+    said = [candidate.reason, f"sent over {sent}" if sent else ""]
+    said.append(f"laid {candidate.laid}" if candidate.laid else "")
+    return Row(tuple(cells), ("; ".join(filter(None, said)),))
 
 
 def _others(advice: Advice) -> Iterator[str]:
@@ -150,28 +157,26 @@ def _others(advice: Advice) -> Iterator[str]:
             f"{_way(variants[0])}: {variants[0].reason}"
         )
     if large := by_why.get("memory"):
-        yield f"{len(large):,} do not fit; nearest:"
-        yield from (f"- {_way(each)} {each.reason}" for each in large[:_NEAREST])
+        nearest = "; ".join(f"{_way(each)} {each.reason}" for each in large[:_NEAREST])
+        yield f"{len(large):,} do not fit; nearest: {nearest}"
     for why in ("batch", "model"):
         yield from _reasons(by_why.get(why, ()))
 
 
 def _reasons(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield reasons alike as one: `21 meshes: tensor=16, 32, 64 does not divide 8 kv heads`."""
-    sizes: dict[tuple[str, str], dict[int, None]] = {}
-    counts: dict[tuple[str, str], int] = {}
+    sizes: dict[tuple[str, str], list[int]] = {}
     for each in candidates:
-        words, _, rest = each.reason.partition(" ")
-        axis, equals, size = words.partition("=")
-        key = (axis, rest) if equals else ("", each.reason.partition(" (")[0])
-        counts[key] = counts.get(key, 0) + 1
-        if equals:
-            sizes.setdefault(key, {})[int(size)] = None
-    for key, n in counts.items():
-        axis, rest = key
-        numbers = ", ".join(map(str, sorted(sizes.get(key, ()))))
-        words = f"{axis}={numbers} {rest}" if axis else rest
-        yield f"{n:,} {'mesh' if n == 1 else 'meshes'}: {words}"
+        found = _SIZED.match(each.reason)
+        before, size, after = found.groups() if found else (each.reason, "0", "")
+        sizes.setdefault((before, after), []).append(int(size.replace(",", "")))
+    for (before, after), found_sizes in sizes.items():
+        different = sorted(set(found_sizes))
+        numbers = ", ".join(f"{size:,}" for size in different[:_SIZES])
+        if len(different) > _SIZES:
+            numbers += f", … {different[-1]:,}"
+        n = len(found_sizes)
+        yield f"{n:,} {'mesh' if n == 1 else 'meshes'}: {before}{numbers}{after}"
 
 
 def _way(candidate: Candidate) -> str:
