@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import shardlab
 from shardlab.errors import BadSize, BadType, LabError, UnknownChoice, UnknownDtype
-from shardlab.plans.workload import REMAT, Workload
+from shardlab.plans.workload import REMAT, Workload, parse_workload
 
 
 def test_a_workload_has_sensible_defaults():
@@ -69,3 +70,26 @@ def test_switches_and_dtypes_are_checked():
         Workload(1, 1, cache_dtype="bf17")
     with pytest.raises(LabError, match="is not a dtype"):
         Workload(1, 1, dtype=None)
+
+
+def test_a_workload_may_be_a_mapping():
+    assert parse_workload({"batch": 8, "sequence": 4, "remat": "none"}) == Workload(8, 4, "none")
+    assert parse_workload(None) is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "words"),
+    [
+        (5, BadType, "5 is not a workload"),
+        ("batch=8", BadType, "is not a workload"),
+        (True, BadType, "is not a workload"),
+        ({"batch": 8, "sequenc": 4}, UnknownChoice, "A workload has no 'sequenc'"),
+        ({"batch": 8, 3: 4}, UnknownChoice, "A workload has no 3"),
+        ({"batch": 8}, UnknownChoice, "The workload has no sequence"),
+        ({}, UnknownChoice, "The workload has no batch"),
+        ({"batch": "8", "sequence": 4}, BadType, "The size of the batch is '8'"),
+    ],
+)
+def test_what_is_no_workload_is_refused_by_a_plan(bad, kind, words):
+    with pytest.raises(kind, match=words):
+        shardlab.plan("llama3-8b", "data=8", workload=bad)

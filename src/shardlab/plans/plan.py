@@ -30,7 +30,7 @@ from shardlab.plans.search import search
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.stack import stack as stack_of
 from shardlab.plans.strategy import cut_states, parse_strategy, place
-from shardlab.plans.workload import Workload
+from shardlab.plans.workload import Workload, parse_workload
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Item, Plan, PlanRow, Room
 
@@ -70,7 +70,7 @@ def plan(
         strategy,
         parse_optimizer(optimizer).name,
         parsed,
-        workload,
+        parse_workload(workload),
         None if meant.hardware is None else room_of(parse_hardware(meant.hardware), headroom),
     )
     placed, found = _placed(asked)

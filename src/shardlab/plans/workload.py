@@ -12,7 +12,8 @@ shardlab.errors.UnknownChoice: [plan.unknown_choice] There is no remat policy 'f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from shardlab.errors import BadSize, BadType, UnknownChoice
@@ -89,6 +90,35 @@ class Workload:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)  # frozen, so that a checked workload stays so
+
+
+def parse_workload(workload: Any) -> Workload | None:
+    """Return the workload meant by one, by a mapping of its fields, or by nothing.
+
+    >>> parse_workload({"batch": 8, "sequence": 128}) == Workload(8, 128)
+    True
+    """
+    if workload is None or isinstance(workload, Workload):
+        return workload
+    known = [each.name for each in fields(Workload)]
+    if not isinstance(workload, Mapping):
+        raise BadType(
+            f"{workload!r:.80} is not a workload.", fix="Workload(batch=64, sequence=4096)."
+        )
+    for name in workload:
+        if name not in known:
+            near = nearest_name(name, known) if isinstance(name, str) else None
+            raise UnknownChoice(
+                f"A workload has no {name!r:.80}; it has {', '.join(known)}.",
+                fix=f"{near!r}, the nearest name." if near else "one of these.",
+            )
+    if missing := [name for name in ("batch", "sequence") if name not in workload]:
+        raise UnknownChoice(
+            f"The workload has no {missing[0]}.",
+            where=f"a workload of {', '.join(workload) or 'nothing'}",
+            fix=f"give the {missing[0]} too.",
+        )
+    return Workload(**workload)
 
 
 def _count(size: Any, name: str) -> int:
