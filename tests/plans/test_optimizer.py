@@ -108,6 +108,16 @@ def test_states_are_cut_as_the_parameter_axes_they_keep():
     }
 
 
+def test_a_placeholder_is_whole_where_its_parameter_is_cut():
+    model = Model("made", (Family(("b",), (256,), F32),))
+    made = plan(model, "data=4", rules=[("b", ("data",))], optimizer="adafactor")
+    assert [(each.name, each.shape, str(each.spec)) for each in made.rows[0].held[2:]] == [
+        ("v_row", (1,), "P(None)"),
+        ("v_col", (1,), "P(None)"),
+        ("v", (256,), "P('data')"),
+    ]
+
+
 def test_adamw_keeps_a_master_copy_of_narrow_parameters_alone():
     names = {dtype: [each.name for each in states_of("adamw", (4, 6), dtype, Policy())]
              for dtype in (BF16, F32)}  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from shardlab.layouts.cuts import cuts_of
@@ -30,8 +32,11 @@ def held_by(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> Itera
     spec = placed.gradient_spec or placed.spec
     yield hold("gradients", "gradient", family.shape, policy.gradient(dtype), spec, mesh, n)
     spec = placed.state_spec or placed.spec
+    rank = len(family.shape)
     for state in states_of(optimizer, family.shape, dtype, policy):
-        yield hold("optimizer", state.name, state.shape, state.dtype, _kept(spec, state), mesh, n)
+        yield hold(
+            "optimizer", state.name, state.shape, state.dtype, _kept(spec, state, rank), mesh, n
+        )
 
 
 def counters_of(optimizer: str) -> tuple[Item, ...]:
@@ -53,27 +58,39 @@ def hold(
 
     An array axis that does not divide counts as padded, as XLA would: a finding says so.
     """
-    cuts = cuts_of(spec, mesh)
-    shard = _pieces(shape, cuts)
+    piece = _piece(shape, spec, mesh)
     return Held(
         kind,
         name,
         shape,
         dtype.short,
         spec,
-        shard,
-        mesh.n_devices // prod(cuts),
-        n * dtype.n_bytes(prod(shard)),
+        piece.shape,
+        piece.n_copies,
+        n * dtype.n_bytes(piece.n_elements),
         n * dtype.n_bytes(prod(shape)),
     )
 
 
-def _kept(spec: Spec, state: State) -> Spec:
+@dataclass(frozen=True)
+class _Piece:
+    shape: tuple[int, ...]
+    n_copies: int
+    n_elements: int
+
+
+@lru_cache(maxsize=8192)
+def _piece(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> _Piece:
+    cuts = cuts_of(spec, mesh)
+    shard = tuple(-(-size // parts) for size, parts in zip(shape, cuts, strict=False))
+    shard += shape[len(shard) :]
+    return _Piece(shard, mesh.n_devices // prod(cuts), prod(shard))
+
+
+def _kept(spec: Spec, state: State, rank: int) -> Spec:
+    """Return the spec of a state: what the parameter's says of the axes that it keeps."""
+    if len(state.kept) == rank and None not in state.kept:
+        return spec
     entries = spec.entries
     kept = (None if at is None or at >= len(entries) else entries[at] for at in state.kept)
     return Spec(*kept)
-
-
-def _pieces(shape: tuple[int, ...], cuts: Iterable[int]) -> tuple[int, ...]:
-    cut = [-(-size // parts) for size, parts in zip(shape, cuts, strict=False)]
-    return (*cut, *shape[len(cut) :])

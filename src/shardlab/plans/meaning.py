@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from shardlab.plans.family import Family
 from shardlab.plans.tensor import Axes
@@ -82,6 +83,14 @@ def axes_of(family: Family) -> Axes | None:
     >>> axes_of(Family(("w",), (8, 4), parse_dtype("f32"), axes=("exp", "mlp_moe")))
     ('experts', 'mlp')
     """
+    known: dict[str, Any] = family.__dict__  # remembered there, as a cached property is
+    if "_meaning" not in known:
+        known["_meaning"] = _axes_of(family)
+    axes: Axes | None = known["_meaning"]
+    return axes
+
+
+def _axes_of(family: Family) -> Axes | None:
     if family.axes is not None and len(family.axes) == len(family.shape):
         ours = tuple(_SYNONYMS.get(name or "", name) for name in family.axes)
         if not KNOWN.isdisjoint(ours):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from shardlab.errors import UnknownChoice
@@ -63,8 +64,13 @@ def parse_optimizer(name: Any) -> Optimizer:
     return found
 
 
-def states_of(name: str, shape: Shape, dtype: Dtype, policy: Policy) -> Iterator[State]:
-    """Yield the arrays kept beside one parameter of that shape and dtype, a master copy first."""
+@lru_cache(maxsize=4096)
+def states_of(name: str, shape: Shape, dtype: Dtype, policy: Policy) -> tuple[State, ...]:
+    """Return the arrays kept beside one parameter of that shape and dtype, a master copy first."""
+    return tuple(_states(name, shape, dtype, policy))
+
+
+def _states(name: str, shape: Shape, dtype: Dtype, policy: Policy) -> Iterator[State]:
     optimizer = parse_optimizer(name)
     whole = tuple(range(len(shape)))
     if policy.has_master(dtype, optimizer.has_master) and optimizer.name != "none":

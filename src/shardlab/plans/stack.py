@@ -17,7 +17,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from shardlab.errors import UnknownChoice
@@ -39,7 +38,10 @@ def stack(model: Model, over: Any) -> Model:
             f"There is nothing named {over!r:.80} to stack; there is {', '.join(_CHOICES)}.",
             fix=f"{near!r}, the nearest name." if near else "one of these.",
         )
-    return _stacked(model, over)
+    known: dict[str, Model] = model.__dict__.setdefault("_stacked", {})  # a search asks often
+    if over not in known:
+        known[over] = _stacked(model, over)
+    return known[over]
 
 
 def _stacked(model: Model, over: str) -> Model:
@@ -60,7 +62,6 @@ def _note(model: Model, families: tuple[Family, ...], over: str) -> str:
     )
 
 
-@lru_cache(maxsize=1024)
 def _stack(family: Family, what: str) -> tuple[Family, ...]:
     """Return the family with the number of that word as an array axis."""
     at = _number_of(family, what)
