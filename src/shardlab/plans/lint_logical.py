@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.lint_words import listed, name_of, rule_finding
-from shardlab.plans.logical import squeezed_out
+from shardlab.plans.logical import logical_entries, squeezed_out
 from shardlab.plans.matching import names_of
 from shardlab.plans.mesh_text import MAXTEXT_AXES
 from shardlab.plans.roles import ROLES
@@ -21,7 +21,10 @@ _KNOWN = {*MAXTEXT_AXES, *(name for names in ROLES.values() for name in names)}
 
 
 def squeezed(found: Sequence[Found], rules: Rules, mesh: Mesh) -> Iterator[Finding]:
-    """Yield array axes that logical rules name and leave whole, since others took the mesh axes."""
+    """Yield array axes that logical rules name and leave whole, since others took the mesh axes.
+
+    It matters where a mesh axis then cuts nothing of the tensor; else it is only mentioned.
+    """
     groups: dict[tuple[str, tuple[str, ...], Axes], list[Found]] = {}
     for each in found:
         axes = names_of(each.family, rules)
@@ -31,14 +34,19 @@ def squeezed(found: Sequence[Found], rules: Rules, mesh: Mesh) -> Iterator[Findi
             groups.setdefault((name, wanted, axes), []).append(each)
     for (name, wanted, axes), parts in groups.items():
         rule = next(each for each in rules.logical if each.name == name)
+        used = {each for names in logical_entries(axes, rules) for each in names}
+        idle = [each for each in wanted if each not in used]
+        taken = [each for each in wanted if each in used]
         others = listed(map(str, (axis for axis in axes if axis != name)))
+        lost = f", and {listed(map(repr, idle))} cuts nothing of it" if idle else ""
         yield rule_finding(
             "rule.conflict",
             f"Logical rules leave {name!r} of {name_of(parts[0])} whole: "
-            f"{listed(map(repr, wanted))} went to {others} of the same tensor.",
+            f"{listed(map(repr, taken))} went to {others}{lost}.",
             rule.place,
             f"a further rule for {name!r} with a mesh axis that is free, or [] to leave it whole.",
             parts,
+            severity=None if idle else "info",
         )
 
 

@@ -18,7 +18,7 @@ from math import prod
 from typing import Any
 
 from shardlab.cost.hardware import Hardware, parse_hardware
-from shardlab.errors import BadSize
+from shardlab.errors import BadSize, BadType
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.mesh import MAX_DEVICES, Mesh, parse_mesh
 from shardlab.layouts.size import parse_size
@@ -67,6 +67,8 @@ def parse_plan_mesh(mesh: Any, n_devices: int | None = None, hardware: Any = Non
     that stands in the text or is the hardware. `ici_...` and `dcn_...` are MaxText's, in its order
     of axes; a slice alone is one axis fsdp, MaxText's default.
     """
+    if isinstance(n_devices, bool):
+        raise BadType(f"The number of devices is {n_devices}.", fix="a whole number, such as 8.")
     if n_devices is not None:
         n_devices = parse_size(n_devices, "the number of devices", at_least=1)
     topology = parse_topology(hardware) if is_topology(hardware) else None

@@ -1,0 +1,103 @@
+"""Logical rules: as flax.linen and flax.nnx read them, which decide what is right."""
+
+from __future__ import annotations
+
+import pytest
+from flax import linen as nn
+from flax.core import spmd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+
+from shardlab.layouts.dtype import parse_dtype
+from shardlab.layouts.mesh import Mesh
+from shardlab.layouts.spec import Spec, parse_spec
+from shardlab.plans.family import parse_family
+from shardlab.plans.logical import called, logical_entries, logical_spec, squeezed_out
+from shardlab.plans.matching import match
+from shardlab.plans.model import Model
+from shardlab.plans.rules import parse_rules
+
+NAMES = ("embed", "mlp", "heads", "vocab")
+AXES = ("data", "fsdp", "tensor")
+MESH = Mesh(data=2, fsdp=3, tensor=5)
+mesh_axes = st.one_of(
+    st.none(),
+    st.sampled_from(AXES),
+    st.lists(st.sampled_from(AXES), unique=True, max_size=3).map(tuple),
+)
+rule_lists = st.lists(st.tuples(st.sampled_from(NAMES), mesh_axes), max_size=8)
+tensor_axes = st.lists(st.sampled_from((*NAMES, None)), max_size=4).map(tuple)
+
+
+def is_linen_axes(axes):
+    names = [name for name in axes if name is not None]
+    return len(set(names)) == len(names)  # Flax refuses a name that comes twice
+
+
+@settings(max_examples=150, deadline=None)
+@given(tensor_axes.filter(is_linen_axes), rule_lists)
+def test_specs_are_those_of_flax_linen(axes, rules):
+    parsed = parse_rules({"logical": rules})
+    expected = nn.logical_to_mesh_axes(axes, rules=rules)
+    assert Spec(*logical_entries(axes, parsed)) == parse_spec(P(*expected))
+
+
+@settings(max_examples=150, deadline=None)
+@given(tensor_axes, rule_lists)
+def test_specs_are_those_of_flax_nnx(axes, rules):
+    parsed = parse_rules({"logical": rules, "logical_semantics": "nnx"})
+    expected = spmd.from_sharding_rules(axes, rules)
+    assert Spec(*logical_entries(axes, parsed)) == parse_spec(P(*expected))
+
+
+def test_linen_and_nnx_differ_in_a_name_without_a_rule_and_in_the_rule_that_counts():
+    rules = [("embed", "fsdp"), ("embed", "data")]
+    linen = parse_rules({"logical": rules})
+    nnx = parse_rules({"logical": rules, "logical_semantics": "nnx"})
+    assert logical_entries(("embed", "tensor"), linen) == (("fsdp",), ())
+    assert logical_entries(("embed", "tensor"), nnx) == (("data",), ("tensor",))
+
+
+def test_mesh_axes_that_the_mesh_lacks_are_left_out_once_all_is_assigned():
+    """As MaxText's remove_size_one_mesh_axis does: they may have kept a second rule from it."""
+    rules = parse_rules({"logical": [("embed", ("fsdp", "context")), ("mlp", "fsdp_transpose")]})
+    assert logical_spec(("embed", "mlp"), rules, MESH) == Spec("fsdp", None)
+
+
+def test_a_tensor_whose_names_no_rule_has_is_left_to_what_comes_next():
+    assert logical_spec(("kv", None), parse_rules({"logical": [("embed", "fsdp")]}), MESH) is None
+
+
+def test_names_told_by_a_path_are_those_that_the_rules_use():
+    rules = parse_rules(
+        {"logical": [(name, "fsdp") for name in ("exp", "embed_moe", "embed", "mlp")]}
+    )
+    assert called(("experts", "mlp", "embed"), rules) == ("exp", "mlp", "embed_moe")
+    assert called(("vocab", "embed"), rules) == ("vocab", "embed")
+    assert called((None, "norm"), rules) == (None, "norm")
+
+
+@pytest.mark.parametrize(
+    ("rules", "out"),
+    [
+        ([("heads", "tensor"), ("mlp", "tensor")], {"mlp": ("tensor",)}),
+        ([("heads", "tensor"), ("mlp", "tensor"), ("mlp", "fsdp")], {}),
+        ([("heads", "tensor"), ("mlp", "tensor"), ("mlp", ())], {}),
+        ([("heads", "tensor"), ("mlp", ("stage", "tensor"))], {"mlp": ("tensor",)}),
+        ([("heads", "tensor")], {}),
+        ([("heads", None), ("mlp", "tensor")], {}),
+    ],
+)
+def test_an_axis_is_squeezed_out_if_all_its_rules_wanted_what_was_taken(rules, out):
+    assert squeezed_out(("heads", "mlp"), parse_rules({"logical": rules}), MESH) == out
+
+
+def test_logical_rules_place_tensors_by_their_own_names_before_those_of_their_path():
+    dtype = parse_dtype("bf16")
+    own = parse_family("layers.{0..1}.up_proj.weight", (6, 10), dtype, axes=("embed", "mlp"))
+    told = parse_family("other.{0..1}.up_proj.weight", (10, 6), dtype)
+    rules = parse_rules({"logical": [("mlp", "tensor"), ("embed", "fsdp")]})
+    placed = list(match(Model("m", (own, told)), rules, MESH))
+    assert [each.spec for each in placed] == [Spec("fsdp", "tensor"), Spec("tensor", "fsdp")]
+    assert placed[0].rule == "logical rules for embed, mlp"
