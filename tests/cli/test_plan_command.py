@@ -143,6 +143,12 @@ def test_a_slice_fills_in_the_size_that_is_left_open():
     assert "mesh fsdp=128,model=4" in done.stdout
 
 
+def test_zero_cuts_the_states_of_what_rules_have_placed():
+    done = plan("--rule", "up=model", "--rule", ".*=", "--zero", "1", "--optimizer", "adamw")
+    assert done.exit_code == 0, done.output
+    assert "    master, mu, nu: f32[64@model,16@data]" in done.stdout
+
+
 def test_presets_are_listed_with_their_sizes():
     done = CliRunner().invoke(main, ["plan", "--list"])
     assert done.exit_code == 0
@@ -200,12 +206,14 @@ def test_a_difference_is_told_with_what_moved_and_exit_code_1(folder):
 3 differences: tiny on data=2,model=4
 
 Each device holds
-  ~ parameters: 10.8 KB → 10.1 KB (-768 bytes, -7.1 %)
-  ~ in all: 10.8 KB → 10.1 KB (-768 bytes, -7.1 %)
+                 before      now  difference
+  ~ parameters  10.8 KB  10.1 KB  -768 bytes  -7.1 %
+  ~ in all      10.8 KB  10.1 KB  -768 bytes  -7.1 %
 
 Tensors: 1 changed
-  ~ layers.*.up.weight: bf16[64@model,16] ×3 → bf16[64@model,16@data] ×3, 1.5 KB → 768 bytes a
-    device (-768 bytes)
+                        before        now  difference
+  ~ layers.*.up.weight  1.5 KB  768 bytes  -768 bytes  -50.0 %
+    bf16[64@model,16] ×3 → bf16[64@model,16@data] ×3
 """
     )
     done = plan("--rule", "up=model,data", "--rule", ".*=", "--compare", "a.json", "--markdown")
@@ -245,8 +253,8 @@ BAD = [
     (["--rule", "(=data"], "plan.bad_rules"),
     (["--rules", "missing.toml"], "missing.toml"),
     (["--rules", "tiny.toml"], "plan.bad_rules"),
-    (["--strategy", "fsdp", "--rule", "a=data"], "choose one"),
-    (["--rule", "a=data", "--zero", "1"], "--zero belongs to a strategy"),
+    (["--strategy", "fsdp", "--rule", "a=data"], "both give specs to parameters"),
+    (["--rule", "a=data", "--zero", "3"], "both give specs to parameters"),
     (["--zero", "4"], "--zero"),
     (["--batch", "8"], "--batch and --sequence belong together"),
     (["--batch", "0", "--sequence", "8"], "--batch 0: a whole number from 1 on"),

@@ -61,15 +61,10 @@ def _headroom(share: float) -> float:
 
 
 def _strategy(options: dict[str, Any]) -> str | None:
-    """Return the strategy with the ZeRO stage in it."""
+    """Return the strategy with the ZeRO stage in it; beside rules, only a stage makes sense."""
     strategy, zero = options["strategy"], options["zero"]
-    has_rules = options["rules_from"] is not None or options["single_rules"]
-    if strategy is not None and has_rules:
-        raise click.UsageError("--strategy and rules both give specs: choose one.")
     if not zero:
         return None if strategy is None else str(strategy)
-    if has_rules:
-        raise click.UsageError("--zero belongs to a strategy: with rules, say so in the rules.")
     return f"zero{zero}" if strategy is None else f"{strategy}+zero{zero}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from shardlab.layouts.amount import memory_text
@@ -9,11 +10,13 @@ from shardlab.records.comparison import Change, Comparison
 from shardlab.records.finding import Finding
 from shardlab.records.plan import KINDS, Held, Plan, PlanRow
 
+_NUMBER = re.compile(r"[0-9][0-9.,]*")
+
 
 def compare(old: Plan, new: Plan) -> Comparison:
     """Return what differs, in the order in which a person asks: what was planned, then what moved.
 
-    Where a model was read from does not count: the same model may lie elsewhere.
+    Where a model was read from does not count, nor do notes: the same model may lie elsewhere.
     """
     changes = (
         *_questions(old, new),
@@ -22,7 +25,6 @@ def compare(old: Plan, new: Plan) -> Comparison:
         *_items(old, new),
         *_rules(old, new),
         *_findings(old, new),
-        *_notes(old, new),
     )
     shared = {row.path for row in old.rows} & {row.path for row in new.rows}
     n_compared = sum(row.n_tensors for row in new.rows if row.path in shared)
@@ -186,10 +188,12 @@ def _findings(old: Plan, new: Plan) -> Iterator[Change]:
             yield Change("finding", key[0], before.get(key, ""), after.get(key, ""))
 
 
-def _said(findings: Sequence[Finding]) -> dict[tuple[str, str], str]:
-    return {(each.code, each.what): f"{each.severity}: {each.what}" for each in findings}
+def _said(findings: Sequence[Finding]) -> dict[tuple[str, ...], str]:
+    """Return the words of findings by what they are about: numbers and wording may change."""
+    return {_about(each): f"{each.severity}: {each.what}" for each in findings}
 
 
-def _notes(old: Plan, new: Plan) -> Iterator[Change]:
-    yield from (Change("note", "note", note, "") for note in old.notes if note not in new.notes)
-    yield from (Change("note", "note", "", note) for note in new.notes if note not in old.notes)
+def _about(found: Finding) -> tuple[str, ...]:
+    paths = found.details.get("paths")
+    about = sorted(map(str, paths)) if isinstance(paths, (list, tuple)) else None
+    return found.code, found.severity, *(about or [_NUMBER.sub("#", found.what)])

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 # question: the model, the mesh, a choice, the chip; item: what is counted by formula
-Topic = Literal["question", "total", "tensor", "item", "rule", "finding", "note"]
-TOPICS: tuple[Topic, ...] = ("question", "total", "tensor", "item", "rule", "finding", "note")
+Topic = Literal["question", "total", "tensor", "item", "rule", "finding"]
+TOPICS: tuple[Topic, ...] = ("question", "total", "tensor", "item", "rule", "finding")
 
 
 @dataclass(frozen=True)

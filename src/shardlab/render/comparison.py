@@ -9,7 +9,15 @@ from shardlab.layouts.amount import memory_text
 from shardlab.records.comparison import TOPICS, Change, Comparison
 from shardlab.render.markdown import sections_markdown
 from shardlab.render.plain import plain
-from shardlab.render.sheet import Section, Sheet, sheet_html, sheet_lines
+from shardlab.render.sheet import (
+    Column,
+    Row,
+    Section,
+    Sheet,
+    Table,
+    sheet_html,
+    sheet_lines,
+)
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
 from shardlab.render.words import count_text
 
@@ -23,8 +31,8 @@ _HEADS = {
     "item": "Beside the tensors, by formula",
     "rule": "Rules",
     "finding": "Findings",
-    "note": "Notes",
 }
+_IN_BYTES = ("total", "tensor", "item")
 _MOST = 60  # changes of one kind that are listed
 _MARKS = {"added": "+", "removed": "-", "changed": "~"}
 
@@ -62,13 +70,16 @@ def comparison_sheet(one: Comparison) -> Sheet:
 def _sections(one: Comparison) -> Iterator[Section]:
     for topic in TOPICS:
         changes = one.of(topic)
-        if changes:
-            lines = [_line(change) for change in changes[:_MOST]]
-            if len(changes) > _MOST:
-                lines.append(f"and {len(changes) - _MOST:,} more; --json has them all")
-            head = _HEADS[topic]
-            head += f": {_counts(changes)}" if topic in ("tensor", "finding") else ""
-            yield Section(head, None, tuple(lines))
+        if not changes:
+            continue
+        head = _HEADS[topic]
+        head += f": {_counts(changes)}" if topic in ("tensor", "finding") else ""
+        left = len(changes) - _MOST
+        more = (f"and {left:,} more; --json has them all",) if left > 0 else ()
+        if topic in _IN_BYTES and any(change.old_bytes or change.new_bytes for change in changes):
+            yield Section(head, _table(changes[:_MOST]), more)
+        else:
+            yield Section(head, None, (*map(_line, changes[:_MOST]), *more))
 
 
 def _counts(changes: tuple[Change, ...]) -> str:
@@ -78,28 +89,42 @@ def _counts(changes: tuple[Change, ...]) -> str:
 
 def _line(change: Change) -> str:
     mark = _MARKS[change.verb]
-    if change.topic in ("finding", "note"):
-        said = f"{mark} {change.name}: {change.new or change.old}"
-    elif change.verb == "changed":
-        said = f"{mark} {change.name}: {change.old} → {change.new}"
-    else:
-        said = f"{mark} {change.name}: {change.new or change.old}"
-    return plain(said + _moved(change))
+    if change.verb == "changed":
+        return plain(f"{mark} {change.name}: {change.old} → {change.new}")
+    return plain(f"{mark} {change.name}: {change.new or change.old}")
 
 
-def _moved(change: Change) -> str:
-    if change.old_bytes is None and change.new_bytes is None:
-        return ""
-    old, new = change.old_bytes or 0, change.new_bytes or 0
-    if change.topic in ("total", "item") and change.verb == "changed" and old != new:
-        share = f", {(new - old) / old:+.1%}".replace("%", " %") if old else ""
-        return f" ({_signed(new - old)}{share})"
-    if change.topic == "item":
-        return ""
-    if old == new:
-        return ", bytes as before"
-    return f", {memory_text(old)} → {memory_text(new)} a device ({_signed(new - old)})"
+def _table(changes: tuple[Change, ...]) -> Table:
+    """Return changes in bytes, each with what it is beneath."""
+    columns = (
+        Column("", may_cut=True),
+        Column("before", True),
+        Column("now", True),
+        Column("difference", True),
+        Column("", True, drop=1),
+    )
+    return Table(columns, tuple(map(_row, changes)))
+
+
+def _row(change: Change) -> Row:
+    name = plain(f"{_MARKS[change.verb]} {change.name}")
+    old, new = change.old_bytes, change.new_bytes
+    if old is None and new is None:  # the verdict, or MaxText's specs, which have no bytes
+        return Row((name, "", "", "", ""), (_beneath(change),))
+    moved = (new or 0) - (old or 0)
+    share = f"{moved / old:+.1%}".replace("%", " %") if old and moved and new else ""
+    cells = (*("-" if n is None else memory_text(n) for n in (old, new)), _signed(moved), share)
+    is_told = change.topic == "total" or (change.topic == "item" and moved)
+    return Row((name, *cells), () if is_told else (_beneath(change),))
+
+
+def _beneath(change: Change) -> str:
+    if change.verb == "changed":
+        return plain(f"{change.old} → {change.new}")
+    return plain(change.new or change.old)
 
 
 def _signed(n_bytes: int) -> str:
-    return f"{'+' if n_bytes > 0 else '-' if n_bytes < 0 else ''}{memory_text(abs(n_bytes))}"
+    if not n_bytes:
+        return "-"
+    return f"{'+' if n_bytes > 0 else '-'}{memory_text(abs(n_bytes))}"

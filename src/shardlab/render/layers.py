@@ -6,11 +6,12 @@ A model that names its layers (`model.layers.*.mlp`) and one that stacks them (a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardlab.records.plan import Plan, PlanRow
 
 _ENOUGH = 0.99  # of a device's bytes: rows beyond it are folded
+_OUTSIDE = "outside the layers"
 _MOST = 40  # rows that are shown unless all are asked for
 
 
@@ -43,6 +44,8 @@ def groups_of(plan: Plan, *, show_all: bool = False) -> list[Group]:
         found.setdefault(_key(row), []).append(row)
     shown = {id(row) for row in (plan.rows if show_all else _large(plan))}
     groups = [_group(key, rows, shown) for key, rows in found.items()]
+    if len(groups) == 1 and groups[0].title == _OUTSIDE:
+        groups = [replace(groups[0], title="all tensors")]
     return sorted(groups, key=lambda group: (-group.bytes_per_device, group.title))
 
 
@@ -82,7 +85,7 @@ def _group(key: tuple[str, int], rows: list[PlanRow], shown: set[int]) -> Group:
         prefix = first[: max(first.rfind(mark, 0, n_shared) for mark in "./") + 1]
         title = f"{prefix}* ×{stacked:,}, stacked"
     else:
-        title = "outside the layers"
+        title = _OUTSIDE
     return Group(title, prefix, n, tuple(kept), tuple(folded))
 
 

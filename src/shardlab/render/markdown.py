@@ -59,6 +59,8 @@ def escaped(text: str) -> str:
     >>> escaped("layers.*.up ×8"), escaped("a `b` | c"), escaped("12.5 GB")
     ('`layers.*.up` ×8', 'a \\\\`b\\\\` \\\\| c', '12.5 GB')
     """
+    if text[:2] in ("+ ", "- ", "~ "):  # what a comparison begins with would be a list
+        return f"`{text[0]}` {escaped(text[2:])}"
     if not _MARKS.search(text):
         return text
     word, space, rest = text.partition(" ")

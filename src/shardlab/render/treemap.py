@@ -57,7 +57,7 @@ def treemap_svg(plan: Plan) -> str:
     groups = [(name, tiles) for name, tiles in _groups(plan) if tiles]
     whole = sum(tile.n_bytes for _, tiles in groups for tile in tiles)
     title = plain(f"{plan.model} on {plan.mesh_words}: {memory_text(whole)} on each device")
-    looks = list(dict.fromkeys(tile.look for _, tiles in groups for tile in tiles))
+    looks = {tile.look for _, tiles in groups for tile in tiles if tile.n_bytes >= whole * 1e-4}
     width = max(2 * EDGE + _WIDE, 2 * EDGE + len(title) * LETTER * 1.17)
     top = EDGE + LINE * 1.6
     legend = list(_legend(plan, [look for look in _LOOKS if look in looks], top + _HIGH, width))
@@ -216,16 +216,17 @@ def _plate(line: str, box: Box, n: int) -> str:
 def _cut(text: str, width: float) -> str:
     """Return as much of a name as there is room for: the end of a path says most.
 
-    >>> _cut("mlp.up_proj.weight", 140), _cut("mlp.up_proj.weight", 85), _cut("up_proj.weight", 45)
-    ('mlp.up_proj.weight', 'mlp.up_proj', '…_proj')
+    >>> [_cut("mlp.up_proj.weight", width) for width in (140, 85, 60, 45)]
+    ['mlp.up_proj.weight', 'mlp.up_proj', 'up_proj', '…_proj']
     """
     n = int(width / LETTER)
-    path = text.split(" ")[0]
+    path = text.split(" ×")[0].split(" (")[0]
     stem = _SUFFIX.sub("", path)
-    for shorter in (text, path, stem):
+    ends = (stem[at + 1 :] for at, letter in enumerate(stem) if letter in "./" and stem[at + 1 :])
+    for shorter in (text, path, stem, *ends):
         if len(shorter) <= n:
             return shorter
-    text = stem
+    text = shorter
     return f"…{text[len(text) - n + 1 :]}" if n >= 5 else ""
 
 
