@@ -157,6 +157,14 @@ def test_a_tensor_that_cannot_be_is_refused_with_its_path(entry, said):
     assert "tensors.'w'" in error.where
 
 
+def test_a_mistake_in_a_text_is_pointed_at():
+    assert refused({"w": "bf16[2,nan]"}).where.splitlines() == [
+        "t.toml, tensors.'w': the shape text",
+        "         [2,nan]",
+        "            ^^^",
+    ]
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
@@ -289,10 +297,11 @@ def test_a_count_that_the_tensors_do_not_have_is_refused(key):
         (parse_table, "name = ", "This is not TOML"),
         (parse_table, 'name = "a"\nname = "b"', "This is not TOML"),
         (parse_table, "a = " + "[" * 100_000, "This is not TOML"),
+        (parse_table, "a = " + "9" * 5000, "This is not TOML: a number has too many digits."),
         (parse_json, "", "This is not JSON"),
         (parse_json, '{"name": "a", "name": "b"}', "the key 'name' is there twice"),
         (parse_json, "[" * 100_000, "This is not JSON"),
-        (parse_json, "9" * 5000, "This is not JSON"),
+        (parse_json, "9" * 5000, "This is not JSON: a number has too many digits."),
         (parse_json, '{"model_type": "llama"}', "This is a model's configuration"),
         (parse_json, '{"weight_map": {"a": "b"}}', "This is an index"),
         (parse_json, '{"name": "t", "tensors": {"w": {"shape": [NaN]}}}', "axis 0 is nan"),

@@ -86,7 +86,7 @@ def test_a_header_written_as_the_format_says(tensors):
         assert {each.path: each.shape for each in found} == tensors
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(TENSORS.filter(bool), st.data())
 def test_a_header_with_one_thing_changed(tensors, data):
     header, n_bytes = header_of(tensors)
@@ -104,7 +104,7 @@ def test_a_header_with_one_thing_changed(tensors, data):
     outcome(json.dumps(header).encode(), n_bytes)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(TENSORS.filter(bool), st.data())
 def test_a_header_with_bytes_changed(tensors, data):
     header, n_bytes = header_of(tensors)

@@ -95,6 +95,12 @@ def test_files_that_an_index_names_and_that_are_missing_are_counted(tmp_path):
     )
 
 
+def test_a_name_that_no_file_can_have_is_a_missing_file(tmp_path):
+    index = write_index(tmp_path, {"a.safetensors": UP})
+    index.write_text(index.read_text("utf-8").replace("a.safe", "a" * 5000 + ".safe"), "utf-8")
+    assert refused(index).what.startswith("1 of 1 files are missing: aaaa")
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ _KNOWN: dict[str, dict[str, Any]] = {
 def read_architecture(folder: Path) -> tuple[Architecture | None, tuple[str, ...]]:
     """Return the measures that a folder's `config.json` gives, or a note on why it gives none."""
     file = folder / "config.json"
-    if not file.exists():
+    if not exists(file):
         return None, ("There is no config.json, so activations and caches cannot be told.",)
     try:
         data = json.loads(read_text(file, _MAX_BYTES), object_pairs_hook=unique)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from os import PathLike, fspath
-from os.path import expanduser
+from os.path import exists, expanduser
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def _of_text(text: str) -> Model:
     if "/" not in text and (found := find_preset(text)):
         return found
     path = Path(expanduser(text))
-    if text and _exists(path):
+    if text and exists(path):
         return _of_path(path)
     if found := find_preset(text):
         return found
@@ -57,19 +57,12 @@ def _of_text(text: str) -> Model:
     raise unknown_model(text)
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that no file can have: too long, or with a NUL
-        return False
-
-
 def _looks_like_path(text: str) -> bool:
     return text.startswith((".", "/", "~")) or text.endswith((".safetensors", ".json", ".toml"))
 
 
 def _of_path(path: Path) -> Model:
-    if _exists(path) and path.is_dir():
+    if exists(path) and path.is_dir():
         return _of_folder(path)
     name = path.name.lower()
     if name.endswith(".safetensors"):
@@ -80,7 +73,7 @@ def _of_path(path: Path) -> Model:
         return load_maxtext(path)
     if name.endswith((".toml", ".json")):
         return load_table(path)
-    if not _exists(path):
+    if not exists(path):
         raise no_such_file(path)
     what = f"{path.name!r} is no file that holds a model's shapes."
     raise BadModel(what, where=str(path), fix=_WANTED)

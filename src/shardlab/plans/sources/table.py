@@ -121,9 +121,10 @@ def load_table(file: Path) -> Model:
 def parse_table(text: str, where: str) -> Model:
     """Return the model that a TOML text describes."""
     try:
-        return model_of_table(tomllib.loads(text), where)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadModel(f"This is not TOML: {error!s:.200}.", where=where, fix="mend it.") from None
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unread("TOML", error, where) from None
+    return model_of_table(data, where)
 
 
 def parse_json(text: str, where: str) -> Model:
@@ -131,11 +132,20 @@ def parse_json(text: str, where: str) -> Model:
     try:
         data = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise BadModel(f"This is not JSON: {error!s:.200}.", where=where, fix="mend it.") from None
+        raise _unread("JSON", error, where) from None
     for key, said in _OTHER_FILES.items():
         if isinstance(data, Mapping) and key in data and "tensors" not in data:
             raise BadModel(f"This is {said[0]}, not a table of tensors.", where=where, fix=said[1])
     return model_of_maxtext(data, where) if is_maxtext(data) else model_of_table(data, where)
+
+
+def _unread(kind: str, error: Exception, where: str) -> BadModel:
+    reason = f"{error!s:.200}"
+    if isinstance(error, RecursionError):
+        reason = "too many brackets inside brackets"
+    elif "integer string conversion" in reason:  # Python's words on what to set would mislead
+        reason = "a number has too many digits"
+    return BadModel(f"This is not {kind}: {reason}.", where=where, fix="mend that place.")
 
 
 def model_of_table(data: Any, where: str) -> Model:
@@ -169,7 +179,8 @@ def _family(path: str, entry: Any, where: str) -> Family:
     except BadModel:
         raise
     except LabError as error:  # of a shape, a dtype or a spec
-        raise BadModel(error.what, where=place, fix=error.fix) from None
+        inner = f": {error.where}" if error.where else ""
+        raise BadModel(error.what, where=place + inner, fix=error.fix) from None
     family = parse_family(path, shape, dtype, axes, spec)
     if family.n_elements >= _MAX_ELEMENTS:
         what = f"Tensor {path!r:.200} has 2**63 elements or more."

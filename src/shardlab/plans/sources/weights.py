@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from os.path import exists  # also of names that no file can have
 from pathlib import Path
 
 from shardlab.errors import BadModel
@@ -130,7 +131,7 @@ def _check_parts(files: Sequence[str], folder: Path) -> None:
 
 
 def _check_present(index: Index, folder: Path, file: Path) -> None:
-    missing = [name for name in index.file_names if not (folder / name).exists()]
+    missing = [name for name in index.file_names if not exists(folder / name)]
     if missing:
         shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
         raise BadModel(
