@@ -19,10 +19,12 @@ _ESCAPE = re.compile(r"\\.|\(\?P<\w+>|\(\?\w*")
 def near_words(pattern: str, names: Iterable[str]) -> str:
     """Return what to try in place of a pattern that is found in none of these paths."""
     paths = list(names)
-    parts = sorted({part for path in paths for part in re.split(r"[./*\[\]'\"]+", path) if part})
+    whole = {part for path in paths for part in re.split(r"[./*\[\]'\"]+", path) if part}
+    parts = sorted(whole | {piece for part in whole for piece in part.split("_") if piece})
     text = "\n".join(paths).lower()
     said = []
-    for word in dict.fromkeys(_WORD.findall(_ESCAPE.sub(" ", pattern))):
+    words = (word.strip("_") for word in _WORD.findall(_ESCAPE.sub(" ", pattern)))
+    for word in dict.fromkeys(words):
         if len(word) < 2 or word.lower() in text:
             continue
         close = get_close_matches(word, parts, n=1, cutoff=0.6)
