@@ -126,10 +126,10 @@ def _made(model: str, options: dict[str, Any]) -> Advice:
 
 def _place(options: dict[str, Any]) -> tuple[str, Any]:
     """Return the hardware and the number of chips, which a topology's name gives at once."""
-    chips, hardware = options["chips"].strip(), options["hardware"]
-    if not chips[:1].isdigit():
-        from shardlab.plans.topology import parse_topology
+    from shardlab.plans.topology import is_topology, parse_topology
 
+    chips, hardware = options["chips"].strip(), options["hardware"]
+    if is_topology(chips):
         found = parse_topology(chips)
         return hardware or found.hardware, found.n_chips
     if hardware is None:

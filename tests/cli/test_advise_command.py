@@ -1,0 +1,142 @@
+"""`shardlab advise`: what it prints, its exit codes, and that its next command plans the same."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from shardlab.cli import main
+from shardlab.records.advice import Advice
+
+ASKED = [
+    "llama3-8b",
+    "--hardware",
+    "tpu-v5p",
+    "--chips",
+    "64",
+    "--batch",
+    "128",
+    "--sequence",
+    "4096",
+]
+TREE = """\
+name = "tree"
+
+[tensors]
+"layers.{0..2}.up.weight" = "bf16[6400,1600]"
+"layers.{0..2}.down.weight" = "bf16[1600,6400]"
+"""
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["advise", *arguments])
+
+
+def test_it_prints_the_best_the_table_the_losers_and_what_it_rests_on():
+    done = run(*ASKED)
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("best: ")
+    for heading in ("What fits, quickest first", "Why others lost", "Formulas and figures", "Next"):
+        assert f"\n{heading}\n" in done.output
+    assert "tensor=16, 32, 64 does not divide 8 kv heads" in done.output
+    assert "link_bandwidth 90 GB/s one way per link: JAX scaling book" in done.output
+    assert all(len(line) <= 100 for line in done.output.splitlines())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ASKED,
+        ["mixtral-8x7b", "--hardware", "h100", "--chips", "32", "--batch", "64",
+         "--sequence", "512", "--optimizer", "muon", "--policy", "mixed", "--headroom", "0.2"],
+        ["llama3-70b", "--hardware", "h100", "--chips", "16", "--batch", "64", "--sequence", "8192",
+         "--optimizer", "none"],
+        ["llama3-8b", "--hardware", "h100", "--chips", "8"],
+    ],
+)  # fmt: skip
+def test_the_next_command_plans_the_same_bytes(arguments):
+    advice = Advice.from_json(json.loads(run(*arguments, "--json", "-").output))
+    program, *words = shlex.split(advice.command)
+    assert program == "shardlab"
+    done = CliRunner().invoke(main, [*words, "--json", "-"])
+    assert done.exit_code == 0, done.output
+    planned = json.loads(done.output)["bytes_per_device"]
+    assert planned["total"] == advice.best.bytes_per_device
+    assert {kind: planned[kind] for kind in advice.best.bytes_by_kind} == advice.best.bytes_by_kind
+
+
+def test_top_says_how_many_meshes_are_listed():
+    assert "\n   2  " not in run(*ASKED, "--top", "1").output
+    assert "and 20 more meshes: --top 22" in run(*ASKED, "--top", "2").output
+
+
+def test_a_topology_names_hardware_and_chips():
+    done = run("llama3-8b", "--chips", "v5p-128", "--batch", "128", "--sequence", "4096")
+    assert "parameters on 64 chips tpu-v5p" in done.output
+
+
+def test_a_model_in_a_file_is_ranked_by_memory(tmp_path):
+    file = tmp_path / "tree.toml"
+    file.write_text(TREE)
+    done = run(str(file), "--hardware", "h100", "--chips", "4", "--batch", "8", "--sequence", "128")
+    assert done.exit_code == 0, done.output
+    assert "What fits, least memory first" in done.output
+    assert f"shardlab plan {file} --mesh" in done.output.replace("\n    ", " ")
+
+
+def test_nothing_that_fits_is_exit_code_1():
+    done = run(
+        "llama3.1-405b", "--hardware", "h100", "--chips", "8", "--batch", "8", "--sequence", "1024"
+    )
+    assert done.exit_code == 1
+    assert done.output.startswith("nothing fits: nearest is tensor=8, which does not fit: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["llama3-8b", "--chips", "8"], "Missing option '--hardware'"),
+        (
+            ["llama3-8b", "--hardware", "h100", "--chips", "0"],
+            "--chips 0: a whole number from 1 on",
+        ),
+        (["llama3-8b", "--hardware", "h100", "--chips", "-8"], "--chips -8"),
+        (["llama3-8b", "--hardware", "h100", "--chips", "8x"], "--chips 8x: a whole number"),
+        ([*ASKED[:-1], "1e3"], "--sequence 1e3: a whole number"),
+        ([*ASKED, "--figure", "x"], "--figure x: NAME=VALUE"),
+        ([*ASKED, "--figure", "x=1"], "There is no figure 'x'"),
+        ([*ASKED, "--figure", "link_bandwidth=nan"], "The figure 'link_bandwidth' is nan"),
+        ([*ASKED, "--json", "-", "--html", "-"], "cannot both go to the terminal"),
+        (["llama3-8", "--hardware", "h100", "--chips", "8"], "There is no model 'llama3-8'"),
+        (["llama3-8b", "--chips", "v5p-7"], "There is no slice 'v5p-7'"),
+    ],
+)
+def test_what_cannot_be_used_is_told_with_exit_code_2(arguments, words):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert words in done.output + done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_pages_and_markdown_hold_the_same_table(tmp_path):
+    page = tmp_path / "advice.html"
+    assert run(*ASKED, "--html", str(page)).exit_code == 0
+    done = run(*ASKED, "--markdown")
+    first = next(line for line in done.output.splitlines() if line.startswith("| 1 |"))
+    for cell in filter(None, (cell.strip(" `") for cell in first.split("|"))):
+        assert cell.replace("'", "&#x27;") in page.read_text("utf-8")
+
+
+def test_it_imports_neither_jax_nor_numpy():
+    code = (
+        "import sys; from shardlab.cli import main\n"
+        f"main(['advise', *{ASKED!r}], standalone_mode=False)\n"
+        "print({'jax', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
