@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, TextIO
 
 from shardlab.errors import LabError, MemoryLimitReached, ProgramExited, ProgramRaised
@@ -149,6 +150,8 @@ def _do(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     with simulated(_device_count(job)):
         if job["kind"] == "script":
             return _script(job, tell)
+        if job["command"] == "plan":
+            return _plan(job, tell)
         f, args = _function(job, tell)
         return (
             _trace(f, args, job, tell) if job["command"] == "trace" else _check(f, args, job, tell)
@@ -158,12 +161,30 @@ def _do(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
 def _function(job: Mapping[str, Any], tell: Tell) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     from shardlab.engine import target
 
+    module = _module(job, tell)
+    f = target.find(module, job["function"], job["shown"])
+    return f, target.arguments(f, module, job)
+
+
+def _module(job: Mapping[str, Any], tell: Tell) -> ModuleType:
+    from shardlab.engine import target
+
     tell(f"loading {job['place']}")
     sys.argv = [job["place"]]
     load = target.load_file if job["kind"] == "file" else target.load_module
-    module = load(job["place"])
-    f = target.find(module, job["function"], job["shown"])
-    return f, target.arguments(f, module, job)
+    return load(job["place"])
+
+
+def _plan(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Return the shapes of the model that a person's file makes."""
+    from shardlab.engine import target
+    from shardlab.plans.sources.pytree import model_of_pytree
+    from shardlab.plans.sources.told import model_to_json
+
+    found = target.find_thing(_module(job, tell), job["function"], job["shown"])
+    tell(f"making {job['function']}")
+    model = model_of_pytree(found, job["function"])
+    return {"model": {**model_to_json(model), "source": f"{job['place']}:{job['function']}"}}
 
 
 def _device_count(job: Mapping[str, Any]) -> int | None:

@@ -22,7 +22,7 @@ ARGUMENTS_HELP = """
 
 def program_options(command: Command) -> Command:
     """Give a command the program, its arguments and the limits it runs under."""
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_OPTIONS, *LIMIT_OPTIONS)):
         command = option(command)
     return command
 
@@ -48,6 +48,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="Write plain data to FILE; - writes it to the terminal, and nothing else.",
     ),
     click.option("--html", "html_to", metavar="FILE", help="Write the report as a page."),
+)
+LIMIT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--time-limit",
         type=click.FloatRange(min=0, min_open=True),

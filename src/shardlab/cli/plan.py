@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 _HELP = """Show what each device holds of MODEL, what is replicated, and whether it fits.
 
     MODEL is a preset (--list shows them), a safetensors file, its index or folder, an Orbax
-    checkpoint, a table in TOML or JSON, or MaxText's named_shardings.json. No weights are read.
+    checkpoint, a table in TOML or JSON, MaxText's named_shardings.json, or what makes an NNX model
+    or a pytree in a file of yours, as model.py:Decoder. No weights are read, nothing is allocated.
 
     \b
     shardlab plan llama3-70b --mesh fsdp=64,tensor=8 --strategy fsdp+tensor \\

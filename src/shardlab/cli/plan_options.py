@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from shardlab.cli.options import LIMIT_OPTIONS
+
 if TYPE_CHECKING:
     from shardlab.plans.model import Model
 
@@ -113,7 +115,7 @@ _ANSWER: tuple[Callable[[Any], Any], ...] = (
 
 def plan_options(command: Command) -> Command:
     """Give a command the question and the answer."""
-    for option in reversed((*_QUESTION, *_ANSWER)):
+    for option in reversed((*_QUESTION, *_ANSWER, *LIMIT_OPTIONS)):
         command = option(command)
     return command
 

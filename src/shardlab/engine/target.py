@@ -55,12 +55,7 @@ def load_module(name: str) -> types.ModuleType:
 
 def find(module: types.ModuleType, name: str, shown: str) -> Callable[..., Any]:
     """Return the function, or a function of a class or object, that `name` leads to."""
-    found: Any = module
-    for part in name.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            raise _no_function(found, part, shown) from None
+    found = find_thing(module, name, shown)
     if not callable(found):
         raise NoSuchFunction(
             f"{name!r} is {_article(type(found).__name__)}, not a function.",
@@ -69,6 +64,17 @@ def find(module: types.ModuleType, name: str, shown: str) -> Callable[..., Any]:
         )
     result: Callable[..., Any] = found
     return result
+
+
+def find_thing(module: types.ModuleType, name: str, shown: str) -> Any:
+    """Return whatever `name` leads to."""
+    found: Any = module
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise _no_function(found, part, shown) from None
+    return found
 
 
 def _no_function(owner: Any, name: str, shown: str) -> NoSuchFunction:
