@@ -235,6 +235,40 @@ def test_states_copied_along_a_batch_axis_are_told_with_what_zero_saves():
     assert not found(zero, "plan.optimizer_replicated")
 
 
+# --- what a strategy could not cut ---
+
+
+def test_a_size_that_a_strategy_stumbled_over_is_told_with_what_it_costs():
+    mesh, options = "fsdp=4,expert=16", {"strategy": "fsdp+expert", "optimizer": "adamw"}
+    made = shardlab.plan("mixtral-8x7b", mesh, **options)
+    one = only(made, "plan.not_cut")
+    assert one.what.startswith(
+        "Strategy part expert could not cut 3 lines of tensors over 'expert' of size 16: 169.1 GB"
+    )
+    assert one.fix == "'expert' of size 8, and the other devices on another axis."
+    experts = sum(row.bytes_per_device for row in made.rows if "experts.w" in row.path)
+    assert one.details["excess"] == pytest.approx(experts * 15 / 16)
+    mended = shardlab.plan("mixtral-8x7b", "fsdp=8,expert=8", **options)
+    assert not found(mended, "plan.not_cut")
+
+
+def test_what_a_strategy_could_not_cut_is_not_told_as_whole_too():
+    made = shardlab.plan("llama3-8b", "fsdp=12", strategy="fsdp")
+    one = only(made, "plan.not_cut")
+    assert one.fix == (
+        "'fsdp' of size 4, and the other devices on another axis; "
+        "or 4,092 or 4,104 in place of 4,096."
+    )
+    assert not found(made, "plan.replicated")
+
+
+def test_a_size_named_for_an_axis_divides_all_that_is_cut_now():
+    # 7 would divide the 28 heads, and not the rest that 8 divides
+    made = shardlab.plan("qwen2.5-7b", "tensor=8", strategy="tensor")
+    assert only(made, "plan.not_cut").fix.startswith("'tensor' of size 4,")
+    assert not found(shardlab.plan("qwen2.5-7b", "tensor=4", strategy="tensor"), "plan.not_cut")
+
+
 # --- heads and tables ---
 
 

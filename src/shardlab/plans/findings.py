@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from shardlab.plans.asked import Asked
 from shardlab.plans.change import Again
 from shardlab.plans.limits import Limits as Limits
+from shardlab.plans.limits import parse_limits
 from shardlab.plans.questions.embedding import embedding
 from shardlab.plans.questions.fits import fits
 from shardlab.plans.questions.indivisible import indivisible
 from shardlab.plans.questions.kv_heads import kv_heads
+from shardlab.plans.questions.not_cut import not_cut
 from shardlab.plans.questions.optimizer_copies import optimizer_copies
 from shardlab.plans.questions.replicated import replicated
 from shardlab.plans.questions.uneven import uneven
@@ -22,7 +25,7 @@ def plan_findings(
     plan: Plan,
     asked: Asked,
     again: Again,
-    limits: Limits | None = None,
+    limits: Any = None,
     of_rules: Iterable[Finding] = (),
 ) -> tuple[Finding, ...]:
     """Return what a person should know about a plan before they book the devices.
@@ -30,16 +33,19 @@ def plan_findings(
     `again` plans the same question with other choices, to find what would make it fit. What lint
     said of the rules is not said again.
     """
-    limits = limits or Limits()
+    limits = parse_limits(limits)
     heads = kv_heads(plan, asked)
     told = {path for found in of_rules for path in found.details.get("paths", ())}
     if heads:
         told |= {row.path for row in plan.rows if "kv_heads" in (row.axes or ())}
+    left = not_cut(plan, limits, told)
+    told |= {path for found in left for path in found.details["paths"]}
     return (
         *fits(plan, asked, again, limits),
         *indivisible(plan, asked),
         *uneven(plan, asked, limits),
         *replicated(plan, asked, limits, told),
+        *left,
         *heads,
         *embedding(plan, asked),
         *optimizer_copies(plan, asked, limits),
