@@ -110,7 +110,7 @@ def test_states_are_cut_as_the_parameter_axes_they_keep():
 
 def test_a_placeholder_is_whole_where_its_parameter_is_cut():
     model = Model("made", (Family(("b",), (256,), F32),))
-    made = plan(model, "data=4", rules=[("b", ("data",))], optimizer="adafactor")
+    made = plan(model, "data=4", rules={"rules": [("b", ("data",))]}, optimizer="adafactor")
     assert [(each.name, each.shape, str(each.spec)) for each in made.rows[0].held[2:]] == [
         ("v_row", (1,), "P(None)"),
         ("v_col", (1,), "P(None)"),
@@ -123,6 +123,10 @@ def test_adamw_keeps_a_master_copy_of_narrow_parameters_alone():
              for dtype in (BF16, F32)}  # fmt: skip
     assert names == {BF16: ["master", "mu", "nu"], F32: ["mu", "nu"]}
     assert [each.name for each in states_of("adam", (4, 6), BF16, Policy())] == ["mu", "nu"]
+
+
+def test_sgd_with_momentum_has_other_names():
+    assert {parse_optimizer(name).name for name in ("sgdm", "SGD+momentum")} == {"momentum"}
 
 
 @pytest.mark.parametrize("name", ["addamw", "", "ADAM W"])

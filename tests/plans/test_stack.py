@@ -6,6 +6,7 @@ import pytest
 
 from shardlab.errors import UnknownChoice
 from shardlab.layouts.dtype import parse_dtype
+from shardlab.layouts.spec import Spec
 from shardlab.plans.family import families_of, parse_family
 from shardlab.plans.model import Model
 from shardlab.plans.plan import plan
@@ -48,6 +49,12 @@ def test_layers_with_fewer_experts_are_stacked_apart():
         (("layers.0.experts.w1.weight", "layers.2.experts.w1.weight"), (3, 6, 5)),
         (("layers.1.experts.w1.weight",), (5, 6, 5)),
     }
+
+
+def test_a_spec_of_the_model_s_own_moves_with_its_axes():
+    one = parse_family("layers.{0..3}.up_proj.weight", (6, 5), BF16, spec=Spec("x", None))
+    (made,) = stack(Model("m", (one,)), "layers").families
+    assert (made.shape, made.spec) == ((4, 6, 5), Spec(None, "x", None))
 
 
 def test_a_plan_says_that_it_stacked():

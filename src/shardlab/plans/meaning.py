@@ -95,7 +95,7 @@ def _axes_of(family: Family) -> Axes | None:
         ours = tuple(_SYNONYMS.get(name or "", name) for name in family.axes)
         if not KNOWN.isdisjoint(ours):
             return tuple(name if name in KNOWN else None for name in ours)
-    return meaning_of(family.path(next(family.numbers())), family.shape)
+    return meaning_of(next(family.paths(), family.name), family.shape)
 
 
 @lru_cache(maxsize=4096)

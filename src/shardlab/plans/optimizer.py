@@ -54,7 +54,8 @@ class Optimizer:
 
 def parse_optimizer(name: Any) -> Optimizer:
     """Return the optimizer of a name, as `adamw`."""
-    found = _OPTIMIZERS.get(name.strip().lower()) if isinstance(name, str) else None
+    word = name.strip().lower() if isinstance(name, str) else ""
+    found = _OPTIMIZERS.get(_ALIASES.get(word, word))
     if found is None:
         near = nearest_name(name, _OPTIMIZERS) if isinstance(name, str) else None
         raise UnknownChoice(
@@ -109,6 +110,7 @@ def _muon(shape: Shape) -> Iterator[tuple[str, tuple[int | None, ...]]]:
 
 
 _COUNT = (("count", 4),)
+_ALIASES = {"sgdm": "momentum", "sgd-momentum": "momentum", "sgd+momentum": "momentum"}
 _OPTIMIZERS = {
     each.name: each
     for each in (

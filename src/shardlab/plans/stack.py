@@ -21,6 +21,7 @@ from typing import Any
 
 from shardlab.errors import UnknownChoice
 from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
 from shardlab.plans.meaning import EXPERTS, LAYERS, axes_of
 from shardlab.plans.model import Model
@@ -82,7 +83,8 @@ def _merged(family: Family, what: str, at: int) -> Iterator[Family]:
     pieces = list(family.pieces)
     pieces[at : at + 2] = [re.sub(r"[./_\[]$", "", pieces[at]) + pieces[at + 1].removeprefix("]")]
     axes = (what, *(axes_of(family) or (None,) * len(family.shape)))
-    made = replace(family, pieces=tuple(pieces), axes=axes, spec=None)
+    spec = None if family.spec is None else Spec(None, *family.spec.entries)
+    made = replace(family, pieces=tuple(pieces), axes=axes, spec=spec)
     if family.listed is None:
         ranges = (*family.ranges[:at], *family.ranges[at + 1 :])
         yield replace(made, shape=(len(family.ranges[at]), *family.shape), ranges=ranges)
