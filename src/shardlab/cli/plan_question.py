@@ -9,15 +9,9 @@ import click
 
 def asked_for(model: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     """Return the model, the mesh and the choices; what cannot be read is told with its option."""
-    from shardlab.plans.findings import Limits
-    from shardlab.plans.sources.load import load_model
+    from shardlab.cli.model_target import load_named
 
-    loaded = load_model(model)
-    limits = None
-    if options["replicated_above"] is not None:
-        from shardlab.layouts.amount import parse_bytes
-
-        limits = Limits(parse_bytes(options["replicated_above"]))
+    loaded = load_named(model, options)
     choices = {
         "rules": _rules(options),
         "strategy": _strategy(options),
@@ -27,7 +21,7 @@ def asked_for(model: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, 
         "stack": options["stack"],
         "workload": _workload(options),
         "headroom": _headroom(options["headroom"]),
-        "limits": limits,
+        "limits": options["replicated_above"],
     }
     return loaded, _mesh(options, loaded), choices
 

@@ -46,7 +46,7 @@ def plan(
     policy: Any = None,
     workload: Workload | None = None,
     headroom: float = 0.1,
-    limits: Limits | None = None,
+    limits: Limits | str | int | None = None,
     stack: str | None = None,
     n_devices: int | None = None,
 ) -> Plan:

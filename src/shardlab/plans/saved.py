@@ -81,9 +81,10 @@ def read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             held = file.read(MOST_BYTES + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        said = error.strerror if isinstance(error, OSError) else None
         raise BadPlan(
-            f"The saved plan cannot be read: {error.strerror or error}.",
+            f"The saved plan cannot be read: {said or error}.",
             where=str(path),
             fix="the path of a file that --save has written.",
         ) from None
