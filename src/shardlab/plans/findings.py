@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
-from typing import Any
 
 from shardlab.plans.asked import Asked
 from shardlab.plans.change import Again
 from shardlab.plans.limits import Limits as Limits
-from shardlab.plans.limits import parse_limits
 from shardlab.plans.limits import parse_limits
 from shardlab.plans.questions.embedding import embedding
 from shardlab.plans.questions.fits import fits
