@@ -232,6 +232,18 @@ def test_zero_with_tensor_cuts_the_axis_that_tensor_left():
     assert (placed.spec, placed.state_spec) == (Spec("model"), Spec(("model", "data")))
 
 
+def test_zero_cuts_over_the_expert_axis_what_is_no_expert():
+    moe = "model.layers.*.block_sparse_moe"
+    mesh = Mesh(data=2, expert=4)
+    for name in ("expert+zero1", "expert+zero3"):
+        placed = place(load_preset("mixtral-8x7b"), parse_strategy(name), mesh)
+        found = {each.family.name: each.state_spec or each.spec for each in placed}
+        assert found["model.norm.weight"] == Spec(("data", "expert"))
+        assert ("data", "expert") in found["model.layers.*.self_attn.q_proj.weight"].axes
+        assert set(found[f"{moe}.experts.w1.weight"].mesh_axes) == {"expert", "data"}
+        assert found[f"{moe}.experts.w1.weight"].axes[0] == ("expert",)
+
+
 def test_zero_cuts_norms_too():
     (placed,) = place(
         of(Family(("norm.weight",), (12,), BF16)), parse_strategy("zero3"), Mesh(data=4)
@@ -289,7 +301,11 @@ def test_a_strategy_is_text(name):
         ("tensor", "data=8", "name an axis tensor, model or tp, as in data=…,tensor=…."),
         ("fsdp", "model=8", "name an axis fsdp, fsdp_transpose, zero, data, dp or batch"),
         ("expert", "data=8", "as in data=…,expert=…."),
-        ("zero1", "model=8", "name an axis data, dp, batch, fsdp, fsdp_transpose or zero"),
+        (
+            "zero1",
+            "model=8",
+            "name an axis data, dp, batch, fsdp, fsdp_transpose, zero, expert, experts or ep",
+        ),
         ("dp", "model=8", "name an axis data"),
     ],
 )

@@ -9,9 +9,9 @@
 | fsdp          | matrices along `embed`, else their largest axis that divides; over fsdp, or data |
 | tensor        | attention by whole heads, feed-forward parts along `mlp`, tables along `vocab`   |
 | expert        | the experts of a mixture, stacked on one array axis (stack.py)                   |
-| zero1         | the optimizer's arrays over data and fsdp, parameters stay whole                 |
+| zero1         | the optimizer's arrays over all axes that cut the batch: data, fsdp, expert      |
 | zero2         | and the gradients                                                                |
-| zero3         | and the parameters: fsdp over all of data and fsdp                               |
+| zero3         | and the parameters: fsdp over all of these axes                                  |
 
 Norm scales and biases have one axis and are small: fsdp leaves them whole, as MaxText does and as
 DeepSpeed does with stage 3's small parameters; tensor cuts the biases of what it cuts along the
@@ -33,7 +33,7 @@ from shardlab.layouts.mesh import Mesh
 from shardlab.plans.cutting import Cutting
 from shardlab.plans.matching import Placed
 from shardlab.plans.model import Model
-from shardlab.plans.roles import ROLES, roles_of
+from shardlab.plans.roles import BATCH_ROLES, ROLES, roles_of
 from shardlab.plans.stack import stack
 
 # part -> other names that people give it
@@ -49,11 +49,11 @@ _ALIASES = {
 _PARTS = {name: part for part, names in _ALIASES.items() for name in (part, *names)}
 # part -> roles of the mesh axes it cuts over, each list the next choice where the mesh lacks one
 _OVER = {
-    "data-parallel": (("data", "fsdp", "expert"),),
+    "data-parallel": (BATCH_ROLES,),
     "fsdp": (("fsdp",), ("data",)),
     "tensor": (("tensor",),),
     "expert": (("expert",),),
-    "zero": (("data", "fsdp"),),
+    "zero": (BATCH_ROLES,),
 }
 _ORDER = ("expert", "tensor", "fsdp")  # heads and experts first: fsdp takes what is left
 
@@ -101,7 +101,7 @@ def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
         for part in strategy.parts:
             names = over[part]
             if part == "fsdp" and "expert" in over and not cutting.has("experts"):
-                names += over["expert"]
+                names = tuple(dict.fromkeys((*names, *over["expert"])))
             cutting.cut(part, names)
         words = f"strategy {strategy.name}"
         placed = Placed(family, cutting.spec, words, declined=tuple(cutting.declined))
