@@ -82,7 +82,15 @@ _QUESTION: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--remat",
         metavar="POLICY",
-        help="What is kept for the backward pass: none, selective, dots, full.",
+        help="What is kept for the backward pass: none, selective, dots, full, or a number of "
+        "arrays for each layer.",
+    ),
+    click.option("--activation-dtype", metavar="DTYPE", help="Compute activations in this type."),
+    click.option("--no-flash", is_flag=True, help="Attention scores are written to memory."),
+    click.option(
+        "--no-sequence-parallel",
+        is_flag=True,
+        help="Tensor axes leave whole what stands between the blocks.",
     ),
     click.option("--cache-dtype", metavar="DTYPE", help="Hold keys and values in this type."),
     click.option(

@@ -6,6 +6,16 @@ from typing import Any
 
 import click
 
+# options that mean nothing without a batch and a sequence
+_OF_A_WORKLOAD = (
+    "remat",
+    "microbatch",
+    "cache_dtype",
+    "activation_dtype",
+    "no_flash",
+    "no_sequence_parallel",
+)
+
 
 def asked_for(model: str, options: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     """Return the model, the mesh and the choices; what cannot be read is told with its option."""
@@ -100,7 +110,7 @@ def _workload(options: dict[str, Any]) -> Any:
 
     batch, sequence = options["batch"], options["sequence"]
     if batch is None and sequence is None:
-        if options["remat"] or options["microbatch"] or options["cache_dtype"]:
+        if any(options[name] for name in _OF_A_WORKLOAD):
             raise click.UsageError("--remat and its like need --batch and --sequence.")
         return None
     if batch is None or sequence is None:
@@ -108,7 +118,10 @@ def _workload(options: dict[str, Any]) -> Any:
     given = {
         "remat": options["remat"],
         "microbatch": _number("microbatch", options["microbatch"]),
+        "dtype": options["activation_dtype"],
         "cache_dtype": options["cache_dtype"],
+        "flash": False if options["no_flash"] else None,
+        "sequence_parallel": False if options["no_sequence_parallel"] else None,
     }
     return Workload(
         _number("batch", batch),
