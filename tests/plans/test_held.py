@@ -12,7 +12,9 @@ from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
 from shardlab.plans.held import counters_of, held_by, hold, is_trained
 from shardlab.plans.matching import Placed
+from shardlab.plans.plan import plan
 from shardlab.plans.policy import Policy
+from shardlab.plans.sources.presets import preset_names
 
 F32, BF16 = parse_dtype("f32"), parse_dtype("bf16")
 MESH = Mesh(data=2, model=3, stage=5)
@@ -37,6 +39,21 @@ def test_a_device_holds_the_shard_that_jax_gives_it(spec, copies):
     struct = jax.ShapeDtypeStruct(wanted, "bfloat16")
     assert held.bytes_per_device == 4 * struct.size * struct.dtype.itemsize
     assert held.array_bytes == 4 * 20 * 12 * 7 * 2
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
+@pytest.mark.parametrize("name", preset_names())
+def test_every_array_of_every_preset_has_the_shard_that_jax_gives_it(name, optimizer):
+    mesh = Mesh(data=3, fsdp=16, tensor=8, expert=4)
+    abstract = AbstractMesh(mesh.axis_sizes, mesh.axis_names)
+    shards = {}
+    for strategy in ("expert+fsdp+tensor", "tensor+zero2"):
+        made = plan(name, mesh, strategy=strategy, optimizer=optimizer)
+        for held in (each for row in made.rows for each in row.held):
+            shards[held.shape, held.spec] = held.shard_shape
+    for (shape, spec), found in shards.items():
+        sharding = NamedSharding(abstract, PartitionSpec(*spec.entries))
+        assert sharding.shard_shape(shape) == found, (shape, spec)
 
 
 def test_an_axis_that_does_not_divide_counts_as_padded():
