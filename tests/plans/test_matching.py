@@ -34,7 +34,7 @@ MODEL = model_of(
     "model.layers.{0..12}.mlp.w1.weight",
     "model.layers.{9..10}.experts.{0..21}.w2",
     "h/block_{98..101}/ff0/kernel",
-    "norm.scale",
+    "norm.scale.{8..31}",
 )
 SMALL = [
     *("1", "0", "7", r"\d", r"\d+", "[0-9]", "[1-3]", "[^0-4]", r"[\d.]", "[a-m]", ".", ".*"),
@@ -45,8 +45,25 @@ SMALL = [
 GROUPS = ["(?:{})", "({})", "(?:{})?", "(?:{}){{1,2}}", "(?={})", "(?!{})", "(?:{}){{2}}"]
 
 
+# A number of a path, where digits matter most.
+NUMBERS = st.builds(
+    "{}{}{}".format,
+    st.sampled_from([r"layers\.", r"experts\.", "block_", r"\.", ""]),
+    st.lists(
+        st.sampled_from(
+            ["1", "0", r"\d", "[1-3]", "[^0-4]", r"\x31", "[+-5]", "(?!2).", "[02468]"]
+        ),
+        min_size=1,
+        max_size=3,
+    ).map("".join),
+    st.sampled_from([r"\.", "$", r"\b", "/", "", r"\.w"]),
+)
+
+
 @st.composite
 def patterns(draw, depth=2):
+    if depth == 2 and draw(st.booleans()):
+        return draw(NUMBERS)
     parts = []
     for _ in range(draw(st.integers(1, 4))):
         if depth and draw(st.integers(0, 3)) == 0:
@@ -94,7 +111,7 @@ def first_rules(model, texts):
 @given(st.lists(patterns().filter(readable), min_size=1, max_size=3))
 @example([r"layers\.1\.", r"layers\.\d\d\."])
 @example([r"(\d)\1", "w1"])
-@example(["[+-5]$", "[^0-4]"])
+@example([r"layers\.[1-3]\.", "block_9[^0-8]"])
 def test_every_path_gets_the_rule_that_a_search_of_all_paths_gives(texts):
     rules = parse_rules({"rules": [(text, "fsdp") for text in texts]})
     placed = list(match(MODEL, rules, MESH))
