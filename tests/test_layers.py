@@ -88,8 +88,9 @@ INSIDE = {
     "checks": set(),
     "render": {"rich"},
     "engine": {"shardlab.render", "rich", "orbax", "optax"},
-    # an expression that a person wrote is searched under a time limit; a model that is a JAX object
-    "plans": {"regex", "shardlab.engine.abstract"},
+    # a search under a time limit; a model that is a JAX object;
+    # the store that an Orbax checkpoint keeps its shapes in
+    "plans": {"regex", "tensorstore", "shardlab.engine.abstract"},
     "frames": {"ml_dtypes"},
     "sandbox": {"shardlab.cell"},  # the fork server loads what its guests will need
     "cell": {"shardlab.lab"},

@@ -16,6 +16,7 @@ from shardlab.plans.model import Model
 from shardlab.plans.sources.disk import names_in, no_such_file
 from shardlab.plans.sources.index import ENDING
 from shardlab.plans.sources.maxtext import load_maxtext
+from shardlab.plans.sources.orbax import is_checkpoint, load_checkpoint
 from shardlab.plans.sources.presets import find_preset, unknown_model
 from shardlab.plans.sources.table import load_table
 from shardlab.plans.sources.weights import load_file, load_folder, load_index
@@ -83,5 +84,7 @@ def _of_folder(folder: Path) -> Model:
     names = names_in(folder)
     if any(name.endswith((".safetensors", ENDING)) for name in names):
         return load_folder(folder)
-    what = f"The folder {str(folder)!r} holds no safetensors files."
+    if is_checkpoint(folder):
+        return load_checkpoint(folder)
+    what = f"The folder {str(folder)!r} holds no safetensors files, and no Orbax checkpoint."
     raise BadModel(what, where=str(folder), fix=_WANTED)

@@ -1,0 +1,210 @@
+"""The tensors of an Orbax checkpoint, from its metadata: no array is read, Orbax is not imported.
+
+A checkpoint is a folder with a file `_METADATA`, which names the arrays. Shapes and dtypes stand
+with the arrays themselves, in Zarr. Around it may be a folder for each item and one for each step.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shardlab.errors import BadModel, LabError
+from shardlab.layouts.spec import Spec, parse_spec
+from shardlab.plans.family import families_of
+from shardlab.plans.model import Model
+from shardlab.plans.sources.disk import read_text
+from shardlab.plans.sources.zarr import read_arrays
+from shardlab.plans.tensor import Tensor
+
+METADATA = "_METADATA"
+_SHARDING = "_sharding"
+_LONGEST = 256 << 20  # bytes of metadata: a million arrays
+_MOST_FOLDERS = 10_000
+_STEP = re.compile(r"(?:.*[_-])?([0-9]{1,18})")
+_ITEMS = ("default", "state", "items", "model", "params")  # as Orbax, MaxText and others call one
+_UNFINISHED = ".orbax-checkpoint-tmp"
+_NO_ARRAYS = ("None", "string", "Dict", "List", "Tuple", "NamedTuple")  # the last four: empty ones
+_COMPLETE = "a checkpoint that was written, or copied, to its end."
+
+Keys = tuple[str, ...]
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Tell whether a folder is, or holds, an Orbax checkpoint."""
+    return bool(_checkpoints(folder)) or any(_checkpoints(step) for _, step in _steps(folder))
+
+
+def load_checkpoint(folder: Path) -> Model:
+    """Return the model of a checkpoint; of several steps the last, of its items the model's."""
+    place = _find(folder)
+    keys, ocdbt = _metadata(place / METADATA)
+    kept = [each for each in keys if each[0] == "params"] or keys
+    specs, meshes = _shardings(place / _SHARDING)
+    names = [".".join(each) for each in kept]
+    described = read_arrays(place, names, ocdbt=ocdbt)
+    tensors = [
+        Tensor("/".join(path), shape, dtype, spec=specs.get(name))
+        for path, name, (shape, dtype) in zip(kept, names, described, strict=True)
+    ]
+    notes = []
+    if len(kept) < len(keys):
+        others = dict.fromkeys(each[0] for each in keys if each[0] != "params")
+        notes.append(f"Only the checkpoint's 'params' are planned, not its {_listed(others)}.")
+    return Model(
+        folder.resolve().name,
+        families_of(tensors),
+        f"Orbax checkpoint {place}",
+        notes=tuple(notes),
+        details={"mesh": meshes.pop()} if len(meshes) == 1 else {},
+    )
+
+
+# ------------------------------------------------------------------------------------- where it is
+
+
+def _find(folder: Path) -> Path:
+    """Return the folder that has the metadata, down from the one that a person named."""
+    found = _candidates(folder)
+    if not found:
+        raise BadModel(
+            f"The folder {folder.name!r} holds no Orbax checkpoint: no file {METADATA!r} is in it.",
+            where=str(folder),
+            fix=_COMPLETE,
+        )
+    if len(found) == 1:
+        return found[0]
+    by_name = {each.name: each for each in found}
+    if known := [by_name[name] for name in _ITEMS if name in by_name]:
+        return known[0]
+    raise BadModel(
+        f"The checkpoint has several items: {_listed(sorted(by_name))}.",
+        where=str(found[0].parent),
+        fix=f"one of their folders, such as {found[0]}.",
+    )
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """Return the folders with metadata: the items of the last step, if there are steps."""
+    if (folder / METADATA).is_file():
+        return [folder]
+    of_steps = (_checkpoints(step) for _, step in _steps(folder))
+    return next((found for found in of_steps if found), None) or _checkpoints(folder)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Return the folder itself if it has metadata, else those of its folders that do."""
+    if (folder / METADATA).is_file():
+        return [folder]
+    return [each for each in _folders(folder) if (each / METADATA).is_file()]
+
+
+def _steps(folder: Path) -> list[tuple[int, Path]]:
+    """Return the folders that are named for a step, the last step first."""
+    found = ((_STEP.fullmatch(each.name), each) for each in _folders(folder))
+    return sorted(((int(name[1]), each) for name, each in found if name), reverse=True)
+
+
+def _folders(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    try:
+        for each in folder.iterdir():
+            if len(found) < _MOST_FOLDERS and _UNFINISHED not in each.name and each.is_dir():
+                found.append(each)
+    except OSError:
+        return []
+    return sorted(found)
+
+
+# ------------------------------------------------------------------------------------- what it says
+
+
+def _metadata(file: Path) -> tuple[list[Keys], bool]:
+    """Return the keys of each array, and whether all of them are in one store."""
+    data = _json(file)
+    tree = data.get("tree_metadata")
+    if not isinstance(tree, dict):
+        raise BadModel(
+            f"{METADATA} has no table of arrays, but {sorted(data)!r:.200}.",
+            where=str(file),
+            fix="a checkpoint of Orbax 0.5 or newer.",
+        )
+    keys = [path for name, entry in tree.items() if (path := _keys(name, entry, file)) is not None]
+    if not keys:
+        raise BadModel("The checkpoint holds no array.", where=str(file), fix="another one.")
+    return keys, bool(data.get("use_ocdbt", True))
+
+
+def _keys(name: str, entry: Any, file: Path) -> Keys | None:
+    """Return the keys on the way to an array; None for what is no array."""
+    try:
+        if str(entry["value_metadata"]["value_type"]) in _NO_ARRAYS:
+            return None
+        keys = tuple(str(each["key"]) for each in entry["key_metadata"])
+    except (KeyError, TypeError, IndexError):
+        keys = ()
+    if not keys or not all(keys):
+        raise BadModel(
+            f"{METADATA} says nothing that can be read of {name!r:.200}.",
+            where=str(file),
+            fix=_COMPLETE,
+        )
+    return keys
+
+
+def _shardings(file: Path) -> tuple[dict[str, Spec], set[str]]:
+    """Return the specs that arrays were saved with, by name, and the meshes these are for."""
+    specs: dict[str, Spec] = {}
+    meshes: set[str] = set()
+    if not file.is_file():
+        return specs, meshes
+    for key, text in _json(file).items():
+        for name, spec, mesh in _sharding(key, text, file):
+            specs[name] = spec
+            meshes.add(mesh)
+    return specs, meshes
+
+
+def _sharding(key: str, text: Any, file: Path) -> Iterator[tuple[str, Spec, str]]:
+    try:
+        name = base64.b64decode(key, validate=True).decode()
+        said = json.loads(text)
+        if said["sharding_type"] != "NamedSharding":
+            return  # of one device, or one that has no names
+        sizes = zip(said["axis_names"], said["shape"], strict=True)
+        mesh = ",".join(f"{axis}={int(size)}" for axis, size in sizes)
+        yield name, parse_spec(said["partition_spec"]), mesh
+    except (LabError, binascii.Error, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadModel(
+            f"The sharding of {key!r:.80} cannot be read: {type(error).__name__}: {error!s:.200}",
+            where=str(file),
+            fix=f"{_COMPLETE} Without {file.name} it can be planned too.",
+        ) from None
+
+
+def _json(file: Path) -> Mapping[str, Any]:
+    text = read_text(file, _LONGEST)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        words = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+        raise BadModel(
+            f"{file.name} is not JSON: {words:.200}", where=str(file), fix=_COMPLETE
+        ) from None
+    if not isinstance(data, dict):
+        raise BadModel(
+            f"{file.name} holds {type(data).__name__} in place of a table.",
+            where=str(file),
+            fix=_COMPLETE,
+        )
+    return data
+
+
+def _listed(names: Sequence[str] | Mapping[str, Any]) -> str:
+    shown = [repr(name)[:60] for name in list(names)[:6]]
+    return ", ".join([*shown, *(["..."] if len(names) > 6 else [])])
