@@ -82,7 +82,10 @@ def test_an_exchange_over_two_mesh_axes_uses_the_links_of_both():
 
 def test_behind_switches_mesh_order_says_what_stays_in_a_node():
     mesh = (("data", 4), ("tensor", 8))
-    assert [laid.words for laid in layings(mesh, H100)] == ["in mesh order"]
+    assert words(mesh, H100) == ["data 4 between nodes, tensor 8 in a node"]
+    assert words((("fsdp", 16), ("tensor", 2)), H100) == [
+        "fsdp 16 across nodes, 4 in each, tensor 2 in a node"
+    ]
     # 7/8 of V over NVLink
     assert seconds("all_gather", ("tensor",), mesh, H100) == pytest.approx(7 * 2**26 / 4.5e11)
     # eight groups share what leaves a node: 3/4 of 8 V

@@ -61,6 +61,7 @@ class Laid:
     blocks: tuple[Block, ...] = ()
     slices: Mapping[str, int] = field(default_factory=dict)  # mesh axis -> its part over DCN
     is_torus: bool = True
+    domain: int = 1  # devices of a node, behind switches
     _known: dict[tuple[str, ...], tuple[Way, ...]] = field(default_factory=dict, compare=False)
 
     def ways(self, axes: tuple[str, ...]) -> tuple[Way, ...]:
@@ -87,7 +88,7 @@ class Laid:
     def words(self) -> str:
         """Say what lies where, such as `fsdp 8x8, tensor 8`."""
         if not self.is_torus:
-            return "in mesh order"
+            return ", ".join(self._in_nodes())
         parts = []
         for block in self.blocks:
             names = "+".join(name for name, _ in block.axes)
@@ -96,6 +97,21 @@ class Laid:
             parts.append(f"{names} {'x'.join(map(str, sizes))}{shared}")
         parts += [f"{name} {size} over DCN" for name, size in self.slices.items()]
         return ", ".join(parts)
+
+    def _in_nodes(self) -> Iterator[str]:
+        """Yield for each axis whether its devices share a node, in mesh order."""
+        inner = 1
+        said = []
+        for name, size in reversed(self.mesh):
+            together = max(1, min(size, self.domain // inner))
+            inner *= size
+            if together >= size:
+                said.append(f"{name} {size} in a node")
+            elif together == 1:
+                said.append(f"{name} {size} between nodes")
+            else:
+                said.append(f"{name} {size} across nodes, {together} in each")
+        yield from reversed(said)
 
     @cached_property
     def _slice_size(self) -> int:
@@ -125,7 +141,7 @@ def layings(mesh: Sizes, hardware: Hardware) -> tuple[Laid, ...]:
     Beyond one pod the outermost mesh axes go over the data-centre network.
     """
     if hardware.network == "switch":
-        return (Laid(mesh, is_torus=False),)
+        return (Laid(mesh, is_torus=False, domain=hardware.domain),)
     slices, inside = {}, []
     left = n_slices(prod(size for _, size in mesh), hardware)
     for name, size in mesh:

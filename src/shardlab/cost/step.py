@@ -48,16 +48,20 @@ class Stopwatch:
     used: dict[str, Figure] = field(default_factory=dict)
     _seen: dict[tuple[str, int, Way], Timing] = field(default_factory=dict)
     _laid: dict[Sizes, tuple[Laid, ...]] = field(default_factory=dict)
+    _best: dict[object, tuple[Laid, tuple[ExchangeTime, ...]]] = field(default_factory=dict)
 
     def quickest(
         self, mesh: Sizes, exchanges: Sequence[Exchange]
     ) -> tuple[Laid, tuple[ExchangeTime, ...]]:
         """Return how the mesh is best laid on the network, and the times of the exchanges there."""
-        choices = self._layings(mesh)
-        laid = choices[0]
-        if len(choices) > 1:
-            laid = min(choices, key=lambda each: self._total(exchanges, each))
-        return laid, tuple(self.time(each, laid) for each in exchanges)
+        key = (mesh, tuple(exchanges))  # remat policies send alike
+        if key not in self._best:
+            choices = self._layings(mesh)
+            laid = choices[0]
+            if len(choices) > 1:
+                laid = min(choices, key=lambda each: self._total(exchanges, each))
+            self._best[key] = laid, tuple(self.time(each, laid) for each in exchanges)
+        return self._best[key]
 
     def time(self, exchange: Exchange, laid: Laid) -> ExchangeTime:
         """Return the time of one exchange over mesh axes laid like this."""

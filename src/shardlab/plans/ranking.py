@@ -32,7 +32,11 @@ def rank(
     for alike in fitting.values():
         first, *rest = sorted(alike, key=_key)
         ranked.append(first)
-        others += [replace(each, why="variant", reason=_variant(each, first)) for each in rest]
+        # thousands of them: their reason says how much slower they are, so no time is kept
+        others += [
+            replace(each, why="variant", reason=_variant(each, first), step=None, laid="")
+            for each in rest
+        ]
     ranked.sort(key=_key)
     best = ranked[0] if ranked else None
     others.sort(key=lambda each: (_ORDER.index(each.why), *_key(each)))
