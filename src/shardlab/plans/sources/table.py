@@ -34,6 +34,17 @@ from shardlab.plans.tensor import Axes
 _MAX_BYTES = 16_000_000
 _MAX_ELEMENTS = 1 << 63  # of one tensor
 
+
+def _is_name(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.isprintable())
+
+
+def _are_names(values: list[Any]) -> bool:
+    return all(
+        _is_name(each) or (isinstance(each, list) and all(map(_is_name, each))) for each in values
+    )
+
+
 TABLE = {
     "name": Setting("text", is_text, "of the model, as the plan shows it", True),
     "tensors": Setting(
@@ -68,12 +79,12 @@ TENSOR = {
     "dtype": Setting('text such as "bf16"', is_text, "beside shape; float32 where it is left out"),
     "axes": Setting(
         'a list of texts such as ["vocab", "embed"]',
-        lambda v: isinstance(v, list) and all(each is None or isinstance(each, str) for each in v),
+        lambda v: isinstance(v, list) and all(map(_is_name, v)),
         'logical names of the array axes, "" for one without; strategies and rules go by them',
     ),
     "spec": Setting(
         'text such as "None,model", or a list',
-        lambda v: isinstance(v, (str, list)),
+        lambda v: _is_name(v) if isinstance(v, str) else isinstance(v, list) and _are_names(v),
         "the sharding that the model itself asks for",
     ),
 }
@@ -197,7 +208,7 @@ def _family(path: str, entry: Any, where: str) -> Family:
 def _parts(
     entry: Any, where: str, path: str
 ) -> tuple[tuple[int, ...], Dtype, Axes | None, Spec | None]:
-    if isinstance(entry, str):
+    if is_text(entry):
         return *parse_array(entry), None, None
     place = f"tensors.{path!r:.200}"
     check_table(entry, TENSOR, where, BadModel, place)
