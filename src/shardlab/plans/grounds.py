@@ -29,15 +29,15 @@ _BOOK = "JAX scaling book, training.md (0819a7d, 2025-02)"
 # role -> what it sends, and who says so
 _TRAFFIC = {
     "data": f"data: gradients summed once a step, 2 x V; under ZeRO they are reduce-scattered and "
-    f"the parameters gathered, the same bytes ({_BOOK})",
+    f"the parameters gathered, the same bytes; {_BOOK}",
     "fsdp": f"fsdp: parameters gathered forward and backward, gradients reduce-scattered, for each "
-    f"microbatch ({_BOOK})",
+    f"microbatch; {_BOOK}",
     "tensor": "tensor: 2 all-gathers and 2 reduce-scatters of tokens x hidden for each layer and "
-    "pass (Korthikanti et al. 2022, arXiv 2205.05198)",
+    "pass; Korthikanti et al. 2022, arXiv 2205.05198",
     "context": "context: keys and values gathered forward and backward, their gradients "
     "reduce-scattered, for each layer and microbatch",
-    "expert": "expert: tokens x top_k x hidden to their experts and back, for each layer and pass "
-    "(GShard, arXiv 2006.16668)",
+    "expert": "expert: tokens x top_k x hidden to their experts and back, for each layer and pass"
+    "; GShard, arXiv 2006.16668",
 }
 
 
@@ -61,6 +61,10 @@ def _formulas(search: Search, ranked: Sequence[Candidate]) -> Iterator[str]:
     for name, words in _TRAFFIC.items():
         if name in axes and (search.is_training or name in ("tensor", "expert")):
             yield words
+    yield (
+        "where L layers, N heads of size H; V bytes of the gathered or unreduced array of a group, "
+        "X its devices, n of them in a node, m nodes or slices"
+    )
     best = ranked[0].step
     for each in best.exchanges if best else ():
         over = ", ".join(each.axes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 from shardlab.layouts.amount import memory_text
@@ -13,7 +14,7 @@ from shardlab.render.estimate import figure_text
 from shardlab.render.markdown import sections_markdown
 from shardlab.render.plain import plain
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
-from shardlab.render.terminal import DEFAULT_WIDTH, Line, lines_rich, lines_text
+from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
 from shardlab.render.words import count_text, seconds_text
 
 if TYPE_CHECKING:
@@ -37,19 +38,28 @@ def advice_rich(advice: Advice, width: int = DEFAULT_WIDTH, *, top: int = TOP) -
 
 
 def advice_lines(advice: Advice, width: int, *, top: int = TOP) -> Iterator[Line]:
-    """Yield the best, the table, the losers by reason, and what it all rests on."""
+    """Yield the best, the table, the losers by reason, what it rests on, and what to run next."""
     yield from sheet_lines(advice_sheet(advice, top=top), width)
+    if advice.command:
+        yield []
+        yield [Span("Next", is_strong=True)]
+        yield [Span(f"  {plain(advice.command)}")]  # never folded: it is to be copied
 
 
 def advice_html(advice: Advice, *, top: int = TOP) -> str:
     """Return advice as an HTML fragment."""
-    return sheet_html(advice_sheet(advice, top=top, is_wide=True))
+    shown = sheet_html(advice_sheet(advice, top=top, is_wide=True))
+    if not advice.command:
+        return shown
+    return f"{shown}\n<h4>Next</h4>\n<pre>{escape(advice.command)}</pre>"
 
 
 def advice_markdown(advice: Advice, *, top: int = TOP) -> str:
     """Return advice for a design document: GitHub's tables."""
     sheet = advice_sheet(advice, top=top, is_wide=True)
     parts = [f"**{sheet.title}**", *sheet.facts, *sections_markdown(sheet.sections)]
+    if advice.command:
+        parts += ["### Next", f"```\n{advice.command}\n```"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -64,8 +74,6 @@ def advice_sheet(advice: Advice, *, top: int = TOP, is_wide: bool = False) -> Sh
     sections.append(Section("Formulas and figures", None, tuple(map(plain, grounds))))
     if advice.notes:
         sections.append(Section("To know", None, tuple(map(plain, advice.notes))))
-    if advice.command:
-        sections.append(Section("Next", None, (advice.command,)))
     return Sheet(headline(advice), tuple(_facts(advice)), tuple(sections))
 
 
