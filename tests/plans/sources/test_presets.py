@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import UnknownModel
+from shardlab.plans.family import families_of
 from shardlab.plans.sources.presets import find_preset, load_preset, preset_names
+from shardlab.plans.tensor import Tensor
 
 # Elements of all tensors of a checkpoint, and how many tensors and bytes there are. The counts of
 # elements are those that Hugging Face shows for the safetensors files of each repository, or those
@@ -128,3 +130,12 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, near):
 @pytest.mark.parametrize("name", ["", " ", "/", "../presets/llama3-70b", "llama3-70b.toml", "\0"])
 def test_what_is_no_name_is_no_preset(name):
     assert find_preset(name) is None
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3-main", "gemma3-27b", "mixtral-8x7b"])
+def test_a_preset_is_grouped_as_its_checkpoint_would_be(name):
+    model = load_preset(name)
+    tensors = (
+        Tensor(path, each.shape, each.dtype) for each in model.families for path in each.paths()
+    )
+    assert families_of(tensors) == model.families
