@@ -67,7 +67,7 @@ class Pattern:
             for found in _TOKEN.finditer(self.text)
         )
 
-    @property
+    @cached_property
     def form(self) -> Literal["/", ".", ""]:
         r"""The form of the path that it is searched in: with `/`, with `.`, or as it is.
 

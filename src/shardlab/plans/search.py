@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from time import thread_time
 
 from shardlab.errors import BadRules
@@ -35,14 +35,14 @@ class Found:
 
 def search(model: Model, rules: Rules) -> tuple[Found, ...]:
     """Return every tensor of the model once, in families split by the rules that find them."""
-    searches = [_Search(number, rule) for number, rule in enumerate(rules.rules)]
+    groups = _grouped(_Search(number, rule) for number, rule in enumerate(rules.rules))
     budget = _Budget()
     by_path = _by_skeleton(rules.specs)
     return tuple(
         Found(each, numbers, path_spec)
         for family in model.families
         for path_spec, part in _given(family, rules.specs, by_path)
-        for numbers, each in _split(part, searches, budget)
+        for numbers, each in _split(part, groups, budget)
     )
 
 
@@ -103,31 +103,44 @@ class _Search:
         )
 
 
-def _split(
-    family: Family, searches: list[_Search], budget: _Budget
-) -> Iterator[tuple[tuple[int, ...], Family]]:
-    """Yield the parts of a family that are found by the same patterns.
+_Group = tuple[list[_Search], dict[int, int]]
 
-    Only patterns that may tell all digits apart, such as back references, see every path.
-    """
-    plain = [each for each in searches if each.pattern.digit_sets is not None]
-    other = [each for each in searches if each.pattern.digit_sets is None]
-    alike = str.maketrans("0123456789", digits_alike(each.pattern for each in plain))
-    kinds = {
-        kind: _finding(plain, family.path(numbers), budget)
-        for kind, numbers in _kinds(family, alike).items()
-    }
-    if len(set(kinds.values())) == 1 and not other:
-        yield next(iter(kinds.values())), family
+
+def _grouped(searches: Iterable[_Search]) -> list[_Group]:
+    """Return the patterns that tell the same digits apart together, with what that makes alike."""
+    groups: dict[object, list[_Search]] = {}
+    for each in searches:
+        groups.setdefault(each.pattern.digit_sets, []).append(each)
+    return [
+        (group, str.maketrans("0123456789", digits_alike(each.pattern for each in group)))
+        for group in groups.values()
+    ]
+
+
+def _split(
+    family: Family, groups: Iterable[_Group], budget: _Budget
+) -> Iterator[tuple[tuple[int, ...], Family]]:
+    """Yield the parts of a family that are found by the same patterns."""
+    always: tuple[int, ...] = ()  # patterns found in all of its paths
+    apart: list[tuple[Mapping[int, int], dict[Numbers, tuple[int, ...]]]] = []
+    for searches, alike in groups:
+        kinds = {
+            kind: _finding(searches, family.path(numbers), budget)
+            for kind, numbers in _kinds(family, alike).items()
+        }
+        if len(set(kinds.values())) == 1:
+            always += next(iter(kinds.values()))
+        else:
+            apart.append((alike, kinds))
+    if not apart:
+        yield tuple(sorted(always)), family
         return
-    parts: dict[tuple[int, ...], list[Numbers]] = {}
+    parts: dict[tuple[tuple[int, ...], ...], list[Numbers]] = {}
     for numbers in family.numbers():
-        found = kinds[_kind(numbers, alike)]
-        if other:
-            found = tuple(sorted(found + _finding(other, family.path(numbers), budget)))
-        parts.setdefault(found, []).append(numbers)
-    for found, members in parts.items():
-        yield found, family if len(parts) == 1 else family.only(members)
+        key = tuple([kinds[_kind(numbers, alike)] for alike, kinds in apart])
+        parts.setdefault(key, []).append(numbers)
+    for key, members in parts.items():
+        yield tuple(sorted((*always, *chain(*key)))), family.only(members)
 
 
 def _finding(searches: Iterable[_Search], path: str, budget: _Budget) -> tuple[int, ...]:
@@ -139,7 +152,7 @@ def _finding(searches: Iterable[_Search], path: str, budget: _Budget) -> tuple[i
 
 
 def _kind(numbers: Numbers, alike: Mapping[int, int]) -> Numbers:
-    return tuple(each.translate(alike) for each in numbers)
+    return tuple([each.translate(alike) for each in numbers])
 
 
 def _kinds(family: Family, alike: Mapping[int, int]) -> dict[Numbers, Numbers]:

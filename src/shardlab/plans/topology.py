@@ -105,6 +105,7 @@ def _kind(word: str, text: str) -> _Kind:
     if word in kinds:
         return kinds[word]
     near = nearest_name(word, kinds)
+    near = near and kinds[near].name
     known = ", ".join(dict.fromkeys(kind.name for kind in kinds.values()))
     raise UnknownHardware(
         f"{text!r:.80} names no TPU that has slices; there is {known}.",
