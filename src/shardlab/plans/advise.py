@@ -52,7 +52,7 @@ def advise(
 
     >>> advice = advise("llama3-8b", "tpu-v5p", 8, batch=16, sequence=4096)
     >>> advice.best.mesh_text, advice.best.strategy
-    ('fsdp=8', 'fsdp')
+    ('data=8', 'zero2')
 
     All factorisations of the devices into data, fsdp, expert (of a mixture) and tensor axes are
     tried, with every remat policy and ZeRO stage that is given; a context axis, which cuts the
