@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -174,14 +175,16 @@ def _arguments(make: Callable[..., Any]) -> Callable[[], dict[str, Any]]:
 
 
 def _parameters(make: Any) -> list[inspect.Parameter]:
-    """Return the parameters of a function, or of the making of a class."""
-    # A class of NNX is called through its metaclass, whose own signature says nothing.
-    f = inspect.getattr_static(make, "__init__") if isinstance(make, type) else make
+    """Return the parameters of a function, or of the making of a class, that are still open."""
+    given = make if isinstance(make, partial) else partial(make)
+    if isinstance(given.func, type):
+        # A class of NNX is called through its metaclass, whose own signature says nothing.
+        init = inspect.getattr_static(given.func, "__init__")
+        given = partial(init, None, *given.args, **given.keywords)
     try:
-        found = list(inspect.signature(f).parameters.values())
+        return list(inspect.signature(given).parameters.values())
     except (TypeError, ValueError):
         return []
-    return found[1:] if isinstance(make, type) else found
 
 
 def _is_rngs(parameter: inspect.Parameter) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -211,6 +212,7 @@ def _no_arrays(tree: Any, name: str, others: list[Leaf]) -> BadModel:
 def _name(tree: Any) -> str:
     if isinstance(tree, (dict, list, tuple)) and not hasattr(tree, "_fields"):
         return "pytree"
+    tree = tree.func if isinstance(tree, partial) else tree
     return str(getattr(tree, "__name__", type(tree).__name__)).replace("<lambda>", "model")
 
 

@@ -1,0 +1,145 @@
+"""NNX models: instances and what makes them, with their own annotations, never allocated."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from flax import nnx
+
+import shardlab
+from shardlab.errors import BadModel
+from shardlab.layouts.spec import Spec
+from shardlab.plans.sources.pytree import model_of_pytree, tensors_of
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
+
+from nnx_transformer import Config, Decoder
+
+
+class Parts(nnx.Module):
+    """One of everything that a module may hold."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        names = nnx.with_partitioning(nnx.initializers.normal(), ("vocab", None))
+        self.embed = nnx.Embed(16, 8, embedding_init=names, rngs=rngs)
+        self.head = self.embed.embedding  # tied
+        self.norm = nnx.BatchNorm(8, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
+        self.both = nnx.Param(jnp.zeros((4, 6)), out_sharding=(("fsdp", "tensor"), None))
+        ruled = {"sharding_rules": (("embed", "fsdp"),)}
+        self.ruled = nnx.Param(jnp.zeros((4, 6)), out_sharding=("embed", "tensor"), **ruled)
+        self.held = nnx.Variable({"a": jnp.zeros(3)})
+
+
+@pytest.fixture
+def instance():
+    with nnx.use_eager_sharding(False):
+        return Parts(nnx.Rngs(0))
+
+
+def by_path(model):
+    return {each.path: each for each in tensors_of(model)}
+
+
+def test_a_model_and_what_makes_it_have_the_same_tensors(instance):
+    made = model_of_pytree(Parts)
+    assert made.families == model_of_pytree(instance).families
+    assert made.families == model_of_pytree(nnx.state(instance)).families
+    assert made.families == model_of_pytree(partial(Parts)).families
+    assert made.families == model_of_pytree(lambda rngs: Parts(rngs)).families
+
+
+def test_flax_counts_the_same_parameters(instance):
+    sizes = jax.tree.leaves(jax.tree.map(jnp.size, nnx.state(instance, nnx.Param)))
+    assert model_of_pytree(instance).n_parameters == sum(sizes)
+
+
+def test_a_tied_array_is_held_once(instance):
+    assert [path for path in by_path(instance) if "embedding" in path or "head" in path] == [
+        "embed/embedding"
+    ]
+
+
+def test_only_params_are_trained(instance):
+    trained = {path: each.is_trained for path, each in by_path(instance).items()}
+    assert {path for path, is_trained in trained.items() if not is_trained} == {
+        "norm/mean",
+        "norm/var",
+        "drop/rngs/count",
+        "drop/rngs/key",
+        "held/a",
+    }
+    made = shardlab.plan(instance, "fsdp=2,tensor=2", optimizer="adam")
+    held = {row.path: [each.name for each in row.held] for row in made.rows}
+    assert held["norm/mean"] == ["parameter"]
+    assert held["norm/scale"] == ["parameter", "gradient", "mu", "nu"]
+
+
+def test_annotations_are_names_until_there_is_a_mesh(instance):
+    found = by_path(instance)
+    assert (found["embed/embedding"].axes, found["embed/embedding"].spec) == (("vocab", None), None)
+    assert found["both"].spec == Spec(("fsdp", "tensor"), None)
+    assert found["ruled"].axes == ("embed", "tensor")
+    assert found["ruled"].spec == Spec("fsdp", "tensor")
+
+
+def test_rules_around_a_model_hold_for_its_names(instance):
+    with nnx.logical_axis_rules((("vocab", "tensor"),)):
+        assert by_path(instance)["embed/embedding"].spec == Spec("tensor", None)
+
+
+def test_flax_gives_the_same_specs():
+    with nnx.use_eager_sharding(False):
+        abstract = nnx.state(nnx.eval_shape(lambda: Decoder(rngs=nnx.Rngs(0))))
+    theirs = {
+        "/".join(map(str, path)): tuple(spec)
+        for path, spec in nnx.to_flat_state(nnx.get_partition_spec(abstract))
+        for spec in [getattr(spec, "get_raw_value", lambda spec=spec: spec)()]
+    }
+    made = shardlab.plan(Decoder, "fsdp=4,tensor=2")
+    rows = {row.path: row.parameter.spec for row in made.rows}
+    for family in model_of_pytree(Decoder).families:
+        for path in family.paths():
+            assert tuple(rows[family.name].entries) == theirs[path], path
+
+
+def test_names_are_mesh_axes_where_the_mesh_has_them():
+    made = shardlab.plan(Decoder, "tensor=2")
+    rows = {row.path: row for row in made.rows}
+    assert rows["head/kernel"].parameter.spec == Spec(None, "tensor")
+    assert rows["head/kernel"].rule == "the model's own axis names"
+    assert rows["norm/scale"].rule == "no rule"
+
+
+def test_a_model_of_a_hundred_billion_parameters_takes_no_memory():
+    config = Config(vocab=128_256, layers=3, embed=65_536, heads=512, kv_heads=64, mlp=131_072)
+    tracemalloc.start()
+    model = model_of_pytree(lambda rngs: Decoder(config, rngs=rngs), "wide")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert model.n_parameters > 100e9
+    assert peak < 50e6
+    assert model.name == "wide"
+
+
+def test_an_optimizer_beside_a_model_is_held_and_not_trained():
+    model = nnx.Linear(4, 6, rngs=nnx.Rngs(0))
+    both = {"model": model, "opt": nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)}
+    trained = [path for path, each in by_path(both).items() if each.is_trained]
+    assert trained == ["model/bias", "model/kernel"]
+
+
+def test_a_class_that_needs_more_is_told_what_it_needs():
+    class Needy(nnx.Module):
+        def __init__(self, width, *, rngs):
+            self.linear = nnx.Linear(width, width, rngs=rngs)
+
+    with pytest.raises(BadModel, match="Needy cannot be called without 'width'"):
+        shardlab.plan(Needy, "data=2")
