@@ -298,9 +298,9 @@ def test_a_strategy_is_text(name):
 @pytest.mark.parametrize(
     ("strategy", "mesh", "fix"),
     [
-        ("tensor", "data=8", "name an axis tensor, model or tp, as in data=…,tensor=…."),
+        ("tensor", "data=8", "name an axis tensor, model or tp, as in data=8,tensor=…."),
         ("fsdp", "model=8", "name an axis fsdp, fsdp_transpose, zero, data, dp or batch"),
-        ("expert", "data=8", "as in data=…,expert=…."),
+        ("expert", "data=8", "as in data=8,expert=…."),
         (
             "zero1",
             "model=8",

@@ -26,7 +26,8 @@ class Policy:
     """The dtypes of training, and whether there is a master copy of parameters.
 
     A parameter of fewer than 16 bits has gradients of 16: no gradient is computed in fp8. A master
-    copy is kept only of parameters with fewer bits than it has itself.
+    copy is kept only of parameters with fewer bits than it has itself. Parameters may be int8 or
+    int4 too, for inference; what scales they need is not counted.
     """
 
     parameters: Dtype | None = None  # None: as the model has them
@@ -65,6 +66,7 @@ NAMED = {
     "mixed": Policy(_BF16, _BF16, _F32, with_master=True),
     "bf16-all": Policy(_BF16, _BF16, _BF16, with_master=False),
 }
+_SHORT = {"fp8": "float8_e4m3fn", "bfloat": "bf16"}
 _KEYS = {
     "parameters": "parameters",
     "param": "parameters",
@@ -133,6 +135,10 @@ def _with(policy: Policy, key: str, value: Any, names: Any = ()) -> Policy:
     if isinstance(value, str) and (special := _special(part, value.strip().lower())) is not None:
         return replace(policy, **special)
     dtype = _dtype(value, names)
+    if not is_float(dtype) and (part != "parameters" or not dtype.name.startswith(("int", "uint"))):
+        raise UnknownChoice(
+            f"{dtype.name} holds no fractions, and {part} need them.", fix="such as bf16 or f32."
+        )
     changed: dict[str, Any] = {part: dtype}
     if part == "master":
         changed["with_master"] = True
@@ -149,15 +155,10 @@ def _special(part: str, word: str) -> dict[str, Any] | None:
 
 def _dtype(value: Any, names: Any) -> Dtype:
     try:
-        dtype = parse_dtype(value)
+        return parse_dtype(_SHORT.get(value, value) if isinstance(value, str) else value)
     except (BadType, ValueError) as error:
         raise UnknownChoice(
             f"There is no dtype{' and no dtype policy' if names else ''} {value!r:.80}"
             f"{'; policies are ' + ', '.join(names) if names else ''}.",
             fix=getattr(error, "fix", None) or "a dtype such as bf16.",
         ) from None
-    if not is_float(dtype):
-        raise UnknownChoice(
-            f"{dtype.name} holds no fractions, and training needs them.", fix="such as bf16 or f32."
-        )
-    return dtype

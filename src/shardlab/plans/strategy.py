@@ -149,7 +149,7 @@ def _mesh_axes(part: str, strategy: Strategy, mesh: Mesh) -> tuple[str, ...]:
     if part == "fsdp" and strategy.zero == 3:
         return ()  # the axes of zero take its place
     wanted = [name for choice in _OVER[part] for role in choice for name in ROLES[role][:3]]
-    example = ",".join(f"{name}=…" for name in (*mesh.axis_names[:2], wanted[0]))
+    example = _with_axis(mesh, wanted[0], {name for names in roles.values() for name in names})
     known = ", ".join(map(repr, mesh.axis_names)) or "none"
     raise UnknownMeshAxis(
         f"The strategy {strategy.name!r:.80} needs a mesh axis to cut over for its part "
@@ -157,6 +157,13 @@ def _mesh_axes(part: str, strategy: Strategy, mesh: Mesh) -> tuple[str, ...]:
         where=f"mesh {mesh}, whose axes are {known}",
         fix=f"name an axis {', '.join(wanted[:-1])} or {wanted[-1]}, as in {example}.",
     )
+
+
+def _with_axis(mesh: Mesh, wanted: str, known: set[str]) -> str:
+    """Return the mesh as text with that axis: a new one, or in place of one without a role."""
+    strange = next((name for name in mesh.axis_names if name not in known), None)
+    pairs = [f"{wanted if name == strange else name}={n}" for name, n in mesh.shape.items()]
+    return ",".join(pairs if strange else [*pairs, f"{wanted}=…"])
 
 
 def _unknown(word: str, name: str) -> UnknownChoice:
