@@ -55,7 +55,9 @@ def _devices(options: dict[str, Any]) -> dict[str, Any]:
     from shardlab.plans.topology import parse_topology
 
     named = parse_topology(devices)
-    return {"hardware": hardware or named.hardware, "n_devices": named.n_devices}
+    if hardware is None:
+        return {"hardware": devices}
+    return {"hardware": hardware, "n_devices": named.n_devices}
 
 
 def _headroom(share: float) -> float:

@@ -12,6 +12,7 @@ from shardlab.errors import LabError
 from shardlab.layouts.cuts import cuts_of
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
+from shardlab.plans.limits import Limits
 from shardlab.plans.lint_logical import misspelt, squeezed
 from shardlab.plans.lint_words import amount_of, bytes_of, listed, name_of, rule_finding, upper
 from shardlab.plans.matching import NO_RULE, given_spec, misfit
@@ -22,14 +23,15 @@ from shardlab.plans.search import Found
 from shardlab.records.finding import Finding
 from shardlab.records.source import Source
 
-LARGE_BYTES = 64 * 2**20  # of tensors of one name, from where on lint warns
 _PROBES = ("q", "#", "zz", "-~")  # what only a pattern that finds everything finds, all of them
 
 
 def lint(
-    found: Sequence[Found], rules: Rules, mesh: Mesh, large_bytes: int = LARGE_BYTES
+    found: Sequence[Found], rules: Rules, mesh: Mesh, large_bytes: int = Limits.replicated_bytes
 ) -> tuple[Finding, ...]:
     """Return what is wrong with the rules, each with the path and the bytes.
+
+    It warns of tensors of one name that are `large_bytes` or more together.
 
     A rule with a `reason` is left alone, unless its spec does not fit.
     """

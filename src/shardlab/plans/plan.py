@@ -13,9 +13,10 @@ from shardlab.errors import UnknownChoice
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.activations import activation_items
 from shardlab.plans.asked import Asked
-from shardlab.plans.findings import Limits, plan_findings
+from shardlab.plans.findings import plan_findings
 from shardlab.plans.held import counters_of, held_by
 from shardlab.plans.kv_cache import cache_items
+from shardlab.plans.limits import Limits, parse_limits
 from shardlab.plans.lint import lint
 from shardlab.plans.matching import Placed, placed_by
 from shardlab.plans.meaning import axes_of
@@ -73,11 +74,12 @@ def plan(
         parse_workload(workload),
         None if meant.hardware is None else room_of(parse_hardware(meant.hardware), headroom),
     )
-    placed, found = _placed(asked)
+    limit = parse_limits(limits)
+    placed, found = _placed(asked, limit)
     made = make_plan(asked, placed)
     again = partial(_again, asked, placed)
     lines = rules_of(placed) if strategy is not None and asked.rules.is_empty else ()
-    found = (*found, *plan_findings(made, asked, again, limits, found))
+    found = (*found, *plan_findings(made, asked, again, limit, found))
     return replace(made, rules=lines, findings=found)
 
 
@@ -119,7 +121,9 @@ def _again(asked: Asked, placed: tuple[Placed, ...], other: Asked) -> Plan:
     return make_plan(other, _placed(other)[0])
 
 
-def _placed(asked: Asked) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
+def _placed(
+    asked: Asked, limits: Limits | None = None
+) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
     model, mesh, rules = asked.model, asked.mesh, asked.rules
     strategy = None if asked.strategy is None else parse_strategy(asked.strategy)
     # ZeRO alone says nothing of parameters: rules, or the model's own specs, do.
@@ -135,7 +139,7 @@ def _placed(asked: Asked) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
                 fix="one of them; beside rules a strategy may be zero1 or zero2.",
             )
         placed = cut_states(placed, strategy, mesh)
-    return tuple(placed), lint(found, rules, mesh)
+    return tuple(placed), lint(found, rules, mesh, (limits or Limits()).replicated_bytes)
 
 
 def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
