@@ -78,7 +78,7 @@ def test_rules_are_mended_by_states_by_cutting_what_is_whole_or_by_a_strategy():
     )
     assert [words for words, _ in made[:3]] == [
         "strategy zero1 beside the rules",
-        "cut 'model.layers.*.self_attn.q_proj.weight' as P('data') and 2 more",
+        "cut 'model.layers.*.self_attn.q_proj.weight' as P('data') and 3 more",
         "strategy fsdp in place of the rules",
     ]
     assert found.severity == "error"

@@ -115,12 +115,15 @@ def _cutting(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
     n, least = asked.mesh.n_devices, (1 - _WORTH) * plan.bytes_per_device
     whole = [row for row in plan.rows if row.parameter.n_copies == n > 1]
     whole = [row for row in whole if row.bytes_per_device > least]
+    whole = sorted(whole, key=lambda row: -row.bytes_per_device)[:8]
     specs: list[PathSpec] = []
-    for row in sorted(whole, key=lambda row: -row.bytes_per_device)[:8]:
+    for row in whole:
         if (cut := cut_of(row, asked.mesh)) is not None:
             axis, names = cut
             entry = names[0] if len(names) == 1 else names
             specs.append(PathSpec(row.path, Spec(*(None,) * axis, entry)))
+            if len(specs) not in (1, 2, 4, 8) and row is not whole[-1]:
+                continue  # each is a plan of its own
             rules = replace(asked.rules, specs=(*specs, *asked.rules.specs))
             more = f" and {len(specs) - 1} more" if len(specs) > 1 else ""
             told = f"cut '{specs[0].pattern}' as {specs[0].spec}{more}"

@@ -197,6 +197,9 @@ def _given(
     if not candidates:
         yield None, family
         return
+    if [in_form(specs[each].pattern, "/") for each in candidates] == [in_form(family.name, "/")]:
+        yield candidates[0], family  # a star for each number: all of them
+        return
     exact = {in_form(specs[each].pattern, "/"): each for each in reversed(candidates)}
     starred = [(_starred(path), each) for path, each in reversed(exact.items()) if "*" in path]
     parts: dict[int | None, list[Numbers]] = {}

@@ -31,7 +31,7 @@ def replicated(
         return []
     whole = [row for row in plan.rows if row.parameter.n_copies == n_devices]
     if len(whole) == len(plan.rows):
-        return [] if asked.strategy is not None else _nothing_cut(plan, n_devices, limits)
+        return [] if asked.strategy is not None else _nothing_cut(plan, n_devices, limits, told)
     large = sorted(
         (
             row
@@ -105,9 +105,12 @@ def _fix(row: PlanRow, mesh: Mesh) -> str:
     return f"cut array axis {axis} of '{row.path}' over {over}: {left} on each device."
 
 
-def _nothing_cut(plan: Plan, n_devices: int, limits: Limits) -> list[Finding]:
+def _nothing_cut(
+    plan: Plan, n_devices: int, limits: Limits, told: Collection[str]
+) -> list[Finding]:
     held = sum(row.bytes_per_device for row in plan.rows)
-    if held < limits.replicated_bytes:
+    untold = sum(row.bytes_per_device for row in plan.rows if row.path not in told)
+    if untold < limits.replicated_bytes:
         return []
     return [
         finding(
