@@ -36,7 +36,9 @@ def parse_zarr(data: Any) -> Described:
     shape = data.get("shape")
     if not isinstance(shape, list) or not isinstance(dtype, str):
         raise ValueError(f"a shape of {shape!r:.80} and a dtype of {dtype!r:.80}")
-    return parse_shape(shape), parse_dtype(_name(dtype))
+    if any(type(size) is not int for size in shape):  # a bool is one to parse_shape
+        raise ValueError(f"a shape of {shape!r:.80}")
+    return parse_shape(tuple(shape)), parse_dtype(_name(dtype))
 
 
 def read_arrays(folder: Path, names: Iterable[str], *, ocdbt: bool) -> Iterator[Described]:
