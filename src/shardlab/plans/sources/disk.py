@@ -14,6 +14,8 @@ from shardlab.errors import BadModel
 from shardlab.layouts.cuts import nearest_name
 
 _CHUNK = 1 << 20  # bytes asked for at once, whatever a header promises
+# without waiting for a pipe's writer; Windows has no such flag, and one of its own
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NEAR = 1_000  # entries of a folder among which a slip is looked for
 
 
@@ -33,7 +35,7 @@ def open_plain(file: Path) -> Iterator[tuple[FileIO, int]]:
 
 def _opened(file: Path) -> int:
     try:
-        number = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | os.O_CLOEXEC)
+        number = os.open(file, _READ)
     except FileNotFoundError:
         raise no_such_file(file) from None
     except OSError as error:

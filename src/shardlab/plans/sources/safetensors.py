@@ -112,7 +112,10 @@ def _header_length(start: bytes, n_bytes: int, file: Path) -> int:
             f"safetensors allows {MAX_HEADER_BYTES:,}."
         )
         fix = "a safetensors file; this is another format, or damaged."
-    elif not 2 <= length <= n_bytes - _N_LENGTH:
+    elif length < 2:
+        what = f"{file.name!r} says that its header has {length} bytes; an empty one takes 2."
+        fix = "a safetensors file; this is another format, or damaged."
+    elif length > n_bytes - _N_LENGTH:
         what = (
             f"{file.name!r} says that its header has {length:,} bytes, "
             f"and {n_bytes - _N_LENGTH:,} follow."
