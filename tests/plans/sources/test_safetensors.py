@@ -35,6 +35,34 @@ def test_a_file_holds_the_tensors_of_its_header(tmp_path):
     ]
 
 
+# The first 480 bytes of a file that safetensors 0.8.0 wrote, by `safetensors.numpy.save`; 53 bytes
+# of data follow.
+WRITTEN = (
+    b'\xd8\x01\x00\x00\x00\x00\x00\x00{"__metadata__":{"format":"np","\xc3\xa9":"\\n"},'
+    b'"step":{"dtype":"I64","shape":[],"data_offsets":[0,8]},'
+    b'"none":{"dtype":"F64","shape":[0,5],"data_offsets":[8,8]},'
+    b'"embed":{"dtype":"F32","shape":[4,1],"data_offsets":[8,24]},'
+    b'"layers.10.up":{"dtype":"F16","shape":[2,3],"data_offsets":[24,36]},'
+    b'"layers.9.up":{"dtype":"F16","shape":[2,3],"data_offsets":[36,48]},'
+    b'"\xc3\xa9\\"q":{"dtype":"U8","shape":[3],"data_offsets":[48,51]},'
+    b'"mask":{"dtype":"BOOL","shape":[2],"data_offsets":[51,53]}}     '
+)
+
+
+def test_a_file_that_the_reference_implementation_wrote_is_read(tmp_path):
+    file = tmp_path / "m.safetensors"
+    file.write_bytes(WRITTEN + bytes(53))
+    assert {each.path: (each.dtype.name, each.shape) for each in read_header(file)} == {
+        "step": ("int64", ()),
+        "none": ("float64", (0, 5)),
+        "embed": ("float32", (4, 1)),
+        "layers.10.up": ("float16", (2, 3)),
+        "layers.9.up": ("float16", (2, 3)),
+        'é"q': ("uint8", (3,)),
+        "mask": ("bool", (2,)),
+    }
+
+
 def test_order_spaces_escapes_metadata_and_further_keys_do_not_matter(tmp_path):
     header = (
         b'{ "b" : {"data_offsets" : [ 12, 16 ], "more": {"x": [1]}, "shape":[1], "dtype":"F32"},\n'
