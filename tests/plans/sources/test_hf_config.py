@@ -105,6 +105,12 @@ def test_a_shared_expert_counts_as_often_as_it_is_wide():
     assert (found.experts, found.top_k, found.shared_experts, found.ffn) == (60, 4, 4, 1408)
 
 
+def test_a_known_language_model_inside_an_unknown_one_is_read():
+    inner = config("mistral", 40, 5120, 32, 8, 32768, 131072, head_dim=128)
+    found = parse_config({"model_type": "mistral3", "text_config": inner, "vision_config": {}})
+    assert (found.layers, found.head_dim, found.vocab) == (40, 128, 131072)
+
+
 def test_what_is_left_out_is_what_transformers_takes():
     left_out = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
     assert parse_config(left_out).kv_heads == 64
@@ -120,7 +126,7 @@ def test_what_is_left_out_is_what_transformers_takes():
         ({"model_type": "mamba"}, "'model_type' is 'mamba'"),
         ({"model_type": ["llama"]}, "'model_type' is ['llama']"),
         ({"model_type": "llama"}, "'num_attention_heads' is None"),
-        ({"model_type": "gemma3", "text_config": 3}, "'num_attention_heads' is None"),
+        ({"model_type": "gemma3", "text_config": 3}, "'hidden_size' is None"),
         ({**LLAMA, "num_attention_heads": 0}, "'num_attention_heads' is 0"),
         ({**LLAMA, "num_attention_heads": True}, "'num_attention_heads' is True"),
         ({**LLAMA, "hidden_size": -1}, "'hidden_size' is -1"),

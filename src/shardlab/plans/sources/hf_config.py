@@ -29,6 +29,7 @@ _KNOWN: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {},
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
+    "gemma": {"head_dim": 256, "tie_word_embeddings": True},
     "gemma2": {**_GEMMA, "vocab_size": 256_000},
     "gemma3_text": {**_GEMMA, "vocab_size": 262_208},
     "gemma3": {**_GEMMA, "vocab_size": 262_208},
@@ -62,11 +63,12 @@ def parse_config(data: Any) -> Architecture:
     128
     """
     data = data if isinstance(data, Mapping) else {}
-    kind = data.get("model_type")
-    if not isinstance(kind, str) or kind not in _KNOWN:
-        raise _bad("model_type", kind, f"known are {', '.join(_KNOWN)}")
     text = data.get("text_config", data)  # a model that also sees has its language model there
-    config = _Config({**_KNOWN[kind], **text} if isinstance(text, Mapping) else {})
+    text = text if isinstance(text, Mapping) else {}
+    kind = next(filter(_is_known, (each.get("model_type") for each in (data, text))), None)
+    if kind is None:
+        raise _bad("model_type", data.get("model_type"), f"known are {', '.join(_KNOWN)}")
+    config = _Config({**_KNOWN[kind], **text})
     heads = config.size("num_attention_heads")
     hidden = config.size("hidden_size")
     return Architecture(
@@ -82,6 +84,10 @@ def parse_config(data: Any) -> Architecture:
         kv_lora_rank=config.size("kv_lora_rank", 0),
         rope_head_dim=config.size("qk_rope_head_dim", 0),
     )
+
+
+def _is_known(kind: Any) -> bool:
+    return isinstance(kind, str) and kind in _KNOWN
 
 
 class _Config:
