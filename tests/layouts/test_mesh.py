@@ -111,6 +111,12 @@ def test_bad_mesh_text_is_pointed_at(text, place, what):
     assert caught.value.fix == "write name=size pairs, such as data=2,model=4."
 
 
+@pytest.mark.parametrize("text", ["data=64_", "data=6__4", "data=6_4_,model=2"])
+def test_an_underscore_that_separates_no_digits_is_pointed_at(text):
+    with pytest.raises(BadText, match="',' was expected here"):
+        parse_mesh(text)
+
+
 def test_a_number_of_two_hundred_digits_is_refused_at_once():
     with pytest.raises(BadText, match=r"The number has 200 digits\."):
         parse_mesh("data=" + "9" * 200)

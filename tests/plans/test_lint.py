@@ -154,6 +154,21 @@ def test_tensors_that_no_rule_finds_are_told_largest_first():
     assert only([("kernel|table", "fsdp")], "rule.unmatched").severity == "info"
 
 
+def test_axis_names_that_mean_nothing_are_told_even_without_rules():
+    model = families(("w", (8192, 8192), {"axes": ("embed", "mlp")}))
+    finding = only([], "rule.unmatched", model=model)
+    assert finding.fix.endswith("or logical rules for 'embed' and 'mlp'.")
+    assert found([], model=model, mesh=Mesh(embed=2, mlp=2)) == ()
+
+
+def test_a_name_of_the_models_that_is_no_mesh_axis_beside_one_that_is_one_is_told():
+    model = families(("w", (8192, 8192), {"axes": ("fsdp", "tensr")}))
+    finding = only([], "rule.misfit", model=model)
+    assert finding.severity == "warning"
+    assert finding.what.startswith("The model names an array axis of w 'tensr'")
+    assert finding.fix.endswith("or 'tensor', the nearest of fsdp=2,tensor=3.")
+
+
 def test_nothing_is_said_of_tensors_without_rules_where_there_are_no_rules():
     assert found([]) == ()
 

@@ -147,6 +147,21 @@ def test_the_order_is_specs_by_path_then_patterns_then_logical_then_the_models_o
     assert placed(rules)["layers.3.up_proj.weight"] == (Spec(), "no rule")
 
 
+@pytest.mark.parametrize(
+    ("axes", "spec"),
+    [
+        (("fsdp", "tensor"), Spec("fsdp", "tensor")),
+        ((None, "fsdp"), Spec(None, "fsdp")),
+        (("fsdp", "embed"), Spec("fsdp", None)),
+        (("embed", None), Spec()),
+        ((None, None), Spec()),
+    ],
+)
+def test_axis_names_that_are_mesh_axes_are_the_models_own_spec(axes, spec):
+    """As `nnx.get_partition_spec` gives them where no logical rules hold."""
+    assert {found for found, _ in placed([], axes=axes).values()} == {spec}
+
+
 def test_a_star_in_a_path_stands_for_any_number_and_an_exact_path_goes_before():
     found = placed({"layers.*.up_proj.weight": "fsdp", "layers.2.up_proj.weight": "tensor"})
     specs = [found[f"layers.{n}.up_proj.weight"][0] for n in range(4)]
@@ -179,6 +194,7 @@ NOT_RULES = [
     ([("a/b", ("fsdp", ...))], "'...' stands for the leading array axes"),
     ([("a/(b", "fsdp")], "missing \\), unterminated subpattern"),
     ([("[[a]/", "fsdp")], "stands inside a class"),
+    ([("a/[[b", "fsdp")], "unterminated character set"),
     ([("((a{999}){999}){999}", "fsdp")], "counts of the pattern multiply"),
     ([("(" * 900 + ")" * 900 + "/", "fsdp")], "cannot be read"),
     ([("a{99999999999999999999}", "fsdp")], "cannot be read"),

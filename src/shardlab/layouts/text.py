@@ -21,7 +21,7 @@ from shardlab.errors import BadText
 
 _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
-_INT = re.compile(r"[+-]?\d[\d_]*")
+_INT = re.compile(r"[+-]?\d+(?:_\d+)*")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _WORD = re.compile(r"[^\s,()\[\]=:]+|.", re.DOTALL)
 # int() refuses more than 4,300 digits with an error about sys.set_int_max_str_digits, which

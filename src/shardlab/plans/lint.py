@@ -13,7 +13,7 @@ from shardlab.layouts.cuts import cuts_of
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.limits import Limits
-from shardlab.plans.lint_logical import misspelt, squeezed
+from shardlab.plans.lint_logical import misspelt, nameless, squeezed
 from shardlab.plans.lint_words import amount_of, bytes_of, listed, name_of, rule_finding, upper
 from shardlab.plans.matching import NO_RULE, given_spec, misfit
 from shardlab.plans.near import near_path, near_words
@@ -47,7 +47,8 @@ def lint(
         _unmatched,
     )
     made = (each for check in checks for each in check(about))
-    return (*made, *squeezed(found, rules, mesh), *misspelt(rules, mesh))
+    logical = (*squeezed(found, rules, mesh), *misspelt(rules, mesh))
+    return (*made, *logical, *nameless(found, rules, mesh))
 
 
 @dataclass(frozen=True)
@@ -226,18 +227,23 @@ def _catch_alls(about: _About) -> Iterator[Finding]:
 
 
 def _unmatched(about: _About) -> Iterator[Finding]:
-    if about.rules.is_empty or about.mesh.n_devices == 1:
-        return
+    """Tensors without a spec; where there are no rules at all, those whose axes have names."""
     parts = [
-        each for each in about.found if given_spec(each, about.rules, about.mesh)[1] == NO_RULE
+        each
+        for each in about.found
+        if about.mesh.n_devices > 1
+        and (not about.rules.is_empty or any(each.family.axes or ()))
+        and given_spec(each, about.rules, about.mesh)[1] == NO_RULE
     ]
     if parts:
         large = any(bytes_of(each) >= about.large_bytes for each in parts)
+        names = dict.fromkeys(name for each in parts for name in each.family.axes or () if name)
+        logical = f"; or logical rules for {listed(map(repr, names))}" if names else ""
         yield rule_finding(
             "rule.unmatched",
             f"No rule finds {amount_of(parts)}: every device holds them whole.",
             None,
-            "a rule for them; at the end, .* with the spec for all that is left.",
+            f"a rule for them; at the end, .* with the spec for all that is left{logical}.",
             parts,
             severity=None if large else "info",
         )

@@ -8,7 +8,7 @@ from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.lint_words import listed, name_of, rule_finding
 from shardlab.plans.logical import logical_entries, squeezed_out
-from shardlab.plans.matching import names_of
+from shardlab.plans.matching import OWN_NAMES, given_spec, names_of
 from shardlab.plans.mesh_text import MAXTEXT_AXES
 from shardlab.plans.roles import ROLES
 from shardlab.plans.rules import Rules
@@ -68,3 +68,28 @@ def misspelt(rules: Rules, mesh: Mesh) -> Iterator[Finding]:
                     (),
                     severity="warning",
                 )
+
+
+def nameless(found: Sequence[Found], rules: Rules, mesh: Mesh) -> Iterator[Finding]:
+    """Yield names of a model's array axes that are neither mesh axes nor have a rule.
+
+    Where others of the same tensor are mesh axes it is cut by those alone, which JAX would refuse.
+    """
+    groups: dict[str, list[Found]] = {}
+    for each in found:
+        if given_spec(each, rules, mesh)[1] == OWN_NAMES:
+            for name in dict.fromkeys(each.family.axes or ()):
+                if name is not None and name not in mesh.shape:
+                    groups.setdefault(name, []).append(each)
+    for name, parts in groups.items():
+        near = nearest_name(name, mesh.axis_names)
+        yield rule_finding(
+            "rule.misfit",
+            f"The model names an array axis of {name_of(parts[0])} {name!r}, which is no axis of "
+            "the mesh and has no rule; it counts as whole.",
+            None,
+            f'a logical rule, {{"logical": [("{name}", ...)]}}'
+            + (f", or {near!r}, the nearest of {mesh}." if near else "."),
+            parts,
+            severity="warning",
+        )

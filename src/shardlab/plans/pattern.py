@@ -196,6 +196,9 @@ def _x(token: Token) -> bool:
 def _check_classes(pattern: Pattern, where: str) -> None:
     """Refuse what Python warns about: it will be read otherwise one day, and `regex` does now."""
     for token in pattern.tokens:
+        if token.text == "[":  # a class that does not end
+            what = "The pattern cannot be read: unterminated character set."
+            raise _wrong(what, pattern.text, token.start, where, r"] at its end, or \[ for the [.")
         if token.kind == "class" and (found := _DOUBLED.search(token.text, 1)):
             raise _wrong(
                 f"{found[0]!r} stands inside a class of characters, where it may mean two things.",
