@@ -19,6 +19,7 @@ from shardlab.plans.saved_form import check_form
 from shardlab.records.plan import FORMAT, FORMAT_VERSION, Plan
 
 MOST_BYTES = 64 * 2**20  # a plan of 90,000 tensors, each a row of its own, has less
+_flat = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _WIDE = 96  # letters: what fits stays on one line, so that a diff of two files shows what moved
 
 
@@ -194,14 +195,28 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _lines(value: Any, indent: int = 0, head: str = "", tail: str = "") -> Iterable[str]:
     """Yield JSON in lines: what is short stays on one."""
     margin = "  " * indent
-    flat = f"{margin}{head}{json.dumps(value, ensure_ascii=False, allow_nan=False)}{tail}"
-    if len(flat) <= _WIDE or not isinstance(value, (dict, list)) or not value:
-        yield flat
-        return
+    is_leaf = not isinstance(value, (dict, list)) or not value
+    if is_leaf or _n_leaves(value) <= _WIDE // 3:  # a leaf takes three letters at least
+        flat = f"{margin}{head}{_flat(value)}{tail}"
+        if is_leaf or len(flat) <= _WIDE:
+            yield flat
+            return
     pairs = value.items() if isinstance(value, dict) else ((None, each) for each in value)
     opened, closed = "{}" if isinstance(value, dict) else "[]"
     yield f"{margin}{head}{opened}"
     for at, (name, each) in enumerate(pairs):
-        inner = "" if name is None else f"{json.dumps(name, ensure_ascii=False)}: "
+        inner = "" if name is None else f"{_flat(name)}: "
         yield from _lines(each, indent + 1, inner, "," if at < len(value) - 1 else "")
     yield f"{margin}{closed}{tail}"
+
+
+def _n_leaves(value: Any) -> int:
+    """Return how many values there are, counting no further than matters."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    n = len(value)
+    for each in value.values() if isinstance(value, dict) else value:
+        if n > _WIDE:
+            break
+        n += _n_leaves(each) - 1 if each else 0
+    return n

@@ -6,6 +6,7 @@ A model that names its layers (`model.layers.*.mlp`) and one that stacks them (a
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from shardlab.records.plan import Plan, PlanRow
@@ -24,6 +25,7 @@ class Group:
     n_layers: int
     rows: tuple[PlanRow, ...]
     folded: tuple[PlanRow, ...] = ()
+    split: frozenset[str] = frozenset()  # paths that have several rows
 
     @property
     def bytes_per_device(self) -> int:
@@ -86,7 +88,9 @@ def _group(key: tuple[str, int], rows: list[PlanRow], shown: set[int]) -> Group:
         title = f"{prefix}* ×{stacked:,}, stacked"
     else:
         title = _OUTSIDE
-    return Group(title, prefix, n, tuple(kept), tuple(folded))
+    counts = Counter(row.path for row in rows)
+    split = frozenset(path for path, times in counts.items() if times > 1)
+    return Group(title, prefix, n, tuple(kept), tuple(folded), split)
 
 
 def n_numbers(texts: list[str]) -> int:
@@ -113,7 +117,6 @@ def name_in(row: PlanRow, group: Group) -> str:
     Where several have the same name, with their numbers.
     """
     name = row.path.removeprefix(group.prefix).lstrip("./") or row.path
-    alike = sum(each.path == row.path for each in (*group.rows, *group.folded))
-    if alike > 1 and row.numbers:
+    if row.path in group.split and row.numbers:
         return f"{name} ({row.numbers})"
     return name if row.n_tensors == group.n_layers else f"{name} ×{row.n_tensors:,}"
