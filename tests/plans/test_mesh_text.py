@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from math import prod
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardlab.cost.hardware import parse_hardware
-from shardlab.errors import BadSize, BadText, BadType, UnknownHardware
+from shardlab.errors import BadSize, BadText, BadType, LabError, UnknownHardware
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.mesh_text import parse_plan_mesh
 from shardlab.plans.topology import _by_call, is_topology, parse_topology
@@ -100,6 +103,21 @@ WRONG = [
 def test_what_cannot_be_meant_is_told(text, n_devices, hardware, kind, what):
     with pytest.raises(kind, match=what):
         parse_plan_mesh(text, n_devices, hardware)
+
+
+PARTS = ["fsdp", "tensor", "=", "-1", "8", "64", ",", ":", "ici_", "dcn_", "v5p-1024", "v5e:16x16"]
+PARTS += ["_parallelism", "-", "x", "0", " ", "(", "'", "_", "tpu7x-8", "9" * 20, "é", "\n"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from(PARTS), max_size=9).map("".join),
+    st.sampled_from([None, 8, 512]),
+    st.sampled_from([None, "v5p-1024", "h100"]),
+)
+def test_any_text_is_a_mesh_or_an_error_in_words(text, n_devices, hardware):
+    with contextlib.suppress(LabError):
+        assert parse_plan_mesh(text, n_devices, hardware).mesh.n_devices >= 1
 
 
 def test_an_unknown_slice_has_the_nearest_ones_beside_it():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
-from shardlab.errors import BadRules
+from shardlab.errors import BadRules, LabError
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
@@ -239,3 +242,39 @@ def test_a_wrong_spec_shows_its_rule_and_the_place():
         "fsdp,,tensor",
         "^",
     ]
+
+
+LEAVES = [None, 1, 2.5, float("nan"), True, b"x", "", "a", "fsdp,tensor", "...", ".*", "(", "[["]
+LEAVES += [
+    "None",
+    "rules",
+    "specs",
+    ...,
+    (),
+    {},
+    "\ud800",
+    "\0",
+    10**40,
+    "a{5}",
+    "layers.*.x",
+    Spec("x"),
+]
+KEYS = ["rules", "specs", "logical", "logical_semantics", "a", "b.c", 3, None]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.recursive(
+        st.sampled_from(LEAVES),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.tuples(inner, inner),
+            st.lists(st.tuples(st.sampled_from([".*", "up", "l/", "("]), inner), max_size=3),
+            st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
+        ),
+        max_leaves=6,
+    )
+)
+def test_any_object_is_rules_or_an_error_in_words(thing):
+    with contextlib.suppress(LabError):
+        assert len(placed(thing)) == 4
