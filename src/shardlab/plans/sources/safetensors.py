@@ -8,11 +8,10 @@ against the size of the file, so that a broken or hostile one is refused before 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from reprlib import Repr
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardlab.errors import BadModel
 from shardlab.layouts.dtype import parse_dtype
@@ -52,8 +51,7 @@ DTYPES = {
 }
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """A tensor of a header and where its data stands, in bytes after the header."""
 
     tensor: Tensor
