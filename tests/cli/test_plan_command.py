@@ -263,7 +263,7 @@ BAD = [
     (["--batch", "8", "--sequence", "8", "--remat", "ful"], "There is no remat policy 'ful'"),
     (["--headroom", "1"], "--headroom"),
     (["--headroom", "nan"], "--headroom nan: a share of the memory, from 0 up to 1"),
-    (["--param-dtype", "int8"], "int8"),
+    (["--param-dtype", "bf17"], "bf17"),
     (["--stack", "heads"], "heads"),
     (["--replicated-above", "big"], "big"),
     (["--devices", "0"], "--devices 0"),
