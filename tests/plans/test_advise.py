@@ -303,6 +303,17 @@ def test_any_number_of_chips_is_answered(chips):
     assert bool(advice.ranked) == (chips != 2**31 - 1)
 
 
+def test_a_batch_that_nobody_trains_with_is_answered_at_once():
+    advice = advise("llama3-8b", "h100", 8, batch=2**61 - 1, sequence=1)  # a prime
+    assert advice.best.n_microbatches == 2**61 - 1
+
+
+def test_a_model_without_layers_is_timed():
+    arch = replace(load_model("llama3-8b").architecture, layers=0)
+    model = replace(load_model("llama3-8b"), architecture=arch)
+    assert advise(model, "h100", 8, batch=8, sequence=128).best.step.lower > 0
+
+
 def test_two_devices_of_a_chip_are_both_counted():
     advice = advise("llama3-8b", "tpu-7x", 4, batch=8, sequence=1024)
     assert (advice.n_chips, advice.n_devices) == (4, 8)

@@ -156,8 +156,8 @@ def _figure(text: str) -> tuple[str, float]:
 
 
 def _write(advice: Advice, options: dict[str, Any]) -> None:
-    from shardlab.cli.outputs import json_text, page, show, write_all
-    from shardlab.render.advice import advice_html, advice_markdown, advice_rich, advice_text
+    from shardlab.cli.outputs import json_text, page, show_lines, write_all
+    from shardlab.render.advice import advice_html, advice_lines, advice_markdown
 
     top = options["top"]
     title = f"{advice.model} on {advice.n_chips} {advice.hardware}"
@@ -170,7 +170,4 @@ def _write(advice: Advice, options: dict[str, Any]) -> None:
     if options["markdown"]:
         click.echo(advice_markdown(advice, top=top), nl=False)
         return
-    show(
-        lambda width: advice_text(advice, width, top=top),
-        lambda width: advice_rich(advice, width, top=top),
-    )
+    show_lines(lambda width: advice_lines(advice, width, top=top))

@@ -28,6 +28,7 @@ from shardlab.records.step import StepTime
 # outermost first, so that tensor stays within a node
 AXES = ("data", "fsdp", "expert", "context", "tensor")
 _BATCH = ("data", "fsdp", "expert")
+_MANY = 2**31  # sequences on a device
 _CUTTING = ("fsdp", "expert", "tensor")  # parts of a strategy, which cut parameters
 
 
@@ -124,7 +125,9 @@ class Search:
             yield workload
             return
         shards = prod(mesh.shape.get(name, 1) for name in _BATCH)
-        for n in divisors(workload.batch // shards):
+        here = workload.batch // shards
+        # of a number that nobody trains with, divisors would take minutes
+        for n in divisors(here) if here <= _MANY else (1, here):
             yield replace(workload, microbatch=workload.batch // n) if n > 1 else workload
 
     def _items(self, mesh: Mesh, workload: Workload | None) -> Mapping[Kind, int]:

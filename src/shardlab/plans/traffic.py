@@ -31,7 +31,7 @@ def training_exchanges(
 ) -> Iterator[Exchange]:
     """Yield what one training step sends."""
     for sync, each in held.items():
-        yield from _weights(sync, each, arch.layers, mesh, workload.n_microbatches)
+        yield from _weights(sync, each, max(arch.layers, 1), mesh, workload.n_microbatches)
     batch = workload.microbatch or workload.batch
     # forward and backward, and where a layer is computed again its forward exchanges too
     passes = 3 if is_forward_repeated(workload) else 2

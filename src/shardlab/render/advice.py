@@ -34,7 +34,9 @@ def advice_text(advice: Advice, width: int = DEFAULT_WIDTH, *, top: int = TOP) -
 
 def advice_rich(advice: Advice, width: int = DEFAULT_WIDTH, *, top: int = TOP) -> Text:
     """Return advice for rich to print in colour."""
-    return lines_rich(advice_lines(advice, width, top=top))
+    text = lines_rich(advice_lines(advice, width, top=top))
+    text.no_wrap, text.overflow = False, "fold"  # of the command nothing may be cut off
+    return text
 
 
 def advice_lines(advice: Advice, width: int, *, top: int = TOP) -> Iterator[Line]:
@@ -125,11 +127,13 @@ def _n_meshes(advice: Advice) -> int:
 def _ranked(advice: Advice, top: int, is_wide: bool) -> Section:
     shown = advice.ranked[:top]
     timed = [each.step for each in shown if each.step is not None]
-    columns = [Column("#", True), Column("mesh"), Column("strategy", drop=1), Column("ZeRO", True)]
-    columns += [Column("remat"), Column("µb", True), Column("GB", True)]
+    columns = [Column("#", True, drop=2), Column("mesh"), Column("strategy", drop=5)]
+    columns += [Column("ZeRO", True, drop=1), Column("remat"), Column("µb", True)]
+    columns += [Column("GB", True)]
     if timed:
         first = "reading" if timed[0].reading_seconds else "compute"
-        columns += [Column(first, True), Column("sent", True), Column("step"), Column("MFU")]
+        columns += [Column(first, True, drop=3), Column("sent", True, drop=4)]
+        columns += [Column("step"), Column("MFU")]
         columns += [Column("sent over"), Column("laid"), Column("verdict")] if is_wide else []
     rows = tuple(_row(at, each, is_wide) for at, each in enumerate(shown, 1))
     lines = ["µb: microbatches of a step; GB: on each device; sent: time of communication"]
