@@ -137,3 +137,10 @@ def test_where_nothing_helps_it_is_said():
     found, made = changes("llama3-8b", "fsdp=2", strategy="fsdp", hardware=chip)
     assert made == []
     assert found.fix == "a smaller model, a chip with more memory, or many more devices."
+
+
+def test_what_does_not_divide_is_to_be_mended_first():
+    rules = {"rules": [(".*proj", [None, "odd"])]}
+    found, made = changes("llama3-70b", "odd=3", rules=rules, hardware="tpu-v5e")
+    assert made == []
+    assert found.fix.startswith("first mend what does not divide (plan.indivisible)")

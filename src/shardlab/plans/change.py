@@ -15,7 +15,7 @@ from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.asked import Asked
-from shardlab.plans.questions.indivisible import indivisible
+from shardlab.plans.questions.indivisible import indivisible, uneven_cuts
 from shardlab.plans.questions.replicated import cut_of
 from shardlab.plans.roles import roles_of
 from shardlab.plans.rules import PathSpec, Rules
@@ -46,10 +46,13 @@ def fitting_changes(plan: Plan, asked: Asked, again: Again) -> list[Change]:
     Where none does alone, it is one change: as many of them together as it takes. Nothing where
     even that does not help.
     """
+    # Where a spec does not divide, nothing but other specs can help.
+    is_sound = next(uneven_cuts(plan, asked.mesh), None) is None
+    kinds = _KINDS if is_sound else (_named,)
     alone = [
-        found for kind in _KINDS if (found := _first_fitting(kind(asked, plan), again)) is not None
+        found for kind in kinds if (found := _first_fitting(kind(asked, plan), again)) is not None
     ]
-    return alone or _together(plan, asked, again)
+    return alone or (_together(plan, asked, again) if is_sound else [])
 
 
 def _first_fitting(changes: Iterable[tuple[str, Asked]], again: Again) -> Change | None:

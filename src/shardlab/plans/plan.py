@@ -124,6 +124,7 @@ def _again(asked: Asked, placed: tuple[Placed, ...], other: Asked) -> Plan:
 def _placed(
     asked: Asked, limits: Limits | None = None
 ) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
+    """Return the tensors with their specs, and what lint says of the rules if limits are given."""
     model, mesh, rules = asked.model, asked.mesh, asked.rules
     strategy = None if asked.strategy is None else parse_strategy(asked.strategy)
     # ZeRO alone says nothing of parameters: rules, or the model's own specs, do.
@@ -139,7 +140,8 @@ def _placed(
                 fix="one of them; beside rules a strategy may be zero1 or zero2.",
             )
         placed = cut_states(placed, strategy, mesh)
-    return tuple(placed), lint(found, rules, mesh, (limits or Limits()).replicated_bytes)
+    said = () if limits is None else lint(found, rules, mesh, limits.replicated_bytes)
+    return tuple(placed), said
 
 
 def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:

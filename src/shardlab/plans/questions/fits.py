@@ -7,6 +7,7 @@ from shardlab.plans.asked import Asked
 from shardlab.plans.change import Again, Change, fitting_changes
 from shardlab.plans.codes import finding
 from shardlab.plans.limits import Limits
+from shardlab.plans.questions.indivisible import uneven_cuts
 from shardlab.records.finding import Finding
 from shardlab.records.plan import KINDS, Plan, Room
 
@@ -19,19 +20,21 @@ def fits(plan: Plan, asked: Asked, again: Again, limits: Limits) -> list[Finding
     if (room := plan.room) is None:
         return []
     if not plan.fits:
-        return [_does_not_fit(plan, room, fitting_changes(plan, asked, again))]
+        changes = fitting_changes(plan, asked, again)
+        is_sound = next(uneven_cuts(plan, asked.mesh), None) is None
+        return [_does_not_fit(plan, room, changes, _fix(changes, is_sound))]
     free = room.usable_bytes - plan.bytes_per_device
     return [_tight(plan, room, free)] if free < limits.tight_share * room.hbm_bytes else []
 
 
-def _does_not_fit(plan: Plan, room: Room, changes: list[Change]) -> Finding:
+def _does_not_fit(plan: Plan, room: Room, changes: list[Change], fix: str) -> Finding:
     needed, usable = plan.bytes_per_device, room.usable_bytes
     headroom = f" after a headroom of {room.headroom:.0%}" if room.headroom else ""
     return finding(
         "plan.does_not_fit",
         f"Each device needs {memory_text(needed)}, and {room.hardware} has {memory_text(usable)} "
         f"of {memory_text(room.hbm_bytes)}{headroom}: {memory_text(needed - usable)} too much.",
-        _fix(changes),
+        fix,
         cause="headroom" if needed <= room.hbm_bytes else "",
         shows=(f"by kind: {_kinds(plan)}", f"largest: {_largest(plan)}", *_others(changes)),
         details={
@@ -42,7 +45,9 @@ def _does_not_fit(plan: Plan, room: Room, changes: list[Change]) -> Finding:
     )
 
 
-def _fix(changes: list[Change]) -> str:
+def _fix(changes: list[Change], is_sound: bool) -> str:
+    if not changes and not is_sound:
+        return "first mend what does not divide (plan.indivisible); then changes can be tried."
     if not changes:
         return "a smaller model, a chip with more memory, or many more devices."
     return f"{changes[0].words}: {memory_text(changes[0].plan.bytes_per_device)} on each device."
