@@ -21,7 +21,7 @@ _HELP = """Show what each device holds of MODEL, what is replicated, and whether
     shardlab plan llama3-70b --mesh fsdp=64,tensor=8 --strategy fsdp+tensor \\
         --hardware tpu-v5p --optimizer adamw --batch 1024 --sequence 8192
     shardlab plan ./Llama-3.1-8B --mesh data=2,model=4 --rules rules.toml
-    shardlab plan deepseek-v3 --mesh fsdp=-1,expert=32 --devices v5p-1024 --strategy expert
+    shardlab plan deepseek-v3 --mesh fsdp=-1,expert=32 --devices v5p-1024 --strategy fsdp+expert
     shardlab plan llama3-70b --mesh fsdp=512 --strategy fsdp --save plan.json
     shardlab plan llama3-70b --mesh fsdp=512 --strategy fsdp --compare plan.json
 
@@ -34,6 +34,7 @@ _HELP = """Show what each device holds of MODEL, what is replicated, and whether
       0    planned; there may be warnings. Under --compare: nothing differs
       1    findings of severity error, such as: it does not fit. Under --compare: something differs
       2    the model, the rules or a choice cannot be used, or the command was not understood
+      124  the time limit was reached, where a file of yours makes the model
       130  interrupted
     """
 

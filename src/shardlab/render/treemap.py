@@ -175,7 +175,8 @@ def _group_marks(name: str, tiles: list[Tile], box: Box, whole: int) -> Iterator
     yield f"<g><title>{escape(f'{label}, {share_text(_sum(tiles), whole)}')}</title>"
     yield _rect(box, "#E8E8E8", stroke=INK)
     if has_head:
-        fitting = label if len(label) * LETTER <= box.width - 8 else plain(name)
+        titles = (label, plain(name), plain(name).split(" ")[0])
+        fitting = next((each for each in titles if len(each) * LETTER <= box.width - 8), titles[2])
         yield text_mark(box.x + 5, box.y + 13, _cut(fitting, box.width - 8), INK, kind="h")
     inner = Box(box.x + 1, box.y + head, max(box.width - 2, 0), max(box.height - head - 1, 0))
     places = squarified([tile.n_bytes for tile in tiles], inner)
