@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -32,9 +33,23 @@ def look_at_made(make: Callable[..., Any], look: Callable[[Any], Any]) -> Any:
     arguments = _arguments(make)
     eagerly: Any = nnx.use_eager_sharding
     # Annotations are what we came for; with no mesh set Flax would refuse to act on them.
-    with eagerly(False):
+    with eagerly(False), _set_mesh_while_tracing():
         jax.eval_shape(lambda: said.append(look(make(**arguments()))))
     return said[0]
+
+
+@contextmanager
+def _set_mesh_while_tracing() -> Iterator[None]:
+    """Let what makes a model set a mesh as it is used to: inside of a trace JAX refuses that.
+
+    An abstract mesh may be set there, and does all that shapes need.
+    """
+    original = jax.set_mesh
+    jax.set_mesh = lambda mesh: jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh))
+    try:
+        yield
+    finally:
+        jax.set_mesh = original
 
 
 def children_of(node: Any) -> Children | None:
@@ -137,7 +152,10 @@ def _named_box(box: Any) -> Named:
 def _own_spec(value: Any) -> tuple[Spec | None, str]:
     """Return the spec that an array or a struct is sharded by, and the mesh; None where by none."""
     if isinstance(value, jax.core.Tracer):
-        return None, ""  # inside of a trace nothing has a place yet
+        # Inside of a trace nothing has a place yet, but its type may, on a mesh of Explicit axes.
+        sharding = getattr(jax.typeof(value), "sharding", None)
+        is_told = sharding is not None and any(each is not None for each in sharding.spec)
+        return _spec_and_mesh(sharding) if is_told else (None, "")
     sharding = getattr(value, "sharding", None)
     return _spec_and_mesh(sharding) if isinstance(sharding, NamedSharding) else (None, "")
 
