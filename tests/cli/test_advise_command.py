@@ -116,6 +116,10 @@ def test_nothing_that_fits_is_exit_code_1():
         ([*ASKED, "--json", "-", "--html", "-"], "cannot both go to the terminal"),
         (["llama3-8", "--hardware", "h100", "--chips", "8"], "There is no model 'llama3-8'"),
         (["llama3-8b", "--chips", "v5p-7"], "There is no slice 'v5p-7'"),
+        (
+            ["llama3-8b", "--hardware", "h100", "--chips", "v5p-8"],
+            "--chips v5p-8 is a slice of tpu-v5p, and --hardware is h100.",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_told_with_exit_code_2(arguments, words):

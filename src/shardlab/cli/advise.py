@@ -131,6 +131,13 @@ def _place(options: dict[str, Any]) -> tuple[str, Any]:
     chips, hardware = options["chips"].strip(), options["hardware"]
     if is_topology(chips):
         found = parse_topology(chips)
+        if hardware is not None and not hardware.endswith(".toml"):
+            from shardlab.cost.hardware import parse_hardware
+
+            if parse_hardware(hardware).name != found.hardware:
+                raise click.UsageError(
+                    f"--chips {chips} is a slice of {found.hardware}, and --hardware is {hardware}."
+                )
         return hardware or found.hardware, found.n_chips
     if hardware is None:
         raise click.UsageError("Missing option '--hardware', such as --hardware tpu-v5p.")
