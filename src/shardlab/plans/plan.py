@@ -181,6 +181,12 @@ def _notes(asked: Asked) -> tuple[str, ...]:
             f"ZeRO stage {stage}: the optimizer's {what} are cut over the data axes too, each "
             "along its first array axis that divides; rules say nothing of it.",
         )
+    if (theirs := asked.model.details.get("mesh")) and asked.strategy is None:
+        ours = ",".join(f"{name}={size}" for name, size in asked.mesh.shape.items())
+        if ours != theirs.replace(" ", ""):
+            notes += (
+                f"The model's own specs were made for the mesh {theirs}; this one is {ours}.",
+            )
     if asked.workload is None or asked.model.architecture is not None:
         return notes
     missing = "activations are" if asked.is_training else "the KV cache is"

@@ -105,6 +105,11 @@ def test_a_sharding_of_its_own_is_the_spec():
     assert model.details == {"mesh": "data=2,model=3"}
     made = shardlab.plan(tree, "data=2,model=3")
     assert made.rows[0].parameter.shard_shape == sharding.shard_shape((6, 4)) == (2, 2)
+    assert made.notes == ()
+    (note,) = shardlab.plan(tree, "data=4,model=3").notes
+    assert note == "The model's own specs were made for the mesh data=2,model=3; this one is " + (
+        "data=4,model=3."
+    )
 
 
 def test_boxes_of_linen_give_mesh_axes_or_names():
