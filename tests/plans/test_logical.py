@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from flax import linen as nn
+from flax import nnx
 from flax.core import spmd
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from shardlab.plans.logical import called, logical_entries, logical_spec, squeez
 from shardlab.plans.matching import match
 from shardlab.plans.model import Model
 from shardlab.plans.rules import parse_rules
+from shardlab.plans.sources.load import load_model
 
 NAMES = ("embed", "mlp", "heads", "vocab")
 AXES = ("data", "fsdp", "tensor")
@@ -93,11 +95,30 @@ def test_an_axis_is_squeezed_out_if_all_its_rules_wanted_what_was_taken(rules, o
     assert squeezed_out(("heads", "mlp"), parse_rules({"logical": rules}), MESH) == out
 
 
-def test_logical_rules_place_tensors_by_their_own_names_before_those_of_their_path():
-    dtype = parse_dtype("bf16")
-    own = parse_family("layers.{0..1}.up_proj.weight", (6, 10), dtype, axes=("embed", "mlp"))
-    told = parse_family("other.{0..1}.up_proj.weight", (10, 6), dtype)
-    rules = parse_rules({"logical": [("mlp", "tensor"), ("embed", "fsdp")]})
-    placed = list(match(Model("m", (own, told)), rules, MESH))
-    assert [each.spec for each in placed] == [Spec("fsdp", "tensor"), Spec("tensor", "fsdp")]
-    assert placed[0].rule == "logical rules for embed, mlp"
+BF16 = parse_dtype("bf16")
+BY_NAME = parse_rules({"logical": [("mlp", "tensor"), ("embed", "fsdp")]})
+
+
+def test_logical_rules_go_by_the_names_that_a_path_tells_where_the_model_has_none():
+    told = parse_family("layers.{0..1}.up_proj.weight", (10, 6), BF16)
+    (placed,) = match(Model("m", (told,)), BY_NAME, MESH)
+    assert (placed.spec, placed.rule) == (Spec("tensor", "fsdp"), "logical rules for mlp, embed")
+
+
+def test_where_an_author_named_some_axes_tensors_without_names_are_left_whole_as_in_flax():
+    class Block(nnx.Module):
+        def __init__(self, rngs):
+            init = nnx.with_partitioning(nnx.initializers.zeros, ("embed", "mlp"))
+            self.up_proj = nnx.Linear(6, 10, rngs=rngs, kernel_init=init)
+
+    def block():
+        return Block(nnx.Rngs(0))
+
+    with nnx.use_eager_sharding(False):
+        state = nnx.eval_shape(lambda: nnx.state(block()))
+    with spmd.logical_axis_rules([("mlp", "tensor"), ("embed", "fsdp")]):
+        specs = nnx.get_partition_spec(state)
+    flax = {"/".join(path): parse_spec(each) for path, each in nnx.to_flat_state(specs)}
+    placed = {each.family.name: each.spec for each in match(load_model(block), BY_NAME, MESH)}
+    assert placed == flax
+    assert placed == {"up_proj/bias": Spec(), "up_proj/kernel": Spec("fsdp", "tensor")}

@@ -27,7 +27,7 @@ def squeezed(found: Sequence[Found], rules: Rules, mesh: Mesh) -> Iterator[Findi
     """
     groups: dict[tuple[str, tuple[str, ...], Axes], list[Found]] = {}
     for each in found:
-        axes = names_of(each.family, rules)
+        axes = names_of(each, rules)
         if each.rules or each.path_spec is not None or not rules.logical or axes is None:
             continue
         for name, wanted in squeezed_out(axes, rules, mesh).items():

@@ -61,7 +61,7 @@ def given_spec(found: Found, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int |
         number = found.rules[0]
         rule = rules.rules[number]
         return rule.spec_for(rank), f"rule {number + 1}: {rule.pattern}", number
-    if rules.logical and (axes := names_of(family, rules)) is not None:
+    if rules.logical and (axes := names_of(found, rules)) is not None:
         spec = logical_spec(axes, rules, mesh)
         if spec is not None:
             return spec, f"{LOGICAL} for {', '.join(map(str, axes))}", None
@@ -81,9 +81,13 @@ def own_spec(axes: Axes, mesh: Mesh) -> Spec:
     return Spec(*(name if name in mesh.shape else None for name in axes))
 
 
-def names_of(family: Family, rules: Rules) -> Axes | None:
-    """Return the logical names of the array axes: the model's own, or those that its path tells."""
-    if family.axes is not None:
+def names_of(found: Found, rules: Rules) -> Axes | None:
+    """Return the logical names of the array axes: the model's own, or those that its path tells.
+
+    Where an author named the axes of some tensors, the others have none: Flax leaves them whole.
+    """
+    family = found.family
+    if family.axes is not None or not found.is_told:
         return family.axes
     told = meaning_of(family.name, family.shape)
     return None if told is None else called(told, rules)

@@ -31,6 +31,7 @@ class Found:
     family: Family
     rules: tuple[int, ...]  # numbers of all patterns that are found, from 0
     path_spec: int | None = None  # number of the spec that is given for its path
+    is_told: bool = True  # axis names may be told by the path: no tensor of the model has its own
 
 
 def search(model: Model, rules: Rules) -> tuple[Found, ...]:
@@ -38,8 +39,9 @@ def search(model: Model, rules: Rules) -> tuple[Found, ...]:
     groups = _grouped(_Search(number, rule) for number, rule in enumerate(rules.rules))
     budget = _Budget()
     by_path = _by_skeleton(rules.specs)
+    is_told = not any(family.axes for family in model.families)
     return tuple(
-        Found(each, numbers, path_spec)
+        Found(each, numbers, path_spec, is_told)
         for family in model.families
         for path_spec, part in _given(family, rules.specs, by_path)
         for numbers, each in _split(part, groups, budget)
