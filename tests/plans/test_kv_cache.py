@@ -86,5 +86,24 @@ def test_a_latent_cache_is_whole_on_every_tensor_device():
     assert cache("deepseek-v3", "tensor=8", batch=3, sequence=100) == whole
 
 
+@pytest.mark.parametrize(
+    ("model", "n_global", "n_local", "window"),
+    [
+        # MaxText (configs/models, models/gemma3.py): sliding_window_size, and five local layers
+        # before each global one in Gemma 3, one in Gemma 2
+        ("gemma3-27b", 10, 52, 1024),
+        ("gemma2-9b", 21, 21, 4096),
+        ("mistral-7b-v0.1", 0, 32, 4096),
+    ],
+)
+def test_local_layers_keep_no_more_tokens_than_their_window(model, n_global, n_local, window):
+    arch = load_model(model).architecture
+    width = 2 * arch.kv_heads * arch.head_dim * 2
+    long, short = 32_768, 512
+    assert cache(model, "data=1", batch=2, sequence=short) == 2 * width * arch.layers * short
+    expected = 2 * width * (n_global * long + n_local * window)
+    assert cache(model, "data=1", batch=2, sequence=long) == expected
+
+
 def test_a_model_of_unknown_measures_has_no_cache():
     assert cache_items(Model("tree", ()), parse_mesh("data=1"), Workload(1, 1)) == ()

@@ -19,8 +19,7 @@ from shardlab.records.plan import Item
 def cache_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[Item, ...]:
     """Return what one device keeps, with the formula; nothing where the measures are unknown.
 
-    Every layer counts with the whole sequence: a model whose layers look back over a window only
-    needs less.
+    Layers that look back over a window keep no more tokens than that.
     """
     if (arch := model.architecture) is None:
         return ()
@@ -29,9 +28,10 @@ def cache_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[Item, ...
     tokens = shares.sequence.of(workload.sequence)
     layers = shares.stage.of(arch.layers)
     width, words = _width(arch, shares)
-    n_bytes = sequences * tokens * workload.cache_dtype.n_bytes(layers * width)
+    n_tokens, told = _tokens(arch, layers, tokens)
+    n_bytes = sequences * workload.cache_dtype.n_bytes(n_tokens * width)
     formula = (
-        f"{layers} layers × {sequences:,} sequences × {tokens:,} tokens × {words} × "
+        f"{told} × {sequences:,} sequences × {words} × "
         f"{workload.cache_dtype.bits / 8:g} bytes ({workload.cache_dtype.short}); "
         f"sequences: {workload.batch:,}{shares.batch.over}, "
         f"tokens: {workload.sequence:,}{shares.sequence.over}"
@@ -39,6 +39,15 @@ def cache_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[Item, ...
     if shares.stage.parts > 1:
         formula += f", layers: {arch.layers}{shares.stage.over}"
     return (Item("kv_cache", "keys and values of all tokens", n_bytes, formula),)
+
+
+def _tokens(arch: Architecture, layers: int, tokens: int) -> tuple[int, str]:
+    """Return the tokens in all layers of a device, and the words for them."""
+    local = layers * arch.window_layers // arch.layers if arch.window < tokens else 0
+    if not local:
+        return layers * tokens, f"{layers} layers × {tokens:,} tokens"
+    words = f"({layers - local} layers × {tokens:,} tokens + {local} × {arch.window:,})"
+    return (layers - local) * tokens + local * arch.window, words
 
 
 def token_bytes(arch: Architecture, workload: Workload) -> int:

@@ -28,6 +28,8 @@ class Architecture:
     kv_lora_rank: int = 0  # of multi-head latent attention: what the cache holds in place of heads
     rope_head_dim: int = 0
     gated: bool = True  # SwiGLU and its relatives: two products before the activation
+    window: int = 0  # tokens that local layers look back over, and cache; 0: all layers see all
+    window_layers: int = 0  # how many layers are local
 
 
 @dataclass(frozen=True)

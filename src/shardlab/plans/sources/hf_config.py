@@ -23,16 +23,17 @@ _GEMMA = {
     "num_key_value_heads": 4,
     "head_dim": 256,
     "tie_word_embeddings": True,
+    "sliding_window": 4096,
 }
 # model_type -> values that its config.json may leave out, beside those that are asked for below
 _KNOWN: dict[str, dict[str, Any]] = {
     "llama": {},
-    "mistral": {},
+    "mistral": {"sliding_window": 4096, "sliding_window_pattern": None},
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
     "gemma": {"head_dim": 256, "tie_word_embeddings": True},
-    "gemma2": {**_GEMMA, "vocab_size": 256_000},
-    "gemma3_text": {**_GEMMA, "vocab_size": 262_208},
-    "gemma3": {**_GEMMA, "vocab_size": 262_208},
+    "gemma2": {**_GEMMA, "vocab_size": 256_000, "sliding_window_pattern": 2},
+    "gemma3_text": {**_GEMMA, "vocab_size": 262_208, "sliding_window_pattern": 6},
+    "gemma3": {**_GEMMA, "vocab_size": 262_208, "sliding_window_pattern": 6},
     "qwen2": {},
     "qwen2_moe": {},
     "qwen3": {},
@@ -83,6 +84,7 @@ def parse_config(data: Any) -> Architecture:
         **config.mixture(),
         kv_lora_rank=config.size("kv_lora_rank", 0),
         rope_head_dim=config.size("qk_rope_head_dim", 0),
+        **config.window(),
     )
 
 
@@ -133,6 +135,20 @@ class _Config:
             "dense_layers": dense_layers,
             "dense_ffn": self.size("intermediate_size") if dense_layers else 0,
         }
+
+    def window(self) -> dict[str, Any]:
+        """Return over how many tokens local layers look back, where there are any.
+
+        Models that may have such layers and say so by other keys (Qwen 2) have none by default.
+        """
+        if "sliding_window_pattern" not in self.data or not self.size("sliding_window", 0):
+            return {}
+        layers, kinds = self.size("num_hidden_layers"), self.data.get("layer_types")
+        every = self.size("sliding_window_pattern", 0)  # the n-th, 2n-th, ... layer sees all
+        local = layers - layers // every if every else layers
+        if isinstance(kinds, list):
+            local = kinds.count("sliding_attention")
+        return {"window": self.size("sliding_window"), "window_layers": min(local, layers)}
 
     def _shared(self) -> int:
         """Return how many experts wide the shared one is, where its width is given."""

@@ -113,6 +113,8 @@ MEASURES = {
     "kv_lora_rank": "what latent attention caches in place of heads",
     "rope_head_dim": "what it caches beside, for positions",
     "gated": "whether two products come before the activation, as in SwiGLU",
+    "window": "tokens that local layers look back over, and cache",
+    "window_layers": "how many layers are local",
 }
 ARCHITECTURE = {
     each.name: Setting("true or false", lambda v: isinstance(v, bool), MEASURES[each.name])
