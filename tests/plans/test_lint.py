@@ -62,6 +62,12 @@ def test_words_that_are_all_there_but_not_together_are_told_so():
     assert finding.fix == "compare it with a path, such as embed.table; or drop the rule."
 
 
+def test_beyond_twenty_findings_of_a_kind_the_others_are_counted():
+    made = found([*((f"nothing{n}", "fsdp") for n in range(50)), *GOOD])
+    assert [each.code for each in made] == ["rule.unused"] * 21
+    assert made[-1].what == "There are 30 more findings of this kind."
+
+
 def test_a_spec_for_a_path_that_is_not_there_names_the_nearest():
     rules = {"rules": GOOD, "specs": {"layers/2/attn/kernel": "fsdp"}}
     finding = only(rules, "rule.unused")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import chain
 from math import prod
 
 from shardlab.errors import LabError
@@ -14,7 +15,16 @@ from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.limits import Limits
 from shardlab.plans.lint_logical import misspelt, nameless, squeezed
-from shardlab.plans.lint_words import amount_of, bytes_of, listed, name_of, rule_finding, upper
+from shardlab.plans.lint_words import (
+    MOST_SHOWN,
+    amount_of,
+    bytes_of,
+    first_of_each,
+    listed,
+    name_of,
+    rule_finding,
+    upper,
+)
 from shardlab.plans.matching import NO_RULE, given_spec, misfit
 from shardlab.plans.near import near_path, near_words
 from shardlab.plans.pattern import parse_pattern
@@ -46,9 +56,9 @@ def lint(
         _catch_alls,
         _unmatched,
     )
-    made = (each for check in checks for each in check(about))
-    logical = (*squeezed(found, rules, mesh), *misspelt(rules, mesh))
-    return (*made, *logical, *nameless(found, rules, mesh))
+    made = chain(*(check(about) for check in checks))
+    logical = chain(squeezed(found, rules, mesh), misspelt(rules, mesh))
+    return first_of_each([*made, *logical, *nameless(found, rules, mesh)])
 
 
 @dataclass(frozen=True)
@@ -120,23 +130,21 @@ def _misfits(about: _About) -> Iterator[Finding]:
 
 def _unused(about: _About) -> Iterator[Finding]:
     names = [each.family.name for each in about.found]
-    for at, rule in about.open_rules():
-        if not about.matched[at]:
-            fix = near_words(rule.pattern, names)
-            yield rule_finding(
-                "rule.unused", f"{_said(at, rule)} finds no tensor.", rule.place, fix, (), rule=at
-            )
+    unused = [(at, rule) for at, rule in about.open_rules() if not about.matched[at]]
+    for n, (at, rule) in enumerate(unused):
+        fix = near_words(rule.pattern, names) if n < MOST_SHOWN else ""
+        what = f"{_said(at, rule)} finds no tensor."
+        yield rule_finding("rule.unused", what, rule.place, fix, (), rule=at)
 
 
 def _unused_paths(about: _About) -> Iterator[Finding]:
     used = {each.path_spec for each in about.found}
     families = [each.family for each in about.found]
-    for at, spec in enumerate(about.rules.specs):
-        if at not in used:
-            what = f"No tensor has the path {spec.pattern!r:.120} of a spec."
-            yield rule_finding(
-                "rule.unused", what, spec.place, near_path(spec.pattern, families), ()
-            )
+    unused = [spec for at, spec in enumerate(about.rules.specs) if at not in used]
+    for n, spec in enumerate(unused):
+        fix = near_path(spec.pattern, families) if n < MOST_SHOWN else ""
+        what = f"No tensor has the path {spec.pattern!r:.120} of a spec."
+        yield rule_finding("rule.unused", what, spec.place, fix, ())
 
 
 def _repeated(about: _About) -> Iterator[Finding]:
@@ -249,6 +257,7 @@ def _unmatched(about: _About) -> Iterator[Finding]:
         )
 
 
+@lru_cache(maxsize=4096)
 def is_catch_all(pattern: str) -> bool:
     """Tell whether a pattern is found in every path, as `.*` is.
 

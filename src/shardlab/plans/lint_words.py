@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardlab.layouts.amount import memory_text
@@ -11,7 +12,22 @@ from shardlab.plans.search import Found
 from shardlab.records.finding import Finding, Severity
 from shardlab.records.source import Source
 
+MOST_SHOWN = 20  # findings of one code; the others are counted
 _SHOWN = 8  # families beneath a finding
+
+
+def first_of_each(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the first findings of each code, and how many more there are of it."""
+    by_code: dict[str, list[Finding]] = {}
+    for each in findings:
+        by_code.setdefault(each.code, []).append(each)
+    shown: list[Finding] = []
+    for same in by_code.values():
+        shown += same[:MOST_SHOWN]
+        if rest := same[MOST_SHOWN:]:
+            what = f"There are {len(rest):,} more findings of this kind."
+            shown.append(replace(rest[0], what=what, where=None, fix="", shows=(), details={}))
+    return tuple(shown)
 
 
 def rule_finding(
