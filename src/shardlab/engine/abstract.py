@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
+from shardlab.engine._jax.origins import no_origins
 from shardlab.errors import BadModel
 from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.records.named import Children, Named
@@ -33,7 +34,7 @@ def look_at_made(make: Callable[..., Any], look: Callable[[Any], Any]) -> Any:
     arguments = _arguments(make)
     eagerly: Any = nnx.use_eager_sharding
     # Annotations are what we came for; with no mesh set Flax would refuse to act on them.
-    with eagerly(False), _set_mesh_while_tracing():
+    with eagerly(False), no_origins(), _set_mesh_while_tracing():
         jax.eval_shape(lambda: said.append(look(make(**arguments()))))
     return said[0]
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 from flax import nnx
+from jax.sharding import AbstractMesh, AxisType
 
 import shardlab
 from shardlab.errors import BadModel
@@ -143,3 +144,18 @@ def test_a_class_that_needs_more_is_told_what_it_needs():
 
     with pytest.raises(BadModel, match="Needy cannot be called without 'width'"):
         shardlab.plan(Needy, "data=2")
+
+
+def test_jax_is_left_as_it_was_when_making_a_model_fails():
+    def fails():
+        with jax.set_mesh(AbstractMesh((2,), ("data",), axis_types=(AxisType.Auto,))):
+            jnp.zeros(3).sharding.spec  # noqa: B018 - a traced value has none
+
+    before = jax.set_mesh
+    with pytest.raises(AttributeError) as without_words:
+        model_of_pytree(fails)
+    assert "occurred while tracing" not in str(without_words.value)
+    assert jax.set_mesh is before
+    # Outside, JAX says again where a traced value comes from.
+    with pytest.raises(TypeError, match=r"occurred while tracing"):
+        jax.eval_shape(lambda: float(jnp.zeros(3).sum()))
