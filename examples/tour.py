@@ -4,7 +4,8 @@
 
 Each stop runs a function of seed_problems.py, plain JAX, inside `shardlab.simulated`, and draws
 what the devices hold. Then two programs that are broken on purpose: the mistakes give the right
-answer on one device and are only visible on many. Last, what a training step sends on 512 devices.
+answer on one device and are only visible on many. Last, what a training step sends on 512
+devices, and whether a whole model fits.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def main() -> None:
             stop()
     deadlock()
     traffic()
+    whole_model()
     console.print(Rule())
     console.print(
         "Next: source .venv/bin/activate\n"
@@ -48,6 +50,7 @@ def main() -> None:
         "      shardlab run --devices 512 your_program.py\n"
         "      shardlab check your_program.py:step\n"
         "      shardlab trace your_program.py:step --mesh data=16,model=32\n"
+        "      shardlab plan llama3-70b --mesh fsdp=512 --strategy fsdp --hardware v5p\n"
         "      docs/tutorial.md"
     )
 
@@ -141,6 +144,19 @@ def traffic() -> None:
     console.print(trace.on("tpu-v5p").timeline_text(console.width), markup=False)
     console.print()
     console.print(trace.traffic_text(console.width), markup=False)
+
+
+def whole_model() -> None:
+    heading("Does Llama-3-70B fit?", "shardlab plan llama3-70b --mesh fsdp=64,tensor=16 ...")
+    made = shardlab.plan(
+        "llama3-70b",
+        "fsdp=64,tensor=16",
+        strategy="fsdp+tensor",
+        optimizer="adamw",
+        hardware="tpu-v5p",
+        workload=shardlab.Workload(batch=1024, sequence=8192),
+    )
+    console.print(made)
 
 
 # -------------------------------------------------------------------------------------- drawing
