@@ -152,8 +152,9 @@ def test_jax_does_not_seek_where_each_value_comes_from(monkeypatch):
     monkeypatch.setattr(DynamicJaxprTracer, "_origin_msg", lambda tracer: sought.append(1) or "")
     model_of_pytree(Parts)
     assert not sought
-    jax.eval_shape(lambda: getattr(jnp.zeros(3), "sharding", None))
-    assert sought  # else the words would cost nothing, and need not be turned off
+    if jax.__version_info__ < (0, 11):  # later JAX seeks nothing for this error
+        jax.eval_shape(lambda: getattr(jnp.zeros(3), "sharding", None))
+        assert sought
 
 
 def test_jax_is_left_as_it_was_when_making_a_model_fails():

@@ -14,7 +14,7 @@ def no_origins() -> Iterator[None]:
 
     To find that out JAX goes through the whole program. Flax asks each value for a sharding that it
     has not, and drops the error: making a model of many layers would take the square of its length
-    (JAX 0.10 and 0.12, Flax 0.12).
+    (JAX 0.10 with Flax 0.12; JAX 0.12 no longer seeks).
     """
     original = DynamicJaxprTracer._origin_msg
     DynamicJaxprTracer._origin_msg = lambda self: ""
