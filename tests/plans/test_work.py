@@ -69,3 +69,31 @@ def test_a_token_takes_2_flops_for_each_parameter_to_decode():
 @pytest.mark.parametrize(("remat", "is_repeated"), [("full", True), ("2", True), ("dots", False)])
 def test_full_remat_repeats_what_the_forward_pass_sends(remat, is_repeated):
     assert is_forward_repeated(Workload(1, 1, remat=remat)) == is_repeated
+
+
+def test_values_narrower_than_keys_take_fewer_flops():
+    # DeepSeek-V3: queries and keys of 128 + 64, values of 128 (arXiv 2412.19437, section 4.2)
+    model = load_model("deepseek-v3-main")
+    arch = model.architecture
+    assert (arch.head_dim, arch.value_dim) == (192, 128)
+    short, long = (
+        training_work(model, arch, Workload(1, size, remat="none")).flops / size
+        for size in (1, 4097)
+    )
+    assert long - short == pytest.approx(6 * 61 * 128 * (192 + 128) * 4096)
+
+
+def test_latent_attention_decodes_on_the_latent_array():
+    model = load_model("deepseek-v3-main")
+    short, long = (
+        decoding_work(model, model.architecture, Workload(1, size)).flops for size in (1, 4097)
+    )
+    assert long - short == pytest.approx(2 * 61 * 128 * (512 + 64 + 512) * 4096)
+
+
+def test_local_layers_attend_to_their_window_alone():
+    model = load_model("gemma3-27b")  # 52 of 62 layers look back over 1024 tokens
+    short, long = (
+        decoding_work(model, model.architecture, Workload(1, size)).flops for size in (1024, 8192)
+    )
+    assert long - short == pytest.approx(4 * 10 * 32 * 128 * (8192 - 1024))

@@ -55,7 +55,7 @@ def _attention(arch: Architecture, work: Workload) -> Iterator[Kept]:
     yield from _heads(arch, bits)
     if not work.flash:
         yield from _scores(arch, work)
-    attended = arch.heads * _value_dim(arch) * bits
+    attended = arch.heads * arch.value_dim * bits
     yield Kept("attended", attended, "tensor", most_parts=arch.heads)
     if work.dropout:
         yield Kept("attention mask", arch.hidden * _MASK_BITS, "between")
@@ -79,13 +79,8 @@ def _heads(arch: Architecture, bits: int) -> Iterator[Kept]:
         latent = (arch.kv_lora_rank + arch.rope_head_dim) * bits
         yield Kept("latent", latent, "whole", is_product=True)
         heads = arch.heads
-    for name, size in (("keys", arch.head_dim), ("values", _value_dim(arch))):
+    for name, size in (("keys", arch.head_dim), ("values", arch.value_dim)):
         yield Kept(name, heads * size * bits, "tensor", is_product=True, most_parts=heads)
-
-
-def _value_dim(arch: Architecture) -> int:
-    """Latent attention gives the rotary part to queries and keys alone."""
-    return arch.head_dim - (arch.rope_head_dim if arch.kv_lora_rank else 0)
 
 
 def _dense(arch: Architecture, work: Workload) -> Iterator[Kept]:

@@ -70,7 +70,10 @@ def _width(arch: Architecture, shares: Shares) -> tuple[int, str]:
     by = shares.tensor.over if parts == shares.tensor.parts else f" / {parts}"
     copies = shares.tensor.parts // parts
     told = f", {copies} copies of each" if copies > 1 else ""
+    widths = f"2 × {arch.head_dim}"
+    if arch.value_dim != arch.head_dim:
+        widths = f"({arch.head_dim} + {arch.value_dim})"
     return (
-        2 * heads * arch.head_dim,
-        f"2 × {arch.head_dim} × {heads} heads ({arch.kv_heads}{by}{told})",
+        heads * (arch.head_dim + arch.value_dim),
+        f"{widths} × {heads} heads ({arch.kv_heads}{by}{told})",
     )

@@ -30,6 +30,15 @@ class Architecture:
     gated: bool = True  # SwiGLU and its relatives: two products before the activation
     window: int = 0  # tokens that local layers look back over, and cache; 0: all layers see all
     window_layers: int = 0  # how many layers are local
+    v_head_dim: int = 0  # width of a head of values; 0: as that of keys without a rotary part
+
+    @property
+    def value_dim(self) -> int:
+        """The width of one head of values.
+
+        Latent attention gives the rotary part to queries and keys alone.
+        """
+        return self.v_head_dim or self.head_dim - (self.rope_head_dim if self.kv_lora_rank else 0)
 
 
 @dataclass(frozen=True)

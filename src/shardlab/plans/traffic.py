@@ -99,7 +99,7 @@ def _context(arch: Architecture, mesh: Mesh, workload: Workload, tokens: int) ->
     axes = _cutting(mesh, roles.get("sequence", ()))
     if not axes:
         return
-    per_token = 2 * arch.kv_heads * arch.head_dim
+    per_token = arch.kv_heads * (arch.head_dim + arch.value_dim)
     if arch.kv_lora_rank:
         per_token = arch.kv_lora_rank + arch.rope_head_dim
     else:

@@ -7,7 +7,7 @@
 
 Training takes 6 FLOPs for each active parameter and token, and 12 L N H for each token and token of
 its sequence (scores and what they weigh, not halved for a causal mask): JAX scaling book,
-transformers.md (0819a7d, 2025-02).
+transformers.md (0819a7d, 2025-02). Where keys are wider than values, 2 H is the sum of both widths.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _EXPERT = re.compile(r"(?:^|[./_\[\]])(?<!shared_)experts?[./_\[]+$")
 # how much of the forward pass is computed again for the backward: (matrix products, attention)
 _AGAIN = {"none": (0, 0), "selective": (0, 1), "dots": (0, 1), "full": (1, 1)}
 FORMULAS = {
-    "training": "compute: (6 x active parameters x tokens + 12 L N H x tokens x sequence) "
+    "training": "compute: (6 x active parameters x tokens + 6 L N (H + H_v) x tokens x sequence) "
     "/ (devices x bf16_flops)",
     "full": "remat full, or a number: the forward pass once more, x 8/6",
     "selective": "remat selective and dots: attention's forward pass once more",
-    "decoding": "compute: (2 x active parameters + 4 L N H x sequence) x batch "
+    "decoding": "compute: (2 x active parameters + 2 L N (H + H_v) x sequence) x batch "
     "/ (devices x bf16_flops)",
     "reading": "reading: (parameters + cache on a device) / hbm_bandwidth, for each token",
 }
@@ -46,7 +46,8 @@ def training_work(model: Model, arch: Architecture, workload: Workload) -> Work:
     """Return the arithmetic of a training step."""
     tokens = workload.batch * workload.sequence
     products = 6.0 * active_parameters(model) * tokens
-    attention = 12.0 * arch.layers * arch.heads * arch.head_dim * workload.sequence * tokens
+    widths = arch.head_dim + arch.value_dim
+    attention = 6.0 * arch.heads * widths * tokens * _seen(arch, workload.sequence)
     again = _AGAIN.get(workload.remat, _AGAIN["full"])
     extra = (products * again[0] + attention * again[1]) / 3
     return Work(products + attention, products + attention + extra)
@@ -55,9 +56,18 @@ def training_work(model: Model, arch: Architecture, workload: Workload) -> Work:
 def decoding_work(model: Model, arch: Architecture, workload: Workload) -> Work:
     """Return the arithmetic of one token for every sequence, each with all its tokens cached."""
     products = 2.0 * active_parameters(model)
-    attention = 4.0 * arch.layers * arch.heads * arch.head_dim * workload.sequence
+    widths = arch.head_dim + arch.value_dim
+    if arch.kv_lora_rank:  # heads attend to the latent array itself, which is not grown again
+        widths = 2 * arch.kv_lora_rank + arch.rope_head_dim
+    attention = 2.0 * arch.heads * widths * _seen(arch, workload.sequence)
     flops = (products + attention) * workload.batch
     return Work(flops, flops)
+
+
+def _seen(arch: Architecture, sequence: int) -> int:
+    """Return the tokens that one token attends to, in all layers: no mask halves them."""
+    local = min(arch.window_layers, arch.layers) if arch.window < sequence else 0
+    return (arch.layers - local) * sequence + local * arch.window
 
 
 def is_forward_repeated(workload: Workload) -> bool:

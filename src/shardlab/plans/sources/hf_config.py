@@ -85,6 +85,7 @@ def parse_config(data: Any) -> Architecture:
         kv_lora_rank=config.size("kv_lora_rank", 0),
         rope_head_dim=config.size("qk_rope_head_dim", 0),
         **config.window(),
+        v_head_dim=config.size("v_head_dim", 0),
     )
 
 

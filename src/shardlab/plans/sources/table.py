@@ -115,6 +115,7 @@ MEASURES = {
     "gated": "whether two products come before the activation, as in SwiGLU",
     "window": "tokens that local layers look back over, and cache",
     "window_layers": "how many layers are local",
+    "v_head_dim": "width of one head of values, where it is not that of keys",
 }
 ARCHITECTURE = {
     each.name: Setting("true or false", lambda v: isinstance(v, bool), MEASURES[each.name])
