@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shardlab.cost.hardware_file import Chip, check_figure, read_chip, read_table
 from shardlab.errors import BadType, UnknownFigure, UnknownHardware
+from shardlab.errors.brief import brief
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def parse_hardware(
     if isinstance(hardware, Hardware):
         found = hardware
     elif not isinstance(hardware, (str, Path)):
-        raise BadType(f"{hardware!r:.80} is not hardware.", fix='a name such as "tpu-v5p".')
+        raise BadType(f"{brief(hardware)} is not hardware.", fix='a name such as "tpu-v5p".')
     elif isinstance(hardware, Path) or hardware.endswith(".toml"):
         found = _of_chip(read_chip(Path(hardware), _table()))
     else:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.errors import BadHardware
+from shardlab.errors.brief import brief
+from shardlab.records.plain_file import read_plain_file
 
 # name -> its unit; what each is of is said in hardware.toml
 FIGURES = {
@@ -40,6 +42,7 @@ _COUNTS = (
     "devices_per_chip",
     "torus_axes",
 )
+_MOST_BYTES = 2**20  # a chip takes some hundreds
 _WORDS = ("name", "title", "network", "like")
 _KEYS = (*_WORDS, "aliases", *_COUNTS, *FIGURES)
 
@@ -76,9 +79,9 @@ def read_chip(path: Path, known: Mapping[str, Chip]) -> Chip:
     """Return the chip of a person's own file; `like` names the one that it starts from."""
     data = _load(path)
     like = data.get("like")
-    if like is not None and like not in known:
+    if like is not None and (not isinstance(like, str) or like not in known):
         raise _wrong(
-            f"'like' names {like!r:.80}, which is not in the table", path, _near(like, known)
+            f"'like' names {brief(like)}, which is not in the table", path, _near(like, known)
         )
     if like is None and "network" not in data:
         fix = 'network = "torus" or "switch", or like = "h100" to start from a known chip.'
@@ -94,7 +97,7 @@ def check_figure(name: str, value: Any, where: str) -> float:
         raise _wrong(f"There is no figure {name!r:.80}", where, _near(name, FIGURES))
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
         fix = f"a number above 0, in {FIGURES[name]}, such as {_EXAMPLES[FIGURES[name]]}."
-        raise _wrong(f"The figure {name!r} is {value!r:.80}", where, fix)
+        raise _wrong(f"The figure {name!r} is {brief(value)}", where, fix)
     return float(value)
 
 
@@ -103,13 +106,20 @@ _EXAMPLES = {"bytes": "80e9", "bytes/s": "4.5e11", "FLOP/s": "9.9e14", "seconds"
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        text = read_plain_file(path, _MOST_BYTES)
+        if len(text) > _MOST_BYTES:
+            raise _wrong(f"The file has more than {_MOST_BYTES:,} bytes", path, "a smaller file.")
+        return tomllib.loads(text.decode("utf-8-sig").replace("\r\n", "\n"))
     except FileNotFoundError:
         fix = "check the path; a chip of the table is named without .toml."
         raise _wrong("There is no such file", path, fix) from None
     except OSError as error:
-        raise _wrong(f"The file cannot be read ({error.strerror})", path, "another file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _wrong(
+            f"The file cannot be read ({error.strerror or error})", path, "another file."
+        ) from None
+    except RecursionError:
+        raise _wrong("The file is nested too deeply", path, "tables without tables.") from None
+    except ValueError as error:  # no TOML, no text, a number without end, no name of a file
         fix = "correct it there; a figure is a line such as nvlink_bandwidth = 3.7e11."
         raise _wrong(f"The file is not TOML: {error}", path, fix) from None
 
@@ -123,11 +133,13 @@ def _chip(data: Mapping[str, Any], start: Chip, where: str, sources: Mapping[str
         elif key in _COUNTS:
             changes[key] = _count(key, value, where)
         elif key == "aliases":
+            if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+                raise _wrong(f"'aliases' is {brief(value)}", where, 'texts: aliases = ["h100"].')
             changes[key] = tuple(value)
         elif key not in _WORDS:
             raise _wrong(f"There is no entry {key!r:.80}", where, _near(key, _KEYS))
         elif not isinstance(value, str):
-            raise _wrong(f"{key!r} is {value!r:.80}", where, f'text, such as {key} = "h100".')
+            raise _wrong(f"{key!r} is {brief(value)}", where, f'text, such as {key} = "h100".')
         elif key != "like":
             changes[key] = value
     if changes.get("network", NETWORKS[0]) not in NETWORKS:
@@ -148,14 +160,16 @@ def _figure(key: str, value: Any, where: str, sources: Mapping[str, str]) -> tup
 
 def _count(key: str, value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _wrong(f"{key!r} is {value!r:.80}", where, f"a whole number from 1: {key} = 8.")
+        raise _wrong(f"{key!r} is {brief(value)}", where, f"a whole number from 1: {key} = 8.")
     return value
 
 
 def _near(name: Any, known: Mapping[str, Any] | tuple[str, ...]) -> str:
-    close = get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+    close = get_close_matches(
+        name[:80] if isinstance(name, str) else "", list(known), n=1, cutoff=0.5
+    )
     return f"{close[0]!r}, the nearest name." if close else f"one of {', '.join(known)}."
 
 
 def _wrong(what: str, where: str | Path, fix: str) -> BadHardware:
-    return BadHardware(f"{what}.", where=str(where), fix=fix)
+    return BadHardware(f"{what}.", where=f"{where!s:.400}", fix=fix)

@@ -14,6 +14,7 @@ from shardlab.cost.hardware_file import FIGURES
 from shardlab.cost.switched import crossings, dcn_time, spans_of, switched_time
 from shardlab.cost.torus import Side, torus_time
 from shardlab.errors import BadEfficiency, UnknownMeshAxis
+from shardlab.errors.brief import brief
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.records.collective import CollectiveCall
 from shardlab.records.estimate import CallTime, Estimate, FigureUsed
@@ -200,7 +201,7 @@ def share_of_peak(value: float) -> float:
     """Return an efficiency as a number, or say what is wrong with it."""
     if not isinstance(value, (int, float)) or not 0 < value <= 1:
         raise BadEfficiency(
-            f"The efficiency is {value!r:.80}.",
+            f"The efficiency is {brief(value)}.",
             fix="a share of the peak above 0 and at most 1, such as 0.4 for 40 %.",
         )
     return float(value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from shardlab.errors.brief import seen
+
 
 class LabError(Exception):
     """An error with a code and three parts, so that terminal, page, JSON and tests share the words.
@@ -22,6 +24,8 @@ class LabError(Exception):
         cls.__module__ = "shardlab.errors"
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+        # What is shown of a file or a name must not move a cursor.
+        what, where, fix = seen(what), seen(where), seen(fix)
         super().__init__(what, where, fix)
         self.what = what
         self.where = where

@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from shardlab.errors import BadType
+from shardlab.errors.brief import brief
 from shardlab.layouts.text import bad_text
 
 _AMOUNT = re.compile(r"\s*(\d[\d_]*(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*")
@@ -25,7 +26,7 @@ def parse_bytes(amount: Any) -> int:
     if isinstance(amount, int) and not isinstance(amount, bool) and amount >= 0:
         return amount
     if not isinstance(amount, str):
-        raise BadType(f"{amount!r:.80} is not an amount of bytes.", fix='1500000, or "1.5MB".')
+        raise BadType(f"{brief(amount)} is not an amount of bytes.", fix='1500000, or "1.5MB".')
     found = _AMOUNT.fullmatch(amount)
     if found is None or found[2].lower() not in _UNITS:
         start = found.start(2) if found else 0

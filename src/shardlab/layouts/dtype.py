@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from shardlab.errors import BadType, UnknownDtype
+from shardlab.errors.brief import brief
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def _from_object(dtype: Any) -> Dtype:
         name = getattr(inner, "name", None) or getattr(dtype, "__name__", None)
     if not isinstance(name, str):
         raise BadType(
-            f"{dtype!r:.80} is not a dtype.", fix='a name such as "bfloat16" or "bf16", or a dtype.'
+            f"{brief(dtype)} is not a dtype.",
+            fix='a name such as "bfloat16" or "bf16", or a dtype.',
         )
     return parse_dtype(name)
 

@@ -16,10 +16,13 @@ from operator import index
 from typing import Any
 
 from shardlab.errors import BadSize, BadType, MeshAxisRepeated, TooManyDevices, UnknownDevice
+from shardlab.errors.brief import brief
 from shardlab.layouts.size import parse_size
 from shardlab.layouts.text import Text
 
 # XLA counts devices in 32 bits: JAX answers `RuntimeError: std::bad_cast` beyond.
+_MOST_SHOWN = 20  # axes in an error
+_MOST_COUNTED = 10**100  # devices in an error: products of sizes grow without bounds
 MAX_DEVICES = 2**31 - 1
 # Listing more devices than this takes seconds and reads as a hang.
 MAX_LISTED = 2**20
@@ -234,15 +237,19 @@ def _parse_text(source: str) -> Mesh:
         return Mesh()
     text = Text(source, kind="mesh")
     pairs: list[tuple[str, int]] = []
+    seen: set[str] = set()
     while not text.at_end or not pairs:
         if (name := text.take_name()) is None:
             raise text.error("A mesh axis name was expected here.", fix=_EXAMPLE)
-        if name in dict(pairs):
-            raise text.error(f"Mesh axis {name!r} is here a second time.", fix=_EXAMPLE, back=True)
+        if name in seen:
+            said = f"Mesh axis {brief(name)} is here a second time."
+            raise text.error(said, fix=_EXAMPLE, back=True)
+        seen.add(name)
         if not (text.take("=") or text.take(":")):
-            raise text.error(f"'=' was expected after {name!r}.", fix=_EXAMPLE)
+            raise text.error(f"'=' was expected after {brief(name)}.", fix=_EXAMPLE)
         if (size := text.take_int()) is None:
-            raise text.error(f"The size of mesh axis {name!r} was expected here.", fix=_EXAMPLE)
+            said = f"The size of mesh axis {brief(name)} was expected here."
+            raise text.error(said, fix=_EXAMPLE)
         if not 1 <= size <= MAX_DEVICES:
             raise _bad_axis_size(name, size, source)
         pairs.append((name, size))
@@ -277,27 +284,36 @@ def _checked_axes(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     sizes: dict[str, int] = {}
     pairs = list(pairs)
-    where = "mesh " + ",".join(f"{name}={size}" for name, size in pairs)
+    where = "mesh " + ",".join(map(_written, pairs[:_MOST_SHOWN]))
+    total = 1
     for name, size in pairs:
         if not isinstance(name, str) or not name:
             raise BadType(
-                f"The mesh axis name {name!r} is not a name.",
+                f"The mesh axis name {brief(name)} is not a name.",
                 where=where,
                 fix="a non-empty string, such as 'data'.",
             )
         if name in sizes:
             raise MeshAxisRepeated(
-                f"The mesh has two axes named {name!r}.", where=where, fix="a name for each axis."
+                f"The mesh has two axes named {brief(name)}.",
+                where=where,
+                fix="a name for each axis.",
             )
-        number = parse_size(size, f"mesh axis {name!r}", at_least=1, where=where)
-        sizes[name] = number
-    if prod(sizes.values()) > MAX_DEVICES:
+        sizes[name] = parse_size(size, f"mesh axis {brief(name)}", at_least=1, where=where)
+        total = min(total * sizes[name], _MOST_COUNTED)
+    if total > MAX_DEVICES:
         raise BadSize(
-            f"The mesh has {prod(sizes.values()):,} devices.",
+            f"The mesh has {total:,} devices{' or more' * (total == _MOST_COUNTED)}.",
             where=where,
             fix=f"at most {MAX_DEVICES:,} devices, the most that XLA can count.",
         )
     return tuple(sizes), tuple(sizes.values())
+
+
+def _written(pair: tuple[Any, Any]) -> str:
+    """Return an axis as a person writes it, whatever stands in place of its name or its size."""
+    name, size = (part if type(part) in (str, int) else brief(part) for part in pair)
+    return f"{name!s:.80}={brief(size)}"
 
 
 def _checked_ids(
@@ -323,15 +339,15 @@ def _checked_ids(
 
 def _bad_axis_size(name: str, size: int, source: str) -> BadSize:
     return BadSize(
-        f"The size of mesh axis {name!r} is {size}.",
-        where=f"mesh {source}",
+        f"The size of mesh axis {brief(name)} is {size}.",
+        where=f"mesh {source:.200}",
         fix=f"a size from 1 to {MAX_DEVICES:,}.",
     )
 
 
 def _not_a_mesh(mesh: object) -> BadType:
     return BadType(
-        f"{mesh!r:.80} is not a mesh.",
+        f"{brief(mesh)} is not a mesh.",
         fix='text such as "data=2,model=4", a mapping of names to sizes, or a JAX mesh.',
     )
 

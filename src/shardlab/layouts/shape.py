@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from shardlab.errors import BadType, UnknownDtype
+from shardlab.errors.brief import brief
 from shardlab.layouts.dtype import Dtype, parse_dtype
 from shardlab.layouts.size import parse_size
 from shardlab.layouts.text import Text, bad_text
@@ -35,7 +36,7 @@ def parse_shape(shape: Any) -> tuple[int, ...]:
     if not isinstance(shape, Iterable):
         shape = (shape,) if hasattr(shape, "__index__") else shape
         if not isinstance(shape, tuple):
-            raise BadType(f"{shape!r:.80} is not a shape.", fix='sizes such as (8, 6), or "8x6".')
+            raise BadType(f"{brief(shape)} is not a shape.", fix='sizes such as (8, 6), or "8x6".')
     sizes = tuple(shape)
     where = f"shape {_shown(sizes)}"
     return tuple(parse_size(n, f"array axis {i}", where=where) for i, n in enumerate(sizes))

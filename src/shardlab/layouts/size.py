@@ -15,6 +15,7 @@ import operator
 from typing import Any
 
 from shardlab.errors import BadSize, BadType
+from shardlab.errors.brief import brief
 
 # Python counts without bounds, so arithmetic stays exact far beyond any array; the bound keeps
 # products printable and quick. JAX itself answers for 2**70.
@@ -30,7 +31,7 @@ def parse_size(size: Any, owner: str, *, at_least: int = 0, where: str = "") -> 
         number = operator.index(size)
     except TypeError:
         raise BadType(
-            f"The size of {owner} is {size!r}, a {type(size).__name__}.",
+            f"The size of {owner} is {brief(size)}, a {type(size).__name__}.",
             where=where,
             fix="a whole number, such as 8.",
         ) from None

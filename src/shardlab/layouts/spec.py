@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from shardlab.errors import BadType
+from shardlab.errors.brief import brief
 from shardlab.layouts.text import Text
 
 Entry = str | tuple[str, ...] | None
@@ -96,7 +97,7 @@ def parse_spec(spec: Any) -> Spec:
     entries = getattr(spec, "partitions", spec)
     if not isinstance(entries, (tuple, list)):
         raise BadType(
-            f"{spec!r:.80} is not a spec.",
+            f"{brief(spec)} is not a spec.",
             fix='text such as "None,model", a tuple such as (None, "model"), or a PartitionSpec.',
         )
     return Spec(
@@ -163,8 +164,8 @@ def _names(entry: Any, entries: tuple[Any, ...]) -> tuple[str, ...]:
     if isinstance(entry, (tuple, list)) and all(isinstance(name, str) for name in entry):
         return tuple(entry)
     raise BadType(
-        f"The spec entry {entry!r:.80} is not None, a mesh axis name, or a tuple of names.",
-        where=f"spec entries {entries!r:.200}",
+        f"The spec entry {brief(entry)} is not None, a mesh axis name, or a tuple of names.",
+        where=f"spec entries {brief(entries, 200)}",
         fix="None, 'data' or ('data', 'model').",
     )
 

@@ -113,10 +113,15 @@ def bad_text(what: str, source: str, start: int, stop: int, *, kind: str, fix: s
 
 def _window(source: str, start: int, stop: int, width: int = 72) -> tuple[str, int, int]:
     """Return one line of `source` around the place, with the place's new bounds."""
-    flat = re.sub(r"\s", " ", source)
+    flat = "".join(each if each.isprintable() else _instead(each) for each in source)
     stop = min(stop, start + width // 2)
     left = max(0, min(start - width // 2, len(flat) - width))
     right = left + width
     head, tail = ("…" if left else ""), ("…" if right < len(flat) else "")
     shift = len(head) - left
     return head + flat[left:right] + tail, start + shift, stop + shift
+
+
+def _instead(letter: str) -> str:
+    """Return what stands for a character that cannot be shown, so that marks stay below theirs."""
+    return " " if letter.isspace() else "�"

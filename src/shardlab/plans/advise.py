@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from shardlab.cost.hardware_file import FIGURES
 from shardlab.cost.step import Stopwatch
 from shardlab.cost.time import share_of_peak
 from shardlab.errors import BadType, TooManyDevices, UnknownFigure
+from shardlab.errors.brief import brief
 from shardlab.layouts.divisors import n_products, products
 from shardlab.layouts.mesh import MAX_DEVICES
 from shardlab.layouts.size import parse_size
@@ -26,6 +28,8 @@ from shardlab.plans.work import is_expert
 from shardlab.plans.workload import REMAT, Workload
 from shardlab.records.advice import Advice
 from shardlab.records.estimate import FigureUsed
+
+_MOST_LISTED = 100  # ZeRO stages or remat policies
 
 MAX_MESHES = 20_000  # a search over more takes minutes
 
@@ -149,23 +153,29 @@ def _chips(chips: Any) -> int:
 def _chip(hardware: Any, figures: Mapping[str, float] | None) -> Hardware:
     if not isinstance(hardware, (str, Path, Hardware)):
         raise BadType(
-            f"{hardware!r:.80} is not a chip.", fix='a name such as "tpu-v5p", or a file.'
+            f"{brief(hardware)} is not a chip.", fix='a name such as "tpu-v5p", or a file.'
         )
     if figures is not None and not isinstance(figures, Mapping):
-        raise BadType(f"{figures!r:.80} are no figures.", fix='such as {"node_egress": 2e11}.')
+        raise BadType(f"{brief(figures)} are no figures.", fix='such as {"node_egress": 2e11}.')
     return parse_hardware(hardware, figures)
 
 
 def _stages(zero: Any, optimizer: str) -> tuple[int, ...]:
     """Return the ZeRO stages to try over a data axis; stage 3 is an fsdp axis."""
-    given = (zero,) if isinstance(zero, int) else zero
-    stages = tuple(given) if isinstance(given, Iterable) else ()
+    stages = _several(zero)
     if not stages or any(isinstance(each, bool) or each not in (0, 1, 2) for each in stages):
         raise BadType(
-            f"The ZeRO stages are {zero!r:.80}.",
+            f"The ZeRO stages are {brief(zero)}.",
             fix="some of 0, 1 and 2; stage 3 is what an fsdp axis does.",
         )
     return stages if optimizer != "none" else (0,)
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    """Return what is listed, or the one thing itself; never more than anybody means."""
+    if isinstance(given, (str, int)) or not isinstance(given, Iterable):
+        return (given,)
+    return tuple(islice(given, _MOST_LISTED))
 
 
 def _workload(batch: Any, sequence: Any, microbatch: Any) -> Workload | None:
@@ -187,7 +197,9 @@ def _remats(
         return ("full",)
     if remat is None:
         return tuple(REMAT)
-    given = (remat,) if isinstance(remat, (str, int)) else tuple(remat)
+    given = _several(remat)
+    if not given:
+        raise BadType(f"The remat policies are {brief(remat)}.", fix="some of " + ", ".join(REMAT))
     return tuple(Workload(1, 1, remat=each).remat for each in given)
 
 

@@ -123,18 +123,22 @@ def _pairs(rest: str, source: str) -> tuple[list[tuple[str, str, int]], bool]:
         part, axis, is_maxtext = _axis(name, text)
         kinds.add(is_maxtext)
         if any(pair[:2] == (part, axis) for pair in pairs):
-            raise text.error(f"Mesh axis {axis!r} is here a second time.", fix=_EXAMPLE, back=True)
+            raise text.error(
+                f"Mesh axis {axis!r:.80} is here a second time.", fix=_EXAMPLE, back=True
+            )
         if len(kinds) > 1:
             what = "MaxText's names (ici_..., dcn_...) and plain ones are mixed."
             raise text.error(what, fix="ici_ or dcn_ before each name, or before none.", back=True)
         if not (text.take("=") or text.take(":")):
-            raise text.error(f"'=' was expected after {name!r}.", fix=_EXAMPLE)
+            raise text.error(f"'=' was expected after {name!r:.80}.", fix=_EXAMPLE)
         if (size := text.take_int()) is None:
-            raise text.error(f"The size of mesh axis {name!r} was expected here.", fix=_EXAMPLE)
+            raise text.error(f"The size of mesh axis {name!r:.80} was expected here.", fix=_EXAMPLE)
         if size != -1 and not 1 <= size <= MAX_DEVICES:
             fix = f"a size from 1 to {MAX_DEVICES:,}, or -1 for what the others leave."
             raise BadSize(
-                f"The size of mesh axis {name!r} is {size}.", where=f"mesh {source:.200}", fix=fix
+                f"The size of mesh axis {name!r:.80} is {size}.",
+                where=f"mesh {source:.200}",
+                fix=fix,
             )
         pairs.append((part, axis, size))
         if not text.take(",") and not text.at_end:
@@ -150,7 +154,7 @@ def _axis(name: str, text: Text) -> tuple[str, str, bool]:
     if found[2] not in _SETTINGS:
         near = nearest_name(found[2], _SETTINGS)
         fix = f"{found[1]}_{near}_parallelism, the nearest name." if near else _EXAMPLE
-        raise text.error(f"MaxText has no mesh axis {found[2]!r}.", fix=fix, back=True)
+        raise text.error(f"MaxText has no mesh axis {found[2]!r:.80}.", fix=fix, back=True)
     return found[1], _SETTINGS[found[2]], True
 
 
@@ -196,7 +200,7 @@ def _fill(sizes: Mapping[str, int], total: int | None, asked: _Asked) -> dict[st
     if total < others or total % others:
         name = next(name for name, size in sizes.items() if size == -1)
         raise BadSize(
-            f"Mesh axis {name!r} is to take what is left, and the others do not divide "
+            f"Mesh axis {name!r:.80} is to take what is left, and the others do not divide "
             f"{total:,}: their product is {others:,}.",
             where=_where(asked),
             fix=f"other sizes whose product divides {total:,}.",

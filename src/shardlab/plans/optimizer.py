@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from shardlab.errors import UnknownChoice
+from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.dtype import Dtype
 from shardlab.plans.policy import Policy as Policy  # whoever needs one needs the other
@@ -59,7 +60,7 @@ def parse_optimizer(name: Any) -> Optimizer:
     if found is None:
         near = nearest_name(name, _OPTIMIZERS) if isinstance(name, str) else None
         raise UnknownChoice(
-            f"There is no optimizer {name!r:.80}; there is {', '.join(_OPTIMIZERS)}.",
+            f"There is no optimizer {brief(name)}; there is {', '.join(_OPTIMIZERS)}.",
             fix=f"{near!r}, the nearest name." if near else "one of these.",
         )
     return found

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardlab.errors import BadType, UnknownChoice
+from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.dtype import Dtype, parse_dtype
 
@@ -100,7 +101,7 @@ def parse_policy(policy: Any = None, **parts: Any) -> Policy:
     elif isinstance(policy, str):
         made = _parse_text(policy)
     elif type(policy).__module__ == "builtins":
-        raise BadType(f"{policy!r:.80} is not a dtype policy.", fix='text such as "mixed".')
+        raise BadType(f"{brief(policy)} is not a dtype policy.", fix='text such as "mixed".')
     else:
         made = Policy(parse_dtype(policy))
     for key, value in parts.items():
@@ -128,7 +129,7 @@ def _with(policy: Policy, key: str, value: Any, names: Any = ()) -> Policy:
     if part is None:
         near = nearest_name(key, _KEYS)
         raise UnknownChoice(
-            f"A dtype policy has no part {key!r:.80}; it has parameters, gradients, moments and "
+            f"A dtype policy has no part {brief(key)}; it has parameters, gradients, moments and "
             "master.",
             fix=f"{_KEYS[near]!r}." if near else "such as 'bf16,gradients=f32'.",
         )
@@ -158,7 +159,7 @@ def _dtype(value: Any, names: Any) -> Dtype:
         return parse_dtype(_SHORT.get(value, value) if isinstance(value, str) else value)
     except (BadType, ValueError) as error:
         raise UnknownChoice(
-            f"There is no dtype{' and no dtype policy' if names else ''} {value!r:.80}"
+            f"There is no dtype{' and no dtype policy' if names else ''} {brief(value)}"
             f"{'; policies are ' + ', '.join(names) if names else ''}.",
             fix=getattr(error, "fix", None) or "a dtype such as bf16.",
         ) from None

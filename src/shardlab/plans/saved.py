@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from shardlab.errors import BadPlan
+from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 from shardlab.plans.saved_form import check_form
+from shardlab.records.plain_file import read_plain_file
 from shardlab.records.plan import FORMAT, FORMAT_VERSION, Plan
 
 MOST_BYTES = 64 * 2**20  # a plan of 90,000 tensors, each a row of its own, has less
@@ -39,7 +42,7 @@ def canonical_text(plan: Plan) -> str:
 
 def load_plan(path: str | Path) -> Plan:
     """Return the plan that a file holds."""
-    return parse_plan(read_text(Path(path)), str(path))
+    return parse_plan(read_text(path), str(path))
 
 
 def parse_plan(text: str, where: str) -> Plan:
@@ -73,34 +76,36 @@ def _contradictions(plan: Plan, data: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{place} the shape, the spec and the shard have different lengths."
     for name, n_bytes in plan.to_json()["bytes_per_device"].items():
         if data["bytes_per_device"].get(name) != n_bytes:
-            said = data["bytes_per_device"].get(name)
-            yield f"bytes_per_device.{name} is {said!r:.40}, but its parts add up to {n_bytes}."
+            said = brief(data["bytes_per_device"].get(name), 40)
+            yield f"bytes_per_device.{name} is {said}, but its parts add up to {n_bytes}."
 
 
-def read_text(path: Path) -> str:
+def read_text(path: str | Path) -> str:
     """Return what a file holds, at most as much as a plan can have."""
+    if not isinstance(path, (str, Path)):
+        fix = "the path of a file that --save has written."
+        raise BadPlan(f"{brief(path)} is not a path.", fix=fix)
     try:
-        with path.open("rb") as file:
-            held = file.read(MOST_BYTES + 1)
+        held = read_plain_file(Path(path), MOST_BYTES)
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         said = error.strerror if isinstance(error, OSError) else None
         raise BadPlan(
             f"The saved plan cannot be read: {said or error}.",
-            where=str(path),
+            where=f"{path!s:.400}",
             fix="the path of a file that --save has written.",
         ) from None
     if len(held) > MOST_BYTES:
         raise BadPlan(
             f"The file has more than {MOST_BYTES:,} bytes, which no saved plan has.",
-            where=str(path),
+            where=f"{path!s:.400}",
             fix="the path of a file that --save has written.",
         )
     try:
-        return held.decode("utf-8")
+        return held.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadPlan(
             f"The saved plan is not text: byte {error.start:,} is not UTF-8.",
-            where=str(path),
+            where=f"{path!s:.400}",
             fix="the path of a file that --save has written.",
         ) from None
 
@@ -157,7 +162,7 @@ def _check_format(data: Any, where: str) -> None:
     if found != FORMAT:
         near = isinstance(found, str) and nearest_name(found, (FORMAT,))
         raise BadPlan(
-            f"The file is no saved plan: its format is {found!r:.80}, not {FORMAT!r}."
+            f"The file is no saved plan: its format is {brief(found)}, not {FORMAT!r}."
             if found is not None
             else "The file is JSON, but no saved plan: it does not say what format it has.",
             where=where,
@@ -166,7 +171,7 @@ def _check_format(data: Any, where: str) -> None:
     version = data.get("format_version")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise BadPlan(
-            f"The saved plan's format_version is {version!r:.80}, which is no number from 1 on.",
+            f"The saved plan's format_version is {brief(version)}, which is no number from 1 on.",
             where=where,
             fix="save it again with --save.",
         )
@@ -187,7 +192,7 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"the name {twice!r:.80} is given twice")
     return found
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardlab.errors import PlanError
+from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 
 
@@ -51,7 +52,7 @@ def check_table(
         raise kind(f"{_shown(data)} is not a table.", where=inside, fix="a table.")
     for key, value in data.items():
         if key not in known:
-            raise kind(f"There is no key {key!r:.80} here.", where=inside, fix=_other(key, known))
+            raise kind(f"There is no key {brief(key)} here.", where=inside, fix=_other(key, known))
         if not known[key].fits(value):
             path = f"{place}.{key}" if place else key
             what = f"{key!r} is {_shown(value)}."
@@ -67,7 +68,7 @@ def _shown(value: Any) -> str:
     # Python refuses to write out a whole number of thousands of digits.
     if isinstance(value, int) and value.bit_length() > 400:
         return f"a number of {value.bit_length():,} bits"
-    return f"{value!r:.200}"
+    return f"{brief(value, 200)}"
 
 
 def _other(name: Any, known: Mapping[str, Setting]) -> str:

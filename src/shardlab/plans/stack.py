@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardlab.errors import UnknownChoice
+from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
@@ -36,7 +37,7 @@ def stack(model: Model, over: Any) -> Model:
     if not isinstance(over, str) or over not in _CHOICES:
         near = nearest_name(over, _CHOICES) if isinstance(over, str) else None
         raise UnknownChoice(
-            f"There is nothing named {over!r:.80} to stack; there is {', '.join(_CHOICES)}.",
+            f"There is nothing named {brief(over)} to stack; there is {', '.join(_CHOICES)}.",
             fix=f"{near!r}, the nearest name." if near else "one of these.",
         )
     known: dict[str, Model] = model.__dict__.setdefault("_stacked", {})  # a search asks often

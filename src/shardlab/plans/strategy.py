@@ -28,6 +28,7 @@ from functools import lru_cache
 from typing import Any
 
 from shardlab.errors import BadType, UnknownChoice, UnknownMeshAxis
+from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.cutting import Cutting
@@ -84,7 +85,7 @@ def parse_strategy(name: Any) -> Strategy:
     if isinstance(name, Strategy):
         return name
     if not isinstance(name, str):
-        raise BadType(f"{name!r:.80} is not a strategy.", fix='a name such as "fsdp+tensor".')
+        raise BadType(f"{brief(name)} is not a strategy.", fix='a name such as "fsdp+tensor".')
     return _parsed(name)
 
 
@@ -171,6 +172,6 @@ def _unknown(word: str, name: str) -> UnknownChoice:
     return UnknownChoice(
         f"There is no strategy {word!r:.80}; there is {', '.join(_ALIASES)}, "
         "and any of them joined with +.",
-        where=f"strategy {name!r:.200}",
+        where=f"strategy {brief(name, 200)}",
         fix=f"{near!r}, the nearest name." if near else "such as 'fsdp+tensor'.",
     )

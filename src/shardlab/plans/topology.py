@@ -21,6 +21,7 @@ from importlib.resources import files
 from math import prod
 
 from shardlab.errors import UnknownHardware
+from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 
 _NAMED = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*)-([0-9]{1,9})")
@@ -83,7 +84,7 @@ def parse_topology(text: str) -> Topology:
                 return kind.topology(shape)
         raise _unknown(text, kind, int(named[2]))
     raise UnknownHardware(
-        f"{text!r:.80} is not the name of a slice.",
+        f"{brief(text)} is not the name of a slice.",
         fix="a name such as v5p-1024, or JAX's own, such as v5e:16x16.",
     )
 
@@ -108,7 +109,7 @@ def _kind(word: str, text: str) -> _Kind:
     near = near and kinds[near].name
     known = ", ".join(dict.fromkeys(kind.name for kind in kinds.values()))
     raise UnknownHardware(
-        f"{text!r:.80} names no TPU that has slices; there is {known}.",
+        f"{brief(text)} names no TPU that has slices; there is {known}.",
         fix=text.strip().lower().replace(word, near, 1) + ", the nearest name."
         if near
         else "a name such as v5p-1024.",
@@ -126,5 +127,5 @@ def _unknown(text: str, kind: _Kind, number: int, by_shape: bool = False) -> Unk
         for each in near
     ]
     return UnknownHardware(
-        f"There is no slice {text!r:.80}.", fix=f"{' or '.join(shown)}, the nearest there is."
+        f"There is no slice {brief(text)}.", fix=f"{' or '.join(shown)}, the nearest there is."
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
@@ -12,10 +11,9 @@ from pathlib import Path
 
 from shardlab.errors import BadModel
 from shardlab.layouts.cuts import nearest_name
+from shardlab.records.plain_file import NotPlain, open_plain_file
 
 _CHUNK = 1 << 20  # bytes asked for at once, whatever a header promises
-# without waiting for a pipe's writer; Windows has no such flag, and one of its own
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NEAR = 1_000  # entries of a folder among which a slip is looked for
 
 
@@ -35,17 +33,15 @@ def open_plain(file: Path) -> Iterator[tuple[FileIO, int]]:
 
 def _opened(file: Path) -> int:
     try:
-        number = os.open(file, _READ)
+        return open_plain_file(file)
+    except NotPlain:
+        raise _no_file(file, "is a folder, a pipe or a device", "a file.") from None
     except FileNotFoundError:
         raise no_such_file(file) from None
     except OSError as error:
         raise _unread(file, error) from None
     except ValueError as error:  # a name with a NUL in it, or with half a character
         raise _no_file(file, f"cannot be a file: {error}", "another name.") from None
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise _no_file(file, "is a folder, a pipe or a device", "a file.")
-    return number
 
 
 def read_bytes(opened: FileIO, n_bytes: int) -> bytes:
@@ -65,7 +61,7 @@ def read_text(file: Path, most_bytes: int) -> str:
         what = f"{file.name!r} has {size:,} bytes; such a file has at most {most_bytes:,}."
         raise BadModel(what, where=str(file), fix="a smaller file.")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")  # some editors write a mark before the text
     except UnicodeDecodeError as error:
         what = f"{file.name!r} is not UTF-8 text: {error.reason}."
         raise BadModel(what, where=f"{file}, byte {error.start}", fix="save it as UTF-8.") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -124,8 +125,8 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a table of JSON, which must not name a key twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _Repeated(f"the key {max(keys, key=keys.count)!r:.200} is there twice")
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise _Repeated(f"the key {twice!r:.200} is there twice")
     return found
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.errors import BadModel
+from shardlab.errors.brief import brief
 from shardlab.plans.model import Model
 from shardlab.plans.sources.disk import names_in, no_such_file
 from shardlab.plans.sources.index import ENDING
@@ -39,7 +40,7 @@ def load_model(model: Any) -> Model:
     if isinstance(model, PathLike) and isinstance(fspath(model), str):
         return _of_path(Path(model))
     if model is None or isinstance(model, (bytes, int, float, complex)):
-        raise BadModel(f"{model!r:.200} is not a model.", fix=_WANTED)
+        raise BadModel(f"{brief(model, 200)} is not a model.", fix=_WANTED)
     from shardlab.plans.sources.pytree import model_of_pytree
 
     return model_of_pytree(model)

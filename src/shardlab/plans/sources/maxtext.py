@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.errors import BadModel, PlanError
+from shardlab.errors.brief import brief
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import families_of
@@ -78,7 +79,7 @@ def read_shardings(data: Any, where: str, error: type[PlanError]) -> Shardings:
     for text, entry in data.items():
         place = f"{where}, at {text[:120]!r}"
         if not isinstance(entry, Mapping) or "partition_spec" not in entry:
-            raise error(f"{entry!r:.80} is no sharding of an array.", where=place, fix=_FIX)
+            raise error(f"{brief(entry)} is no sharding of an array.", where=place, fix=_FIX)
         spec, shape = _spec(entry, place, error), _shape(entry, place, error)
         found = _mesh(entry, place, error)
         if mesh is not None and found is not None and found != mesh:
@@ -173,7 +174,7 @@ def _spec(entry: Mapping[str, Any], place: str, error: type[PlanError]) -> Spec:
     if isinstance(parts, list) and len(parts) <= 64 and all(map(_is_entry, parts)):
         return Spec(*(tuple(part) if isinstance(part, list) else part for part in parts))
     raise error(
-        f"The partition_spec is {parts!r:.80}.",
+        f"The partition_spec is {brief(parts)}.",
         where=place,
         fix='a list with null, a mesh axis, or a list of them for each array axis: ["data", null].',
     )
@@ -191,7 +192,7 @@ def _shape(entry: Mapping[str, Any], place: str, error: type[PlanError]) -> tupl
         return None
     if isinstance(shape, list) and len(shape) <= 64 and all(map(_is_size, shape)):
         return tuple(shape)
-    raise error(f"The shape is {shape!r:.80}.", where=place, fix="a list of whole numbers.")
+    raise error(f"The shape is {brief(shape)}.", where=place, fix="a list of whole numbers.")
 
 
 def _is_size(size: Any) -> bool:
@@ -213,7 +214,7 @@ def _mesh(
     ):
         return tuple((name, sizes[name]) for name in names)
     raise error(
-        f"The mesh is {mesh!r:.80}.", where=place, fix='{"axis_names": [...], "shape": {...}}.'
+        f"The mesh is {brief(mesh)}.", where=place, fix='{"axis_names": [...], "shape": {...}}.'
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.errors import BadModel, LabError
+from shardlab.errors.brief import brief
 from shardlab.layouts.dtype import Dtype, parse_dtype
 from shardlab.layouts.shape import parse_shape
 from shardlab.plans.sources.disk import read_text
@@ -31,13 +32,13 @@ Described = tuple[tuple[int, ...], Dtype]
 def parse_zarr(data: Any) -> Described:
     """Return what the description of an array says, of version 2 or 3 of the format."""
     if not isinstance(data, Mapping):
-        raise ValueError(f"{data!r:.80} in place of a table")
+        raise ValueError(f"{brief(data)} in place of a table")
     dtype = data.get("dtype", data.get("data_type"))
     shape = data.get("shape")
     if not isinstance(shape, list) or not isinstance(dtype, str):
-        raise ValueError(f"a shape of {shape!r:.80} and a dtype of {dtype!r:.80}")
+        raise ValueError(f"a shape of {brief(shape)} and a dtype of {brief(dtype)}")
     if any(type(size) is not int for size in shape):  # a bool is one to parse_shape
-        raise ValueError(f"a shape of {shape!r:.80}")
+        raise ValueError(f"a shape of {brief(shape)}")
     return parse_shape(tuple(shape)), parse_dtype(_name(dtype))
 
 

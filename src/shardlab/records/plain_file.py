@@ -1,0 +1,40 @@
+"""A file that somebody else wrote, opened without waiting, and read up to a limit."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+_CHUNK = 1 << 20
+# without waiting for a pipe's writer; Windows has no such flag, and one of its own
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+class NotPlain(OSError):
+    """What stands there is a folder, a pipe or a device, whose end may never come."""
+
+    def __init__(self) -> None:
+        super().__init__("it is a folder, a pipe or a device")
+
+
+def open_plain_file(path: Path) -> int:
+    """Return the number under which a file is open; `OSError` or `ValueError` if it cannot be.
+
+    Opening a pipe that nobody writes to would never end, nor would reading /dev/zero.
+    """
+    number = os.open(path, _READ)
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return number
+    os.close(number)
+    raise NotPlain
+
+
+def read_plain_file(path: Path, most_bytes: int) -> bytes:
+    """Return what a file holds, or one byte more than allowed of a larger one."""
+    found = bytearray()
+    with os.fdopen(open_plain_file(path), "rb") as file:
+        # asked for in small parts, as a file of holes may say that it has any size
+        while part := file.read(min(_CHUNK, most_bytes + 1 - len(found))):
+            found += part
+    return bytes(found)
