@@ -21,6 +21,7 @@ from shardlab.plans.model import Model
 from shardlab.plans.pattern import digits_alike, parse_pattern
 from shardlab.plans.rules import parse_rules
 from shardlab.plans.search import in_form, search
+from shardlab.plans.sources.load import load_model
 
 BF16 = parse_dtype("bf16")
 MESH = Mesh(fsdp=2, tensor=3)
@@ -171,6 +172,34 @@ def test_a_pattern_that_cannot_tell_digits_apart_is_searched_once_for_each_lengt
     assert searched == [
         f"layers.{layer}.experts.{expert}.up" for layer in (0, 10) for expert in (0, 10, 100)
     ]
+
+
+def test_a_rule_for_each_layer_of_a_large_model_takes_its_layer(monkeypatch):
+    monkeypatch.setattr(searching, "BUDGET_SECONDS", 60)  # it takes 0.7; machines may be slow
+    model = load_model("deepseek-v3")
+    rules = parse_rules([(rf"layers\.{n}\.", "..., fsdp" if n % 2 else "") for n in range(62)])
+    found = search(model, rules)
+    assert sum(each.family.n_tensors for each in found) == model.n_tensors
+    for each in found:
+        layers = {path.split(".")[2] for path in each.family.paths() if ".layers." in path}
+        assert layers == {str(number) for number in each.rules}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (r"layers\.3\..*q_proj", ("layers.", ".", "q_proj")),
+        ("ab*c+d{2}e?", ("a",)),
+        ("(ab|c)d", ()),
+        ("(ab)d", ("d",)),
+        ("a|b", ()),
+        ("(?i)ab", ()),
+        ("(?i:a)b", ("b",)),
+        (r"a\b[b]c(?!d)e\df", ("a", "c", "e", "f")),
+    ],
+)
+def test_words_are_what_no_found_path_lacks(text, words):
+    assert parse_pattern(text).words == words
 
 
 @pytest.mark.parametrize(

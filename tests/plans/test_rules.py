@@ -165,6 +165,12 @@ def test_axis_names_that_are_mesh_axes_are_the_models_own_spec(axes, spec):
     assert {found for found, _ in placed([], axes=axes).values()} == {spec}
 
 
+def test_paths_that_are_given_the_same_spec_are_one_part():
+    found = placed({f"layers.{n}.up_proj.weight": "fsdp" if n else "tensor" for n in range(4)})
+    assert found["layers.0.up_proj.weight"] == (Spec("tensor"), "spec for layers.0.up_proj.weight")
+    assert found["layers.3.up_proj.weight"][1] == "spec for layers.1.up_proj.weight and 2 more"
+
+
 def test_a_star_in_a_path_stands_for_any_number_and_an_exact_path_goes_before():
     found = placed({"layers.*.up_proj.weight": "fsdp", "layers.2.up_proj.weight": "tensor"})
     specs = [found[f"layers.{n}.up_proj.weight"][0] for n in range(4)]
@@ -213,6 +219,9 @@ NOT_RULES = [
     ({"rules": [], "lm_head": "fsdp"}, "the key 'rules', a part of rules, and 'lm_head'"),
     ({3: "fsdp"}, "The path of a tensor is 3"),
     ([{"a.b": "x"}, {"a.b": "y"}], r"Path 'a.b' is given P\('x'\) and P\('y'\)"),
+    ([("a/b", "")] * 2001, "There are 2,001 rules"),
+    ({"logical": [("a", "b")] * 2001}, "There are 2,001 rules"),
+    ([[("a/b", "")] * 1500, [("a/c", "")] * 1500], "There are 3,000 rules"),
     ("no/such/rules.toml", "There is no such file"),
     (Path("."), "The file cannot be read"),
     ("", "cannot be read"),

@@ -77,6 +77,7 @@ MISTAKES = [
     ("logical = [\n ['a', 'b'],\n ['c'],\n]\n", "r.toml:1", "no pair"),
     ("logical = [\n ['a', 'b'],\n ['c', 3],\n]\n", "r.toml:3", "'c' are 3"),
     ("logical = [[3, 'a']]\n", "r.toml:1", "logical name of a rule is 3"),
+    (RULE * 2001, "r.toml:1", "There are 2,001 rules"),
     ("logical_semantics = 'x'\n", "r.toml:1", "'logical_semantics' is 'x'"),
     ("x = " + "[" * 5000, "r.toml", "not TOML"),
 ]
@@ -101,6 +102,12 @@ def test_a_line_is_left_out_rather_than_wrong():
     text = "[[rules]]\npath = 'a'\nspec = 'x'\nreason = '''\n[[rules]]\n'''\n"
     (rule,) = read_rules(text, "r.toml").rules
     assert rule.where == "r.toml"
+
+
+def test_many_specs_by_path_have_their_lines():
+    text = "[specs]\n" + "".join(f"'layers.{n}.w' = 'x'\n" for n in range(20_000))
+    specs = read_rules(text, "r.toml").specs
+    assert [specs[n].where for n in (0, 19_999)] == ["r.toml:2", "r.toml:20001"]
 
 
 def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path, monkeypatch):

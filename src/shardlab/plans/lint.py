@@ -138,7 +138,7 @@ def _unused(about: _About) -> Iterator[Finding]:
 
 
 def _unused_paths(about: _About) -> Iterator[Finding]:
-    used = {each.path_spec for each in about.found}
+    used = {number for each in about.found for number in each.path_specs}
     families = [each.family for each in about.found]
     unused = [spec for at, spec in enumerate(about.rules.specs) if at not in used]
     for n, spec in enumerate(unused):

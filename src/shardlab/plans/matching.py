@@ -56,7 +56,8 @@ def given_spec(found: Found, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int |
     family, rank = found.family, len(found.family.shape)
     if found.path_spec is not None:
         path_spec = rules.specs[found.path_spec]
-        return path_spec.spec_for(rank), f"spec for {path_spec.pattern}", None
+        more = f" and {n:,} more" if (n := len(found.path_specs) - 1) else ""
+        return path_spec.spec_for(rank), f"spec for {path_spec.pattern}{more}", None
     if found.rules:
         number = found.rules[0]
         rule = rules.rules[number]

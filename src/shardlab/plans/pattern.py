@@ -94,6 +94,29 @@ class Pattern:
                     found.add(taken)
         return frozenset(found)
 
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Texts without digits that every path has in which it is found.
+
+        >>> parse_pattern(r"layers\\.3\\..*q_proj(a|b)?").words
+        ('layers.', '.', 'q_proj')
+        """
+        if any(each.kind in ("or", "flags", "odd") or _x(each) for each in self.tokens):
+            return ()
+        found, depth = [""], 0
+        for token in self.tokens:
+            depth += (token.kind == "open") - (token.kind == "close")
+            character = token.text[-1]
+            is_text = token.kind == "char" and character not in ".^$" + _DIGITS
+            is_text |= token.kind == "escape" and not character.isalnum()
+            if depth == 0 and is_text:
+                found[-1] += character
+            elif token.kind in ("repeat", "count", "maybe"):
+                found[-1:] = [found[-1][:-1], ""]
+            else:
+                found.append("")
+        return tuple(filter(None, found))
+
     def most_ways(self, n: int) -> float:
         """Return how many ways through it a search in n characters may try at most.
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from shardlab.errors import BadRules, LabError
+from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.plans.pattern import parse_pattern
@@ -28,6 +29,7 @@ from shardlab.records.source import Source
 
 Semantics = Literal["linen", "nnx"]
 FORMS = ("rules", "specs", "logical", "logical_semantics")
+MAX_RULES = 2000  # patterns; specs by path have no limit
 _NAME = re.compile(r"[^\W\d]\w*")
 _PAIRS = 'pairs of pattern and spec, such as ("mlp/.*kernel", "fsdp,tensor").'
 
@@ -117,7 +119,7 @@ def parse_rules(rules: Any) -> Rules:
         return _of_mapping(rules)
     if isinstance(rules, (list, tuple)):
         return _of_list(rules)
-    raise BadRules(f"{rules!r:.80} is not a list of rules.", fix=_PAIRS)
+    raise BadRules(f"{brief(rules)} is not a list of rules.", fix=_PAIRS)
 
 
 def parse_rule(pattern: Any, spec: Any, place: Source | None = None, reason: str = "") -> Rule:
@@ -144,7 +146,7 @@ def parse_logical(name: Any, axes: Any, place: Source | None = None) -> LogicalR
     names = () if axes is None else (axes,) if isinstance(axes, str) else axes
     if not isinstance(names, (tuple, list)) or not all(isinstance(n, str) and n for n in names):
         raise BadRules(
-            f"The mesh axes for the logical name {name!r:.80} are {axes!r:.80}.",
+            f"The mesh axes for the logical name {name!r:.80} are {brief(axes)}.",
             where=where,
             fix="a mesh axis, a list of mesh axes, or None.",
         )
@@ -174,11 +176,18 @@ def semantics_of(value: Any, where: str = "") -> Semantics:
     """Return whose reading of logical rules is meant."""
     if value not in get_args(Semantics):
         raise BadRules(
-            f"'logical_semantics' is {value!r:.80}.",
+            f"'logical_semantics' is {brief(value)}.",
             where=where,
             fix='"linen", as flax.linen and MaxText read logical rules, or "nnx".',
         )
     return "linen" if value == "linen" else "nnx"
+
+
+def check_number(n_rules: int, where: str = "") -> None:
+    """Refuse more patterns, or logical rules, than anybody writes by hand."""
+    if n_rules > MAX_RULES:
+        fix = f"at most {MAX_RULES:,}: one pattern serves many tensors, and specs may go by path."
+        raise BadRules(f"There are {n_rules:,} rules.", where=where, fix=fix)
 
 
 def unknown_key(key: Any, known: Iterable[str], where: str = "") -> BadRules:
@@ -186,7 +195,7 @@ def unknown_key(key: Any, known: Iterable[str], where: str = "") -> BadRules:
     names = tuple(known)
     near = nearest_name(str(key), names)
     return BadRules(
-        f"There is no entry {key!r:.80}; there is {', '.join(names)}.",
+        f"There is no entry {brief(key)}; there is {', '.join(names)}.",
         where=where,
         fix=f"{near!r}, the nearest name." if near else f"one of {', '.join(names)}.",
     )
@@ -214,6 +223,7 @@ def joined(parts: Iterable[Rules]) -> Rules:
     if len(semantics) > 1:
         fix = "one of them for all logical rules."
         raise BadRules("Logical rules are to be read as linen and as nnx do.", fix=fix)
+    check_number(max(len(rules), len(logical)))
     reading = semantics.pop() if semantics else "linen"
     return Rules(tuple(rules), ", ".join(sources), tuple(specs.values()), tuple(logical), reading)
 
@@ -233,13 +243,15 @@ def _of_mapping(rules: Mapping[Any, Any]) -> Rules:
     if len(known) < len(rules):
         other = next(key for key in rules if key not in FORMS)
         raise BadRules(
-            f"The mapping has the key {known[0]!r}, a part of rules, and {other!r:.80}.",
+            f"The mapping has the key {known[0]!r}, a part of rules, and {brief(other)}.",
             fix='{"specs": {path: spec}} for paths; the parts are ' + ", ".join(FORMS) + ".",
         )
     logical = (parse_logical(*pair) for pair in _pairs(rules.get("logical", ()), "logical"))
     specs = rules.get("specs", {})
     if not isinstance(specs, Mapping):
-        raise BadRules(f"'specs' is {specs!r:.80}.", fix='a mapping such as {"lm_head": "tensor"}.')
+        raise BadRules(
+            f"'specs' is {brief(specs)}.", fix='a mapping such as {"lm_head": "tensor"}.'
+        )
     return Rules(
         tuple(parse_rule(*pair) for pair in _pairs(rules.get("rules", ()), "rules")),
         "",
@@ -260,14 +272,15 @@ def _of_list(rules: list[Any] | tuple[Any, ...]) -> Rules:
             parts += [_of_pairs(pairs), parse_rules(item)]
             pairs = []
         else:
-            raise BadRules(f"{item!r:.80} is not a rule.", fix=_PAIRS)
+            raise BadRules(f"{brief(item)} is not a rule.", fix=_PAIRS)
     return joined([*parts, _of_pairs(pairs)])
 
 
 def _of_pairs(pairs: list[Any]) -> Rules:
     """Read a bare list of pairs as patterns, unless it may as well be logical rules."""
+    check_number(len(pairs))
     if pairs and not any(map(_is_clear, pairs)):
-        shown = ", ".join(f"({name!r:.40}, {spec!r:.40})" for name, spec in pairs[:3])
+        shown = ", ".join(f"({name!r:.40}, {brief(spec, 40)})" for name, spec in pairs[:3])
         raise BadRules(
             "These pairs may be patterns, or Flax's logical rules.",
             where=shown + (", ..." if len(pairs) > 3 else ""),
@@ -288,7 +301,8 @@ def _is_clear(pair: Any) -> bool:
 
 def _pairs(pairs: Any, of: str) -> list[Any]:
     if not isinstance(pairs, (list, tuple)) or not all(map(_is_two, pairs)):
-        raise BadRules(f"{of!r} is {pairs!r:.80}.", fix=f"a list of {_PAIRS}")
+        raise BadRules(f"{of!r} is {brief(pairs)}.", fix=f"a list of {_PAIRS}")
+    check_number(len(pairs))
     return list(pairs)
 
 
@@ -306,7 +320,7 @@ def _is_pairs(item: Any) -> bool:
 
 def _text(value: Any, what: str, where: str) -> None:
     if not isinstance(value, str):
-        raise BadRules(f"{what} is {value!r:.80}.", where=where, fix="text in quotes.")
+        raise BadRules(f"{what} is {brief(value)}.", where=where, fix="text in quotes.")
     if not value.isprintable() and any("\ud800" <= each <= "\udfff" for each in value):
         fix = "text that UTF-8 can hold."
-        raise BadRules(f"{what} is {value!r:.80}, which is no text.", where=where, fix=fix)
+        raise BadRules(f"{what} is {brief(value)}, which is no text.", where=where, fix=fix)

@@ -31,18 +31,21 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.errors import BadRules
+from shardlab.errors.brief import brief
 from shardlab.layouts.spec import Spec
 from shardlab.plans.rules import (
     LogicalRule,
     PathSpec,
     Rule,
     Rules,
+    check_number,
     parse_logical,
     parse_path_spec,
     parse_rule,
     semantics_of,
     unknown_key,
 )
+from shardlab.records.plain_file import read_plain_file
 from shardlab.records.source import Source
 
 FORMAT_VERSION = 1
@@ -50,6 +53,8 @@ MAX_BYTES = 8 * 2**20
 _KEYS = ("format_version", "logical", "logical_semantics", "rules", "specs")
 _RULE_KEYS = ("path", "spec", "reason")
 _EXAMPLE = "[[rules]], then path = 'mlp/.*kernel' and spec = \"fsdp,tensor\"."
+_SPECS = re.compile(r"\s*\[\s*specs\s*\]")
+_KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*[.=]""")
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 
 
@@ -57,10 +62,12 @@ def load_rules(path: str | Path) -> Rules:
     """Return the rules of a file."""
     place = Path(path)
     try:
-        if place.stat().st_size > MAX_BYTES:
+        found = read_plain_file(place, MAX_BYTES)
+        if len(found) > MAX_BYTES:
             fix = f"at most {MAX_BYTES // 2**20} MiB; one rule serves many tensors."
             raise BadRules("The file is too large for rules.", where=str(path), fix=fix)
-        return read_rules(place.read_text("utf-8"), str(path))
+        text = found.decode("utf-8-sig").replace("\r\n", "\n")
+        return read_rules(text, str(path))
     except FileNotFoundError:
         fix = "the path of a TOML file with rules, or the rules themselves as a list."
         raise BadRules("There is no such file.", where=f"{path!s:.200}", fix=fix) from None
@@ -142,12 +149,20 @@ class _Lines:
                 return self.at(at)
         return self.at(start)
 
-    def of_key(self, key: str, start: int = 0) -> Source | None:
-        """Return the first line from a place on that begins with a key, or a table of it."""
+    def of_key(self, key: str) -> Source | None:
+        """Return the first line that begins with a key, or a table of it."""
         wanted = re.compile(rf"\s*(?:\[+\s*)?[\"']?{re.escape(key)}")
-        found = (at for at in range(start, len(self.lines)) if wanted.match(self.lines[at]))
-        at = next(found, None)
+        at = next((at for at, line in enumerate(self.lines) if wanted.match(line)), None)
         return (Source(self.name, 0) if self.name else None) if at is None else self.at(at)
+
+    def of_specs(self) -> dict[str, Source | None]:
+        """Return the lines of the table of specs by their keys, read once for all of them."""
+        start = next((at for at, line in enumerate(self.lines) if _SPECS.match(line)), 0)
+        found: dict[str, Source | None] = {}
+        for at in range(start, len(self.lines)):
+            if key := _KEY.match(self.lines[at]):
+                found.setdefault(key[1] or key[2] or key[3], self.at(at))
+        return found
 
     def of_text(self, text: str, after: str) -> Source | None:
         """Return the first line beneath the one of a key that has a text in quotes."""
@@ -162,7 +177,7 @@ def _check_version(data: Mapping[str, Any], lines: _Lines) -> None:
     version = data.get("format_version", FORMAT_VERSION)
     if isinstance(version, bool) or version != FORMAT_VERSION:
         raise BadRules(
-            f"The file has format_version {version!r:.80}; this version reads {FORMAT_VERSION}.",
+            f"The file has format_version {brief(version)}; this version reads {FORMAT_VERSION}.",
             where=str(lines.of_key("format_version") or ""),
             fix=f"format_version = {FORMAT_VERSION}, or a newer shardlab.",
         )
@@ -171,14 +186,15 @@ def _check_version(data: Mapping[str, Any], lines: _Lines) -> None:
 def _rules(data: Mapping[str, Any], lines: _Lines) -> tuple[Rule, ...]:
     tables = data.get("rules", [])
     if not isinstance(tables, list):
-        raise _wrong(f"'rules' is {tables!r:.80}.", lines.of_key("rules"), _EXAMPLE)
+        raise _wrong(f"'rules' is {brief(tables)}.", lines.of_key("rules"), _EXAMPLE)
+    check_number(len(tables), str(lines.of_key("rules") or ""))
     return tuple(_rule(table, number, len(tables), lines) for number, table in enumerate(tables))
 
 
 def _rule(table: Any, number: int, n_rules: int, lines: _Lines) -> Rule:
     place = lines.of_rule(number, n_rules)
     if not isinstance(table, dict):
-        raise _wrong(f"Rule {number + 1} is {table!r:.80}.", place, _EXAMPLE)
+        raise _wrong(f"Rule {number + 1} is {brief(table)}.", place, _EXAMPLE)
     for key in table:
         if key not in _RULE_KEYS:
             raise unknown_key(key, _RULE_KEYS, str(lines.of_rule(number, n_rules, key) or ""))
@@ -187,7 +203,7 @@ def _rule(table: Any, number: int, n_rules: int, lines: _Lines) -> Rule:
             raise _wrong(f"Rule {number + 1} has no {key!r}.", place, _EXAMPLE)
     if not isinstance(reason := table.get("reason", ""), str):
         at = lines.of_rule(number, n_rules, "reason")
-        raise _wrong(f"The reason of rule {number + 1} is {reason!r:.80}.", at, "text in quotes.")
+        raise _wrong(f"The reason of rule {number + 1} is {brief(reason)}.", at, "text in quotes.")
     try:
         return parse_rule(table["path"], table["spec"], place, reason)
     except BadRules as error:
@@ -208,11 +224,11 @@ def _specs(data: Mapping[str, Any], lines: _Lines) -> tuple[PathSpec, ...]:
     specs = data.get("specs", {})
     fix = '[specs], then "lm_head.weight" = "tensor,None"; a path with dots stands in quotes.'
     if not isinstance(specs, dict):
-        raise _wrong(f"'specs' is {specs!r:.80}.", lines.of_key("specs"), fix)
-    start = next((at for at, line in enumerate(lines.lines) if line.strip() == "[specs]"), 0)
+        raise _wrong(f"'specs' is {brief(specs)}.", lines.of_key("specs"), fix)
+    places = lines.of_specs()
     found = []
     for path, spec in specs.items():
-        place = lines.of_key(path, start)
+        place = places.get(path) or lines.of_key("specs")
         if isinstance(spec, dict):
             what = f"The path that begins with {path!r:.80} is not in quotes, so that TOML cuts it."
             raise _wrong(what, place, fix)
@@ -224,11 +240,14 @@ def _logical(data: Mapping[str, Any], lines: _Lines) -> tuple[LogicalRule, ...]:
     pairs = data.get("logical", [])
     fix = 'logical = [["embed", "fsdp"], ["mlp", ["tensor", "expert"]], ["norm", []]].'
     if not isinstance(pairs, list):
-        raise _wrong(f"'logical' is {pairs!r:.80}.", lines.of_key("logical"), fix)
+        raise _wrong(f"'logical' is {brief(pairs)}.", lines.of_key("logical"), fix)
+    check_number(len(pairs), str(lines.of_key("logical") or ""))
     found = []
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise _wrong(f"The logical rule {pair!r:.80} is no pair.", lines.of_key("logical"), fix)
+            raise _wrong(
+                f"The logical rule {brief(pair)} is no pair.", lines.of_key("logical"), fix
+            )
         place = lines.of_text(pair[0], "logical") if isinstance(pair[0], str) else None
         found.append(parse_logical(pair[0], pair[1], place or lines.of_key("logical")))
     return tuple(found)

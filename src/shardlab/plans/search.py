@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 from time import thread_time
 
 from shardlab.errors import BadRules
@@ -21,6 +21,7 @@ from shardlab.plans.pattern import digits_alike, parse_pattern
 from shardlab.plans.rules import PathSpec, Rule, Rules
 
 BUDGET_SECONDS = 2.0  # of this thread's time, for all paths and patterns together
+_LENGTHS = (4096, 1024, 512, 256, 192, 128, 96, 64, 48, 32, 16)
 _MOST_WAYS = 2e6  # some 0.1 s of `re` at the very worst; beyond, a search is stopped by `regex`
 
 
@@ -30,8 +31,12 @@ class Found:
 
     family: Family
     rules: tuple[int, ...]  # numbers of all patterns that are found, from 0
-    path_spec: int | None = None  # number of the spec that is given for its path
+    path_specs: tuple[int, ...] = ()  # numbers of the specs, all alike, given for its paths
     is_told: bool = True  # axis names may be told by the path: no tensor of the model has its own
+
+    @property
+    def path_spec(self) -> int | None:
+        return self.path_specs[0] if self.path_specs else None
 
 
 def search(model: Model, rules: Rules) -> tuple[Found, ...]:
@@ -41,9 +46,9 @@ def search(model: Model, rules: Rules) -> tuple[Found, ...]:
     by_path = _by_skeleton(rules.specs)
     is_told = not any(family.axes for family in model.families)
     return tuple(
-        Found(each, numbers, path_spec, is_told)
+        Found(each, numbers, path_specs, is_told)
         for family in model.families
-        for path_spec, part in _given(family, rules.specs, by_path)
+        for path_specs, part in _given(family, rules.specs, by_path)
         for numbers, each in _split(part, groups, budget)
     )
 
@@ -78,15 +83,21 @@ class _Search:
     def __init__(self, number: int, rule: Rule) -> None:
         self.number, self.rule = number, rule
         self.pattern = parse_pattern(rule.pattern, rule.where)
-        self.ways: dict[int, bool] = {}
+        self.form = self.pattern.form
+        self.quick = self.pattern.compiled.search
+        # The longest path in which `re` is sure to be quick.
+        lengths = (n for n in _LENGTHS if self.pattern.most_ways(n + 1) <= _MOST_WAYS)
+        self.longest = next(lengths, 0)
+
+    def may_find(self, family: Family) -> bool:
+        """Tell whether the family's paths have the words without which it finds nothing."""
+        text = in_form("\0".join(family.pieces), self.form)
+        return all(word in text for word in self.pattern.words)
 
     def finds(self, path: str, budget: _Budget) -> bool:
-        path = in_form(path, self.pattern.form)
-        n = len(path)
-        if n not in self.ways:
-            self.ways[n] = self.pattern.most_ways(n + 1) <= _MOST_WAYS
-        if self.ways[n]:
-            return self.pattern.compiled.search(path) is not None
+        path = in_form(path, self.form) if self.form else path
+        if len(path) <= self.longest:
+            return self.quick(path) is not None
         left = budget.left
         if left <= 0:
             raise self.too_long(path)
@@ -101,11 +112,12 @@ class _Search:
         return BadRules(
             what,
             where=f"{place}pattern {self.pattern.text:.200}\n         path {path:.200}",
-            fix="no repeat inside a repeat: (a+)+ is a+; and one .* where there are many.",
+            fix="a+ in place of (a+)+; one .* in place of many; fewer rules.",
         )
 
 
-_Group = tuple[list[_Search], dict[int, int]]
+_Group = tuple[list[_Search], dict[int, int]]  # with the digits that they cannot tell apart
+_Apart = tuple[Mapping[int, int], dict[Numbers, tuple[int, ...]]]  # what is found, by kind
 
 
 def _grouped(searches: Iterable[_Search]) -> list[_Group]:
@@ -124,25 +136,52 @@ def _split(
 ) -> Iterator[tuple[tuple[int, ...], Family]]:
     """Yield the parts of a family that are found by the same patterns."""
     always: tuple[int, ...] = ()  # patterns found in all of its paths
-    apart: list[tuple[Mapping[int, int], dict[Numbers, tuple[int, ...]]]] = []
-    for searches, alike in groups:
+    apart: list[_Apart] = []
+    for group, alike in groups:
+        searches = [each for each in group if each.may_find(family)]
         kinds = {
             kind: _finding(searches, family.path(numbers), budget)
-            for kind, numbers in _kinds(family, alike).items()
+            for kind, numbers in (_kinds(family, alike).items() if searches else ())
         }
         if len(set(kinds.values())) == 1:
             always += next(iter(kinds.values()))
-        else:
+        elif kinds:
             apart.append((alike, kinds))
     if not apart:
         yield tuple(sorted(always)), family
         return
-    parts: dict[tuple[tuple[int, ...], ...], list[Numbers]] = {}
-    for numbers in family.numbers():
-        key = tuple([kinds[_kind(numbers, alike)] for alike, kinds in apart])
+    parts: dict[tuple[object, ...], list[Numbers]] = {}
+    for key, numbers in _keyed(family, apart):
         parts.setdefault(key, []).append(numbers)
-    for key, members in parts.items():
-        yield tuple(sorted((*always, *chain(*key)))), family.only(members)
+    for members in parts.values():
+        found = (each for alike, kinds in apart for each in kinds[_kind(members[0], alike)])
+        yield tuple(sorted((*always, *found))), family.only(members)
+
+
+def _keyed(family: Family, apart: Iterable[_Apart]) -> Iterator[tuple[tuple[object, ...], Numbers]]:
+    """Yield the numbers of each tensor with a key that is the same where all patterns agree.
+
+    What depends on one number alone, as most patterns do, is looked up by that number.
+    """
+    columns: dict[int, list[_Apart]] = {}
+    others: list[_Apart] = []
+    for alike, kinds in apart:
+        for at in range(len(family.pieces) - 1):
+            by_one = {kind[at]: found for kind, found in kinds.items()}
+            if all(by_one[kind[at]] == found for kind, found in kinds.items()):
+                columns.setdefault(at, []).append((alike, {(k,): v for k, v in by_one.items()}))
+                break
+        else:
+            others.append((alike, kinds))
+    known: dict[tuple[int, str], object] = {}
+    for numbers in family.numbers():
+        key: list[object] = [kinds[_kind(numbers, alike)] for alike, kinds in others]
+        for at, single in columns.items():
+            number = numbers[at]
+            if (at, number) not in known:
+                known[at, number] = tuple(k[_kind((number,), alike)] for alike, k in single)
+            key.append(known[at, number])
+        yield tuple(key), numbers
 
 
 def _finding(searches: Iterable[_Search], path: str, budget: _Budget) -> tuple[int, ...]:
@@ -190,29 +229,32 @@ def _skeleton(path: str) -> str:
 
 def _given(
     family: Family, specs: tuple[PathSpec, ...], by_path: Mapping[str, list[int]]
-) -> Iterator[tuple[int | None, Family]]:
-    """Yield the parts of a family that are given a spec by path, and the part that is not."""
+) -> Iterator[tuple[tuple[int, ...], Family]]:
+    """Yield the parts of a family that are given the same spec by path, and the rest."""
     some = next(iter(family.numbers()), None)
     candidates = (
         by_path.get(_skeleton(family.path(some)), ()) if by_path and some is not None else ()
     )
     if not candidates:
-        yield None, family
+        yield (), family
         return
     if [in_form(specs[each].pattern, "/") for each in candidates] == [in_form(family.name, "/")]:
-        yield candidates[0], family  # a star for each number: all of them
+        yield (candidates[0],), family  # a star for each number: all of them
         return
     exact = {in_form(specs[each].pattern, "/"): each for each in reversed(candidates)}
     starred = [(_starred(path), each) for path, each in reversed(exact.items()) if "*" in path]
-    parts: dict[int | None, list[Numbers]] = {}
+    parts: dict[object, tuple[dict[int, None], list[Numbers]]] = {}
     for numbers in family.numbers():
         path = in_form(family.path(numbers), "/")
         number = exact.get(path)
         if number is None:
             number = next((each for star, each in starred if star.fullmatch(path)), None)
-        parts.setdefault(number, []).append(numbers)
-    for number, members in parts.items():
-        yield number, family if len(parts) == 1 else family.only(members)
+        key = None if number is None else (specs[number].spec, specs[number].ends)
+        used, members = parts.setdefault(key, ({}, []))
+        used |= {} if number is None else {number: None}
+        members.append(numbers)
+    for used, members in parts.values():
+        yield tuple(used), family if len(parts) == 1 else family.only(members)
 
 
 def _starred(path: str) -> re.Pattern[str]:
