@@ -181,10 +181,12 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, held):
 
 def test_a_file_without_end_is_refused_and_a_folder_too(monkeypatch, tmp_path):
     monkeypatch.setattr(saved, "MOST_BYTES", 1000)
+    (tmp_path / "large.json").write_bytes(b" " * 1001)
     with pytest.raises(BadPlan, match="more than 1,000 bytes"):
-        load_plan("/dev/zero")
-    with pytest.raises(BadPlan, match="Is a directory"):
-        load_plan(tmp_path)
+        load_plan(tmp_path / "large.json")
+    for place in ("/dev/zero", tmp_path):
+        with pytest.raises(BadPlan, match="it is a folder or a device"):
+            load_plan(place)
 
 
 @settings(max_examples=150, deadline=None)
