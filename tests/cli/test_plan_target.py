@@ -87,6 +87,13 @@ def test_a_module_and_a_tree_are_planned_as_well():
     assert "name (str)" in done.stdout
 
 
+def test_advice_is_given_on_it_too():
+    asked = ["advise", "models.py:Net", "--hardware", "tpu-v5p", "--chips", "4"]
+    done = CliRunner().invoke(main, asked, prog_name="shardlab")
+    assert done.exit_code == 0, done.output
+    assert "  shardlab plan models.py:Net --mesh data=2,fsdp=2 --strategy" in done.stdout
+
+
 def test_this_process_loads_no_jax():
     code = (
         "import sys; from shardlab.cli import main\n"

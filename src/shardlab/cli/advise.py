@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardlab.cli.options import limit_options
+
 if TYPE_CHECKING:
     from shardlab.records.advice import Advice
 
@@ -13,7 +15,8 @@ _HELP = """Rank the meshes and strategies that MODEL fits with on a number of ch
 
     All factorisations of the chips into data, fsdp, expert and tensor axes are tried, with every
     remat policy and ZeRO stage. What fits is ranked by the estimated time of a step; what loses is
-    listed with the reason. MODEL is what `shardlab plan` takes: a preset, a file, a folder.
+    listed with the reason. MODEL is what `shardlab plan` takes: a preset, a file, a folder,
+    or what makes an NNX model in a file of yours, as model.py:Decoder.
 
     \b
     shardlab advise llama3-70b --hardware tpu-v5p --chips 512 --batch 1024 --sequence 8192
@@ -90,6 +93,7 @@ _HELP = """Rank the meshes and strategies that MODEL fits with on a number of ch
 )
 @click.option("--html", metavar="FILE", help="Write the tables as a page.")
 @click.option("--markdown", is_flag=True, help="Print Markdown, for a design document.")
+@limit_options
 def command(model: str, **options: Any) -> None:
     from shardlab.cli.outputs import check_places
 
@@ -103,11 +107,12 @@ def command(model: str, **options: Any) -> None:
 
 
 def _made(model: str, options: dict[str, Any]) -> Advice:
+    from shardlab.cli.model_target import is_target, load_named
     from shardlab.plans.advise import advise
 
     hardware, chips = _place(options)
     return advise(
-        model,
+        load_named(model, options) if is_target(model) else model,
         hardware,
         chips,
         batch=_number("batch", options["batch"]),

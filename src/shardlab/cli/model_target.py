@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from typing import Any
 
 from shardlab.errors import BadTarget, LabError
@@ -32,7 +33,8 @@ def load_named(model: str, options: dict[str, Any]) -> Any:
         )
     told = job("plan", target, (), None, meshes=[], devices=_n_devices(options))
     limits = {name: options[name] for name in ("time_limit", "memory_limit", "quiet")}
-    return model_from_json(ask(told, **limits)["model"])
+    made = model_from_json(ask(told, **limits)["model"])
+    return replace(made, details={**made.details, "called": model})  # for what to run next
 
 
 def is_target(model: str) -> bool:
@@ -51,5 +53,5 @@ def _n_devices(options: dict[str, Any]) -> int | None:
     from shardlab.layouts.mesh import parse_mesh
 
     with contextlib.suppress(LabError):
-        return parse_mesh(options["mesh"]).n_devices if options["mesh"] else None
+        return parse_mesh(mesh).n_devices if (mesh := options.get("mesh")) else None
     return None

@@ -27,6 +27,13 @@ def program_options(command: Command) -> Command:
     return command
 
 
+def limit_options(command: Command) -> Command:
+    """Give a command the limits that a person's file runs under."""
+    for option in reversed(LIMIT_OPTIONS):
+        command = option(command)
+    return command
+
+
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("program"),
     click.argument("args", nargs=-1, type=click.UNPROCESSED),

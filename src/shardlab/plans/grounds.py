@@ -118,7 +118,8 @@ def command_of(search: Search, ranked: Sequence[Candidate], called: Called) -> s
     if not ranked:
         return ""
     best, workload = ranked[0], search.workload
-    model = str(called.model) if isinstance(called.model, (str, Path)) else search.model.name
+    given, own = called.model, search.model
+    model = str(given) if isinstance(given, (str, Path)) else own.details.get("called", own.name)
     chip = called.hardware.name if isinstance(called.hardware, Hardware) else called.hardware
     words = ["shardlab", "plan", model, "--mesh", best.mesh_text, "--strategy", best.strategy]
     words += ["--hardware", str(chip), "--optimizer", search.scales.optimizer]
