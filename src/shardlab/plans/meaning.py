@@ -75,6 +75,8 @@ KNOWN = frozenset(name for _, axes in _NAMES for name in axes if name) | {
     *("experts", "layers", "head_dim", "norm", "vision")
 }
 
+_STACKING = frozenset(("layers", "experts"))
+
 
 def axes_of(family: Family) -> Axes | None:
     """Return the meaning of a family's axes in our words: as its author says, or by its name.
@@ -91,11 +93,15 @@ def axes_of(family: Family) -> Axes | None:
 
 
 def _axes_of(family: Family) -> Axes | None:
+    said: Axes | None = None
     if family.axes is not None and len(family.axes) == len(family.shape):
         ours = tuple(_SYNONYMS.get(name or "", name) for name in family.axes)
-        if not KNOWN.isdisjoint(ours):
-            return tuple(name if name in KNOWN else None for name in ours)
-    return meaning_of(next(family.paths(), family.name), family.shape)
+        said = tuple(name if name in KNOWN else None for name in ours)
+        # Names of stacking alone, beside those of mesh axes, do not say what is stacked.
+        if not (KNOWN - _STACKING).isdisjoint(ours):
+            return said
+    told = meaning_of(next(family.paths(), family.name), family.shape)
+    return told or (said if said and any(said) else None)
 
 
 @lru_cache(maxsize=4096)

@@ -22,7 +22,7 @@ from shardlab.plans.sources.pytree import model_of_pytree, tensors_of
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 
-from nnx_transformer import Config, Decoder
+from nnx_transformer import Config, Decoder, Layer
 
 
 class Parts(nnx.Module):
@@ -118,6 +118,34 @@ def test_names_are_mesh_axes_where_the_mesh_has_them():
     assert rows["head/kernel"].parameter.spec == Spec(None, "tensor")
     assert rows["head/kernel"].rule == "the model's own axis names"
     assert rows["norm/scale"].rule == "no rule"
+
+
+def test_layers_that_are_stacked_keep_their_names_and_meaning():
+    class Stacked(nnx.Module):
+        def __init__(self, rngs):
+            named = {nnx.PARTITION_NAME: "layers"}
+            make = nnx.vmap(lambda rngs: Layer(Config(), rngs), transform_metadata=named)
+            self.layers = nnx.split_rngs(splits=3)(make)(rngs)
+
+    (family,) = (each for each in model_of_pytree(Stacked).families if "q_proj" in each.name)
+    assert family.shape == (3, 256, 256)
+    assert family.axes == ("layers", "fsdp", "tensor")
+    for strategy in (None, "fsdp+tensor"):
+        made = shardlab.plan(Stacked, "fsdp=4,tensor=2", strategy=strategy)
+        spec = next(row.parameter.spec for row in made.rows if "q_proj" in row.path)
+        assert spec == Spec(None, "fsdp", "tensor"), strategy
+
+
+def test_an_annotation_that_does_not_fit_is_told():
+    class Long(nnx.Module):
+        def __init__(self):
+            self.short = nnx.Param(jnp.zeros((2, 3)), out_sharding=("tensor",))
+            self.long = nnx.Param(jnp.zeros((2, 3)), out_sharding=("fsdp", "tensor", None))
+
+    made = shardlab.plan(Long, "fsdp=2,tensor=2")
+    rows = {row.path: row.parameter.spec for row in made.rows}
+    assert rows == {"long": Spec(), "short": Spec("tensor", None)}
+    assert any("long" in found.what and "3 entries" in found.what for found in made.findings)
 
 
 def test_a_model_of_a_hundred_billion_parameters_takes_no_memory():

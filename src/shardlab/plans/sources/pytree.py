@@ -20,9 +20,10 @@ from typing import Any
 
 from shardlab.errors import BadModel, LabError
 from shardlab.layouts.dtype import parse_dtype
+from shardlab.layouts.spec import Spec
 from shardlab.plans.family import families_of
 from shardlab.plans.model import Model
-from shardlab.plans.tensor import Tensor
+from shardlab.plans.tensor import Axes, Tensor
 from shardlab.records.named import Children, Key, Named
 
 MOST_DEPTH = 200  # containers inside one another: no model is as deep, and JAX dies on deeper ones
@@ -135,12 +136,12 @@ def _asked_of_jax(node: Any, path: str) -> Children | None:
 
     try:
         return children_of(node)
-    except LabError:
+    except BadModel:
         raise
     except Exception as error:  # it is taken apart by what its author wrote
+        said = error.what if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
         raise BadModel(
-            f"The {type(node).__name__} at {path!r:.200} cannot be taken apart: "
-            f"{type(error).__name__}: {error!s:.200}",
+            f"The {type(node).__name__} at {path!r:.200} cannot be taken apart: {said:.300}",
             where=f"{path!r:.200}",
             fix="a pytree that jax.tree.leaves can go through.",
         ) from error
@@ -165,9 +166,16 @@ def _leaf(path: str, node: Any) -> Leaf:
             where=f"{path!r:.200}",
             fix="an array with a shape of whole numbers and a dtype that JAX has.",
         ) from None
-    axes = named.axes if named.axes is None or len(named.axes) == len(shape) else None
-    tensor = Tensor(path, shape, dtype, axes, named.spec, named.is_trained)
+    tensor = Tensor(path, shape, dtype, *_fitted(named, len(shape)), named.is_trained)
     return Leaf(path, "array", tensor, named.mesh)
+
+
+def _fitted(named: Named, rank: int) -> tuple[Axes | None, Spec | None]:
+    """Return a name for each array axis; too many of them are left as a spec, to be refused."""
+    axes = named.axes
+    if axes is None or len(axes) <= rank:
+        return axes and (*axes, *(None,) * (rank - len(axes))), named.spec
+    return None, named.spec or Spec(*axes)
 
 
 def _named(node: Any) -> Named:
@@ -181,7 +189,10 @@ def _named(node: Any) -> Named:
 
 
 def _is_array(thing: Any) -> bool:
-    return hasattr(thing, "shape") and hasattr(thing, "dtype") and not isinstance(thing, type)
+    try:
+        return hasattr(thing, "shape") and hasattr(thing, "dtype") and not isinstance(thing, type)
+    except Exception:  # of a property that its author wrote
+        return False
 
 
 def _kind(thing: Any) -> str:
