@@ -71,11 +71,14 @@ tiny: 7,728 parameters in 10 tensors; mesh data=2,model=4; training with adamw
 activations are not counted: no batch and sequence were given
 
 Each device holds
-              per device  of 16.0 GB    on all devices  in one copy
-  parameters      2.0 KB        <1 %           16.1 KB      15.5 KB
-  gradients       2.0 KB        <1 %           16.1 KB      15.5 KB
-  optimizer      12.1 KB        <1 %           96.8 KB      92.7 KB
-  in all         16.1 KB        <1 %          129.1 KB     123.6 KB
+              dtype  per device  of 16.0 GB    on all devices  in one copy
+  parameters  bf16       2.0 KB        <1 %           16.1 KB      15.5 KB
+  gradients   bf16       2.0 KB        <1 %           16.1 KB      15.5 KB
+  optimizer   f32       12.1 KB        <1 %           96.8 KB      92.7 KB
+  · master    f32        4.0 KB        <1 %           32.3 KB      30.9 KB
+  · mu        f32        4.0 KB        <1 %           32.3 KB      30.9 KB
+  · nu        f32        4.0 KB        <1 %           32.3 KB      30.9 KB
+  in all                16.1 KB        <1 %          129.1 KB     123.6 KB
 
 Tensors, largest first; bytes are those of one device
   tensor        array                   shard   parameter     in all  copies     wasted
@@ -87,7 +90,7 @@ Tensors, largest first; bytes are those of one device
   embed.weight  bf16[96@model,16@data]  [24,8]  384 bytes     3.1 KB       1          -
 """
     )
-    assert "memory of tpu-v5e: 16,000,000,000 bytes" in done.stdout
+    assert "memory of one tpu-v5e: 16,000,000,000 bytes" in done.stdout
 
 
 def test_what_does_not_fit_is_an_error_with_exit_code_1(folder):
@@ -119,7 +122,7 @@ def test_all_tensors_and_the_rules_are_shown_when_asked_for():
     assert "input_layernorm.weight" not in few
     assert "input_layernorm.weight" in every
     assert " more" not in every
-    assert "Rules, the first that is found in a path counts" in every
+    assert "Rules that the strategy stands for; the first that is found" in every
     assert "P('tensor', 'fsdp')" in every
 
 
@@ -133,7 +136,7 @@ def test_markdown_has_tables_that_a_design_document_can_hold():
         "| - |" in lines
     )
     bars = [line.count("|") - line.count("\\|") for line in lines if line.startswith("|")]
-    assert set(bars) == {7, 8}  # the totals and the tensors: no row is broken
+    assert set(bars) == {8}  # the totals and the tensors: no row is broken
 
 
 def test_a_slice_fills_in_the_size_that_is_left_open():
@@ -184,6 +187,15 @@ def test_rules_are_written_so_that_they_give_the_same_plan(folder):
         plan("--rules", "rules.toml", "--json", "b.json")
         a, b = (json.loads((folder / f"{name}.json").read_text()) for name in "ab")
         assert [row["held"] for row in a["rows"]] == [row["held"] for row in b["rows"]]
+        assert a["rules"] == b["rules"]
+
+
+def test_given_rules_are_shown_with_the_tensors_that_each_took():
+    done = plan("--rule", "nothing=data", *RULES, "--show-rules", "--zero", "0")
+    text = done.stdout[done.stdout.index("Rules in the order") :].partition("\n\n")[0]
+    rows = [line.split() for line in text.splitlines()[2:]]
+    assert rows[0] == ["nothing", "P('data')", "0"]
+    assert [int(row[-1]) for row in rows] == [0, 4, 3, 3]
 
 
 def test_a_golden_file_is_the_same_to_the_byte_and_compares_as_the_same(folder):
@@ -203,7 +215,7 @@ def test_a_difference_is_told_with_what_moved_and_exit_code_1(folder):
     assert done.exit_code == 1
     assert done.stdout == (
         """\
-3 differences: tiny on data=2,model=4
+4 differences: tiny on data=2,model=4
 
 Each device holds
                  before      now  difference
@@ -214,10 +226,13 @@ Tensors: 1 changed
                         before        now  difference
   ~ layers.*.up.weight  1.5 KB  768 bytes  -768 bytes  -50.0 %
     bf16[64@model,16] ×3 → bf16[64@model,16@data] ×3
+
+Rules
+  ~ up: P('model') → P('model', 'data')
 """
     )
     done = plan("--rule", "up=model,data", "--rule", ".*=", "--compare", "a.json", "--markdown")
-    assert done.stdout.startswith("**3 differences: tiny on data=2,model=4**\n\n### Each device")
+    assert done.stdout.startswith("**4 differences: tiny on data=2,model=4**\n\n### Each device")
 
 
 def test_a_plan_may_replace_the_golden_file_that_it_is_compared_with(folder):

@@ -89,6 +89,26 @@ def test_findings_that_are_new_and_gone_are_told():
     assert back.verb == "removed"
 
 
+def test_a_rule_that_was_changed_added_or_moved_is_told():
+    old = planned([("up", "x"), ("norm", ""), (".*", "")])
+    new = planned([("norm", ""), ("up", "y"), (".*", ""), (".*", "x")])
+    found = [(each.verb, each.name, each.old, each.new) for each in _of("rule", old, new)]
+    assert found == [
+        ("changed", "up", "P('x')", "P('y')"),
+        ("added", ".* (2)", "", "P('x')"),
+        ("changed", "order", "as it was", "the same rules in another order"),
+    ]
+    named = plan(model(), "x=2,y=4", rules={"specs": {"embed": "x"}, "logical": [("mlp", "y")]})
+    assert [each.name for each in _of("rule", old, named) if each.verb == "added"] == [
+        "path embed",
+        "logical mlp",
+    ]
+
+
+def _of(topic, old, new):
+    return [each for each in _changes(old, new) if each.topic == topic]
+
+
 def test_a_chip_too_small_changes_the_verdict():
     llama = {"strategy": "fsdp", "optimizer": "adamw"}
     old = plan("llama3-8b", "fsdp=16", hardware="tpu-v5p", **llama)

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from shardlab.errors import BadPlan, LabError
 from shardlab.plans import saved
+from shardlab.plans.golden import rules_of_plan
 from shardlab.plans.plan import plan
 from shardlab.plans.saved import canonical_text, load_plan, parse_plan, save_plan, write_whole
 from shardlab.plans.workload import Workload
 from shardlab.records.plan import FORMAT_VERSION
+from shardlab.render.plan import plan_text
 
 MADE = plan(
     "llama3-8b",
@@ -47,6 +49,65 @@ def test_every_field_of_a_plan_is_known_to_the_form():
     assert MADE.findings, "a plan with findings, so that their form is proved"
     assert MADE.items
     assert MADE.rules
+
+
+RULES = {
+    "rules": [("embed", "tensor"), ("up|gate", "..., tensor"), ("nothing", "")],
+    "specs": {"lm_head.weight": "tensor, (fsdp,)"},
+    "logical": [("heads", ("tensor", "fsdp")), ("embed", None)],
+}
+
+
+def test_rules_that_were_given_are_saved_in_the_order_in_which_they_count():
+    made = plan("llama3-8b", "fsdp=4,tensor=2", rules=RULES)
+    again = parse_plan(canonical_text(made), "plan.json")
+    assert json.loads(canonical_text(made))["rules"] == [
+        {"path": "lm_head.weight", "spec": ["tensor", "fsdp"]},
+        {"pattern": "embed", "spec": ["tensor"]},
+        {"pattern": "up|gate", "spec": ["...", "tensor"]},
+        {"pattern": "nothing", "spec": []},
+        {"logical": "heads", "axes": ["tensor", "fsdp"]},
+        {"logical": "embed", "axes": []},
+    ]
+    assert again.rules == made.rules
+    # and they are rules again, which give the same plan
+    rules = rules_of_plan(again)
+    assert rules == rules_of_plan(made)
+    assert plan("llama3-8b", "fsdp=4,tensor=2", rules=rules).rows == made.rows
+
+
+def test_whose_reading_of_logical_rules_counts_is_saved():
+    rules = {"logical": [("embed", ("fsdp", "tensor"))], "logical_semantics": "nnx"}
+    made = plan("llama3-8b", "fsdp=4,tensor=2", rules=rules)
+    again = parse_plan(canonical_text(made), "plan.json")
+    assert rules_of_plan(again).semantics == "nnx"
+
+
+def test_counts_are_numbers_and_yes_and_no_are_not_texts():
+    workload = Workload(64, 4096, microbatch=8, remat=4, flash=False)
+    made = plan("llama3-8b", "fsdp=4", strategy="fsdp", optimizer="adam", workload=workload)
+    choices = json.loads(canonical_text(made))["choices"]
+    assert choices == {
+        "activation_dtype": "bf16",
+        "batch": 64,
+        "flash": False,
+        "microbatch": 8,
+        "optimizer": "adam",
+        "remat": 4,
+        "sequence": 4096,
+        "strategy": "fsdp",
+    }
+    said = "sequence 4,096; microbatch 8; remat 4; activation dtype bf16; flash no"
+    assert said in plan_text(made, 200)
+
+
+def test_a_golden_file_names_no_folder_of_this_machine(tmp_path):
+    rules = tmp_path / "rules.toml"
+    rules.write_text("[[rules]]\npath = 'nothing'\nspec = ''\n")
+    made = plan("llama3-8b", "fsdp=4", rules=str(rules))
+    assert str(made.findings[0].where) == f"{rules}:1"
+    assert str(tmp_path) not in canonical_text(made)
+    assert '"file": "rules.toml"' in canonical_text(made)
 
 
 def test_the_text_is_lines_of_json_sorted_by_path_without_facts_of_the_machine():
@@ -150,9 +211,13 @@ def test_what_is_no_plan_is_told_so(text, match):
         (("rows", 1, "held", 0, "spec"), [3], r"held\[0\].spec\[0\]", "a mesh axis name"),
         (("rows", 1, "held", 0, "n_copies"), 0, r"held\[0\].n_copies", "from 1 on"),
         (("rows", 0, "axes"), ["a"] * 200, r"at rows\[0\].axes", "a list of 200"),
-        (("rules", 0), ["a"], r"at rules\[0\]", "a pattern and a spec"),
+        (("rules", 0), ["a"], r"at rules\[0\]", "a rule with a pattern, a path or"),
+        (("rules", 0), {"pattern": "a", "path": "b"}, r"at rules\[0\]", "a rule with a pattern"),
+        (("rules", 0), {"pattern": "a", "spec": 3}, r"at rules\[0\].spec", "a list"),
+        (("rules", 0), {"logical": "a", "axes": [None]}, r"rules\[0\].axes\[0\]", "text"),
         (("findings", 0, "severity"), "bad", r"at findings\[0\].severity", "one of error"),
-        (("choices", "optimizer"), None, "at choices.optimizer", "None stands where text"),
+        (("choices", "optimizer"), None, "at choices.optimizer", "None stands where a whole"),
+        (("choices", "batch"), -1, "at choices.batch", "a whole number"),
     ],
 )
 def test_a_damaged_place_is_named(path, to, place, match):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -133,6 +135,48 @@ def test_the_state_of_zero_1_is_shown_beneath_the_parameter_that_is_whole():
     assert "    master, mu, nu: f32[14336@data,4096]" in str(made)
 
 
+def test_the_arrays_of_the_optimizer_are_listed_with_dtype_and_bytes():
+    made = plan(model({"w": (64, 32)}), "x=2", optimizer="adamw", policy="grad=f32")
+    lines = [line.split() for line in plan_text(made).splitlines()]
+    assert ["parameters", "bf16", "4.1", "KB"] in [line[:4] for line in lines]
+    assert ["gradients", "f32", "8.2", "KB"] in [line[:4] for line in lines]
+    parts = [line[1:5] for line in lines if line[:1] == ["·"]]
+    assert parts == [[name, "f32", "8.2", "KB"] for name in ("master", "mu", "nu")]
+
+
+def test_many_dtypes_are_named_by_their_bytes():
+    families = [
+        parse_family(f"w{n}", (2**n, 8), parse_dtype(name))
+        for n, name in enumerate(("f32", "bf16", "f16", "f8e4m3fn"))
+    ]
+    assert "f16, f8e4m3fn, f32, 1 more" in str(plan(Model("m", tuple(families)), "x=2"))
+
+
+def test_the_headline_counts_what_stands_below():
+    rules = {"rules": [("none", ""), ("w", "nope"), (".*", "")]}
+    made = plan(model({"w": (64, 32)}), "x=2", rules=rules)
+    counts = Counter(each.severity for each in made.findings)
+    assert counts["error"] == 1
+    assert counts["warning"] > 1
+    first = str(made).splitlines()[0]
+    warnings = f"{counts['warning']} warnings"
+    assert first == f"4.1 KB on each of 2 devices; 1 error and {warnings} below"
+    assert first in plan_markdown(made)
+    assert first in plan_html(made)
+    assert "below" not in made.svg()
+
+
+def test_the_spec_is_a_column_where_there_is_room_and_told_of_where_not():
+    wide, page = plan_text(LLAMA, 160), plan_html(LLAMA)
+    for text in (wide, page, plan_markdown(LLAMA)):
+        assert "spec" in text
+    rows = [line for line in wide.splitlines() if "P('tensor', 'fsdp')  [" in line]
+    assert len(rows) == 5
+    assert re.search(
+        r"@ stand mesh axes: bf16\[.*@fsdp.*\] has the spec P\(", plan_text(LLAMA, 100)
+    )
+
+
 def test_a_plan_says_in_one_line_what_it_is():
     assert repr(LLAMA).startswith("<Plan of llama3-8b on fsdp=4,tensor=16: ")
     assert "\n" not in repr(LLAMA)
@@ -141,7 +185,7 @@ def test_a_plan_says_in_one_line_what_it_is():
 def test_an_empty_model_and_one_scalar_are_shown():
     for shapes in ({}, {"s": ()}, {"none": (0, 4)}):
         made = plan(model(shapes), "x=2")
-        assert str(made).splitlines()[0].endswith("on each of 2 devices")
+        assert str(made).splitlines()[0].startswith(("0 bytes on each", "2 bytes on each"))
         assert plan_markdown(made)
         assert plan_html(made)
 
@@ -167,5 +211,5 @@ def test_what_a_row_cannot_show_is_in_the_assumptions():
     )
     text = str(made)
     assumed = text[text.index("\nAssumed\n") :]
-    for word in ("optimizer adamw", "batch 64", "remat full", "tokens", "memory of h100"):
+    for word in ("optimizer adamw", "batch 64", "remat full", "tokens", "memory of one h100"):
         assert word in assumed

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from shardlab.layouts.amount import memory_text
 from shardlab.records.comparison import Change, Comparison
 from shardlab.records.finding import Finding
 from shardlab.records.plan import KINDS, Held, Plan, PlanRow
+from shardlab.records.rule_line import RuleLine
 
 _NUMBER = re.compile(r"[0-9][0-9.,]*")
 
@@ -38,7 +40,7 @@ def _questions(old: Plan, new: Plan) -> Iterator[Change]:
         ("mesh", old.mesh_text, new.mesh_text),
     ]
     for name in sorted({*old.choices, *new.choices}):
-        pairs.append((name, old.choices.get(name, ""), new.choices.get(name, "")))
+        pairs.append((name, old.choice_text(name), new.choice_text(name)))
     pairs.append(("hardware", _room_text(old), _room_text(new)))
     yield from (Change("question", name, a, b) for name, a, b in pairs if a != b)
 
@@ -171,14 +173,24 @@ def _items(old: Plan, new: Plan) -> Iterator[Change]:
 
 
 def _rules(old: Plan, new: Plan) -> Iterator[Change]:
-    a = {rule.pattern: str(rule.spec) for rule in old.rules}
-    b = {rule.pattern: str(rule.spec) for rule in new.rules}
-    for pattern in {**a, **b}:
-        if a.get(pattern) != b.get(pattern):
-            yield Change("rule", pattern, a.get(pattern, ""), b.get(pattern, ""))
-    kept = [pattern for pattern in a if pattern in b]
-    if kept != [pattern for pattern in b if pattern in a]:
+    a, b = _rule_texts(old.rules), _rule_texts(new.rules)
+    for name in {**a, **b}:
+        if a.get(name) != b.get(name):
+            yield Change("rule", name, a.get(name, ""), b.get(name, ""))
+    kept = [name for name in a if name in b]
+    if kept != [name for name in b if name in a]:
         yield Change("rule", "order", "as it was", "the same rules in another order")
+
+
+def _rule_texts(rules: Sequence[RuleLine]) -> dict[str, str]:
+    """Return specs by what they are for; what is given again has its number."""
+    found: dict[str, str] = {}
+    times: Counter[str] = Counter()
+    for rule in rules:
+        name = rule.pattern if rule.kind == "pattern" else f"{rule.kind} {rule.pattern}"
+        times[name] += 1
+        found[f"{name} ({times[name]})" if times[name] > 1 else name] = rule.spec_text
+    return found
 
 
 def _findings(old: Plan, new: Plan) -> Iterator[Change]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from shardlab.errors import BadPlan, BadRules
 from shardlab.layouts.spec import Spec
 from shardlab.plans.compare import compare
-from shardlab.plans.rules import PathSpec, Rule, Rules
+from shardlab.plans.rules import LogicalRule, PathSpec, Rule, Rules, semantics_of
 from shardlab.plans.saved import parse_json, plan_of_data, read_text
 from shardlab.plans.sources.maxtext import Sharded, Shardings, is_maxtext, read_shardings
 from shardlab.records.comparison import Change, Comparison
 from shardlab.records.plan import Plan, PlanRow
+from shardlab.records.rule_line import RULE_KINDS
 
 _SPLIT = re.compile(r"[./]")
 
@@ -38,7 +39,7 @@ class Golden:
 def load_golden(path: str | Path) -> Golden:
     """Return what a golden file holds, of either kind."""
     where = str(path)
-    data = parse_json(read_text(Path(path)), where)
+    data = parse_json(read_text(path), where)
     if is_maxtext(data):
         return Golden(where, shardings=read_shardings(data, where, BadPlan))
     return Golden(where, plan_of_data(data, where))
@@ -47,7 +48,7 @@ def load_golden(path: str | Path) -> Golden:
 def load_specs(path: str | Path) -> Rules:
     """Return the specs of MaxText's `named_shardings.json` as rules, one for each path."""
     where = str(path)
-    found = read_shardings(parse_json(read_text(Path(path)), where), where, BadRules)
+    found = read_shardings(parse_json(read_text(path), where), where, BadRules)
     if found.mesh is None:
         raise BadRules(
             "The file has logical names of array axes, not the mesh axes that cut them.",
@@ -59,11 +60,18 @@ def load_specs(path: str | Path) -> Rules:
 
 
 def rules_of_plan(plan: Plan) -> Rules:
-    """Return rules that give every tensor of a plan its spec: a strategy's own, or one by path."""
-    if plan.rules:
-        return Rules(tuple(Rule(line.pattern, line.spec) for line in plan.rules))
-    specs = {row.path: PathSpec(row.path, row.parameter.spec) for row in plan.rows}
-    return Rules(specs=tuple(specs.values()))
+    """Return the rules that a plan was made by, a strategy's too; without any, specs by path."""
+    if not plan.rules:
+        specs = {row.path: PathSpec(row.path, row.parameter.spec) for row in plan.rows}
+        return Rules(specs=tuple(specs.values()))
+    of = {kind: [line for line in plan.rules if line.kind == kind] for kind in RULE_KINDS}
+    return Rules(
+        tuple(Rule(each.pattern, each.spec, each.ends, each.reason) for each in of["pattern"]),
+        "",
+        tuple(PathSpec(each.pattern, each.spec, each.ends) for each in of["path"]),
+        tuple(LogicalRule(each.pattern, each.spec.mesh_axes) for each in of["logical"]),
+        semantics_of(plan.choices.get("logical_semantics", "linen")),
+    )
 
 
 def compare_specs(golden: Shardings, plan: Plan, where: str) -> Comparison:

@@ -24,7 +24,7 @@ from shardlab.plans.mesh_text import parse_plan_mesh
 from shardlab.plans.model import Model
 from shardlab.plans.optimizer import parse_optimizer
 from shardlab.plans.policy import Policy, parse_policy
-from shardlab.plans.rule_lines import rules_of
+from shardlab.plans.rule_lines import lines_of, rules_of
 from shardlab.plans.rules import parse_rules
 from shardlab.plans.scales import without_scales
 from shardlab.plans.search import search
@@ -78,7 +78,9 @@ def plan(
     placed, found = _placed(asked, limit)
     made = make_plan(asked, placed)
     again = partial(_again, asked, placed)
-    lines = rules_of(placed) if strategy is not None and asked.rules.is_empty else ()
+    lines = lines_of(asked.rules)
+    if strategy is not None and not lines:
+        lines = rules_of(placed)
     found = (*found, *plan_findings(made, asked, again, limit, found))
     return replace(made, rules=lines, findings=found)
 
@@ -107,6 +109,7 @@ def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
             "strategy": asked.strategy or "",
             "optimizer": asked.optimizer,
             **({"policy": str(asked.policy)} if asked.policy != Policy() else {}),
+            **({"logical_semantics": "nnx"} if asked.rules.semantics == "nnx" else {}),
             **(asked.workload.choices(asked.is_training) if asked.workload else {}),
         },
         notes=_notes(asked),

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
 from shardlab.plans.matching import Placed
-from shardlab.records.plan import RuleLine
+from shardlab.plans.rules import Rules
+from shardlab.records.rule_line import RuleLine
 
 _SPLIT = re.compile(r"([./])")
 _NUMBER = re.compile(r"(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")  # that stands alone
@@ -43,6 +44,21 @@ class _Named:
 
     def end(self, n_words: int) -> tuple[str, ...]:
         return self.parts[max(0, len(self.parts) - 2 * n_words + 1) :]
+
+
+def lines_of(rules: Rules) -> tuple[RuleLine, ...]:
+    """Return rules that were given, in the order in which they count.
+
+    >>> from shardlab.plans.rules import parse_rules
+    >>> for line in lines_of(parse_rules({"rules": [("up", "..., x")], "specs": {"out": "y"}})):
+    ...     print(line.kind, line.pattern, line.spec_text)
+    path out P('y')
+    pattern up P(..., 'x')
+    """
+    specs = (RuleLine(r.pattern, r.spec, "path", r.ends, r.reason) for r in rules.specs)
+    patterns = (RuleLine(r.pattern, r.spec, "pattern", r.ends, r.reason) for r in rules.rules)
+    logical = (RuleLine(r.name, Spec(r.axes), "logical") for r in rules.logical)
+    return (*specs, *patterns, *logical)
 
 
 def rules_of(placed: Iterable[Placed]) -> tuple[RuleLine, ...]:

@@ -36,6 +36,8 @@ def canonical_text(plan: Plan) -> str:
     data = plan.to_json()
     data["source"] = ""  # where it was read from is another place on another machine
     data["choices"] = dict(sorted(data["choices"].items()))
+    for found in filter(None, (each["where"] for each in data["findings"])):
+        found["file"] = Path(found["file"]).name
     data["rows"].sort(key=lambda row: (row["path"], row["numbers"], row["rule"]))
     return "\n".join(_lines(data)) + "\n"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardlab.errors import BadPlan
 from shardlab.records.plan import KINDS
+from shardlab.records.rule_line import RULE_KINDS
 
 MOST = 10**30  # more than any count of bytes that a person can mean
 _DEPTH = 100  # the axes of an array, or the mesh axes of one of them
@@ -126,10 +127,16 @@ def _entry(value: Any, place: str) -> None:
 
 
 def _rule(value: Any, place: str) -> None:
-    if not isinstance(value, list) or len(value) != 2:
-        _fail(value, place, "a pattern and a spec")
-    _text(value[0], f"{place}[0]")
-    _SPEC(value[1], f"{place}[1]")
+    kinds = [kind for kind in RULE_KINDS if isinstance(value, Mapping) and kind in value]
+    if len(kinds) != 1:
+        _fail(value, place, "a rule with a pattern, a path or a logical name")
+    axes = {"axes": _list(_text, _DEPTH)} if kinds == ["logical"] else {"spec": _SPEC}
+    _record({kinds[0]: _text, **axes}, {"reason": _text})(value, place)
+
+
+def _choice(value: Any, place: str) -> None:
+    if not isinstance(value, (str, bool)):
+        _count(value, place)
 
 
 _SPEC = _list(_entry, _DEPTH)
@@ -193,7 +200,7 @@ _PLAN = _record(
         "source": _text,
         "mesh": _map(_from_1),
         "n_parameters": _count,
-        "choices": _map(_text),
+        "choices": _map(_choice),
         "bytes_per_device": _map(_count),
         "room": _optional(
             _record(

@@ -73,17 +73,17 @@ class Workload:
         """The number of arrays kept of each layer, where `remat` is a number."""
         return int(self.remat) if self.remat.isdecimal() else None
 
-    def choices(self, is_training: bool) -> dict[str, str]:
-        """Return what the plan depends on, as text; what is as usual is not said."""
-        told = {"batch": str(self.batch), "sequence": str(self.sequence)}
+    def choices(self, is_training: bool) -> dict[str, str | int]:
+        """Return what the plan depends on; what is as usual is not said."""
+        told: dict[str, str | int] = {"batch": self.batch, "sequence": self.sequence}
         if not is_training:
             return told | {"cache_dtype": self.cache_dtype.short}
         if self.microbatch is not None:
-            told["microbatch"] = str(self.microbatch)
-        told |= {"remat": self.remat, "activation_dtype": self.dtype.short}
+            told["microbatch"] = self.microbatch
+        told |= {"remat": self.checkpoints or self.remat, "activation_dtype": self.dtype.short}
         usual = {"flash": True, "sequence_parallel": True, "dropout": False}
         return told | {
-            name: "yes" if getattr(self, name) else "no"
+            name: bool(getattr(self, name))
             for name, value in usual.items()
             if getattr(self, name) != value
         }

@@ -11,6 +11,7 @@ from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.records.declined import Declined
 from shardlab.records.finding import Finding
 from shardlab.records.observation import Sizes
+from shardlab.records.rule_line import RuleLine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT, FORMAT_VERSION = "shardlab plan", 1
 
+Choice = str | int  # a count as a number, yes and no as a bool
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "kv_cache"]
 KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "activations", "kv_cache")
 
@@ -107,14 +109,6 @@ class Room:
         return int(self.hbm_bytes * (1 - self.headroom))
 
 
-@dataclass(frozen=True)
-class RuleLine:
-    """One rule as a person would write it: pattern and spec."""
-
-    pattern: str
-    spec: Spec
-
-
 @dataclass(frozen=True, repr=False)
 class Plan:
     """What each device of a mesh holds of a model. Made by `shardlab.plan`."""
@@ -127,7 +121,7 @@ class Plan:
     items: tuple[Item, ...] = ()
     room: Room | None = None
     rules: tuple[RuleLine, ...] = ()
-    choices: Mapping[str, str] = field(default_factory=dict)  # strategy, optimizer, remat, ...
+    choices: Mapping[str, Choice] = field(default_factory=dict)  # strategy, batch, remat, ...
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -135,6 +129,13 @@ class Plan:
         """Return what one device holds of a kind."""
         tensors = sum(row.bytes_of(kind) for row in self.rows)
         return tensors + sum(item.bytes_per_device for item in self.items if item.kind == kind)
+
+    def choice_text(self, name: str) -> str:
+        """Return a choice in words; nothing where there is none, or none was made."""
+        value = self.choices.get(name, "")
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return value if isinstance(value, str) else f"{value:,}"
 
     @property
     def mesh_text(self) -> str:
@@ -208,7 +209,7 @@ class Plan:
                 "total": self.bytes_per_device,
             },
             "room": None if self.room is None else vars(self.room).copy(),
-            "rules": [[rule.pattern, spec_json(rule.spec)] for rule in self.rules],
+            "rules": [rule.to_json() for rule in self.rules],
             "rows": list(map(_row_json, self.rows)),
             "items": [vars(item).copy() for item in self.items],
             "findings": [found.to_json() for found in self.findings],
@@ -226,7 +227,7 @@ class Plan:
             tuple(map(_row, data["rows"])),
             tuple(Item(**item) for item in data["items"]),
             None if data["room"] is None else Room(**data["room"]),
-            tuple(RuleLine(pattern, parse_spec(spec)) for pattern, spec in data["rules"]),
+            tuple(map(RuleLine.from_json, data["rules"])),
             data["choices"],
             tuple(map(Finding.from_json, data["findings"])),
             tuple(data["notes"]),

@@ -10,7 +10,8 @@ from shardlab.layouts.amount import memory_text
 from shardlab.records.plan import KINDS, Kind, Plan
 from shardlab.render.palette import fill_of, label_on
 from shardlab.render.plain import plain
-from shardlab.render.plan import headline, kind_text
+from shardlab.render.plan import headline
+from shardlab.render.plan_totals import kind_text
 from shardlab.render.svg import EDGE, FAINT, INK, LETTER, LINE, opening, text_mark
 
 _WIDE, _BAR = 680.0, 40.0  # pixels

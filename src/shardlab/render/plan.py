@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from shardlab.layouts.amount import memory_text
-from shardlab.records.plan import KINDS, Held, Plan, PlanRow
+from shardlab.records.plan import Plan
 from shardlab.records.report import gravest_first
-from shardlab.render.layers import Group, groups_of, name_in
 from shardlab.render.markdown import finding_markdown, sections_markdown
 from shardlab.render.plain import plain
+from shardlab.render.plan_rules import rules_section
+from shardlab.render.plan_tensors import tensors_section
+from shardlab.render.plan_totals import kind_text, totals_section
 from shardlab.render.report import finding_html, finding_lines, no_excerpt
 from shardlab.render.sheet import (
     STYLE,
@@ -25,7 +28,6 @@ from shardlab.render.sheet import (
     sheet_lines,
 )
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
-from shardlab.render.trace import bar_text
 from shardlab.render.words import count_text, share_text
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ def plan_lines(
 ) -> Iterator[Line]:
     """Yield the headline, the totals, the tensors, the findings, and what was assumed."""
     width = max(width, 40)
-    ink = {True: "green", False: "red", None: ""}[plan.fits]
-    for line in wrap(headline(plan), width):
+    ink = _ink(plan)
+    for line in wrap(_summary(plan), width):
         yield [Span(line, is_strong=True, ink=ink)]
     first = first_sections(plan, show_all=show_all)
     yield from sheet_lines(Sheet("", _facts(plan), first), width)
@@ -66,7 +68,7 @@ def plan_lines(
 
 def plan_markdown(plan: Plan, *, show_all: bool = False, show_rules: bool = False) -> str:
     """Return a plan for a design document: GitHub's tables, nothing that needs colour."""
-    parts = [f"**{headline(plan)}**", *_facts(plan)]
+    parts = [f"**{_summary(plan)}**", *_facts(plan)]
     parts += sections_markdown(first_sections(plan, show_all=show_all))
     if plan.findings:
         parts.append("### Findings")
@@ -83,7 +85,7 @@ def plan_html(
     from shardlab.render.treemap import treemap_svg
 
     pictures = [bars_svg(plan, old), *([treemap_svg(plan)] if plan.bytes_per_device else [])]
-    parts = [STYLE, '<div class="shardlab">', f"<h4>{escape(headline(plan))}</h4>"]
+    parts = [STYLE, '<div class="shardlab">', f"<h4>{escape(_summary(plan))}</h4>"]
     parts += [f"<p>{escape(fact)}</p>" for fact in _facts(plan)]
     parts += [f'<div class="wide">{picture}</div>' for picture in pictures]
     parts += map(section_html, first_sections(plan, show_all=show_all))
@@ -106,6 +108,21 @@ def headline(plan: Plan) -> str:
         return plain(f"fits: {where}, {memory_text(spare)} free{beside}")
     beside = f" with {share} headroom" if room.headroom else ""
     return plain(f"does not fit: {where}, {memory_text(-spare)} too much{beside}")
+
+
+def _summary(plan: Plan) -> str:
+    """Return the headline, and how many findings stand below that it does not tell of."""
+    counts = Counter(f.severity for f in plan.findings if f.code != "plan.does_not_fit")
+    said = [count_text(counts[name], name) for name in ("error", "warning") if counts[name]]
+    return headline(plan) + (f"; {' and '.join(said)} below" if said else "")
+
+
+def _ink(plan: Plan) -> str:
+    if plan.fits is False or not plan.ok:
+        return "red"
+    if any(found.severity == "warning" for found in plan.findings):
+        return "yellow"
+    return "green" if plan.fits else ""
 
 
 def _facts(plan: Plan) -> tuple[str, ...]:
@@ -134,136 +151,6 @@ def first_sections(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]
     return (totals_section(plan), tensors, *items_section(plan, show_all=show_all))
 
 
-def totals_section(plan: Plan) -> Section:
-    """Return what one device holds of each kind, with a bar, and what all devices hold."""
-    room = plan.room
-    whole = room.hbm_bytes if room else plan.bytes_per_device
-    columns = (
-        Column(""),
-        Column("per device", True),
-        Column(f"of {memory_text(room.hbm_bytes)}" if room else "share", True, drop=2),
-        Column("", drop=1),
-        Column("on all devices", True, drop=3),
-        Column("in one copy", True, drop=4),
-    )
-    rows = []
-    for kind in KINDS:
-        n_bytes = plan.bytes_of(kind)
-        if n_bytes:
-            once = plan.once_bytes_of(kind)
-            amounts = (n_bytes, n_bytes * plan.n_devices, once)
-            rows.append(_total_row(kind_text(kind), amounts, whole))
-    has_once = all(plan.once_bytes_of(kind) for kind in KINDS if plan.bytes_of(kind))
-    once = sum(map(plan.once_bytes_of, KINDS)) if has_once else 0
-    n_bytes = plan.bytes_per_device
-    rows.append(_total_row("in all", (n_bytes, n_bytes * plan.n_devices, once), whole))
-    return Section("Each device holds", Table(columns, tuple(rows)), _uneven(plan))
-
-
-def _total_row(name: str, amounts: tuple[int, int, int], whole: int) -> Row:
-    each, everywhere, once = amounts
-    return Row(
-        (
-            name,
-            memory_text(each),
-            share_text(each, whole),
-            bar_text(min(each, whole), whole) + ("▶" if each > whole else ""),
-            memory_text(everywhere),
-            memory_text(once) if once else "-",
-        )
-    )
-
-
-def _uneven(plan: Plan) -> tuple[str, ...]:
-    least = sum(map(plan.least_bytes_of, KINDS))
-    if memory_text(least) == memory_text(plan.bytes_per_device):
-        return ()
-    return (
-        f"the last device would use {memory_text(least)} of it: array axes that do not divide "
-        "are counted as padded",
-    )
-
-
-def kind_text(kind: str) -> str:
-    """Return a kind in words: `kv_cache` is "KV cache"."""
-    return "KV cache" if kind == "kv_cache" else kind
-
-
-def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
-    """Return the table of tensors by layer."""
-    is_training = any(len(row.held) > 1 for row in plan.rows)
-    rows: list[Row] = []
-    for group in groups_of(plan, show_all=show_all):
-        share = share_text(group.bytes_per_device, plan.bytes_per_device)
-        title = f"{group.title}: {memory_text(group.bytes_per_device)}, {share}"
-        rows.append(Row((), heading=plain(title)))
-        rows += [_tensor_row(row, group, plan, is_training) for row in group.rows]
-        rows += [_folded_row(group, is_training)] if group.folded else []
-    columns = (
-        Column("tensor", may_cut=True, keep=26),
-        Column("array", may_cut=True, keep=44),
-        Column("spec", drop=9),
-        Column("shard", drop=3),
-        *([Column("parameter", True, drop=6)] if is_training else []),
-        Column("in all" if is_training else "per device", True),
-        Column("copies", True, drop=1),
-        Column("wasted", True),
-    )
-    words = "Tensors, largest first; bytes are those of one device"
-    return Section(words, Table(columns, tuple(rows)))
-
-
-def _tensor_row(row: PlanRow, group: Group, plan: Plan, is_training: bool) -> Row:
-    held = row.parameter
-    wasted = row.wasted_bytes
-    cells = [
-        name_in(row, group),
-        plan.array_text(held),
-        str(held.spec),
-        f"[{','.join(map(str, held.shard_shape))}]",
-        *([memory_text(row.bytes_of("parameters"))] if is_training else []),
-        memory_text(row.bytes_per_device),
-        f"{held.n_copies:,}",
-        memory_text(wasted) if wasted else "-",
-    ]
-    return Row(tuple(map(plain, cells)), _beside(row, plan))
-
-
-def _beside(row: PlanRow, plan: Plan) -> tuple[str, ...]:
-    """Return what is kept beside a parameter, where it is cut in another way."""
-    own, shape = _cut(row.parameter), row.parameter.shape
-    apart = [held for held in row.held[1:] if held.shape == shape and _cut(held) != own]
-    arrays: dict[str, list[str]] = {}
-    for held in apart:
-        arrays.setdefault(plan.array_text(held), []).append(held.name)
-    return tuple(plain(f"{', '.join(names)}: {array}") for array, names in arrays.items())
-
-
-def _cut(held: Held) -> tuple[tuple[str, ...], ...]:
-    """Return the spec without what it does not cut at its end: P() and P(None) are one."""
-    axes = held.spec.axes
-    while axes and not axes[-1]:
-        axes = axes[:-1]
-    return axes
-
-
-def _folded_row(group: Group, is_training: bool) -> Row:
-    n_bytes = sum(row.bytes_per_device for row in group.folded)
-    wasted = sum(row.wasted_bytes for row in group.folded)
-    parameters = sum(row.bytes_of("parameters") for row in group.folded)
-    cells = (
-        f"{len(group.folded):,} more",
-        "",
-        "",
-        "",
-        *([memory_text(parameters)] if is_training else []),
-        memory_text(n_bytes),
-        "",
-        memory_text(wasted) if wasted else "-",
-    )
-    return Row(cells, is_faint=True)
-
-
 def items_section(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]:
     """Return what is counted by formula, without what is too small to matter."""
     whole = plan.bytes_per_device
@@ -289,34 +176,20 @@ def last_sections(plan: Plan, *, show_rules: bool = False) -> tuple[Section, ...
     """Return the rules, where they are asked for, what was assumed, and notes."""
     sections = []
     if show_rules:
-        sections.append(_rules_section(plan))
+        sections.append(rules_section(plan))
     sections.append(Section("Assumed", None, _assumptions(plan)))
     if plan.notes:
         sections.append(Section("Notes", None, tuple(map(plain, plan.notes))))
     return tuple(sections)
 
 
-def _rules_section(plan: Plan) -> Section:
-    """Return the rules that a strategy stands for, or which given rule took which tensors."""
-    if plan.rules:
-        rows = [Row((plain(rule.pattern), plain(str(rule.spec)))) for rule in plan.rules]
-        table = Table((Column("pattern", may_cut=True), Column("spec")), tuple(rows))
-        return Section("Rules, the first that is found in a path counts", table)
-    taken: dict[tuple[str, str], int] = {}
-    for row in plan.rows:
-        key = row.rule, str(row.parameter.spec)
-        taken[key] = taken.get(key, 0) + row.n_tensors
-    rows = [Row((plain(rule), plain(spec), f"{n:,}")) for (rule, spec), n in taken.items()]
-    columns = (Column("rule", may_cut=True), Column("spec"), Column("tensors", True))
-    return Section("Rules, as they took the tensors", Table(columns, tuple(rows)))
-
-
 def _assumptions(plan: Plan) -> tuple[str, ...]:
-    said = [f"{'; '.join(f'{name} {value}' for name, value in plan.choices.items() if value)}"]
+    choices = ((name.replace("_", " "), plan.choice_text(name)) for name in plan.choices)
+    said = ["; ".join(f"{name} {text}" for name, text in choices if text)]
     said += [f"{item.name}: {item.formula}" for item in plan.items if item.formula]
     if plan.room is not None:
         source = f" ({plan.room.source})" if plan.room.source else ""
-        said.append(f"memory of {plan.room.hardware}: {plan.room.hbm_bytes:,} bytes{source}")
+        said.append(f"memory of one {plan.room.hardware}: {plan.room.hbm_bytes:,} bytes{source}")
     if plan.source:
         said.append(f"shapes: {plan.source}")
     said.append("1 GB is 10^9 bytes; wasted is what a device holds beyond its share of one copy")

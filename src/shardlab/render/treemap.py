@@ -15,7 +15,7 @@ from shardlab.records.plan import Held, Plan, PlanRow
 from shardlab.render.layers import Group, groups_of, name_in
 from shardlab.render.palette import fill_of
 from shardlab.render.plain import plain
-from shardlab.render.plan import kind_text
+from shardlab.render.plan_totals import kind_text
 from shardlab.render.svg import EDGE, INK, LETTER, LINE, opening, text_mark
 from shardlab.render.words import share_text
 
