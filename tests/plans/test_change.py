@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import shardlab
@@ -10,9 +12,32 @@ from shardlab.plans.workload import Workload
 
 
 def changes(*args, **options):
+    """The finding, and each change in words with its bytes; every one is made, and must fit."""
     made = shardlab.plan(*args, **options)
     (found,) = [each for each in made.findings if each.code == "plan.does_not_fit"]
-    return found, found.details["changes"]
+    told = found.details["changes"]
+    for change in told:
+        again = applied(change["options"], *args, **options)
+        assert again.fits, change
+        assert again.bytes_per_device == change["bytes_per_device"], change
+    return found, [(change["words"], change["bytes_per_device"]) for change in told]
+
+
+def applied(other, model, mesh, **options):
+    """The plan with the options that a change names, as a person would ask for it."""
+    options = {**options, "strategy": other.get("strategy", options.get("strategy"))}
+    if "moments" in other:
+        options["policy"] = f"moments={other['moments']}"
+    if "workload" in other:
+        options["workload"] = replace(options["workload"], **other["workload"])
+    if other.get("specs", ()) is None:  # in place of the rules
+        options.pop("rules")
+    elif "specs" in other:
+        options["rules"] = {
+            "specs": dict(other["specs"]),
+            "rules": options["rules"],
+        }
+    return shardlab.plan(model, other.get("mesh", mesh), **options)
 
 
 TRAIN = {"optimizer": "adamw", "hardware": "tpu-v5p"}
@@ -39,7 +64,7 @@ TRAIN = {"optimizer": "adamw", "hardware": "tpu-v5p"}
             "a microbatch of 128 (4 parts of the batch, gradients added up)",
         ),
         # then more devices
-        ("llama3-70b", "fsdp=8", {"strategy": "fsdp"}, "fsdp=16, 16 devices in place of 8"),
+        ("llama3-70b", "fsdp=8", {"strategy": "fsdp"}, "mesh fsdp=16, 16 devices in place of 8"),
     ],
 )
 def test_the_cheapest_change_comes_first(model, mesh, options, words):
@@ -66,9 +91,9 @@ def test_precision_is_asked_for_before_devices():
     found, made = changes("llama3-8b", "fsdp=8", strategy="fsdp", **TRAIN | {"hardware": "tpu-v5e"})
     assert [words for words, _ in made] == [
         "moments in bf16",
-        "fsdp=16, 16 devices in place of 8",
+        "mesh fsdp=16, 16 devices in place of 8",
     ]
-    assert found.shows[-1] == "would fit too: fsdp=16, 16 devices in place of 8 (8.0 GB)"
+    assert found.shows[-1] == "would fit too: mesh fsdp=16, 16 devices in place of 8 (8.0 GB)"
 
 
 def test_rules_are_mended_by_states_by_cutting_what_is_whole_or_by_a_strategy():
@@ -94,7 +119,7 @@ def test_serving_takes_a_smaller_cache_more_devices_or_fewer_sequences():
     )
     assert [words for words, _ in made] == [
         "a cache in int8",
-        "tensor=4, 4 devices in place of 2",
+        "mesh tensor=4, 4 devices in place of 2",
         "a batch of 23",
     ]
 
@@ -129,14 +154,81 @@ def test_more_devices_bring_a_batch_that_fills_them():
         **TRAIN,
         workload=Workload(16, 4096),
     )
-    assert made[0][0] == "fsdp=128, 128 devices in place of 16, with a batch of 128"
+    assert made[0][0] == "mesh fsdp=128, 128 devices in place of 16, with a batch of 128"
 
 
 def test_where_nothing_helps_it_is_said():
     chip = parse_hardware("tpu-v5p", {"hbm_bytes": 1000})
     found, made = changes("llama3-8b", "fsdp=2", strategy="fsdp", hardware=chip)
     assert made == []
-    assert found.fix == "a smaller model, a chip with more memory, or many more devices."
+    assert found.fix.startswith("a smaller model, or a chip with more memory")
+
+
+@pytest.mark.parametrize(
+    ("model", "mesh", "options", "words"),
+    [
+        # 8,192 does not divide over 48, nor the batch: 32 do, on fewer devices
+        (
+            "llama3-70b",
+            "fsdp=48,tensor=8",
+            {"strategy": "fsdp+tensor", "hardware": "h100", "workload": Workload(512, 8192)},
+            "mesh fsdp=32,tensor=8, 256 devices in place of 384",
+        ),
+        ("llama3-70b", "fsdp=96", {"strategy": "fsdp"}, "mesh fsdp=64, 64 devices in place of 96"),
+        (
+            "llama3-70b",
+            "fsdp=100000",
+            {"strategy": "fsdp"},
+            "mesh fsdp=8192, 8,192 devices in place of 100,000",
+        ),
+        # 8 experts do not divide over 16: the same devices in another mesh do
+        (
+            "mixtral-8x7b",
+            "fsdp=8,expert=16",
+            {"strategy": "fsdp+expert", "hardware": "h100"},
+            "mesh fsdp=16,expert=8, on the same 128 devices",
+        ),
+        # an axis that is there, and that nothing is cut over
+        ("llama3-70b", "fsdp=4,tensor=8", {"strategy": "fsdp"}, "strategy fsdp+tensor"),
+        # copies of everything do not shrink with more of them
+        (
+            "llama3-70b",
+            "data=1",
+            {"strategy": "data-parallel"},
+            "mesh data=16, 16 devices in place of 1, and strategy zero3",
+        ),
+        # more tensor parallelism than kv heads is worse than another axis
+        (
+            "llama3-70b",
+            "tensor=8",
+            {"strategy": "tensor"},
+            "mesh fsdp=2,tensor=8, 16 devices in place of 8, and strategy fsdp+tensor",
+        ),
+    ],
+)
+def test_a_mesh_that_does_not_suit_the_model_is_mended_by_one_that_does(
+    model, mesh, options, words
+):
+    _, made = changes(model, mesh, **TRAIN | options)
+    assert made[0][0] == words
+
+
+@pytest.mark.parametrize(
+    ("mesh", "words"),
+    [
+        ("data=8", "mesh data=4,tensor=2, on the same 8 devices, and strategy tensor"),
+        ("data=1", "mesh data=1,tensor=2, 2 devices in place of 1, and strategy tensor"),
+    ],
+)
+def test_serving_is_cut_over_a_tensor_axis(mesh, words):
+    options = {"strategy": "data-parallel", "hardware": "tpu-v5p"}
+    _, made = changes("llama3-70b", mesh, **options)
+    assert made[0][0] == words
+
+
+def test_many_times_the_devices_are_no_advice_beside_a_change_that_needs_none():
+    _, made = changes("llama3.1-405b", "data=128,model=128", strategy="tensor", **TRAIN)
+    assert all("devices in place" not in words for words, _ in made)
 
 
 def test_what_does_not_divide_is_to_be_mended_first():

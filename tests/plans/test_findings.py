@@ -66,7 +66,7 @@ def test_a_plan_that_does_not_fit_says_how_much_and_what_is_largest():
         "by kind: parameters 1.0 KB",
         "largest: up ×1 600 bytes, down ×1 400 bytes",
     )
-    assert one.fix == "strategy zero3: 500 bytes on each device."
+    assert one.fix.startswith("mesh data=1,tensor=2, on the same 2 devices, and strategy tensor: ")
 
 
 def test_a_plan_fits_to_the_last_byte():
@@ -92,6 +92,72 @@ def test_little_to_spare_is_told_and_much_is_not():
 def test_a_tight_training_plan_without_a_workload_says_what_is_missing():
     made = shardlab.plan(tiny(up=(30, 10)), "data=1", hardware=chip(5_500), optimizer="adamw")
     assert "Activations are not counted" in only(made, "plan.tight").what
+
+
+# --- mesh axes that cut nothing ---
+
+
+@pytest.mark.parametrize(
+    ("mesh", "options", "what", "fix"),
+    [
+        (
+            "fsdp=4,tensor=128",
+            {"strategy": "fsdp"},
+            "Mesh axis 'tensor'=128 cuts nothing",
+            "strategy fsdp+tensor, or a mesh without it.",
+        ),
+        (
+            "data=2,tensor=4",
+            {"strategy": "zero2", "optimizer": "adamw"},
+            "Mesh axis 'tensor'=4 cuts nothing",
+            "strategy tensor+zero2, or",
+        ),
+        (
+            "fsdp=4,x=3,y=2",
+            {"strategy": "fsdp"},
+            "Mesh axes 'x'=3 and 'y'=2 cut nothing",
+            "another name for 'x' that says what it cuts (data, fsdp, tensor), or a mesh without",
+        ),
+        (
+            "fsdp=4,x=3",
+            by(("proj|embed|head", ["fsdp"]), ("norm", [])),
+            "Mesh axis 'x'=3 cuts nothing",
+            "rules that cut tensors over 'x'",
+        ),
+        (
+            "tensor=5",
+            {"strategy": "tensor"},
+            "Mesh axis 'tensor'=5 cuts nothing",
+            "a size of 'tensor' that divides the heads, or",
+        ),
+    ],
+)
+def test_a_mesh_axis_that_cuts_nothing_is_told(mesh, options, what, fix):
+    one = only(shardlab.plan("llama3-8b", mesh, **options), "plan.idle_axis")
+    assert one.severity == "warning"
+    assert one.what.startswith(what)
+    assert one.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "strategy"),
+    [
+        ("data=4,fsdp=2", "fsdp"),  # the batch
+        ("fsdp=2,expert=4", "fsdp"),
+        ("fsdp=2,context=4", "fsdp"),  # the sequence
+        ("fsdp=2,stage=2", "fsdp"),  # the layers
+        ("fsdp=4,tensor=1", "fsdp"),
+        ("fsdp=4,tensor=2", "fsdp+tensor"),
+    ],
+)
+def test_a_mesh_axis_that_cuts_something_is_not(mesh, strategy):
+    assert not found(shardlab.plan("llama3-8b", mesh, strategy=strategy), "plan.idle_axis")
+
+
+def test_where_nothing_is_cut_at_all_that_is_said_once():
+    made = shardlab.plan("llama3-8b", "tensor=4", rules=by((".*", [])))
+    assert not found(made, "plan.idle_axis")
+    assert found(made, "rule.catch_all")
 
 
 # --- what does not divide ---

@@ -1,31 +1,46 @@
 """The cheapest change that makes a plan fit, found by planning each again.
 
 Changes are tried in the order of what they cost a person: first those that cost some communication
-(ZeRO stages, cutting what is whole), then arithmetic (remat), time (gradient accumulation),
-precision (moments in bf16, a cache in int8), and last more devices or a smaller batch.
+(ZeRO stages, cutting what is whole, the same devices in another mesh), then arithmetic (remat),
+time (gradient accumulation), precision (moments in bf16, a cache in int8), and last fewer devices
+that divide the model, more devices, or a smaller batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
 
 from shardlab.errors import LabError
-from shardlab.layouts.dtype import parse_dtype
-from shardlab.layouts.mesh import Mesh
+from shardlab.layouts.dtype import Dtype, parse_dtype
 from shardlab.layouts.spec import Spec
 from shardlab.plans.asked import Asked
+from shardlab.plans.mesh_changes import (
+    Tried,
+    fewer,
+    mesh_text,
+    more,
+    new_axis,
+    splits,
+    tensor_in_serving,
+)
+from shardlab.plans.questions.idle import idle_axes
 from shardlab.plans.questions.indivisible import indivisible, uneven_cuts
+from shardlab.plans.questions.not_cut import excess_of
 from shardlab.plans.questions.replicated import cut_of
 from shardlab.plans.roles import roles_of
 from shardlab.plans.rules import PathSpec, Rules
 from shardlab.plans.shares import shares_of
-from shardlab.plans.strategy import parse_strategy
+from shardlab.plans.strategy import parse_strategy, strategy_name
 from shardlab.plans.workload import Workload
-from shardlab.records.plan import Plan
+from shardlab.records.plan import Plan, spec_json
 
 Again = Callable[[Asked], Plan]
-_TIMES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
+Kind = Callable[[Asked, Plan], Tried]
+_FEW_TIMES = 4  # so many times the devices are worth a word beside a change that needs none
+_LITTLE = 0.05  # of the bytes, that a strategy could not cut
 _FINE = 64  # sequences on a device, from which on each number is tried
 _WORTH = 0.99  # of the bytes: what saves less is not worth a change
 _REMAT = ("none", "selective", "dots", "full")
@@ -39,34 +54,101 @@ class Change:
     asked: Asked
     plan: Plan
 
+    def to_json(self, before: Asked) -> dict[str, Any]:
+        """Return the words, the bytes, and what is to be asked for in place of what was."""
+        after, options = self.asked, dict[str, Any]()
+        if after.mesh != before.mesh:
+            options["mesh"] = mesh_text(after.mesh)
+        if after.strategy != before.strategy:
+            options["strategy"] = after.strategy
+        if (moments := after.policy.moments) != before.policy.moments and moments is not None:
+            options["moments"] = moments.short
+        if after.workload is not None and after.workload != before.workload:
+            options["workload"] = _other_fields(before.workload, after.workload)
+        if after.rules is not before.rules:
+            n_new = len(after.rules.specs) - len(before.rules.specs)
+            new = after.rules.specs[: max(n_new, 0)]
+            options["specs"] = [[each.pattern, spec_json(each.spec)] for each in new] or None
+        bytes_per_device = self.plan.bytes_per_device
+        return {"words": self.words, "bytes_per_device": bytes_per_device, "options": options}
+
+
+def _other_fields(before: Workload | None, after: Workload) -> dict[str, Any]:
+    found = {}
+    for field in fields(Workload):
+        value = getattr(after, field.name)
+        if before is None or value != getattr(before, field.name):
+            found[field.name] = value.short if isinstance(value, Dtype) else value
+    return found
+
 
 def fitting_changes(plan: Plan, asked: Asked, again: Again) -> list[Change]:
     """Return the changes that each make the plan fit, the cheapest first.
 
     Where none does alone, it is one change: as many of them together as it takes. Nothing where
-    even that does not help.
+    even that does not help. One that leaves much uncut is told only where no other is found.
     """
     # Where a spec does not divide, nothing but other specs can help.
     is_sound = next(uneven_cuts(plan, asked.mesh), None) is None
-    kinds = _KINDS if is_sound else (_named,)
-    alone = [
-        found for kind in kinds if (found := _first_fitting(kind(asked, plan), again)) is not None
-    ]
-    return alone or (_together(plan, asked, again) if is_sound else [])
+    found: list[Change] = []
+    for kind in _kinds(plan, asked) if is_sound else (_named,):
+        if kind in (fewer, new_axis) and found:
+            continue  # the same devices do
+        tried = kind(asked, plan)
+        if kind is more and found:
+            tried = filter(partial(_is_near, asked), tried)
+        if (change := _first_fitting(tried, asked, again)) is not None:
+            found.append(change)
+    clean = [change for change in found if _is_clean(change, asked)]
+    return clean or found[:1] or (_together(plan, asked, again) if is_sound else [])
 
 
-def _first_fitting(changes: Iterable[tuple[str, Asked]], again: Again) -> Change | None:
+def _kinds(plan: Plan, asked: Asked) -> tuple[Kind, ...]:
+    """Return what to try, in order: where sizes do not divide, other sizes first."""
+    if _left(plan) <= _LITTLE * plan.bytes_per_device:
+        return _KINDS
+    return (splits, *(kind for kind in _KINDS if kind is not splits))
+
+
+def _left(plan: Plan) -> int:
+    """Return what a device holds since its strategy could not cut all that it meant to."""
+    return sum(excess_of(each, row) for row in plan.rows for each in row.declined)
+
+
+def _is_near(asked: Asked, tried: tuple[str, Asked]) -> bool:
+    """Tell whether it is the same with a few times the devices."""
+    other = tried[1]
+    is_same = other.strategy == asked.strategy
+    return is_same and other.mesh.n_devices <= _FEW_TIMES * asked.mesh.n_devices
+
+
+def _first_fitting(
+    changes: Iterable[tuple[str, Asked]], asked: Asked, again: Again
+) -> Change | None:
+    """Return the first that fits with all cut as it is meant, else the first that fits."""
+    fitting = None
     for words, other in changes:
         made = _made(other, again)
         if made is not None and made.fits:
-            return Change(words, other, made)
-    return None
+            change = Change(words, other, made)
+            if _is_clean(change, asked):
+                return change
+            fitting = fitting or change
+    return fitting
+
+
+def _is_clean(change: Change, asked: Asked) -> bool:
+    """Tell whether another mesh leaves little that the strategy cannot cut, and no axis idle."""
+    plan = change.plan
+    if change.asked.mesh == asked.mesh:
+        return True
+    return _left(plan) <= _LITTLE * plan.bytes_per_device and not idle_axes(plan, change.asked)
 
 
 def _together(plan: Plan, asked: Asked, again: Again) -> list[Change]:
     """Apply what helps of each kind, one after the other, until it fits.
 
-    More devices and a smaller batch are no help unless they are enough.
+    Other numbers of devices and a smaller batch are no help unless they are enough.
     """
     words: list[str] = []
     for kind in _KINDS:
@@ -78,7 +160,7 @@ def _together(plan: Plan, asked: Asked, again: Again) -> list[Change]:
                 best = Change(told, other, made)
                 if made.fits:
                     return [Change(" and ".join([*words, told]), other, made)]
-        if best is not None and kind not in (_devices, _smaller_batch):
+        if best is not None and kind not in (splits, fewer, new_axis, more, _smaller_batch):
             words.append(best.words)
             asked, plan = best.asked, best.plan
     return []
@@ -93,7 +175,7 @@ def _made(other: Asked, again: Again) -> Plan | None:
         return None
 
 
-def _stages(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
+def _stages(asked: Asked, plan: Plan) -> Tried:
     """Cut states, gradients and parameters over batch axes; parameters over an unused one."""
     if asked.strategy is None:
         beside = "" if asked.rules.is_empty else " beside the rules"
@@ -103,15 +185,14 @@ def _stages(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
     strategy = parse_strategy(asked.strategy)
     parts = [*strategy.parts]
     first = strategy.zero + 1 if asked.is_training else 3
-    names = ["+".join([*parts, f"zero{stage}"]) for stage in range(first, 4)]
+    names = [strategy_name(parts, stage) for stage in range(first, 4)]
     if "tensor" in roles_of(asked.mesh) and "tensor" not in parts:
-        zero = [f"zero{strategy.zero}"] if strategy.zero else []
-        names.append("+".join([*parts, "tensor", *zero]))
+        names.append(strategy_name([*parts, "tensor"], strategy.zero))
     for name in names:
         yield f"strategy {name}", replace(asked, strategy=name)
 
 
-def _cutting(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
+def _cutting(asked: Asked, plan: Plan) -> Tried:
     """Cut the lines that every device holds whole, the largest first."""
     if asked.strategy is not None:
         return
@@ -133,18 +214,18 @@ def _cutting(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
             yield told, replace(asked, rules=rules)
 
 
-def _named(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
+def _named(asked: Asked, plan: Plan) -> Tried:
     """A strategy in place of rules: it prints those it stands for."""
     if asked.strategy is None:
         roles = roles_of(asked.mesh)
         parts = [part for part in ("expert", "tensor") if part in roles]
         for stage in ("fsdp", "zero3") if {"data", "fsdp"} & set(roles) else ():
-            name = "+".join([*parts, stage])
+            name = strategy_name([*parts, "fsdp"], 3 if stage == "zero3" else 0)
             other = replace(asked, strategy=name, rules=Rules())
             yield f"strategy {name} in place of the rules", other
 
 
-def _remat(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
+def _remat(asked: Asked, plan: Plan) -> Tried:
     if (work := asked.workload) is None or not asked.is_training:
         return
     known = _REMAT.index(work.remat) if work.remat in _REMAT else 0
@@ -152,7 +233,7 @@ def _remat(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
         yield f"remat {policy}", replace(asked, workload=replace(work, remat=policy))
 
 
-def _microbatches(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
+def _microbatches(asked: Asked, plan: Plan) -> Tried:
     """The largest part of the batch first: the smaller, the less a device has to do at once."""
     if (work := asked.workload) is None or not asked.is_training:
         return
@@ -164,7 +245,7 @@ def _microbatches(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
             yield told, replace(asked, workload=replace(work, microbatch=size))
 
 
-def _precision(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
+def _precision(asked: Asked, plan: Plan) -> Tried:
     if not asked.is_training:
         work = asked.workload
         if work is not None and work.cache_dtype.bits > 8:
@@ -175,35 +256,7 @@ def _precision(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
         yield "moments in bf16", replace(asked, policy=policy)
 
 
-def _devices(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
-    """The fewest devices first; what one holds shrinks no faster than their number grows."""
-    if asked.room is None:
-        return
-    roles, sizes = roles_of(asked.mesh), asked.mesh.shape
-    order = [n for role in ("fsdp", "data", "expert", "tensor") for n in roles.get(role, ())]
-    for times in _TIMES:
-        if plan.bytes_per_device > times * asked.room.usable_bytes:
-            continue
-        for name in order:
-            mesh = Mesh({**sizes, name: sizes[name] * times})
-            told = f"{name}={mesh.shape[name]}, {mesh.n_devices:,} devices in place of "
-            told += f"{asked.mesh.n_devices:,}"
-            work = asked.workload and _work_on(mesh, asked.workload)
-            if work and asked.workload and work.batch != asked.workload.batch:
-                told += f", with a batch of {work.batch:,}"
-            yield told, replace(asked, mesh=mesh, workload=work)
-
-
-def _work_on(mesh: Mesh, work: Workload) -> Workload:
-    """Return the workload with a batch, and a microbatch, for every part of the mesh."""
-    parts = shares_of(mesh).batch.parts
-    size = work.microbatch or work.batch
-    size = -(-size // parts) * parts
-    batch = -(-work.batch // size) * size
-    return replace(work, batch=batch, microbatch=work.microbatch and size)
-
-
-def _smaller_batch(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
+def _smaller_batch(asked: Asked, plan: Plan) -> Tried:
     """In training a microbatch does the same and keeps the batch."""
     if (work := asked.workload) is None or asked.is_training:
         return
@@ -215,4 +268,7 @@ def _smaller_batch(asked: Asked, plan: Plan) -> Iterator[tuple[str, Asked]]:
         yield f"a batch of {size:,}", replace(asked, workload=replace(work, batch=size))
 
 
-_KINDS = (_stages, _cutting, _named, _remat, _microbatches, _precision, _devices, _smaller_batch)
+_KINDS: tuple[Kind, ...] = (
+    *(tensor_in_serving, _stages, _cutting, _named, splits, _remat, _microbatches, _precision),
+    *(fewer, new_axis, more, _smaller_batch),
+)

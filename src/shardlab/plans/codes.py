@@ -22,6 +22,7 @@ CODES = {
     "plan.indivisible": Code("error", "an array axis that the mesh does not divide"),
     "plan.replicated": Code("warning", "large tensors left whole on every device"),
     "plan.not_cut": Code("warning", "a strategy that could not cut what it meant to"),
+    "plan.idle_axis": Code("warning", "a mesh axis that cuts nothing"),
     "plan.kv_heads": Code("warning", "fewer kv heads than the tensor axis has devices"),
     "plan.embedding": Code("warning", "an embedding cut over the mesh axis that cuts the batch"),
     "plan.uneven": Code("warning", "one device that holds more than the others"),

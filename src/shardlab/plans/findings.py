@@ -11,6 +11,7 @@ from shardlab.plans.limits import Limits as Limits
 from shardlab.plans.limits import parse_limits
 from shardlab.plans.questions.embedding import embedding
 from shardlab.plans.questions.fits import fits
+from shardlab.plans.questions.idle import idle
 from shardlab.plans.questions.indivisible import indivisible
 from shardlab.plans.questions.kv_heads import kv_heads
 from shardlab.plans.questions.not_cut import not_cut
@@ -39,6 +40,7 @@ def plan_findings(
     if heads:
         told |= {row.path for row in plan.rows if "kv_heads" in (row.axes or ())}
     left = not_cut(plan, limits, told)
+    is_cut = any(held.spec.mesh_axes for row in plan.rows for held in row.held)
     told |= {path for found in left for path in found.details["paths"]}
     return (
         *fits(plan, asked, again, limits),
@@ -46,6 +48,7 @@ def plan_findings(
         *uneven(plan, asked, limits),
         *replicated(plan, asked, limits, told),
         *left,
+        *(idle(plan, asked) if is_cut or asked.strategy else ()),
         *heads,
         *embedding(plan, asked),
         *optimizer_copies(plan, asked, limits),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shardlab.cost.hardware import Hardware, parse_hardware
 from shardlab.errors import UnknownChoice
+from shardlab.errors.brief import brief
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.activations import activation_items
 from shardlab.plans.asked import Asked
@@ -77,7 +77,7 @@ def plan(
     limit = parse_limits(limits)
     placed, found = _placed(asked, limit)
     made = make_plan(asked, placed)
-    again = partial(_again, asked, placed)
+    again = _Again(asked, placed, made)
     lines = lines_of(asked.rules)
     if strategy is not None and not lines:
         lines = rules_of(placed)
@@ -97,12 +97,20 @@ def _prepared(model: Model, policy: Policy, strategy: str | None, over: str | No
 
 def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
     """Return the plan without findings: what each device holds of tensors placed like this."""
+    return _plan_of(asked, _rows(asked, placed))
+
+
+def _rows(asked: Asked, placed: Iterable[Placed]) -> tuple[PlanRow, ...]:
+    return tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed)
+
+
+def _plan_of(asked: Asked, rows: tuple[PlanRow, ...]) -> Plan:
     return Plan(
         asked.model.name,
         asked.model.source,
         tuple(asked.mesh.shape.items()),
         asked.model.n_parameters,
-        tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed),
+        rows,
         plan_items(asked.model, asked.mesh, asked.workload, asked.optimizer),
         asked.room,
         choices={
@@ -116,12 +124,25 @@ def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
     )
 
 
-def _again(asked: Asked, placed: tuple[Placed, ...], other: Asked) -> Plan:
-    """Return the plan of a question that differs in some choices, matching rules only if needed."""
-    same = other.strategy == asked.strategy and other.rules is asked.rules
-    if same and other.mesh == asked.mesh:
-        return make_plan(other, placed)
-    return make_plan(other, _placed(other)[0])
+class _Again:
+    """Plans the same question with other choices, and remembers: rows do not depend on all."""
+
+    def __init__(self, asked: Asked, placed: tuple[Placed, ...], made: Plan) -> None:
+        # with the rules themselves: as long as they are here, nothing else has their id
+        self.placed = {self._key(asked): (placed, asked.rules)}
+        self.rows = {(self._key(asked), asked.policy): made.rows}
+
+    def __call__(self, other: Asked) -> Plan:
+        key = self._key(other)
+        if key not in self.placed:
+            self.placed[key] = (_placed(other)[0], other.rules)
+        if (key, other.policy) not in self.rows:
+            self.rows[key, other.policy] = _rows(other, self.placed[key][0])
+        return _plan_of(other, self.rows[key, other.policy])
+
+    @staticmethod
+    def _key(asked: Asked) -> tuple[object, ...]:
+        return asked.strategy, asked.mesh, id(asked.rules)
 
 
 def _placed(
@@ -200,7 +221,7 @@ def room_of(chip: Hardware, headroom: float) -> Room:
     """Return the memory of one device, with what is to stay free of it."""
     if not (isinstance(headroom, (int, float)) and 0 <= headroom < 1):  # NaN is neither
         raise UnknownChoice(
-            f"The headroom is {headroom!r:.80}.", fix="a share of the memory, from 0 up to 1."
+            f"The headroom is {brief(headroom)}.", fix="a share of the memory, from 0 up to 1."
         )
     hbm = chip.figure("hbm_bytes", needed_for="needed to say whether it fits")
     return Room(chip.name, int(hbm.value), headroom, hbm.source)

@@ -89,6 +89,18 @@ def parse_strategy(name: Any) -> Strategy:
     return _parsed(name)
 
 
+def strategy_name(parts: Iterable[str], zero: int = 0) -> str:
+    """Return the name that people give these parts with that ZeRO stage.
+
+    >>> strategy_name(("tensor", "fsdp")), strategy_name(("tensor", "fsdp"), zero=3)
+    ('fsdp+tensor', 'tensor+zero3')
+    """
+    named = [part for part in ("fsdp", "expert", "tensor") if part in set(parts)]
+    if zero == 3 and "fsdp" in named:
+        named.remove("fsdp")  # which stage 3 is, over more axes
+    return "+".join([*named, *([f"zero{zero}"] if zero else [])]) or "data-parallel"
+
+
 def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
     """Yield every family of the model with the specs that the strategy gives it.
 

@@ -22,12 +22,12 @@ def fits(plan: Plan, asked: Asked, again: Again, limits: Limits) -> list[Finding
     if not plan.fits:
         changes = fitting_changes(plan, asked, again)
         is_sound = next(uneven_cuts(plan, asked.mesh), None) is None
-        return [_does_not_fit(plan, room, changes, _fix(changes, is_sound))]
+        return [_does_not_fit(plan, room, changes, _fix(changes, is_sound), asked)]
     free = room.usable_bytes - plan.bytes_per_device
     return [_tight(plan, room, free)] if free < limits.tight_share * room.hbm_bytes else []
 
 
-def _does_not_fit(plan: Plan, room: Room, changes: list[Change], fix: str) -> Finding:
+def _does_not_fit(plan: Plan, room: Room, changes: list[Change], fix: str, asked: Asked) -> Finding:
     needed, usable = plan.bytes_per_device, room.usable_bytes
     headroom = f" after a headroom of {room.headroom:.0%}" if room.headroom else ""
     return finding(
@@ -40,7 +40,7 @@ def _does_not_fit(plan: Plan, room: Room, changes: list[Change], fix: str) -> Fi
         details={
             "needed": needed,
             "usable": usable,
-            "changes": [[change.words, change.plan.bytes_per_device] for change in changes],
+            "changes": [change.to_json(asked) for change in changes],
         },
     )
 
@@ -49,7 +49,7 @@ def _fix(changes: list[Change], is_sound: bool) -> str:
     if not changes and not is_sound:
         return "first mend what does not divide (plan.indivisible); then changes can be tried."
     if not changes:
-        return "a smaller model, a chip with more memory, or many more devices."
+        return "a smaller model, or a chip with more memory: none of the changes tried is enough."
     return f"{changes[0].words}: {memory_text(changes[0].plan.bytes_per_device)} on each device."
 
 

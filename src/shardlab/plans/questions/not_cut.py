@@ -24,14 +24,14 @@ def not_cut(plan: Plan, limits: Limits, told: Collection[str] = ()) -> list[Find
     groups: dict[tuple[str, tuple[str, ...]], list[tuple[Declined, PlanRow]]] = {}
     for row in plan.rows:
         for each in row.declined if row.path not in told else ():
-            if _excess(each, row) >= limits.replicated_bytes:
+            if excess_of(each, row) >= limits.replicated_bytes:
                 groups.setdefault((each.part, each.mesh_axes), []).append((each, row))
-    found = [(sum(_excess(each, row) for each, row in group), group) for group in groups.values()]
+    found = [(sum(excess_of(each, row) for each, row in group), group) for group in groups.values()]
     found.sort(key=lambda pair: -pair[0])
     return [_found(group, excess) for excess, group in found]
 
 
-def _excess(declined: Declined, row: PlanRow) -> int:
+def excess_of(declined: Declined, row: PlanRow) -> int:
     """Return what a device holds of a line beyond what the cut would have left it."""
     held = sum(each.bytes_per_device for each in row.held if _is_meant(declined, each))
     return held - held // declined.n_parts

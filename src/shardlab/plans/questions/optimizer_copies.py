@@ -7,7 +7,7 @@ from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
 from shardlab.plans.limits import Limits
 from shardlab.plans.roles import batch_axes
-from shardlab.plans.strategy import parse_strategy
+from shardlab.plans.strategy import parse_strategy, strategy_name
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Held, Plan
 
@@ -25,7 +25,7 @@ def optimizer_copies(plan: Plan, asked: Asked, limits: Limits) -> list[Finding]:
     over = " and ".join(f"'{name}'" for name in left) or "the batch axes"
     parts = parse_strategy(asked.strategy).parts if asked.strategy is not None else ()
     name = (
-        f"strategy {'+'.join([*parts, 'zero1'])}"
+        f"strategy {strategy_name(parts, 1)}"
         if asked.strategy
         else "strategy zero1 beside the rules"
     )
