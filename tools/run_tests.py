@@ -20,6 +20,8 @@ ENGINE_TESTS = [
     "tests/oracle",
     "tests/cell",
     "tests/layouts",
+    "tests/plans/proof",
+    "tests/plans/sources",
     "tests/test_examples.py",
 ]
 WORKERS = ["-n", str(max(1, min(os.cpu_count() or 1, 4)))]
