@@ -153,7 +153,7 @@ def test_many_dtypes_are_named_by_their_bytes():
 
 
 def test_the_headline_counts_what_stands_below():
-    rules = {"rules": [("none", ""), ("w", "nope"), (".*", "")]}
+    rules = {"rules": [("none", ""), ("nor_this", ""), ("w", "nope"), (".*", "")]}
     made = plan(model({"w": (64, 32)}), "x=2", rules=rules)
     counts = Counter(each.severity for each in made.findings)
     assert counts["error"] == 1

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
 import pytest
 from click.testing import CliRunner
 
@@ -13,7 +16,8 @@ from plans.sources.checkpoints import write_model
 from shardlab.cli import main
 from shardlab.plans.sources.load import load_model
 
-PAGE = (Path(__file__).parents[3] / "docs" / "how-to-plan.md").read_text("utf-8")
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "how-to-plan.md").read_text("utf-8")
 SECTION = re.search(r"^## Where tensors come from$.*?(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[
     0
 ]
@@ -24,21 +28,33 @@ COMMANDS = [
     if line.startswith("shardlab plan")
 ]
 TABLE = re.search(r"^```toml\n(name.*?)^```", SECTION, re.DOTALL | re.MULTILINE)[1]
+MAKE = """\
+import jax
+
+def make_model():
+    return {"up": jax.ShapeDtypeStruct((64, 16), "bfloat16")}
+"""
 
 
-@pytest.fixture
-def files(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
     """The files that the page speaks of."""
-    (tmp_path / "tiny.toml").write_text(TABLE, "utf-8")
-    folder = tmp_path / "checkpoints" / "tiny"
+    top = tmp_path_factory.mktemp("page")
+    (top / "tiny.toml").write_text(TABLE, "utf-8")
+    folder = top / "checkpoints" / "tiny"
     folder.mkdir(parents=True)
-    write_model(folder, load_model(tmp_path / "tiny.toml"), 2)
-    monkeypatch.chdir(tmp_path)
+    write_model(folder, load_model(top / "tiny.toml"), 2)
+    shutil.copytree(ROOT / "examples", top / "examples")
+    (top / "mypackage").mkdir()
+    (top / "mypackage" / "model.py").write_text(MAKE, "utf-8")
+    with ocp.CheckpointManager(top / "runs" / "7" / "checkpoints") as manager:
+        manager.save(1000, args=ocp.args.StandardSave({"up_proj": jnp.ones((64, 16))}))
+    return top
 
 
-@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_page_plans(command):
+def test_a_command_of_the_page_plans(command, files, monkeypatch):
+    monkeypatch.chdir(files)
     _, *arguments = shlex.split(command)
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
@@ -46,4 +62,4 @@ def test_a_command_of_the_page_plans(command):
 
 
 def test_the_page_shows_each_source():
-    assert len(COMMANDS) >= 7
+    assert len(COMMANDS) >= 11
