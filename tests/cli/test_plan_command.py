@@ -307,6 +307,18 @@ def test_a_mesh_that_cannot_be_read_is_told_with_exit_code_2(mesh):
     assert isinstance(done.exception, SystemExit)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [([], "Missing argument 'MODEL': a preset, of which --list"), (["llama3-8b"], "'--mesh': the")],
+)
+def test_what_is_missing_is_told_with_an_example_that_works(given, said):
+    done = CliRunner().invoke(main, ["plan", *given], prog_name="shardlab")
+    assert done.exit_code == 2
+    assert said in done.stderr
+    example = done.stderr.strip().partition("Such as: shardlab ")[2]
+    assert CliRunner().invoke(main, example.split()).exit_code == 0
+
+
 def test_an_unknown_model_is_told_with_the_nearest_name():
     done = plan(model="lama3-70b")
     assert done.exit_code == 2

@@ -40,7 +40,7 @@ _HELP = """Show what each device holds of MODEL, what is replicated, and whether
 
 
 @click.command("plan", help=_HELP)
-@click.argument("model")
+@click.argument("model", required=False, metavar="MODEL")
 @click.option(
     "--list",
     is_flag=True,
@@ -50,9 +50,14 @@ _HELP = """Show what each device holds of MODEL, what is replicated, and whether
     help="List the presets with their sizes, and end.",
 )
 @plan_options
-def command(model: str, **options: Any) -> None:
+def command(model: str | None, **options: Any) -> None:
     from shardlab.cli.plan_outputs import check_files, write
 
+    if model is None:
+        raise click.UsageError(
+            "Missing argument 'MODEL': a preset, of which --list has all, a file or a folder.\n"
+            "Such as: shardlab plan llama3-8b --mesh fsdp=8 --strategy fsdp"
+        )
     try:
         check_files(options)
         before = _before(options["compare"])

@@ -41,7 +41,10 @@ def _mesh(options: dict[str, Any], model: Any) -> Any:
     if mesh is None and options["devices"] is not None:
         mesh = options["devices"]  # a slice alone stands for one axis, and a number is refused
     if mesh is None:
-        raise click.UsageError("Missing option '--mesh', such as --mesh fsdp=64,tensor=8.")
+        raise click.UsageError(
+            "Missing option '--mesh': the mesh axes with their sizes, or a slice (v5p-1024).\n"
+            "Such as: shardlab plan llama3-8b --mesh fsdp=4,tensor=2 --strategy fsdp+tensor"
+        )
     return mesh
 
 

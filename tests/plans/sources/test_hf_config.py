@@ -171,7 +171,7 @@ def test_a_config_with_values_changed_is_read_or_refused(name, data):
 
 
 def folder_with(tmp_path, text):
-    write_tensors(tmp_path / "model.safetensors", {"up": (6, 4)})
+    write_tensors(tmp_path / "model.safetensors", {"thing": (6, 4)})
     if text is not None:
         (tmp_path / "config.json").write_text(text, "utf-8")
     return load_model(tmp_path)

@@ -123,8 +123,9 @@ def test_another_models_name_says_that_it_is_one_of_the_same_shapes():
 def test_an_unknown_name_is_answered_with_the_nearest(name, near):
     with pytest.raises(UnknownModel) as raised:
         load_preset(name)
-    assert raised.value.what.startswith(f"There is no model {name!r}; there is deepseek-v3, ")
-    assert raised.value.fix == f"{near!r}, the nearest name; or a file or folder."
+    assert raised.value.what == f"There is no model {name!r}, neither a preset nor a file."
+    assert raised.value.fix.startswith(f"{near!r} or ")
+    assert raised.value.fix.endswith("; `shardlab plan --list` shows all 22 presets.")
 
 
 @pytest.mark.parametrize("name", ["", " ", "/", "../presets/llama3-70b", "llama3-70b.toml", "\0"])

@@ -35,6 +35,13 @@ def test_a_file_may_be_named_by_text(tmp_path):
     assert load_model(str(file)) == load_model(file)
 
 
+def test_a_file_without_tensors_is_refused(tmp_path):
+    file = write_header(tmp_path / "model.safetensors", {"__metadata__": {"format": "pt"}})
+    for given in (file, tmp_path):
+        error = refused(given)
+        assert (error.what, error.where[:8]) == ("There are no tensors to plan.", "the head")
+
+
 def test_one_part_of_many_says_so(tmp_path):
     model = load_model(write_tensors(tmp_path / "model-00002-of-00030.safetensors", UP))
     assert model.notes == ("This file is part 2 of 30; name the folder for all.",)

@@ -11,15 +11,16 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 
 from shardlab.errors import UnknownModel
-from shardlab.layouts.cuts import nearest_name
 from shardlab.plans.model import Model
 from shardlab.plans.sources.table import model_of_table
 
 _FOLDER = files("shardlab.plans").joinpath("presets")
+_NEAR = 3  # names that an unknown one is answered with
 _SEPARATOR = re.compile(r"[-_ ]+")
 
 
@@ -51,11 +52,13 @@ def find_preset(name: str) -> Model | None:
 
 
 def unknown_model(name: str) -> UnknownModel:
-    """Return the error about a name that nobody knows, with the nearest one."""
-    near = nearest_name(name[:200], preset_names())
+    """Return the error about a name that nobody knows, with the nearest ones."""
+    names = preset_names()
+    near = get_close_matches(name[:200].lower(), names, _NEAR, cutoff=0.6)
+    nearest = f"{' or '.join(map(repr, near))}; " if near else "the path of a file or folder; "
     return UnknownModel(
-        f"There is no model {name!r:.80}; there is {', '.join(preset_names())}.",
-        fix=(f"{near!r}, the nearest name" if near else "one of these") + "; or a file or folder.",
+        f"There is no model {name!r:.80}, neither a preset nor a file.",
+        fix=f"{nearest}`shardlab plan --list` shows all {len(names)} presets.",
     )
 
 

@@ -12,6 +12,7 @@ from shardlab.plans.family import RANGE
 
 MAX_TENSORS = 1_000_000  # of one table; a range is quickly written too large
 _SLOT = re.compile(r"\{[0-9]+\.\.[0-9]+\}|[0-9]+")
+_LONG = re.compile(r"\{0*[0-9]{1,9}\.\.0*[1-9][0-9]{9,}\}")  # a range of more than can be
 _FEW = 64  # paths that are compared by pairs; more are written out
 
 Slots = tuple[range | str, ...]  # of a path: the numbers in it, as ranges or as they are written
@@ -38,6 +39,9 @@ def _slots(path: str, where: str) -> Slots:
     """Return the numbers of a path, each range in braces as a range."""
     if not path or not path.isprintable() or len(path) > 1_000:
         raise _bad(f"{path!r:.80} is not a path.", path, where, "a path such as layers.0.up.")
+    if _LONG.search(path):
+        what = f"There are more than {MAX_TENSORS:,} tensors in {path!r:.200}."
+        raise _bad(what, path, where, "smaller ranges.")
     if "{" in RANGE.sub("", path) or "}" in RANGE.sub("", path):
         raise _bad(f"Path {path!r:.200} has braces.", path, where, "a range such as {0..31}.")
     return tuple(_slot(found, path, where) for found in _SLOT.finditer(path))

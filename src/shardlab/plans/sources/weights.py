@@ -14,6 +14,7 @@ from pathlib import Path
 from shardlab.errors import BadModel
 from shardlab.plans.family import families_of
 from shardlab.plans.model import Model
+from shardlab.plans.sources.agreement import contradictions
 from shardlab.plans.sources.disk import names_in
 from shardlab.plans.sources.hf_config import read_architecture
 from shardlab.plans.sources.index import ENDING, Index, read_index
@@ -97,12 +98,21 @@ def _of_each(files: Iterable[Path]) -> list[Tensor]:
 
 
 def _model(name: str, tensors: Sequence[Tensor], source: str) -> Model:
+    if not tensors:
+        raise BadModel("There are no tensors to plan.", where=source, fix="a file with weights.")
     return Model(name, families_of(tensors), source)
 
 
 def _described(model: Model, folder: Path) -> Model:
     """Return the model with what its folder tells: its name and its architecture."""
     architecture, notes = read_architecture(folder)
+    if architecture and (said := contradictions(model.families, architecture)):
+        architecture = None
+        notes = (
+            *notes,
+            f"config.json is of another model, so activations and caches are not told by it: it "
+            f"says {'; it says '.join(said)}.",
+        )
     hub = [_HUB_FOLDER.fullmatch(each.name) for each in (folder, *folder.parents)]
     names = [f"{found[1]}/{found[2]}" for found in hub if found]
     return replace(
