@@ -48,6 +48,14 @@ def test_heads_mlp_and_vocab_of_a_preset_have_the_sizes_its_architecture_says(na
         ("layers.0.feed_forward.w2.weight", (4, 9), ("embed", "mlp")),
         ("transformer.h.0.mlp.c_fc.weight", (4, 16), ("embed", "mlp")),  # GPT-2 is [in, out]
         ("transformer.h.0.mlp.c_fc.weight", (16, 4), ("mlp", "embed")),  # and nanoGPT [out, in]
+        ("transformer.h.0.attn.c_attn.weight", (4, 12), ("embed", "qkv")),
+        ("transformer.h.0.attn.c_attn.weight", (12, 4), ("qkv", "embed")),
+        ("transformer.h.0.attn.c_attn.bias", (12,), ("qkv",)),
+        ("transformer.h.0.mlp.c_fc.bias", (16,), ("mlp",)),
+        ("h/0/mlp/c_fc/kernel", (4, 16), ("embed", "mlp")),  # the same in Flax
+        ("h/0/mlp/c_proj/kernel", (16, 4), ("mlp", "embed")),
+        ("h/mlp/c_fc/kernel", (3, 4, 16), ("layers", "embed", "mlp")),
+        ("h/0/attn/c_attn/kernel", (4, 12), ("embed", "qkv")),
         ("model.layers.3.mlp.gate.weight", (8, 64), (None, "embed")),  # a router
         # linen and NNX: [in, out], attention in three axes
         ("layers_0/attn/query/kernel", (4, 2, 3), ("embed", "heads", "head_dim")),

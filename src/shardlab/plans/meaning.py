@@ -28,7 +28,7 @@ _NAMES: tuple[tuple[str, Axes], ...] = (
     ("k_proj v_proj wk wv key value k v", ("kv_heads", "embed")),
     ("o_proj out_proj out o", ("embed", "heads")),
     ("qkv_proj qkv Wqkv query_key_value c_attn", ("qkv", "embed")),
-    ("gate_proj up_proj gate_up_proj w1 w3 fc1 wi wi_0 wi_1 up", ("mlp", "embed")),
+    ("gate_proj up_proj gate_up_proj w1 w3 fc1 c_fc wi wi_0 wi_1 up", ("mlp", "embed")),
     ("dense_h_to_4h", ("mlp", "embed")),
     ("down_proj w2 fc2 down dense_4h_to_h", ("embed", "mlp")),
     ("embed_tokens lm_head head output_layer wte logits_dense unembed", ("vocab", "embed")),
@@ -42,6 +42,8 @@ _NAMES: tuple[tuple[str, Axes], ...] = (
     ("position_embedding pos_embed wpe", (None, "embed")),
 )
 _MODULES = {name: axes for names, axes in _NAMES for name in names.split()}
+# GPT-2's own weights are [in, out], those of its followers [out, in]: the wide side tells
+_WIDE = {"c_attn": "qkv", "c_fc": "mlp", "c_proj": "mlp"}
 # tensors that are not a product's, and convolutions
 _OTHERS: dict[str, Axes] = {
     "mm_input_projection_weight": ("vision", "embed"),
@@ -130,6 +132,9 @@ def _candidates(tokens: Sequence[str], shape: tuple[int, ...]) -> Iterator[Axes]
         axes = _OTHERS[module]
         yield axes[:1] if leaf == "bias" else axes
         return
+    if module in _WIDE and leaf != "bias" and len(shape) > 1:
+        yield from _by_width(_WIDE[module], shape[-2:])
+        return
     made = ("vocab", "embed") if leaf == "embedding" else _linear(module, tokens, shape)
     if made is None:
         return
@@ -153,12 +158,13 @@ def _linear(module: str, tokens: Sequence[str], shape: tuple[int, ...]) -> Axes 
         return ("embed", "heads") if is_attention else ("embed", "mlp")
     if module == "gate" and len(shape) == 2 and max(shape) < 4 * min(shape):
         return ("mlp", "embed")  # of a gated feed-forward part: a router is far narrower
-    if module in ("c_fc", "c_proj") and len(shape) == 2:
-        # GPT-2 is stored both ways round; its feed-forward part is the wide side.
-        if shape[0] == shape[1]:
-            return None
-        return ("mlp", "embed") if shape[0] > shape[1] else ("embed", "mlp")
     return _MODULES.get(module)
+
+
+def _by_width(wide: str, shape: tuple[int, ...]) -> Iterator[Axes]:
+    """Yield what a matrix that is stored both ways round means by its wide side."""
+    if shape[0] != shape[1]:
+        yield (wide, "embed") if shape[0] > shape[1] else ("embed", wide)
 
 
 def _lead(tokens: Sequence[str], n: int) -> tuple[str, ...] | None:
