@@ -70,6 +70,15 @@ def test_what_is_not_trained_has_no_gradient_and_no_state():
     assert names == ["parameter"]
 
 
+def test_scales_of_narrow_weights_keep_their_own_dtype():
+    fp8 = Policy(parse_dtype("float8_e4m3fn"))
+    dtypes = [
+        next(held_by(Placed(Family((name,), (4, 6), F32), Spec(), ""), MESH, "none", fp8)).dtype
+        for name in ("w.weight", "w.weight_scale_inv")
+    ]
+    assert dtypes == ["f8e4m3fn", "f32"]
+
+
 def test_inference_holds_parameters_alone():
     family = Family(("w",), (4,), F32)
     held = held_by(Placed(family, Spec(), ""), MESH, "none", Policy())

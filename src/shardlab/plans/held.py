@@ -25,7 +25,8 @@ def held_by(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> Itera
     What is not trained has neither: statistics, keys, whole numbers, scales of fp8 blocks.
     """
     family, n = placed.family, placed.family.n_tensors
-    dtype = policy.parameter(family.dtype)
+    # scales stay what they are: narrower ones would not serve the weights they are for
+    dtype = family.dtype if is_scale(family) else policy.parameter(family.dtype)
     yield hold("parameters", "parameter", family.shape, dtype, placed.spec, mesh, n)
     if optimizer == "none" or not is_trained(family):
         return
