@@ -112,3 +112,10 @@ def test_parts_come_after_the_text():
         BF16, F32, F32, with_master=False
     )
     assert parse_policy(None, parameters=None) == Policy()
+
+
+def test_whole_numbers_are_planned_for_inference_and_refused_for_training():
+    assert plan("llama3-8b", "x=2", policy="int8").bytes_of("parameters") > 8e9
+    with pytest.raises(UnknownChoice, match="int8 parameters cannot be trained") as raised:
+        plan("llama3-8b", "x=2", policy="int8", optimizer="adamw")
+    assert "which plans for inference" in raised.value.fix

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.model import Model
-from shardlab.plans.optimizer import Policy
+from shardlab.plans.policy import Policy, check_trained
 from shardlab.plans.rules import Rules
 from shardlab.plans.workload import Workload
 from shardlab.records.plan import Room
@@ -24,6 +24,10 @@ class Asked:
     policy: Policy = field(default_factory=Policy)
     workload: Workload | None = None
     room: Room | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_training:
+            check_trained(self.policy)
 
     @property
     def is_training(self) -> bool:

@@ -5,7 +5,7 @@
 >>> str(parse_policy("bf16,gradients=f32,master=none"))
 'parameters bf16, gradients f32, moments f32, master none'
 >>> str(parse_policy(None))
-'parameters as they are, gradients the same, moments f32, master f32 if usual'
+'parameters as they are, gradients the same, moments f32, master f32 with adamw'
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Policy:
     def __str__(self) -> str:
         parameters = "as they are" if self.parameters is None else self.parameters.short
         gradients, moments = self.gradients or self.parameters, self.moments or self.parameters
-        words = {True: self.master.short, False: "none", None: f"{self.master.short} if usual"}
+        words = {True: self.master.short, False: "none", None: f"{self.master.short} with adamw"}
         return (
             f"parameters {parameters}, gradients {gradients.short if gradients else 'the same'}, "
             f"moments {moments.short if moments else 'the same'}, master {words[self.with_master]}"
@@ -84,6 +84,24 @@ _KEYS = {
 def is_float(dtype: Dtype) -> bool:
     """Tell whether a dtype can be trained: floating point or complex."""
     return dtype.name.startswith(("float", "bfloat", "complex"))
+
+
+def check_trained(policy: Policy) -> None:
+    """Refuse to train parameters in whole numbers, of which there is no gradient.
+
+    >>> check_trained(parse_policy("int8"))
+    Traceback (most recent call last):
+        ...
+    shardlab.errors.UnknownChoice: [plan.unknown_choice] int8 parameters cannot be trained.
+      where: parameters s8, gradients s8, moments f32, master f32 with adamw
+      try:   parameters such as bf16; or no optimizer, which plans for inference.
+    """
+    if policy.parameters is not None and not is_float(policy.parameters):
+        raise UnknownChoice(
+            f"{policy.parameters.name} parameters cannot be trained.",
+            where=str(policy),
+            fix="parameters such as bf16; or no optimizer, which plans for inference.",
+        )
 
 
 def parse_policy(policy: Any = None, **parts: Any) -> Policy:
