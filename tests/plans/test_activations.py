@@ -159,6 +159,22 @@ def test_a_mixture_counts_the_experts_of_a_token_and_its_dense_layers():
     )
 
 
+def test_latent_attention_has_values_narrower_than_keys_and_shared_experts_their_own_width():
+    # DeepSeek-V3 (arXiv 2412.19437), 4.2: 128 heads of 128, rotary part 64 of queries and keys,
+    # latent 512; each expert 2048 wide. Two shared ones here, so that their number counts.
+    arch = replace(load_model("deepseek-v3").architecture, shared_experts=2)
+    widths = {each.name: each.bits // 16 for each in layer_tensors(arch, Workload(1, 1))}
+    heads = {name: widths[name] for name in ("queries", "keys", "values", "attended", "latent")}
+    assert heads == {
+        "queries": 128 * 192,
+        "keys": 128 * 192,
+        "values": 128 * 128,
+        "attended": 128 * 128,
+        "latent": 512 + 64,
+    }
+    assert (widths["experts' up"], widths["shared up"]) == (8 * 2048, 2 * 2048)
+
+
 def test_a_layer_computed_again_needs_what_was_not_kept():
     model = load_model("llama3-70b")
     mesh = parse_mesh("tensor=8")
