@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shardlab.errors import BadModel
 from shardlab.plans.family import Family
+
+MOST_KINDS = 60_000  # families in a plan: some seconds, and a golden file that can be read again
 
 
 @dataclass(frozen=True)
@@ -66,3 +69,19 @@ class Model:
     @property
     def n_bytes(self) -> int:
         return sum(each.n_tensors * each.dtype.n_bytes(each.n_elements) for each in self.families)
+
+
+def check_kinds(model: Model, most: int = MOST_KINDS) -> Model:
+    """Return the model, unless it has more families than can be counted in a moment.
+
+    A model of any depth has dozens; those of thousands have numbers that stand beside letters.
+    """
+    n = len(model.families)
+    if n <= most:
+        return model
+    raise BadModel(
+        f"The model has tensors of {n:,} kinds, which differ in more than numbers in their paths.",
+        where=f"such as {model.families[0].name!r:.200} and {model.families[1].name!r:.200}",
+        fix=f"at most {most:,} kinds: layers.3.experts.17.up is alike in all layers and experts, "
+        "and layer3.expert17.up is not.",
+    )

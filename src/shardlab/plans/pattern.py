@@ -20,7 +20,7 @@ from typing import Any, Literal
 from shardlab.errors import BadRules
 
 MAX_LENGTH = 4096
-_MAX_COUNTS = 10_000  # the product of nested counts: `regex` unfolds them, into memory
+_MAX_COUNTS = 10_000  # parts, counts multiplied out: `regex` unfolds them, into memory
 _DIGITS = "0123456789"
 _TOKEN = re.compile(
     r"""
@@ -247,7 +247,7 @@ def _check_counts(pattern: Pattern, where: str) -> None:
         elif token.kind not in ("repeat", "maybe", "or"):
             sizes[-1] += last
             last = 1
-        if last > _MAX_COUNTS:
+        if sum(sizes) + last > _MAX_COUNTS:
             fix = f"counts that multiply to at most {_MAX_COUNTS:,}; + and * have no such limit."
             what = "The counts of the pattern multiply to more than a path can need."
             raise _wrong(what, pattern.text, token.start, where, fix)

@@ -29,6 +29,7 @@ from shardlab.records.source import Source
 
 Semantics = Literal["linen", "nnx"]
 FORMS = ("rules", "specs", "logical", "logical_semantics")
+MAX_LETTERS = 100_000  # of all patterns
 MAX_RULES = 2000  # patterns; specs by path have no limit
 _NAME = re.compile(r"[^\W\d]\w*")
 _PAIRS = 'pairs of pattern and spec, such as ("mlp/.*kernel", "fsdp,tensor").'
@@ -190,6 +191,14 @@ def check_number(n_rules: int, where: str = "") -> None:
         raise BadRules(f"There are {n_rules:,} rules.", where=where, fix=fix)
 
 
+def check_length(patterns: Iterable[Any], where: str = "") -> None:
+    """Refuse patterns that take more than a few seconds to be read, all together."""
+    n = sum(len(each) for each in patterns if isinstance(each, str))
+    if n > MAX_LETTERS:
+        fix = f"at most {MAX_LETTERS:,}: one pattern serves many tensors, and specs may go by path."
+        raise BadRules(f"The patterns have {n:,} characters.", where=where, fix=fix)
+
+
 def unknown_key(key: Any, known: Iterable[str], where: str = "") -> BadRules:
     """Return the error for a key that means nothing, with the nearest that does."""
     names = tuple(known)
@@ -224,6 +233,7 @@ def joined(parts: Iterable[Rules]) -> Rules:
         fix = "one of them for all logical rules."
         raise BadRules("Logical rules are to be read as linen and as nnx do.", fix=fix)
     check_number(max(len(rules), len(logical)))
+    check_length(each.pattern for each in rules)
     reading = semantics.pop() if semantics else "linen"
     return Rules(tuple(rules), ", ".join(sources), tuple(specs.values()), tuple(logical), reading)
 
@@ -279,6 +289,7 @@ def _of_list(rules: list[Any] | tuple[Any, ...]) -> Rules:
 def _of_pairs(pairs: list[Any]) -> Rules:
     """Read a bare list of pairs as patterns, unless it may as well be logical rules."""
     check_number(len(pairs))
+    check_length(name for name, _ in pairs)
     if pairs and not any(map(_is_clear, pairs)):
         shown = ", ".join(f"({name!r:.40}, {brief(spec, 40)})" for name, spec in pairs[:3])
         raise BadRules(
@@ -303,6 +314,7 @@ def _pairs(pairs: Any, of: str) -> list[Any]:
     if not isinstance(pairs, (list, tuple)) or not all(map(_is_two, pairs)):
         raise BadRules(f"{of!r} is {brief(pairs)}.", fix=f"a list of {_PAIRS}")
     check_number(len(pairs))
+    check_length(name for name, _ in pairs)
     return list(pairs)
 
 

@@ -38,6 +38,7 @@ from shardlab.plans.rules import (
     PathSpec,
     Rule,
     Rules,
+    check_length,
     check_number,
     parse_logical,
     parse_path_spec,
@@ -187,7 +188,9 @@ def _rules(data: Mapping[str, Any], lines: _Lines) -> tuple[Rule, ...]:
     tables = data.get("rules", [])
     if not isinstance(tables, list):
         raise _wrong(f"'rules' is {brief(tables)}.", lines.of_key("rules"), _EXAMPLE)
-    check_number(len(tables), str(lines.of_key("rules") or ""))
+    where = str(lines.of_key("rules") or "")
+    check_number(len(tables), where)
+    check_length((each.get("path") for each in tables if isinstance(each, dict)), where)
     return tuple(_rule(table, number, len(tables), lines) for number, table in enumerate(tables))
 
 
