@@ -51,7 +51,10 @@ _HELP = """Rank the meshes and strategies that MODEL fits with on a number of ch
     metavar="NAME",
     help="adam, adamw, adafactor, sgd, lion, muon; none is inference.",
 )
-@click.option("--policy", metavar="NAME", help="Dtypes of training: as-is, mixed, bf16-all.")
+@click.option(
+    "--policy", metavar="NAME", help="Dtypes: as-is, mixed, bf16-all, int8, or bf16,master=none."
+)
+@click.option("--cache-dtype", metavar="DTYPE", help="Hold keys and values in this type.")
 @click.option("--remat", multiple=True, metavar="POLICY", help="Only this policy; may be repeated.")
 @click.option(
     "--context/--no-context",
@@ -65,6 +68,12 @@ _HELP = """Rank the meshes and strategies that MODEL fits with on a number of ch
     show_default=True,
     metavar="SHARE",
     help="The share of the memory that is to stay free.",
+)
+@click.option(
+    "--activation-margin",
+    type=float,
+    metavar="TIMES",
+    help="Make room for so many times the estimated activations; else as was measured.",
 )
 @click.option(
     "--compute-efficiency",
@@ -123,6 +132,8 @@ def _made(model: str, options: dict[str, Any]) -> Advice:
         remat=options["remat"] or None,
         context=options["context"],
         headroom=options["headroom"],
+        activation_margin=options["activation_margin"],
+        cache_dtype=options["cache_dtype"],
         compute_efficiency=options["compute_efficiency"],
         network_efficiency=options["network_efficiency"],
         figures=dict(map(_figure, options["figures"])),

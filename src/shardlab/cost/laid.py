@@ -62,6 +62,7 @@ class Laid:
     slices: Mapping[str, int] = field(default_factory=dict)  # mesh axis -> its part over DCN
     is_torus: bool = True
     domain: int = 1  # devices of a node, behind switches
+    longest: int | None = None  # the most devices along one torus axis, where it is known
     _known: dict[tuple[str, ...], tuple[Way, ...]] = field(default_factory=dict, compare=False)
 
     def ways(self, axes: tuple[str, ...]) -> tuple[Way, ...]:
@@ -94,6 +95,8 @@ class Laid:
             names = "+".join(name for name, _ in block.axes)
             sizes = block.sides if len(block.axes) == 1 else [size for _, size in block.axes]
             shared = " on one torus axis" if len(block.axes) > 1 else ""
+            if self.longest is not None and max(block.sides, default=1) > self.longest:
+                shared += f" (folded: no side is longer than {self.longest})"
             parts.append(f"{names} {'x'.join(map(str, sizes))}{shared}")
         parts += [f"{name} {size} over DCN" for name, size in self.slices.items()]
         return ", ".join(parts)
@@ -151,13 +154,13 @@ def layings(mesh: Sizes, hardware: Hardware) -> tuple[Laid, ...]:
             slices[name] = part
         if size > part:
             inside.append((name, size // part))
-    found = list(_blocks(inside, hardware.torus_axes))
+    found, longest = list(_blocks(inside, hardware.torus_axes)), None
     if hardware.longest_side is not None:
         # An axis too long for every arrangement is folded through torus axes: the least of that.
-        least = min(map(_longest, found))
-        most = max(least, hardware.longest_side * hardware.devices_per_chip)
+        longest = hardware.longest_side * hardware.devices_per_chip
+        most = max(longest, min(map(_longest, found)))
         found = [each for each in found if _longest(each) <= most]
-    return tuple(Laid(mesh, each, slices) for each in found)
+    return tuple(Laid(mesh, each, slices, longest=longest) for each in found)
 
 
 def n_slices(n_devices: int, hardware: Hardware) -> int:

@@ -27,13 +27,17 @@ from shardlab.records.step import ExchangeTime
 
 @dataclass(frozen=True)
 class Exchange:
-    """Calls alike of one step; `payload_bytes` is the operand on one device."""
+    """Calls alike of one step; `payload_bytes` is the operand on one device.
+
+    What `hides` can be sent while the devices compute; all else is waited for.
+    """
 
     what: str
     axes: tuple[str, ...]
     op: str
     payload_bytes: int
     count: int
+    hides: bool = False
 
 
 @dataclass
@@ -48,20 +52,31 @@ class Stopwatch:
     used: dict[str, Figure] = field(default_factory=dict)
     _seen: dict[tuple[str, int, Way], Timing] = field(default_factory=dict)
     _laid: dict[Sizes, tuple[Laid, ...]] = field(default_factory=dict)
-    _best: dict[object, tuple[Laid, tuple[ExchangeTime, ...]]] = field(default_factory=dict)
+    _totals: dict[object, list[tuple[float, float, Laid]]] = field(default_factory=dict)
+    _timed: dict[object, tuple[ExchangeTime, ...]] = field(default_factory=dict)
 
     def quickest(
-        self, mesh: Sizes, exchanges: Sequence[Exchange]
+        self, mesh: Sizes, exchanges: Sequence[Exchange], busy: float = 0.0
     ) -> tuple[Laid, tuple[ExchangeTime, ...]]:
-        """Return how the mesh is best laid on the network, and the times of the exchanges there."""
+        """Return how the mesh is best laid on the network, and the times of the exchanges there.
+
+        The best is the quickest step of devices that are busy for so many seconds, behind which
+        some exchanges hide.
+        """
         key = (mesh, tuple(exchanges))  # remat policies send alike
-        if key not in self._best:
-            choices = self._layings(mesh)
-            laid = choices[0]
-            if len(choices) > 1:
-                laid = min(choices, key=lambda each: self._total(exchanges, each))
-            self._best[key] = laid, tuple(self.time(each, laid) for each in exchanges)
-        return self._best[key]
+        if key not in self._totals:
+            self._totals[key] = [
+                (*self._both(exchanges, each), each) for each in self._layings(mesh)
+            ]
+        totals = self._totals[key]
+        at = 0
+        if len(totals) > 1:
+            times = [(max(busy, hid) + waited, hid + waited) for hid, waited, _ in totals]
+            at = times.index(min(times))
+        laid = totals[at][2]
+        if (*key, at) not in self._timed:
+            self._timed[*key, at] = tuple(self.time(each, laid) for each in exchanges)
+        return laid, self._timed[*key, at]
 
     def time(self, exchange: Exchange, laid: Laid) -> ExchangeTime:
         """Return the time of one exchange over mesh axes laid like this."""
@@ -79,14 +94,16 @@ class Stopwatch:
             sum(timing.seconds * sharing for timing, sharing in timed),
             " and ".join(dict.fromkeys(timing.network for timing, _ in timed)),
             "; then ".join(words) or "alone: nothing is sent",
+            exchange.hides,
         )
 
-    def _total(self, exchanges: Sequence[Exchange], laid: Laid) -> float:
-        return sum(
-            timing.seconds * sharing * exchange.count
-            for exchange in exchanges
-            for timing, sharing in self._timings(exchange, laid)
-        )
+    def _both(self, exchanges: Sequence[Exchange], laid: Laid) -> tuple[float, float]:
+        """Return the seconds of what can hide, and of what is waited for."""
+        totals = [0.0, 0.0]
+        for each in exchanges:
+            for timing, sharing in self._timings(each, laid):
+                totals[not each.hides] += timing.seconds * sharing * each.count
+        return totals[0], totals[1]
 
     def _timings(self, exchange: Exchange, laid: Laid) -> list[tuple[Timing, int]]:
         """Return the time of each way, one after the other, and how many groups share its links.

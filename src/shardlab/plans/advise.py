@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,25 +14,27 @@ from shardlab.cost.step import Stopwatch
 from shardlab.cost.time import share_of_peak
 from shardlab.errors import BadType, TooManyDevices, UnknownFigure
 from shardlab.errors.brief import brief
-from shardlab.layouts.divisors import n_products, products
+from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import MAX_DEVICES
 from shardlab.layouts.size import parse_size
-from shardlab.plans.candidates import AXES, Search
+from shardlab.plans.candidates import Search
 from shardlab.plans.grounds import Called, command_of, formulas_of, notes_of
+from shardlab.plans.growth import enough_chips
+from shardlab.plans.margin import margin_of, parse_margin
+from shardlab.plans.model import check_kinds
 from shardlab.plans.optimizer import parse_optimizer
 from shardlab.plans.plan import room_of
 from shardlab.plans.policy import Policy, parse_policy
 from shardlab.plans.ranking import rank
+from shardlab.plans.scales import without_scales
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.weights import Scales
-from shardlab.plans.work import is_expert
 from shardlab.plans.workload import REMAT, Workload
 from shardlab.records.advice import Advice
 from shardlab.records.estimate import FigureUsed
 
+_MOST_KINDS = 5_000  # of tensors, each of which is placed on every mesh
 _MOST_LISTED = 100  # ZeRO stages or remat policies
-
-MAX_MESHES = 20_000  # a search over more takes minutes
 
 
 def advise(
@@ -48,6 +51,8 @@ def advise(
     context: bool | None = None,
     policy: Policy | str | None = None,
     headroom: float = 0.1,
+    activation_margin: float | None = None,
+    cache_dtype: str | None = None,
     compute_efficiency: float = 1.0,
     network_efficiency: float = 1.0,
     figures: Mapping[str, float] | None = None,
@@ -60,33 +65,45 @@ def advise(
 
     All factorisations of the devices into data, fsdp, expert (of a mixture) and tensor axes are
     tried, with every remat policy and ZeRO stage that is given; a context axis, which cuts the
-    sequence, where it is asked for, or where nothing fits without. Without an optimizer it is
+    sequence, where it is asked for, or where nothing else fits well. Without an optimizer it is
     advice for inference, for the time of one token. Without batch and sequence, or for a model
-    whose measures are not known, candidates are ranked by memory alone.
+    whose measures are not known, candidates are ranked by memory alone. What fits has room for
+    `activation_margin` times the estimated activations, else for as much as was measured.
     """
     n_chips, chip = _chips(chips), _chip(hardware, figures)
-    workload = _workload(batch, sequence, microbatch)
-    parse_optimizer(optimizer)  # an unknown one is refused before the search
+    workload = _workload(batch, sequence, microbatch, cache_dtype)
+    optimizer, dtypes = parse_optimizer(optimizer).name, parse_policy(policy)
     search = Search(
-        load_model(model),
+        without_scales(check_kinds(load_model(model), _MOST_KINDS), dtypes),
         room_of(chip, headroom),
-        Scales(optimizer, parse_policy(policy)),
+        Scales(optimizer, dtypes),
         Stopwatch(chip, share_of_peak(network_efficiency)),
         workload,
         _remats(remat, optimizer, workload),
         _stages(zero, optimizer),
         share_of_peak(compute_efficiency),
+        parse_margin(activation_margin),
     )
-    found = _advice(search, n_chips, Called(model, hardware, policy, headroom), context is True)
-    if found.ranked or context is not None or workload is None:
+    called = Called(model, hardware, policy, headroom, cache_dtype)
+    return _found(search, n_chips, called, context)
+
+
+def _found(search: Search, n_chips: int, called: Called, context: bool | None) -> Advice:
+    """Return the advice, with the context axis where it is needed, or with how many chips are."""
+    found = _advice(search, n_chips, called, context is True)
+    with_context = context is not False and search.workload is not None
+    if with_context and context is None and not _is_sound(search, found):
+        found = _advice(search, n_chips, called, True)
+    if found.ranked or all(each.why != "memory" for each in found.others):
         return found
-    return _advice(search, n_chips, Called(model, hardware, policy, headroom), True)
+    n_enough, enough = enough_chips(search, n_chips, with_context=with_context)
+    return replace(found, enough=enough, enough_chips=n_enough)
 
 
 def _advice(search: Search, n_chips: int, called: Called, with_context: bool) -> Advice:
     model, chip = search.model, search.stopwatch.hardware
     n_devices = n_chips * chip.devices_per_chip
-    ranked, others = _searched(search, _meshes(search, n_devices, with_context))
+    ranked, others = _searched(search, search.meshes(n_devices, with_context=with_context))
     is_suited = any(each.strategy for each in (*ranked, *others))
     return Advice(
         model.name,
@@ -106,6 +123,14 @@ def _advice(search: Search, n_chips: int, called: Called, with_context: bool) ->
     )
 
 
+def _is_sound(search: Search, found: Advice) -> bool:
+    """Return whether something fits whose tensor axis does not make devices repeat all heads."""
+    arch = search.model.architecture
+    if found.best is None or arch is None:
+        return found.best is not None
+    return arch.heads % dict(found.best.mesh).get("tensor", 1) == 0
+
+
 def _searched(search: Search, meshes: Iterable[Mapping[str, int]]) -> tuple[Any, Any]:
     try:
         return rank(each for sizes in meshes for each in search.candidates(sizes))
@@ -118,25 +143,6 @@ def _searched(search: Search, meshes: Iterable[Mapping[str, int]]) -> tuple[Any,
             fix=f"give your own: advise(..., figures={{{name!r}: ...}}), on the command line "
             f'--figure {name}=..., or a TOML file with like = "{chip.name}" and {name} = ....',
         ) from None
-
-
-def _meshes(search: Search, n_devices: int, with_context: bool) -> Iterable[Mapping[str, int]]:
-    """Return the sizes of each axis for every mesh of so many devices.
-
-    Inference has no use for fsdp, which would gather the parameters for every token.
-    """
-    arch = search.model.architecture
-    has_experts = bool(arch.experts) if arch else any(map(is_expert, search.model.families))
-    wanted = {"expert": has_experts, "fsdp": search.is_training, "context": with_context}
-    axes = [name for name in AXES if wanted.get(name, True)]
-    n_meshes = n_products(n_devices, len(axes))
-    if n_meshes > MAX_MESHES:
-        raise TooManyDevices(
-            f"{n_devices:,} devices can be arranged in {n_meshes:,} meshes of {len(axes)} axes, "
-            f"too many to try.",
-            fix=f"a number with fewer divisors, such as {1 << (n_devices.bit_length() - 1):,}.",
-        )
-    return (dict(zip(axes, sizes, strict=True)) for sizes in products(n_devices, len(axes)))
 
 
 def _chips(chips: Any) -> int:
@@ -178,8 +184,8 @@ def _several(given: Any) -> tuple[Any, ...]:
     return tuple(islice(given, _MOST_LISTED))
 
 
-def _workload(batch: Any, sequence: Any, microbatch: Any) -> Workload | None:
-    if batch is None and sequence is None and microbatch is None:
+def _workload(batch: Any, sequence: Any, microbatch: Any, cache: Any) -> Workload | None:
+    if batch is None and sequence is None and microbatch is None and cache is None:
         return None
     if batch is None or sequence is None:
         missing = "batch" if batch is None else "sequence"
@@ -187,7 +193,9 @@ def _workload(batch: Any, sequence: Any, microbatch: Any) -> Workload | None:
             f"There is no {missing}.",
             fix="batch and sequence together, or neither of them: then memory alone is counted.",
         )
-    return Workload(batch, sequence, microbatch=microbatch)
+    return Workload(
+        batch, sequence, microbatch=microbatch, cache_dtype=parse_dtype(cache or "bf16")
+    )
 
 
 def _remats(
@@ -204,12 +212,21 @@ def _remats(
 
 
 def _choices(search: Search) -> dict[str, str]:
-    choices = {"optimizer": search.scales.optimizer}
+    choices, policy = {"optimizer": search.scales.optimizer}, search.scales.policy
     if search.is_training:
-        choices["policy"] = str(search.scales.policy)
+        usual = parse_optimizer(search.scales.optimizer).has_master
+        wanted = usual if policy.with_master is None else policy.with_master
+        choices["policy"] = str(replace(policy, with_master=wanted))
+    elif policy.parameters is not None:
+        choices["policy"] = f"parameters {policy.parameters.short}"
     if search.workload is not None:
         choices["batch"] = str(search.workload.batch)
         choices["sequence"] = str(search.workload.sequence)
+        if search.is_training:
+            margins = {each: margin_of(each, search.margin) for each in search.remats}
+            choices["activation_margin"] = ", ".join(f"{k} {v:g}" for k, v in margins.items())
+        else:
+            choices["cache_dtype"] = search.workload.cache_dtype.short
     choices["compute_efficiency"] = f"{search.compute_efficiency:g}"
     choices["network_efficiency"] = f"{search.stopwatch.efficiency:g}"
     return choices

@@ -11,6 +11,7 @@ from typing import Any
 from shardlab.cost.hardware import Hardware
 from shardlab.cost.laid import n_slices
 from shardlab.plans.candidates import Search
+from shardlab.plans.margin import margin_of
 from shardlab.plans.work import FORMULAS
 from shardlab.records.advice import Candidate
 
@@ -23,8 +24,16 @@ class Called:
     hardware: str | Path | Hardware
     policy: Any
     headroom: float
+    cache_dtype: str | None = None
 
 
+_STEP = {
+    "training": "step: max(compute, data + fsdp traffic) + tensor + expert + context traffic; "
+    "parameters can be gathered ahead and gradients summed while layers compute, activations are "
+    "needed at once; range: max(compute, all traffic) to compute + all traffic",
+    "decoding": "step: max(compute, reading) + tensor + expert traffic, which is needed at once; "
+    "range: max(compute, reading, all traffic) to their sum",
+}
 _BOOK = "JAX scaling book, training.md (0819a7d, 2025-02)"
 # role -> what it sends, and who says so
 _TRAFFIC = {
@@ -49,7 +58,7 @@ def formulas_of(search: Search, ranked: Sequence[Candidate]) -> tuple[str, ...]:
 
 
 def _formulas(search: Search, ranked: Sequence[Candidate]) -> Iterator[str]:
-    yield "step: from max(compute, communication), all hidden, to their sum, nothing hidden"
+    yield _STEP["training" if search.is_training else "decoding"]
     if search.is_training:
         yield FORMULAS["training"]
         yield FORMULAS["full"]
@@ -57,13 +66,14 @@ def _formulas(search: Search, ranked: Sequence[Candidate]) -> Iterator[str]:
     else:
         yield FORMULAS["decoding"]
         yield FORMULAS["reading"]
+    yield FORMULAS["copies"]
     axes = {name for each in ranked for name, size in each.mesh if size > 1}
     for name, words in _TRAFFIC.items():
         if name in axes and (search.is_training or name in ("tensor", "expert")):
             yield words
     yield (
-        "where L layers, N heads of size H; V bytes of the gathered or unreduced array of a group, "
-        "X its devices, n of them in a node, m nodes or slices"
+        "where L layers, N heads, H the width of a key and H_v of a value; V bytes of the gathered "
+        "or unreduced array of a group, X its devices, n of them in a node, m nodes or slices"
     )
     best = ranked[0].step
     for each in best.exchanges if best else ():
@@ -93,8 +103,11 @@ def notes_of(
         yield f"{untried} not tried; between blocks tensor axes cut the sequence."
         if search.is_training:
             yield "A batch is divided into as few microbatches as fit."
+            yield _margins(search)
         else:
             yield "A step is one token of every sequence, with all caches full."
+            if search.stopwatch.hardware.network == "switch":
+                yield "What starting a collective takes is not counted: nobody publishes it."
     if not is_suited and n_devices > 1:
         near = 1 << (n_devices.bit_length() - 1)
         yield (
@@ -111,6 +124,18 @@ def notes_of(
             "Slices are taken to be arranged for the mesh: 'laid' says which torus axes each mesh "
             "axis goes along."
         )
+
+
+def _margins(search: Search) -> str:
+    if search.margin is not None:
+        return (
+            f"What fits has room for {search.margin:g} times the estimated activations, as given."
+        )
+    told = ", ".join(f"{margin_of(each):g} with remat {each}" for each in search.remats)
+    return (
+        f"What fits has room for more than the estimated activations, as XLA was measured to take: "
+        f"{told} times as much; --activation-margin 1 trusts the estimate."
+    )
 
 
 def command_of(search: Search, ranked: Sequence[Candidate], called: Called) -> str:
@@ -130,6 +155,7 @@ def command_of(search: Search, ranked: Sequence[Candidate], called: Called) -> s
     if workload is not None:
         words += ["--batch", str(workload.batch), "--sequence", str(workload.sequence)]
         words += ["--remat", best.remat] if search.is_training else []
+        words += ["--cache-dtype", called.cache_dtype] if called.cache_dtype else []
         if best.n_microbatches > 1:
             words += ["--microbatch", str(workload.batch // best.n_microbatches)]
     return " ".join(map(quote, words))

@@ -18,8 +18,8 @@ def rank(
 ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
     """Return the best candidate of each mesh that fits, best first, and all the others.
 
-    By the lower bound of a step, then the upper, then the bytes on a device; without times by bytes
-    alone.
+    By the time that a step is expected to take, then by its upper bound, then by the bytes on a
+    device; without times by bytes alone.
     """
     fitting: dict[Sizes, list[Candidate]] = {}
     others = []
@@ -39,14 +39,15 @@ def rank(
         ]
     ranked.sort(key=_key)
     best = ranked[0] if ranked else None
-    others.sort(key=lambda each: (_ORDER.index(each.why), *_key(each)))
+    # of those that do not fit, first those that might, the quickest of them first
+    others.sort(key=lambda each: (_ORDER.index(each.why), each.step is None, *_key(each)))
     return tuple(_told(each, best) for each in ranked), tuple(others)
 
 
 def _key(candidate: Candidate) -> tuple[object, ...]:
     step = candidate.step
     # Of times that agree to six digits, the order must not hang on the last bit.
-    times = (0.0, 0.0) if step is None else (_six(step.lower), _six(step.upper))
+    times = (0.0, 0.0) if step is None else (_six(step.expected), _six(step.upper))
     return (*times, candidate.bytes_per_device, len(candidate.mesh), candidate.mesh_text)
 
 
@@ -58,22 +59,42 @@ def _told(candidate: Candidate, best: Candidate | None) -> Candidate:
     if best is None or best.step is None or candidate.step is None:
         return candidate
     if candidate is best:
-        return replace(candidate, reason=f"the best: {bound_of(candidate.step)}")
-    return replace(candidate, why="slower", reason=_slower(candidate, best, best.step))
+        return replace(candidate, reason=bound_of(candidate.step))
+    return replace(candidate, why="slower", reason=_slower(candidate.step, best.step))
 
 
-def _slower(candidate: Candidate, best: Candidate, other: StepTime) -> str:
+def _slower(step: StepTime, best: StepTime) -> str:
     """Say what costs the time, against the best."""
-    step = candidate.step
-    assert step is not None  # it was timed: those that are not do not come here
-    ratio = step.lower / other.lower
+    ratio = step.expected / best.expected
     if ratio > _AS_QUICK:
-        return f"{bound_of(step)}: {_times(ratio)} slower than the best"
-    ratio = step.upper / other.upper
+        return f"{_times(ratio)} slower: {_cause(step, best)}"
+    ratio = step.upper / best.upper
     if ratio > _AS_QUICK:
-        most = next(iter(step.by_axis()), "")
-        return f"as quick as the best if what {most!r} sends hides, else {_times(ratio)} slower"
+        most = _names(next(iter(step.by_axis()), ""))
+        return f"as quick if traffic over {most} hides, else {_times(ratio)} slower"
     return "as quick as the best"
+
+
+def _cause(step: StepTime, best: StepTime) -> str:
+    """Return which part of the time is longer than that of the best, where it is the most."""
+    more = {
+        "work": step.busy_seconds - best.busy_seconds,
+        "late": _late(step) - _late(best),
+        "waits": step.exposed_seconds - best.exposed_seconds,
+    }
+    most = max(more, key=lambda name: more[name])
+    if most == "waits":
+        return f"waits for traffic over {_names(next(iter(step.by_axis(hides=False))))}"
+    if most == "late":
+        return f"traffic over {_names(next(iter(step.by_axis(hides=True))))} outlasts compute"
+    if step.reading_seconds > step.compute_seconds:
+        return "reads more"
+    return "computes more"
+
+
+def _late(step: StepTime) -> float:
+    """Return how much longer what could hide takes than what it hides behind."""
+    return max(0.0, step.hidden_seconds - step.busy_seconds)
 
 
 def _variant(candidate: Candidate, first: Candidate) -> str:
@@ -89,21 +110,27 @@ def _variant(candidate: Candidate, first: Candidate) -> str:
     )
     if candidate.step is None or first.step is None:
         return f"{chosen} takes less memory"
-    lower, upper = (
-        getattr(candidate.step, name) / getattr(first.step, name) for name in ("lower", "upper")
-    )
-    if max(lower, upper) > _AS_QUICK:
-        return f"{chosen} fits too, and this is {_times(max(lower, upper))} slower"
+    ratio = candidate.step.expected / first.step.expected
+    if ratio <= _AS_QUICK:
+        ratio = candidate.step.upper / first.step.upper
+    if ratio > _AS_QUICK:
+        return f"{chosen} fits too, and this is {_times(ratio)} slower"
     return f"{chosen} is as quick and takes less memory"
 
 
 def bound_of(step: StepTime) -> str:
-    """Return what bounds a step: arithmetic, reading memory, or communication over an axis."""
-    if step.communication_seconds > step.busy_seconds:
-        return f"communication over {next(iter(step.by_axis()))!r} bounds it"
+    """Return what takes most of a step: arithmetic, reading memory, or traffic over an axis."""
+    if step.exposed_seconds > max(step.busy_seconds, step.hidden_seconds):
+        return f"waiting for traffic over {_names(next(iter(step.by_axis(hides=False))))} bounds it"
+    if step.hidden_seconds > step.busy_seconds:
+        return f"traffic over {_names(next(iter(step.by_axis(hides=True))))} bounds it"
     if step.reading_seconds > step.compute_seconds:
         return "reading memory bounds it"
     return "compute bounds it"
+
+
+def _names(axes: str) -> str:
+    return axes.replace(",", "+")
 
 
 def _times(ratio: float) -> str:

@@ -50,22 +50,25 @@ def decoding_exchanges(arch: Architecture, mesh: Mesh, workload: Workload) -> It
 def _weights(
     sync: Sync, held: Weight, layers: int, mesh: Mesh, microbatches: int
 ) -> Iterator[Exchange]:
-    """Yield what keeps parameters the same; one call for each layer, which others can hide."""
+    """Yield what keeps parameters the same; one call for each layer, which compute can hide.
+
+    Parameters are gathered before a layer is reached, gradients summed after it is done.
+    """
     parameters = _part(held.by_kind["parameters"], layers)
     gradients = _part(held.whole_gradient, layers)
     often = layers * microbatches
     if axes := sync.gathered:
         parts = _size(mesh, axes)
-        yield Exchange("parameters, forward", axes, "all_gather", parameters, often)
-        yield Exchange("parameters, backward", axes, "all_gather", parameters, often)
-        yield Exchange("gradients", axes, "psum_scatter", gradients * parts, often)
+        yield Exchange("parameters, forward", axes, "all_gather", parameters, often, True)
+        yield Exchange("parameters, backward", axes, "all_gather", parameters, often, True)
+        yield Exchange("gradients", axes, "psum_scatter", gradients * parts, often, True)
     if axes := tuple(name for name in sync.reduced if name not in sync.zero):
-        yield Exchange("gradients", axes, "psum", gradients, layers)
+        yield Exchange("gradients", axes, "psum", gradients, layers, True)
     if axes := sync.zero:
         count = often if sync.zero_gradients else layers
         updated = _part(parameters, _size(mesh, axes))
-        yield Exchange("gradients", axes, "psum_scatter", gradients, count)
-        yield Exchange("updated parameters", axes, "all_gather", updated, layers)
+        yield Exchange("gradients", axes, "psum_scatter", gradients, count, True)
+        yield Exchange("updated parameters", axes, "all_gather", updated, layers, True)
 
 
 def _activations(

@@ -13,10 +13,15 @@ transformers.md (0819a7d, 2025-02). Where keys are wider than values, 2 H is the
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
+from shardlab.layouts.mesh import Mesh
 from shardlab.plans.family import Family
+from shardlab.plans.matching import Placed
 from shardlab.plans.model import Architecture, Model
+from shardlab.plans.roles import roles_of
 from shardlab.plans.workload import Workload
 
 # what stands before the number of an expert in a path; shared experts take every token
@@ -30,6 +35,7 @@ FORMULAS = {
     "selective": "remat selective and dots: attention's forward pass once more",
     "decoding": "compute: (2 x active parameters + 2 L N (H + H_v) x sequence) x batch "
     "/ (devices x bf16_flops)",
+    "copies": "copies: what a tensor axis does not divide is computed by each of its devices",
     "reading": "reading: (parameters + cache on a device) / hbm_bandwidth, for each token",
 }
 
@@ -42,18 +48,54 @@ class Work:
     flops: float
 
 
-def training_work(model: Model, arch: Architecture, workload: Workload) -> Work:
+@dataclass(frozen=True)
+class Copies:
+    """What devices of a tensor axis compute alike, since it does not divide.
+
+    `parameters` are active ones, counted once for every device that repeats what another does;
+    `attention` says how many devices compute the same heads.
+    """
+
+    parameters: int = 0
+    attention: int = 1
+
+
+NO_COPIES = Copies()
+
+
+def copies_of(model: Model, placed: Iterable[Placed], mesh: Mesh) -> Copies:
+    """Return what a strategy left whole over the tensor axes that it would have cut there."""
+    arch = model.architecture
+    axes = roles_of(mesh).get("tensor", ())
+    n = prod(mesh.shape[name] for name in axes)
+    if arch is None or n == 1:
+        return NO_COPIES
+    whole = 0
+    for each in placed:
+        if any(one.part == "tensor" for one in each.declined):
+            uncut = set(axes).difference(each.spec.mesh_axes)
+            times = prod(mesh.shape[name] for name in uncut)
+            whole += (times - 1) * _active(each.family, arch)
+    return Copies(whole, n if arch.heads % n else 1)
+
+
+def training_work(
+    model: Model, arch: Architecture, workload: Workload, copies: Copies = NO_COPIES
+) -> Work:
     """Return the arithmetic of a training step."""
     tokens = workload.batch * workload.sequence
     products = 6.0 * active_parameters(model) * tokens
     widths = arch.head_dim + arch.value_dim
     attention = 6.0 * arch.heads * widths * tokens * _seen(arch, workload.sequence)
     again = _AGAIN.get(workload.remat, _AGAIN["full"])
-    extra = (products * again[0] + attention * again[1]) / 3
-    return Work(products + attention, products + attention + extra)
+    done = products + 6.0 * copies.parameters * tokens, attention * copies.attention
+    extra = (done[0] * again[0] + done[1] * again[1]) / 3
+    return Work(products + attention, sum(done) + extra)
 
 
-def decoding_work(model: Model, arch: Architecture, workload: Workload) -> Work:
+def decoding_work(
+    model: Model, arch: Architecture, workload: Workload, copies: Copies = NO_COPIES
+) -> Work:
     """Return the arithmetic of one token for every sequence, each with all its tokens cached."""
     products = 2.0 * active_parameters(model)
     widths = arch.head_dim + arch.value_dim
@@ -61,7 +103,8 @@ def decoding_work(model: Model, arch: Architecture, workload: Workload) -> Work:
         widths = 2 * arch.kv_lora_rank + arch.rope_head_dim
     attention = 2.0 * arch.heads * widths * _seen(arch, workload.sequence)
     flops = (products + attention) * workload.batch
-    return Work(flops, flops)
+    done = products + 2.0 * copies.parameters + attention * copies.attention
+    return Work(flops, done * workload.batch)
 
 
 def _seen(arch: Architecture, sequence: int) -> int:
@@ -82,6 +125,11 @@ def active_parameters(model: Model) -> int:
         return model.n_parameters
     of_experts = sum(each.n_tensors * each.n_elements for each in model.families if is_expert(each))
     return model.n_parameters - of_experts * (arch.experts - arch.top_k) // arch.experts
+
+
+def _active(family: Family, arch: Architecture) -> int:
+    n = family.n_tensors * family.n_elements
+    return n * arch.top_k // arch.experts if arch.experts and is_expert(family) else n
 
 
 def is_expert(family: Family) -> bool:

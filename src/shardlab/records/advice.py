@@ -86,6 +86,8 @@ class Advice:
     figures: tuple[FigureUsed, ...] = ()
     notes: tuple[str, ...] = ()
     command: str = ""  # what to run next
+    enough: Candidate | None = None  # where nothing fits: the best on so many chips
+    enough_chips: int = 0  # the least multiple on which it fits; without, the most that was tried
 
     @property
     def best(self) -> Candidate | None:
@@ -108,6 +110,7 @@ class Advice:
             "formulas": list(self.formulas),
             "figures": [each.to_json() for each in self.figures],
             "notes": list(self.notes),
+            "enough": None if self.enough is None else self.enough.to_json(),
         }
 
     @classmethod
@@ -123,8 +126,17 @@ class Advice:
                 "others": tuple(map(Candidate.from_json, data["others"])),
                 "figures": tuple(map(FigureUsed.from_json, data["figures"])),
                 "notes": tuple(data["notes"]),
+                "enough": None
+                if data.get("enough") is None
+                else Candidate.from_json(data["enough"]),
             }
         )
+
+    def __repr__(self) -> str:
+        """Return one line; `print` shows all of it."""
+        from shardlab.render.advice import headline
+
+        return f"<Advice on {self.model}, {self.n_chips} {self.hardware}: {headline(self)}>"
 
     def __str__(self) -> str:
         from shardlab.render.advice import advice_text

@@ -23,6 +23,7 @@ class ExchangeTime:
     seconds: float
     network: str  # ICI, DCN, NVLink, between nodes
     formula: str
+    hides: bool = False  # can be sent while the devices compute
 
     @property
     def total_seconds(self) -> float:
@@ -38,11 +39,13 @@ class ExchangeTime:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of arithmetic and of communication, and the bounds of a step.
+    """Seconds of arithmetic and of communication, what a step is expected to take, and its bounds.
 
-    With all communication behind the arithmetic a step takes `lower`, the longer of the two; one
-    after the other, `upper`. What goes over different mesh axes counts one after the other, as the
-    scaling book does. Arithmetic waits for memory where reading takes longer.
+    What can hide (parameters and gradients, which are known before or needed later) goes on behind
+    the arithmetic; for the rest (activations, needed at once) the devices wait. With everything
+    hidden a step takes `lower`, with nothing hidden `upper`. What goes over different mesh axes
+    counts one after the other, as the scaling book does. Arithmetic waits for memory where reading
+    takes longer.
     """
 
     flops: float  # of all devices, with what is computed again
@@ -61,6 +64,21 @@ class StepTime:
     def communication_seconds(self) -> float:
         return sum(each.total_seconds for each in self.exchanges)
 
+    @cached_property
+    def hidden_seconds(self) -> float:
+        """What can be sent while the devices compute; beyond that time they wait for it."""
+        return sum(each.total_seconds for each in self.exchanges if each.hides)
+
+    @cached_property
+    def exposed_seconds(self) -> float:
+        """What the devices wait for."""
+        return sum(each.total_seconds for each in self.exchanges if not each.hides)
+
+    @property
+    def expected(self) -> float:
+        """What can hide does, behind compute or reading; the rest comes on top."""
+        return max(self.busy_seconds, self.hidden_seconds) + self.exposed_seconds
+
     @property
     def lower(self) -> float:
         return max(self.busy_seconds, self.communication_seconds)
@@ -73,10 +91,12 @@ class StepTime:
         """Return the model FLOPs utilisation (MFU) of a step that takes so long."""
         return self.model_flops / (self.peak_flops * seconds) if seconds else 0.0
 
-    def by_axis(self) -> dict[str, float]:
-        """Return the seconds of communication by mesh axes, most first."""
+    def by_axis(self, *, hides: bool | None = None) -> dict[str, float]:
+        """Return the seconds of communication by mesh axes, most first; of a kind, or of both."""
         totals: dict[str, float] = {}
         for each in self.exchanges:
+            if hides is not None and each.hides != hides:
+                continue
             axes = ",".join(each.axes)
             totals[axes] = totals.get(axes, 0.0) + each.total_seconds
         return dict(sorted(totals.items(), key=lambda item: -item[1]))
@@ -89,6 +109,7 @@ class StepTime:
             "peak_flops": self.peak_flops,
             "communication_seconds": self.communication_seconds,
             "by_axis": self.by_axis(),
+            "expected": self.expected,
             "lower": self.lower,
             "upper": self.upper,
             "exchanges": [each.to_json() for each in self.exchanges],

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from html import escape
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardlab.layouts.amount import memory_text
 from shardlab.records.advice import Advice, Candidate
+from shardlab.records.estimate import FigureUsed
 from shardlab.records.step import StepTime
 from shardlab.render.estimate import figure_text
 from shardlab.render.markdown import sections_markdown
 from shardlab.render.plain import plain
-from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
+from shardlab.render.sheet import (
+    Column,
+    Row,
+    Section,
+    Sheet,
+    Table,
+    section_lines,
+    sheet_html,
+    sheet_lines,
+)
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
 from shardlab.render.words import count_text, seconds_text
 
@@ -24,7 +34,8 @@ TOP = 10
 _SIZES = 8  # of an axis, in one reason
 # a reason that is alike for many sizes of an axis
 _SIZED = re.compile(r"(\w+=|.* cut in )([\d,]+)((?: does not divide .*)?)")
-_NEAREST = 3  # of those that do not fit, how many are shown
+_LEAST = 0.001  # of a step's time: less is in the JSON alone
+_NEAREST = 2  # of those that do not fit, how many are shown
 
 
 def advice_text(advice: Advice, width: int = DEFAULT_WIDTH, *, top: int = TOP) -> str:
@@ -40,20 +51,22 @@ def advice_rich(advice: Advice, width: int = DEFAULT_WIDTH, *, top: int = TOP) -
 
 
 def advice_lines(advice: Advice, width: int, *, top: int = TOP) -> Iterator[Line]:
-    """Yield the best, the table, the losers by reason, what it rests on, and what to run next."""
+    """Yield the best, the table, the losers by reason, what to run next, and what it rests on."""
     yield from sheet_lines(advice_sheet(advice, top=top), width)
     if advice.command:
         yield []
         yield [Span("Next", is_strong=True)]
         yield [Span(f"  {plain(advice.command)}")]  # never folded: it is to be copied
+    yield []
+    yield from section_lines(_grounds(advice), width)
 
 
 def advice_html(advice: Advice, *, top: int = TOP) -> str:
     """Return advice as an HTML fragment."""
-    shown = sheet_html(advice_sheet(advice, top=top, is_wide=True))
-    if not advice.command:
-        return shown
-    return f"{shown}\n<h4>Next</h4>\n<pre>{escape(advice.command)}</pre>"
+    sheet = advice_sheet(advice, top=top, is_wide=True)
+    if advice.command:
+        sheet = replace(sheet, sections=(*sheet.sections, Section("Next", None, (advice.command,))))
+    return sheet_html(replace(sheet, sections=(*sheet.sections, _grounds(advice))))
 
 
 def advice_markdown(advice: Advice, *, top: int = TOP) -> str:
@@ -62,7 +75,7 @@ def advice_markdown(advice: Advice, *, top: int = TOP) -> str:
     parts = [f"**{sheet.title}**", *sheet.facts, *sections_markdown(sheet.sections)]
     if advice.command:
         parts += ["### Next", f"```\n{advice.command}\n```"]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *sections_markdown([_grounds(advice)])]) + "\n"
 
 
 def advice_sheet(advice: Advice, *, top: int = TOP, is_wide: bool = False) -> Sheet:
@@ -70,32 +83,48 @@ def advice_sheet(advice: Advice, *, top: int = TOP, is_wide: bool = False) -> Sh
     sections = []
     if advice.ranked:
         sections.append(_ranked(advice, top, is_wide))
+    if told := tuple(_traffic(advice)):
+        sections.append(Section("What the best sends", None, told))
     if others := tuple(_others(advice)):
         sections.append(Section("Why others lost", None, others))
-    grounds = (*advice.formulas, *map(figure_text, advice.figures), *_efficiency(advice))
-    sections.append(Section("Formulas and figures", None, tuple(map(plain, grounds))))
     if advice.notes:
         sections.append(Section("To know", None, tuple(map(plain, advice.notes))))
     return Sheet(headline(advice), tuple(_facts(advice)), tuple(sections))
 
 
+def _grounds(advice: Advice) -> Section:
+    grounds = (*advice.formulas, *map(_figure, advice.figures), *_efficiency(advice))
+    return Section("Formulas and figures", None, tuple(map(plain, grounds)))
+
+
+def _figure(figure: FigureUsed) -> str:
+    """Return a figure; memory in the units of the rest, powers of 1000."""
+    if figure.unit == "bytes":
+        return f"{figure.name} {memory_text(figure.value)}: {figure.source}"
+    return figure_text(figure)
+
+
 def headline(advice: Advice) -> str:
     """Return the one sentence that matters: the best, or that nothing fits."""
     best = advice.best
-    if best is None:
-        nearest = next((each for each in advice.others if each.why == "memory"), None)
-        if nearest is None:
-            return "no mesh suits: each is refused below"
-        return f"nothing fits: nearest is {nearest.mesh_text}, which {nearest.reason}"
-    words = f"best: {best.mesh_text} with {best.strategy}"
-    words += f", remat {best.remat}" if best.remat and best.step else ""
-    if best.n_microbatches > 1:
-        words += f", {best.n_microbatches} microbatches"
-    words += f": {memory_text(best.bytes_per_device)} on a device"
-    if best.step is None:
+    if best is not None:
+        return f"best: {_told(best)}"
+    nearest = next((each for each in advice.others if each.why == "memory"), None)
+    if nearest is None:
+        return "no mesh suits: each is refused below"
+    return f"nothing fits: nearest is {nearest.mesh_text}, which {nearest.reason}"
+
+
+def _told(made: Candidate) -> str:
+    words = f"{made.mesh_text} with {made.strategy}"
+    words += f", remat {made.remat}" if made.remat and made.step else ""
+    if made.n_microbatches > 1:
+        words += f", {made.n_microbatches} microbatches"
+    words += f": {memory_text(made.bytes_per_device)} on a device"
+    if (step := made.step) is None:
         return words
-    noun = "token" if best.step.reading_seconds else "step"
-    return f"{words}, {_bounds(best.step)} a {noun}, MFU {_mfu(best.step)}"
+    noun = "token" if step.reading_seconds else "step"
+    return f"{words}, {seconds_text(step.expected)} a {noun} ({_range(step)}), MFU {_mfu(step)}"
 
 
 def _facts(advice: Advice) -> Iterator[str]:
@@ -112,51 +141,121 @@ def _facts(advice: Advice) -> Iterator[str]:
     if "batch" in choices:
         batch, sequence = int(choices["batch"]), int(choices["sequence"])
         words.append(f"batch {batch:,} x sequence {sequence:,} = {batch * sequence:,} tokens")
-    words += [choices["policy"]] if "policy" in choices else []
+    words += [f"{choices[name]}" for name in ("policy",) if name in choices]
     yield "; ".join(words)
+    n_meshes = len({each.mesh for each in (*advice.ranked, *advice.others)})
     yield (
-        f"{count_text(advice.n_candidates, 'candidate')}; of {_n_meshes(advice):,} meshes "
-        f"{len(advice.ranked):,} can be used"
+        f"{count_text(advice.n_candidates, 'candidate')}; {len(advice.ranked):,} of "
+        f"{n_meshes:,} {'mesh' if n_meshes == 1 else 'meshes'} can be used"
     )
-
-
-def _n_meshes(advice: Advice) -> int:
-    return len({each.mesh for each in (*advice.ranked, *advice.others)})
+    if advice.enough is not None:
+        times = advice.enough_chips // advice.n_chips
+        yield f"{advice.enough_chips:,} chips, {times} times as many, are enough: " + _told(
+            advice.enough
+        )
+    elif advice.enough_chips:
+        yield f"up to {advice.enough_chips:,} chips were tried, and nothing fits on these either"
 
 
 def _ranked(advice: Advice, top: int, is_wide: bool) -> Section:
     shown = advice.ranked[:top]
-    timed = [each.step for each in shown if each.step is not None]
-    columns = [Column("#", True, drop=2), Column("mesh"), Column("strategy", drop=5)]
-    columns += [Column("ZeRO", True, drop=1), Column("remat"), Column("µb", True)]
-    columns += [Column("GB", True)]
-    if timed:
-        first = "reading" if timed[0].reading_seconds else "compute"
-        columns += [Column(first, True, drop=3), Column("sent", True, drop=4)]
-        columns += [Column("step"), Column("MFU")]
-        columns += [Column("sent over"), Column("laid"), Column("verdict")] if is_wide else []
-    rows = tuple(_row(at, each, is_wide) for at, each in enumerate(shown, 1))
-    lines = ["µb: microbatches of a step; GB: on each device; sent: time of communication"]
+    is_timed, is_training = shown[0].step is not None, advice.choices["optimizer"] != "none"
+    columns = tuple(_columns(is_timed, is_training, is_wide))
+    rows = []
+    for at, each in enumerate(shown, 1):
+        cells = {"#": str(at), **_cells(each)}
+        beneath = (each.reason,) if each.reason and not is_wide else ()
+        rows.append(Row(tuple(cells[column.head] for column in columns), beneath))
+    lines = ["µb: microbatches of a step; GB: on each device, with the estimated activations"]
+    lines = lines if is_training else []
+    if is_timed:
+        first = "compute" if is_training else "busy"
+        hides = "max(compute, hides)" if is_training else "busy, the longer of compute and reading,"
+        lines.append(
+            f"step = {hides} + waits: "
+            + (f"traffic that can hide behind {first}, and " if is_training else "")
+            + "traffic that is waited for; range: from all hidden to nothing hidden"
+        )
     if more := len(advice.ranked) - len(shown):
-        lines.append(f"and {more:,} more meshes: --top {len(advice.ranked)}")
-    order = "quickest first" if timed else "least memory first"
-    return Section(f"What fits, {order}", Table(tuple(columns), rows), tuple(lines))
+        noun = "mesh" if more == 1 else "meshes"
+        lines.append(f"and {more:,} more {noun}: --top {len(advice.ranked)}")
+    order = "quickest first" if is_timed else "least memory first"
+    return Section(f"What fits, {order}", Table(columns, tuple(rows)), tuple(lines))
 
 
-def _row(at: int, candidate: Candidate, is_wide: bool) -> Row:
-    stage = candidate.strategy.rpartition("zero")[2] if "zero" in candidate.strategy else "-"
-    cells = [str(at), candidate.mesh_text, candidate.strategy, stage, candidate.remat or "-"]
-    cells += [str(candidate.n_microbatches), f"{candidate.bytes_per_device / 1e9:,.1f}"]
-    if (step := candidate.step) is None:
-        return Row(tuple(cells))
-    sent = ", ".join(f"{axes} {seconds_text(each)}" for axes, each in step.by_axis().items())
-    cells += [seconds_text(step.busy_seconds), seconds_text(step.communication_seconds)]
-    cells += [_bounds(step), _mfu(step)]
+def _columns(is_timed: bool, is_training: bool, is_wide: bool) -> Iterator[Column]:
+    """Yield the columns, of which those go first at the screen's edge that say least."""
+    yield Column("#", True, drop=1)
+    yield Column("mesh")
     if is_wide:
-        return Row((*cells, sent or "nothing", candidate.laid or "-", candidate.reason))
-    said = [candidate.reason, f"sent over {sent}" if sent else ""]
-    said.append(f"laid {candidate.laid}" if candidate.laid else "")
-    return Row(tuple(cells), ("; ".join(filter(None, said)),))
+        yield Column("strategy")
+    if is_training:
+        yield from (Column("ZeRO", True, drop=4), Column("remat"), Column("µb", True))
+    yield Column("GB", True)
+    if not is_timed:
+        return
+    yield Column("compute" if is_training else "busy", True, drop=3)
+    if is_training:
+        yield Column("hides", True, drop=5)
+    yield from (Column("waits", True, drop=2), Column("step", True), Column("range"))
+    yield Column("MFU", True)
+    if is_wide:
+        yield from (Column("sent over"), Column("laid"), Column("verdict"))
+
+
+def _cells(candidate: Candidate) -> dict[str, str]:
+    """Return what may stand in a row, by the heads of columns."""
+    stage = candidate.strategy.rpartition("zero")[2] if "zero" in candidate.strategy else "-"
+    cells = {
+        "mesh": candidate.mesh_text,
+        "strategy": candidate.strategy,
+        "ZeRO": stage,
+        "remat": candidate.remat or "-",
+        "µb": str(candidate.n_microbatches),
+        "GB": f"{candidate.bytes_per_device / 1e9:,.1f}",
+    }
+    if (step := candidate.step) is None:
+        return cells
+    busy = seconds_text(step.busy_seconds)
+    sent = ", ".join(f"{_axes(axes)} {seconds_text(each)}" for axes, each in step.by_axis().items())
+    return cells | {
+        "compute": busy,
+        "busy": busy,
+        "hides": seconds_text(step.hidden_seconds) if step.hidden_seconds else "-",
+        "waits": seconds_text(step.exposed_seconds) if step.exposed_seconds else "-",
+        "step": seconds_text(step.expected),
+        "range": _range(step),
+        "MFU": _mfu(step),
+        "sent over": sent or "nothing",
+        "laid": candidate.laid or "-",
+        "verdict": candidate.reason,
+    }
+
+
+def _traffic(advice: Advice) -> Iterator[str]:
+    """Yield what the best sends over which axes, whether that hides, and how the mesh lies."""
+    if advice.best is None or (step := advice.best.step) is None:
+        return
+    for hides, word in ((False, "waited for"), (True, "hidden")):
+        for axes, seconds in step.by_axis(hides=hides).items():
+            if seconds < step.expected * _LEAST:
+                continue
+            alike = [
+                each.what
+                for each in step.exchanges
+                if each.hides == hides and ",".join(each.axes) == axes
+            ]
+            what = "; ".join(dict.fromkeys(alike))
+            if "," in axes:  # two axes at once
+                is_cut = any(each.startswith("parameters") for each in alike)
+                what += f", of tensors that {'all' if is_cut else 'none'} of these axes cut"
+            yield f"over {_axes(axes)} {seconds_text(seconds)}, {word}: {what}"
+    if advice.best.laid:
+        yield f"laid on the network: {advice.best.laid}"
+
+
+def _axes(axes: str) -> str:
+    return axes.replace(",", "+")
 
 
 def _others(advice: Advice) -> Iterator[str]:
@@ -168,7 +267,13 @@ def _others(advice: Advice) -> Iterator[str]:
             f"{len(variants):,} other remat policies or ZeRO stages on meshes that fit, such as "
             f"{_way(variants[0])}: {variants[0].reason}"
         )
-    if large := by_why.get("memory"):
+    large = by_why.get("memory", [])
+    if edge := [each for each in large if each.bytes_per_device <= advice.room.usable_bytes]:
+        first = edge[0]
+        time = "" if first.step is None else f" ({seconds_text(first.step.expected)})"
+        others = f"{len(edge):,} might fit, with --activation-margin 1; "
+        yield f"{others}the quickest: {_way(first)}{time} {first.reason}"
+    if large := large[len(edge) :]:
         nearest = "; ".join(f"{_way(each)} {each.reason}" for each in large[:_NEAREST])
         yield f"{len(large):,} do not fit; nearest: {nearest}"
     for why in ("batch", "model"):
@@ -197,7 +302,7 @@ def _way(candidate: Candidate) -> str:
     return " ".join(parts)
 
 
-def _bounds(step: StepTime) -> str:
+def _range(step: StepTime) -> str:
     lower, upper = seconds_text(step.lower), seconds_text(step.upper)
     if lower == upper:
         return lower
@@ -206,8 +311,7 @@ def _bounds(step: StepTime) -> str:
 
 
 def _mfu(step: StepTime) -> str:
-    least, most = (f"{100 * step.utilisation(each):.0f}" for each in (step.upper, step.lower))
-    return f"{most} %" if least == most else f"{least}-{most} %"
+    return f"{100 * step.utilisation(step.expected):.0f} %"
 
 
 def _efficiency(advice: Advice) -> Iterator[str]:
