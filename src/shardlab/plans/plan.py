@@ -14,6 +14,7 @@ from shardlab.layouts.mesh import Mesh
 from shardlab.plans.activations import activation_items
 from shardlab.plans.asked import Asked
 from shardlab.plans.findings import plan_findings
+from shardlab.plans.gathered import gathered_items
 from shardlab.plans.held import counters_of, held_by
 from shardlab.plans.kv_cache import cache_items
 from shardlab.plans.limits import Limits, parse_limits
@@ -97,21 +98,25 @@ def _prepared(model: Model, policy: Policy, strategy: str | None, over: str | No
 
 def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
     """Return the plan without findings: what each device holds of tensors placed like this."""
-    return _plan_of(asked, _rows(asked, placed))
+    placed = tuple(placed)
+    return _plan_of(asked, _rows(asked, placed), placed)
 
 
 def _rows(asked: Asked, placed: Iterable[Placed]) -> tuple[PlanRow, ...]:
     return tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed)
 
 
-def _plan_of(asked: Asked, rows: tuple[PlanRow, ...]) -> Plan:
+def _plan_of(asked: Asked, rows: tuple[PlanRow, ...], placed: Iterable[Placed]) -> Plan:
     return Plan(
         asked.model.name,
         asked.model.source,
         tuple(asked.mesh.shape.items()),
         asked.model.n_parameters,
         rows,
-        plan_items(asked.model, asked.mesh, asked.workload, asked.optimizer),
+        (
+            *plan_items(asked.model, asked.mesh, asked.workload, asked.optimizer),
+            *(gathered_items(placed, asked.mesh, asked.policy) if asked.workload else ()),
+        ),
         asked.room,
         choices={
             "strategy": asked.strategy or "",
@@ -138,7 +143,7 @@ class _Again:
             self.placed[key] = (_placed(other)[0], other.rules)
         if (key, other.policy) not in self.rows:
             self.rows[key, other.policy] = _rows(other, self.placed[key][0])
-        return _plan_of(other, self.rows[key, other.policy])
+        return _plan_of(other, self.rows[key, other.policy], self.placed[key][0])
 
     @staticmethod
     def _key(asked: Asked) -> tuple[object, ...]:
@@ -185,7 +190,7 @@ def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
 def plan_items(
     model: Model, mesh: Mesh, workload: Workload | None, optimizer: str
 ) -> tuple[Item, ...]:
-    """Return what a device holds beside tensors.
+    """Return what a device holds beside tensors and what it gathers of them.
 
     For training the optimizer's counters and activations, for inference the cache.
     """

@@ -66,13 +66,13 @@ def _note(model: Model, families: tuple[Family, ...], over: str) -> str:
 
 def _stack(family: Family, what: str) -> tuple[Family, ...]:
     """Return the family with the number of that word as an array axis."""
-    at = _number_of(family, what)
+    at = number_of(family, what)
     if at is None:
         return (family,)
     return tuple(_merged(family, what, at))
 
 
-def _number_of(family: Family, what: str) -> int | None:
+def number_of(family: Family, what: str) -> int | None:
     """Return which number of the path counts experts, or layers."""
     for at, piece in enumerate(family.pieces[:-1]):
         if (word := _LAST.search(piece)) and word[1] in _WORDS[what]:

@@ -6,13 +6,14 @@ what it has counted, by family and by the parts that its axes are cut in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shardlab.layouts.cuts import cuts_of
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
+from shardlab.plans.gathered import gathered_bytes
 from shardlab.plans.held import held_by
 from shardlab.plans.matching import Placed
 from shardlab.plans.optimizer import Policy
@@ -54,9 +55,11 @@ class Scales:
 
     optimizer: str
     policy: Policy
+    gathers: bool = False  # count the weights gathered for one layer, as plans of a workload do
     _seen: dict[object, tuple[Family, Weight]] = field(default_factory=dict)
+    _gathered: tuple[Sequence[Placed], int] | None = None  # of the placement weighed last
 
-    def weigh(self, placed: Iterable[Placed], mesh: Mesh, zero: int = 2) -> dict[Sync, Weight]:
+    def weigh(self, placed: Sequence[Placed], mesh: Mesh, zero: int = 2) -> dict[Sync, Weight]:
         """Return the bytes on one device, apart for tensors that are exchanged in other ways.
 
         Tensors placed for ZeRO stage 2 are weighed for a lower stage by leaving out what it leaves
@@ -82,7 +85,16 @@ class Scales:
                 # with the family itself: as long as it is here, nothing else has its id
                 self._seen[key] = each.family, self._count(stage, mesh)
             found.setdefault(sync, Weight()).add(self._seen[key][1])
+        if self.gathers and found:
+            one = next(iter(found.values()))
+            one.by_kind["activations"] += self._gathered_of(placed, mesh)
         return found
+
+    def _gathered_of(self, placed: Sequence[Placed], mesh: Mesh) -> int:
+        """Return what is gathered at one time, which is the same for every ZeRO stage below 3."""
+        if self._gathered is None or self._gathered[0] is not placed:
+            self._gathered = placed, gathered_bytes(placed, mesh, self.policy)
+        return self._gathered[1]
 
     def _count(self, placed: Placed, mesh: Mesh) -> Weight:
         held = Weight()
