@@ -76,7 +76,7 @@ def advise(
     search = Search(
         without_scales(check_kinds(load_model(model), _MOST_KINDS), dtypes),
         room_of(chip, headroom),
-        Scales(optimizer, dtypes),
+        Scales(optimizer, dtypes, gathers=workload is not None),
         Stopwatch(chip, share_of_peak(network_efficiency)),
         workload,
         _remats(remat, optimizer, workload),

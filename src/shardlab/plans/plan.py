@@ -22,7 +22,7 @@ from shardlab.plans.lint import lint
 from shardlab.plans.matching import Placed, placed_by
 from shardlab.plans.meaning import axes_of
 from shardlab.plans.mesh_text import parse_plan_mesh
-from shardlab.plans.model import Model
+from shardlab.plans.model import Model, check_kinds
 from shardlab.plans.optimizer import parse_optimizer
 from shardlab.plans.policy import Policy, parse_policy
 from shardlab.plans.rule_lines import lines_of, rules_of
@@ -66,7 +66,7 @@ def plan(
     parsed = parse_policy(policy)
     meant = parse_plan_mesh(mesh, n_devices, hardware)
     asked = Asked(
-        _prepared(load_model(model), parsed, strategy, stack),
+        _prepared(check_kinds(load_model(model)), parsed, strategy, stack),
         meant.mesh,
         parse_rules(rules),
         strategy,
