@@ -132,8 +132,8 @@ def test_markdown_has_tables_that_a_design_document_can_hold():
     assert lines[0] == "**2.0 KB on each of 8 devices**"
     assert "| tensor | array | spec | shard | per device | copies | wasted |" in lines
     assert (
-        "| up.weight | `bf16[64@model,16@data]` | P('model', 'data') | `[16,8]` | 768 bytes | 1 "
-        "| - |" in lines
+        "| `up.weight` | `bf16[64@model,16@data]` | `P('model', 'data')` | `[16,8]` | 768 bytes "
+        "| 1 | - |" in lines
     )
     bars = [line.count("|") - line.count("\\|") for line in lines if line.startswith("|")]
     assert set(bars) == {8}  # the totals and the tensors: no row is broken
@@ -233,6 +233,10 @@ Rules
     )
     done = plan("--rule", "up=model,data", "--rule", ".*=", "--compare", "a.json", "--markdown")
     assert done.stdout.startswith("**4 differences: tiny on data=2,model=4**\n\n### Each device")
+    assert (
+        "| `~` `layers.*.up.weight` | 1.5 KB | 768 bytes | -768 bytes | -50.0 % "
+        "| `bf16[64@model,16]` ×3 → `bf16[64@model,16@data]` ×3 |" in done.stdout
+    )
 
 
 def test_a_plan_may_replace_the_golden_file_that_it_is_compared_with(folder):

@@ -48,6 +48,11 @@ def test_another_mesh_moves_the_copies():
     ) in found
 
 
+def test_one_device_is_not_called_devices():
+    change = next(each for each in _changes(planned(mesh="x=1"), planned()) if each.name == "embed")
+    assert change.old == "shard [96,16] on 1 device, 3,072 bytes"
+
+
 def test_tensors_that_are_added_removed_reshaped_and_cut_anew_are_told_apart():
     old = planned(of=model(gone=(8,)))
     new = planned([("up", "y"), (".*", "")], of=model(embed=(128, 16), new=(4,)))

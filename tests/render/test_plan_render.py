@@ -17,6 +17,7 @@ from shardlab.plans.family import parse_family
 from shardlab.plans.model import Model
 from shardlab.plans.plan import plan
 from shardlab.plans.workload import Workload
+from shardlab.render.comparison import comparison_markdown
 from shardlab.render.layers import groups_of, n_numbers, name_in
 from shardlab.render.plan import plan_html, plan_markdown, plan_text
 
@@ -198,6 +199,19 @@ def test_names_that_would_move_a_cursor_or_be_markup_are_shown_as_they_are_read(
         assert "\u202e" not in text
     assert "<script" not in plan_html(made) + made.svg() + made.treemap()
     assert not any(line.startswith("# x") for line in plan_markdown(made).splitlines())
+
+
+def test_markdown_keeps_bars_in_patterns_whether_they_stand_in_a_table_or_not():
+    made = plan(model({"w": (16, 32)}), "x=2", rules={"rules": [("w|v", "x"), (".*", "")]})
+    other = plan(model({"w": (16, 32)}), "x=2", rules={"rules": [("w|v", ""), (".*", "")]})
+    assert r"| `w\|v` | `P('x')` | 1 |" in plan_markdown(made, show_rules=True)
+    assert "- `~` `w|v`: P() → P('x')" in comparison_markdown(made.compare(other))
+
+
+def test_markdown_has_what_is_beneath_a_row_in_a_column():
+    made = plan("llama3-8b", "data=8", strategy="zero1", optimizer="adamw")
+    rows = [line for line in plan_markdown(made).splitlines() if "`mlp.up_proj.weight`" in line]
+    assert rows[0].endswith(" | master, mu, nu: `f32[14336@data,4096]` |")
 
 
 def test_what_a_row_cannot_show_is_in_the_assumptions():

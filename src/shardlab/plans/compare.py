@@ -110,7 +110,11 @@ def _tensor_change(
 
 def _held_text(held: Held) -> str:
     shard = ",".join(map(str, held.shard_shape))
-    return f"{held.dtype}[{shard}] on {held.n_copies:,} devices, {held.bytes_per_device:,} bytes"
+    return f"{held.dtype}[{shard}] on {_devices(held)}, {held.bytes_per_device:,} bytes"
+
+
+def _devices(held: Held) -> str:
+    return f"{held.n_copies:,} device{'s' * (held.n_copies != 1)}"
 
 
 def _beside(
@@ -151,7 +155,7 @@ def _shards(rows: Sequence[PlanRow], plan: Plan) -> str:
     def said(row: PlanRow) -> str:
         held = row.parameter
         shard = ",".join(map(str, held.shard_shape))
-        return f"shard [{shard}] on {held.n_copies:,} devices, {held.bytes_per_device:,} bytes"
+        return f"shard [{shard}] on {_devices(held)}, {held.bytes_per_device:,} bytes"
 
     return _each(rows, said)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardlab.layouts.amount import memory_text
 from shardlab.records.comparison import TOPICS, Change, Comparison
-from shardlab.render.markdown import sections_markdown
+from shardlab.render.markdown import escaped, sections_markdown
 from shardlab.render.plain import plain
 from shardlab.render.sheet import (
     Column,
@@ -55,7 +55,7 @@ def comparison_html(one: Comparison) -> str:
 def comparison_markdown(one: Comparison) -> str:
     """Return what differs for a pull request."""
     sheet = comparison_sheet(one)
-    return "\n\n".join([f"**{sheet.title}**", *sections_markdown(sheet.sections)]) + "\n"
+    return "\n\n".join([f"**{escaped(sheet.title)}**", *sections_markdown(sheet.sections)]) + "\n"
 
 
 def comparison_sheet(one: Comparison) -> Sheet:
@@ -77,7 +77,7 @@ def _sections(one: Comparison) -> Iterator[Section]:
         left = len(changes) - _MOST
         more = (f"and {left:,} more; --json has them all",) if left > 0 else ()
         if topic in _IN_BYTES and any(change.old_bytes or change.new_bytes for change in changes):
-            yield Section(head, _table(changes[:_MOST]), more)
+            yield Section(head, _table(changes[:_MOST], is_code=topic == "tensor"), more)
         else:
             yield Section(head, None, (*map(_line, changes[:_MOST]), *more))
 
@@ -94,10 +94,10 @@ def _line(change: Change) -> str:
     return plain(f"{mark} {change.name}: {change.new or change.old}")
 
 
-def _table(changes: tuple[Change, ...]) -> Table:
+def _table(changes: tuple[Change, ...], *, is_code: bool) -> Table:
     """Return changes in bytes, each with what it is beneath."""
     columns = (
-        Column("", may_cut=True),
+        Column("", may_cut=True, is_code=is_code),
         Column("before", True),
         Column("now", True),
         Column("difference", True),

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from shardlab.records.finding import Finding
 from shardlab.render.plain import plain
-from shardlab.render.sheet import Section, Table
+from shardlab.render.sheet import Column, Section, Table
 
+_SIGNS = ("+ ", "- ", "~ ")  # what a comparison begins with would be a list
+_TICKS = re.compile(r"`+")
 _MARKS = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 
@@ -31,18 +33,33 @@ def table_markdown(table: Table) -> str:
     | tensor | bytes |
     |---|---:|
     | `a_b` | 3 |
+
+    What a terminal shows beneath a row is a column of its own.
     """
-    heads = " | ".join(column.head or " " for column in table.columns)
-    marks = "|".join("---:" if column.is_number else "---" for column in table.columns)
+    has_beneath = any(row.beneath for row in table.rows)
+    columns = (*table.columns, *([Column("")] if has_beneath else []))
+    heads = " | ".join(column.head or " " for column in columns)
+    marks = "|".join("---:" if column.is_number else "---" for column in columns)
     lines = [f"| {heads} |", f"|{marks}|"]
-    empty = " | " * (len(table.columns) - 1)
     for row in table.rows:
         if row.heading:
-            lines.append(f"| **{escaped(row.heading)}** {empty.rstrip()} |")
-            continue
-        lines.append(f"| {' | '.join(map(escaped, row.cells))} |")
-        lines += [f"| {escaped(said)} {empty.rstrip()} |" for said in row.beneath]
+            cells = [f"**{escaped(row.heading, in_table=True)}**", *[""] * (len(columns) - 1)]
+        else:
+            pairs = zip(row.cells, table.columns, strict=True)
+            cells = [_cell(text, column.is_code and not row.is_faint) for text, column in pairs]
+            said = (escaped(each, in_table=True) for each in row.beneath)
+            cells += ["<br>".join(said)] if has_beneath else []
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _cell(text: str, is_code: bool) -> str:
+    if not is_code or not text:
+        return escaped(text, in_table=True)
+    if text[:2] in _SIGNS:
+        return f"`{text[0]}` {_cell(text[2:], True)}"
+    name, times, n = text.partition(" ×")
+    return code(name, in_table=True) + times + n
 
 
 def finding_markdown(found: Finding) -> str:
@@ -53,17 +70,36 @@ def finding_markdown(found: Finding) -> str:
     return "\n".join(lines)
 
 
-def escaped(text: str) -> str:
-    """Return text in which nothing is a mark: what looks like code becomes code.
+def escaped(text: str, *, in_table: bool = False) -> str:
+    """Return text in which nothing is a mark: words that look like code become code.
 
-    >>> escaped("layers.*.up ×8"), escaped("a `b` | c"), escaped("12.5 GB")
-    ('`layers.*.up` ×8', 'a \\\\`b\\\\` \\\\| c', '12.5 GB')
+    >>> print(escaped("layers.*.up ×8 → a_b: 12.5 GB"))
+    `layers.*.up` ×8 → `a_b`: 12.5 GB
+    >>> print(escaped("a|b `c`"), escaped("a|b", in_table=True))
+    `a|b` \\`c\\` `a\\|b`
     """
-    if text[:2] in ("+ ", "- ", "~ "):  # what a comparison begins with would be a list
-        return f"`{text[0]}` {escaped(text[2:])}"
-    if not _MARKS.search(text):
-        return text
-    word, space, rest = text.partition(" ")
-    if "`" in text or _MARKS.search(rest):
-        return _MARKS.sub(r"\\\1", text)
-    return "`" + word.replace("|", r"\|") + "`" + space + rest
+    if text[:2] in _SIGNS:
+        return f"`{text[0]}` {escaped(text[2:], in_table=in_table)}"
+    return " ".join(_word(word, in_table) for word in text.split(" "))
+
+
+def _word(word: str, in_table: bool) -> str:
+    core = word.rstrip(".,;:")
+    if not _MARKS.search(core):
+        return word
+    if "`" in core:
+        return _MARKS.sub(r"\\\1", word)
+    return code(core, in_table=in_table) + word[len(core) :]
+
+
+def code(text: str, *, in_table: bool = False) -> str:
+    """Return text as code. A table takes a bar for its own unless it is escaped, a list does not.
+
+    >>> print(code("a|b"), code("a|b", in_table=True), code("a`b"))
+    `a|b` `a\\|b` `` a`b ``
+    """
+    shown = text.replace("|", r"\|") if in_table else text
+    if "`" not in shown:
+        return f"`{shown}`"
+    fence = "`" * (max(map(len, _TICKS.findall(shown))) + 1)
+    return f"{fence} {shown} {fence}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shardlab.layouts.amount import memory_text
 from shardlab.records.plan import Plan
 from shardlab.records.report import gravest_first
-from shardlab.render.markdown import finding_markdown, sections_markdown
+from shardlab.render.markdown import escaped, finding_markdown, sections_markdown
 from shardlab.render.plain import plain
 from shardlab.render.plan_rules import rules_section
 from shardlab.render.plan_tensors import tensors_section
@@ -68,7 +68,7 @@ def plan_lines(
 
 def plan_markdown(plan: Plan, *, show_all: bool = False, show_rules: bool = False) -> str:
     """Return a plan for a design document: GitHub's tables, nothing that needs colour."""
-    parts = [f"**{_summary(plan)}**", *_facts(plan)]
+    parts = [f"**{escaped(_summary(plan))}**", *map(escaped, _facts(plan))]
     parts += sections_markdown(first_sections(plan, show_all=show_all))
     if plan.findings:
         parts.append("### Findings")

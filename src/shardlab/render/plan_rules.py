@@ -17,15 +17,19 @@ _MISFIT = ", which does not fit"
 def rules_section(plan: Plan) -> Section:
     """Return the rules that a strategy stands for, or those given with what each has taken."""
     if plan.rules and all(row.rule.startswith("strategy ") for row in plan.rows):
-        columns: tuple[Column, ...] = (Column("pattern", may_cut=True), Column("spec"))
+        columns: tuple[Column, ...] = (_column("pattern"), _column("spec"))
         rows = [Row((plain(rule.pattern), plain(rule.spec_text))) for rule in plan.rules]
         title = "Rules that the strategy stands for; the first that is found in a path counts"
     else:
-        columns = (Column("for", may_cut=True), Column("spec"), Column("tensors", True))
+        columns = (_column("for"), _column("spec"), Column("tensors", True))
         rows = list(_given(plan))
         title = "Rules in the order in which they count, and the tensors that each took"
     more = (f"and {len(rows) - _MOST:,} more; --rules-to writes them all",)
     return Section(title, Table(columns, tuple(rows[:_MOST])), more * (len(rows) > _MOST))
+
+
+def _column(head: str) -> Column:
+    return Column(head, may_cut=head != "spec", is_code=True)
 
 
 def _given(plan: Plan) -> Iterator[Row]:

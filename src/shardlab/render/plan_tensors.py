@@ -21,10 +21,10 @@ def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
         rows += [_tensor_row(row, group, plan, is_training) for row in group.rows]
         rows += [_folded_row(group, is_training)] if group.folded else []
     columns = (
-        Column("tensor", may_cut=True, keep=26),
-        Column("array", may_cut=True, keep=44),
-        Column("spec", drop=9),
-        Column("shard", drop=3),
+        Column("tensor", may_cut=True, keep=26, is_code=True),
+        Column("array", may_cut=True, keep=44, is_code=True),
+        Column("spec", drop=9, is_code=True),
+        Column("shard", drop=3, is_code=True),
         *([Column("parameter", True, drop=6)] if is_training else []),
         Column("in all" if is_training else "per device", True),
         Column("copies", True, drop=1),

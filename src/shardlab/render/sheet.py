@@ -25,6 +25,7 @@ class Column:
     drop: int = 0
     may_cut: bool = False  # cut from the left: the end of a path says most
     keep: int = _ENOUGH  # letters that it keeps while other columns can go
+    is_code: bool = False  # paths, arrays, specs: code where a renderer has it
 
 
 @dataclass(frozen=True)
