@@ -145,13 +145,25 @@ def test_a_mesh_axis_that_cuts_nothing_is_told(mesh, options, what, fix):
         ("data=4,fsdp=2", "fsdp"),  # the batch
         ("fsdp=2,expert=4", "fsdp"),
         ("fsdp=2,context=4", "fsdp"),  # the sequence
-        ("fsdp=2,stage=2", "fsdp"),  # the layers
         ("fsdp=4,tensor=1", "fsdp"),
         ("fsdp=4,tensor=2", "fsdp+tensor"),
     ],
 )
 def test_a_mesh_axis_that_cuts_something_is_not(mesh, strategy):
     assert not found(shardlab.plan("llama3-8b", mesh, strategy=strategy), "plan.idle_axis")
+
+
+def test_stages_that_have_the_tensors_of_all_layers_are_told_until_rules_cut_layers():
+    options = {"optimizer": "adamw", "workload": Workload(16, 128)}
+    told = only(shardlab.plan("llama3-8b", "fsdp=2,stage=4", strategy="fsdp", **options),
+                "plan.idle_axis")  # fmt: skip
+    assert told.what.startswith("No spec cuts tensors over 'stage'=4: each stage is counted with")
+    assert told.what.endswith("though activations and caches with its own layers alone.")
+    rules = {"logical": [("layers", "stage"), ("embed", "fsdp")]}
+    made = shardlab.plan("llama3-8b", "fsdp=2,stage=4", rules=rules, stack="layers", **options)
+    assert not found(made, "plan.idle_axis")
+    (up,) = [row for row in made.rows if "mlp.up_proj" in row.path]
+    assert up.parameter.shard_shape == (32 // 4, 14336, 4096 // 2)
 
 
 def test_where_nothing_is_cut_at_all_that_is_said_once():

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
 from shardlab.layouts.amount import memory_text
+from shardlab.layouts.mesh import Mesh
 from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
 from shardlab.plans.roles import ROLES, batch_axes, roles_of
 from shardlab.plans.strategy import parse_strategy, strategy_name
 from shardlab.records.finding import Finding
-from shardlab.records.plan import Plan
+from shardlab.records.plan import Plan, PlanRow
 
 _ELSEWHERE = ("sequence", "stage")  # roles of axes that cut the sequence and the layers
 
 
 def idle(plan: Plan, asked: Asked) -> list[Finding]:
-    """Return one finding for all mesh axes that cut nothing, with what could use them."""
-    if not (names := idle_axes(plan, asked)):
-        return []
+    """Return a finding for all mesh axes that cut nothing, and one for stages without tensors."""
+    if not (names := idle_axes(plan.rows, asked.mesh)):
+        return _stages(plan, asked)
     n = prod(asked.mesh.shape[name] for name in names)
     axes = " and ".join(f"'{name}'={asked.mesh.shape[name]}" for name in names)
     subject, verb = ("Mesh axis", "cuts") if len(names) == 1 else ("Mesh axes", "cut")
@@ -30,19 +32,47 @@ def idle(plan: Plan, asked: Asked) -> list[Finding]:
             f"hold the same {held}, and compute the same.",
             f"{_use(names, asked)}, or a mesh without {'it' if len(names) == 1 else 'them'}.",
             details={"mesh_axes": list(names), "copies": n},
+        ),
+        *_stages(plan, asked),
+    ]
+
+
+def _stages(plan: Plan, asked: Asked) -> list[Finding]:
+    """Stages divide the layers of activations and caches; no strategy gives them their tensors."""
+    used = _used(plan)
+    stages = roles_of(asked.mesh).get("stage", ())
+    names = [name for name in stages if asked.mesh.shape[name] > 1 and name not in used]
+    if not names or not plan.rows:
+        return []
+    n = prod(asked.mesh.shape[name] for name in names)
+    axes = " and ".join(f"'{name}'={asked.mesh.shape[name]}" for name in names)
+    beside = ", though activations and caches with its own layers alone" if plan.items else ""
+    held = memory_text(sum(row.bytes_per_device for row in plan.rows))
+    return [
+        finding(
+            "plan.idle_axis",
+            f"No spec cuts tensors over {axes}: each stage is counted with the tensors of all "
+            f"layers, {held} on a device{beside}.",
+            "layers stacked in one array (--stack layers), and a logical rule that cuts 'layers' "
+            f"over '{names[0]}'.",
+            details={"mesh_axes": names, "copies": n},
         )
     ]
 
 
-def idle_axes(plan: Plan, asked: Asked) -> tuple[str, ...]:
+def idle_axes(rows: Iterable[PlanRow], mesh: Mesh) -> tuple[str, ...]:
     """Return the mesh axes that no spec names, and whose names do not say that they cut tokens."""
-    roles = roles_of(asked.mesh)
-    working = {*batch_axes(asked.mesh), *(n for role in _ELSEWHERE for n in roles.get(role, ()))}
-    left = [name for name, size in asked.mesh.shape.items() if size > 1 and name not in working]
+    roles = roles_of(mesh)
+    working = {*batch_axes(mesh), *(n for role in _ELSEWHERE for n in roles.get(role, ()))}
+    left = [name for name, size in mesh.shape.items() if size > 1 and name not in working]
     if not left:
         return ()
-    used = {name for row in plan.rows for held in row.held for name in held.spec.mesh_axes}
+    used = _used(plan)
     return tuple(name for name in left if name not in used)
+
+
+def _used(plan: Plan) -> set[str]:
+    return {name for row in rows for held in row.held for name in held.spec.mesh_axes}
 
 
 def _use(names: tuple[str, ...], asked: Asked) -> str:
