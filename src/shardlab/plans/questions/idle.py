@@ -39,7 +39,7 @@ def idle(plan: Plan, asked: Asked) -> list[Finding]:
 
 def _stages(plan: Plan, asked: Asked) -> list[Finding]:
     """Stages divide the layers of activations and caches; no strategy gives them their tensors."""
-    used = _used(plan)
+    used = _used(plan.rows)
     stages = roles_of(asked.mesh).get("stage", ())
     names = [name for name in stages if asked.mesh.shape[name] > 1 and name not in used]
     if not names or not plan.rows:
@@ -67,11 +67,11 @@ def idle_axes(rows: Iterable[PlanRow], mesh: Mesh) -> tuple[str, ...]:
     left = [name for name, size in mesh.shape.items() if size > 1 and name not in working]
     if not left:
         return ()
-    used = _used(plan)
+    used = _used(rows)
     return tuple(name for name in left if name not in used)
 
 
-def _used(plan: Plan) -> set[str]:
+def _used(rows: Iterable[PlanRow]) -> set[str]:
     return {name for row in rows for held in row.held for name in held.spec.mesh_axes}
 
 
