@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 
+import shardlab
 from shardlab.layouts.mesh import parse_mesh
 from shardlab.plans.activations import activation_items
 from shardlab.plans.kept import layer_tensors
@@ -140,11 +141,36 @@ def test_without_sequence_parallelism_layer_inputs_are_whole_on_every_tensor_dev
 
 def test_keys_and_values_are_cut_into_no_more_parts_than_heads():
     arch = load_model("llama3-70b").architecture  # 8 kv heads
-    model = Model("", (), architecture=replace(arch, ffn=8, hidden=64, heads=64))
+    model = Model("", (), architecture=replace(arch, ffn=16, hidden=64, heads=64))
     work = {"flash": True, "dropout": False, "sequence_parallel": False}
     at_8, at_16 = (kept(model, f"tensor={n}", remat="dots", **work) for n in (8, 16))
-    halved = 80 * S * 2 * (64 * 128 + 2 * 8) * (1 / 8 - 1 / 16)  # queries, gate, up
+    halved = 80 * S * 2 * (64 * 128 + 2 * 16) * (1 / 8 - 1 / 16)  # queries, gate, up
     assert at_8 - at_16 == halved
+
+
+@pytest.mark.parametrize(("measure", "size"), [("heads", 28), ("ffn", 28), ("vocab", 28)])
+def test_what_does_not_divide_over_the_tensor_axis_is_whole(measure, size):
+    arch = replace(load_model("llama3-8b").architecture, kv_heads=8, **{measure: size})
+    model = Model("", (), architecture=arch)
+    work = Workload(1, 16, remat="none")
+    whole, cut = (
+        sum(item.bytes_per_device for item in activation_items(model, parse_mesh(mesh), work))
+        for mesh in ("tensor=1", "tensor=8")
+    )
+    rest = replace(arch, **{measure: 8 * size})  # the same, and it divides
+    finer = activation_items(Model("", (), architecture=rest), parse_mesh("tensor=8"), work)
+    assert whole / 8 < cut == sum(item.bytes_per_device for item in finer)
+
+
+def test_a_mesh_axis_that_cuts_nothing_divides_no_activations():
+    def activations(mesh, strategy):
+        made = shardlab.plan(
+            "llama3-8b", mesh, strategy=strategy, optimizer="adamw", workload=Workload(8, 512)
+        )
+        return made.bytes_of("activations")
+
+    assert activations("fsdp=4,tensor=8", "fsdp") == activations("fsdp=4", "fsdp")
+    assert activations("fsdp=4,tensor=8", "fsdp+tensor") < activations("fsdp=4", "fsdp") / 4
 
 
 def test_a_mixture_counts_the_experts_of_a_token_and_its_dense_layers():

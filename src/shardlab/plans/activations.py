@@ -91,12 +91,12 @@ def _one_layer_item(tensors: Sequence[Kept], shares: Shares, workload: Workload)
 
 def _logits_item(arch: Architecture, shares: Shares, workload: Workload) -> Item:
     tokens, told = tokens_here(shares, workload)
-    vocab = shares.tensor.of(arch.vocab) * _LOGIT_BITS // 8
-    over = shares.tensor.over
+    parts = shares.tensor.parts if not arch.vocab % shares.tensor.parts else 1
+    over = shares.tensor.over if parts > 1 else ""
     return Item(
         "activations",
         "logits",
-        tokens * vocab,
+        tokens * arch.vocab // parts * _LOGIT_BITS // 8,
         f"{tokens:,} tokens × {arch.vocab:,} of the vocabulary × 4 bytes{over}; tokens: {told}",
     )
 
@@ -138,8 +138,7 @@ def _bytes(tensors: Iterable[Kept], shares: Shares, workload: Workload) -> int:
 def _parts(kept: Kept, shares: Shares, workload: Workload) -> int:
     if kept.cut == "whole" or (kept.cut == "between" and not workload.sequence_parallel):
         return 1
-    parts = shares.tensor.parts
-    return parts if kept.most_parts is None else min(parts, kept.most_parts)
+    return kept.parts(shares.tensor.parts)
 
 
 def _text(tensors: Sequence[Kept], shares: Shares, workload: Workload) -> str:
@@ -152,6 +151,6 @@ def _text(tensors: Sequence[Kept], shares: Shares, workload: Workload) -> str:
         names = ", ".join(each.name for each in group)
         over = "" if parts == 1 else shares.tensor.over
         if parts not in (1, shares.tensor.parts):
-            over = f" / {parts} heads"
+            over = f" / {parts}"
         told.append(f"{sum(each.bits for each in group) // 8:,} bytes{over} ({names})")
     return told[0] if len(told) == 1 else f"({' + '.join(told)})"

@@ -142,7 +142,9 @@ def _is_clean(change: Change, asked: Asked) -> bool:
     plan = change.plan
     if change.asked.mesh == asked.mesh:
         return True
-    return _left(plan) <= _LITTLE * plan.bytes_per_device and not idle_axes(plan, change.asked)
+    return _left(plan) <= _LITTLE * plan.bytes_per_device and not idle_axes(
+        plan.rows, change.asked.mesh
+    )
 
 
 def _together(plan: Plan, asked: Asked, again: Again) -> list[Change]:

@@ -36,7 +36,19 @@ class Kept:
     cut: Literal["tensor", "between", "whole"]
     is_score: bool = False
     is_product: bool = False  # of a matrix product with weights: what remat "dots" keeps
-    most_parts: int | None = None  # a tensor of 8 heads has at most 8 parts
+    units: int | None = None  # what must stay whole: heads, columns of the feed-forward part
+
+    def parts(self, n: int) -> int:
+        """Return into how many parts n devices cut it: beyond one unit each they hold copies.
+
+        Where units and devices do not go into each other it is whole, as strategies leave it.
+
+        >>> [Kept("keys", 64, "tensor", units=8).parts(n) for n in (4, 16, 6)]
+        [4, 8, 1]
+        """
+        if self.units is None or not self.units % n:
+            return n
+        return self.units if not n % self.units else 1
 
 
 def layer_tensors(
@@ -56,7 +68,7 @@ def _attention(arch: Architecture, work: Workload) -> Iterator[Kept]:
     if not work.flash:
         yield from _scores(arch, work)
     attended = arch.heads * arch.value_dim * bits
-    yield Kept("attended", attended, "tensor", most_parts=arch.heads)
+    yield Kept("attended", attended, "tensor", units=arch.heads)
     if work.dropout:
         yield Kept("attention mask", arch.hidden * _MASK_BITS, "between")
 
@@ -64,29 +76,29 @@ def _attention(arch: Architecture, work: Workload) -> Iterator[Kept]:
 def _scores(arch: Architecture, work: Workload) -> Iterator[Kept]:
     """One for each pair of tokens and head: a kernel that never writes them keeps none."""
     scores, bits, most = arch.heads * work.sequence, work.dtype.bits, arch.heads
-    yield Kept("softmax", scores * bits, "tensor", is_score=True, most_parts=most)
+    yield Kept("softmax", scores * bits, "tensor", is_score=True, units=most)
     if work.dropout:
-        yield Kept("softmax mask", scores * _MASK_BITS, "tensor", is_score=True, most_parts=most)
-        yield Kept("dropped softmax", scores * bits, "tensor", is_score=True, most_parts=most)
+        yield Kept("softmax mask", scores * _MASK_BITS, "tensor", is_score=True, units=most)
+        yield Kept("dropped softmax", scores * bits, "tensor", is_score=True, units=most)
 
 
 def _heads(arch: Architecture, bits: int) -> Iterator[Kept]:
     """Queries, keys and values: of fewer heads than queries have, or grown from a latent array."""
     query = arch.heads * arch.head_dim * bits
-    yield Kept("queries", query, "tensor", is_product=True, most_parts=arch.heads)
+    yield Kept("queries", query, "tensor", is_product=True, units=arch.heads)
     heads = arch.kv_heads
     if arch.kv_lora_rank:
         latent = (arch.kv_lora_rank + arch.rope_head_dim) * bits
         yield Kept("latent", latent, "whole", is_product=True)
         heads = arch.heads
     for name, size in (("keys", arch.head_dim), ("values", arch.value_dim)):
-        yield Kept(name, heads * size * bits, "tensor", is_product=True, most_parts=heads)
+        yield Kept(name, heads * size * bits, "tensor", is_product=True, units=heads)
 
 
 def _dense(arch: Architecture, work: Workload) -> Iterator[Kept]:
     ffn = arch.dense_ffn if arch.experts and arch.dense_ffn else arch.ffn
     yield from _between(arch, work)
-    yield from _feed_forward("", ffn, arch, work)
+    yield from _feed_forward("", 1, ffn, arch, work)
     if work.dropout:
         yield Kept("mlp mask", arch.hidden * _MASK_BITS, "between")
 
@@ -97,10 +109,10 @@ def _mixture(arch: Architecture, work: Workload) -> Iterator[Kept]:
     yield from _between(arch, work)
     yield Kept("router", arch.experts * _F32_BITS, "between", is_product=True)
     yield Kept("sent to experts", arch.top_k * arch.hidden * bits, "between")
-    yield from _feed_forward("experts' ", arch.top_k * arch.ffn, arch, work)
+    yield from _feed_forward("experts' ", arch.top_k, arch.ffn, arch, work)
     yield Kept("experts' results", arch.top_k * arch.hidden * bits, "between")
     if arch.shared_experts:
-        yield from _feed_forward("shared ", arch.shared_experts * arch.ffn, arch, work)
+        yield from _feed_forward("shared ", arch.shared_experts, arch.ffn, arch, work)
 
 
 def _between(arch: Architecture, work: Workload) -> Iterator[Kept]:
@@ -109,9 +121,11 @@ def _between(arch: Architecture, work: Workload) -> Iterator[Kept]:
     yield Kept("normed second input", arch.hidden * bits, "between")
 
 
-def _feed_forward(of: str, ffn: int, arch: Architecture, work: Workload) -> Iterator[Kept]:
-    bits = work.dtype.bits
+def _feed_forward(
+    of: str, times: int, ffn: int, arch: Architecture, work: Workload
+) -> Iterator[Kept]:
+    bits = times * ffn * work.dtype.bits
     if arch.gated:
-        yield Kept(f"{of}gate", ffn * bits, "tensor", is_product=True)
-    yield Kept(f"{of}up", ffn * bits, "tensor", is_product=True)
-    yield Kept(f"{of}activated", ffn * bits, "tensor")
+        yield Kept(f"{of}gate", bits, "tensor", is_product=True, units=ffn)
+    yield Kept(f"{of}up", bits, "tensor", is_product=True, units=ffn)
+    yield Kept(f"{of}activated", bits, "tensor", units=ffn)

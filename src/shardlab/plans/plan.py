@@ -25,6 +25,7 @@ from shardlab.plans.mesh_text import parse_plan_mesh
 from shardlab.plans.model import Model, check_kinds
 from shardlab.plans.optimizer import parse_optimizer
 from shardlab.plans.policy import Policy, parse_policy
+from shardlab.plans.questions.idle import idle_axes
 from shardlab.plans.rule_lines import lines_of, rules_of
 from shardlab.plans.rules import parse_rules
 from shardlab.plans.scales import without_scales
@@ -114,7 +115,7 @@ def _plan_of(asked: Asked, rows: tuple[PlanRow, ...], placed: Iterable[Placed]) 
         asked.model.n_parameters,
         rows,
         (
-            *plan_items(asked.model, asked.mesh, asked.workload, asked.optimizer),
+            *plan_items(asked.model, _working(asked.mesh, rows), asked.workload, asked.optimizer),
             *(gathered_items(placed, asked.mesh, asked.policy) if asked.workload else ()),
         ),
         asked.room,
@@ -127,6 +128,13 @@ def _plan_of(asked: Asked, rows: tuple[PlanRow, ...], placed: Iterable[Placed]) 
         },
         notes=_notes(asked),
     )
+
+
+def _working(mesh: Mesh, rows: tuple[PlanRow, ...]) -> Mesh:
+    """Return the mesh without the axes that cut nothing: they divide no activations either."""
+    if not (idle := idle_axes(rows, mesh)):
+        return mesh
+    return Mesh({name: size for name, size in mesh.shape.items() if name not in idle})
 
 
 class _Again:
