@@ -210,3 +210,9 @@ def test_a_function_is_one_stage_of_at_most_40_lines(path):
             docstring = first.end_lineno - first.lineno + 1 if has_docstring else 0
             n_lines = node.end_lineno - node.lineno + 1 - docstring
             assert n_lines <= 40, f"{shown(path)}:{node.lineno} {node.name} has {n_lines} lines"
+
+
+def test_no_two_test_files_have_one_name():
+    # The folders of tests are no packages, so that pytest would refuse the second of a name.
+    found = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted({name for name in found if found.count(name) > 1}) == []
