@@ -152,7 +152,7 @@ def test_with_a_margin_of_one_the_estimate_decides():
         f"fits only if activations take no more than the estimate: {here} of 14.4 GB, "
         f"{more} if they take 1.9 times that"
     )
-    assert "1 times the estimated activations, as given" in " ".join(bold.notes)
+    assert "room for 1 times their estimate, as given" in " ".join(bold.notes)
 
 
 def test_margins_are_the_largest_that_were_measured():

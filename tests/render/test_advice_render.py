@@ -79,3 +79,11 @@ def test_tokens_have_no_columns_of_training():
     assert "1 of 1 mesh can be used" in shown
     for word in ("ZeRO", "remat", "hides"):
         assert word not in shown
+
+
+def test_what_might_fit_is_told_where_it_would_be_quicker():
+    slow = advise("llama3-8b", "tpu-v5e", 16, batch=32, sequence=4096)
+    shown = " ".join(str(slow).split())
+    assert "might fit, with --activation-margin 1; the quickest: fsdp=16 fsdp remat full" in shown
+    as_quick = advise("llama3-8b", "tpu-v5p", 64, batch=128, sequence=4096)
+    assert "--activation-margin 1; none is quicker than the best" in " ".join(str(as_quick).split())

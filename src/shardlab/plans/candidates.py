@@ -53,6 +53,7 @@ class Search:
     margin: float | None = None  # of activations; None: as measured for each remat policy
     _activations: dict[object, dict[Kind, int]] = field(default_factory=dict)
     _works: dict[object, Work] = field(default_factory=dict)
+    _divided: dict[tuple[int, str], tuple[Workload, ...]] = field(default_factory=dict)
 
     @property
     def is_training(self) -> bool:
@@ -192,16 +193,21 @@ class Search:
         noun = kind.replace("_", " ")
         return f"does not fit: {needed} of {usable}, {noun} {memory_text(n_bytes)}"
 
-    def _workloads(self, mesh: Mesh, remat: str) -> Iterator[Workload | None]:
-        """Yield the workload in ever more microbatches, unless their size was given."""
+    def _workloads(self, mesh: Mesh, remat: str) -> Sequence[Workload | None]:
+        """Return the workload in ever more microbatches, unless their size was given."""
         if self.workload is None:
-            yield None
-            return
+            return (None,)
+        key = prod(mesh.shape.get(name, 1) for name in _BATCH), remat
+        if key not in self._divided:
+            self._divided[key] = tuple(self._divisions(*key))
+        return self._divided[key]
+
+    def _divisions(self, shards: int, remat: str) -> Iterator[Workload]:
+        assert self.workload is not None  # told to `_workloads`
         workload = replace(self.workload, remat=remat)
         if workload.microbatch is not None or not self.is_training:
             yield workload
             return
-        shards = prod(mesh.shape.get(name, 1) for name in _BATCH)
         here = workload.batch // shards
         # of a number that nobody trains with, divisors would take minutes
         for n in divisors(here) if here <= _MANY else (1, here):

@@ -128,13 +128,14 @@ def notes_of(
 
 def _margins(search: Search) -> str:
     if search.margin is not None:
-        return (
-            f"What fits has room for {search.margin:g} times the estimated activations, as given."
-        )
-    told = ", ".join(f"{margin_of(each):g} with remat {each}" for each in search.remats)
+        return f"Activations get room for {search.margin:g} times their estimate, as given."
+    by_margin: dict[float, list[str]] = {}
+    for each in search.remats:
+        by_margin.setdefault(margin_of(each), []).append(each)
+    told = ", ".join(f"{n:g} (remat {', '.join(names)})" for n, names in by_margin.items())
     return (
-        f"What fits has room for more than the estimated activations, as XLA was measured to take: "
-        f"{told} times as much; --activation-margin 1 trusts the estimate."
+        f"Activations get room for what XLA was measured to take, times the estimate: {told}; "
+        "--activation-margin 1 trusts the estimate."
     )
 
 

@@ -269,15 +269,22 @@ def _others(advice: Advice) -> Iterator[str]:
         )
     large = by_why.get("memory", [])
     if edge := [each for each in large if each.bytes_per_device <= advice.room.usable_bytes]:
-        first = edge[0]
-        time = "" if first.step is None else f" ({seconds_text(first.step.expected)})"
-        others = f"{len(edge):,} might fit, with --activation-margin 1; "
-        yield f"{others}the quickest: {_way(first)}{time} {first.reason}"
+        yield f"{len(edge):,} might fit, with --activation-margin 1; {_quickest(edge[0], advice)}"
     if large := large[len(edge) :]:
         nearest = "; ".join(f"{_way(each)} {each.reason}" for each in large[:_NEAREST])
         yield f"{len(large):,} do not fit; nearest: {nearest}"
     for why in ("batch", "model"):
         yield from _reasons(by_why.get(why, ()))
+
+
+def _quickest(edge: Candidate, advice: Advice) -> str:
+    """Say of the quickest that might fit whether that is worth the risk."""
+    if edge.step is None or advice.best is None or advice.best.step is None:
+        return f"such as {_way(edge)}, which {edge.reason}"
+    if edge.step.expected > advice.best.step.expected * 0.995:
+        return "none is quicker than the best"
+    time = seconds_text(edge.step.expected)
+    return f"the quickest: {_way(edge)} ({time}) {edge.reason}"
 
 
 def _reasons(candidates: Sequence[Candidate]) -> Iterator[str]:
