@@ -108,6 +108,18 @@ def test_kv_heads_that_do_not_divide_stay_whole_and_are_remembered():
     ]
 
 
+def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_are():
+    known = Architecture(1, 64, 8, 2, 8, 256, 100)
+    model = of(Family(("attn.qkv_proj.weight",), (96, 64), BF16), architecture=known)
+    assert specs(model, "tensor", "tensor=2") == {"attn.qkv_proj.weight": Spec("tensor")}
+    # 96 = (8 + 2 + 2) heads of 8 would divide by 4, and 8 query heads too
+    (placed,) = place(model, parse_strategy("tensor"), Mesh(tensor=4))
+    assert placed.spec == Spec()
+    assert [str(each) for each in placed.declined] == [
+        "2 kv heads do not divide over 'tensor' of size 4"
+    ]
+
+
 def test_heads_with_an_axis_of_their_own_need_no_architecture():
     model = of(
         Family(("a/query/kernel",), (64, 8, 16), BF16), Family(("a/key/kernel",), (64, 2, 16), BF16)
