@@ -115,6 +115,14 @@ def test_zero_1_shows_the_parameter_and_the_states_apart():
     )
 
 
+def test_arrays_for_which_a_name_leaves_no_room_stand_beneath_it():
+    rules = {"rules": [("mlp|attn", "fsdp")]}
+    made = plan("llama3-8b", "data=4,fsdp=8", rules=rules, strategy="zero1", optimizer="adamw")
+    words = [each.text for each in root(made.treemap()).iter(f"{SVG}text")]
+    at = words.index("mlp.down_proj")
+    assert words[at + 1] == "master, mu, nu"
+
+
 def test_labels_stand_out_on_every_fill():
     assert min(contrast("#1A1A1A", fill) for fill in _LOOKS.values()) >= 4.5
 

@@ -84,11 +84,15 @@ def json_text(data: Any) -> str:
 
 def page(title: str, bodies: Iterable[str]) -> str:
     """Return pieces of HTML as one page that needs nothing beside it."""
+    from shardlab.render.sheet import STYLE
+
     body = "\n".join(bodies)
+    style = STYLE if STYLE in body else ""  # of a piece; in a page it belongs to the head
+    body = body.replace(STYLE, "").strip()
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)} - shardlab</title></head>\n<body>\n{body}\n</body></html>"
+        f"<title>{escape(title)} - shardlab</title>{style}</head>\n<body>\n{body}\n</body></html>"
     )
 
 

@@ -26,6 +26,7 @@ from shardlab.render.sheet import (
     Table,
     section_html,
     sheet_lines,
+    wide_html,
 )
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
 from shardlab.render.words import count_text, share_text
@@ -84,10 +85,12 @@ def plan_html(
     from shardlab.render.bars import bars_svg
     from shardlab.render.treemap import treemap_svg
 
-    pictures = [bars_svg(plan, old), *([treemap_svg(plan)] if plan.bytes_per_device else [])]
+    pictures = [wide_html(bars_svg(plan, old), "what a device holds against its memory")]
+    if plan.bytes_per_device:
+        pictures.append(wide_html(treemap_svg(plan), "what takes the bytes of a device"))
     parts = [STYLE, '<div class="shardlab">', f"<h4>{escape(_summary(plan))}</h4>"]
     parts += [f"<p>{escape(fact)}</p>" for fact in _facts(plan)]
-    parts += [f'<div class="wide">{picture}</div>' for picture in pictures]
+    parts += pictures
     parts += map(section_html, first_sections(plan, show_all=show_all))
     parts += [finding_html(found, no_excerpt) for found in gravest_first(plan.findings)]
     parts += map(section_html, last_sections(plan, show_rules=show_rules))

@@ -157,11 +157,12 @@ STYLE = (
     ".shardlab table{border-collapse:collapse;margin:.2em 0 .4em}"
     ".shardlab th,.shardlab td{padding:.1em .8em .1em 0;text-align:left;font-weight:normal;"
     "background:none;color:inherit;white-space:pre;border:0}"
-    ".shardlab th{opacity:.65}.shardlab .n{text-align:right}"
-    ".shardlab tr.faint td,.shardlab .beneath{opacity:.65}"
+    ".shardlab thead th{opacity:.65}.shardlab .n{text-align:right}"
+    ".shardlab tr.faint>*,.shardlab .beneath{opacity:.65}"
     ".shardlab h4{margin:.9em 0 .2em;font-size:1em;font-weight:bold}"
     ".shardlab p{margin:.1em 0}.shardlab .wide{overflow-x:auto;margin:.4em 0}"
-    ".shardlab td,.shardlab code,.shardlab pre{font-family:ui-monospace,Menlo,Consolas,monospace}"
+    ".shardlab td,.shardlab tbody th,.shardlab code,.shardlab pre"
+    "{font-family:ui-monospace,Menlo,Consolas,monospace}"
     "</style>"
 )
 
@@ -172,7 +173,7 @@ def sheet_html(sheet: Sheet, *, pictures: Sequence[str] = ()) -> str:
     if sheet.title:
         parts.append(f"<h4>{escape(sheet.title)}</h4>")
     parts += [f"<p>{escape(fact)}</p>" for fact in sheet.facts]
-    parts += [f'<div class="wide">{picture}</div>' for picture in pictures]
+    parts += [wide_html(picture, "picture") for picture in pictures]
     parts += map(section_html, sheet.sections)
     return "\n".join([*parts, "</div>"])
 
@@ -181,27 +182,52 @@ def section_html(section: Section) -> str:
     """Return one section as an HTML fragment, to stand within `.shardlab`."""
     parts = [f"<h4>{escape(section.title)}</h4>"]
     if section.table is not None:
-        parts.append(_table_html(section.table))
+        parts.append(_table_html(section.table, section.title))
     parts += [f"<p>{escape(line)}</p>" for line in section.lines]
     return "\n".join(parts)
 
 
-def _table_html(table: Table) -> str:
-    kinds = [' class="n"' if column.is_number else "" for column in table.columns]
-    parts = ['<div class="wide"><table>']
+def wide_html(inner: str, label: str) -> str:
+    """Return what may be wider than the screen in a box that scrolls, by keyboard too."""
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(label)}">{inner}</div>'
+    )
+
+
+def _table_html(table: Table, title: str) -> str:
+    parts = ["<table>"]
     if any(column.head for column in table.columns):
-        heads = zip(kinds, table.columns, strict=True)
-        cells = "".join(f"<th{kind}>{escape(column.head)}</th>" for kind, column in heads)
-        parts.append(f"<tr>{cells}</tr>")
+        parts.append(f"<thead><tr>{''.join(map(_head_html, table.columns))}</tr></thead>")
+    is_open = False
     for row in table.rows:
-        if row.heading:
-            parts.append(f'<tr><td colspan="{len(kinds)}"><b>{escape(row.heading)}</b></td></tr>')
-            continue
-        pairs = zip(kinds, row.cells, strict=True)
-        cells = "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in pairs)
-        look = ' class="faint"' if row.is_faint else ""
-        parts.append(f"<tr{look}>{cells}</tr>")
-        for said in row.beneath:
-            span = f'colspan="{len(kinds)}" class="beneath"'
-            parts.append(f"<tr><td {span}>&emsp;{escape(said)}</td></tr>")
-    return "".join([*parts, "</table></div>"])
+        if row.heading or not is_open:  # what stands under a heading is a group of rows
+            parts.append("</tbody><tbody>" if is_open else "<tbody>")
+            is_open = True
+        parts.append(_row_html(row, table.columns))
+    parts.append("</tbody></table>" if is_open else "</table>")
+    return wide_html("".join(parts), title)
+
+
+def _head_html(column: Column) -> str:
+    kind = ' class="n"' if column.is_number else ""
+    return (
+        f'<th scope="col"{kind}>{escape(column.head)}</th>' if column.head else f"<td{kind}></td>"
+    )
+
+
+def _row_html(row: Row, columns: Sequence[Column]) -> str:
+    """Return a row, whose first cell says what it is of, and what is said beneath it."""
+    span = f'colspan="{len(columns)}"'
+    if row.heading:
+        return f'<tr><th {span} scope="rowgroup"><b>{escape(row.heading)}</b></th></tr>'
+    cells = []
+    for at, (cell, column) in enumerate(zip(row.cells, columns, strict=True)):
+        kind = ' class="n"' if column.is_number else ""
+        tag = "th" if not at and cell else "td"
+        scope = ' scope="row"' if tag == "th" else ""
+        cells.append(f"<{tag}{scope}{kind}>{escape(cell)}</{tag}>")
+    look = ' class="faint"' if row.is_faint else ""
+    beneath = "".join(
+        f'<tr><td {span} class="beneath">&emsp;{escape(said)}</td></tr>' for said in row.beneath
+    )
+    return f"<tr{look}>{''.join(cells)}</tr>{beneath}"

@@ -193,7 +193,11 @@ def _tile_marks(tile: Tile, box: Box, whole: int) -> Iterator[str]:
     number = list(_LOOKS).index(tile.look)
     if number in (1, 2):
         yield _rect(box, f"url(#hatch{number})")
-    lines = [line for line in (_cut(plain(tile.name), box.width - 8), amount) if line]
+    name, arrays = _cut(plain(tile.name), box.width - 8), plain(tile.name).partition(": ")[2]
+    lines = [line for line in (name, amount) if line]
+    is_left_out = arrays not in name and len(arrays) * LETTER + 8 <= box.width
+    if is_left_out and box.height >= LINE * 3 + 4:
+        lines.insert(1, arrays)
     if len(amount) * LETTER + 8 > box.width or box.height < LINE + 4:
         lines = []
     elif box.height < LINE * 2 + 4:
@@ -219,15 +223,19 @@ def _cut(text: str, width: float) -> str:
 
     >>> [_cut("mlp.up_proj.weight", width) for width in (140, 85, 60, 45)]
     ['mlp.up_proj.weight', 'mlp.up_proj', 'up_proj', '…_proj']
+    >>> [_cut("mlp.up_proj.weight: mu, nu", width) for width in (140, 110, 60)]
+    ['mlp.up_proj: mu, nu', 'up_proj: mu, nu', 'up_proj']
     """
     n = int(width / LETTER)
-    path = text.split(" ×")[0].split(" (")[0]
+    name, colon, arrays = text.partition(": ")
+    path = name.split(" ×")[0].split(" (")[0]
     stem = _SUFFIX.sub("", path)
     ends = (stem[at + 1 :] for at, letter in enumerate(stem) if letter in "./" and stem[at + 1 :])
-    for shorter in (text, path, stem, *ends):
+    names = (name, path, stem, *ends)
+    for shorter in (*(each + colon + arrays for each in names), *names):
         if len(shorter) <= n:
             return shorter
-    text = shorter
+    text = names[-1]
     return f"…{text[len(text) - n + 1 :]}" if n >= 5 else ""
 
 
