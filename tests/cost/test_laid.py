@@ -43,6 +43,18 @@ def test_no_side_is_longer_than_the_hardware_has():
     assert len(words((("fsdp", 64), ("tensor", 8)), unknown)) == 2
 
 
+def test_beside_an_axis_that_is_folded_others_close_to_no_ring():
+    # 4,096 chips of v5p are 16x16x16: there is no 8x16x32
+    folded, even = (("fsdp", 512), ("tensor", 8)), (("fsdp", 256), ("tensor", 16))
+    assert words(folded) == ["fsdp 16x32 (folded), tensor 8 (part of a side)"]
+    assert words(even) == ["fsdp 16x16, tensor 16"]
+    ring, line = (
+        seconds("all_gather", ("tensor",), mesh, V5P)
+        for mesh in ((("fsdp", 64), ("tensor", 8)), folded)
+    )
+    assert line == pytest.approx(7 / 8 * 2 * ring, rel=0.01)
+
+
 def test_four_axes_on_three_torus_axes_put_two_along_one():
     mesh = (("data", 2), ("fsdp", 8), ("expert", 4), ("tensor", 8))
     assert all("on one torus axis" in each for each in words(mesh))

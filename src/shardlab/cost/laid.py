@@ -7,7 +7,8 @@ fsdp 8x8, tensor 8
 
 On a torus a mesh axis may go along several torus axes at once, and has the links of all of them:
 the slice is taken to be arranged for the mesh, its sides no longer than the hardware's. Where there
-are more mesh axes than torus axes, some go along the same one.
+are more mesh axes than torus axes, some go along the same one. A mesh axis too long for its torus
+axes is folded along those of the others, which then have no ring of their own.
 """
 
 from __future__ import annotations
@@ -78,6 +79,10 @@ class Laid:
         alone = [block for block in blocks if len(block.axes) == 1]
         crossing = prod(self.slices.get(name, 1) for name in axes)
         ways = []
+        if len(blocks) == 1 and crossing == 1 and self._is_part(blocks[0]):
+            size = blocks[0].axes[0][1]
+            side = (("rest", self._slice_size // (2 * size)), ("side", 2 * size))
+            return (Way(side, ("side",), size),)
         if alone or crossing > 1:
             ways.append(self._along([side for block in alone for side in block.sides], crossing))
         for block in blocks:
@@ -95,8 +100,10 @@ class Laid:
             names = "+".join(name for name, _ in block.axes)
             sizes = block.sides if len(block.axes) == 1 else [size for _, size in block.axes]
             shared = " on one torus axis" if len(block.axes) > 1 else ""
-            if self.longest is not None and max(block.sides, default=1) > self.longest:
-                shared += f" (folded: no side is longer than {self.longest})"
+            if self._is_folded(block):
+                shared += " (folded)"
+            elif self._is_part(block):
+                shared += " (part of a side)"
             parts.append(f"{names} {'x'.join(map(str, sizes))}{shared}")
         parts += [f"{name} {size} over DCN" for name, size in self.slices.items()]
         return ", ".join(parts)
@@ -115,6 +122,19 @@ class Laid:
             else:
                 said.append(f"{name} {size} across nodes, {together} in each")
         yield from reversed(said)
+
+    def _is_folded(self, block: Block) -> bool:
+        return self.longest is not None and max(block.sides, default=1) > self.longest
+
+    def _is_part(self, block: Block) -> bool:
+        """Return whether a mesh axis has no torus axis of its own, so that it closes to no ring.
+
+        Where another is too long for its torus axes, it goes on along those of the others.
+        """
+        if len(block.axes) > 1 or len(block.sides) != 1 or self._is_folded(block):
+            return False
+        even = self._slice_size % (2 * block.sides[0]) == 0
+        return even and any(map(self._is_folded, self.blocks))
 
     @cached_property
     def _slice_size(self) -> int:

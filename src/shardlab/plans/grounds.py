@@ -120,9 +120,12 @@ def notes_of(
             f"{slices} slices: beyond {chip.pod:,} chips of a pod the outermost axes go over DCN."
         )
     if chip.network == "torus" and search.workload and search.model.architecture:
+        said = ""
+        if (side := chip.longest_side) is not None:
+            said = f"; one longer than any side ({side} chips) is folded along those of the others"
         yield (
             "Slices are taken to be arranged for the mesh: 'laid' says which torus axes each mesh "
-            "axis goes along."
+            f"axis goes along{said}."
         )
 
 
