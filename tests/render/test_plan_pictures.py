@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardlab.layouts.dtype import parse_dtype
@@ -127,6 +127,7 @@ def test_labels_stand_out_on_every_fill():
     assert min(contrast("#1A1A1A", fill) for fill in _LOOKS.values()) >= 4.5
 
 
+@example([1, 9_481_831_360], 32.0, 20.0)
 @given(
     st.lists(st.integers(1, 10**12), min_size=1, max_size=30),
     st.floats(20, 1000),

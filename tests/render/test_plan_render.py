@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from rich.console import Console
 
+from shardlab.errors import UnknownChoice
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import parse_family
 from shardlab.plans.model import Model
@@ -112,6 +113,28 @@ def test_a_tensor_that_is_not_once_in_each_layer_says_how_often():
     assert [name_in(row, group) for row in group.rows] == ["experts.*.up ×256", "norm"]
 
 
+def test_what_one_layer_alone_has_stands_with_the_layers():
+    shapes = {
+        "net.layers.{0..7}.up": (64, 16),
+        "net.layers.8.head": (64, 16),
+        "net.layers.8.experts.{0..3}.up": (64, 16),
+        "net.layers.8x.up": (64, 16),
+    }
+    first, outside = groups_of(plan(model(shapes), "x=2"), show_all=True)
+    assert first.title == "net.layers.* ×9"
+    names = ["8.experts.*.up ×4", "8.head", "up ×8"]
+    assert sorted(name_in(row, first) for row in first.rows) == names
+    assert [row.path for row in outside.rows] == ["net.layers.8x.up"]
+
+
+def test_a_layer_that_a_rule_cuts_in_another_way_stands_with_the_others():
+    rules = {"rules": [(r"layers\.0\.", "x"), (".*", "")]}
+    made = plan(model({"layers.{0..3}.up": (64, 16)}), "x=2", rules=rules)
+    (group,) = groups_of(made)
+    assert group.title == "layers.* ×4"
+    assert [name_in(row, group) for row in group.rows] == ["up ×3", "0.up"]
+
+
 def test_parts_of_a_family_are_told_apart_by_their_numbers():
     rules = {"rules": [(r"layers\.[0-3]\.up", "x"), (".*", "")]}
     text = str(plan(model({"layers.{0..7}.up": (64, 16)}), "x=2", rules=rules))
@@ -181,6 +204,14 @@ def test_the_spec_is_a_column_where_there_is_room_and_told_of_where_not():
 def test_a_plan_says_in_one_line_what_it_is():
     assert repr(LLAMA).startswith("<Plan of llama3-8b on fsdp=4,tensor=16: ")
     assert "\n" not in repr(LLAMA)
+
+
+@pytest.mark.parametrize("kind", ["optimiser", "", None, ["parameters"]])
+def test_a_kind_that_there_is_not_is_refused(kind):
+    with pytest.raises(UnknownChoice, match="there is parameters, gradients, optimizer, ") as error:
+        LLAMA.bytes_of(kind)
+    if kind == "optimiser":
+        assert error.value.fix == "'optimizer', the nearest name."
 
 
 def test_an_empty_model_and_one_scalar_are_shown():

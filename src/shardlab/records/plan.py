@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
+from shardlab.errors import UnknownChoice
+from shardlab.errors.brief import brief
+from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.records.declined import Declined
 from shardlab.records.finding import Finding
@@ -126,7 +129,13 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     def bytes_of(self, kind: Kind) -> int:
-        """Return what one device holds of a kind."""
+        """Return what one device holds of a kind, one of `KINDS`."""
+        if kind not in KINDS:
+            near = nearest_name(kind, KINDS) if isinstance(kind, str) else None
+            raise UnknownChoice(
+                f"A device holds no kind {brief(kind)}; there is {', '.join(KINDS)}.",
+                fix=f"{near!r}, the nearest name." if near else "one of these.",
+            )
         tensors = sum(row.bytes_of(kind) for row in self.rows)
         return tensors + sum(item.bytes_per_device for item in self.items if item.kind == kind)
 

@@ -6,6 +6,7 @@ A model that names its layers (`model.layers.*.mlp`) and one that stacks them (a
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from shardlab.records.plan import Plan, PlanRow
 
 _ENOUGH = 0.99  # of a device's bytes: rows beyond it are folded
 _OUTSIDE = "outside the layers"
+_NUMBER = re.compile(r"(?:\*|[0-9]+)(?![^./\[\]_:'\"-])")  # as families have them
 _MOST = 40  # rows that are shown unless all are asked for
 
 
@@ -42,8 +44,9 @@ def groups_of(plan: Plan, *, show_all: bool = False) -> list[Group]:
     Rows that together are less than a hundredth of all are folded, but never a lone one.
     """
     found: dict[tuple[str, int], list[PlanRow]] = {}
+    starts = sorted({row.path.partition("*")[0] for row in plan.rows if "*" in row.path}, key=len)
     for row in sorted(plan.rows, key=lambda row: (-row.bytes_per_device, row.path)):
-        found.setdefault(_key(row), []).append(row)
+        found.setdefault(_key(row, starts), []).append(row)
     shown = {id(row) for row in (plan.rows if show_all else _large(plan))}
     groups = [_group(key, rows, shown) for key, rows in found.items()]
     if len(groups) == 1 and groups[0].title == _OUTSIDE:
@@ -62,10 +65,14 @@ def _large(plan: Plan) -> list[PlanRow]:
     return kept
 
 
-def _key(row: PlanRow) -> tuple[str, int]:
-    """Return what names the group: the path before the first number, or the size of a stack."""
-    if "*" in row.path:
-        return row.path[: row.path.index("*") + 1], 0
+def _key(row: PlanRow, starts: list[str]) -> tuple[str, int]:
+    """Return what names the group: the path before the first number, or the size of a stack.
+
+    A tensor that one layer alone has, or is cut there in another way, belongs to the layers too.
+    """
+    for start in starts:
+        if row.path.startswith(start) and _NUMBER.match(row.path, len(start)):
+            return f"{start}*", 0
     if row.axes and "layers" in row.axes:
         return "", row.parameter.shape[row.axes.index("layers")]
     return "", 0
@@ -79,7 +86,7 @@ def _group(key: tuple[str, int], rows: list[PlanRow], shown: set[int]) -> Group:
     if len(folded) == 1:
         kept, folded = rows, []
     if prefix:
-        n = n_numbers([row.numbers.split(" × ")[0] for row in rows])
+        n = n_numbers([_first_numbers(row, prefix) for row in rows])
         title = f"{prefix} ×{n:,}" if n else prefix
     elif stacked:
         first, last = min(row.path for row in rows), max(row.path for row in rows)
@@ -91,6 +98,12 @@ def _group(key: tuple[str, int], rows: list[PlanRow], shown: set[int]) -> Group:
     counts = Counter(row.path for row in rows)
     split = frozenset(path for path, times in counts.items() if times > 1)
     return Group(title, prefix, n, tuple(kept), tuple(folded), split)
+
+
+def _first_numbers(row: PlanRow, prefix: str) -> str:
+    number = _NUMBER.match(row.path, len(prefix) - 1)
+    is_one = number is not None and number[0] != "*"
+    return number[0] if number and is_one else row.numbers.split(" × ")[0]
 
 
 def n_numbers(texts: list[str]) -> int:
@@ -116,6 +129,10 @@ def name_in(row: PlanRow, group: Group) -> str:
 
     Where several have the same name, with their numbers.
     """
+    start = group.prefix.removesuffix("*")
+    if start != group.prefix and not row.path.startswith(group.prefix):  # of one layer alone
+        name = row.path.removeprefix(start)
+        return name if row.n_tensors == 1 else f"{name} ×{row.n_tensors:,}"
     name = row.path.removeprefix(group.prefix).lstrip("./") or row.path
     if row.path in group.split and row.numbers:
         return f"{name} ({row.numbers})"

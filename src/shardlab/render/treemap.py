@@ -90,10 +90,12 @@ def squarified(sizes: Sequence[float], box: Box) -> list[Box]:
         while n < len(left) and _worst(left[: n + 1], side, scale) <= _worst(left[:n], side, scale):
             n += 1
         strip, left = left[:n], left[n:]
-        thick = sum(strip) * scale / side if side else 0.0
+        room = max(box.width, box.height)  # what is left to the last strip, rounded as it is
+        total = sum(strip)
+        thick = min(total * scale / side, room) if side else 0.0
         offset = 0.0
         for size in strip:
-            long = size * scale / thick if thick else 0.0
+            long = size * side / total if total else 0.0
             if box.width >= box.height:
                 places.append(Box(box.x, box.y + offset, thick, long))
             else:
