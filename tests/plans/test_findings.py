@@ -153,12 +153,12 @@ def test_a_mesh_axis_that_cuts_something_is_not(mesh, strategy):
     assert not found(shardlab.plan("llama3-8b", mesh, strategy=strategy), "plan.idle_axis")
 
 
-def test_stages_that_have_the_tensors_of_all_layers_are_told_until_rules_cut_layers():
+def test_a_stage_axis_cuts_nothing_until_stacked_layers_are_cut_over_it():
     options = {"optimizer": "adamw", "workload": Workload(16, 128)}
-    told = only(shardlab.plan("llama3-8b", "fsdp=2,stage=4", strategy="fsdp", **options),
-                "plan.idle_axis")  # fmt: skip
-    assert told.what.startswith("No spec cuts tensors over 'stage'=4: each stage is counted with")
-    assert told.what.endswith("though activations and caches with its own layers alone.")
+    idle = shardlab.plan("llama3-8b", "fsdp=2,stage=4", strategy="fsdp", **options)
+    assert only(idle, "plan.idle_axis").fix.startswith("strategy fsdp+pipeline, or")
+    whole = shardlab.plan("llama3-8b", "fsdp=2", strategy="fsdp", **options)
+    assert idle.bytes_per_device == whole.bytes_per_device
     rules = {"logical": [("layers", "stage"), ("embed", "fsdp")]}
     made = shardlab.plan("llama3-8b", "fsdp=2,stage=4", rules=rules, stack="layers", **options)
     assert not found(made, "plan.idle_axis")
@@ -236,10 +236,12 @@ def test_the_last_device_of_a_padded_axis_holds_less():
 
 
 def test_layers_that_stages_do_not_divide_are_told():
-    made = shardlab.plan("deepseek-v3", "stage=4,fsdp=64", strategy="fsdp")
-    one = only(made, "plan.uneven")
-    assert one.what == "61 layers on stage=4: 1 stage with 16 layers, the others with 15."
-    assert not found(shardlab.plan("llama3-70b", "stage=4,fsdp=64", strategy="fsdp"), "plan.uneven")
+    made = shardlab.plan("deepseek-v3", "stage=4,fsdp=64", strategy="fsdp+pipeline")
+    one = only(made, "plan.not_cut")
+    assert one.what.startswith("Strategy part pipeline could not cut")
+    assert any("does not divide over 'stage' of size 4" in line for line in one.shows)
+    made = shardlab.plan("llama3-70b", "stage=4,fsdp=64", strategy="fsdp+pipeline")
+    assert not made.findings
 
 
 # --- what is whole ---

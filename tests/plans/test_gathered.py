@@ -38,6 +38,7 @@ LAYER_405B = 2 * (2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248)
         ("data=4,tensor=8", "tensor", 0),
         ("data=64", "zero2", 0),
         ("tensor=8", "tensor", 0),
+        ("stage=6,fsdp=8", "fsdp+pipeline", LAYER_405B),
     ],
 )
 def test_a_layer_is_whole_along_batch_axes_and_cut_along_tensor_axes(

@@ -18,7 +18,7 @@ from shardlab.plans.rule_lines import rules_of
 from shardlab.plans.rules import parse_rules
 from shardlab.plans.sources.presets import load_preset, preset_names
 from shardlab.plans.stack import stack
-from shardlab.plans.strategy import parse_strategy, place
+from shardlab.plans.strategy import parse_strategy, place, stacked_for
 
 BF16 = parse_dtype("bf16")
 STRATEGIES = (
@@ -32,11 +32,12 @@ STRATEGIES = (
     "zero1",
     "zero2+tensor",
     "zero3",
+    "pipeline+expert+fsdp+zero1",
 )
 MESHES = (
-    Mesh(data=2, fsdp=64, tensor=8, expert=4),
-    Mesh(data=128, fsdp=2, model=128, ep=3),  # where much does not divide
-    Mesh(dp=5, fsdp=7, fsdp_transpose=2, tp=16, expert=16),
+    Mesh(data=2, fsdp=64, tensor=8, expert=4, stage=2),
+    Mesh(data=128, fsdp=2, model=128, ep=3, pp=5),  # where much does not divide
+    Mesh(dp=5, fsdp=7, fsdp_transpose=2, tp=16, expert=16, pipeline=4),
 )
 
 
@@ -57,8 +58,7 @@ def test_the_printed_rules_give_every_tensor_the_spec_of_the_strategy(name, mesh
         placed = tuple(place(model, parse_strategy(strategy), mesh))
         lines = rules_of(placed)
         assert len(lines) <= 25
-        if "expert" in strategy:
-            model = stack(model, "experts")
+        model = stacked_for(parse_strategy(strategy), model)
         rules = parse_rules([(line.pattern, line.spec) for line in lines])
         wanted = {(each.family.name, each.family.numbers_text): each.spec for each in placed}
         for each in match(model, rules, mesh):
@@ -189,6 +189,22 @@ def test_too_many_devices_for_the_experts_leave_them_whole():
 def test_a_dense_model_under_the_expert_strategy_is_left_whole():
     made = specs(load_preset("llama3-8b"), "expert", "expert=8")
     assert set(made.values()) == {Spec()}
+
+
+def test_a_pipeline_cuts_stacked_layers_over_stages_and_leaves_tables_on_each():
+    made = specs(load_preset("llama3-8b"), "fsdp+tensor+pipeline", "stage=4,fsdp=8,tensor=2")
+    assert made["model.layers.mlp.down_proj.weight"] == Spec("stage", "fsdp", "tensor")
+    assert made["model.layers.input_layernorm.weight"] == Spec("stage")
+    assert made["model.embed_tokens.weight"] == Spec("tensor", "fsdp")
+    assert made["model.norm.weight"] == Spec()
+    # 32 layers do not divide over 3 stages
+    (up,) = [
+        each
+        for each in place(load_preset("llama3-8b"), parse_strategy("pp"), Mesh(stage=3))
+        if "up_proj" in each.family.name
+    ]
+    assert up.spec == Spec()
+    assert str(up.declined[0]) == "array axis 0 of size 32 does not divide over 'stage' of size 3"
 
 
 def test_fsdp_never_cuts_the_layers_of_a_stacked_model():
@@ -347,11 +363,11 @@ NAMES = st.sampled_from(
         max_size=12,
         unique_by=lambda each: each[:2],
     ),
-    sizes=st.tuples(*[st.integers(1, 6)] * 4),
+    sizes=st.tuples(*[st.integers(1, 6)] * 5),
     strategy=st.sampled_from(STRATEGIES),
 )
 def test_any_tree_is_cut_so_that_it_divides_and_its_rules_say_it(tensors, sizes, strategy):
-    mesh = Mesh(zip(("data", "fsdp", "tensor", "expert"), sizes, strict=True))
+    mesh = Mesh(zip(("data", "fsdp", "tensor", "expert", "stage"), sizes, strict=True))
     architecture = Architecture(4, 24, 6, 3, 4, 48, 96)
     families = tuple(
         parse_family(prefix + name, tuple(shape), BF16) for prefix, name, shape in tensors
@@ -366,7 +382,7 @@ def test_any_tree_is_cut_so_that_it_divides_and_its_rules_say_it(tensors, sizes,
             if spec is not None:
                 cut_shape(each.family.shape, spec, mesh)
     rules = parse_rules([(line.pattern, line.spec) for line in rules_of(placed)])
-    stacked = stack(model, "experts") if "expert" in strategy else model
+    stacked = stacked_for(parse_strategy(strategy), model)
     found = {
         path: each.spec for each in match(stacked, rules, mesh) for path in each.family.paths()
     }

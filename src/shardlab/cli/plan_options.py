@@ -26,8 +26,8 @@ _QUESTION: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--strategy",
         metavar="NAME",
-        help="fsdp, tensor, fsdp+tensor, expert, zero1, zero2, zero3, data-parallel, or several "
-        "with +.",
+        help="fsdp, tensor, fsdp+tensor, expert, pipeline, zero1, zero2, zero3, data-parallel, or "
+        "several with +.",
     ),
     click.option(
         "--rules",

@@ -190,6 +190,8 @@ def _stages(asked: Asked, plan: Plan) -> Tried:
     names = [strategy_name(parts, stage) for stage in range(first, 4)]
     if "tensor" in roles_of(asked.mesh) and "tensor" not in parts:
         names.append(strategy_name([*parts, "tensor"], strategy.zero))
+    if "stage" in roles_of(asked.mesh) and "pipeline" not in parts:
+        names.append(strategy_name([*parts, "pipeline"], strategy.zero))
     for name in names:
         yield f"strategy {name}", replace(asked, strategy=name)
 

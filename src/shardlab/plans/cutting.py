@@ -102,6 +102,8 @@ class Cutting:
         """Yield the array axes that a part would take, the likeliest first."""
         if part == "expert":
             yield from self._with("experts")
+        elif part == "pipeline":
+            yield from self._with("layers")
         elif part == "tensor":
             yield from self._by_size() if self.axes is None else self._with(*_TENSOR)
         elif part == "fsdp":

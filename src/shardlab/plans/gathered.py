@@ -81,7 +81,7 @@ def _used(placed: Iterable[Placed], mesh: Mesh, policy: Policy) -> list[_Used]:
         if not (along := batch.difference(at_home)).isdisjoint(each.spec.mesh_axes):
             dtype, spec = policy.parameter(family.dtype), _whole_along(each.spec, along)
             held = hold("parameters", "", family.shape, dtype, spec, mesh, 1)
-            n_slices = _n_slices(family)
+            n_slices = _n_slices(family, held.shard_shape)
             found.append(_Used(family, held.bytes_per_device // n_slices, _layers(family)))
     return found
 
@@ -92,9 +92,10 @@ def _whole_along(spec: Spec, names: frozenset[str]) -> Spec:
     return Spec(*(tuple(name for name in entry if name not in names) for entry in spec.axes))
 
 
-def _n_slices(family: Family) -> int:
+def _n_slices(family: Family, shape: tuple[int, ...]) -> int:
+    """Return how many layers an array, or a part of it, holds."""
     axes = axes_of(family) or ()
-    return family.shape[axes.index("layers")] or 1 if "layers" in axes else 1
+    return shape[axes.index("layers")] or 1 if "layers" in axes else 1
 
 
 def _layers(family: Family) -> Mapping[int, int] | None:
@@ -109,7 +110,7 @@ def _layers(family: Family) -> Mapping[int, int] | None:
 def _count(family: Family) -> Mapping[int, int] | None:
     at = number_of(family, "layers")
     if at is None:
-        n_slices = _n_slices(family)
+        n_slices = _n_slices(family, family.shape)
         return {-n_slices: family.n_tensors} if "layers" in (axes_of(family) or ()) else None
     if family.listed is not None:
         return Counter(int(numbers[at]) for numbers in family.listed)

@@ -32,7 +32,7 @@ from shardlab.plans.scales import without_scales
 from shardlab.plans.search import search
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.stack import stack as stack_of
-from shardlab.plans.strategy import cut_states, parse_strategy, place
+from shardlab.plans.strategy import cut_states, parse_strategy, place, stacked_for
 from shardlab.plans.workload import Workload, parse_workload
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Item, Plan, PlanRow, Room
@@ -92,9 +92,7 @@ def _prepared(model: Model, policy: Policy, strategy: str | None, over: str | No
     model = without_scales(model, policy)
     if over is not None:
         model = stack_of(model, over)
-    if strategy is not None and "expert" in parse_strategy(strategy).parts:
-        model = stack_of(model, "experts")
-    return model
+    return model if strategy is None else stacked_for(parse_strategy(strategy), model)
 
 
 def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:

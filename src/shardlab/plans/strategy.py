@@ -9,6 +9,7 @@
 | fsdp          | matrices along `embed`, else their largest axis that divides; over fsdp, or data |
 | tensor        | attention by whole heads, feed-forward parts along `mlp`, tables along `vocab`   |
 | expert        | the experts of a mixture, stacked on one array axis (stack.py)                   |
+| pipeline      | the layers, stacked on one array axis, over stages; tables stay on every stage   |
 | zero1         | the optimizer's arrays over all axes that cut the batch: data, fsdp, expert      |
 | zero2         | and the gradients                                                                |
 | zero3         | and the parameters: fsdp over all of these axes                                  |
@@ -43,6 +44,7 @@ _ALIASES = {
     "fsdp": ("fully-sharded", "fully_sharded"),
     "tensor": ("tp", "model", "megatron", "tensor-parallel", "tensor_parallel"),
     "expert": ("ep", "experts", "moe", "expert-parallel", "expert_parallel"),
+    "pipeline": ("pp", "pipe", "stage", "stages", "pipeline-parallel", "pipeline_parallel"),
     "zero1": ("zero-1", "zero_1"),
     "zero2": ("zero-2", "zero_2"),
     "zero3": ("zero-3", "zero_3"),
@@ -54,9 +56,12 @@ _OVER = {
     "fsdp": (("fsdp",), ("data",)),
     "tensor": (("tensor",),),
     "expert": (("expert",),),
+    "pipeline": (("stage",),),
     "zero": (BATCH_ROLES,),
 }
-_ORDER = ("expert", "tensor", "fsdp")  # heads and experts first: fsdp takes what is left
+# heads and experts first: fsdp takes what is left
+_ORDER = ("pipeline", "expert", "tensor", "fsdp")
+_STACKED = {"expert": "experts", "pipeline": "layers"}  # part -> what it needs in one array
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def strategy_name(parts: Iterable[str], zero: int = 0) -> str:
     >>> strategy_name(("tensor", "fsdp")), strategy_name(("tensor", "fsdp"), zero=3)
     ('fsdp+tensor', 'tensor+zero3')
     """
-    named = [part for part in ("fsdp", "expert", "tensor") if part in set(parts)]
+    named = [part for part in ("fsdp", "expert", "tensor", "pipeline") if part in set(parts)]
     if zero == 3 and "fsdp" in named:
         named.remove("fsdp")  # which stage 3 is, over more axes
     return "+".join([*named, *([f"zero{zero}"] if zero else [])]) or "data-parallel"
@@ -104,12 +109,10 @@ def strategy_name(parts: Iterable[str], zero: int = 0) -> str:
 def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
     """Yield every family of the model with the specs that the strategy gives it.
 
-    With `expert` the experts of a mixture are stacked first.
+    With `expert` the experts of a mixture are stacked first, with `pipeline` the layers.
     """
     over = mesh_axes_of(strategy, mesh)
-    if "expert" in strategy.parts:
-        model = stack(model, "experts")
-    for family in model.families:
+    for family in stacked_for(strategy, model).families:
         cutting = Cutting(family, mesh, model.architecture)
         for part in strategy.parts:
             names = over[part]
@@ -119,6 +122,14 @@ def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
         words = f"strategy {strategy.name}"
         placed = Placed(family, cutting.spec, words, declined=tuple(cutting.declined))
         yield _with_zero(placed, cutting, strategy.zero, over["zero"]) if strategy.zero else placed
+
+
+def stacked_for(strategy: Strategy, model: Model) -> Model:
+    """Return the model with that in one array which the strategy cuts there."""
+    for part, what in _STACKED.items():
+        if part in strategy.parts:
+            model = stack(model, what)
+    return model
 
 
 def cut_states(placed: Iterable[Placed], strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:

@@ -14,13 +14,14 @@ from shardlab.plans.strategy import parse_strategy, strategy_name
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Plan, PlanRow
 
-_ELSEWHERE = ("sequence", "stage")  # roles of axes that cut the sequence and the layers
+_WHAT = {"tensor": "heads", "pipeline": "layers"}
+_PARTS = {"tensor": "tensor", "stage": "pipeline"}  # role -> part of a strategy that cuts over it
 
 
 def idle(plan: Plan, asked: Asked) -> list[Finding]:
-    """Return a finding for all mesh axes that cut nothing, and one for stages without tensors."""
+    """Return one finding for all mesh axes that cut nothing, with what could use them."""
     if not (names := idle_axes(plan.rows, asked.mesh)):
-        return _stages(plan, asked)
+        return []
     n = prod(asked.mesh.shape[name] for name in names)
     axes = " and ".join(f"'{name}'={asked.mesh.shape[name]}" for name in names)
     subject, verb = ("Mesh axis", "cuts") if len(names) == 1 else ("Mesh axes", "cut")
@@ -32,30 +33,6 @@ def idle(plan: Plan, asked: Asked) -> list[Finding]:
             f"hold the same {held}, and compute the same.",
             f"{_use(names, asked)}, or a mesh without {'it' if len(names) == 1 else 'them'}.",
             details={"mesh_axes": list(names), "copies": n},
-        ),
-        *_stages(plan, asked),
-    ]
-
-
-def _stages(plan: Plan, asked: Asked) -> list[Finding]:
-    """Stages divide the layers of activations and caches; no strategy gives them their tensors."""
-    used = _used(plan.rows)
-    stages = roles_of(asked.mesh).get("stage", ())
-    names = [name for name in stages if asked.mesh.shape[name] > 1 and name not in used]
-    if not names or not plan.rows:
-        return []
-    n = prod(asked.mesh.shape[name] for name in names)
-    axes = " and ".join(f"'{name}'={asked.mesh.shape[name]}" for name in names)
-    beside = ", though activations and caches with its own layers alone" if plan.items else ""
-    held = memory_text(sum(row.bytes_per_device for row in plan.rows))
-    return [
-        finding(
-            "plan.idle_axis",
-            f"No spec cuts tensors over {axes}: each stage is counted with the tensors of all "
-            f"layers, {held} on a device{beside}.",
-            "layers stacked in one array (--stack layers), and a logical rule that cuts 'layers' "
-            f"over '{names[0]}'.",
-            details={"mesh_axes": names, "copies": n},
         )
     ]
 
@@ -63,7 +40,7 @@ def _stages(plan: Plan, asked: Asked) -> list[Finding]:
 def idle_axes(rows: Iterable[PlanRow], mesh: Mesh) -> tuple[str, ...]:
     """Return the mesh axes that no spec names, and whose names do not say that they cut tokens."""
     roles = roles_of(mesh)
-    working = {*batch_axes(mesh), *(n for role in _ELSEWHERE for n in roles.get(role, ()))}
+    working = {*batch_axes(mesh), *roles.get("sequence", ())}
     left = [name for name, size in mesh.shape.items() if size > 1 and name not in working]
     if not left:
         return ()
@@ -76,13 +53,15 @@ def _used(rows: Iterable[PlanRow]) -> set[str]:
 
 
 def _use(names: tuple[str, ...], asked: Asked) -> str:
-    tensor = roles_of(asked.mesh).get("tensor", ())
+    roles, first = roles_of(asked.mesh), names[0]
+    part = next((part for role, part in _PARTS.items() if first in roles.get(role, ())), None)
     if asked.strategy is None:
-        return f"rules that cut tensors over '{names[0]}'"
+        stacked = "stacked layers" if part == "pipeline" else "tensors"
+        return f"rules that cut {stacked} over '{first}'"
     strategy = parse_strategy(asked.strategy)
-    if names[0] not in tensor:
+    if part is None:
         known = ", ".join(role for role in ROLES if role in ("data", "fsdp", "tensor"))
-        return f"another name for '{names[0]}' that says what it cuts ({known})"
-    if "tensor" in strategy.parts:  # it is meant to, and could not: plan.not_cut says why
-        return f"a size of '{names[0]}' that divides the heads"
-    return f"strategy {strategy_name([*strategy.parts, 'tensor'], strategy.zero)}"
+        return f"another name for '{first}' that says what it cuts ({known})"
+    if part in strategy.parts:  # it is meant to, and could not: plan.not_cut says why
+        return f"a size of '{first}' that divides the {_WHAT[part]}"
+    return f"strategy {strategy_name([*strategy.parts, part], strategy.zero)}"

@@ -11,7 +11,6 @@ from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
 from shardlab.plans.limits import Limits
 from shardlab.plans.questions.indivisible import uneven_cuts
-from shardlab.plans.shares import shares_of
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Held, Plan
 
@@ -19,32 +18,8 @@ _WORTH = 0.01  # of what a device holds: what differs by less is not worth a wor
 
 
 def uneven(plan: Plan, asked: Asked, limits: Limits) -> list[Finding]:
-    """Return a finding where padded shards leave the last devices less, or stages are unlike."""
-    found = _padded(plan, asked.mesh, limits)
-    arch, stage = asked.model.architecture, shares_of(asked.mesh).stage
-    if arch is not None and arch.layers % stage.parts:
-        more, near = arch.layers % stage.parts, _dividing(arch.layers, stage.parts)
-        found.append(
-            finding(
-                "plan.uneven",
-                f"{arch.layers} layers on {stage}: {more} stage{'s' * (more > 1)} with "
-                f"{stage.of(arch.layers)} layers, the others with {arch.layers // stage.parts}.",
-                f"a number of stages that divides {arch.layers}: {near}.",
-                details={"layers": arch.layers, "stages": stage.parts},
-            )
-        )
-    return found
-
-
-def _dividing(layers: int, near: int) -> str:
-    numbers = [n for n in range(1, layers + 1) if layers % n == 0]
-    below = max(n for n in numbers if n < near) if near > 1 else 1
-    above = next((n for n in numbers if n > near), None)
-    return f"{below} or {above}" if above else f"{below}"
-
-
-def _padded(plan: Plan, mesh: Mesh, limits: Limits) -> list[Finding]:
-    """Compare the first device along every axis with the last."""
+    """Return a finding where padded shards leave the last devices less than the first."""
+    mesh = asked.mesh
     rows = {id(cut.row): cut.row for cut in uneven_cuts(plan, mesh)}
     less = {
         row.path: sum(held.bytes_per_device - _on_last(held, mesh) for held in row.held)
