@@ -329,6 +329,16 @@ def test_1024_sequences_cannot_be_cut_over_a_pod_without_their_length():
     assert found.bytes_per_device < 20e9
 
 
+def test_llama_70b_in_int8_decodes_a_token_in_17_ms_on_8_chips_of_v5e():
+    # applied-inference.md: batch 32, 8192 tokens, 112 GB of parameters and cache, "about 17ms" by
+    # memory bandwidth alone
+    asked = {"batch": 32, "sequence": 8192, "optimizer": "none", "policy": "int8"}
+    best = advise("llama3-70b", "tpu-v5e", 8, **asked, cache_dtype="int8").best
+    assert best.mesh_text == "tensor=8"
+    assert 8 * best.bytes_per_device == pytest.approx(112e9, rel=0.02)
+    assert best.step.lower == best.step.reading_seconds == pytest.approx(17e-3, rel=0.04)
+
+
 # --- what is not known ---
 
 

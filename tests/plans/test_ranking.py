@@ -57,6 +57,16 @@ def test_traffic_that_is_waited_for_outweighs_a_lower_bound():
     assert ranked[0].step.lower > ranked[1].step.lower
 
 
+def test_of_as_quick_ones_the_traffic_that_hides_is_named():
+    ranked, _ = rank(
+        [
+            candidate({"a": 2}, step(8, fsdp=1, tensor=4)),
+            candidate({"b": 2}, step(8, fsdp=3, tensor=4)),
+        ]
+    )
+    assert ranked[1].reason == "as quick if traffic over fsdp hides, else 1.2x slower"
+
+
 def test_only_the_best_way_of_a_mesh_is_ranked():
     ranked, others = rank(
         [

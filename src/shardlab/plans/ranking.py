@@ -70,7 +70,8 @@ def _slower(step: StepTime, best: StepTime) -> str:
         return f"{_times(ratio)} slower: {_cause(step, best)}"
     ratio = step.upper / best.upper
     if ratio > _AS_QUICK:
-        most = _names(next(iter(step.by_axis()), ""))
+        hides = step.by_axis(hides=True) or step.by_axis()
+        most = _names(next(iter(hides), ""))
         return f"as quick if traffic over {most} hides, else {_times(ratio)} slower"
     return "as quick as the best"
 

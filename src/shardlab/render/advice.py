@@ -141,7 +141,8 @@ def _facts(advice: Advice) -> Iterator[str]:
     if "batch" in choices:
         batch, sequence = int(choices["batch"]), int(choices["sequence"])
         words.append(f"batch {batch:,} x sequence {sequence:,} = {batch * sequence:,} tokens")
-    words += [f"{choices[name]}" for name in ("policy",) if name in choices]
+    words += [choices["policy"]] if "policy" in choices else []
+    words += [f"cache {choices['cache_dtype']}"] if "cache_dtype" in choices else []
     yield "; ".join(words)
     n_meshes = len({each.mesh for each in (*advice.ranked, *advice.others)})
     yield (
