@@ -78,6 +78,14 @@ def test_the_columns_that_matter_most_stay_longest():
     assert set(heads[140]) >= {"spec", "parameter"}
 
 
+def test_tensors_of_a_layer_are_told_apart_on_a_narrow_terminal():
+    made = plan("deepseek-v3", "fsdp=64,expert=8", strategy="fsdp+expert", optimizer="adamw")
+    lines = plan_text(made, 80).splitlines()
+    start = next(at for at, line in enumerate(lines) if "model.layers.*" in line)
+    names = [line.split()[0] for line in lines[start + 1 : start + 7]]
+    assert names == ["down_proj", "gate_proj", "up_proj", "o_proj", "q_b_proj", "kv_b_proj"]
+
+
 def test_colour_adds_nothing_to_the_words():
     out = io.StringIO()
     Console(file=out, width=100, force_terminal=False).print(LLAMA)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from shardlab.records.plan import Plan, PlanRow
+from shardlab.render.sheet import cut_left
 
 _ENOUGH = 0.99  # of a device's bytes: rows beyond it are folded
 _OUTSIDE = "outside the layers"
 _NUMBER = re.compile(r"(?:\*|[0-9]+)(?![^./\[\]_:'\"-])")  # as families have them
+_SUFFIX = re.compile(r"[./](?:weight|kernel|w)$")  # what most names of tensors end with
 _MOST = 40  # rows that are shown unless all are asked for
 
 
@@ -122,6 +125,30 @@ def n_numbers(texts: list[str]) -> int:
         n += max(0, stop - max(start - 1, done))
         done = max(done, stop)
     return n
+
+
+def shorter_names(path: str) -> Iterator[str]:
+    """Yield a tensor's path and what may stand for it where there is less and less room.
+
+    >>> list(shorter_names("mlp.up_proj.weight"))
+    ['mlp.up_proj.weight', 'mlp.up_proj', 'up_proj']
+    """
+    stem = _SUFFIX.sub("", path)
+    yield from dict.fromkeys((path, stem))
+    yield from (stem[at + 1 :] for at, mark in enumerate(stem) if mark in "./" and stem[at + 1 :])
+
+
+def short_name(name: str, n_letters: int) -> str:
+    """Return a name of the table in so many letters, with how many tensors it stands for.
+
+    >>> [short_name("mlp.up_proj.weight ×59", n) for n in (22, 16, 12, 9)]
+    ['mlp.up_proj.weight ×59', 'mlp.up_proj ×59', 'up_proj ×59', '…proj ×59']
+    """
+    at = min((name.index(mark) for mark in (" ×", " (") if mark in name), default=len(name))
+    path, times = name[:at], name[at:]
+    *_, last = names = [each + times for each in shorter_names(path)]
+    fitting = next((each for each in names if len(each) <= n_letters), None)
+    return cut_left(last, n_letters) if fitting is None else fitting
 
 
 def name_in(row: PlanRow, group: Group) -> str:

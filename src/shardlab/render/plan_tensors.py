@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardlab.layouts.amount import memory_text
 from shardlab.records.plan import Held, Plan, PlanRow
-from shardlab.render.layers import Group, groups_of, name_in
+from shardlab.render.layers import Group, groups_of, name_in, short_name
 from shardlab.render.plain import plain
 from shardlab.render.sheet import Column, Row, Section, Table
 from shardlab.render.words import share_text
@@ -21,7 +21,7 @@ def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
         rows += [_tensor_row(row, group, plan, is_training) for row in group.rows]
         rows += [_folded_row(group, is_training)] if group.folded else []
     columns = (
-        Column("tensor", may_cut=True, keep=26, is_code=True),
+        Column("tensor", may_cut=True, keep=26, is_code=True, cut=short_name),
         Column("array", may_cut=True, keep=44, is_code=True),
         Column("spec", drop=9, is_code=True),
         Column("shard", drop=3, is_code=True),

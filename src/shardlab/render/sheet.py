@@ -5,7 +5,7 @@ Like a picture, it is one form before anybody decides how it looks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from textwrap import wrap
@@ -16,6 +16,11 @@ _GAP = 2  # spaces between columns
 _ENOUGH, _LEAST = 18, 10  # letters that a cut column keeps while others can go, and at the end
 
 
+def cut_left(text: str, n_letters: int) -> str:
+    """Return the end of a text: of a path it says most."""
+    return f"…{text[len(text) - n_letters + 1 :]}" if len(text) > n_letters else text
+
+
 @dataclass(frozen=True)
 class Column:
     """The head of a column. Where width is short, columns with `drop` go, highest first."""
@@ -23,9 +28,10 @@ class Column:
     head: str
     is_number: bool = False
     drop: int = 0
-    may_cut: bool = False  # cut from the left: the end of a path says most
+    may_cut: bool = False
     keep: int = _ENOUGH  # letters that it keeps while other columns can go
     is_code: bool = False  # paths, arrays, specs: code where a renderer has it
+    cut: Callable[[str, int], str] = cut_left
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ def _widths(table: Table) -> list[int]:
 def _row_text(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
     parts = []
     for text, column, width in zip(cells, columns, widths, strict=True):
-        shown = f"…{text[len(text) - width + 1 :]}" if len(text) > width else text
+        shown = column.cut(text, width)
         parts.append(f"{shown:>{width}}" if column.is_number else f"{shown:<{width}}")
     return ("  " + (" " * _GAP).join(parts)).rstrip()
 

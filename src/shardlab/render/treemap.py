@@ -5,14 +5,13 @@ Colour never speaks alone: what is replicated is also hatched, and its label say
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from shardlab.layouts.amount import memory_text
 from shardlab.records.plan import Held, Plan, PlanRow
-from shardlab.render.layers import Group, groups_of, name_in
+from shardlab.render.layers import Group, groups_of, name_in, shorter_names
 from shardlab.render.palette import fill_of
 from shardlab.render.plain import plain
 from shardlab.render.plan_totals import kind_text
@@ -21,7 +20,6 @@ from shardlab.render.words import share_text
 
 _WIDE, _HIGH = 940.0, 520.0  # pixels
 _HEAD = 18.0  # above the tensors of a group, where there is room
-_SUFFIX = re.compile(r"[./](?:weight|kernel|w)$")  # what most names of tensors end with
 _LEAST = 1 / 1500  # of the whole: what is smaller is drawn together
 # words -> fill; the hatching is the pattern of the same number
 _LOOKS = {
@@ -230,10 +228,7 @@ def _cut(text: str, width: float) -> str:
     """
     n = int(width / LETTER)
     name, colon, arrays = text.partition(": ")
-    path = name.split(" ×")[0].split(" (")[0]
-    stem = _SUFFIX.sub("", path)
-    ends = (stem[at + 1 :] for at, letter in enumerate(stem) if letter in "./" and stem[at + 1 :])
-    names = (name, path, stem, *ends)
+    names = (name, *shorter_names(name.split(" ×")[0].split(" (")[0]))
     for shorter in (*(each + colon + arrays for each in names), *names):
         if len(shorter) <= n:
             return shorter
