@@ -11,7 +11,7 @@ from shardlab.layouts.cuts import cut_shape
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.layouts.spec import Spec
-from shardlab.plans.family import Family, parse_family
+from shardlab.plans.family import Family, families_of, parse_family
 from shardlab.plans.matching import match
 from shardlab.plans.model import Architecture, Model
 from shardlab.plans.rule_lines import rules_of
@@ -19,6 +19,7 @@ from shardlab.plans.rules import parse_rules
 from shardlab.plans.sources.presets import load_preset, preset_names
 from shardlab.plans.stack import stack
 from shardlab.plans.strategy import parse_strategy, place, stacked_for
+from shardlab.plans.tensor import Tensor
 
 BF16 = parse_dtype("bf16")
 STRATEGIES = (
@@ -342,6 +343,48 @@ def test_a_mesh_without_the_axis_of_a_part_is_refused_with_what_to_write(strateg
         specs(load_preset("llama3-8b"), strategy, mesh)
     assert f"The strategy {strategy!r} needs a mesh axis" in caught.value.what
     assert fix in caught.value.fix
+
+
+def rules_given_back(tensors):
+    """The lines of tensors cut over tensor=4, after checking that they give the same specs."""
+    model, mesh = of(*families_of(tensors)), Mesh(tensor=4)
+    placed = tuple(place(model, parse_strategy("tensor"), mesh))
+    lines = rules_of(placed)
+    by_kind = {kind: [line for line in lines if line.kind == kind] for kind in ("path", "pattern")}
+    rules = parse_rules(
+        {
+            "specs": {line.pattern: line.spec for line in by_kind["path"]},
+            "rules": [(line.pattern, line.spec) for line in by_kind["pattern"]],
+        }
+    )
+    wanted = {path: each.spec for each in placed for path in each.family.paths()}
+    made = match(model, rules, mesh)
+    assert {path: each.spec for each in made for path in each.family.paths()} == wanted
+    return lines
+
+
+def test_layers_that_alternate_are_told_by_their_numbers():
+    # odd layers have 6 columns, which 4 devices do not divide
+    lines = rules_given_back(
+        Tensor(f"layers.{n}.experts.{e}.up_proj.weight", (6 if n % 2 else 8, 3), BF16)
+        for n in range(8)
+        for e in range(3)
+    )
+    assert [(line.pattern, line.spec) for line in lines] == [
+        (r"^layers\.(1|3|5|7)\.experts\.(0|1|2)\.up_proj\.weight$", Spec()),
+        (r"up_proj\.weight$", Spec("tensor")),
+    ]
+
+
+def test_tensors_that_no_short_pattern_finds_are_named_by_path():
+    tensors = [
+        Tensor(f"layers.{n}.experts.{e}.up_proj.weight", (6 if (n + e) % 2 else 8, 3), BF16)
+        for n in range(40)
+        for e in range(40)
+    ]
+    lines = rules_given_back(tensors)
+    assert max(len(line.pattern) for line in lines) < 100
+    assert sum(line.kind == "path" for line in lines) == 800
 
 
 NAMES = st.sampled_from(

@@ -21,6 +21,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
@@ -30,6 +31,7 @@ from shardlab.records.rule_line import RuleLine
 
 _SPLIT = re.compile(r"([./])")
 _NUMBER = re.compile(r"(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")  # that stands alone
+_LONG = 1000  # letters of a pattern that nobody reads
 _WORDS = 2  # at least so many words of a path in a pattern
 
 
@@ -72,7 +74,7 @@ def rules_of(placed: Iterable[Placed]) -> tuple[RuleLine, ...]:
         gone = set(map(id, fewest))
         named = [each for each in named if id(each) not in gone]
     ends = _ends(named)
-    lines = [RuleLine(_exact(each.family), each.spec) for each in apart]
+    lines = [line for each in apart for line in _exact_lines(each.family, each.spec)]
     whole = Spec()
     by_spec: dict[Spec, list[tuple[str, ...]]] = {}
     for each, end in zip(named, ends, strict=True):
@@ -178,10 +180,20 @@ def _escaped(part: str) -> str:
     return r"[0-9]+".join(map(re.escape, part.split("\0")))
 
 
-def _exact(family: Family) -> str:
-    """Return a pattern that finds these tensors and no others."""
-    if family.listed is None:
-        numbers = [f"({'|'.join(map(str, each))})" for each in family.ranges]
-        pieces = map(re.escape, family.pieces)
-        return "^" + "".join(a + b for a, b in zip(pieces, [*numbers, ""], strict=True)) + "$"
-    return f"^({'|'.join(map(re.escape, family.paths()))})$"
+def _exact_lines(family: Family, spec: Spec) -> list[RuleLine]:
+    """Return a rule for these tensors and no others; if it were too long, one for each path."""
+    if (pattern := _exact(family)) is not None and len(pattern) <= _LONG:
+        return [RuleLine(pattern, spec)]
+    return [RuleLine(path, spec, "path") for path in family.paths()]
+
+
+def _exact(family: Family) -> str | None:
+    """Return a pattern that finds these tensors alone; None where numbers do not combine."""
+    columns: list[list[str]] = [[*map(str, each)] for each in family.ranges]
+    if family.listed is not None:
+        columns = [list(dict.fromkeys(each)) for each in zip(*family.listed, strict=True)]
+        if prod(map(len, columns)) != len(set(family.listed)):
+            return None
+    numbers = [f"({'|'.join(each)})" for each in columns]
+    pieces = map(re.escape, family.pieces)
+    return "^" + "".join(a + b for a, b in zip(pieces, [*numbers, ""], strict=True)) + "$"
