@@ -199,6 +199,9 @@ def test_latent_attention_has_values_narrower_than_keys_and_shared_experts_their
         "latent": 512 + 64,
     }
     assert (widths["experts' up"], widths["shared up"]) == (8 * 2048, 2 * 2048)
+    # every device of a tensor axis grows its own heads from the whole latent array
+    whole = [each.name for each in layer_tensors(arch, Workload(1, 1)) if each.cut == "whole"]
+    assert whole == ["latent"]
 
 
 def test_a_layer_computed_again_needs_what_was_not_kept():

@@ -366,15 +366,17 @@ def test_fewer_kv_heads_than_tensor_devices_are_told():
 
 
 @pytest.mark.parametrize(
-    ("mesh", "words"),
+    ("mesh", "words", "fix"),
     [
-        ("tensor=5", "some devices have 2 of them and others fewer"),
-        ("tensor=12", "devices have parts of heads"),
+        ("tensor=5", "some devices have 2 of them and others fewer", "1 device on the tensor"),
+        ("tensor=12", "devices have parts of heads", "4 devices on the tensor axis and 3 times as"),
     ],
 )
-def test_kv_heads_that_the_tensor_axis_does_not_divide_are_told(mesh, words):
+def test_kv_heads_that_the_tensor_axis_does_not_divide_are_told(mesh, words, fix):
     made = shardlab.plan("llama3-70b", mesh, rules=by(("mlp", "tensor"), (".*", [])))
-    assert words in only(made, "plan.kv_heads").what
+    one = only(made, "plan.kv_heads")
+    assert words in one.what
+    assert one.fix.startswith(fix)
 
 
 def test_keys_cut_inside_a_head_are_told():

@@ -105,5 +105,12 @@ def test_local_layers_keep_no_more_tokens_than_their_window(model, n_global, n_l
     assert cache(model, "data=1", batch=2, sequence=long) == expected
 
 
+def test_a_stage_has_its_share_of_the_local_layers():
+    # of 62 layers of Gemma 3 27B, 31 on each of two stages: 26 local, 5 global
+    width, long = 2 * 16 * 128 * 2, 32_768
+    expected = width * (5 * long + 26 * 1024)
+    assert cache("gemma3-27b", "stage=2", batch=1, sequence=long) == expected
+
+
 def test_a_model_of_unknown_measures_has_no_cache():
     assert cache_items(Model("tree", ()), parse_mesh("data=1"), Workload(1, 1)) == ()

@@ -31,8 +31,8 @@ def kv_heads(plan: Plan, asked: Asked) -> list[Finding]:
             "plan.kv_heads",
             f"There are {arch.kv_heads} kv heads for {share.parts} devices over {share}: "
             f"{_told(arch.kv_heads, share)}.",
-            f"{fitting} devices on the tensor axis and {left} times as many on a batch axis, or kv "
-            f"heads repeated {left} times in the model.",
+            f"{fitting} device{'s' * (fitting > 1)} on the tensor axis and {left} times as many on "
+            f"a batch axis, or kv heads repeated {left} times in the model.",
             shows=_shows(plan, rows, names),
             details={"kv_heads": arch.kv_heads, "parts": share.parts, "fitting": fitting},
         )
