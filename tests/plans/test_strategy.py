@@ -121,6 +121,17 @@ def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_
     ]
 
 
+def test_zero3_cuts_parameters_over_every_axis_that_cuts_the_batch():
+    model = of(parse_family("layers.0.mlp.up_proj.weight", (32, 16), BF16))
+    made = specs(model, "zero3", "data=2,fsdp=4,tensor=8")
+    assert made == {"layers.0.mlp.up_proj.weight": Spec(None, ("data", "fsdp"))}
+
+
+def test_fsdp_leaves_a_bias_of_two_axes_whole():
+    model = of(Family(("attn/query/bias",), (8, 16), BF16), Family(("w",), (8, 16), BF16))
+    assert specs(model, "fsdp", "fsdp=4") == {"attn/query/bias": Spec(), "w": Spec(None, "fsdp")}
+
+
 def test_heads_with_an_axis_of_their_own_need_no_architecture():
     model = of(
         Family(("a/query/kernel",), (64, 8, 16), BF16), Family(("a/key/kernel",), (64, 2, 16), BF16)
