@@ -135,3 +135,10 @@ def test_bytes_that_are_not_text_are_said(tmp_path):
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(BadHardware, match="not TOML"):
         parse_hardware(path)
+
+
+def test_only_rates_are_half_of_figures_with_sparsity():
+    for name in ("h100", "h200", "b200"):
+        chip = parse_hardware(name)
+        assert "sparsity" in chip.figure("bf16_flops").source
+        assert "sparsity" not in chip.figure("hbm_bytes").source

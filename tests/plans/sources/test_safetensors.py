@@ -186,8 +186,8 @@ def test_an_entry_that_is_no_tensor_is_refused(tmp_path, value):
         (b"{}\x00\x00", "something follows it", 10),
         (b'{"\xff":1}', "not UTF-8 text", 10),
         (b'{"w":1\xc3', "not UTF-8 text", 14),
-        (b'{"a\\u001bb":{}}', "has unprintable ones", 20),
-        (b'{"\\ud800":{}}', "has unprintable ones", 18),
+        (b'{"a\\u001bb":{}}', "has characters that cannot be printed", 20),
+        (b'{"\\ud800":{}}', "has characters that cannot be printed", 18),
         (b'{"' + b"w" * 1001 + b'":{}}', "has 1,001 characters", 1013),
     ],
 )

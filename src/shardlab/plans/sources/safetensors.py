@@ -137,7 +137,11 @@ def _entries(text: JsonText) -> Iterator[_Entry]:
 def _entry(name: str, found: Any, text: JsonText, start: int) -> _Entry:
     """Return the entry of a tensor, or say what is wrong with it."""
     if len(name) > _MAX_NAME or not name.isprintable():
-        why = f"has {len(name):,} characters" if name.isprintable() else "has unprintable ones"
+        why = (
+            f"has {len(name):,} characters"
+            if name.isprintable()
+            else "has characters that cannot be printed"
+        )
         raise _bad(f"The name of a tensor, {name!r:.80}, {why}.", text, start, "a plain name.")
     if not isinstance(found, dict) or not found.keys() >= _KEYS:
         what = f"Tensor {name!r} is {_SHOWN.repr(found)}."
