@@ -67,7 +67,7 @@ def test_a_3d_torus_closes_axes_of_full_cubes(name):
 def test_two_devices_of_a_chip_share_its_figures():
     chip = parse_hardware("tpu-7x")
     assert chip.figure("bf16_flops").value == 2.307e15 / 2
-    assert "one device's part, of the 2 of a chip" in chip.figure("bf16_flops").source
+    assert "the part of one of a chip's 2 devices" in chip.figure("bf16_flops").source
     assert chip.figure("hop_latency").value == 1e-6
 
 

@@ -176,6 +176,12 @@ def test_the_arrays_of_the_optimizer_are_listed_with_dtype_and_bytes():
     assert parts == [[name, "f32", "8.2", "KB"] for name in ("master", "mu", "nu")]
 
 
+def test_the_cache_is_shown_with_its_dtype():
+    work = Workload(8, 128, cache_dtype="int8")
+    text = str(plan("llama3-8b", "tensor=4", strategy="tensor", workload=work))
+    assert re.search(r"KV cache +s8 +16\.8 MB", text)
+
+
 def test_many_dtypes_are_named_by_their_bytes():
     families = [
         parse_family(f"w{n}", (2**n, 8), parse_dtype(name))

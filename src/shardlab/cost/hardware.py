@@ -119,7 +119,7 @@ def _of_chip(chip: Chip) -> Hardware:
     for name, (value, source) in chip.figures.items():
         if chip.devices_per_chip > 1 and name != "hop_latency":
             value /= chip.devices_per_chip
-            source += f"; one device's part, of the {chip.devices_per_chip} of a chip"
+            source += f"; the part of one of a chip's {chip.devices_per_chip} devices"
         figures[name] = Figure(name, value, source)
     return Hardware(
         chip.name,

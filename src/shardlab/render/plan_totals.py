@@ -62,6 +62,8 @@ def held_of(plan: Plan, kind: Kind) -> Iterator[Held]:
 
 def dtypes_text(plan: Plan, kind: Kind) -> str:
     """Return the dtypes of a kind, that of most bytes first."""
+    if kind == "kv_cache":
+        return plan.choice_text("cache_dtype")
     return _dtypes(held_of(plan, kind))
 
 
