@@ -11,7 +11,7 @@ from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
 from shardlab.plans.logical import called, logical_spec
-from shardlab.plans.meaning import meaning_of
+from shardlab.plans.meaning import told_axes
 from shardlab.plans.model import Model
 from shardlab.plans.rules import Rules
 from shardlab.plans.search import Found, search
@@ -82,6 +82,14 @@ def own_spec(axes: Axes, mesh: Mesh) -> Spec:
     return Spec(*(name if name in mesh.shape else None for name in axes))
 
 
+def has_own_specs(model: Model, mesh: Mesh) -> bool:
+    """Tell whether the author of a model said how any of it is cut over this mesh."""
+    return any(
+        family.spec is not None or not mesh.shape.keys().isdisjoint(family.axes or ())
+        for family in model.families
+    )
+
+
 def names_of(found: Found, rules: Rules) -> Axes | None:
     """Return the logical names of the array axes: the model's own, or those that its path tells.
 
@@ -90,7 +98,7 @@ def names_of(found: Found, rules: Rules) -> Axes | None:
     family = found.family
     if family.axes is not None or not found.is_told:
         return family.axes
-    told = meaning_of(family.name, family.shape)
+    told = told_axes(family)
     return None if told is None else called(told, rules)
 
 

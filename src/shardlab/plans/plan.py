@@ -19,7 +19,7 @@ from shardlab.plans.held import counters_of, held_by
 from shardlab.plans.kv_cache import cache_items
 from shardlab.plans.limits import Limits, parse_limits
 from shardlab.plans.lint import lint
-from shardlab.plans.matching import Placed, placed_by
+from shardlab.plans.matching import Placed, has_own_specs, placed_by
 from shardlab.plans.meaning import axes_of
 from shardlab.plans.mesh_text import parse_plan_mesh
 from shardlab.plans.model import Model, check_kinds
@@ -163,8 +163,8 @@ def _placed(
     model, mesh, rules = asked.model, asked.mesh, asked.rules
     strategy = None if asked.strategy is None else parse_strategy(asked.strategy)
     # ZeRO alone says nothing of parameters: rules, or the model's own specs, do.
-    has_own = strategy is not None and strategy.parts == () and any(f.spec for f in model.families)
-    if strategy is not None and rules.is_empty and not (strategy.zero and has_own):
+    is_beside = strategy is not None and strategy.zero and not strategy.parts
+    if strategy is not None and rules.is_empty and not (is_beside and has_own_specs(model, mesh)):
         return tuple(place(model, strategy, mesh)), ()
     found = search(model, rules)
     placed = placed_by(found, rules, mesh)

@@ -120,6 +120,30 @@ def test_names_are_mesh_axes_where_the_mesh_has_them():
     assert rows["norm/scale"].rule == "no rule"
 
 
+class Annotated(nnx.Module):
+    """One matrix whose annotation names two mesh axes, and a bias that has none."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        cut = nnx.with_partitioning(nnx.initializers.normal(), ("fsdp", "tensor"))
+        self.up = nnx.Linear(8, 24, kernel_init=cut, rngs=rngs)
+
+
+@pytest.mark.parametrize(
+    ("stage", "gradient"),
+    [("zero1", Spec("fsdp", "tensor")), ("zero2", Spec(("fsdp", "data"), "tensor"))],
+)
+def test_zero_cuts_states_and_leaves_annotations_as_they_are(stage, gradient):
+    mesh = "data=2,fsdp=2,tensor=2"
+    made = shardlab.plan(Annotated, mesh, strategy=stage, optimizer="adamw")
+    kernel = next(row for row in made.rows if row.path == "up/kernel")
+    states = [each.spec for each in kernel.held if each.kind == "optimizer"]
+    assert kernel.parameter.spec == Spec("fsdp", "tensor")
+    assert [each.spec for each in kernel.held if each.kind == "gradients"] == [gradient]
+    assert states == [Spec(("fsdp", "data"), "tensor")] * 2
+    alone = shardlab.plan(Annotated, mesh, optimizer="adamw")
+    assert made.bytes_of("parameters") == alone.bytes_of("parameters")
+
+
 def test_layers_that_are_stacked_keep_their_names_and_meaning():
     class Stacked(nnx.Module):
         def __init__(self, rngs):
