@@ -16,7 +16,7 @@ from typing import Any
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
-from shardlab.plans.held import hold
+from shardlab.plans.held import dtype_of, hold
 from shardlab.plans.matching import Placed
 from shardlab.plans.meaning import axes_of
 from shardlab.plans.policy import Policy
@@ -79,7 +79,7 @@ def _used(placed: Iterable[Placed], mesh: Mesh, policy: Policy) -> list[_Used]:
         family = each.family
         at_home = experts if experts and "experts" in (axes_of(family) or ()) else ()
         if not (along := batch.difference(at_home)).isdisjoint(each.spec.mesh_axes):
-            dtype, spec = policy.parameter(family.dtype), _whole_along(each.spec, along)
+            dtype, spec = dtype_of(family, policy), _whole_along(each.spec, along)
             held = hold("parameters", "", family.shape, dtype, spec, mesh, 1)
             n_slices = _n_slices(family, held.shard_shape)
             found.append(_Used(family, held.bytes_per_device // n_slices, _layers(family)))

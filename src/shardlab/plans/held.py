@@ -25,8 +25,7 @@ def held_by(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> Itera
     What is not trained has neither: statistics, keys, whole numbers, scales of fp8 blocks.
     """
     family, n = placed.family, placed.family.n_tensors
-    # scales stay what they are: narrower ones would not serve the weights they are for
-    dtype = family.dtype if is_scale(family) else policy.parameter(family.dtype)
+    dtype = dtype_of(family, policy)
     yield hold("parameters", "parameter", family.shape, dtype, placed.spec, mesh, n)
     if optimizer == "none" or not is_trained(family):
         return
@@ -45,6 +44,11 @@ def counters_of(optimizer: str) -> tuple[Item, ...]:
     formula = "as Optax keeps it: once for the model, whole on every device"
     counters = parse_optimizer(optimizer).counters
     return tuple(Item("optimizer", name, n_bytes, formula) for name, n_bytes in counters)
+
+
+def dtype_of(family: Family, policy: Policy) -> Dtype:
+    """Return what a family's tensors are held in; narrower scales would not serve their weights."""
+    return family.dtype if is_scale(family) else policy.parameter(family.dtype)
 
 
 def is_trained(family: Family) -> bool:
