@@ -41,6 +41,15 @@ class Exchange:
 
 
 @dataclass
+class Sent:
+    """Exchanges on a mesh laid in each way: seconds that hide and that do not, and the times."""
+
+    exchanges: tuple[Exchange, ...]
+    totals: list[tuple[float, float, Laid]]
+    timed: dict[int, tuple[ExchangeTime, ...]] = field(default_factory=dict)
+
+
+@dataclass
 class Stopwatch:
     """Times steps on one kind of hardware, and remembers what it has timed and with which figures.
 
@@ -52,31 +61,35 @@ class Stopwatch:
     used: dict[str, Figure] = field(default_factory=dict)
     _seen: dict[tuple[str, int, Way], Timing] = field(default_factory=dict)
     _laid: dict[Sizes, tuple[Laid, ...]] = field(default_factory=dict)
-    _totals: dict[object, list[tuple[float, float, Laid]]] = field(default_factory=dict)
-    _timed: dict[object, tuple[ExchangeTime, ...]] = field(default_factory=dict)
+    _sent: dict[object, Sent] = field(default_factory=dict)
 
     def quickest(
         self, mesh: Sizes, exchanges: Sequence[Exchange], busy: float = 0.0
     ) -> tuple[Laid, tuple[ExchangeTime, ...]]:
-        """Return how the mesh is best laid on the network, and the times of the exchanges there.
+        """Return how the mesh is best laid on the network, and the times of the exchanges there."""
+        return self.choose(self.sent(mesh, exchanges), busy)
 
-        The best is the quickest step of devices that are busy for so many seconds, behind which
-        some exchanges hide.
-        """
+    def sent(self, mesh: Sizes, exchanges: Sequence[Exchange]) -> Sent:
+        """Return what the exchanges take on the mesh in each way to lay it."""
         key = (mesh, tuple(exchanges))  # remat policies send alike
-        if key not in self._totals:
-            self._totals[key] = [
-                (*self._both(exchanges, each), each) for each in self._layings(mesh)
-            ]
-        totals = self._totals[key]
+        if key not in self._sent:
+            totals = [(*self._both(exchanges, each), each) for each in self._layings(mesh)]
+            self._sent[key] = Sent(key[1], totals)
+        return self._sent[key]
+
+    def choose(self, sent: Sent, busy: float) -> tuple[Laid, tuple[ExchangeTime, ...]]:
+        """Return the way that gives the quickest step, and the times of the exchanges there.
+
+        The devices are busy for so many seconds, behind which some exchanges hide.
+        """
         at = 0
-        if len(totals) > 1:
-            times = [(max(busy, hid) + waited, hid + waited) for hid, waited, _ in totals]
+        if len(sent.totals) > 1:
+            times = [(max(busy, hid) + waited, hid + waited) for hid, waited, _ in sent.totals]
             at = times.index(min(times))
-        laid = totals[at][2]
-        if (*key, at) not in self._timed:
-            self._timed[*key, at] = tuple(self.time(each, laid) for each in exchanges)
-        return laid, self._timed[*key, at]
+        laid = sent.totals[at][2]
+        if at not in sent.timed:
+            sent.timed[at] = tuple(self.time(each, laid) for each in sent.exchanges)
+        return laid, sent.timed[at]
 
     def time(self, exchange: Exchange, laid: Laid) -> ExchangeTime:
         """Return the time of one exchange over mesh axes laid like this."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
-from shardlab.cost.step import Stopwatch
+from shardlab.cost.step import Sent, Stopwatch
 from shardlab.errors import TooManyDevices
 from shardlab.layouts.amount import memory_text
 from shardlab.layouts.divisors import divisors, n_products, products
@@ -23,7 +23,15 @@ from shardlab.plans.plan import plan_items
 from shardlab.plans.strategy import parse_strategy, place
 from shardlab.plans.traffic import decoding_exchanges, training_exchanges
 from shardlab.plans.weights import Scales, Sync, Weight
-from shardlab.plans.work import Copies, Work, copies_of, decoding_work, is_expert, training_work
+from shardlab.plans.work import (
+    Copies,
+    Work,
+    copies_of,
+    decoding_work,
+    is_expert,
+    is_forward_repeated,
+    training_work,
+)
 from shardlab.plans.workload import Workload
 from shardlab.records.advice import Candidate, Why
 from shardlab.records.observation import Sizes
@@ -53,6 +61,7 @@ class Search:
     margin: float | None = None  # of activations; None: as measured for each remat policy
     _activations: dict[object, dict[Kind, int]] = field(default_factory=dict)
     _works: dict[object, Work] = field(default_factory=dict)
+    _last: tuple[Mapping[Sync, Weight], dict[object, Sent]] | None = None  # of weights at work
     _divided: dict[tuple[int, str], tuple[Workload, ...]] = field(default_factory=dict)
 
     @property
@@ -168,11 +177,9 @@ class Search:
         self, made: Candidate, held: Mapping[Kind, int], mesh: Mesh, workload: Workload | None
     ) -> Candidate:
         items = self._items(mesh, workload)
-        return replace(
-            made,
-            bytes_by_kind={kind: n_bytes + items.get(kind, 0) for kind, n_bytes in held.items()},
-            n_microbatches=workload.n_microbatches if workload else 1,
-        )
+        n = workload.n_microbatches if workload else 1
+        held_all = {kind: n_bytes + items.get(kind, 0) for kind, n_bytes in held.items()}
+        return Candidate(made.mesh, made.strategy, made.remat, n, held_all)
 
     def needed(self, made: Candidate) -> int:
         """Return the bytes to make room for: those of the plan, and the margin of activations."""
@@ -235,18 +242,31 @@ class Search:
         """Return the candidate with its time, where there is a workload and the measures for it."""
         if (arch := self.model.architecture) is None or workload is None:
             return made
-        watch, reading = self.stopwatch, 0.0
-        work = self._work(arch, workload, copies)
-        if self.is_training:
-            exchanges = tuple(training_exchanges(arch, weights, mesh, workload))
-        else:
-            exchanges = tuple(decoding_exchanges(arch, mesh, workload))
-            reading = watch.reading(made.bytes_per_device)
+        watch, work = self.stopwatch, self._work(arch, workload, copies)
+        reading = 0.0 if self.is_training else watch.reading(made.bytes_per_device)
         seconds = watch.compute(work.flops, mesh.n_devices, self.compute_efficiency)
-        laid, timed = watch.quickest(made.mesh, exchanges, max(seconds, reading))
+        sent = self._sent(arch, mesh, workload, weights)
+        laid, timed = watch.choose(sent, max(seconds, reading))
         peak = watch.peak(mesh.n_devices)
         step = StepTime(work.flops, work.model_flops, seconds, peak, timed, reading)
         return replace(made, step=step, laid=laid.words)
+
+    def _sent(
+        self, arch: Architecture, mesh: Mesh, workload: Workload, weights: Mapping[Sync, Weight]
+    ) -> Sent:
+        """Return what is sent, which is alike for remat policies that compute no layer again."""
+        key = workload.n_microbatches, is_forward_repeated(workload)
+        if self._last is None or self._last[0] is not weights:
+            self._last = weights, {}
+        known = self._last[1]
+        if key not in known:
+            exchanges = (
+                training_exchanges(arch, weights, mesh, workload)
+                if self.is_training
+                else decoding_exchanges(arch, mesh, workload)
+            )
+            known[key] = self.stopwatch.sent(tuple(mesh.shape.items()), tuple(exchanges))
+        return known[key]
 
     def _work(self, arch: Architecture, workload: Workload, copies: Copies) -> Work:
         key = (workload.remat, copies)
