@@ -57,9 +57,13 @@ def test_heads_mlp_and_vocab_of_a_preset_have_the_sizes_its_architecture_says(na
         ("h/mlp/c_fc/kernel", (3, 4, 16), ("layers", "embed", "mlp")),
         ("h/0/attn/c_attn/kernel", (4, 12), ("embed", "qkv")),
         ("model.layers.3.mlp.gate.weight", (8, 64), (None, "embed")),  # a router
-        ("model.layers.3.self_attn.q_a_proj.weight", (6, 8), ("q_lora", "embed")),  # latent
+        ("model.layers.3.self_attn.q_a_proj.weight", (6, 8), ("q_lora_up_proj", "embed")),
         ("model.layers.3.self_attn.q_b_proj.weight", (24, 6), ("heads", "q_lora")),
-        ("model.layers.3.self_attn.kv_a_proj_with_mqa.weight", (5, 8), ("kv_lora", "embed")),
+        (
+            "model.layers.3.self_attn.kv_a_proj_with_mqa.weight",
+            (5, 8),
+            ("kv_lora_up_proj", "embed"),
+        ),
         ("model.layers.3.self_attn.kv_b_proj.weight", (32, 4), ("heads", "kv_lora")),
         # linen and NNX: [in, out], attention in three axes
         ("layers_0/attn/query/kernel", (4, 2, 3), ("embed", "heads", "head_dim")),

@@ -29,7 +29,7 @@ def test_a_stacked_preset_has_the_same_bytes_in_fewer_arrays(name, over):
 
 def test_layers_and_experts_become_the_first_array_axes():
     model = Model("m", (parse_family("layers.{0..3}.experts.{0..7}.w1.weight", (6, 5), BF16),))
-    shapes = {over: [(each.name, each.n_tensors, each.shape, each.axes)
+    shapes = {over: [(each.name, each.n_tensors, each.shape, each.told)
                      for each in stack(model, over).families]
               for over in ("experts", "layers", "all")}  # fmt: skip
     assert shapes == {
@@ -39,6 +39,45 @@ def test_layers_and_experts_become_the_first_array_axes():
             ("layers.experts.w1.weight", 1, (4, 8, 6, 5), ("layers", "experts", "mlp", "embed"))
         ],
     }
+
+
+LOGICAL = {
+    "own": [("embed", ("fsdp", "expert")), ("mlp", "tensor"), ("heads", "tensor")],
+    "maxtext": [
+        *(("embed_vocab", ("fsdp", "expert")), ("vocab", "tensor"), ("q_heads", "tensor")),
+        *(("kv_heads", "tensor"), ("kv", None), ("q_lora", ("fsdp", "expert"))),
+        *(("q_lora_up_proj", None), ("kv_lora", ("fsdp", "expert")), ("kv_lora_up_proj", None)),
+        *(("mlp", "tensor"), ("embed", ("fsdp", "expert")), ("norm", "tensor")),
+    ],
+}
+
+
+@pytest.mark.parametrize("rules", LOGICAL.values(), ids=LOGICAL)
+@pytest.mark.parametrize("name", preset_names())
+def test_logical_rules_give_a_stacked_model_the_same_bytes(name, rules):
+    def held(over):
+        made = plan(name, "fsdp=4,expert=2,tensor=2", rules={"logical": rules}, stack=over)
+        return made.bytes_of("parameters"), {each.code for each in made.findings}
+
+    apart = held(None)
+    assert [held(over) for over in ("experts", "layers", "all")] == [apart] * 3
+
+
+def test_stacked_experts_have_the_names_that_maxtext_s_rules_use():
+    """MaxText: moe.py names its kernels exp, embed_moe and mlp_moe."""
+    logical = [("exp", "expert"), ("mlp_moe", "tensor"), ("embed_moe", "fsdp"), ("embed", "tensor")]
+    made = plan("mixtral-8x7b", "fsdp=8,expert=4,tensor=2", rules={"logical": logical}, stack="all")
+    w1 = next(row for row in made.rows if "w1" in row.path)
+    assert (w1.parameter.spec, w1.rule) == (
+        Spec(None, "expert", "tensor", "fsdp"),
+        "logical rules for layers, exp, mlp_moe, embed_moe",
+    )
+
+
+def test_an_author_s_names_of_axes_stay_when_stacked():
+    one = parse_family("layers.{0..3}.w", (6, 5), BF16, axes=("hidden", "fsdp"))
+    (made,) = stack(Model("m", (one,)), "layers").families
+    assert made.axes == ("layers", "hidden", "fsdp")
 
 
 def test_layers_with_fewer_experts_are_stacked_apart():

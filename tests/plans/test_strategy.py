@@ -222,7 +222,7 @@ def test_a_pipeline_cuts_stacked_layers_over_stages_and_leaves_tables_on_each():
 def test_fsdp_never_cuts_the_layers_of_a_stacked_model():
     model = stack(load_preset("llama3-8b"), "layers")
     for each in place(model, parse_strategy("fsdp"), Mesh(fsdp=32)):
-        at = each.family.axes.index("layers") if each.family.axes else None
+        at = each.family.told.index("layers") if each.family.told else None
         assert at is None or at >= len(each.spec) or not each.spec.axes[at], each.family.name
     names = {
         each.family.name: each.spec for each in place(model, parse_strategy("fsdp"), Mesh(fsdp=8))

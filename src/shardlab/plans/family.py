@@ -41,6 +41,7 @@ class Family:
     axes: Axes | None = None
     spec: Spec | None = None
     is_trained: bool = True
+    told: Axes | None = None  # axis names that stacking knows; `axes` are the author's alone
 
     @cached_property
     def name(self) -> str:

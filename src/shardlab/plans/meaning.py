@@ -33,9 +33,10 @@ _NAMES: tuple[tuple[str, Axes], ...] = (
     ("down_proj w2 fc2 down dense_4h_to_h", ("embed", "mlp")),
     ("embed_tokens lm_head head output_layer wte logits_dense unembed", ("vocab", "embed")),
     ("token_embedder tok_embeddings word_embeddings embed embedder", ("vocab", "embed")),
-    ("q_a_proj wq_a", ("q_lora", "embed")),  # multi-head latent attention: down, then up
+    # multi-head latent attention, in MaxText's words: down to "up_proj", from there up
+    ("q_a_proj wq_a", ("q_lora_up_proj", "embed")),
     ("q_b_proj wq_b", ("heads", "q_lora")),
-    ("kv_a_proj_with_mqa wkv_a", ("kv_lora", "embed")),
+    ("kv_a_proj_with_mqa wkv_a", ("kv_lora_up_proj", "embed")),
     ("kv_b_proj wkv_b", ("heads", "kv_lora")),
     ("gate router", (None, "embed")),  # of a mixture: small, and every device routes
     ("eh_proj", ("embed", None)),
@@ -102,8 +103,13 @@ def _axes_of(family: Family) -> Axes | None:
         # Names of stacking alone, beside those of mesh axes, do not say what is stacked.
         if not (KNOWN - _STACKING).isdisjoint(ours):
             return said
-    told = meaning_of(next(family.paths(), family.name), family.shape)
+    told = told_axes(family)
     return told or (said if said and any(said) else None)
+
+
+def told_axes(family: Family) -> Axes | None:
+    """Return the meaning of a family's axes by its name alone, and by what was stacked."""
+    return family.told or meaning_of(next(family.paths(), family.name), family.shape)
 
 
 @lru_cache(maxsize=4096)

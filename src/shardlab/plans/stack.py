@@ -4,7 +4,7 @@
 >>> from shardlab.plans.family import parse_family
 >>> one = parse_family("layers.{0..1}.mlp.experts.{0..7}.w1.weight", (6, 4), parse_dtype("bf16"))
 >>> made = stack(Model("tiny", (one,)), "experts").families[0]
->>> made.name, made.n_tensors, made.shape, made.axes
+>>> made.name, made.n_tensors, made.shape, made.told
 ('layers.*.mlp.experts.w1.weight', 2, (8, 6, 4), ('experts', 'mlp', 'embed'))
 
 Checkpoints keep each expert and each layer apart; JAX programs hold experts in one array, to cut it
@@ -24,7 +24,7 @@ from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
-from shardlab.plans.meaning import EXPERTS, LAYERS, axes_of
+from shardlab.plans.meaning import EXPERTS, LAYERS, told_axes
 from shardlab.plans.model import Model
 
 _WORDS = {"experts": EXPERTS, "layers": LAYERS}
@@ -83,9 +83,10 @@ def number_of(family: Family, what: str) -> int | None:
 def _merged(family: Family, what: str, at: int) -> Iterator[Family]:
     pieces = list(family.pieces)
     pieces[at : at + 2] = [re.sub(r"[./_\[]$", "", pieces[at]) + pieces[at + 1].removeprefix("]")]
-    axes = (what, *(axes_of(family) or (None,) * len(family.shape)))
+    told = (what, *(told_axes(family) or (None,) * len(family.shape)))
+    axes = None if family.axes is None else (what, *family.axes)
     spec = None if family.spec is None else Spec(None, *family.spec.entries)
-    made = replace(family, pieces=tuple(pieces), axes=axes, spec=spec)
+    made = replace(family, pieces=tuple(pieces), axes=axes, spec=spec, told=told)
     if family.listed is None:
         ranges = (*family.ranges[:at], *family.ranges[at + 1 :])
         yield replace(made, shape=(len(family.ranges[at]), *family.shape), ranges=ranges)

@@ -134,6 +134,7 @@ def _active(family: Family, arch: Architecture) -> int:
 
 def is_expert(family: Family) -> bool:
     """Return whether tensors are of one expert among many, or of all of them stacked."""
-    if family.axes is not None and not {"experts", "expert", "exp"}.isdisjoint(family.axes):
+    axes = family.axes or family.told or ()
+    if not {"experts", "expert", "exp"}.isdisjoint(axes):
         return True
     return any(_EXPERT.search(piece) for piece in family.pieces[:-1])
