@@ -18,6 +18,7 @@ from typing import Any
 from shardlab.errors import BadHardware
 from shardlab.errors.brief import brief
 from shardlab.records.plain_file import read_plain_file
+from shardlab.records.toml_text import read_toml
 
 # name -> its unit; what each is of is said in hardware.toml
 FIGURES = {
@@ -109,7 +110,7 @@ def _load(path: Path) -> dict[str, Any]:
         text = read_plain_file(path, _MOST_BYTES)
         if len(text) > _MOST_BYTES:
             raise _wrong(f"The file has more than {_MOST_BYTES:,} bytes", path, "a smaller file.")
-        return tomllib.loads(text.decode("utf-8-sig").replace("\r\n", "\n"))
+        return read_toml(text.decode("utf-8-sig"))
     except FileNotFoundError:
         fix = "check the path; a chip of the table is named without .toml."
         raise _wrong("There is no such file", path, fix) from None

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,6 +47,7 @@ from shardlab.plans.rules import (
 )
 from shardlab.records.plain_file import read_plain_file
 from shardlab.records.source import Source
+from shardlab.records.toml_text import read_toml
 
 FORMAT_VERSION = 1
 MAX_BYTES = 8 * 2**20
@@ -86,8 +86,8 @@ def load_rules(path: str | Path) -> Rules:
 def read_rules(text: str, name: str = "") -> Rules:
     """Return the rules of a file's text."""
     try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        data = read_toml(text)
+    except (ValueError, RecursionError) as error:
         line = re.search(r"at line ([0-9]+)", str(error))
         where = str(Source(name, int(line[1]) if line else 0))
         raise BadRules(f"The file is not TOML: {error}.", where=where, fix=_EXAMPLE) from None

@@ -269,11 +269,13 @@ ARCH = dict(zip(MEASURES, (2, 16, 4, 2, 4, 64, 100), strict=True))
     ("changed", "said", "fix"),
     [
         ({"layer": 2}, "There is no key 'layer' here.", "'layers', the nearest name."),
-        ({"layers": True}, "'layers' is True.", "a whole number."),
-        ({"layers": -2}, "'layers' is -2.", "a whole number."),
-        ({"layers": 2.0}, "'layers' is 2.0.", "a whole number."),
-        ({"layers": "2"}, "'layers' is '2'.", "a whole number."),
-        ({"layers": 10**5000}, "'layers' is a number of 16,610 bits.", "a whole number."),
+        ({"layers": True}, "'layers' is True.", "a whole number from 1 on."),
+        ({"layers": -2}, "'layers' is -2.", "a whole number from 1 on."),
+        ({"kv_heads": 0}, "'kv_heads' is 0.", "a whole number from 1 on."),
+        ({"experts": -1}, "'experts' is -1.", "a whole number."),
+        ({"layers": 2.0}, "'layers' is 2.0.", "a whole number from 1 on."),
+        ({"layers": "2"}, "'layers' is '2'.", "a whole number from 1 on."),
+        ({"layers": 10**5000}, "'layers' is a number of 16,610 bits.", "a whole number from 1 on."),
         ({"tied_embeddings": 1}, "'tied_embeddings' is 1.", "true or false."),
     ],
 )

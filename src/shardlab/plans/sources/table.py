@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -30,6 +29,7 @@ from shardlab.plans.sources.json_text import unique
 from shardlab.plans.sources.maxtext import is_maxtext, model_of_maxtext
 from shardlab.plans.sources.twice import check_paths
 from shardlab.plans.tensor import Axes
+from shardlab.records.toml_text import read_toml
 
 _MAX_BYTES = 16_000_000
 _MAX_ELEMENTS = 1 << 63  # of one tensor
@@ -95,6 +95,11 @@ _OTHER_FILES = {
     "weight_map": ("an index of safetensors files", "a name that ends in .safetensors.index.json."),
 }
 
+
+def _is_size(value: Any) -> bool:
+    return is_count(value, 1)
+
+
 # measure of an architecture -> what it counts
 MEASURES = {
     "layers": "of the decoder",
@@ -120,7 +125,9 @@ MEASURES = {
 ARCHITECTURE = {
     each.name: Setting("true or false", lambda v: isinstance(v, bool), MEASURES[each.name])
     if each.type == "bool"
-    else Setting("a whole number", is_count, MEASURES[each.name], each.default is MISSING)
+    else Setting("a whole number", is_count, MEASURES[each.name])
+    if each.default is not MISSING
+    else Setting("a whole number from 1 on", _is_size, MEASURES[each.name], True)
     for each in fields(Architecture)
 }
 
@@ -135,7 +142,7 @@ def load_table(file: Path) -> Model:
 def parse_table(text: str, where: str) -> Model:
     """Return the model that a TOML text describes."""
     try:
-        data = tomllib.loads(text)
+        data = read_toml(text)
     except (ValueError, RecursionError) as error:
         raise _unread("TOML", error, where) from None
     return model_of_table(data, where)
