@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 from shardlab.errors import LabError
 from shardlab.layouts.cuts import cut_shape, cuts_of
@@ -14,6 +15,7 @@ from shardlab.plans.logical import called, logical_spec
 from shardlab.plans.meaning import told_axes
 from shardlab.plans.model import Model
 from shardlab.plans.rules import Rules
+from shardlab.plans.scales import is_scale
 from shardlab.plans.search import Found, search
 from shardlab.plans.tensor import Axes
 from shardlab.records.declined import Declined
@@ -64,13 +66,24 @@ def given_spec(found: Found, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int |
         return rule.spec_for(rank), f"rule {number + 1}: {rule.pattern}", number
     if rules.logical and (axes := names_of(found, rules)) is not None:
         spec = logical_spec(axes, rules, mesh)
+        if spec is not None and family.axes is None and is_scale(family):
+            # One number for 128 of its weight, which may be cut finer than that.
+            spec = _dividing(spec, family.shape, mesh)
         if spec is not None:
-            return spec, f"{LOGICAL} for {', '.join(map(str, axes))}", None
+            return spec, f"{LOGICAL} for {', '.join(filter(None, axes))}", None
     if family.spec is not None:
         return family.spec, OWN_SPEC, None
     if not mesh.shape.keys().isdisjoint(family.axes or ()):
         return own_spec(family.axes or (), mesh), OWN_NAMES, None
     return Spec(), NO_RULE, None
+
+
+def _dividing(spec: Spec, shape: tuple[int, ...], mesh: Mesh) -> Spec:
+    """Return the spec without the array axes that do not divide."""
+    sizes = zip(spec.axes, shape, strict=True)
+    return Spec(
+        *(() if size % prod(mesh.shape[name] for name in names) else names for names, size in sizes)
+    )
 
 
 def own_spec(axes: Axes, mesh: Mesh) -> Spec:
