@@ -49,6 +49,20 @@ def lookup(spec, vocab, batch, sequence, embed=64):
     return {"found": collectives(compiled), "own": own, "table": vocab * embed}
 
 
+def pull(spec, vocab, batch, sequence, embed=64):
+    """Collectives of a lookup's backward pass: the table's gradient from that of the batch."""
+    tokens = struct((batch, sequence), P("fsdp"), jnp.int32)
+    rows = struct((batch, sequence, embed), P("fsdp", None, None))
+
+    def gradient(table, ids, of_rows):
+        return jax.vjp(lambda each: jnp.take(each, ids, axis=0), table)[1](of_rows)[0]
+
+    step = jax.jit(gradient, out_shardings=NamedSharding(MESH, spec))
+    compiled = step.lower(struct((vocab, embed), spec), tokens, rows).compile()
+    own = batch * sequence * embed // 4
+    return {"found": collectives(compiled), "own": own, "table": vocab * embed}
+
+
 def heads(kv_heads, spec):
     """Collectives of attention whose 8 query heads are cut over all 8 devices."""
     both, size = ("fsdp", "tensor"), 32
@@ -113,6 +127,7 @@ if __name__ == "__main__":
     both = ("fsdp", "tensor")
     said = {
         "few": {name: lookup(spec, *FEW) for name, spec in SPECS.items()},
+        "few, backward": {name: pull(spec, *FEW) for name, spec in SPECS.items()},
         "many": {name: lookup(spec, *MANY) for name, spec in SPECS.items()},
         "heads": {
             "8 cut": heads(8, P(None, both)),

@@ -212,6 +212,19 @@ def test_a_mesh_that_does_not_suit_the_model_is_mended_by_one_that_does(
     assert made[0][0] == words
 
 
+def test_a_sequence_that_is_too_much_for_a_device_is_cut_over_a_tensor_axis():
+    _, made = changes(
+        "gemma2-27b",
+        "fsdp=16",
+        strategy="fsdp",
+        **TRAIN | {"hardware": "tpu-v5e"},
+        workload=Workload(16, 8192),
+    )
+    assert [words for words, _ in made] == [
+        "mesh fsdp=16,tensor=4, 64 devices in place of 16, and strategy fsdp+tensor"
+    ]
+
+
 @pytest.mark.parametrize(
     ("mesh", "words"),
     [

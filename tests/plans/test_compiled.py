@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from shardlab.layouts.mesh import parse_mesh
@@ -40,6 +41,17 @@ def test_a_vocabulary_cut_over_the_batch_axis_makes_devices_look_up_for_others(c
     # what plan.embedding says, with fewer tokens than rows
     assert most(compiled["few"]["vocab/fsdp"]) == 2
     assert most(compiled["few"]["vocab/both"]) == 4  # the whole batch
+
+
+def test_the_backward_pass_of_a_lookup_gathers_gradients_as_the_page_says(compiled):
+    """docs/findings/plan.embedding.md: with JAX 0.12 also where the embedding is cut over fsdp."""
+    backward = compiled["few, backward"]
+    (found,) = backward["vocab/tensor embed/fsdp"]["found"]
+    own = backward["vocab/tensor embed/fsdp"]["own"]
+    is_new = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
+    assert found == (["all-gather", 4 * own] if is_new else ["all-to-all", own // 4])
+    assert backward["vocab/both"]["found"] == [["all-gather", 4 * own]]
+    assert ["all-gather", 2 * own] in backward["vocab/fsdp"]["found"]
 
 
 @pytest.mark.parametrize("layout", ["vocab/fsdp", "vocab/both"])

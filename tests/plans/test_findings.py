@@ -323,7 +323,8 @@ def test_a_size_that_a_strategy_stumbled_over_is_told_with_what_it_costs():
     made = shardlab.plan("mixtral-8x7b", mesh, **options)
     one = only(made, "plan.not_cut")
     assert one.what.startswith(
-        "Strategy part expert could not cut 3 lines of tensors over 'expert' of size 16: 169.1 GB"
+        "Strategy part expert could not cut 3 lines of tensors over 'expert' of size 16, which "
+        "does not divide 8 experts: 169.1 GB"
     )
     assert one.fix == "'expert' of size 8, and the other devices on another axis."
     experts = sum(row.bytes_per_device for row in made.rows if "experts.w" in row.path)
@@ -335,10 +336,12 @@ def test_a_size_that_a_strategy_stumbled_over_is_told_with_what_it_costs():
 def test_what_a_strategy_could_not_cut_is_not_told_as_whole_too():
     made = shardlab.plan("llama3-8b", "fsdp=12", strategy="fsdp")
     one = only(made, "plan.not_cut")
-    assert one.fix == (
-        "'fsdp' of size 4, and the other devices on another axis; "
-        "or 4,092 or 4,104 in place of 4,096."
-    )
+    assert "over 'fsdp' of size 12, which does not divide 4,096: " in one.what
+    # a hidden size is no choice, and a vocabulary is padded easily
+    assert one.fix == "'fsdp' of size 4, and the other devices on another axis."
+    table = tiny(embed_tokens__weight=(50257, 64))
+    padded = shardlab.plan(table, "tensor=8", strategy="tensor", limits=EVERY)
+    assert only(padded, "plan.not_cut").fix.endswith("or 50,256 or 50,264 in place of 50,257.")
     assert not found(made, "plan.replicated")
 
 
@@ -424,7 +427,34 @@ def test_an_embedding_finding_names_the_table_and_what_a_gather_takes():
     assert one.fix == "the vocabulary over 'tensor', and the embedding axis over 'fsdp'."
 
 
+def test_an_embedding_axis_that_does_not_divide_is_not_proposed():
+    made = shardlab.plan("llama3-70b", "fsdp=48,tensor=8", strategy="fsdp+tensor")
+    one = only(made, "plan.embedding")
+    assert one.fix == "the vocabulary over 'tensor': 48 does not divide the embedding axis (8192)."
+
+
 # --- in all ---
+
+
+def test_zero_is_not_advised_twice():
+    options = {"strategy": "data-parallel", "optimizer": "adamw"}
+    made = shardlab.plan("llama3-8b", "data=8", hardware="tpu-v5p", **options)
+    assert only(made, "plan.does_not_fit").fix.startswith("strategy zero1")
+    assert not found(made, "plan.optimizer_replicated")
+    assert found(shardlab.plan("llama3-8b", "data=8", **options), "plan.optimizer_replicated")
+
+
+def test_activations_that_were_measured_to_take_more_make_a_plan_tight():
+    work = Workload(48, 4096, remat="none")
+    options = {"strategy": "fsdp", "optimizer": "adamw", "workload": work}
+    made = shardlab.plan("llama3-8b", "fsdp=16", hardware="tpu-v5p", **options)
+    one = only(made, "plan.tight")
+    assert "up to 2.1 times what is estimated for activations with remat none: " in one.what
+    more = made.bytes_per_device + 1.1 * made.bytes_of("activations")
+    assert made.bytes_per_device < made.room.usable_bytes < more
+    options["workload"] = Workload(16, 4096, remat="none")
+    roomy = shardlab.plan("llama3-8b", "fsdp=16", hardware="tpu-v5p", **options)
+    assert not found(roomy, "plan.tight")
 
 
 def test_findings_survive_a_saved_plan():

@@ -25,6 +25,7 @@ from shardlab.plans.mesh_changes import (
     new_axis,
     splits,
     tensor_in_serving,
+    tensor_in_training,
 )
 from shardlab.plans.questions.idle import idle_axes
 from shardlab.plans.questions.indivisible import indivisible, uneven_cuts
@@ -100,7 +101,10 @@ def fitting_changes(plan: Plan, asked: Asked, again: Again) -> list[Change]:
         if (change := _first_fitting(tried, asked, again)) is not None:
             found.append(change)
     clean = [change for change in found if _is_clean(change, asked)]
-    return clean or found[:1] or (_together(plan, asked, again) if is_sound else [])
+    if clean or found or not is_sound:
+        return clean or found[:1]
+    last = _first_fitting(tensor_in_training(asked, plan), asked, again)
+    return _together(plan, asked, again) or ([] if last is None else [last])
 
 
 def _kinds(plan: Plan, asked: Asked) -> tuple[Kind, ...]:

@@ -42,8 +42,9 @@ def plan_findings(
     left = not_cut(plan, limits, told)
     is_cut = any(held.spec.mesh_axes for row in plan.rows for held in row.held)
     told |= {path for found in left for path in found.details["paths"]}
+    room = fits(plan, asked, again, limits)
     return (
-        *fits(plan, asked, again, limits),
+        *room,
         *indivisible(plan, asked),
         *uneven(plan, asked, limits),
         *replicated(plan, asked, limits, told),
@@ -51,5 +52,11 @@ def plan_findings(
         *(idle(plan, asked) if is_cut or asked.strategy else ()),
         *heads,
         *embedding(plan, asked),
-        *optimizer_copies(plan, asked, limits),
+        *(() if _names_zero(room) else optimizer_copies(plan, asked, limits)),
     )
+
+
+def _names_zero(found: Iterable[Finding]) -> bool:
+    """Tell whether a ZeRO stage is advised already."""
+    changes = (change for each in found for change in each.details.get("changes", ()))
+    return any("zero" in (change["options"].get("strategy") or "") for change in changes)

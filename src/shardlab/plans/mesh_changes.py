@@ -17,6 +17,7 @@ from shardlab.records.plan import Plan
 
 Tried = Iterator[tuple[str, Asked]]
 _TRIES = 24  # meshes of one kind
+_TENSOR_TRIES = 5
 _POWERS = tuple(1 << k for k in range(1, 11))
 
 
@@ -80,9 +81,19 @@ def new_axis(asked: Asked, plan: Plan) -> Tried:
     part = "fsdp" if asked.is_training else "tensor"
     if asked.strategy is None or part in roles or (part == "fsdp" and "data" in roles):
         return
+    yield from _with_axis(part, asked, plan)
+
+
+def tensor_in_training(asked: Asked, plan: Plan) -> Tried:
+    """A tensor axis, where what one sequence takes on a device is too much already."""
+    if asked.is_training and asked.strategy is not None and "tensor" not in roles_of(asked.mesh):
+        yield from islice(_with_axis("tensor", asked, plan), _TENSOR_TRIES)
+
+
+def _with_axis(part: str, asked: Asked, plan: Plan) -> Tried:
+    shape = asked.mesh.shape
     for n in _POWERS:
-        new, shape = {part: n}, asked.mesh.shape
-        mesh = Mesh({**new, **shape} if part == "fsdp" else {**shape, **new})
+        mesh = Mesh({part: n, **shape} if part == "fsdp" else {**shape, part: n})
         if _may_fit(plan, asked, mesh):
             yield _with_part(part, mesh, asked, _in_place(mesh, asked))
 

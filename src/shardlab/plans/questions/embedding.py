@@ -11,6 +11,7 @@ import re
 from math import prod
 
 from shardlab.layouts.amount import memory_text
+from shardlab.layouts.mesh import Mesh
 from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
 from shardlab.plans.roles import batch_axes, roles_of
@@ -40,13 +41,11 @@ def _found(row: PlanRow, at: int, names: tuple[str, ...], asked: Asked) -> Findi
     over = " and ".join(f"'{name}'" for name in names)
     vocab = held.shape[at]
     gathered = held.bytes_per_device // row.n_tensors * n_parts
-    tensor = roles_of(mesh).get("tensor", ())
-    better = f"the vocabulary over '{tensor[0]}'" if tensor else "the vocabulary whole"
     return finding(
         "plan.embedding",
         f"The vocabulary of '{row.path}' ({vocab:,} rows) is cut over {over}, which cuts the batch "
         f"too: no device has the rows that its own tokens ask for.",
-        f"{better}, and the embedding axis over {over}.",
+        _better(row, at, n_parts, over, mesh),
         shows=(
             f"with more tokens than rows XLA gathers the table: {memory_text(gathered)} on each "
             "device, beside the plan",
@@ -55,3 +54,18 @@ def _found(row: PlanRow, at: int, names: tuple[str, ...], asked: Asked) -> Findi
         ),
         details={"path": row.path, "gathered_bytes": gathered, "rows": vocab},
     )
+
+
+def _better(row: PlanRow, at: int, n_parts: int, over: str, mesh: Mesh) -> str:
+    """Return where to cut instead, as far as sizes divide."""
+    shape = row.parameter.shape
+    tensor = [
+        name
+        for name in roles_of(mesh).get("tensor", ())
+        if mesh.shape[name] > 1 and not shape[at] % mesh.shape[name]
+    ]
+    rows = f"the vocabulary over '{tensor[0]}'" if tensor else "the vocabulary whole"
+    others = [size for axis, size in enumerate(shape) if axis != at]
+    if any(size and not size % n_parts for size in others):
+        return f"{rows}, and the embedding axis over {over}."
+    return f"{rows}: {n_parts} does not divide the embedding axis ({', '.join(map(str, others))})."

@@ -7,6 +7,7 @@ from shardlab.plans.asked import Asked
 from shardlab.plans.change import Again, Change, fitting_changes
 from shardlab.plans.codes import finding
 from shardlab.plans.limits import Limits
+from shardlab.plans.margin import margin_of
 from shardlab.plans.questions.indivisible import uneven_cuts
 from shardlab.records.finding import Finding
 from shardlab.records.plan import KINDS, Plan, Room
@@ -24,7 +25,15 @@ def fits(plan: Plan, asked: Asked, again: Again, limits: Limits) -> list[Finding
         is_sound = next(uneven_cuts(plan, asked.mesh), None) is None
         return [_does_not_fit(plan, room, changes, _fix(changes, is_sound), asked)]
     free = room.usable_bytes - plan.bytes_per_device
-    return [_tight(plan, room, free)] if free < limits.tight_share * room.hbm_bytes else []
+    if free < limits.tight_share * room.hbm_bytes or _more_activations(plan) > free:
+        return [_tight(plan, room, free)]
+    return []
+
+
+def _more_activations(plan: Plan) -> int:
+    """Return what activations may take beyond their estimate, as measured; nothing in inference."""
+    remat = str(plan.choices.get("remat", ""))
+    return int(plan.bytes_of("activations") * (margin_of(remat) - 1)) if remat else 0
 
 
 def _does_not_fit(plan: Plan, room: Room, changes: list[Change], fix: str, asked: Asked) -> Finding:
@@ -76,6 +85,12 @@ def _largest(plan: Plan) -> str:
 def _tight(plan: Plan, room: Room, free: int) -> Finding:
     missing = plan.choices.get("optimizer", "none") != "none" and not plan.bytes_of("activations")
     beside = " Activations are not counted: the workload is not given." if missing else ""
+    if (more := _more_activations(plan)) > free:
+        beside = (
+            f" XLA was measured to take up to {margin_of(str(plan.choices['remat'])):g} times what is "
+            f"estimated for activations with remat {plan.choices['remat']}: "
+            f"{memory_text(plan.bytes_per_device + more)} in all."
+        )
     return finding(
         "plan.tight",
         f"It fits with {memory_text(free)} to spare beyond the headroom: each device needs "

@@ -44,22 +44,31 @@ def _is_meant(declined: Declined, held: Held) -> bool:
 def _found(group: list[tuple[Declined, PlanRow]], excess: int) -> Finding:
     first, _ = group[0]
     group = sorted(group, key=lambda pair: -pair[1].bytes_per_device)
+    reasons = {(each.size, each.meaning) for each, _ in group}
     lines = [
-        f"{row.path} ×{row.n_tensors}, {memory_text(row.bytes_per_device)}: {each}"
+        f"{row.path} ×{row.n_tensors}, {memory_text(row.bytes_per_device)}"
+        + (f": {each}" if len(reasons) > 1 else "")
         for each, row in group[:_SHOWN]
     ]
     if len(group) > _SHOWN:
         lines.append(f"and {len(group) - _SHOWN} more")
+    why = _reason(first) if len(reasons) == 1 else ""
     over = " × ".join(f"'{name}'" for name in first.mesh_axes)
     what = "a line of tensors" if len(group) == 1 else f"{len(group)} lines of tensors"
     return finding(
         "plan.not_cut",
-        f"Strategy part {first.part} could not cut {what} over {over} of size {first.n_parts:,}: "
-        f"{memory_text(excess)} more on each device.",
+        f"Strategy part {first.part} could not cut {what} over {over} of size {first.n_parts:,}"
+        f"{why}: {memory_text(excess)} more on each device.",
         _fix([each for each, _ in group], over),
         shows=tuple(lines),
         details={"paths": [row.path for _, row in group], "excess": excess},
     )
+
+
+def _reason(declined: Declined) -> str:
+    noun = declined.meaning.replace("_", " ")
+    noun = f" {noun}" if declined.is_heads or noun == "experts" else ""
+    return f", which does not divide {declined.size:,}{noun}"
 
 
 def _fix(declined: list[Declined], over: str) -> str:
@@ -68,7 +77,7 @@ def _fix(declined: list[Declined], over: str) -> str:
     mesh = f"{over} of size {parts:,}, and the other devices on another axis"
     mesh = mesh if parts > 1 else f"another size of {over}"
     largest = declined[0]
-    if largest.is_heads or largest.meaning == "experts":
+    if largest.meaning not in ("vocab", ""):  # other sizes would be another model
         return f"{mesh}."
     below, above = nearest_fitting(largest.size, largest.n_parts)
     sizes = f"{below:,} or {above:,}" if below else f"{above:,}"

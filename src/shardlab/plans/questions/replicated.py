@@ -11,6 +11,8 @@ from shardlab.layouts.mesh import Mesh
 from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
 from shardlab.plans.limits import Limits
+from shardlab.plans.roles import roles_of
+from shardlab.plans.strategy import parse_strategy, strategy_name
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Plan, PlanRow
 
@@ -42,7 +44,7 @@ def replicated(
         ),
         key=lambda row: -row.bytes_per_device,
     )
-    return [_found(large, asked.mesh)] if large else []
+    return [_found(large, asked)] if large else []
 
 
 def _reason(row: PlanRow, asked: Asked) -> str:
@@ -75,11 +77,12 @@ def _by_size(row: PlanRow) -> list[int]:
     return sorted(axes, key=lambda axis: (meanings[axis] == "vocab", -shape[axis]))
 
 
-def _found(rows: list[PlanRow], mesh: Mesh) -> Finding:
-    n, each = mesh.n_devices, sum(row.bytes_per_device for row in rows)
+def _found(rows: list[PlanRow], asked: Asked) -> Finding:
+    n, each = asked.mesh.n_devices, sum(row.bytes_per_device for row in rows)
     lines = [
         f"{row.path} ×{row.n_tensors}: {memory_text(row.bytes_per_device)} on each device, "
-        f"{memory_text(row.bytes_per_device * (n - 1))} of copies in all, by {row.rule}"
+        f"{memory_text(row.bytes_per_device * (n - 1))} of copies in all"
+        + (f", by {row.rule}" if asked.strategy is None else "")
         for row in rows[:_SHOWN]
     ]
     if len(rows) > _SHOWN:
@@ -89,13 +92,19 @@ def _found(rows: list[PlanRow], mesh: Mesh) -> Finding:
         "plan.replicated",
         f"{kinds} whole on each of {n:,} devices, {memory_text(each)} on every one of them, while "
         f"others are cut.",
-        _fix(rows[0], mesh),
+        _fix(rows[0], asked),
         shows=tuple(lines),
         details={"paths": [row.path for row in rows], "bytes_per_device": each},
     )
 
 
-def _fix(row: PlanRow, mesh: Mesh) -> str:
+def _fix(row: PlanRow, asked: Asked) -> str:
+    mesh = asked.mesh
+    if asked.strategy is not None and {"data", "fsdp"} & set(roles_of(mesh)):
+        strategy = parse_strategy(asked.strategy)
+        if "fsdp" not in strategy.parts:
+            other = strategy_name(strategy.parts, 3)
+            return f"strategy {other}, which cuts them over the axes of the batch too."
     if (cut := cut_of(row, mesh)) is None:
         return "pad an array axis so that a mesh axis divides it, and cut it there."
     axis, names = cut
