@@ -73,7 +73,7 @@ def decoder_step(model, mesh, strategy, optimizer):
         )
     trees = trees_of(made, load_model(nnx_transformer.Decoder), jax_mesh(mesh))
     params = nnx.from_flat_state(
-        (path, variable.replace(trees["parameter"]["/".join(map(str, path))]))
+        (path, variable.replace(as_planned(variable.get_value(), trees["parameter"][named(path)])))
         for path, variable in nnx.to_flat_state(abstract)
     )
     tx = OPTIMIZERS[optimizer]
@@ -91,9 +91,19 @@ def decoder_step(model, mesh, strategy, optimizer):
     return measured(made, step, params, kept, tokens_on(jax_mesh(mesh)))
 
 
+def named(path):
+    return "/".join(map(str, path))
+
+
 def by_path(state):
     """Return the arrays of a state by their paths, as a plan names them."""
-    return {"/".join(map(str, path)): each[...] for path, each in nnx.to_flat_state(state)}
+    return {named(path): each[...] for path, each in nnx.to_flat_state(state)}
+
+
+def as_planned(theirs, ours):
+    """Return the planned array, which must be the one that is there."""
+    assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype), (ours, theirs)
+    return ours
 
 
 def jax_mesh(mesh):
@@ -131,10 +141,7 @@ def optax_state(tx, params, trees):
         ours = next(
             (trees[n][p] for n in names if n in trees for p in names if p in trees[n]), None
         )
-        if ours is None:
-            return leaf  # a counter
-        assert (ours.shape, ours.dtype) == (leaf.shape, leaf.dtype), (names, ours, leaf)
-        return ours
+        return leaf if ours is None else as_planned(leaf, ours)  # without a plan: a counter
 
     return jax.tree_util.tree_map_with_path(planned, jax.eval_shape(tx.init, params))
 
