@@ -86,9 +86,10 @@ def _tight(plan: Plan, room: Room, free: int) -> Finding:
     missing = plan.choices.get("optimizer", "none") != "none" and not plan.bytes_of("activations")
     beside = " Activations are not counted: the workload is not given." if missing else ""
     if (more := _more_activations(plan)) > free:
+        remat = str(plan.choices["remat"])
         beside = (
-            f" XLA was measured to take up to {margin_of(str(plan.choices['remat'])):g} times what is "
-            f"estimated for activations with remat {plan.choices['remat']}: "
+            f" XLA was measured to take up to {margin_of(remat):g} times what is "
+            f"estimated for activations with remat {remat}: "
             f"{memory_text(plan.bytes_per_device + more)} in all."
         )
     return finding(
