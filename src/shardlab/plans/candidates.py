@@ -96,7 +96,7 @@ class Search:
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Return whether the way that takes least memory fits on a mesh."""
-        if self._refusal(sizes):
+        if self.refusal(sizes):
             return False
         mesh = Mesh(_axes(sizes))
         parts = [name for name in _CUTTING if sizes.get(name, 1) > 1]
@@ -115,7 +115,7 @@ class Search:
     def candidates(self, sizes: Mapping[str, int]) -> Iterator[Candidate]:
         """Yield the ways to cut the model over one mesh, or the mesh refused."""
         axes = _axes(sizes)
-        if refused := self._refusal(sizes):
+        if refused := self.refusal(sizes):
             yield Candidate(axes, why=refused[0], reason=refused[1])
             return
         mesh = Mesh(axes)
@@ -132,7 +132,7 @@ class Search:
             for remat in self.remats:
                 yield self._candidate(mesh, _strategy(parts, zero), remat, weights, copies)
 
-    def _refusal(self, sizes: Mapping[str, int]) -> tuple[Why, str] | None:
+    def refusal(self, sizes: Mapping[str, int]) -> tuple[Why, str] | None:
         """Return why a mesh does not suit the model or the batch."""
         arch, expert = self.model.architecture, sizes.get("expert", 1)
         if arch and expert > 1 and arch.experts % expert:

@@ -14,7 +14,8 @@ from shardlab.plans.candidates import Search
 from shardlab.plans.ranking import rank
 from shardlab.records.advice import Candidate
 
-_MOST_TRIED = 1500  # meshes in all: some seconds for the largest model
+_MOST_TRIED = 400  # meshes that suit: some seconds for the largest model
+_MOST_SEEN = 100_000  # and that do not
 _MULTIPLES = (*range(2, 17), *(1 << n for n in range(5, 13)))
 
 
@@ -25,12 +26,15 @@ def enough_chips(
 
     Where none was found, the largest number that was tried, and nothing.
     """
-    tried = most = 0
+    tried = seen = most = 0
     for n, sizes in _larger(search, n_chips, with_context):
-        if n > most and tried > _MOST_TRIED:
+        if n > most and (tried > _MOST_TRIED or seen > _MOST_SEEN):
             break
-        most, tried = n, tried + 1
-        if sizes and search.fits(sizes):
+        most, seen = n, seen + 1
+        if not sizes or search.refusal(sizes):
+            continue
+        tried += 1
+        if search.fits(sizes):
             per_chip = search.stopwatch.hardware.devices_per_chip
             meshes = search.meshes(n * per_chip, with_context=with_context)
             ranked, _ = rank(each for mesh in meshes for each in search.candidates(mesh))
