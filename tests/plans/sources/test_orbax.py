@@ -18,7 +18,7 @@ import shardlab
 from shardlab.errors import BadModel
 from shardlab.layouts.spec import Spec
 from shardlab.plans.sources.load import load_model
-from shardlab.plans.sources.zarr import parse_zarr
+from shardlab.plans.sources.zarr import parse_zarr, read_arrays
 
 SHAPES = {
     "params/embed/table": ((6, 2), "s8"),
@@ -201,6 +201,16 @@ def test_a_description_that_is_none_is_told_with_the_array(broken, data):
     (folder / "params.layers.0.bias" / ".zarray").write_text(json.dumps(data))
     with pytest.raises(BadModel, match=r"description of the array 'params\.layers\.0\.bias'"):
         load_model(folder)
+
+
+def test_a_name_that_is_a_whole_path_is_no_array_of_the_checkpoint(tmp_path):
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    for folder in (outside, inside):
+        folder.mkdir()
+        (folder / ".zarray").write_text('{"shape": [2], "dtype": "<f4"}')
+    assert len(list(read_arrays(tmp_path, ["inside"], ocdbt=False))) == 1
+    with pytest.raises(BadModel, match="that it does not hold"):
+        list(read_arrays(inside, [str(outside)], ocdbt=False))
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", "<i4", "|u1", "|b1", "<c8", "<f2"])

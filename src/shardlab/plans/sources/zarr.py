@@ -69,7 +69,7 @@ def _from_files(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]
     """Yield the texts out of a folder for each array."""
     for name in names:
         place = folder / name
-        if ".." in place.parts:
+        if ".." in place.parts or not place.is_relative_to(folder):  # a name may be a whole path
             raise _missing(folder, name)
         files = [place / file for file in _FILES.values()]
         file = next((each for each in files if each.is_file()), None)
