@@ -345,6 +345,16 @@ def test_what_a_strategy_could_not_cut_is_not_told_as_whole_too():
     assert not found(made, "plan.replicated")
 
 
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "fsdp"])
+def test_a_tensor_that_no_stage_can_cut_is_told_once(strategy):
+    made = shardlab.plan(
+        tiny(w=(75, 10)), "data=64", strategy=strategy, optimizer="adamw", limits=EVERY
+    )
+    one = only(made, "plan.not_cut")
+    assert "over 'data' of size 64, which does not divide 75: " in one.what
+    assert one.details["paths"] == ["w"]
+
+
 def test_a_size_named_for_an_axis_divides_all_that_is_cut_now():
     # 7 would divide the 28 heads, and not the rest that 8 divides
     made = shardlab.plan("qwen2.5-7b", "tensor=8", strategy="tensor")
@@ -434,6 +444,14 @@ def test_an_embedding_axis_that_does_not_divide_is_not_proposed():
 
 
 # --- in all ---
+
+
+def test_what_a_strategy_leaves_whole_is_mended_by_another_strategy():
+    made = shardlab.plan("mixtral-8x7b", "data=2,expert=8", strategy="expert")
+    one = only(made, "plan.replicated")
+    assert one.fix.startswith("strategy expert+zero3, which cuts them over the axes of the batch")
+    mended = shardlab.plan("mixtral-8x7b", "data=2,expert=8", strategy="expert+zero3")
+    assert not found(mended, "plan.replicated")
 
 
 def test_zero_is_not_advised_twice():

@@ -23,12 +23,22 @@ def not_cut(plan: Plan, limits: Limits, told: Collection[str] = ()) -> list[Find
     """
     groups: dict[tuple[str, tuple[str, ...]], list[tuple[Declined, PlanRow]]] = {}
     for row in plan.rows:
-        for each in row.declined if row.path not in told else ():
+        for each in _apart(row) if row.path not in told else ():
             if excess_of(each, row) >= limits.replicated_bytes:
                 groups.setdefault((each.part, each.mesh_axes), []).append((each, row))
     found = [(sum(excess_of(each, row) for each, row in group), group) for group in groups.values()]
     found.sort(key=lambda pair: -pair[0])
     return [_found(group, excess) for excess, group in found]
+
+
+def _apart(row: PlanRow) -> list[Declined]:
+    """Return what could not be cut; of stage 3 the states fail where their parameter does."""
+    failed = {frozenset(each.mesh_axes) for each in row.declined if each.part == "fsdp"}
+    return [
+        each
+        for each in row.declined
+        if each.part != "zero" or frozenset(each.mesh_axes) not in failed
+    ]
 
 
 def excess_of(declined: Declined, row: PlanRow) -> int:
