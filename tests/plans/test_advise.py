@@ -272,6 +272,20 @@ def test_on_switches_what_leaves_a_node_costs_more():
     assert slow.best.step.lower >= fast.best.step.lower
 
 
+def test_what_is_waited_for_stays_within_a_node():
+    # Llama 3 405B was trained with tensor parallelism inside nodes alone (arXiv 2407.21783, 3.3.2)
+    best = advise("llama3.1-405b", "h100", 1024, batch=1024, sequence=8192).best
+    assert dict(best.mesh).get("tensor", 1) <= 8
+    assert "tensor 2 in a node" in best.laid
+
+
+def test_a_small_model_on_a_torus_is_cut_by_fsdp_alone():
+    # JAX scaling book, training.md: FSDP is bound by compute from C / W tokens a chip on, here
+    # 9.2e14 / (2 x 2 x 9e10) = 2,550; there are 8,192
+    advice = advise("gemma2-9b", "tpu-v6e", 256, batch=256, sequence=8192)
+    assert (advice.best.mesh_text, advice.best.laid) == ("fsdp=256", "fsdp 16x16")
+
+
 def test_efficiencies_slow_arithmetic_and_network():
     whole = advise("llama3-8b", "tpu-v5p", 8, batch=8, sequence=4096)
     half = advise(
