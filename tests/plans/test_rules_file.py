@@ -79,6 +79,8 @@ MISTAKES = [
     ("logical = [[3, 'a']]\n", "r.toml:1", "logical name of a rule is 3"),
     (RULE * 2001, "r.toml:1", "There are 2,001 rules"),
     ("logical_semantics = 'x'\n", "r.toml:1", "'logical_semantics' is 'x'"),
+    ("\nstack = 'expert'\n", "r.toml:2", "nothing named 'expert' to stack"),
+    ("stack = true\n", "r.toml:1", "nothing named True to stack"),
     ("x = " + "[" * 5000, "r.toml", "not TOML"),
 ]
 
@@ -148,9 +150,10 @@ specs = st.lists(entries, max_size=4).map(lambda each: Spec(*each))
     ),
     st.lists(st.builds(LogicalRule, texts, st.lists(names, max_size=3).map(tuple)), max_size=3),
     st.sampled_from(["linen", "nnx"]),
+    st.sampled_from([None, "experts", "layers", "all"]),
 )
-def test_what_is_written_reads_back_as_the_same(rules, by_path, logical, semantics):
-    made = Rules(tuple(rules), "", tuple(by_path), tuple(logical), semantics)
+def test_what_is_written_reads_back_as_the_same(rules, by_path, logical, semantics, stack):
+    made = Rules(tuple(rules), "", tuple(by_path), tuple(logical), semantics, stack)
     assert bare(read_rules(rules_text(made))) == bare(made)
 
 

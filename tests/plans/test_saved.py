@@ -16,6 +16,7 @@ from shardlab.errors import BadPlan, LabError
 from shardlab.plans import saved
 from shardlab.plans.golden import rules_of_plan
 from shardlab.plans.plan import plan
+from shardlab.plans.rules_file import rules_text
 from shardlab.plans.saved import canonical_text, load_plan, parse_plan, save_plan, write_whole
 from shardlab.plans.workload import Workload
 from shardlab.records.plan import FORMAT_VERSION
@@ -282,3 +283,25 @@ def test_a_file_with_any_one_value_replaced_is_read_or_refused(data):
         return
     assert str(read)
     assert read.svg().endswith("</svg>")
+
+
+@pytest.mark.parametrize("strategy", ["fsdp+expert", "fsdp+tensor", "fsdp+expert+pipeline"])
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "deepseek-v3-main"])
+def test_the_rules_file_of_a_strategy_gives_back_its_plan(name, strategy, tmp_path):
+    """Stacked tensors too: the file says what it takes to be in one array."""
+    mesh, place = "fsdp=4,expert=2,tensor=2,stage=2", tmp_path / "rules.toml"
+    made = plan(name, mesh, strategy=strategy)
+    place.write_text(rules_text(rules_of_plan(made)))
+    again = plan(name, mesh, rules=place)
+
+    def held(each):
+        return [(row.path, row.parameter.shape, row.parameter.spec) for row in each.rows]
+
+    assert sorted(held(again)) == sorted(held(made))
+    assert again.bytes_of("parameters") == made.bytes_of("parameters")
+
+
+def test_what_rules_and_a_person_stack_is_stacked_both():
+    made = plan("mixtral-8x7b", "fsdp=4", rules={"stack": "experts"}, stack="layers")
+    assert (made.choices["stack"], rules_of_plan(made).stack) == ("all", "all")
+    assert "stack" not in plan("llama3-8b", "fsdp=4", stack="experts").choices

@@ -24,6 +24,7 @@ class Asked:
     policy: Policy = field(default_factory=Policy)
     workload: Workload | None = None
     room: Room | None = None
+    stack: str | None = None  # what of the model was stacked
 
     def __post_init__(self) -> None:
         if self.is_training:

@@ -10,7 +10,7 @@ from pathlib import Path
 from shardlab.errors import BadPlan, BadRules
 from shardlab.layouts.spec import Spec
 from shardlab.plans.compare import compare
-from shardlab.plans.rules import LogicalRule, PathSpec, Rule, Rules, semantics_of
+from shardlab.plans.rules import LogicalRule, PathSpec, Rule, Rules, parse_stack, semantics_of
 from shardlab.plans.saved import parse_json, plan_of_data, read_text
 from shardlab.plans.sources.maxtext import Sharded, Shardings, is_maxtext, read_shardings
 from shardlab.records.comparison import Change, Comparison
@@ -63,7 +63,7 @@ def rules_of_plan(plan: Plan) -> Rules:
     """Return the rules that a plan was made by, a strategy's too; without any, specs by path."""
     if not plan.rules:
         specs = {row.path: PathSpec(row.path, row.parameter.spec) for row in plan.rows}
-        return Rules(specs=tuple(specs.values()))
+        return Rules(specs=tuple(specs.values()), stack=parse_stack(plan.choices.get("stack")))
     of = {kind: [line for line in plan.rules if line.kind == kind] for kind in RULE_KINDS}
     return Rules(
         tuple(Rule(each.pattern, each.spec, each.ends, each.reason) for each in of["pattern"]),
@@ -71,6 +71,7 @@ def rules_of_plan(plan: Plan) -> Rules:
         tuple(PathSpec(each.pattern, each.spec, each.ends) for each in of["path"]),
         tuple(LogicalRule(each.pattern, each.spec.mesh_axes) for each in of["logical"]),
         semantics_of(plan.choices.get("logical_semantics", "linen")),
+        parse_stack(plan.choices.get("stack")),
     )
 
 

@@ -70,6 +70,11 @@ class Model:
     def n_bytes(self) -> int:
         return sum(each.n_tensors * each.dtype.n_bytes(each.n_elements) for each in self.families)
 
+    @property
+    def is_stacked(self) -> bool:
+        """Whether a plan holds some of its tensors in one array that the source has apart."""
+        return any(family.told is not None for family in self.families)
+
 
 def check_kinds(model: Model, most: int = MOST_KINDS) -> Model:
     """Return the model, unless it has more families than can be counted in a moment.

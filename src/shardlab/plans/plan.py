@@ -31,8 +31,9 @@ from shardlab.plans.rules import parse_rules
 from shardlab.plans.scales import without_scales
 from shardlab.plans.search import search
 from shardlab.plans.sources.load import load_model
-from shardlab.plans.stack import stack as stack_of
-from shardlab.plans.strategy import cut_states, parse_strategy, place, stacked_for
+from shardlab.plans.stack import stack as stacked
+from shardlab.plans.stack import stack_of
+from shardlab.plans.strategy import cut_states, parse_strategy, place, stack_for
 from shardlab.plans.workload import Workload, parse_workload
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Item, Plan, PlanRow, Room
@@ -65,16 +66,18 @@ def plan(
     One size of the mesh may be -1, with `n_devices` or a slice such as v5p-1024 as the hardware.
     """
     parsed = parse_policy(policy)
-    meant = parse_plan_mesh(mesh, n_devices, hardware)
+    meant, given = parse_plan_mesh(mesh, n_devices, hardware), parse_rules(rules)
+    over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
     asked = Asked(
-        _prepared(check_kinds(load_model(model)), parsed, strategy, stack),
+        _prepared(check_kinds(load_model(model)), parsed, over),
         meant.mesh,
-        parse_rules(rules),
+        given,
         strategy,
         parse_optimizer(optimizer).name,
         parsed,
         parse_workload(workload),
         None if meant.hardware is None else room_of(parse_hardware(meant.hardware), headroom),
+        over,
     )
     limit = parse_limits(limits)
     placed, found = _placed(asked, limit)
@@ -87,12 +90,10 @@ def plan(
     return replace(made, rules=lines, findings=found)
 
 
-def _prepared(model: Model, policy: Policy, strategy: str | None, over: str | None) -> Model:
+def _prepared(model: Model, policy: Policy, over: str | None) -> Model:
     """Return the model as its program holds it, with a note on what differs from its source."""
     model = without_scales(model, policy)
-    if over is not None:
-        model = stack_of(model, over)
-    return model if strategy is None else stacked_for(parse_strategy(strategy), model)
+    return model if over is None else stacked(model, over)
 
 
 def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
@@ -121,6 +122,7 @@ def _plan_of(asked: Asked, rows: tuple[PlanRow, ...], placed: Iterable[Placed]) 
             "strategy": asked.strategy or "",
             "optimizer": asked.optimizer,
             **({"policy": str(asked.policy)} if asked.policy != Policy() else {}),
+            **({"stack": asked.stack} if asked.stack and asked.model.is_stacked else {}),
             **({"logical_semantics": "nnx"} if asked.rules.semantics == "nnx" else {}),
             **(asked.workload.choices(asked.is_training) if asked.workload else {}),
         },

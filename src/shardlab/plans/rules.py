@@ -20,15 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from shardlab.errors import BadRules, LabError
+from shardlab.errors import BadRules, LabError, UnknownChoice
 from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.plans.pattern import parse_pattern
+from shardlab.plans.stack import stack_of
 from shardlab.records.source import Source
 
 Semantics = Literal["linen", "nnx"]
-FORMS = ("rules", "specs", "logical", "logical_semantics")
+FORMS = ("rules", "specs", "logical", "logical_semantics", "stack")
 MAX_LETTERS = 100_000  # of all patterns
 MAX_RULES = 2000  # patterns; specs by path have no limit
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -89,6 +90,7 @@ class Rules:
     specs: tuple[PathSpec, ...] = ()
     logical: tuple[LogicalRule, ...] = ()
     semantics: Semantics = "linen"  # whose reading of logical rules: flax.linen's or flax.nnx's
+    stack: str | None = None  # what the rules take to be in one array: experts, layers, all of both
 
     @property
     def is_empty(self) -> bool:
@@ -184,6 +186,14 @@ def semantics_of(value: Any, where: str = "") -> Semantics:
     return "linen" if value == "linen" else "nnx"
 
 
+def parse_stack(value: Any, where: str = "") -> str | None:
+    """Return what rules take to be stacked."""
+    try:
+        return stack_of(value)
+    except UnknownChoice as error:
+        raise BadRules(error.what, where=where, fix=error.fix) from None
+
+
 def check_number(n_rules: int, where: str = "") -> None:
     """Refuse more patterns, or logical rules, than anybody writes by hand."""
     if n_rules > MAX_RULES:
@@ -215,8 +225,9 @@ def joined(parts: Iterable[Rules]) -> Rules:
     rules: list[Rule] = []
     logical: list[LogicalRule] = []
     specs: dict[str, PathSpec] = {}
-    sources, semantics = [], set()
+    sources, semantics, stack = [], set(), None
     for part in parts:
+        stack = stack_of(stack, part.stack)
         rules += part.rules
         logical += part.logical
         for each in part.specs:
@@ -235,7 +246,8 @@ def joined(parts: Iterable[Rules]) -> Rules:
     check_number(max(len(rules), len(logical)))
     check_length(each.pattern for each in rules)
     reading = semantics.pop() if semantics else "linen"
-    return Rules(tuple(rules), ", ".join(sources), tuple(specs.values()), tuple(logical), reading)
+    by_path = tuple(specs.values())
+    return Rules(tuple(rules), ", ".join(sources), by_path, tuple(logical), reading, stack)
 
 
 def _of_text(text: str) -> tuple[Spec, bool]:
@@ -268,6 +280,7 @@ def _of_mapping(rules: Mapping[Any, Any]) -> Rules:
         tuple(parse_path_spec(path, spec) for path, spec in specs.items()),
         tuple(logical),
         semantics_of(rules.get("logical_semantics", "linen")),
+        parse_stack(rules.get("stack")),
     )
 
 

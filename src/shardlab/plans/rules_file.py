@@ -42,6 +42,7 @@ from shardlab.plans.rules import (
     parse_logical,
     parse_path_spec,
     parse_rule,
+    parse_stack,
     semantics_of,
     unknown_key,
 )
@@ -51,7 +52,7 @@ from shardlab.records.toml_text import read_toml
 
 FORMAT_VERSION = 1
 MAX_BYTES = 8 * 2**20
-_KEYS = ("format_version", "logical", "logical_semantics", "rules", "specs")
+_KEYS = ("format_version", "stack", "logical", "logical_semantics", "rules", "specs")
 _RULE_KEYS = ("path", "spec", "reason")
 _EXAMPLE = "[[rules]], then path = 'mlp/.*kernel' and spec = \"fsdp,tensor\"."
 _SPECS = re.compile(r"\s*\[\s*specs\s*\]")
@@ -102,12 +103,15 @@ def read_rules(text: str, name: str = "") -> Rules:
         _specs(data, lines),
         _logical(data, lines),
         semantics_of(data.get("logical_semantics", "linen"), str(lines.of_key("logical_sem"))),
+        parse_stack(data.get("stack"), str(lines.of_key("stack"))),
     )
 
 
 def rules_text(rules: Rules) -> str:
     """Return the file that reads back as these rules."""
     parts = [f"format_version = {FORMAT_VERSION}\n"]
+    if rules.stack:
+        parts.append(f"stack = {_quoted(rules.stack)}\n")
     if rules.logical:
         rows = [f"  [{_quoted(each.name)}, {_axes(each.axes)}],\n" for each in rules.logical]
         parts.append(f"logical = [\n{''.join(rows)}]\n")

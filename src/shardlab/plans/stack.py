@@ -34,16 +34,32 @@ _LAST = re.compile(r"([A-Za-z0-9]+)[^A-Za-z0-9]*$")  # the word before a number
 
 def stack(model: Model, over: Any) -> Model:
     """Return the model with its experts, its layers, or all of both in one array each."""
+    stacked_words(over)
+    known: dict[str, Model] = model.__dict__.setdefault("_stacked", {})  # a search asks often
+    if over not in known:
+        known[over] = _stacked(model, over)
+    return known[over]
+
+
+def stack_of(*wanted: Any) -> str | None:
+    """Return what is to be stacked where several say so; None where nobody does.
+
+    >>> stack_of(None, "experts"), stack_of("layers", "experts"), stack_of(None, "")
+    ('experts', 'all', None)
+    """
+    words = {word for each in wanted if each not in (None, "") for word in stacked_words(each)}
+    return next((name for name, each in _CHOICES.items() if set(each) == words), None)
+
+
+def stacked_words(over: Any) -> tuple[str, ...]:
+    """Return what is stacked by a choice."""
     if not isinstance(over, str) or over not in _CHOICES:
         near = nearest_name(over, _CHOICES) if isinstance(over, str) else None
         raise UnknownChoice(
             f"There is nothing named {brief(over)} to stack; there is {', '.join(_CHOICES)}.",
             fix=f"{near!r}, the nearest name." if near else "one of these.",
         )
-    known: dict[str, Model] = model.__dict__.setdefault("_stacked", {})  # a search asks often
-    if over not in known:
-        known[over] = _stacked(model, over)
-    return known[over]
+    return _CHOICES[over]
 
 
 def _stacked(model: Model, over: str) -> Model:

@@ -36,7 +36,7 @@ from shardlab.plans.cutting import Cutting
 from shardlab.plans.matching import Placed
 from shardlab.plans.model import Model
 from shardlab.plans.roles import BATCH_ROLES, ROLES, roles_of
-from shardlab.plans.stack import stack
+from shardlab.plans.stack import stack, stack_of
 
 # part -> other names that people give it
 _ALIASES = {
@@ -126,10 +126,14 @@ def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
 
 def stacked_for(strategy: Strategy, model: Model) -> Model:
     """Return the model with that in one array which the strategy cuts there."""
-    for part, what in _STACKED.items():
-        if part in strategy.parts:
-            model = stack(model, what)
-    return model
+    over = stack_for(strategy)
+    return model if over is None else stack(model, over)
+
+
+def stack_for(strategy: Strategy | str) -> str | None:
+    """Return what a strategy cuts, and so needs in one array each."""
+    parts = parse_strategy(strategy).parts
+    return stack_of(*(what for part, what in _STACKED.items() if part in parts))
 
 
 def cut_states(placed: Iterable[Placed], strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
