@@ -129,6 +129,7 @@ def bare(rules):
         [(each.pattern, each.spec, each.ends) for each in rules.specs],
         [(each.name, each.axes) for each in rules.logical],
         rules.semantics if rules.logical else None,
+        rules.stack,
     )
 
 
