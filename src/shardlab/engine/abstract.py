@@ -60,7 +60,7 @@ def children_of(node: Any) -> Children | None:
     """
     if (nnx := sys.modules.get("flax.nnx")) is not None:
         if isinstance(node, nnx.Variable):
-            return [((), _unwrapped(node, is_trained=isinstance(node, nnx.Param)))]
+            return [((), _unwrapped(node))]
         if isinstance(node, nnx.Module):
             return _parts_of_module(node)
     if _is_box(node):
@@ -95,12 +95,18 @@ def _untrained(leaf: Any) -> Named:
     return replace(named_of(leaf), is_trained=False)
 
 
-def _unwrapped(variable: Any, *, is_trained: bool) -> Any:
+def _unwrapped(variable: Any) -> Any:
     """Return the array of a variable with its names, or the tree that it holds in place of one."""
+    from flax import nnx
+
+    def kept(leaf: Any) -> Named:
+        is_trained, is_state = (isinstance(variable, kind) for kind in (nnx.Param, nnx.OptState))
+        return replace(named_of(leaf), is_trained=is_trained, is_state=is_state)
+
     value = variable.get_raw_value()
     if not jax.tree_util.all_leaves([value]):
-        return jax.tree.map(lambda leaf: replace(named_of(leaf), is_trained=is_trained), value)
-    named = replace(named_of(value), is_trained=is_trained)
+        return jax.tree.map(kept, value)
+    named = kept(value)
     said = variable.get_metadata()
     names = next((said[key] for key in _ANNOTATIONS if said.get(key) is not None), None)
     if named.spec is not None or names is None:

@@ -28,6 +28,7 @@ from shardlab.plans.policy import Policy, parse_policy
 from shardlab.plans.ranking import rank
 from shardlab.plans.scales import without_scales
 from shardlab.plans.sources.load import load_model
+from shardlab.plans.states import without_states
 from shardlab.plans.weights import Scales
 from shardlab.plans.workload import REMAT, Workload
 from shardlab.records.advice import Advice
@@ -74,7 +75,7 @@ def advise(
     workload = _workload(batch, sequence, microbatch, cache_dtype)
     optimizer, dtypes = parse_optimizer(optimizer).name, parse_policy(policy)
     search = Search(
-        without_scales(check_kinds(load_model(model), _MOST_KINDS), dtypes),
+        without_states(without_scales(check_kinds(load_model(model), _MOST_KINDS), dtypes)),
         room_of(chip, headroom),
         Scales(optimizer, dtypes, gathers=workload is not None),
         Stopwatch(chip, share_of_peak(network_efficiency)),

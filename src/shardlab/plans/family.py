@@ -41,6 +41,7 @@ class Family:
     axes: Axes | None = None
     spec: Spec | None = None
     is_trained: bool = True
+    is_state: bool = False
     told: Axes | None = None  # axis names that stacking knows; `axes` are the author's alone
 
     @cached_property
@@ -109,7 +110,7 @@ def families_of(tensors: Iterable[Tensor]) -> tuple[Family, ...]:
     groups: dict[tuple[object, ...], tuple[Tensor, list[Numbers]]] = {}
     for each in tensors:
         parts = _NUMBER.split(each.path)  # pieces with the numbers between them
-        kind = (each.shape, each.dtype.name, each.axes, each.spec, each.is_trained)
+        kind = (each.shape, each.dtype.name, each.axes, each.spec, each.is_trained, each.is_state)
         key = (tuple(parts[::2]), *kind)
         numbers = tuple(parts[1::2])
         if key in groups:
@@ -148,5 +149,6 @@ def _family(one: Tensor, listed: Sequence[Numbers]) -> Family:
         axes=one.axes,
         spec=one.spec,
         is_trained=one.is_trained,
+        is_state=one.is_state,
     )
     return family.only(listed)

@@ -22,9 +22,13 @@ from shardlab.records.plan import Held, Item, Kind
 def held_by(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> Iterator[Held]:
     """Yield the parameter; with an optimizer also its gradient and the optimizer's arrays.
 
-    What is not trained has neither: statistics, keys, whole numbers, scales of fp8 blocks.
+    What is not trained has neither: statistics, keys, whole numbers, scales of fp8 blocks. What an
+    optimizer keeps in the model's own tree is held as it is.
     """
     family, n = placed.family, placed.family.n_tensors
+    if family.is_state:
+        yield hold("optimizer", "state", family.shape, family.dtype, placed.spec, mesh, n)
+        return
     dtype = dtype_of(family, policy)
     yield hold("parameters", "parameter", family.shape, dtype, placed.spec, mesh, n)
     if optimizer == "none" or not is_trained(family):

@@ -33,6 +33,7 @@ from shardlab.plans.search import search
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.stack import stack as stacked
 from shardlab.plans.stack import stack_of
+from shardlab.plans.states import without_states
 from shardlab.plans.strategy import cut_states, parse_strategy, place, stack_for
 from shardlab.plans.workload import Workload, parse_workload
 from shardlab.records.finding import Finding
@@ -69,7 +70,7 @@ def plan(
     meant, given = parse_plan_mesh(mesh, n_devices, hardware), parse_rules(rules)
     over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
     asked = Asked(
-        _prepared(check_kinds(load_model(model)), parsed, over),
+        _prepared(check_kinds(load_model(model)), parsed, over, optimizer),
         meant.mesh,
         given,
         strategy,
@@ -90,9 +91,11 @@ def plan(
     return replace(made, rules=lines, findings=found)
 
 
-def _prepared(model: Model, policy: Policy, over: str | None) -> Model:
+def _prepared(model: Model, policy: Policy, over: str | None, optimizer: str) -> Model:
     """Return the model as its program holds it, with a note on what differs from its source."""
     model = without_scales(model, policy)
+    if parse_optimizer(optimizer).name != "none":
+        model = without_states(model)
     return model if over is None else stacked(model, over)
 
 

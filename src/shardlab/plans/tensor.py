@@ -16,7 +16,8 @@ class Tensor:
 
     `axes` are logical names of its array axes (`embed`, `mlp`), `spec` the sharding that the model
     itself asks for; both only where the source has them. What no optimizer changes, such as the
-    statistics of a norm or the state of a random stream, is held but not trained.
+    statistics of a norm or the state of a random stream, is held but not trained; so is a `state`,
+    an array that an optimizer keeps.
     """
 
     path: str
@@ -25,3 +26,4 @@ class Tensor:
     axes: Axes | None = None
     spec: Spec | None = None
     is_trained: bool = True
+    is_state: bool = False

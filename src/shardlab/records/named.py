@@ -20,3 +20,4 @@ class Named:
     spec: Spec | None = None
     is_trained: bool = True
     mesh: str = ""
+    is_state: bool = False  # of an optimizer

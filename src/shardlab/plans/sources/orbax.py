@@ -20,6 +20,7 @@ from shardlab.plans.family import families_of
 from shardlab.plans.model import Model
 from shardlab.plans.sources.disk import read_text
 from shardlab.plans.sources.zarr import read_arrays
+from shardlab.plans.states import is_state, marked
 from shardlab.plans.tensor import Tensor
 
 METADATA = "_METADATA"
@@ -44,7 +45,7 @@ def load_checkpoint(folder: Path) -> Model:
     """Return the model of a checkpoint; of several steps the last, of its items the model's."""
     place = _find(folder)
     keys, ocdbt = _metadata(place / METADATA)
-    kept = [each for each in keys if each[0] == "params"] or keys
+    kept = _of_the_model(keys)
     specs, meshes = _shardings(place / _SHARDING)
     names = [".".join(each) for each in kept]
     described = read_arrays(place, names, ocdbt=ocdbt)
@@ -54,15 +55,28 @@ def load_checkpoint(folder: Path) -> Model:
     ]
     notes = []
     if len(kept) < len(keys):
-        others = dict.fromkeys(each[0] for each in keys if each[0] != "params")
-        notes.append(f"Only the checkpoint's 'params' are planned, not its {_listed(others)}.")
+        notes.append(_left_out(keys, kept))
     return Model(
         folder.resolve().name,
-        families_of(tensors),
+        families_of(marked(tensors)),
         f"Orbax checkpoint {place}",
         notes=tuple(notes),
         details={"mesh": meshes.pop()} if len(meshes) == 1 else {},
     )
+
+
+def _of_the_model(keys: list[Keys]) -> list[Keys]:
+    """Return what is a model's of all that was saved: `params`, else all but an optimizer's."""
+    params = [each for each in keys if each[0] == "params"]
+    return params or [each for each in keys if not is_state("/".join(each))] or keys
+
+
+def _left_out(keys: list[Keys], kept: list[Keys]) -> str:
+    of_model = set(kept)
+    others = dict.fromkeys(each[0] for each in keys if each not in of_model)
+    if kept[0][0] == "params":
+        return f"Only the checkpoint's 'params' are planned, not its {_listed(others)}."
+    return f"The optimizer's arrays in the checkpoint's {_listed(others)} are left out."
 
 
 # ------------------------------------------------------------------------------------- where it is

@@ -16,13 +16,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardlab.errors import BadModel, LabError
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import families_of
 from shardlab.plans.model import Model
+from shardlab.plans.states import marked
 from shardlab.plans.tensor import Axes, Tensor
 from shardlab.records.named import Children, Key, Named
 
@@ -40,10 +41,18 @@ class Leaf:
     mesh: str = ""  # that its own spec is for
 
 
+class Around(NamedTuple):
+    """A container on the way to a leaf: its key, who it is, and what its type says of its parts."""
+
+    key: Key
+    who: int
+    mark: str
+
+
 def model_of_pytree(tree: Any, name: str = "") -> Model:
     """Return the model of a pytree, an NNX model, or a function or class that makes one of them."""
     leaves = _leaves(tree)
-    tensors = [leaf.tensor for leaf in leaves if leaf.tensor]
+    tensors = marked(leaf.tensor for leaf in leaves if leaf.tensor)
     others = [leaf for leaf in leaves if not leaf.tensor]
     name = name or _name(tree)
     if not tensors:
@@ -78,7 +87,7 @@ def _leaves(tree: Any) -> list[Leaf]:
 def _walk(tree: Any) -> Iterator[Leaf]:
     """Go through a tree without calling ourselves, so that depth ends in words, not in a crash."""
     levels: list[Iterator[tuple[Key, Any]]] = [iter([((), tree)])]  # what is left of each
-    way: list[tuple[Key, int]] = []  # the containers around these: keys, and who they are
+    way: list[Around] = []  # the containers around these
     n_nodes = 0
     while levels:
         following = next(levels[-1], None)
@@ -88,20 +97,28 @@ def _walk(tree: Any) -> Iterator[Leaf]:
             continue
         key, node = following
         n_nodes += 1
-        path = "/".join((*(part for above, _ in way for part in above), *key))
+        path = "/".join((*(part for above in way for part in above.key), *key))
         children = _children(node, path)
         if children is not None:
             _check_way(node, path, way, n_nodes)
-            way.append((key, id(node)))
+            way.append(Around(key, id(node), _mark(node) or (way[-1].mark if way else "")))
             levels.append(iter(children))
         elif node is not None:
-            yield _leaf(path, node)
+            yield _leaf(path, node, way[-1].mark if way else "")
 
 
-def _check_way(node: Any, path: str, way: list[tuple[Key, int]], n_nodes: int) -> None:
+def _mark(node: Any) -> str:
+    """Return what its type says of a container: an optimizer's state, or one that is held."""
+    home = type(node).__module__.partition(".")[0]
+    if home == "optax" and hasattr(node, "_fields"):
+        return "state"
+    return "held" if home == "equinox" and type(node).__name__ == "State" else ""
+
+
+def _check_way(node: Any, path: str, way: list[Around], n_nodes: int) -> None:
     shown = path if len(path) <= 200 else f"{path[:20]}…{path[-20:]}"
     where = f"the {type(node).__name__} at {shown!r}"
-    if any(id(node) == other for _, other in way):
+    if any(id(node) == each.who for each in way):
         what = f"The pytree holds itself: at {shown!r} stands a container that this is part of."
         raise BadModel(what, where=where, fix="a tree, in which no container holds itself.")
     if len(way) >= MOST_DEPTH:
@@ -150,7 +167,7 @@ def _asked_of_jax(node: Any, path: str) -> Children | None:
 # ------------------------------------------------------------------------------------- a leaf
 
 
-def _leaf(path: str, node: Any) -> Leaf:
+def _leaf(path: str, node: Any, mark: str) -> Leaf:
     named = _named(node)
     if not _is_array(named.value):
         return Leaf(path, _kind(named.value))
@@ -166,7 +183,9 @@ def _leaf(path: str, node: Any) -> Leaf:
             where=f"{path!r:.200}",
             fix="an array with a shape of whole numbers and a dtype that JAX has.",
         ) from None
-    tensor = Tensor(path, shape, dtype, *_fitted(named, len(shape)), named.is_trained)
+    is_state = named.is_state or mark == "state"
+    is_trained = named.is_trained and not mark
+    tensor = Tensor(path, shape, dtype, *_fitted(named, len(shape)), is_trained, is_state)
     return Leaf(path, "array", tensor, named.mesh)
 
 

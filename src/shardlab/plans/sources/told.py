@@ -49,6 +49,7 @@ def _family_json(family: Family) -> dict[str, Any]:
         "axes": None if family.axes is None else list(family.axes),
         "spec": None if family.spec is None else spec_json(family.spec),
         "is_trained": family.is_trained,
+        "is_state": family.is_state,
     }
 
 
@@ -57,4 +58,4 @@ def _tensors(data: Mapping[str, Any]) -> Iterator[Tensor]:
     axes = None if data["axes"] is None else tuple(data["axes"])
     spec = None if data["spec"] is None else parse_spec(data["spec"])
     for path in data["paths"]:
-        yield Tensor(path, shape, dtype, axes, spec, data["is_trained"])
+        yield Tensor(path, shape, dtype, axes, spec, data["is_trained"], data["is_state"])
