@@ -30,8 +30,11 @@ def test_a_command_prints_what_the_page_shows(command, output):
         text=True,
         check=False,
     )
-    assert done.stdout == output, done.stderr
+    # Three dots at the end of a block: the page shows the beginning.
+    shown, is_cut, _ = output.partition("\n...\n")
+    printed = done.stdout[: len(shown)] if is_cut else done.stdout
+    assert printed == shown, done.stderr
 
 
-def test_something_is_shown():
-    assert SHOWN
+def test_pages_show_a_check_a_plan_and_advice():
+    assert {each.values[0].split()[1] for each in SHOWN} >= {"check", "plan", "advise"}

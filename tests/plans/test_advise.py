@@ -156,7 +156,7 @@ def test_with_a_margin_of_one_the_estimate_decides():
 
 
 def test_margins_are_the_largest_that_were_measured():
-    page = (Path(__file__).parents[2] / "docs/how-to-plan.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/plan-memory.md").read_text("utf-8")
     for remat in ("none", "dots", "full"):
         _, most = re.search(rf"\| `{remat}` \| ([\d.]+) to ([\d.]+) \|", page).groups()
         assert MARGINS[remat] == float(most)

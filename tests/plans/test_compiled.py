@@ -71,7 +71,7 @@ def test_keys_cut_inside_heads_are_gathered_and_whole_ones_are_not(compiled):
 
 @pytest.mark.parametrize("remat", ["none", "full"])
 def test_activations_are_a_lower_estimate_within_a_factor_of_two_and_a_half(compiled, remat):
-    """Autodiff keeps steps of softmax and SiLU too; docs/how-to-plan.md gives the ratios."""
+    """Autodiff keeps steps of softmax and SiLU too; docs/plan-memory.md gives the ratios."""
     arch = Architecture(8, 128, 4, 2, 32, 344, 512)
     work = Workload(8, 128, remat=remat, dtype="f32", flash=False)
     items = activation_items(Model("", (), architecture=arch), parse_mesh("data=1"), work)

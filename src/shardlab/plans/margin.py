@@ -4,7 +4,7 @@
 (2.1, 1.9, 1.0)
 
 The formulas count each tensor that the backward pass reads once; XLA keeps more. The figures are
-the largest of `temp_size_in_bytes` over the estimate for a small Llama (docs/how-to-plan.md,
+the largest of `temp_size_in_bytes` over the estimate for a small Llama (docs/plan-memory.md,
 "Activations and the KV cache"; tests/plans/test_compiled.py measures them again).
 """
 

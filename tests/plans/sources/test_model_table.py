@@ -22,7 +22,7 @@ from shardlab.plans.sources.table import (
     parse_table,
 )
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to-plan.md"
+PAGE = Path(__file__).parents[3] / "docs" / "plan-sources.md"
 TINY = """
 name = "tiny"
 note = "Two layers."
