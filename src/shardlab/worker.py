@@ -91,11 +91,19 @@ def _failure(error: BaseException, job: Mapping[str, Any]) -> dict[str, Any]:
     return {"error": _raised(error, job).to_json(), "traceback": text}
 
 
+def _words(error: BaseException) -> str:
+    """Return what an error says; of one that raises when asked, nothing."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
 def _raised(error: BaseException, job: Mapping[str, Any]) -> LabError:
     """Return what to tell a person whose program has raised, beside its own traceback."""
     from shardlab.engine.program import last_line_of
 
-    kind, text = type(error).__name__, (str(error).strip().splitlines() or [""])[0][:200]
+    kind, text = type(error).__name__, (_words(error).strip().splitlines() or [""])[0][:200]
     where = last_line_of(error)
     if not where:
         return ProgramRaised(

@@ -376,3 +376,18 @@ def test_the_command_loads_neither_jax_nor_numpy_nor_rich():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_two_outputs_to_one_file_are_refused_before_either_is_written(folder):
+    (folder / "same").write_text("old")
+    (folder / "link").symlink_to(folder / "same")
+    result = plan("--html", "same", "--svg", "link")
+    assert result.exit_code == 2
+    assert "--html and --svg cannot both be written to link." in result.output
+    assert (folder / "same").read_text() == "old"
+
+
+def test_a_closed_standard_output_is_no_error(folder):
+    done = run("--save", "s.json", preexec_fn=lambda: os.close(1))
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert (folder / "s.json").exists()

@@ -92,3 +92,9 @@ def test_a_model_of_more_kinds_than_can_be_counted_is_refused() -> None:
         plan(Model("many", families), "fsdp=2")
     assert "layer0" in caught.value.where
     assert check_kinds(Model("few", families[:9])).n_tensors == 9
+
+
+def test_half_a_character_in_a_path_is_refused() -> None:
+    half = Family(("layers.\ud800",), (2,), parse_dtype("bf16"))
+    with pytest.raises(BadModel, match="half a character"):
+        plan(Model("half", (half,)), "fsdp=2")

@@ -219,6 +219,7 @@ def test_what_is_no_plan_is_told_so(text, match):
         (("findings", 0, "severity"), "bad", r"at findings\[0\].severity", "one of error"),
         (("choices", "optimizer"), None, "at choices.optimizer", "None stands where a whole"),
         (("choices", "batch"), -1, "at choices.batch", "a whole number"),
+        (("room", "headroom"), 10**400, "at room.headroom", "a share from 0 to 1"),
     ],
 )
 def test_a_damaged_place_is_named(path, to, place, match):

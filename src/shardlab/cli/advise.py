@@ -179,7 +179,7 @@ def _figure(text: str) -> tuple[str, float]:
 
 
 def _write(advice: Advice, options: dict[str, Any]) -> None:
-    from shardlab.cli.outputs import json_text, page, show_lines, write_all
+    from shardlab.cli.outputs import echo, json_text, page, show_lines, write_all
     from shardlab.render.advice import advice_html, advice_lines, advice_markdown
 
     top = options["top"]
@@ -191,6 +191,6 @@ def _write(advice: Advice, options: dict[str, Any]) -> None:
     if write_all(outputs):
         return
     if options["markdown"]:
-        click.echo(advice_markdown(advice, top=top), nl=False)
+        echo(advice_markdown(advice, top=top), nl=False)
         return
     show_lines(lambda width: advice_lines(advice, width, top=top))

@@ -40,7 +40,7 @@ def write_all(files: Mapping[str, tuple[str | None, Callable[[], str]]]) -> bool
 
 
 def check_places(**places: str | None) -> None:
-    """Refuse two outputs to the terminal, or a folder that is not there, before the long work."""
+    """Refuse two outputs to one place, or a folder that is not there, before the long work."""
     options = [f"--{name}" for name, to in places.items() if to == TERMINAL]
     if len(options) > 1:
         raise click.UsageError(
@@ -49,6 +49,18 @@ def check_places(**places: str | None) -> None:
     for name, to in places.items():
         if to and to != TERMINAL and not Path(to).parent.is_dir():
             raise click.UsageError(f"--{name} {to}: there is no folder {str(Path(to).parent)!r}.")
+    _check_apart(places)
+
+
+def _check_apart(places: Mapping[str, str | None]) -> None:
+    """Refuse two outputs to one file, of which only the last would stay."""
+    first: dict[str, str] = {}
+    for name, to in places.items():
+        if not to or to == TERMINAL or (os.path.exists(to) and not os.path.isfile(to)):
+            continue
+        other = first.setdefault(os.path.realpath(to), name)
+        if other != name:
+            raise click.UsageError(f"--{other} and --{name} cannot both be written to {to}.")
 
 
 def _write(option: str, to: str, text: str) -> None:
@@ -67,6 +79,8 @@ def _write(option: str, to: str, text: str) -> None:
 
 def echo(text: str, *, nl: bool = True) -> None:
     """Print to standard output; a full disk is told in a line, a reader that has gone ends it."""
+    if sys.stdout is None:  # it was closed before we began: nobody wants to read this
+        return
     try:
         click.echo(text, nl=nl)
         sys.stdout.flush()

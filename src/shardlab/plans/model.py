@@ -80,9 +80,11 @@ def check_kinds(model: Model, most: int = MOST_KINDS) -> Model:
     """Return the model, unless it has more families than can be counted in a moment.
 
     A model of any depth has dozens; those of thousands have numbers that stand beside letters.
+    Nor may a path hold half a character, which no file and no terminal takes.
     """
     n = len(model.families)
     if n <= most:
+        _check_paths(model)
         return model
     raise BadModel(
         f"The model has tensors of {n:,} kinds, which differ in more than numbers in their paths.",
@@ -90,3 +92,11 @@ def check_kinds(model: Model, most: int = MOST_KINDS) -> Model:
         fix=f"at most {most:,} kinds: layers.3.experts.17.up is alike in all layers and experts, "
         "and layer3.expert17.up is not.",
     )
+
+
+def _check_paths(model: Model) -> None:
+    for each in model.families:
+        path = "".join(each.pieces)
+        if not path.isascii() and any("\ud800" <= letter <= "\udfff" for letter in path):
+            what = f"The path {path!r:.200} has half a character in it."
+            raise BadModel(what, where=model.source, fix="text that UTF-8 can hold.")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import Any
 
 from shardlab.errors import BadPlan
+from shardlab.errors.brief import brief
 from shardlab.records.plan import KINDS
 from shardlab.records.rule_line import RULE_KINDS
 
@@ -34,7 +34,7 @@ def check_form(data: Any, where: str) -> None:
 
 
 def _fail(value: Any, place: str, wanted: str) -> None:
-    raise _Wrong(f"{value!r:.80} stands where {wanted} was expected.", place)
+    raise _Wrong(f"{brief(value)} stands where {wanted} was expected.", place)
 
 
 def _text(value: Any, place: str) -> None:
@@ -55,7 +55,7 @@ def _from_1(value: Any, place: str) -> None:
 
 def _share(value: Any, place: str) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not isfinite(value) or not 0 <= value < 1:
+    if not is_number or not 0 <= value < 1:
         _fail(value, place, "a share from 0 to 1")
 
 
