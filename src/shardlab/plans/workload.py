@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from shardlab.errors import BadSize, BadType, UnknownChoice
+from shardlab.errors.brief import brief
 from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.dtype import Dtype, parse_dtype
 from shardlab.layouts.size import parse_size
@@ -58,7 +59,7 @@ class Workload:
         for name in ("flash", "sequence_parallel", "dropout"):
             if not isinstance(getattr(self, name), bool):
                 shown = getattr(self, name)
-                raise BadType(f"{name} of the workload is {shown!r:.80}.", fix="True or False.")
+                raise BadType(f"{name} of the workload is {brief(shown)}.", fix="True or False.")
         self._set("remat", _remat(self.remat))
         if self.microbatch is not None and self.batch % self.microbatch:
             raise _not_a_part(self.batch, self.microbatch)
@@ -103,13 +104,13 @@ def parse_workload(workload: Any) -> Workload | None:
     known = [each.name for each in fields(Workload)]
     if not isinstance(workload, Mapping):
         raise BadType(
-            f"{workload!r:.80} is not a workload.", fix="Workload(batch=64, sequence=4096)."
+            f"{brief(workload)} is not a workload.", fix="Workload(batch=64, sequence=4096)."
         )
     for name in workload:
         if name not in known:
             near = nearest_name(name, known) if isinstance(name, str) else None
             raise UnknownChoice(
-                f"A workload has no {name!r:.80}; it has {', '.join(known)}.",
+                f"A workload has no {brief(name)}; it has {', '.join(known)}.",
                 fix=f"{near!r}, the nearest name." if near else "one of these.",
             )
     if missing := [name for name in ("batch", "sequence") if name not in workload]:
@@ -129,7 +130,7 @@ def _count(size: Any, name: str) -> int:
 
 def _remat(remat: Any) -> str:
     if isinstance(remat, int) and not isinstance(remat, bool):
-        remat = str(remat)
+        remat = brief(remat)
     if isinstance(remat, str):
         name = remat.strip().lower()
         if name in REMAT:
@@ -138,7 +139,7 @@ def _remat(remat: Any) -> str:
             return str(int(name))
     near = nearest_name(remat, REMAT) if isinstance(remat, str) else None
     raise UnknownChoice(
-        f"There is no remat policy {remat!r:.80}.",
+        f"There is no remat policy {brief(remat)}.",
         where=f"one of {', '.join(REMAT)}, or a number of arrays per layer",
         fix=f"{near!r}, the nearest name." if near else "'full', or a number such as 4.",
     )

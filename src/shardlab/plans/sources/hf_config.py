@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.errors import BadModel
+from shardlab.errors.brief import brief
 from shardlab.plans.model import Architecture
 from shardlab.plans.sources.disk import read_text
 from shardlab.plans.sources.json_text import unique
@@ -158,4 +159,4 @@ class _Config:
 
 
 def _bad(key: str, value: Any, wanted: str) -> BadModel:
-    return BadModel(f"{key!r} is {value!r:.80}; {wanted}.")
+    return BadModel(f"{key!r} is {brief(value)}; {wanted}.")
