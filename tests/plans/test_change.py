@@ -212,6 +212,13 @@ def test_a_mesh_that_does_not_suit_the_model_is_mended_by_one_that_does(
     assert made[0][0] == words
 
 
+def test_a_batch_that_does_not_divide_is_mended_with_the_rest():
+    _, made = changes(
+        "llama3-8b", "data=8", strategy="data-parallel", **TRAIN, workload=Workload(1, 4096)
+    )
+    assert made[0][0] == "a batch of 8 and strategy zero1"
+
+
 def test_a_sequence_that_is_too_much_for_a_device_is_cut_over_a_tensor_axis():
     _, made = changes(
         "gemma2-27b",
@@ -246,5 +253,10 @@ def test_many_times_the_devices_are_no_advice_beside_a_change_that_needs_none():
 def test_what_does_not_divide_is_to_be_mended_first():
     rules = {"rules": [(".*proj", [None, "odd"])]}
     found, made = changes("llama3-70b", "odd=3", rules=rules, hardware="tpu-v5e")
+    assert made == []
+    assert found.fix.startswith("first mend what does not divide (plan.indivisible)")
+    # 4,096 tokens over 3 devices
+    options = {"strategy": "fsdp", **TRAIN, "workload": Workload(8, 4096)}
+    found, made = changes("llama3-70b", "fsdp=8,context=3", **options)
     assert made == []
     assert found.fix.startswith("first mend what does not divide (plan.indivisible)")

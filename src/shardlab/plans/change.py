@@ -26,6 +26,7 @@ from shardlab.plans.mesh_changes import (
     splits,
     tensor_in_serving,
     tensor_in_training,
+    work_on,
 )
 from shardlab.plans.questions.idle import idle_axes
 from shardlab.plans.questions.indivisible import indivisible, uneven_cuts
@@ -93,7 +94,7 @@ def fitting_changes(plan: Plan, asked: Asked, again: Again) -> list[Change]:
     is_sound = next(uneven_cuts(plan, asked.mesh), None) is None
     found: list[Change] = []
     for kind in _kinds(plan, asked) if is_sound else (_named,):
-        if kind in (fewer, new_axis) and found:
+        if kind in (fewer, _even_batch, new_axis) and found:
             continue  # the same devices do
         tried = kind(asked, plan)
         if kind is more and found:
@@ -103,8 +104,10 @@ def fitting_changes(plan: Plan, asked: Asked, again: Again) -> list[Change]:
     clean = [change for change in found if _is_clean(change, asked)]
     if clean or found or not is_sound:
         return clean or found[:1]
+    if joined := _together(plan, asked, again):
+        return joined
     last = _first_fitting(tensor_in_training(asked, plan), asked, again)
-    return _together(plan, asked, again) or ([] if last is None else [last])
+    return [] if last is None else [last]
 
 
 def _kinds(plan: Plan, asked: Asked) -> tuple[Kind, ...]:
@@ -264,6 +267,18 @@ def _precision(asked: Asked, plan: Plan) -> Tried:
         yield "moments in bf16", replace(asked, policy=policy)
 
 
+def _even_batch(asked: Asked, plan: Plan) -> Tried:
+    """A batch that divides, alone and with a change beside it, where the one asked for does not."""
+    work = asked.workload and work_on(asked.mesh, asked.workload)
+    if not work or work == asked.workload:
+        return
+    other, told = replace(asked, workload=work), f"a batch of {work.batch:,}"
+    yield told, other
+    for kind in (_stages, _remat, _microbatches, _precision):
+        for words, each in kind(other, plan):
+            yield f"{told} and {words}", each
+
+
 def _smaller_batch(asked: Asked, plan: Plan) -> Tried:
     """In training a microbatch does the same and keeps the batch."""
     if (work := asked.workload) is None or asked.is_training:
@@ -278,5 +293,5 @@ def _smaller_batch(asked: Asked, plan: Plan) -> Tried:
 
 _KINDS: tuple[Kind, ...] = (
     *(tensor_in_serving, _stages, _cutting, _named, splits, _remat, _microbatches, _precision),
-    *(fewer, new_axis, more, _smaller_batch),
+    *(fewer, _even_batch, new_axis, more, _smaller_batch),
 )

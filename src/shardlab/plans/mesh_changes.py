@@ -16,7 +16,7 @@ from shardlab.plans.workload import Workload
 from shardlab.records.plan import Plan
 
 Tried = Iterator[tuple[str, Asked]]
-_TRIES = 24  # meshes of one kind
+_TRIES = 12  # meshes of one kind
 _TENSOR_TRIES = 5
 _POWERS = tuple(1 << k for k in range(1, 11))
 
@@ -41,7 +41,7 @@ def more(asked: Asked, plan: Plan) -> Tried:
     meshes = OtherMeshes(asked.model, asked.mesh).more()
     for mesh in islice((mesh for mesh in meshes if _may_fit(plan, asked, mesh)), _TRIES):
         told = f"mesh {mesh_text(mesh)}, {_in_place(mesh, asked)}"
-        work = asked.workload and _work_on(mesh, asked.workload)
+        work = asked.workload and work_on(mesh, asked.workload)
         if work and asked.workload and work.batch != asked.workload.batch:
             told += f", with a batch of {work.batch:,}"
         grown = {name for name, size in mesh.shape.items() if size != asked.mesh.shape[name]}
@@ -101,7 +101,7 @@ def _with_axis(part: str, asked: Asked, plan: Plan) -> Tried:
 def _with_part(part: str, mesh: Mesh, asked: Asked, devices: str) -> tuple[str, Asked]:
     strategy = parse_strategy(asked.strategy)
     name = strategy_name([*strategy.parts, part], strategy.zero)
-    work = asked.workload and _work_on(mesh, asked.workload)
+    work = asked.workload and work_on(mesh, asked.workload)
     told = f"mesh {mesh_text(mesh)}, {devices}, and strategy {name}"
     return told, replace(asked, mesh=mesh, strategy=name, workload=work)
 
@@ -120,7 +120,7 @@ def _in_place(mesh: Mesh, asked: Asked) -> str:
     return f"{mesh.n_devices:,} devices in place of {asked.mesh.n_devices:,}"
 
 
-def _work_on(mesh: Mesh, work: Workload) -> Workload:
+def work_on(mesh: Mesh, work: Workload) -> Workload:
     """Return the workload with a batch, and a microbatch, for every part of the mesh."""
     parts = shares_of(mesh).batch.parts
     size = work.microbatch or work.batch

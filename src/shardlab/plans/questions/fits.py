@@ -8,7 +8,7 @@ from shardlab.plans.change import Again, Change, fitting_changes
 from shardlab.plans.codes import finding
 from shardlab.plans.limits import Limits
 from shardlab.plans.margin import margin_of
-from shardlab.plans.questions.indivisible import uneven_cuts
+from shardlab.plans.questions.indivisible import indivisible
 from shardlab.records.finding import Finding
 from shardlab.records.plan import KINDS, Plan, Room
 
@@ -22,7 +22,7 @@ def fits(plan: Plan, asked: Asked, again: Again, limits: Limits) -> list[Finding
         return []
     if not plan.fits:
         changes = fitting_changes(plan, asked, again)
-        is_sound = next(uneven_cuts(plan, asked.mesh), None) is None
+        is_sound = not indivisible(plan, asked)
         return [_does_not_fit(plan, room, changes, _fix(changes, is_sound), asked)]
     free = room.usable_bytes - plan.bytes_per_device
     if free < limits.tight_share * room.hbm_bytes or _more_activations(plan) > free:
