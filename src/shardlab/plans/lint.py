@@ -14,7 +14,7 @@ from shardlab.layouts.cuts import cuts_of
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.limits import Limits
-from shardlab.plans.lint_logical import misspelt, nameless, squeezed
+from shardlab.plans.lint_logical import misspelt, nameless, squeezed, strayed
 from shardlab.plans.lint_words import (
     MOST_SHOWN,
     amount_of,
@@ -57,7 +57,11 @@ def lint(
         _unmatched,
     )
     made = chain(*(check(about) for check in checks))
-    logical = chain(squeezed(found, rules, mesh), misspelt(rules, mesh))
+    logical = chain(
+        squeezed(found, rules, mesh),
+        misspelt(rules, mesh),
+        strayed(found, rules, mesh, large_bytes),
+    )
     return first_of_each([*made, *logical, *nameless(found, rules, mesh)])
 
 

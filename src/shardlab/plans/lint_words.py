@@ -88,7 +88,7 @@ def listed(names: Iterable[str]) -> str:
     'a, b and c'
     """
     each = list(names)
-    return " and ".join(filter(None, (", ".join(each[:-1]), each[-1])))
+    return " and ".join(filter(None, (", ".join(each[:-1]), *each[-1:])))
 
 
 def upper(text: str) -> str:
