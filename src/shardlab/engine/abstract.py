@@ -14,6 +14,7 @@ import jax
 from jax.sharding import NamedSharding
 
 from shardlab.engine._jax.origins import no_origins
+from shardlab.engine.axis_rules import keep_rules, rules_around
 from shardlab.errors import BadModel
 from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.records.named import Children, Named
@@ -34,7 +35,7 @@ def look_at_made(make: Callable[..., Any], look: Callable[[Any], Any]) -> Any:
     arguments = _arguments(make)
     eagerly: Any = nnx.use_eager_sharding
     # Annotations are what we came for; with no mesh set Flax would refuse to act on them.
-    with eagerly(False), no_origins(), _set_mesh_while_tracing():
+    with eagerly(False), no_origins(), _set_mesh_while_tracing(), keep_rules():
         jax.eval_shape(lambda: said.append(look(make(**arguments()))))
     return said[0]
 
@@ -132,9 +133,7 @@ def _annotated(named: Named, entries: tuple[Any, ...], rules: dict[str, Any]) ->
 
 def _rules(own: Any) -> dict[str, Any]:
     """Return the logical rules that hold for a variable: those around it, then its own."""
-    from flax.core import spmd
-
-    return {**dict(spmd.get_logical_axis_rules()), **dict(own or ())}
+    return {**dict(rules_around()), **dict(own or ())}
 
 
 # ------------------------------------------------------------------------------------------- boxes
@@ -148,9 +147,14 @@ def _is_box(node: Any) -> bool:
 
 def _named_box(box: Any) -> Named:
     """Names in a box are mesh axes, but for the boxes that are for logical names."""
-    if type(box).__name__ == "LogicallyPartitioned":
+    if type(box).__name__ != "LogicallyPartitioned":
+        return Named(box.value, spec=Spec(*box.names))
+    if not (rules := box.rules or rules_around()):
         return Named(box.value, tuple(box.names))
-    return Named(box.value, spec=Spec(*box.names))
+    from flax.linen import spmd
+
+    spec = parse_spec(spmd.logical_to_mesh_axes(box.names, rules))
+    return Named(box.value, tuple(box.names), spec)
 
 
 # ------------------------------------------------------------------------------------------- specs

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
-from flax import nnx
+from flax import linen, nnx
 from jax._src.interpreters.partial_eval import DynamicJaxprTracer
 from jax.sharding import AbstractMesh, AxisType
 
@@ -95,6 +95,53 @@ def test_annotations_are_names_until_there_is_a_mesh(instance):
 def test_rules_around_a_model_hold_for_its_names(instance):
     with nnx.logical_axis_rules((("vocab", "tensor"),)):
         assert by_path(instance)["embed/embedding"].spec == Spec("tensor", None)
+
+
+RULES = (("embed", "fsdp"), ("mlp", "tensor"))
+
+
+class Named(nnx.Module):
+    """A matrix with logical names."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        names = nnx.with_partitioning(nnx.initializers.normal(), ("embed", "mlp"))
+        self.up = nnx.Linear(8, 24, kernel_init=names, use_bias=False, rngs=rngs)
+
+
+def test_rules_inside_of_what_makes_a_model_are_obeyed_as_flax_obeys_them():
+    def make():
+        with nnx.logical_axis_rules(RULES):
+            return Named(rngs=nnx.Rngs(0))
+
+    mesh = jax.make_mesh((1, 1), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
+    with jax.set_mesh(mesh):
+        theirs = make().up.kernel.get_value().sharding.spec
+    (row,) = shardlab.plan(make, "fsdp=2,tensor=4").rows
+    assert tuple(row.parameter.spec.entries) == tuple(theirs) == ("fsdp", "tensor")
+    (after,) = shardlab.plan(Named, "fsdp=2,tensor=4").rows  # nothing is left behind
+    assert after.parameter.spec == Spec()
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_rules_of_linen_are_obeyed_as_linen_obeys_them(is_inside):
+    def init():
+        names = linen.with_logical_partitioning(linen.initializers.ones, ("embed", "mlp"))
+        layer = linen.Dense(24, kernel_init=names, use_bias=False)
+        return layer.init(jax.random.key(0), jnp.ones((2, 8)))
+
+    def make():
+        with linen.logical_axis_rules(RULES):
+            return init()
+
+    if is_inside:
+        (row,) = shardlab.plan(make, "fsdp=2,tensor=4").rows
+    else:
+        with linen.logical_axis_rules(RULES):
+            (row,) = shardlab.plan(init, "fsdp=2,tensor=4").rows
+    theirs = linen.logical_to_mesh(linen.get_partition_spec(jax.eval_shape(init)), RULES)
+    assert tuple(row.parameter.spec.entries) == tuple(theirs["params"]["kernel"])
+    (after,) = shardlab.plan(init, "fsdp=2,tensor=4").rows
+    assert after.parameter.spec == Spec()
 
 
 def test_flax_gives_the_same_specs():
