@@ -47,7 +47,8 @@ def stack_of(*wanted: Any) -> str | None:
     >>> stack_of(None, "experts"), stack_of("layers", "experts"), stack_of(None, "")
     ('experts', 'all', None)
     """
-    words = {word for each in wanted if each not in (None, "") for word in stacked_words(each)}
+    said = (each for each in wanted if not (each is None or (isinstance(each, str) and not each)))
+    words = {word for each in said for word in stacked_words(each)}
     return next((name for name, each in _CHOICES.items() if set(each) == words), None)
 
 
