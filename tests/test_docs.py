@@ -113,6 +113,19 @@ def test_links_between_documents_resolve():
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
+def sections_of(path):
+    """The anchors that GitHub gives to the headings of a page."""
+    for heading in re.findall(r"^#+ (.*)$", path.read_text("utf-8"), re.MULTILINE):
+        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_links_to_sections_resolve():
+    for path in (ROOT / "README.md", *DOCS.rglob("*.md")):
+        for file, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", path.read_text("utf-8")):
+            target = path.parent / file if file else path
+            assert anchor in sections_of(target), f"{path.name} links to {file}#{anchor}"
+
+
 def test_the_readme_counts_the_problems_of_the_course():
     n_problems = len(list((SRC / "shardlab" / "problems").glob("*/*/problem.toml")))
     assert f"a course of {n_problems} problems" in (ROOT / "README.md").read_text("utf-8")
