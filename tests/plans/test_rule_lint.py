@@ -65,9 +65,37 @@ def test_words_that_are_all_there_but_not_together_are_told_so():
 
 
 def test_beyond_twenty_findings_of_a_kind_the_others_are_counted():
-    made = found([*((f"nothing{n}", "fsdp") for n in range(50)), *GOOD])
-    assert [each.code for each in made] == ["rule.unused"] * 21
+    late = [(f"k{{1,{n}}}ernel", "fsdp,tensor") for n in range(1, 51)]
+    made = found([*GOOD[:2], *late, GOOD[2]])
+    assert [each.code for each in made] == ["rule.shadowed"] * 21
     assert made[-1].what == "There are 30 more findings of this kind."
+
+
+def test_many_rules_that_find_nothing_are_one_finding():
+    """As where the rules are for another model."""
+    rules = [(f"nothing{n}", "fsdp") for n in range(12)]
+    finding = only([*rules, *GOOD], "rule.unused")
+    assert finding.what == "12 of 15 rules find no tensor."
+    assert finding.shows == (*(f"{n + 1}: nothing{n}" for n in range(8)), "and 4 more")
+    assert finding.fix == (
+        "rules for this model; no path has 'nothing0'. Its paths are such as embed.table."
+    )
+    assert finding.details["rules"] == [*range(1, 13)]
+    finding = only({"rules": GOOD, "specs": dict(rules)}, "rule.unused")
+    assert finding.what == "No tensor has the paths of 12 of 12 specs."
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fix"),
+    [
+        ("wq|wk", "no path has 'wq' or 'wk'."),  # not 'q' in place of 'wq'
+        ("[a-z_]+/weights", "no path has 'weights'."),
+        (r"[]a-z_\]]+/kernels", "'kernel' in place of 'kernels', the nearest part of a path."),
+        ("embedding/table", "no path has 'embedding'."),
+    ],
+)
+def test_a_suggestion_is_really_near_and_no_class_of_letters_is_a_word(pattern, fix):
+    assert only([(pattern, "fsdp"), *GOOD], "rule.unused").fix == fix
 
 
 def test_a_spec_for_a_path_that_is_not_there_names_the_nearest():
@@ -165,7 +193,8 @@ def test_tensors_that_no_rule_finds_are_told_largest_first():
 def test_axis_names_that_mean_nothing_are_told_even_without_rules():
     model = families(("w", (8192, 8192), {"axes": ("embed", "mlp")}))
     finding = only([], "rule.unmatched", model=model)
-    assert finding.fix.endswith("or logical rules for 'embed' and 'mlp'.")
+    assert finding.what.startswith("No rules say what cuts the named array axes of 1 tensor (")
+    assert finding.fix == "a strategy; or logical rules for 'embed' and 'mlp'."
     assert found([], model=model, mesh=Mesh(embed=2, mlp=2)) == ()
 
 

@@ -15,8 +15,8 @@ from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.limits import Limits
 from shardlab.plans.lint_logical import misspelt, nameless, squeezed, strayed
+from shardlab.plans.lint_unused import unused, unused_paths
 from shardlab.plans.lint_words import (
-    MOST_SHOWN,
     amount_of,
     bytes_of,
     first_of_each,
@@ -26,7 +26,6 @@ from shardlab.plans.lint_words import (
     upper,
 )
 from shardlab.plans.matching import NO_RULE, given_spec, misfit
-from shardlab.plans.near import near_path, near_words
 from shardlab.plans.pattern import parse_pattern
 from shardlab.plans.rules import Rule, Rules
 from shardlab.plans.search import Found
@@ -48,15 +47,13 @@ def lint(
     about = _About(found, rules, mesh, large_bytes)
     checks: tuple[Callable[[_About], Iterator[Finding]], ...] = (
         _misfits,
-        _unused,
-        _unused_paths,
         _repeated,
         _shadowed,
         _conflicts,
         _catch_alls,
         _unmatched,
     )
-    made = chain(*(check(about) for check in checks))
+    made = chain(unused(found, rules), unused_paths(found, rules), *(c(about) for c in checks))
     logical = chain(
         squeezed(found, rules, mesh),
         misspelt(rules, mesh),
@@ -130,25 +127,6 @@ def _misfits(about: _About) -> Iterator[Finding]:
             parts,
             rule=number,
         )
-
-
-def _unused(about: _About) -> Iterator[Finding]:
-    names = [each.family.name for each in about.found]
-    unused = [(at, rule) for at, rule in about.open_rules() if not about.matched[at]]
-    for n, (at, rule) in enumerate(unused):
-        fix = near_words(rule.pattern, names) if n < MOST_SHOWN else ""
-        what = f"{_said(at, rule)} finds no tensor."
-        yield rule_finding("rule.unused", what, rule.place, fix, (), rule=at)
-
-
-def _unused_paths(about: _About) -> Iterator[Finding]:
-    used = {number for each in about.found for number in each.path_specs}
-    families = [each.family for each in about.found]
-    unused = [spec for at, spec in enumerate(about.rules.specs) if at not in used]
-    for n, spec in enumerate(unused):
-        fix = near_path(spec.pattern, families) if n < MOST_SHOWN else ""
-        what = f"No tensor has the path {spec.pattern!r:.120} of a spec."
-        yield rule_finding("rule.unused", what, spec.place, fix, ())
 
 
 def _repeated(about: _About) -> Iterator[Finding]:
@@ -250,12 +228,19 @@ def _unmatched(about: _About) -> Iterator[Finding]:
     if parts:
         large = any(bytes_of(each) >= about.large_bytes for each in parts)
         names = dict.fromkeys(name for each in parts for name in each.family.axes or () if name)
-        logical = f"; or logical rules for {listed(map(repr, names))}" if names else ""
+        logical = f"logical rules for {listed(map(repr, names))}" if names else ""
+        what = f"No rule finds {amount_of(parts)}: every device holds them whole."
+        fix = "a rule for them; at the end, .* with the spec for all that is left"
+        if about.rules.is_empty:
+            what = f"No rules say what cuts the named array axes of {amount_of(parts)}: " + (
+                "every device holds them whole."
+            )
+            fix = "a strategy"
         yield rule_finding(
             "rule.unmatched",
-            f"No rule finds {amount_of(parts)}: every device holds them whole.",
+            what,
             None,
-            f"a rule for them; at the end, .* with the spec for all that is left{logical}.",
+            f"{'; or '.join(filter(None, (fix, logical)))}.",
             parts,
             severity=None if large else "info",
         )

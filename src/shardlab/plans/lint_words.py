@@ -39,6 +39,8 @@ def rule_finding(
     *,
     severity: Severity | None = None,
     rule: int | None = None,
+    rules: Sequence[int] = (),
+    shows: Sequence[str] = (),
 ) -> Finding:
     """Return a finding about rules with the tensors that it is about beneath, largest first."""
     largest = sorted(parts, key=bytes_of, reverse=True)
@@ -51,13 +53,15 @@ def rule_finding(
     }
     if rule is not None:
         details["rule"] = rule + 1
+    if rules:
+        details["rules"] = [number + 1 for number in rules]
     return Finding(
         code,
         severity or CODES[code].severity,
         what,
         place,
         fix,
-        shows=tuple(lines),
+        shows=(*shows, *lines),
         details=details,
     )
 

@@ -13,7 +13,9 @@ from difflib import get_close_matches
 from shardlab.plans.family import Family
 
 _WORD = re.compile(r"[^\W\d]\w*")
-_ESCAPE = re.compile(r"\\.|\(\?P<\w+>|\(\?\w*")
+_ESCAPE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?P<\w+>|\(\?\w*")
+_SHORTEST = 3  # letters of a word that a slip can be told from
+_NEAR = 0.75  # how alike a slip and what was meant are, for difflib
 
 
 def near_words(pattern: str, names: Iterable[str]) -> str:
@@ -22,16 +24,18 @@ def near_words(pattern: str, names: Iterable[str]) -> str:
     whole = {part for path in paths for part in re.split(r"[./*\[\]'\"]+", path) if part}
     parts = sorted(whole | {piece for part in whole for piece in part.split("_") if piece})
     text = "\n".join(paths).lower()
-    said = []
+    said, missing = [], []
     words = (word.strip("_") for word in _WORD.findall(_ESCAPE.sub(" ", pattern)))
     for word in dict.fromkeys(words):
         if len(word) < 2 or word.lower() in text:
             continue
-        close = get_close_matches(word, parts, n=1, cutoff=0.6)
-        if close:
+        near = [part for part in parts if len(part) >= _SHORTEST] if len(word) >= _SHORTEST else []
+        if close := get_close_matches(word, near, n=1, cutoff=_NEAR):
             said.append(f"{close[0]!r} in place of {word!r}, the nearest part of a path")
         else:
-            said.append(f"no path has {word!r}")
+            missing.append(repr(word))
+    if missing:
+        said.append(f"no path has {' or '.join(missing[:3])}")
     if said:
         return "; ".join(said[:3]) + "."
     example = f", such as {paths[0]}" if paths else ""
