@@ -287,11 +287,11 @@ def _checked_axes(
     where = "mesh " + ",".join(map(_written, pairs[:_MOST_SHOWN]))
     total = 1
     for name, size in pairs:
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name.isprintable() or not name:
             raise BadType(
                 f"The mesh axis name {brief(name)} is not a name.",
                 where=where,
-                fix="a non-empty string, such as 'data'.",
+                fix="text that can be printed, such as 'data'.",
             )
         if name in sizes:
             raise MeshAxisRepeated(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from shardlab.errors.brief import seen
 from shardlab.records.source import Source
 
 Severity = Literal["error", "warning", "info"]
@@ -30,6 +31,12 @@ class Finding:
     # Lines shown beneath, such as values by device or JAX's own words.
     shows: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Names out of a person's files stand in these, and go to terminals and pages.
+        for name in ("what", "fix"):
+            object.__setattr__(self, name, seen(getattr(self, name)))
+        object.__setattr__(self, "shows", tuple(map(seen, self.shows)))
 
     def __str__(self) -> str:
         lines = [f"{self.severity} [{self.code}] {self.what}"]

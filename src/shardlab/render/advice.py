@@ -12,7 +12,7 @@ from shardlab.records.advice import Advice, Candidate
 from shardlab.records.estimate import FigureUsed
 from shardlab.records.step import StepTime
 from shardlab.render.estimate import figure_text
-from shardlab.render.markdown import sections_markdown
+from shardlab.render.markdown import escaped, sections_markdown
 from shardlab.render.plain import plain
 from shardlab.render.sheet import (
     Column,
@@ -72,7 +72,8 @@ def advice_html(advice: Advice, *, top: int = TOP) -> str:
 def advice_markdown(advice: Advice, *, top: int = TOP) -> str:
     """Return advice for a design document: GitHub's tables."""
     sheet = advice_sheet(advice, top=top, is_wide=True)
-    parts = [f"**{sheet.title}**", *sheet.facts, *sections_markdown(sheet.sections)]
+    facts = map(escaped, sheet.facts)
+    parts = [f"**{escaped(sheet.title)}**", *facts, *sections_markdown(sheet.sections)]
     if advice.command:
         parts += ["### Next", f"```\n{advice.command}\n```"]
     return "\n\n".join([*parts, *sections_markdown([_grounds(advice)])]) + "\n"
