@@ -14,6 +14,8 @@ from click.testing import CliRunner
 
 from shardlab.cli import main
 from shardlab.plans.codes import CODES
+from shardlab.plans.meaning import KNOWN
+from shardlab.plans.roles import ROLES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -78,3 +80,10 @@ def test_the_page_lists_every_finding_with_its_severity():
     page = (DOCS / "how-to-plan.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| \[([\w.]+)\]\(findings/\1\.md\) \| (\w+) \|", page, re.MULTILINE))
     assert rows == {code: kind.severity for code, kind in CODES.items()}
+
+
+def test_the_page_on_rules_names_every_axis_that_is_told_and_every_mesh_axis_with_a_role():
+    page = (DOCS / "plan-rules.md").read_text("utf-8")
+    rows = " ".join(line for line in page.splitlines() if line.startswith("| "))
+    for name in (*KNOWN, *(name for names in ROLES.values() for name in names)):
+        assert f"`{name}`" in rows, name
