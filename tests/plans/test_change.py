@@ -31,7 +31,7 @@ def applied(other, model, mesh, **options):
     if "workload" in other:
         options["workload"] = replace(options["workload"], **other["workload"])
     if other.get("specs", ()) is None:  # in place of the rules
-        options.pop("rules")
+        options.pop("rules", None)
     elif "specs" in other:
         options["rules"] = {
             "specs": dict(other["specs"]),
@@ -260,3 +260,8 @@ def test_what_does_not_divide_is_to_be_mended_first():
     found, made = changes("llama3-70b", "fsdp=8,context=3", **options)
     assert made == []
     assert found.fix.startswith("first mend what does not divide (plan.indivisible)")
+
+
+def test_without_rules_a_strategy_is_in_place_of_nothing():
+    _, made = changes("llama3-8b", "fsdp=64", optimizer="adamw", hardware="tpu-v5p")
+    assert "strategy fsdp" in [words for words, _ in made]

@@ -233,7 +233,8 @@ def _named(asked: Asked, plan: Plan) -> Tried:
         for stage in ("fsdp", "zero3") if {"data", "fsdp"} & set(roles) else ():
             name = strategy_name([*parts, "fsdp"], 3 if stage == "zero3" else 0)
             other = replace(asked, strategy=name, rules=Rules())
-            yield f"strategy {name} in place of the rules", other
+            given = "" if asked.rules.is_empty else " in place of the rules"
+            yield f"strategy {name}{given}", other
 
 
 def _remat(asked: Asked, plan: Plan) -> Tried:
