@@ -125,10 +125,11 @@ def _annotated(named: Named, entries: tuple[Any, ...], rules: dict[str, Any]) ->
     Which of them it is, is known when there is a mesh; where rules hold, it has been said.
     """
     axes = entries if all(isinstance(entry, str | None) for entry in entries) else None
+    named = replace(named, axes=axes, flax="nnx")
     if not rules and axes is not None:
-        return replace(named, axes=axes)
+        return named
     ruled = (rules.get(entry, entry) if isinstance(entry, str) else entry for entry in entries)
-    return replace(named, axes=axes, spec=Spec(*ruled))
+    return replace(named, spec=Spec(*ruled))
 
 
 def _rules(own: Any) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def rules_of_plan(plan: Plan) -> Rules:
         "",
         tuple(PathSpec(each.pattern, each.spec, each.ends) for each in of["path"]),
         tuple(LogicalRule(each.pattern, each.spec.mesh_axes) for each in of["logical"]),
-        semantics_of(plan.choices.get("logical_semantics", "linen")),
+        semantics_of(plan.choices.get("logical_semantics")),
         parse_stack(plan.choices.get("stack")),
     )
 

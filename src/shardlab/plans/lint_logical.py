@@ -84,11 +84,12 @@ def strayed(
     Such lists name axes of activations and of other models by custom, so that a rule which finds
     nothing matters only if an array axis goes without a rule for it.
     """
-    if not rules.logical or rules.semantics == "nnx":  # where such a name is a mesh axis
+    if not rules.logical:
         return
+    known = mesh.shape if rules.semantics == "nnx" else {}  # where such a name is a mesh axis
     by_name = _by_name(found, rules)
     said = {rule.name: rule for rule in rules.logical}
-    without = {name: parts for name, parts in by_name.items() if name not in said}
+    without = {name: parts for name, parts in by_name.items() if name not in {*said, *known}}
     unused = [rule for name, rule in said.items() if name not in by_name]
     for rule in unused:
         for near in get_close_matches(rule.name, without, n=1, cutoff=_NEAR):

@@ -9,8 +9,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
+from shardlab.plans.model import Model
 from shardlab.plans.rules import Rules
 from shardlab.plans.tensor import Axes
 
@@ -37,6 +40,16 @@ def logical_spec(axes: Axes, rules: Rules, mesh: Mesh) -> Spec | None:
         return None
     entries = logical_entries(axes, rules)
     return Spec(*(tuple(name for name in names if name in mesh.shape) for names in entries))
+
+
+def read_for(model: Model, rules: Rules) -> Rules:
+    """Return the rules to be read as the model's own Flax reads them, where nobody said how.
+
+    For names that an author wrote in NNX that is NNX's way, in which mesh axes may stand among
+    them; for all others linen's, in which all names are logical.
+    """
+    is_nnx = rules.logical and rules.semantics is None and model.details.get("names") == "nnx"
+    return replace(rules, semantics="nnx") if is_nnx else rules
 
 
 def called(axes: Axes, rules: Rules) -> Axes:

@@ -19,6 +19,7 @@ from shardlab.plans.held import counters_of, held_by
 from shardlab.plans.kv_cache import cache_items
 from shardlab.plans.limits import Limits, parse_limits
 from shardlab.plans.lint import lint
+from shardlab.plans.logical import read_for
 from shardlab.plans.matching import Placed, has_own_specs, placed_by
 from shardlab.plans.meaning import axes_of
 from shardlab.plans.mesh_text import parse_plan_mesh
@@ -69,10 +70,11 @@ def plan(
     parsed = parse_policy(policy)
     meant, given = parse_plan_mesh(mesh, n_devices, hardware), parse_rules(rules)
     over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
+    prepared = _prepared(check_kinds(load_model(model)), parsed, over, optimizer)
     asked = Asked(
-        _prepared(check_kinds(load_model(model)), parsed, over, optimizer),
+        prepared,
         meant.mesh,
-        given,
+        read_for(prepared, given),
         strategy,
         parse_optimizer(optimizer).name,
         parsed,
@@ -126,7 +128,7 @@ def _plan_of(asked: Asked, rows: tuple[PlanRow, ...], placed: Iterable[Placed]) 
             "optimizer": asked.optimizer,
             **({"policy": str(asked.policy)} if asked.policy != Policy() else {}),
             **({"stack": asked.stack} if asked.stack and asked.model.is_stacked else {}),
-            **({"logical_semantics": "nnx"} if asked.rules.semantics == "nnx" else {}),
+            **({"logical_semantics": said} if (said := asked.rules.semantics) else {}),
             **(asked.workload.choices(asked.is_training) if asked.workload else {}),
         },
         notes=_notes(asked),

@@ -89,7 +89,8 @@ class Rules:
     source: str = ""
     specs: tuple[PathSpec, ...] = ()
     logical: tuple[LogicalRule, ...] = ()
-    semantics: Semantics = "linen"  # whose reading of logical rules: flax.linen's or flax.nnx's
+    # whose reading of logical rules, flax.linen's or flax.nnx's; None: as fits the model
+    semantics: Semantics | None = None
     stack: str | None = None  # what the rules take to be in one array: experts, layers, all of both
 
     @property
@@ -175,8 +176,10 @@ def parse_rule_spec(spec: Any, of: str, where: str) -> tuple[Spec, bool]:
         raise BadRules(f"A spec cannot be read: {error.what}", where=place, fix=fix) from None
 
 
-def semantics_of(value: Any, where: str = "") -> Semantics:
-    """Return whose reading of logical rules is meant."""
+def semantics_of(value: Any, where: str = "") -> Semantics | None:
+    """Return whose reading of logical rules is meant; None where that was not said."""
+    if value is None:
+        return None
     if value not in get_args(Semantics):
         raise BadRules(
             f"'logical_semantics' is {brief(value)}.",
@@ -239,13 +242,13 @@ def joined(parts: Iterable[Rules]) -> Rules:
                     fix="one spec for a path.",
                 )
         sources += [part.source] * bool(part.source)
-        semantics |= {part.semantics} if part.logical else set()
+        semantics |= {part.semantics} if part.logical and part.semantics else set()
     if len(semantics) > 1:
         fix = "one of them for all logical rules."
         raise BadRules("Logical rules are to be read as linen and as nnx do.", fix=fix)
     check_number(max(len(rules), len(logical)))
     check_length(each.pattern for each in rules)
-    reading = semantics.pop() if semantics else "linen"
+    reading = semantics.pop() if semantics else None
     by_path = tuple(specs.values())
     return Rules(tuple(rules), ", ".join(sources), by_path, tuple(logical), reading, stack)
 
@@ -279,7 +282,7 @@ def _of_mapping(rules: Mapping[Any, Any]) -> Rules:
         "",
         tuple(parse_path_spec(path, spec) for path, spec in specs.items()),
         tuple(logical),
-        semantics_of(rules.get("logical_semantics", "linen")),
+        semantics_of(rules.get("logical_semantics")),
         parse_stack(rules.get("stack")),
     )
 

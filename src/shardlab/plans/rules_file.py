@@ -102,7 +102,7 @@ def read_rules(text: str, name: str = "") -> Rules:
         name,
         _specs(data, lines),
         _logical(data, lines),
-        semantics_of(data.get("logical_semantics", "linen"), str(lines.of_key("logical_sem"))),
+        semantics_of(data.get("logical_semantics"), str(lines.of_key("logical_sem"))),
         parse_stack(data.get("stack"), str(lines.of_key("stack"))),
     )
 
@@ -115,7 +115,7 @@ def rules_text(rules: Rules) -> str:
     if rules.logical:
         rows = [f"  [{_quoted(each.name)}, {_axes(each.axes)}],\n" for each in rules.logical]
         parts.append(f"logical = [\n{''.join(rows)}]\n")
-        if rules.semantics != "linen":
+        if rules.semantics is not None:
             parts.append(f"logical_semantics = {_quoted(rules.semantics)}\n")
     for rule in rules.rules:
         reason = f"reason = {_quoted(rule.reason)}\n" if rule.reason else ""

@@ -21,3 +21,4 @@ class Named:
     is_trained: bool = True
     mesh: str = ""
     is_state: bool = False  # of an optimizer
+    flax: str = ""  # whose names these are: "nnx", where it is told

@@ -159,6 +159,24 @@ def test_flax_gives_the_same_specs():
             assert tuple(rows[family.name].entries) == theirs[path], path
 
 
+def test_logical_rules_leave_mesh_axes_among_the_names_as_flax_does():
+    class Mixed(nnx.Module):
+        def __init__(self):
+            kernel = nnx.with_partitioning(nnx.initializers.normal(), ("fsdp", "mlp"))
+            self.up = nnx.Linear(8, 24, kernel_init=kernel, use_bias=False, rngs=nnx.Rngs(0))
+
+    rules = [("mlp", "tensor")]
+    mesh = jax.make_mesh((1, 1), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
+    with jax.set_mesh(mesh), nnx.logical_axis_rules(rules):
+        theirs = Mixed().up.kernel.get_value().sharding.spec
+    made = shardlab.plan(Mixed, "fsdp=2,tensor=4", rules={"logical": rules})
+    assert tuple(made.rows[0].parameter.spec.entries) == tuple(theirs) == ("fsdp", "tensor")
+    assert made.choices["logical_semantics"] == "nnx"
+    linen = {"logical": rules, "logical_semantics": "linen"}
+    (row,) = shardlab.plan(Mixed, "fsdp=2,tensor=4", rules=linen).rows
+    assert row.parameter.spec == Spec(None, "tensor")
+
+
 def test_names_are_mesh_axes_where_the_mesh_has_them():
     made = shardlab.plan(Decoder, "tensor=2")
     rows = {row.path: row for row in made.rows}

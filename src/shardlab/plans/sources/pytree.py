@@ -39,6 +39,7 @@ class Leaf:
     kind: str
     tensor: Tensor | None = None
     mesh: str = ""  # that its own spec is for
+    flax: str = ""  # whose axis names it has
 
 
 class Around(NamedTuple):
@@ -63,7 +64,10 @@ def model_of_pytree(tree: Any, name: str = "") -> Model:
         families_of(tensors),
         _source(tree),
         notes=(f"Not counted, being no arrays: {_listed(others)}.",) if others else (),
-        details={"mesh": meshes.pop()} if len(meshes) == 1 else {},
+        details={
+            **({"mesh": meshes.pop()} if len(meshes) == 1 else {}),
+            **({"names": "nnx"} if any(leaf.flax == "nnx" for leaf in leaves) else {}),
+        },
     )
 
 
@@ -186,7 +190,7 @@ def _leaf(path: str, node: Any, mark: str) -> Leaf:
     is_state = named.is_state or mark == "state"
     is_trained = named.is_trained and not mark
     tensor = Tensor(path, shape, dtype, *_fitted(named, len(shape)), is_trained, is_state)
-    return Leaf(path, "array", tensor, named.mesh)
+    return Leaf(path, "array", tensor, named.mesh, named.flax)
 
 
 def _fitted(named: Named, rank: int) -> tuple[Axes | None, Spec | None]:
