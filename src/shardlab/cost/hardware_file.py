@@ -43,6 +43,8 @@ _COUNTS = (
     "devices_per_chip",
     "torus_axes",
 )
+_MOST_AXES = 8  # of a torus; all ways to lay a mesh on them are tried
+_MOST_COUNT = 2**31 - 1
 _MOST_BYTES = 2**20  # a chip takes some hundreds
 _WORDS = ("name", "title", "network", "like")
 _KEYS = (*_WORDS, "aliases", *_COUNTS, *FIGURES)
@@ -89,7 +91,7 @@ def read_chip(path: Path, known: Mapping[str, Chip]) -> Chip:
         raise _wrong("Neither 'network' nor 'like' is given", path, fix)
     name = data.get("name", path.stem)
     start = Chip(name, name) if like is None else replace(known[like], aliases=())
-    return _chip({"title": str(name), **data, "name": name}, start, str(path), {})
+    return _chip({"name": name, "title": name, **data}, start, str(path), {})
 
 
 def check_figure(name: str, value: Any, where: str) -> float:
@@ -160,8 +162,10 @@ def _figure(key: str, value: Any, where: str, sources: Mapping[str, str]) -> tup
 
 
 def _count(key: str, value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _wrong(f"{key!r} is {brief(value)}", where, f"a whole number from 1: {key} = 8.")
+    most = _MOST_AXES if key == "torus_axes" else _MOST_COUNT
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        fix = f"a whole number from 1 to {most:,}: {key} = 3."
+        raise _wrong(f"{key!r} is {brief(value)}", where, fix)
     return value
 
 
