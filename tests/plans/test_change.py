@@ -35,7 +35,7 @@ def applied(other, model, mesh, **options):
     elif "specs" in other:
         options["rules"] = {
             "specs": dict(other["specs"]),
-            "rules": options["rules"],
+            "rules": options.get("rules", []),
         }
     return shardlab.plan(model, other.get("mesh", mesh), **options)
 
