@@ -41,6 +41,9 @@ _HELP = """Rank the meshes and strategies that MODEL fits with on a number of ch
 @click.option(
     "--chips", required=True, metavar="N|NAME", help="How many: 512, or a topology as v5p-1024."
 )
+@click.option(
+    "--architecture", metavar="FILE|NAME", help="Measures, where MODEL has none; as in plan."
+)
 @click.option("--batch", metavar="N", help="Sequences in a step, over all devices.")
 @click.option("--sequence", metavar="N", help="Tokens in each sequence.")
 @click.option("--microbatch", metavar="N", help="Sequences computed at once; else as many as fit.")
@@ -137,6 +140,7 @@ def _made(model: str, options: dict[str, Any]) -> Advice:
         compute_efficiency=options["compute_efficiency"],
         network_efficiency=options["network_efficiency"],
         figures=dict(map(_figure, options["figures"])),
+        architecture=options["architecture"],
     )
 
 

@@ -76,6 +76,12 @@ _QUESTION: tuple[Callable[[Any], Any], ...] = (
         metavar="WHAT",
         help="Hold experts, layers or all in one array each, as JAX programs do.",
     ),
+    click.option(
+        "--architecture",
+        metavar="FILE|NAME",
+        help="Measures for activations and caches, where MODEL has none: a TOML file, a "
+        "config.json, or a preset's.",
+    ),
     click.option("--batch", metavar="N", help="Sequences in a step, over all devices."),
     click.option("--sequence", metavar="N", help="Tokens in each sequence."),
     click.option("--microbatch", metavar="N", help="Sequences computed at once, of the batch."),

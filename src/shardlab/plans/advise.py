@@ -28,6 +28,7 @@ from shardlab.plans.policy import Policy, parse_policy
 from shardlab.plans.ranking import rank
 from shardlab.plans.scales import without_scales
 from shardlab.plans.sources.load import load_model
+from shardlab.plans.sources.measures import with_architecture
 from shardlab.plans.states import without_states
 from shardlab.plans.weights import Scales
 from shardlab.plans.workload import REMAT, Workload
@@ -57,6 +58,7 @@ def advise(
     compute_efficiency: float = 1.0,
     network_efficiency: float = 1.0,
     figures: Mapping[str, float] | None = None,
+    architecture: Any = None,
 ) -> Advice:
     """Return the meshes and strategies that fit, ranked, and for the others why they lost.
 
@@ -74,8 +76,9 @@ def advise(
     n_chips, chip = _chips(chips), _chip(hardware, figures)
     workload = _workload(batch, sequence, microbatch, cache_dtype)
     optimizer, dtypes = parse_optimizer(optimizer).name, parse_policy(policy)
+    loaded = with_architecture(check_kinds(load_model(model), _MOST_KINDS), architecture)
     search = Search(
-        without_states(without_scales(check_kinds(load_model(model), _MOST_KINDS), dtypes)),
+        without_states(without_scales(loaded, dtypes)),
         room_of(chip, headroom),
         Scales(optimizer, dtypes, gathers=workload is not None),
         Stopwatch(chip, share_of_peak(network_efficiency)),
@@ -85,7 +88,7 @@ def advise(
         share_of_peak(compute_efficiency),
         parse_margin(activation_margin),
     )
-    called = Called(model, hardware, policy, headroom, cache_dtype)
+    called = Called(model, hardware, policy, headroom, cache_dtype, architecture)
     return _found(search, n_chips, called, context)
 
 

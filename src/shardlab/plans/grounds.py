@@ -25,6 +25,7 @@ class Called:
     policy: Any
     headroom: float
     cache_dtype: str | None = None
+    architecture: Any = None
 
 
 _STEP = {
@@ -154,6 +155,8 @@ def command_of(search: Search, ranked: Sequence[Candidate], called: Called) -> s
     words += ["--hardware", str(chip), "--optimizer", search.scales.optimizer]
     if isinstance(called.policy, str):
         words += ["--policy", called.policy]
+    if isinstance(called.architecture, (str, Path)):
+        words += ["--architecture", str(called.architecture)]
     if called.headroom != 0.1:
         words += ["--headroom", f"{called.headroom:g}"]
     if workload is not None:

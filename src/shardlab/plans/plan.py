@@ -32,6 +32,7 @@ from shardlab.plans.rules import parse_rules
 from shardlab.plans.scales import without_scales
 from shardlab.plans.search import search
 from shardlab.plans.sources.load import load_model
+from shardlab.plans.sources.measures import with_architecture
 from shardlab.plans.stack import stack as stacked
 from shardlab.plans.stack import stack_of
 from shardlab.plans.states import without_states
@@ -55,6 +56,7 @@ def plan(
     limits: Limits | str | int | None = None,
     stack: str | None = None,
     n_devices: int | None = None,
+    architecture: Any = None,
 ) -> Plan:
     """Return what each device of a mesh holds of a model.
 
@@ -66,11 +68,13 @@ def plan(
     specs come from the rules, from a strategy, or from the model itself. The policy of dtypes is a
     name or text (`parse_policy`); `stack` holds "experts", "layers" or "all" of both in one array.
     One size of the mesh may be -1, with `n_devices` or a slice such as v5p-1024 as the hardware.
+    `architecture` gives measures to a model whose source has none (`parse_architecture`).
     """
     parsed = parse_policy(policy)
     meant, given = parse_plan_mesh(mesh, n_devices, hardware), parse_rules(rules)
     over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
-    prepared = _prepared(check_kinds(load_model(model)), parsed, over, optimizer)
+    loaded = with_architecture(check_kinds(load_model(model)), architecture)
+    prepared = _prepared(loaded, parsed, over, optimizer)
     asked = Asked(
         prepared,
         meant.mesh,
@@ -86,9 +90,7 @@ def plan(
     placed, found = _placed(asked, limit)
     made = make_plan(asked, placed)
     again = _Again(asked, placed, made)
-    lines = lines_of(asked.rules)
-    if strategy is not None and not lines:
-        lines = rules_of(placed)
+    lines = lines_of(asked.rules) or (rules_of(placed) if strategy is not None else ())
     found = (*found, *plan_findings(made, asked, again, limit, found))
     return replace(made, rules=lines, findings=found)
 
@@ -130,6 +132,7 @@ def _plan_of(asked: Asked, rows: tuple[PlanRow, ...], placed: Iterable[Placed]) 
             **({"stack": asked.stack} if asked.stack and asked.model.is_stacked else {}),
             **({"logical_semantics": said} if (said := asked.rules.semantics) else {}),
             **(asked.workload.choices(asked.is_training) if asked.workload else {}),
+            **({"measures": "unknown"} if _lacks_measures(asked) else {}),
         },
         notes=_notes(asked),
     )
@@ -229,10 +232,19 @@ def _notes(asked: Asked) -> tuple[str, ...]:
             notes += (
                 f"The model's own specs were made for the mesh {theirs}; this one is {ours}.",
             )
-    if asked.workload is None or asked.model.architecture is not None:
+    if not _lacks_measures(asked):
         return notes
     missing = "activations are" if asked.is_training else "the KV cache is"
-    return (*notes, f"The model's measures are not known, so {missing} not counted.")
+    return (
+        *notes,
+        f"The model's measures are not known, so {missing} not counted: --architecture, or "
+        "architecture= in Python, gives them.",
+    )
+
+
+def _lacks_measures(asked: Asked) -> bool:
+    """Tell whether a workload is given and cannot be counted."""
+    return asked.workload is not None and asked.model.architecture is None
 
 
 def room_of(chip: Hardware, headroom: float) -> Room:

@@ -108,7 +108,7 @@ def headline(plan: Plan) -> str:
     share = f"{room.headroom:.0%}".replace("%", " %")
     if spare >= 0:
         beside = f" beside {share} headroom" if room.headroom else ""
-        return plain(f"fits: {where}, {memory_text(spare)} free{beside}")
+        return plain(f"fits{_without(plan)}: {where}, {memory_text(spare)} free{beside}")
     beside = f" with {share} headroom" if room.headroom else ""
     return plain(f"does not fit: {where}, {memory_text(-spare)} too much{beside}")
 
@@ -138,6 +138,14 @@ def _facts(plan: Plan) -> tuple[str, ...]:
     optimizer = plan.choices.get("optimizer", "none")
     said.append("inference" if optimizer == "none" else f"training with {optimizer}")
     return (plain("; ".join(said)), *_left_out(plan))
+
+
+def _without(plan: Plan) -> str:
+    """Return what a plan that fits was asked to count and could not, in brackets."""
+    if plan.choices.get("measures") != "unknown":
+        return ""
+    is_training = plan.choices.get("optimizer", "none") != "none"
+    return f" ({'activations' if is_training else 'KV cache'} not counted)"
 
 
 def _left_out(plan: Plan) -> Iterator[str]:
