@@ -116,3 +116,22 @@ def test_a_text_of_many_gaps_stays_short():
     assert one.numbers_text == "0..1, 4, 9, 16, … 50 in all"
     pairs = tuple((str(n), str(n * n)) for n in range(50))
     assert one.only(pairs).numbers_text == "(0, 0), (1, 1), (2, 4), … 50 in all"
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (("mlp/wi_0/kernel", "mlp/wi_1/kernel"), ["mlp/wi_0/kernel", "mlp/wi_1/kernel"]),
+        (
+            [f"layers_{i}/wi_{j}" for i in range(2) for j in range(2)],
+            ["layers_*/wi_0", "layers_*/wi_1"],
+        ),
+        (("Dense_0/w", "Dense_1/w", "Dense_2/w"), ["Dense_*/w"]),
+        (("EncoderBlock_0/w", "EncoderBlock_1/w"), ["EncoderBlock_*/w"]),
+        (("moe_layers_0/w", "moe_layers_1/w"), ["moe_layers_*/w"]),
+        (("h_0/w", "h_1/w"), ["h_*/w"]),
+    ],
+)
+def test_two_parts_of_a_layer_that_a_number_tells_apart_keep_their_names(paths, names):
+    """MaxText's wi_0 and wi_1 are the gate and the product beside it, and no layers."""
+    assert [each.name for each in families(*paths)] == names

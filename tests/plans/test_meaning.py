@@ -84,6 +84,17 @@ def test_heads_mlp_and_vocab_of_a_preset_have_the_sizes_its_architecture_says(na
             ("embed", "layers", "heads", "head_dim"),
         ),
         ("decoder/layers/mlp/wo/kernel", (9, 7, 4), ("mlp", "layers", "embed")),
+        (
+            "decoder/moe_layers/M_0/MoeBlock_0/wo",
+            (5, 7, 9, 4),
+            ("experts", "layers", "mlp", "embed"),
+        ),
+        ("decoder/dense_layers/mlp/wo/kernel", (9, 1, 4), ("mlp", "layers", "embed")),
+        (
+            "decoder/moe_layers/self_attention/wkv_b/kernel",
+            (5, 7, 2, 8),
+            ("kv_lora", "layers", "heads", "head_dim"),
+        ),
         ("decoder/layers/MoeBlock_0/wi_0", (5, 7, 4, 9), ("experts", "layers", "embed", "mlp")),
         ("decoder/layers/MoeBlock_0/gate/kernel", (4, 7, 5), ("embed", "layers", None)),
         # stacked elsewhere: layers first

@@ -92,6 +92,27 @@ def test_colour_adds_nothing_to_the_words():
     assert out.getvalue().rstrip() == plan_text(LLAMA, 100).rstrip()
 
 
+@pytest.mark.parametrize("axis", ["layers", "stage", "moe_layers"])
+def test_all_that_is_stacked_beneath_one_word_is_one_group(axis):
+    """Whatever the author calls the axis, and where only some tensors tell of it."""
+    rows = [
+        ("net/moe_layers/up/kernel", (8, 6, 4), (axis, "x", None)),
+        ("net/moe_layers/wi_0", (8, 4, 6), None),
+        ("net/moe_layers/block/scale", (8, 6), None),
+        ("head/kernel", (6, 4), None),
+    ]
+    parts = [parse_family(path, shape, BF16, axes=axes) for path, shape, axes in rows]
+    made = plan(Model("m", tuple(parts)), "x=2")
+    titles = {group.title: len(group.rows) for group in groups_of(made, show_all=True)}
+    assert titles == {"net/moe_layers/* ×8, stacked": 3, "outside the layers": 1}
+
+
+def test_one_block_that_is_not_stacked_is_no_group_of_layers():
+    parts = [parse_family(f"block/{name}/kernel", (8, 6), BF16) for name in ("a", "b")]
+    (group,) = groups_of(plan(Model("m", tuple(parts)), "x=2"))
+    assert group.title == "all tensors"
+
+
 def test_named_and_stacked_layers_are_grouped_alike():
     named = plan(model({"net.layers.{0..7}.up": (64, 16), "head": (16, 96)}), "x=2")
     stacked = plan(

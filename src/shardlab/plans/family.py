@@ -23,6 +23,10 @@ from shardlab.plans.tensor import Axes, Tensor
 
 # A number stands alone between separators: `layers.3.`, `block_12/`, `[0]`; not the 1 of `fc1`.
 _NUMBER = re.compile(r"(?<![^./\[\]_:'\"-])([0-9]+)(?![^./\[\]_:'\"-])")
+# the word that a number is part of, if it is none that counts layers or experts
+_WORD = re.compile(r"(?<![A-Za-z])(?!(?:\w*(?:layers?|blocks?|experts?|stages?)|h)_$)\w+_$", re.I)
+_END = 40  # letters before a number that are looked at
+_PAIR = 2
 RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 
 
@@ -117,7 +121,27 @@ def families_of(tensors: Iterable[Tensor]) -> tuple[Family, ...]:
             groups[key][1].append(numbers)
         else:
             groups[key] = (each, [numbers])
-    return tuple(_family(one, listed) for one, listed in groups.values())
+    parted = (each for group in groups.values() for each in _parted(*group))
+    return tuple(_family(one, listed) for one, listed in parted)
+
+
+def _parted(one: Tensor, listed: list[Numbers]) -> Iterator[tuple[Tensor, list[Numbers]]]:
+    """Yield the tensors that are numbered; two that a number tells apart, as wi_0 and wi_1, singly.
+
+    They are parts of one layer, unless the word before the number says that it counts layers.
+    """
+    pieces = _NUMBER.split(one.path)[::2]
+    named = [at for at, piece in enumerate(pieces[:-1]) if _WORD.search(piece[-_END:])]
+    few = [at for at in named if len({numbers[at] for numbers in listed}) == _PAIR]
+    if not few:
+        yield one, listed
+        return
+    apart: dict[Numbers, list[Numbers]] = {}
+    for numbers in listed:
+        apart.setdefault(tuple(numbers[at] for at in few), []).append(numbers)
+    for same in apart.values():
+        path = "".join(map("".join, zip(pieces, (*same[0], ""), strict=True)))
+        yield replace(one, path=path), same
 
 
 def _combinations(ranges: Sequence[range]) -> Iterator[Numbers]:

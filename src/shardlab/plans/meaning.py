@@ -50,6 +50,7 @@ _OTHERS: dict[str, Axes] = {
     "mm_input_projection_weight": ("vision", "embed"),
     "patch_embedding": ("embed", None, None, None),
 }
+_BY_HEAD = ("query", "key", "value", "wq_b", "wkv_b")  # kernels that may have an axis for heads
 _TORCH = ("weight", "weight_scale_inv", "weight_scale")
 _LEAVES = (*_TORCH, "kernel", "bias", "embedding", "scale")
 _SEPARATOR = re.compile(r"[./\[\]'\"]+")
@@ -150,7 +151,7 @@ def _candidates(tokens: Sequence[str], shape: tuple[int, ...]) -> Iterator[Axes]
     elif leaf in _TORCH or leaf == "embedding" or into == "vocab":
         yield made
     elif leaf == "kernel" or tokens[-1] == module:
-        if module in ("query", "key", "value"):
+        if module in _BY_HEAD:
             yield (into, out, "head_dim")
         if module == "out":
             yield (into, "head_dim", out)
@@ -187,14 +188,19 @@ def _lead(tokens: Sequence[str], n: int) -> tuple[str, ...] | None:
 def _is_stacked(tokens: Sequence[str], names: frozenset[str]) -> bool:
     """Tell whether one of the names stands in the path without a number after it."""
     return any(
-        token in names and not (after == "*" or after.isdigit())
+        _is_one_of(token, names) and not (after == "*" or after.isdigit())
         for token, after in pairwise(tokens)
     )
 
 
+def _is_one_of(token: str, names: frozenset[str]) -> bool:
+    """Tell whether a token is one of the names, or as MaxText's dense_layers and moe_layers."""
+    return token in names or ("layers" in names and token.endswith("_layers"))
+
+
 def _with_lead(lead: tuple[str, ...], axes: Axes, tokens: Sequence[str]) -> Axes:
     """MaxText stacks layers on array axis 1, under `decoder/layers`; others on array axis 0."""
-    is_maxtext = ("decoder", "layers") in pairwise(tokens)
+    is_maxtext = any(a == "decoder" and _is_one_of(b, LAYERS) for a, b in pairwise(tokens))
     if not is_maxtext or "layers" not in lead:
         return (*lead, *axes)
     rest = (*(word for word in lead if word != "layers"), *axes)

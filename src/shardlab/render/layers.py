@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from shardlab.records.plan import Plan, PlanRow
@@ -18,6 +18,11 @@ _ENOUGH = 0.99  # of a device's bytes: rows beyond it are folded
 _OUTSIDE = "outside the layers"
 _NUMBER = re.compile(r"(?:\*|[0-9]+)(?![^./\[\]_:'\"-])")  # as families have them
 _SUFFIX = re.compile(r"[./](?:weight|kernel|w)$")  # what most names of tensors end with
+# the path before what stands in all layers, if these are stacked: no number after the word
+_STACKED = re.compile(
+    r"(?:[^./]+[./]){0,16}?(?:\w*layers?|\w*blocks?|h)[./](?![0-9*])", re.IGNORECASE
+)
+_LAYERS = re.compile(r"\w*layers?|stage|blocks?", re.IGNORECASE)  # as the axis of a stack is named
 _MOST = 40  # rows that are shown unless all are asked for
 
 
@@ -47,9 +52,10 @@ def groups_of(plan: Plan, *, show_all: bool = False) -> list[Group]:
     Rows that together are less than a hundredth of all are folded, but never a lone one.
     """
     found: dict[tuple[str, int], list[PlanRow]] = {}
+    stacks = _stacks(plan.rows)
     starts = sorted({row.path.partition("*")[0] for row in plan.rows if "*" in row.path}, key=len)
     for row in sorted(plan.rows, key=lambda row: (-row.bytes_per_device, row.path)):
-        found.setdefault(_key(row, starts), []).append(row)
+        found.setdefault(_key(row, starts, stacks), []).append(row)
     shown = {id(row) for row in (plan.rows if show_all else _large(plan))}
     groups = [_group(key, rows, shown) for key, rows in found.items()]
     if len(groups) == 1 and groups[0].title == _OUTSIDE:
@@ -68,11 +74,38 @@ def _large(plan: Plan) -> list[PlanRow]:
     return kept
 
 
-def _key(row: PlanRow, starts: list[str]) -> tuple[str, int]:
+def _stacks(rows: Iterable[PlanRow]) -> dict[str, int]:
+    """Return the beginnings of paths beneath which layers are stacked, with how many."""
+    beneath: dict[str, list[PlanRow]] = {}
+    for row in rows:
+        if (found := _STACKED.match(row.path)) and not _NUMBER.search(found[0]):
+            beneath.setdefault(found[0], []).append(row)
+    stacks = {}
+    for start, some in beneath.items():
+        named = {n for row in some for n in _layer_sizes(row)}
+        shapes = [row.parameter.shape for row in some]
+        ranks = set(map(len, shapes))
+        if not named and start[:-1].endswith("s") and len(ranks) > 1 and min(ranks) > 1:
+            named = {shape[0] for shape in shapes}  # as kernels and biases have them
+        if len(named) == 1:
+            stacks[start] = named.pop()
+    return stacks
+
+
+def _layer_sizes(row: PlanRow) -> Iterator[int]:
+    for name, size in zip(row.axes or (), row.parameter.shape, strict=False):
+        if name and _LAYERS.fullmatch(name):
+            yield size
+
+
+def _key(row: PlanRow, starts: list[str], stacks: Mapping[str, int]) -> tuple[str, int]:
     """Return what names the group: the path before the first number, or the size of a stack.
 
     A tensor that one layer alone has, or is cut there in another way, belongs to the layers too.
     """
+    stack = _STACKED.match(row.path)
+    if stack and (n := stacks.get(stack[0], 0)) in row.parameter.shape:
+        return stack[0], n
     for start in starts:
         if row.path.startswith(start) and _NUMBER.match(row.path, len(start)):
             return f"{start}*", 0
@@ -88,7 +121,9 @@ def _group(key: tuple[str, int], rows: list[PlanRow], shown: set[int]) -> Group:
     folded = [row for row in rows if id(row) not in shown]
     if len(folded) == 1:
         kept, folded = rows, []
-    if prefix:
+    if prefix and stacked:
+        title = f"{prefix}* ×{stacked:,}, stacked"
+    elif prefix:
         n = n_numbers([_first_numbers(row, prefix) for row in rows])
         title = f"{prefix} ×{n:,}" if n else prefix
     elif stacked:
