@@ -83,7 +83,7 @@ def test_the_error_in_the_readme_is_what_the_command_says():
 
 
 README_COMMANDS = re.findall(
-    r"^    \$ shardlab ((?:check|trace|practice run) .*)\n((?:(?:    .*)?\n)+?)(?=\S)",
+    r"^    \$ shardlab ((?:plan|check|trace|practice run) .*)\n((?:(?:    .*)?\n)+?)(?=\S)",
     (ROOT / "README.md").read_text("utf-8"),
     re.MULTILINE,
 )
@@ -103,8 +103,9 @@ def test_the_reports_in_the_readme_are_what_the_commands_say(command, block, tmp
     assert done.stdout.startswith(shown) if is_cut else done.stdout.strip() == shown
 
 
-def test_the_readme_shows_a_check_a_trace_and_a_verdict():
-    assert [command.split()[0] for command, _ in README_COMMANDS] == ["check", "trace", "practice"]
+def test_the_readme_shows_a_plan_a_check_a_trace_and_a_verdict():
+    shown = [command.split()[0] for command, _ in README_COMMANDS]
+    assert shown == ["plan", "check", "trace", "practice"]
 
 
 def test_links_between_documents_resolve():
