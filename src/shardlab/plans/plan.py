@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.cost.hardware import Hardware, parse_hardware
-from shardlab.errors import UnknownChoice
+from shardlab.errors import BadType, UnknownChoice
 from shardlab.errors.brief import brief
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.activations import activation_items
@@ -44,7 +44,7 @@ from shardlab.records.plan import Item, Plan, PlanRow, Room
 
 def plan(
     model: Any,
-    mesh: Any,
+    mesh: Any = None,
     *,
     rules: Any = None,
     strategy: str | None = None,
@@ -67,13 +67,15 @@ def plan(
     Without an optimizer it is a plan for inference. The model is a name, a file, or an object; the
     specs come from the rules, from a strategy, or from the model itself. The policy of dtypes is a
     name or text (`parse_policy`); `stack` holds "experts", "layers" or "all" of both in one array.
+    Without a mesh it is the one that the model's own specs were made for, where its source has one.
     One size of the mesh may be -1, with `n_devices` or a slice such as v5p-1024 as the hardware.
     `architecture` gives measures to a model whose source has none (`parse_architecture`).
     """
     parsed = parse_policy(policy)
+    loaded = with_architecture(check_kinds(load_model(model)), architecture)
+    mesh = _own_mesh(loaded) if mesh is None else mesh
     meant, given = parse_plan_mesh(mesh, n_devices, hardware), parse_rules(rules)
     over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
-    loaded = with_architecture(check_kinds(load_model(model)), architecture)
     prepared = _prepared(loaded, parsed, over, optimizer)
     asked = Asked(
         prepared,
@@ -93,6 +95,16 @@ def plan(
     lines = lines_of(asked.rules) or (rules_of(placed) if strategy is not None else ())
     found = (*found, *plan_findings(made, asked, again, limit, found))
     return replace(made, rules=lines, findings=found)
+
+
+def _own_mesh(model: Model) -> str:
+    """Return the mesh that a model's source names."""
+    if (mesh := model.details.get("mesh")) is None:
+        raise BadType(
+            f"There is no mesh, and {model.name!r:.80} names none.",
+            fix='plan(model, "fsdp=4,tensor=2"): mesh axes with sizes, or a slice (v5p-1024).',
+        )
+    return mesh
 
 
 def _prepared(model: Model, policy: Policy, over: str | None, optimizer: str) -> Model:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from shardlab.errors import BadModel, BadPlan, BadRules
+from shardlab.errors import BadModel, BadPlan, BadRules, BadType
 from shardlab.layouts.spec import Spec
 from shardlab.plans.golden import load_golden, load_specs
 from shardlab.plans.plan import plan
@@ -89,6 +89,14 @@ def test_the_plan_of_the_file_has_its_specs_and_equals_it(folder):
     comparison = load_golden(file).compare(made)
     assert comparison.same
     assert comparison.n_compared == 3
+
+
+def test_the_mesh_is_the_files_own_where_none_is_given(folder):
+    file = str(folder / "named_shardings.json")
+    assert plan(file).to_json() == plan(file, "data=1,fsdp=4,tensor=2").to_json()
+    with pytest.raises(BadType, match="There is no mesh, and 'llama3-8b' names none") as caught:
+        plan("llama3-8b")
+    assert "fsdp=4,tensor=2" in caught.value.fix
 
 
 def test_specs_by_path_are_rules(folder):
