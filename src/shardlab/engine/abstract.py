@@ -188,11 +188,12 @@ def _arguments(make: Callable[..., Any]) -> Callable[[], dict[str, Any]]:
     needed = [each.name for each in parameters if _is_needed(each)]
     if missing := [name for name in needed if name not in wanted and name not in keys]:
         name = getattr(make, "__name__", type(make).__name__)
+        own = next(iter([*wanted, *keys]), "rngs")  # as NNX calls it, or Equinox
         raise BadModel(
             f"{name} cannot be called without {', '.join(map(repr, missing))}.",
-            where=f"{name}({', '.join(map(str, parameters))})",
-            fix=f"a function that needs no more than rngs, as in lambda rngs: {name}(..., "
-            "rngs=rngs).",
+            where=f"{name}({', '.join(map(_shown, parameters))})",
+            fix=f"a function that needs no more than {own}, as in lambda {own}: {name}(..., "
+            f"{own}={own}).",
         )
 
     def arguments() -> dict[str, Any]:
@@ -202,6 +203,15 @@ def _arguments(make: Callable[..., Any]) -> Callable[[], dict[str, Any]]:
         return made | {name: jax.random.key(0) for name in keys}
 
     return arguments
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    """Return a parameter as it is written, without addresses of functions that are defaults."""
+    default = parameter.default
+    if callable(default) and default is not parameter.empty:
+        called = getattr(default, "__name__", type(default).__name__)
+        return f"{parameter.name}={called}"
+    return str(parameter)
 
 
 def _parameters(make: Any) -> list[inspect.Parameter]:

@@ -7,6 +7,7 @@ import tracemalloc
 from functools import partial
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -262,6 +263,13 @@ def test_a_class_that_needs_more_is_told_what_it_needs():
 
     with pytest.raises(BadModel, match="Needy cannot be called without 'width'"):
         shardlab.plan(Needy, "data=2")
+
+
+def test_an_equinox_class_is_told_of_its_key():
+    with pytest.raises(BadModel, match="MLP cannot be called without 'in_size'") as caught:
+        shardlab.plan(eqx.nn.MLP, "data=2")
+    assert "lambda key: MLP(..., key=key)" in caught.value.fix
+    assert " at 0x" not in caught.value.where
 
 
 def test_jax_does_not_seek_where_each_value_comes_from(monkeypatch):

@@ -76,6 +76,30 @@ def test_the_last_step_is_taken(written):
     assert load_model(written / "steps").source.endswith("steps/10/default")
 
 
+def test_a_step_is_named_with_its_run(written):
+    assert load_model(written / "steps").name == "steps"
+    assert load_model(written / "steps" / "9").name == "steps/9"
+    assert load_model(written / "steps" / "9" / "default").name == "steps/9/default"
+
+
+def test_of_several_items_the_models_is_taken_or_proposed(tmp_path):
+    def saved(**items):
+        place = tmp_path / "-".join(items)
+        with ocp.CheckpointManager(place) as manager:
+            args = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
+            manager.save(5, args=ocp.args.Composite(**args))
+            manager.wait_until_finished()
+        return place
+
+    model, moments = {"kernel": jnp.ones((8, 4))}, {"mu": jnp.ones((8, 4))}
+    taken = load_model(saved(params=model, opt_state=moments))
+    assert taken.n_parameters == 32
+    assert taken.notes == ("Only the item 'params' is planned, not 'opt_state'.",)
+    with pytest.raises(BadModel, match="several items: 'optim', 'weights'") as caught:
+        load_model(saved(weights=model, optim=moments))
+    assert caught.value.fix.endswith("5/weights.")
+
+
 def test_a_saved_sharding_is_the_models_own_spec(written):
     model = load_model(written / "ocdbt")
     specs = {family.name: family.spec for family in model.families}

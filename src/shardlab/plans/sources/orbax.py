@@ -43,7 +43,8 @@ def is_checkpoint(folder: Path) -> bool:
 
 def load_checkpoint(folder: Path) -> Model:
     """Return the model of a checkpoint; of several steps the last, of its items the model's."""
-    place = _find(folder)
+    found = _candidates(folder)
+    place = _chosen(found, folder)
     keys, ocdbt = _metadata(place / METADATA)
     kept = _of_the_model(keys)
     specs, meshes = _shardings(place / _SHARDING)
@@ -53,16 +54,30 @@ def load_checkpoint(folder: Path) -> Model:
         Tensor("/".join(path), shape, dtype, spec=specs.get(name))
         for path, name, (shape, dtype) in zip(kept, names, described, strict=True)
     ]
-    notes = []
+    notes = _other_items(found, place)
     if len(kept) < len(keys):
         notes.append(_left_out(keys, kept))
     return Model(
-        folder.resolve().name,
+        _name(folder),
         families_of(marked(tensors)),
         f"Orbax checkpoint {place}",
         notes=tuple(notes),
         details={"mesh": meshes.pop()} if len(meshes) == 1 else {},
     )
+
+
+def _name(folder: Path) -> str:
+    """Return the folder's name; one that many runs have, such as a step's, with what is above."""
+    parts = folder.resolve().parts
+    n = 1
+    while n < len(parts) - 1 and (parts[-n].isdecimal() or parts[-n] in _ITEMS):
+        n += 1
+    return "/".join(parts[-n:])
+
+
+def _other_items(found: list[Path], place: Path) -> list[str]:
+    others = [each.name for each in found if each != place]
+    return [f"Only the item {place.name!r:.60} is planned, not {_listed(others)}."] * bool(others)
 
 
 def _of_the_model(keys: list[Keys]) -> list[Keys]:
@@ -82,9 +97,8 @@ def _left_out(keys: list[Keys], kept: list[Keys]) -> str:
 # ------------------------------------------------------------------------------------- where it is
 
 
-def _find(folder: Path) -> Path:
-    """Return the folder that has the metadata, down from the one that a person named."""
-    found = _candidates(folder)
+def _chosen(found: list[Path], folder: Path) -> Path:
+    """Return the folder of the model's item, of those that have metadata."""
     if not found:
         raise BadModel(
             f"The folder {folder.name!r} holds no Orbax checkpoint: no file {METADATA!r} is in it.",
@@ -99,7 +113,7 @@ def _find(folder: Path) -> Path:
     raise BadModel(
         f"The checkpoint has several items: {_listed(sorted(by_name))}.",
         where=str(found[0].parent),
-        fix=f"one of their folders, such as {found[0]}.",
+        fix=f"one of their folders, such as {min(found, key=lambda each: is_state(each.name))}.",
     )
 
 
