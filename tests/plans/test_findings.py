@@ -292,7 +292,7 @@ def test_what_lint_said_is_not_said_again():
     assert not found(made, "plan.replicated")
 
 
-def test_a_rule_with_a_reason_is_left_alone():
+def test_what_a_rule_with_a_reason_leaves_whole_is_only_mentioned():
     model = tiny(up=(8, 6), table=(100, 6))
     rules = parse_rules(by(("up", "data"), ("table", [])))
     assert found(shardlab.plan(model, "data=2", rules=rules, limits=EVERY), "plan.replicated")
@@ -300,7 +300,9 @@ def test_a_rule_with_a_reason_is_left_alone():
     rules = replace(rules, rules=(rules.rules[0], meant))
     assert isinstance(rules, Rules)
     assert isinstance(meant, Rule)
-    assert not found(shardlab.plan(model, "data=2", rules=rules, limits=EVERY), "plan.replicated")
+    one = only(shardlab.plan(model, "data=2", rules=rules, limits=EVERY), "plan.replicated")
+    assert one.severity == "info"
+    assert one.shows[0].endswith(", since 'looked up on every device'")
 
 
 def test_states_copied_along_a_batch_axis_are_told_with_what_zero_saves():

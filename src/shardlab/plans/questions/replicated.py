@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from math import prod
 
 from shardlab.layouts.amount import memory_text
@@ -26,7 +27,8 @@ def replicated(
 
     Copies of everything are what a person asks for by the name of a strategy, so that these are not
     told; the same by rules that cut nothing may be an oversight. Paths in `told` have
-    a finding of their own, and a rule with a reason is left alone.
+    a finding of their own. What a rule with a reason leaves whole is only mentioned, with that
+    reason: it may have been written for less.
     """
     n_devices = asked.mesh.n_devices
     if n_devices == 1 or not plan.rows:
@@ -38,13 +40,16 @@ def replicated(
         (
             row
             for row in whole
-            if row.bytes_per_device >= limits.replicated_bytes
-            and row.path not in told
-            and not _reason(row, asked)
+            if row.bytes_per_device >= limits.replicated_bytes and row.path not in told
         ),
         key=lambda row: -row.bytes_per_device,
     )
-    return [_found(large, asked)] if large else []
+    meant = [row for row in large if _reason(row, asked)]
+    open_ = [row for row in large if not _reason(row, asked)]
+    return [
+        *([_found(open_, asked)] if open_ else []),
+        *([replace(_found(meant, asked), severity="info")] if meant else []),
+    ]
 
 
 def _reason(row: PlanRow, asked: Asked) -> str:
@@ -83,6 +88,7 @@ def _found(rows: list[PlanRow], asked: Asked) -> Finding:
         f"{row.path} ×{row.n_tensors}: {memory_text(row.bytes_per_device)} on each device, "
         f"{memory_text(row.bytes_per_device * (n - 1))} of copies in all"
         + (f", by {row.rule}" if asked.strategy is None else "")
+        + (f", since {reason!r:.80}" if (reason := _reason(row, asked)) else "")
         for row in rows[:_SHOWN]
     ]
     if len(rows) > _SHOWN:
