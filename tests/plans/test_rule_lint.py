@@ -231,6 +231,19 @@ def test_a_spec_that_does_not_fit_is_an_error_with_line_and_path(spec, said, tmp
     assert str(finding.where) == f"{path}:5"
 
 
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("mp", "'tensor', which is for the same as 'mp'."),  # and not dp, which is spelt alike
+        ("zero", "'fsdp', which is for the same as 'zero'."),
+        ("tensr", "'tensor', the nearest name."),
+    ],
+)
+def test_a_mesh_axis_that_is_not_there_is_told_by_its_role_first(name, fix):
+    finding = found([(".*", name)], mesh=Mesh(dp=2, fsdp=2, tensor=3))[0]
+    assert finding.fix.startswith(fix)
+
+
 def test_the_models_own_spec_can_misfit():
     model = families(("w", (8, 8), {"spec": Spec("embed", None)}))
     finding = only([], "rule.misfit", model=model)

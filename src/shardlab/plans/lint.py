@@ -27,6 +27,7 @@ from shardlab.plans.lint_words import (
 )
 from shardlab.plans.matching import NO_RULE, given_spec, misfit
 from shardlab.plans.pattern import parse_pattern
+from shardlab.plans.roles import like
 from shardlab.plans.rules import Rule, Rules
 from shardlab.plans.search import Found
 from shardlab.records.finding import Finding
@@ -119,14 +120,23 @@ def _misfits(about: _About) -> Iterator[Finding]:
     for (number, words, spec, _), pairs in groups.items():
         (first, error), parts = pairs[0], [each for each, _ in pairs]
         said = upper(words) if number is None else upper(_taker(first, about.rules))
+        fix = _other_name(spec, about.mesh) or error.fix
         yield rule_finding(
             "rule.misfit",
             f"{said} gives {spec} to {name_of(first)}, and it does not fit: {error.what}",
             _place(first, about.rules),
-            f"{error.fix} Until then the plan leaves {amount_of(parts)} whole.",
+            f"{fix} Until then the plan leaves {amount_of(parts)} whole.",
             parts,
             rule=number,
         )
+
+
+def _other_name(spec: Spec, mesh: Mesh) -> str:
+    """Return what the mesh calls an axis that it lacks, where names tell that it is the same."""
+    for name in spec.mesh_axes:
+        if name not in mesh.shape and (other := like(name, mesh)) is not None:
+            return f"{other!r}, which is for the same as {name!r}."
+    return ""
 
 
 def _repeated(about: _About) -> Iterator[Finding]:

@@ -43,3 +43,13 @@ def batch_axes(mesh: Mesh) -> tuple[str, ...]:
     roles = roles_of(mesh)
     names = {name for role in BATCH_ROLES for name in roles.get(role, ())}
     return tuple(name for name in mesh.axis_names if name in names)
+
+
+def like(name: str, mesh: Mesh) -> str | None:
+    """Return the axis of the mesh that has the role of another name.
+
+    >>> like("mp", Mesh(dp=2, fsdp=4, tensor=2)), like("mp", Mesh(dp=2, fsdp=4))
+    ('tensor', None)
+    """
+    role = next((role for role, names in ROLES.items() if name.lower() in names), "")
+    return next(iter(roles_of(mesh).get(role, ())), None)
