@@ -99,6 +99,12 @@ def test_the_nearest_key_is_suggested():
     assert raised.value.fix == "'path', the nearest name."
 
 
+def test_maxtext_s_own_file_is_answered_with_the_part_of_it_that_is_wanted():
+    with pytest.raises(BadRules, match="not TOML") as raised:
+        read_rules("base_config: x\nlogical_axis_rules: [\n  ['embed', ['fsdp']],\n]\n", "base.yml")
+    assert raised.value.fix.endswith("logical_axis_rules: as it is, logical = [...].")
+
+
 def test_a_line_is_left_out_rather_than_wrong():
     """A header inside text of several lines would count as a rule's."""
     text = "[[rules]]\npath = 'a'\nspec = 'x'\nreason = '''\n[[rules]]\n'''\n"

@@ -55,6 +55,7 @@ MAX_BYTES = 8 * 2**20
 _KEYS = ("format_version", "stack", "logical", "logical_semantics", "rules", "specs")
 _RULE_KEYS = ("path", "spec", "reason")
 _EXAMPLE = "[[rules]], then path = 'mlp/.*kernel' and spec = \"fsdp,tensor\"."
+_MAXTEXT = "a TOML file with the list after logical_axis_rules: as it is, logical = [...]."
 _SPECS = re.compile(r"\s*\[\s*specs\s*\]")
 _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*[.=]""")
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
@@ -91,7 +92,8 @@ def read_rules(text: str, name: str = "") -> Rules:
     except (ValueError, RecursionError) as error:
         line = re.search(r"at line ([0-9]+)", str(error))
         where = str(Source(name, int(line[1]) if line else 0))
-        raise BadRules(f"The file is not TOML: {error}.", where=where, fix=_EXAMPLE) from None
+        fix = _MAXTEXT if "logical_axis_rules:" in text else _EXAMPLE
+        raise BadRules(f"The file is not TOML: {error}.", where=where, fix=fix) from None
     lines = _Lines(text, name)
     for key in data:
         if key not in _KEYS:
