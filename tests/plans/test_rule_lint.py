@@ -287,6 +287,15 @@ def test_an_array_axis_that_goes_without_its_logical_rule_is_told(name, mesh, co
     assert all(said in each.what for each in made)
 
 
+def test_logical_rules_of_which_none_is_about_the_model_are_told_once():
+    rules = {"logical": [("width", "fsdp")]}
+    finding = only(
+        rules, "rule.unmatched", model=load_model("llama3-8b"), mesh=Mesh(fsdp=4, tensor=2)
+    )
+    assert finding.what.startswith("No rule finds 291 tensors (16.1 GB)")
+    assert "; or logical rules for 'vocab', 'embed', 'norm', 'heads'" in finding.fix
+
+
 def test_a_name_near_one_that_has_a_rule_is_no_slip():
     rules = {"logical": [("embed", "fsdp"), ("embedd", "fsdp"), ("norm", None), *_CUT]}
     assert found(rules, model=load_model("llama3-8b"), mesh=parse_mesh("fsdp=4,tensor=2")) == ()

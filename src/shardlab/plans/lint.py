@@ -25,7 +25,7 @@ from shardlab.plans.lint_words import (
     rule_finding,
     upper,
 )
-from shardlab.plans.matching import NO_RULE, given_spec, misfit
+from shardlab.plans.matching import NO_RULE, given_spec, misfit, names_of
 from shardlab.plans.pattern import parse_pattern
 from shardlab.plans.roles import like
 from shardlab.plans.rules import Rule, Rules
@@ -237,7 +237,9 @@ def _unmatched(about: _About) -> Iterator[Finding]:
     ]
     if parts:
         large = any(bytes_of(each) >= about.large_bytes for each in parts)
-        names = dict.fromkeys(name for each in parts for name in each.family.axes or () if name)
+        axes = (names_of(each, about.rules) or each.family.axes or () for each in parts)
+        is_logical = about.rules.is_empty or about.rules.logical
+        names = dict.fromkeys(name for each in axes for name in each if name and is_logical)
         logical = f"logical rules for {listed(map(repr, names))}" if names else ""
         what = f"No rule finds {amount_of(parts)}: every device holds them whole."
         fix = "a rule for them; at the end, .* with the spec for all that is left"

@@ -103,8 +103,11 @@ def strayed(
                 parts,
             )
     large = {name: parts for name, parts in without.items() if _largest(parts) >= large_bytes}
+    if all(name not in said for name in by_name):  # no rule finds anything: told already
+        return
     if large and (idle := _idle(found, rules, mesh)):
         parts = [*{id(each): each for some in large.values() for each in some}.values()]
+        most = max(large, key=lambda name: sum(map(bytes_of, large[name])))
         axes = "an array axis" if len(large) == 1 else "array axes"
         others = listed(repr(rule.name) for rule in unused)
         yield rule_finding(
@@ -112,7 +115,7 @@ def strayed(
             f"No logical rule names {listed(map(repr, large))}, {axes} of {amount_of(parts)}, "
             f"and no tensor is cut over {listed(map(repr, idle))}.",
             None,
-            f'a rule such as ["{next(iter(large))}", "{idle[0]}"], or with [] to leave it whole.'
+            f'a rule such as ["{most}", "{idle[0]}"], or with [] to leave it whole.'
             + f" No array axis is named {others}." * (0 < len(unused) <= _FEW),
             parts,
         )
