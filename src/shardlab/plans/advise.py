@@ -83,7 +83,7 @@ def advise(
         Scales(optimizer, dtypes, gathers=workload is not None),
         Stopwatch(chip, share_of_peak(network_efficiency)),
         workload,
-        _remats(remat, optimizer, workload),
+        _remats(remat, optimizer, workload if loaded.architecture else None),
         _stages(zero, optimizer),
         share_of_peak(compute_efficiency),
         parse_margin(activation_margin),

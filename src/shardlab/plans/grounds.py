@@ -50,6 +50,11 @@ _TRAFFIC = {
     "; GShard, arXiv 2006.16668",
 }
 
+_NO_MEASURES = (
+    "The model's measures are not known: memory alone is counted, without activations. "
+    "--architecture, or architecture= in Python, gives them."
+)
+
 
 def formulas_of(search: Search, ranked: Sequence[Candidate]) -> tuple[str, ...]:
     """Return the formulas of the estimate: of compute, of each axis, of each call of the best."""
@@ -93,7 +98,7 @@ def notes_of(
     `is_suited` says whether there was a mesh that cuts batch and model evenly.
     """
     if search.model.architecture is None:
-        yield "The model's measures are not known: memory alone is counted, without activations."
+        yield _NO_MEASURES
     elif search.workload is None:
         yield "Without batch and sequence memory alone is counted, without activations."
     else:

@@ -109,7 +109,8 @@ def headline(advice: Advice) -> str:
     """Return the one sentence that matters: the best, or that nothing fits."""
     best = advice.best
     if best is not None:
-        return f"best: {_told(best)}"
+        what = "the KV cache" if advice.choices["optimizer"] == "none" else "activations"
+        return f"best: {_told(best)}" + ("" if best.step else f", {what} not counted")
     nearest = next((each for each in advice.others if each.why == "memory"), None)
     if nearest is None:
         return "no mesh suits: each is refused below"
@@ -168,7 +169,8 @@ def _ranked(advice: Advice, top: int, is_wide: bool) -> Section:
         cells = {"#": str(at), **_cells(each)}
         beneath = (each.reason,) if each.reason and not is_wide else ()
         rows.append(Row(tuple(cells[column.head] for column in columns), beneath))
-    lines = ["µb: microbatches of a step; GB: on each device, with the estimated activations"]
+    held = "on each device" + (", with the estimated activations" if is_timed else "")
+    lines = [f"µb: microbatches of a step; GB: {held}"]
     lines = lines if is_training else []
     if is_timed:
         first = "compute" if is_training else "busy"

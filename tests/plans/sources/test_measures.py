@@ -13,6 +13,7 @@ from shardlab.errors import BadModel
 from shardlab.plans.saved import canonical_text, load_plan
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.sources.measures import parse_architecture
+from shardlab.render.advice import advice_text
 from shardlab.render.plan import headline
 
 LLAMA = load_model("llama3-8b")
@@ -105,6 +106,15 @@ def test_advice_ranks_by_time_where_measures_are_given(files):
     theirs = shardlab.advise("llama3-8b", "tpu-v5p", 8, batch=8, sequence=4096)
     assert best.ranked[0].step == theirs.ranked[0].step
     assert f"--architecture {files / 'table.toml'}" in best.command
+
+
+def test_advice_without_measures_tries_no_remat_and_says_what_is_not_counted():
+    advice = shardlab.advise(tree(), "tpu-v5p", 8, batch=8, sequence=4096)
+    assert {each.remat for each in (*advice.ranked, *advice.others)} == {"full"}
+    text = advice_text(advice)
+    assert ", activations not counted" in text.splitlines()[0]
+    assert "with the estimated activations" not in text
+    assert "architecture= in Python" in " ".join(advice.notes)
 
 
 @pytest.mark.parametrize(
