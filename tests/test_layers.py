@@ -80,8 +80,8 @@ INSIDE = {
     "records": {
         "shardlab.render",
         "shardlab.cost",
-        "shardlab.plans.saved",
-        "shardlab.plans.compare",
+        "shardlab.plans.golden.saved",
+        "shardlab.plans.golden.compare",
     },
     "hlo": set(),
     "cost": set(),

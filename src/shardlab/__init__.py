@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from shardlab.layouts.shards import layout as layout
     from shardlab.layouts.spec import Spec as Spec
     from shardlab.layouts.spec import parse_spec as parse_spec
-    from shardlab.plans.advise import advise as advise
+    from shardlab.plans.advice.advise import advise as advise
+    from shardlab.plans.golden.saved import load_plan as load_plan
+    from shardlab.plans.memory.workload import Workload as Workload
     from shardlab.plans.plan import plan as plan
-    from shardlab.plans.saved import load_plan as load_plan
-    from shardlab.plans.workload import Workload as Workload
 
 __version__ = "0.1.0"
 
@@ -43,12 +43,12 @@ _HOMES = {
     "Mesh": "shardlab.layouts.mesh",
     "ReplicasDiffer": "shardlab.engine",
     "Spec": "shardlab.layouts.spec",
-    "Workload": "shardlab.plans.workload",
-    "advise": "shardlab.plans.advise",
+    "Workload": "shardlab.plans.memory.workload",
+    "advise": "shardlab.plans.advice.advise",
     "check": "shardlab.lab",
     "forget_peeks": "shardlab.engine",
     "layout": "shardlab.layouts.shards",
-    "load_plan": "shardlab.plans.saved",
+    "load_plan": "shardlab.plans.golden.saved",
     "moves": "shardlab.layouts.moves",
     "parse_mesh": "shardlab.layouts.mesh",
     "parse_spec": "shardlab.layouts.spec",

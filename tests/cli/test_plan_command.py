@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardlab.cli import main
-from shardlab.plans.saved import load_plan
+from shardlab.plans.golden.saved import load_plan
 
 TINY = """\
 name = "tiny"

@@ -9,11 +9,11 @@ import pytest
 
 import shardlab
 from shardlab.layouts.mesh import parse_mesh
-from shardlab.plans.activations import activation_items
-from shardlab.plans.kept import layer_tensors
+from shardlab.plans.memory.activations import activation_items
+from shardlab.plans.memory.kept import layer_tensors
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.model import Architecture, Model
 from shardlab.plans.sources.load import load_model
-from shardlab.plans.workload import Workload
 
 # Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models" (arXiv
 # 2205.05198), table 3: heads, hidden, layers; all with sequence 2048, tensor parallel 8.

@@ -21,11 +21,11 @@ from shardlab.errors import (
 )
 from shardlab.layouts.amount import memory_text
 from shardlab.layouts.divisors import products
-from shardlab.plans.advise import advise
-from shardlab.plans.margin import MARGINS
+from shardlab.plans.advice.advise import advise
+from shardlab.plans.advice.margin import MARGINS
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.plan import plan
 from shardlab.plans.sources.load import load_model
-from shardlab.plans.workload import Workload
 from shardlab.records.advice import Advice
 from shardlab.records.plan import KINDS
 

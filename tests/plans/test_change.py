@@ -8,7 +8,7 @@ import pytest
 
 import shardlab
 from shardlab.cost.hardware import parse_hardware
-from shardlab.plans.workload import Workload
+from shardlab.plans.memory.workload import Workload
 
 
 def changes(*args, **options):

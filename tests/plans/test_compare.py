@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import parse_family
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.model import Model
 from shardlab.plans.plan import plan
-from shardlab.plans.workload import Workload
 
 BF16 = parse_dtype("bf16")
 

@@ -11,10 +11,10 @@ import jax
 import pytest
 
 from shardlab.layouts.mesh import parse_mesh
-from shardlab.plans.activations import activation_items
-from shardlab.plans.margin import MARGINS
+from shardlab.plans.advice.margin import MARGINS
+from shardlab.plans.memory.activations import activation_items
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.model import Architecture, Model
-from shardlab.plans.workload import Workload
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from shardlab.cost.hardware import parse_hardware
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import parse_family
 from shardlab.plans.limits import Limits
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.model import Architecture, Model
-from shardlab.plans.rules import Rule, Rules, parse_rules
+from shardlab.plans.rules.rules import Rule, Rules, parse_rules
 from shardlab.plans.sources.load import load_model
-from shardlab.plans.workload import Workload
 from shardlab.records.plan import Plan
 
 BF16 = parse_dtype("bf16")

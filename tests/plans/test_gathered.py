@@ -7,9 +7,9 @@ import pytest
 import shardlab
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import families_of, parse_family
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.model import Model
 from shardlab.plans.tensor import Tensor
-from shardlab.plans.workload import Workload
 
 BF16 = parse_dtype("bf16")
 WORK = Workload(64, 128)

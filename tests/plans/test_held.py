@@ -10,10 +10,10 @@ from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
-from shardlab.plans.held import counters_of, held_by, hold, is_trained
-from shardlab.plans.matching import Placed
+from shardlab.plans.memory.held import counters_of, held_by, hold, is_trained
+from shardlab.plans.memory.policy import Policy
 from shardlab.plans.plan import plan
-from shardlab.plans.policy import Policy
+from shardlab.plans.rules.matching import Placed
 from shardlab.plans.sources.presets import preset_names
 
 F32, BF16 = parse_dtype("f32"), parse_dtype("bf16")

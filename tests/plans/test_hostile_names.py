@@ -11,7 +11,7 @@ import pytest
 
 from shardlab import advise, plan
 from shardlab.errors import BadType
-from shardlab.plans.compare import compare
+from shardlab.plans.golden.compare import compare
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Plan
 from shardlab.render.advice import advice_html, advice_markdown

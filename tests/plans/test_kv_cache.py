@@ -7,11 +7,11 @@ import pytest
 import shardlab
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import parse_mesh
-from shardlab.plans.kv_cache import cache_items, token_bytes
+from shardlab.plans.memory.kv_cache import cache_items, token_bytes
+from shardlab.plans.memory.optimizer import Policy
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.model import Model
-from shardlab.plans.optimizer import Policy
 from shardlab.plans.sources.load import load_model
-from shardlab.plans.workload import Workload
 
 
 def cache(model, mesh, **options):

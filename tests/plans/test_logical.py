@@ -14,10 +14,10 @@ from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.plans.family import parse_family
-from shardlab.plans.logical import called, logical_entries, logical_spec, squeezed_out
-from shardlab.plans.matching import match
 from shardlab.plans.model import Model
-from shardlab.plans.rules import parse_rules
+from shardlab.plans.rules.logical import called, logical_entries, logical_spec, squeezed_out
+from shardlab.plans.rules.matching import match
+from shardlab.plans.rules.rules import parse_rules
 from shardlab.plans.sources.load import load_model
 
 NAMES = ("embed", "mlp", "heads", "vocab")

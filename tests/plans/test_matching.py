@@ -14,13 +14,13 @@ from shardlab.errors import BadRules
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
-from shardlab.plans import search as searching
 from shardlab.plans.family import parse_family
-from shardlab.plans.matching import match
 from shardlab.plans.model import Model
-from shardlab.plans.pattern import digits_alike, parse_pattern
-from shardlab.plans.rules import parse_rules
-from shardlab.plans.search import in_form, search
+from shardlab.plans.rules import search as searching
+from shardlab.plans.rules.matching import match
+from shardlab.plans.rules.pattern import digits_alike, parse_pattern
+from shardlab.plans.rules.rules import parse_rules
+from shardlab.plans.rules.search import in_form, search
 from shardlab.plans.sources.load import load_model
 
 BF16 = parse_dtype("bf16")

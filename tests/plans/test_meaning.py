@@ -6,8 +6,8 @@ import pytest
 
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import Family
-from shardlab.plans.meaning import axes_of, meaning_of
 from shardlab.plans.sources.presets import load_preset, preset_names
+from shardlab.plans.strategies.meaning import axes_of, meaning_of
 
 BF16 = parse_dtype("bf16")
 

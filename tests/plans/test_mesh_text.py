@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shardlab.cost.hardware import parse_hardware
 from shardlab.errors import BadSize, BadText, BadType, LabError, UnknownHardware
 from shardlab.layouts.mesh import Mesh
-from shardlab.plans.mesh_text import parse_plan_mesh
-from shardlab.plans.topology import _by_call, is_topology, parse_topology
+from shardlab.plans.meshes.mesh_text import parse_plan_mesh
+from shardlab.plans.meshes.topology import _by_call, is_topology, parse_topology
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from shardlab.errors import UnknownChoice
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import Family
+from shardlab.plans.memory.optimizer import parse_optimizer, states_of
+from shardlab.plans.memory.policy import Policy
 from shardlab.plans.model import Model
-from shardlab.plans.optimizer import parse_optimizer, states_of
 from shardlab.plans.plan import plan
-from shardlab.plans.policy import Policy
 
 F32, BF16 = parse_dtype("f32"), parse_dtype("bf16")
 AS_OPTAX = Policy(moments=None)  # moments in the parameter's dtype

@@ -12,9 +12,9 @@ import pytest
 from shardlab import LabError, plan
 from shardlab.errors import BadModel, BadRules
 from shardlab.layouts.dtype import parse_dtype
-from shardlab.plans import rules as rules_module
 from shardlab.plans.family import Family
 from shardlab.plans.model import MOST_KINDS, Model, check_kinds
+from shardlab.plans.rules import rules as rules_module
 
 SLOW = [
     "(a+)+$",
@@ -56,14 +56,14 @@ def _said(pattern: str) -> str:
 
 @pytest.mark.parametrize("pattern", SLOW, ids=range(len(SLOW)))
 def test_a_costly_pattern_is_answered_or_refused(pattern: str, monkeypatch) -> None:
-    monkeypatch.setattr("shardlab.plans.search.BUDGET_SECONDS", 0.05)
+    monkeypatch.setattr("shardlab.plans.rules.search.BUDGET_SECONDS", 0.05)
     said = _said(pattern)
     assert all(each.isprintable() for each in said.replace("\n", ""))
     assert len(said) < 1_500
 
 
 def test_a_search_is_stopped_in_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardlab.plans.search.BUDGET_SECONDS", 0.05)
+    monkeypatch.setattr("shardlab.plans.rules.search.BUDGET_SECONDS", 0.05)
     said: list[str] = []
     threads = [
         threading.Thread(target=lambda: said.append(_said("((.|.)*)*[^a-z0-9._]")))

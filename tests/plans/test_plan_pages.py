@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from shardlab.cli import main
 from shardlab.plans.codes import CODES
-from shardlab.plans.meaning import KNOWN
-from shardlab.plans.roles import ROLES
+from shardlab.plans.strategies.meaning import KNOWN
+from shardlab.plans.strategies.roles import ROLES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -7,9 +7,9 @@ import pytest
 from shardlab.errors import BadType, UnknownChoice
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import Family
+from shardlab.plans.memory.policy import Policy, parse_policy
 from shardlab.plans.model import Model
 from shardlab.plans.plan import plan
-from shardlab.plans.policy import Policy, parse_policy
 from shardlab.plans.sources.presets import load_preset
 
 F32, BF16, FP8 = parse_dtype("f32"), parse_dtype("bf16"), parse_dtype("float8_e4m3fn")

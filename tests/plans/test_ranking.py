@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardlab.plans.ranking import bound_of, rank
+from shardlab.plans.advice.ranking import bound_of, rank
 from shardlab.records.advice import Candidate
 from shardlab.records.step import ExchangeTime, StepTime
 

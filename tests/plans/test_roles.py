@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardlab.layouts.mesh import Mesh
-from shardlab.plans.roles import ROLES, batch_axes, roles_of
+from shardlab.plans.strategies.roles import ROLES, batch_axes, roles_of
 
 # MaxText, src/maxtext/configs/base.yml, mesh_axes
 MAXTEXT = {

@@ -8,11 +8,11 @@ from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import families_of, parse_family
-from shardlab.plans.lint import is_catch_all, lint
 from shardlab.plans.model import Model
 from shardlab.plans.plan import plan
-from shardlab.plans.rules import parse_rules
-from shardlab.plans.search import search
+from shardlab.plans.rules.lint import is_catch_all, lint
+from shardlab.plans.rules.rules import parse_rules
+from shardlab.plans.rules.search import search
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.sources.presets import preset_names
 from shardlab.plans.tensor import Tensor

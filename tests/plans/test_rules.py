@@ -15,9 +15,9 @@ from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import parse_family
-from shardlab.plans.matching import match
 from shardlab.plans.model import Model
-from shardlab.plans.rules import Rules, parse_rules
+from shardlab.plans.rules.matching import match
+from shardlab.plans.rules.rules import Rules, parse_rules
 
 MESH = Mesh(fsdp=2, tensor=3)
 BF16 = parse_dtype("bf16")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from shardlab.errors import BadRules
 from shardlab.layouts.spec import Spec
-from shardlab.plans import rules_file
-from shardlab.plans.rules import LogicalRule, PathSpec, Rule, Rules, parse_rules
-from shardlab.plans.rules_file import read_rules, rules_text
+from shardlab.plans.rules import rules_file
+from shardlab.plans.rules.rules import LogicalRule, PathSpec, Rule, Rules, parse_rules
+from shardlab.plans.rules.rules_file import read_rules, rules_text
 
 FILE = """\
 format_version = 1

@@ -13,12 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlab.errors import BadPlan, LabError
-from shardlab.plans import saved
-from shardlab.plans.golden import rules_of_plan
+from shardlab.plans.golden import saved
+from shardlab.plans.golden.golden import rules_of_plan
+from shardlab.plans.golden.saved import (
+    canonical_text,
+    load_plan,
+    parse_plan,
+    save_plan,
+    write_whole,
+)
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.plan import plan
-from shardlab.plans.rules_file import rules_text
-from shardlab.plans.saved import canonical_text, load_plan, parse_plan, save_plan, write_whole
-from shardlab.plans.workload import Workload
+from shardlab.plans.rules.rules_file import rules_text
 from shardlab.records.plan import FORMAT_VERSION
 from shardlab.render.plan import plan_text
 

@@ -8,10 +8,10 @@ import pytest
 
 import shardlab
 from shardlab.layouts.mesh import parse_mesh
-from shardlab.plans.shares import shares_of
+from shardlab.plans.memory.shares import shares_of
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.sources.presets import preset_names
-from shardlab.plans.workload import Workload
 
 CHIP = "tpu-v5p"
 

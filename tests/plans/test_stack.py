@@ -11,7 +11,7 @@ from shardlab.plans.family import families_of, parse_family
 from shardlab.plans.model import Model
 from shardlab.plans.plan import plan
 from shardlab.plans.sources.presets import load_preset, preset_names
-from shardlab.plans.stack import stack
+from shardlab.plans.strategies.stack import stack
 from shardlab.plans.tensor import Tensor
 
 BF16 = parse_dtype("bf16")

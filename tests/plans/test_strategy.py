@@ -12,13 +12,13 @@ from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.mesh import Mesh, parse_mesh
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family, families_of, parse_family
-from shardlab.plans.matching import match
 from shardlab.plans.model import Architecture, Model
-from shardlab.plans.rule_lines import rules_of
-from shardlab.plans.rules import parse_rules
+from shardlab.plans.rules.matching import match
+from shardlab.plans.rules.rule_lines import rules_of
+from shardlab.plans.rules.rules import parse_rules
 from shardlab.plans.sources.presets import load_preset, preset_names
-from shardlab.plans.stack import stack
-from shardlab.plans.strategy import parse_strategy, place, stacked_for
+from shardlab.plans.strategies.stack import stack
+from shardlab.plans.strategies.strategy import parse_strategy, place, stacked_for
 from shardlab.plans.tensor import Tensor
 
 BF16 = parse_dtype("bf16")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from shardlab.layouts.mesh import parse_mesh
-from shardlab.plans.policy import parse_policy
+from shardlab.plans.advice.traffic import decoding_exchanges, training_exchanges
+from shardlab.plans.advice.weights import Scales
+from shardlab.plans.memory.policy import parse_policy
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.sources.table import parse_table
-from shardlab.plans.strategy import parse_strategy, place
-from shardlab.plans.traffic import decoding_exchanges, training_exchanges
-from shardlab.plans.weights import Scales
-from shardlab.plans.workload import Workload
+from shardlab.plans.strategies.strategy import parse_strategy, place
 
 D, F, B = 64, 256, 128
 # Two matrices a layer and nothing else, as training.md simplifies a transformer.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.plans.sources.load import load_model
-from shardlab.plans.work import (
+from shardlab.plans.advice.work import (
     active_parameters,
     decoding_work,
     is_forward_repeated,
     training_work,
 )
-from shardlab.plans.workload import Workload
+from shardlab.plans.memory.workload import Workload
+from shardlab.plans.sources.load import load_model
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 import shardlab
 from shardlab.errors import BadSize, BadType, LabError, UnknownChoice, UnknownDtype
-from shardlab.plans.workload import REMAT, Workload, parse_workload
+from shardlab.plans.memory.workload import REMAT, Workload, parse_workload
 
 
 def test_a_workload_has_sensible_defaults():

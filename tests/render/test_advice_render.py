@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from shardlab.plans.advise import advise
+from shardlab.plans.advice.advise import advise
 from shardlab.render.advice import advice_html, advice_text, headline
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import parse_family
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.model import Model
 from shardlab.plans.plan import plan
-from shardlab.plans.workload import Workload
 from shardlab.records.plan import KINDS
 from shardlab.render.bars import bars_of, bars_svg
 from shardlab.render.palette import contrast

@@ -15,9 +15,9 @@ from rich.console import Console
 from shardlab.errors import UnknownChoice
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import parse_family
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.model import Model
 from shardlab.plans.plan import plan
-from shardlab.plans.workload import Workload
 from shardlab.render.comparison import comparison_markdown
 from shardlab.render.layers import groups_of, n_numbers, name_in
 from shardlab.render.plan import plan_html, plan_markdown, plan_text

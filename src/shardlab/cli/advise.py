@@ -120,7 +120,7 @@ def command(model: str, **options: Any) -> None:
 
 def _made(model: str, options: dict[str, Any]) -> Advice:
     from shardlab.cli.model_target import is_target, load_named
-    from shardlab.plans.advise import advise
+    from shardlab.plans.advice.advise import advise
 
     hardware, chips = _place(options)
     return advise(
@@ -146,7 +146,7 @@ def _made(model: str, options: dict[str, Any]) -> Advice:
 
 def _place(options: dict[str, Any]) -> tuple[str, Any]:
     """Return the hardware and the number of chips, which a topology's name gives at once."""
-    from shardlab.plans.topology import is_topology, parse_topology
+    from shardlab.plans.meshes.topology import is_topology, parse_topology
 
     chips, hardware = options["chips"].strip(), options["hardware"]
     if is_topology(chips):

@@ -67,7 +67,7 @@ def _write(option: str, to: str, text: str) -> None:
     if to == TERMINAL:
         echo(text, nl=False)
         return
-    from shardlab.plans.saved import write_whole
+    from shardlab.plans.golden.saved import write_whole
 
     try:
         write_whole(Path(to), text)

@@ -73,7 +73,7 @@ def _before(path: str | None) -> Any:
     """Return the plan to compare with, before the work: a file that cannot be read ends it."""
     if path is None:
         return None
-    from shardlab.plans.golden import load_golden
+    from shardlab.plans.golden.golden import load_golden
 
     return load_golden(path)
 

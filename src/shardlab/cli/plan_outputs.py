@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shardlab.cli.outputs import check_places, json_text, page, show, write_all
 
 if TYPE_CHECKING:
-    from shardlab.plans.golden import Golden
+    from shardlab.plans.golden.golden import Golden
     from shardlab.records.comparison import Comparison
     from shardlab.records.plan import Plan
 
@@ -53,13 +53,13 @@ def _outputs(
         return bars_svg(plan, old)
 
     def as_golden() -> str:
-        from shardlab.plans.saved import canonical_text
+        from shardlab.plans.golden.saved import canonical_text
 
         return canonical_text(plan)
 
     def as_rules() -> str:
-        from shardlab.plans.golden import rules_of_plan
-        from shardlab.plans.rules_file import rules_text
+        from shardlab.plans.golden.golden import rules_of_plan
+        from shardlab.plans.rules.rules_file import rules_text
 
         return rules_text(rules_of_plan(plan))
 

@@ -56,7 +56,7 @@ def _devices(options: dict[str, Any]) -> dict[str, Any]:
         return {"hardware": hardware}
     if devices.replace(",", "").replace("_", "").isdecimal():
         return {"hardware": hardware, "n_devices": _number("devices", devices)}
-    from shardlab.plans.topology import parse_topology
+    from shardlab.plans.meshes.topology import parse_topology
 
     named = parse_topology(devices)
     if hardware is None:
@@ -80,8 +80,8 @@ def _strategy(options: dict[str, Any]) -> str | None:
 
 def _rules(options: dict[str, Any]) -> Any:
     """Return single rules first, then those of a file."""
-    from shardlab.plans.golden import load_specs
-    from shardlab.plans.rules import parse_rules
+    from shardlab.plans.golden.golden import load_specs
+    from shardlab.plans.rules.rules import parse_rules
 
     parts: list[Any] = [(*_rule(text),) for text in options["single_rules"]]
     single = parse_rules({"rules": parts}) if parts else None
@@ -100,7 +100,7 @@ def _rule(text: str) -> tuple[str, str]:
 
 
 def _policy(options: dict[str, Any]) -> Any:
-    from shardlab.plans.policy import parse_policy
+    from shardlab.plans.memory.policy import parse_policy
 
     return parse_policy(
         options["policy"],
@@ -112,7 +112,7 @@ def _policy(options: dict[str, Any]) -> Any:
 
 
 def _workload(options: dict[str, Any]) -> Any:
-    from shardlab.plans.workload import Workload
+    from shardlab.plans.memory.workload import Workload
 
     batch, sequence = options["batch"], options["sequence"]
     if batch is None and sequence is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shardlab.layouts.mesh import Mesh
+from shardlab.plans.memory.policy import Policy, check_trained
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.model import Model
-from shardlab.plans.policy import Policy, check_trained
-from shardlab.plans.rules import Rules
-from shardlab.plans.workload import Workload
+from shardlab.plans.rules.rules import Rules
 from shardlab.records.plan import Room
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shardlab.plans.asked import Asked
-from shardlab.plans.change import Again
+from shardlab.plans.changes.change import Again
 from shardlab.plans.limits import Limits as Limits
 from shardlab.plans.limits import parse_limits
 from shardlab.plans.questions.embedding import embedding

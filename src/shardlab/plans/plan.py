@@ -11,33 +11,33 @@ from shardlab.cost.hardware import Hardware, parse_hardware
 from shardlab.errors import BadType, UnknownChoice
 from shardlab.errors.brief import brief
 from shardlab.layouts.mesh import Mesh
-from shardlab.plans.activations import activation_items
 from shardlab.plans.asked import Asked
 from shardlab.plans.findings import plan_findings
-from shardlab.plans.gathered import gathered_items
-from shardlab.plans.held import counters_of, held_by
-from shardlab.plans.kv_cache import cache_items
 from shardlab.plans.limits import Limits, parse_limits
-from shardlab.plans.lint import lint
-from shardlab.plans.logical import read_for
-from shardlab.plans.matching import Placed, has_own_specs, placed_by
-from shardlab.plans.meaning import axes_of
-from shardlab.plans.mesh_text import parse_plan_mesh
+from shardlab.plans.memory.activations import activation_items
+from shardlab.plans.memory.gathered import gathered_items
+from shardlab.plans.memory.held import counters_of, held_by
+from shardlab.plans.memory.kv_cache import cache_items
+from shardlab.plans.memory.optimizer import parse_optimizer
+from shardlab.plans.memory.policy import Policy, parse_policy
+from shardlab.plans.memory.scales import without_scales
+from shardlab.plans.memory.workload import Workload, parse_workload
+from shardlab.plans.meshes.mesh_text import parse_plan_mesh
 from shardlab.plans.model import Model, check_kinds
-from shardlab.plans.optimizer import parse_optimizer
-from shardlab.plans.policy import Policy, parse_policy
 from shardlab.plans.questions.idle import idle_axes
-from shardlab.plans.rule_lines import lines_of, rules_of
-from shardlab.plans.rules import parse_rules
-from shardlab.plans.scales import without_scales
-from shardlab.plans.search import search
+from shardlab.plans.rules.lint import lint
+from shardlab.plans.rules.logical import read_for
+from shardlab.plans.rules.matching import Placed, has_own_specs, placed_by
+from shardlab.plans.rules.rule_lines import lines_of, rules_of
+from shardlab.plans.rules.rules import parse_rules
+from shardlab.plans.rules.search import search
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.sources.measures import with_architecture
-from shardlab.plans.stack import stack as stacked
-from shardlab.plans.stack import stack_of
-from shardlab.plans.states import without_states
-from shardlab.plans.strategy import cut_states, parse_strategy, place, stack_for
-from shardlab.plans.workload import Workload, parse_workload
+from shardlab.plans.sources.states import without_states
+from shardlab.plans.strategies.meaning import axes_of
+from shardlab.plans.strategies.stack import stack as stacked
+from shardlab.plans.strategies.stack import stack_of
+from shardlab.plans.strategies.strategy import cut_states, parse_strategy, place, stack_for
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Item, Plan, PlanRow, Room
 

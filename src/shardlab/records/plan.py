@@ -244,14 +244,14 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Write the plan as a golden file, whole or not at all; `load_plan` reads it."""
-        from shardlab.plans.saved import save_plan
+        from shardlab.plans.golden.saved import save_plan
 
         save_plan(self, path)
 
     def compare(self, old: Plan | str | Path) -> Comparison:
         """Return what has changed since an older plan, or since the file it was saved to."""
-        from shardlab.plans.compare import compare
-        from shardlab.plans.saved import load_plan
+        from shardlab.plans.golden.compare import compare
+        from shardlab.plans.golden.saved import load_plan
 
         return compare(old if isinstance(old, Plan) else load_plan(old), self)
 

@@ -28,8 +28,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec  # noqa: E402
 
 import shardlab  # noqa: E402
 from shardlab.layouts.dtype import parse_dtype  # noqa: E402
-from shardlab.plans.roles import batch_axes  # noqa: E402
 from shardlab.plans.sources.load import load_model  # noqa: E402
+from shardlab.plans.strategies.roles import batch_axes  # noqa: E402
 
 sys.path.insert(0, JOB["examples"])
 

@@ -10,12 +10,12 @@ import pytest
 from plans.sources.checkpoints import write_tensors
 from shardlab.layouts.dtype import parse_dtype
 from shardlab.plans.family import parse_family
+from shardlab.plans.memory.workload import Workload
 from shardlab.plans.plan import plan
 from shardlab.plans.sources.agreement import contradictions, n_layers
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.sources.presets import load_preset, preset_names
-from shardlab.plans.stack import stack
-from shardlab.plans.workload import Workload
+from shardlab.plans.strategies.stack import stack
 
 CONFIG = {
     "model_type": "llama",

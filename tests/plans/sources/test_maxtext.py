@@ -9,7 +9,7 @@ import pytest
 
 from shardlab.errors import BadModel, BadPlan, BadRules, BadType
 from shardlab.layouts.spec import Spec
-from shardlab.plans.golden import load_golden, load_specs
+from shardlab.plans.golden.golden import load_golden, load_specs
 from shardlab.plans.plan import plan
 from shardlab.plans.sources.load import load_model
 

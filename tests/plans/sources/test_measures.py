@@ -10,7 +10,7 @@ import pytest
 import shardlab
 from shardlab.cli import main
 from shardlab.errors import BadModel
-from shardlab.plans.saved import canonical_text, load_plan
+from shardlab.plans.golden.saved import canonical_text, load_plan
 from shardlab.plans.sources.load import load_model
 from shardlab.plans.sources.measures import parse_architecture
 from shardlab.render.advice import advice_text

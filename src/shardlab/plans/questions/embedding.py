@@ -14,7 +14,7 @@ from shardlab.layouts.amount import memory_text
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
-from shardlab.plans.roles import batch_axes, roles_of
+from shardlab.plans.strategies.roles import batch_axes, roles_of
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Plan, PlanRow
 

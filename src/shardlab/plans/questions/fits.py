@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from shardlab.layouts.amount import memory_text
+from shardlab.plans.advice.margin import margin_of
 from shardlab.plans.asked import Asked
-from shardlab.plans.change import Again, Change, fitting_changes
+from shardlab.plans.changes.change import Again, Change, fitting_changes
 from shardlab.plans.codes import finding
 from shardlab.plans.limits import Limits
-from shardlab.plans.margin import margin_of
 from shardlab.plans.questions.indivisible import indivisible
 from shardlab.records.finding import Finding
 from shardlab.records.plan import KINDS, Plan, Room

@@ -9,8 +9,8 @@ from shardlab.layouts.amount import memory_text
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
-from shardlab.plans.roles import ROLES, batch_axes, roles_of
-from shardlab.plans.strategy import parse_strategy, strategy_name
+from shardlab.plans.strategies.roles import ROLES, batch_axes, roles_of
+from shardlab.plans.strategies.strategy import parse_strategy, strategy_name
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Plan, PlanRow
 

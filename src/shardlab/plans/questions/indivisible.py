@@ -9,7 +9,7 @@ from shardlab.layouts.cuts import cuts_of, nearest_fitting
 from shardlab.layouts.mesh import Mesh
 from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
-from shardlab.plans.shares import Share, shares_of
+from shardlab.plans.memory.shares import Share, shares_of
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Held, Plan, PlanRow
 

@@ -7,7 +7,7 @@ from math import gcd
 from shardlab.layouts.amount import memory_text
 from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
-from shardlab.plans.shares import Share, shares_of
+from shardlab.plans.memory.shares import Share, shares_of
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Plan, PlanRow
 

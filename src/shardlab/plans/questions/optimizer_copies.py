@@ -6,8 +6,8 @@ from shardlab.layouts.amount import memory_text
 from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
 from shardlab.plans.limits import Limits
-from shardlab.plans.roles import batch_axes
-from shardlab.plans.strategy import parse_strategy, strategy_name
+from shardlab.plans.strategies.roles import batch_axes
+from shardlab.plans.strategies.strategy import parse_strategy, strategy_name
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Held, Plan
 

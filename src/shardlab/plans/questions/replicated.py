@@ -12,8 +12,8 @@ from shardlab.layouts.mesh import Mesh
 from shardlab.plans.asked import Asked
 from shardlab.plans.codes import finding
 from shardlab.plans.limits import Limits
-from shardlab.plans.roles import roles_of
-from shardlab.plans.strategy import parse_strategy, strategy_name
+from shardlab.plans.strategies.roles import roles_of
+from shardlab.plans.strategies.strategy import parse_strategy, strategy_name
 from shardlab.records.finding import Finding
 from shardlab.records.plan import Plan, PlanRow
 

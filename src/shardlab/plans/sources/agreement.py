@@ -17,10 +17,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from shardlab.plans.family import Family
-from shardlab.plans.meaning import LAYERS, axes_of
+from shardlab.plans.memory.policy import is_float
+from shardlab.plans.memory.scales import is_scale
 from shardlab.plans.model import Architecture
-from shardlab.plans.policy import is_float
-from shardlab.plans.scales import is_scale
+from shardlab.plans.strategies.meaning import LAYERS, axes_of
 
 _LAYER = re.compile(rf"(?:^|[./_])(?:{'|'.join(sorted(LAYERS))})[./_](?:([0-9]+)[./_]|$)")
 _MORE_LAYERS = 4  # beyond those of the decoder: such as predict further tokens

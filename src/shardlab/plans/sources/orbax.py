@@ -19,8 +19,8 @@ from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.plans.family import families_of
 from shardlab.plans.model import Model
 from shardlab.plans.sources.disk import read_text
+from shardlab.plans.sources.states import is_state, marked
 from shardlab.plans.sources.zarr import read_arrays
-from shardlab.plans.states import is_state, marked
 from shardlab.plans.tensor import Tensor
 
 METADATA = "_METADATA"

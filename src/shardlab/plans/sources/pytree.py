@@ -23,7 +23,7 @@ from shardlab.layouts.dtype import parse_dtype
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import families_of
 from shardlab.plans.model import Model
-from shardlab.plans.states import marked
+from shardlab.plans.sources.states import marked
 from shardlab.plans.tensor import Axes, Tensor
 from shardlab.records.named import Children, Key, Named
 

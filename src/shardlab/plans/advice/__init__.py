@@ -1,0 +1,1 @@
+"""The search over meshes and strategies, and how candidates are ranked."""

@@ -1,0 +1,1 @@
+"""Changes that would make a plan fit, really tried."""

@@ -1,0 +1,1 @@
+"""Plans as files: saved, read back, compared."""

@@ -1,0 +1,1 @@
+"""What one device holds: parameters, states, activations, caches."""

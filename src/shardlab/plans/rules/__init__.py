@@ -1,0 +1,1 @@
+"""Rules that people write: reading, matching, lint, and printing them."""

@@ -1,0 +1,1 @@
+"""Named strategies: what array axes mean, and what is cut over which mesh axes."""
