@@ -5,8 +5,10 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from benchmarks.contender import ROOT
 from benchmarks.options import Options
@@ -28,14 +30,11 @@ def run(options: Options) -> Section:
     """Time plans, and `NamedSharding.shard_shape` of every tensor for comparison."""
     section = Section("Plans of whole models", ["what", "ms (lowest-highest)"])
     n = max(5, options.rounds)
-    for what, bound, work in (
-        ("plan llama3.1-405b on 16,384 devices", 0.05, lambda: _plan("llama3.1-405b", _MESH)),
-        ("plan deepseek-v3, 91,991 tensors, same mesh", 1.0, lambda: _plan("deepseek-v3", _MESH)),
-        ("advise llama3.1-405b on 4,096 tpu-v5p", 5.0, _advise),
-    ):
+    for what, bound, work in _WORK:
         seconds = _timed(work, n)
         _note(section, what, seconds)
         section.bars.append(Bar(what, bound, statistics.median(seconds), unit=" s"))
+    _headers(section, n)
     _note(section, "NamedSharding.shard_shape of the 1,137 tensors of 405b", _timed(_ask_jax(), n))
     _shell(section, n)
     return section
@@ -65,10 +64,50 @@ def _plan(model: str, mesh: str) -> object:
     return shardlab.plan(model, mesh, strategy="fsdp+tensor", hardware="tpu-v5p", optimizer="adamw")
 
 
-def _advise() -> object:
+def _too_much() -> object:
     import shardlab
 
-    return shardlab.advise("llama3.1-405b", "tpu-v5p", 4096, batch=2048, sequence=8192)
+    made = shardlab.plan(
+        "llama3.1-405b",
+        _MESH,
+        strategy="tensor",
+        hardware="tpu-v5p",
+        optimizer="adamw",
+        workload={"batch": 4096, "sequence": 8192},
+    )
+    assert made.fits is False
+    return made
+
+
+def _advise(model: str) -> object:
+    import shardlab
+
+    return shardlab.advise(model, "tpu-v5p", 4096, optimizer="adamw", batch=2048, sequence=8192)
+
+
+# what, the bar in seconds, the work
+_WORK: tuple[tuple[str, float, Callable[[], object]], ...] = (
+    ("plan llama3.1-405b on 16,384 devices", 0.05, lambda: _plan("llama3.1-405b", _MESH)),
+    ("the same where it does not fit, changes tried", 0.05, _too_much),
+    ("plan deepseek-v3, 91,991 tensors, same mesh", 1.0, lambda: _plan("deepseek-v3", _MESH)),
+    ("advise llama3.1-405b on 4,096 tpu-v5p", 5.0, lambda: _advise("llama3.1-405b")),
+    ("advise deepseek-v3-main on 4,096 tpu-v5p", 5.0, lambda: _advise("deepseek-v3-main")),
+)
+
+
+def _headers(section: Section, n: int) -> None:
+    """Time reading the headers of checkpoints whose data is a hole."""
+    from benchmarks.checkpoints import write_checkpoint
+    from shardlab.plans.sources.load import load_model
+
+    for preset, n_files, bound in (("llama3-70b", 30, 1.0), ("deepseek-v3", 163, None)):
+        with tempfile.TemporaryDirectory() as name:
+            n_bytes = write_checkpoint(Path(name), preset, n_files)
+            seconds = _timed(lambda folder=name: load_model(folder), n)
+        what = f"read {n_bytes / 1e9:.0f} GB of safetensors in {n_files} files"
+        _note(section, what, seconds)
+        if bound is not None:
+            section.bars.append(Bar(what, bound, statistics.median(seconds), unit=" s"))
 
 
 def _ask_jax() -> Callable[[], None]:
