@@ -125,7 +125,7 @@ def test_what_goes_wrong_is_told_in_words(model, code, words):
     assert words in done.stderr
     # A traceback is that of the person's file, never ours.
     assert "Traceback" not in done.stderr or 'File "models.py"' in done.stderr
-    assert "shardlab/" not in done.stderr
+    assert "src/shardlab" not in done.stderr
 
 
 def test_a_file_that_takes_for_ever_is_stopped():
