@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardlab.cli.number import whole_number
 from shardlab.cli.options import limit_options
 
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ def _made(model: str, options: dict[str, Any]) -> Advice:
         load_named(model, options) if is_target(model) else model,
         hardware,
         chips,
-        batch=_number("batch", options["batch"]),
-        sequence=_number("sequence", options["sequence"]),
-        microbatch=_number("microbatch", options["microbatch"]),
+        batch=whole_number("batch", options["batch"]),
+        sequence=whole_number("sequence", options["sequence"]),
+        microbatch=whole_number("microbatch", options["microbatch"]),
         optimizer=options["optimizer"],
         policy=options["policy"],
         remat=options["remat"] or None,
@@ -161,17 +162,7 @@ def _place(options: dict[str, Any]) -> tuple[str, Any]:
         return hardware or found.hardware, found.n_chips
     if hardware is None:
         raise click.UsageError("Missing option '--hardware', such as --hardware tpu-v5p.")
-    return hardware, _number("chips", chips)
-
-
-def _number(name: str, text: str | None) -> int | None:
-    """Return a whole number, however a person groups its digits: 4,096 and 4_096."""
-    if text is None:
-        return None
-    digits = text.replace(",", "").replace("_", "").strip()
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > 18 or not int(digits):
-        raise click.UsageError(f"--{name} {text}: a whole number from 1 on, such as 1024.")
-    return int(digits)
+    return hardware, whole_number("chips", chips)
 
 
 def _figure(text: str) -> tuple[str, float]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from shardlab.cli.number import whole_number
+
 # options that mean nothing without a batch and a sequence
 _OF_A_WORKLOAD = (
     "remat",
@@ -55,7 +57,7 @@ def _devices(options: dict[str, Any]) -> dict[str, Any]:
     if devices is None:
         return {"hardware": hardware}
     if devices.replace(",", "").replace("_", "").isdecimal():
-        return {"hardware": hardware, "n_devices": _number("devices", devices)}
+        return {"hardware": hardware, "n_devices": whole_number("devices", devices)}
     from shardlab.plans.meshes.topology import parse_topology
 
     named = parse_topology(devices)
@@ -123,24 +125,14 @@ def _workload(options: dict[str, Any]) -> Any:
         raise click.UsageError("--batch and --sequence belong together: give both.")
     given = {
         "remat": options["remat"],
-        "microbatch": _number("microbatch", options["microbatch"]),
+        "microbatch": whole_number("microbatch", options["microbatch"]),
         "dtype": options["activation_dtype"],
         "cache_dtype": options["cache_dtype"],
         "flash": False if options["no_flash"] else None,
         "sequence_parallel": False if options["no_sequence_parallel"] else None,
     }
     return Workload(
-        _number("batch", batch),
-        _number("sequence", sequence),
+        whole_number("batch", batch),
+        whole_number("sequence", sequence),
         **{name: value for name, value in given.items() if value is not None},
     )
-
-
-def _number(name: str, text: str | None) -> Any:
-    """Return a whole number, however a person groups its digits: 4,096 and 4_096."""
-    if text is None:
-        return None
-    digits = text.replace(",", "").replace("_", "").strip()
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > 18 or not int(digits):
-        raise click.UsageError(f"--{name} {text}: a whole number from 1 on, such as 1024.")
-    return int(digits)
