@@ -16,7 +16,8 @@ from shardlab.plans.model import Architecture, Model
 from shardlab.plans.sources.load import load_model
 
 # Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models" (arXiv
-# 2205.05198), table 3: heads, hidden, layers; all with sequence 2048, tensor parallel 8.
+# 2205.05198), table 3: heads, hidden, layers; all with sequence 2048, tensor parallel 8. The table
+# itself was not at hand: the sizes were checked by the parameters that they add up to.
 MEGATRON = {
     "22B": (64, 6144, 48),
     "175B": (96, 12288, 96),

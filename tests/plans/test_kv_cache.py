@@ -26,7 +26,8 @@ def cache(model, mesh, **options):
         ("llama3-70b", "bf16", 327_680),
         ("llama3-70b", "int8", 163_840),
         ("llama3-70b", "int4", 81_920),
-        # "Insights into DeepSeek-V3" (arXiv 2505.09343), table 1, KB per token in bf16
+        # "Insights into DeepSeek-V3" (arXiv 2505.09343), table 1, KB per token in bf16; the table
+        # was not at hand, but (512 + 64) * 61 * 2 of the published configuration is the same
         ("deepseek-v3", "bf16", 70_272),
         ("qwen2.5-72b", "bf16", 327_680),
         ("llama3.1-405b", "bf16", 516_096),

@@ -38,6 +38,10 @@ COUNTS = {
 }
 
 
+def test_the_one_preset_without_an_exact_published_count_rounds_to_the_stated_one():
+    assert round(load_preset("deepseek-v3-main").n_parameters / 1e9) == 671
+
+
 def test_every_preset_is_in_the_table_above():
     assert set(preset_names()) == set(COUNTS)
 

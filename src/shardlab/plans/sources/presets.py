@@ -1,4 +1,4 @@
-"""Models by name, each a table beside this file whose total is the published count.
+"""Models by name, each a table beside this file whose total is the published one.
 
 >>> load_preset("llama3-8b").n_parameters
 8030261248
