@@ -25,7 +25,8 @@ from rich.text import Text
 
 import shardlab
 from shardlab.records.source import Source
-from shardlab.render import holdings, picture_rich
+from shardlab.layouts.layout_picture import holdings
+from shardlab.render.terminal import picture_rich
 from shardlab.render.report import report_rich
 
 N_DEVICES = 8

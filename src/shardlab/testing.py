@@ -79,7 +79,7 @@ def assert_traffic(
     """
     __tracebackhide__ = True
     from shardlab.layouts.amount import parse_bytes
-    from shardlab.render.words import bytes_text
+    from shardlab.render.units import bytes_text
 
     if at_most is None and at_most_in_all is None:
         raise TypeError("assert_traffic needs at_most=... or at_most_in_all=...")
@@ -105,7 +105,7 @@ def assert_memory(f: Callable[..., Any], *args: Any, at_most: int | str, mesh: A
     """
     __tracebackhide__ = True
     from shardlab.layouts.amount import parse_bytes
-    from shardlab.render.words import bytes_text
+    from shardlab.render.units import bytes_text
 
     held = traced(f, *args, mesh=mesh, memory=True).memory
     assert held is not None, f"{_named(f)}: the compiler does not tell its memory"

@@ -112,7 +112,7 @@ def _raised(error: BaseException, job: Mapping[str, Any]) -> LabError:
             fix="report this with the program; it is not the program's fault.",
         )
     if isinstance(error, MemoryError) or text.startswith("RESOURCE_EXHAUSTED"):
-        from shardlab.render.words import bytes_text
+        from shardlab.render.units import bytes_text
 
         return MemoryLimitReached(
             f"The program wanted more memory than the {bytes_text(job['memory_limit'])} it is "

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from cost.handmade import call, train_step, with_branches
 from shardlab.cost.hardware import parse_hardware
 from shardlab.cost.switched import Spans, dcn_time, spans_of, switched_time
-from shardlab.cost.time import estimate
 from shardlab.cost.torus import Side, torus_time
+from shardlab.cost.trace_time import estimate
 from shardlab.errors import BadEfficiency, UnknownFigure, UnknownMeshAxis
 from shardlab.records.estimate import Estimate
 from shardlab.records.observation import Memory

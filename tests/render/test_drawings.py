@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from shardlab.layouts.shards import layout
-from shardlab.render import holdings, picture_rich, picture_text
+from shardlab.layouts.layout_picture import holdings
+from shardlab.render.terminal import picture_rich, picture_text
 from shardlab.render.palette import fill_of
 from shardlab.render.svg import picture_svg
 

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardlab.layouts.layout_picture import drawn_axes, holdings, layout_picture
 from shardlab.layouts.mesh import Mesh
 from shardlab.layouts.shards import layout
-from shardlab.render.picture import Room, drawn_axes, holdings, layout_picture, shown
-from shardlab.render.words import bytes_text, devices_text, slice_text
+from shardlab.render.picture import Room, shown
+from shardlab.render.units import bytes_text
+from shardlab.render.words import devices_text, slice_text
 
 
 def labels(grid):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.errors import CatalogueError, LabError
-from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.mesh import parse_mesh
+from shardlab.layouts.nearest import nearest_name
 
 DIFFICULTIES = ("easy", "medium", "hard")
 KINDS = ("program", "value")

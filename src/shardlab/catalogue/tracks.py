@@ -22,7 +22,7 @@ from typing import Any
 from shardlab.catalogue.problem import Problem, load_problem
 from shardlab.catalogue.settings import TRACK, TRACKS, check_table, read_toml
 from shardlab.errors import BadTracks, NoCatalogue, UnknownProblem
-from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.nearest import nearest_name
 
 OWN = Path(__file__).parent.parent / "problems"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardlab.records.observation import Sizes
+from shardlab.layouts.mesh import Sizes
 from shardlab.records.run import Leaf
 
 Array = np.ndarray[Any, Any]

@@ -107,7 +107,7 @@ def _device_id(one: Layout, place: int | tuple[int, ...]) -> int:
 
 
 def _print_device(one: Layout, place: int | tuple[int, ...]) -> None:
-    from shardlab.render.words import device_text
+    from shardlab.layouts.layout_picture import device_text
 
     click.echo(device_text(one, _device_id(one, place)))
 

@@ -21,7 +21,7 @@ from math import gcd, prod
 
 from shardlab.cost.hardware import Hardware
 from shardlab.layouts.divisors import divisors
-from shardlab.records.observation import Sizes
+from shardlab.layouts.mesh import Sizes
 
 
 @dataclass(frozen=True)

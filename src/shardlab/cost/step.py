@@ -20,8 +20,8 @@ from shardlab.cost.family import Timing
 from shardlab.cost.hardware import Figure, Hardware
 from shardlab.cost.laid import Laid, Way, layings
 from shardlab.cost.time import Clock, rate_of
+from shardlab.layouts.mesh import Sizes
 from shardlab.records.collective import CollectiveCall
-from shardlab.records.observation import Sizes
 from shardlab.records.step import ExchangeTime
 
 

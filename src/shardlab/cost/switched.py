@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shardlab.cost.family import REDUCTIONS, Timing, gathered_bytes
-from shardlab.records.observation import Sizes
+from shardlab.layouts.mesh import Sizes
 
 
 @dataclass(frozen=True)

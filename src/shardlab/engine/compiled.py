@@ -21,8 +21,9 @@ from shardlab.hlo.dtypes import dtype_name, n_bytes
 from shardlab.hlo.exchanges import Exchange, exchanges
 from shardlab.hlo.flops import flops
 from shardlab.hlo.groups import Groups
+from shardlab.layouts.mesh import Sizes
 from shardlab.records.collective import CollectiveCall, Phase
-from shardlab.records.observation import Memory, Sizes
+from shardlab.records.observation import Memory
 from shardlab.records.source import Source
 
 

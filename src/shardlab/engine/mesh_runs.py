@@ -27,8 +27,7 @@ from shardlab.engine.retarget import retargeted
 from shardlab.engine.spread import Axes, Spread
 from shardlab.engine.stage import with_mesh
 from shardlab.errors import Deadlock
-from shardlab.layouts.mesh import Mesh
-from shardlab.records.observation import Sizes
+from shardlab.layouts.mesh import Mesh, Sizes
 from shardlab.records.run import Leaf, Lineage, Run, Runs
 from shardlab.records.source import NOWHERE, Source
 

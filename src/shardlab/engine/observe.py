@@ -15,9 +15,9 @@ from shardlab.engine.outside import is_left_to_the_compiler, shardings_asked_for
 from shardlab.engine.refusals import refused, whole_tracebacks
 from shardlab.engine.stage import NotLowered, Staged, program_name, stage
 from shardlab.engine.walk import Site, walk
-from shardlab.layouts.mesh import parse_mesh
+from shardlab.layouts.mesh import Sizes, parse_mesh
 from shardlab.records.collective import CollectiveCall
-from shardlab.records.observation import Observation, Sizes
+from shardlab.records.observation import Observation
 
 if TYPE_CHECKING:
     from shardlab.engine.compiled import Seen

@@ -26,8 +26,8 @@ from shardlab.engine.retarget import check_moved, moved_arguments, retargeted, t
 from shardlab.engine.simulated import is_active, simulated
 from shardlab.engine.virtual import is_virtual, virtual_mesh
 from shardlab.layouts.dtype import Dtype
+from shardlab.layouts.mesh import Sizes
 from shardlab.layouts.shape import parse_array
-from shardlab.records.observation import Sizes
 
 # Text that is an array and nothing else: bf16[8,6], or 8x6:bf16. Other text is a plain argument.
 _ARRAY_TEXT = re.compile(r"\s*(?:[\w<>]+\s*\[[\d\s,]*\]|\d+(?:x\d+)*:[\w<>]+)\s*")

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
 from shardlab.engine import _jax
+from shardlab.engine.pending import _pending
 from shardlab.engine.rules.collectives import collective_axes
 from shardlab.engine.spread import Axes, Slot, Spread, arrange
 from shardlab.errors import Deadlock
-
-# Raised in a callback, which JAX wraps; kept here so that it can be raised as it is.
-_pending: list[Deadlock] = []
-
-
-@contextlib.contextmanager
-def unwrapped() -> Iterator[None]:
-    """Within this block a deadlock is a `Deadlock`, not the runtime error that JAX makes of it."""
-    _pending.clear()
-    try:
-        yield
-    except jax.errors.JaxRuntimeError:
-        if _pending:
-            raise _pending.pop().with_traceback(None) from None
-        raise
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """A deadlock reaches the person as an error; JAX's log of it would say everything twice."""
-    return not (record.exc_info and isinstance(record.exc_info[1], Deadlock))
-
-
-logging.getLogger("jax._src.debugging").addFilter(_is_news)
 
 
 def watch(axes: Axes, eqn: Any) -> None:

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
 from functools import lru_cache
 from math import prod
 
@@ -20,6 +18,7 @@ from shardlab.errors import (
     UnreducedNotAllowed,
 )
 from shardlab.layouts.mesh import Mesh
+from shardlab.layouts.nearest import nearest_name
 from shardlab.layouts.spec import Spec
 
 
@@ -67,12 +66,6 @@ def nearest_fitting(size: int, n_parts: int) -> tuple[int, int]:
     """
     below = size // n_parts * n_parts
     return below, below + n_parts
-
-
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` is most likely a slip of."""
-    close = get_close_matches(name.lower(), {each.lower(): each for each in known}, n=1, cutoff=0.5)
-    return next((each for each in known if close and each.lower() == close[0]), None)
 
 
 def _where(spec: Spec, mesh: Mesh, shape: tuple[int, ...] | None = None) -> str:

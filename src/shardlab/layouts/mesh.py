@@ -372,3 +372,6 @@ def _shortened(ids: Iterable[int], most: int = 8) -> str:
     if len(shown) > most:
         shown = [*shown[: most - 2], "…", shown[-1]]
     return ", ".join(shown)
+
+
+Sizes = tuple[tuple[str, int], ...]  # a mesh: axis names and sizes, in mesh order

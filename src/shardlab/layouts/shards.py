@@ -170,23 +170,23 @@ class Layout:
 
     def text(self, width: int = 100) -> str:
         """Return the picture as plain text: the array by owner, the mesh by what it holds."""
-        from shardlab.render.terminal import layout_text
+        from shardlab.layouts.layout_picture import layout_text
 
         return layout_text(self, width)
 
     def svg(self) -> str:
         """Return the picture as an SVG element."""
-        from shardlab.render.svg import layout_svg
+        from shardlab.layouts.layout_picture import layout_svg
 
         return layout_svg(self)
 
     def _repr_html_(self) -> str:
-        from shardlab.render.html import layout_html
+        from shardlab.layouts.layout_picture import layout_html
 
         return layout_html(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        from shardlab.render.terminal import layout_rich
+        from shardlab.layouts.layout_picture import layout_rich
 
         yield layout_rich(self, options.max_width)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardlab.errors import PlanError
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.nearest import nearest_name
 
 
 @dataclass(frozen=True)

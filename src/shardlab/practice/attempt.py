@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from shardlab.catalogue.problem import Problem
 from shardlab.errors import NoSuchSubmission
-from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.nearest import nearest_name
 from shardlab.records.judgement import CaseResult, Judgement
 from shardlab.records.submission import Submission
 from shardlab.records.verdict import Verdict

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from shardlab.layouts.mesh import Sizes
 from shardlab.records.estimate import FigureUsed
-from shardlab.records.observation import Sizes
 from shardlab.records.plan import KINDS, Kind, Room
 from shardlab.records.step import StepTime
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardlab.layouts.mesh import Sizes
 from shardlab.records.collective import CollectiveCall
 from shardlab.records.source import Source
-
-Sizes = tuple[tuple[str, int], ...]  # a mesh: axis names and sizes, in mesh order
 
 
 @dataclass(frozen=True)

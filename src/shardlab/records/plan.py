@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shardlab.errors import UnknownChoice
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.mesh import Sizes
+from shardlab.layouts.nearest import nearest_name
 from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.records.declined import Declined
 from shardlab.records.finding import Finding
-from shardlab.records.observation import Sizes
 from shardlab.records.rule_line import RuleLine
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardlab.records.observation import Sizes
+from shardlab.layouts.mesh import Sizes
 from shardlab.records.source import NOWHERE, Source
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shardlab.layouts.mesh import Sizes
 from shardlab.records.collective import CollectiveCall
 from shardlab.records.estimate import Estimate
 from shardlab.records.finding import Finding
-from shardlab.records.observation import Memory, Sizes
+from shardlab.records.observation import Memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +76,7 @@ class Trace:
         `dcn` names the mesh axes that cross pods (on GPUs: nodes); `figures` replaces figures of
         the table; an efficiency is the share of the peak that is reached.
         """
-        from shardlab.cost.time import estimate
+        from shardlab.cost.trace_time import estimate
 
         return estimate(
             self,

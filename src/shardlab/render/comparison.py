@@ -19,7 +19,7 @@ from shardlab.render.sheet import (
     sheet_lines,
 )
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
-from shardlab.render.words import count_text
+from shardlab.render.units import count_text
 
 if TYPE_CHECKING:
     from rich.text import Text

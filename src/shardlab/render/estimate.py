@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shardlab.records.estimate import CallTime, Estimate, FigureUsed
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
-from shardlab.render.words import amount_text, bytes_text, seconds_text, share_text
+from shardlab.render.units import amount_text, bytes_text, seconds_text, share_text
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -11,7 +11,7 @@ from shardlab.records.verdict import Verdict
 from shardlab.render.exhibit import RIGHT, WRONG, exhibit_lines
 from shardlab.render.plain import plain, plain_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
-from shardlab.render.words import count_text
+from shardlab.render.units import count_text
 
 if TYPE_CHECKING:
     from rich.text import Text

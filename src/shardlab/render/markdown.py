@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from shardlab.records.finding import Finding
-from shardlab.render.plain import plain
 from shardlab.render.sheet import Column, Section, Table
 
 _SIGNS = ("+ ", "- ", "~ ")  # what a comparison begins with would be a list
@@ -60,14 +58,6 @@ def _cell(text: str, is_code: bool) -> str:
         return f"`{text[0]}` {_cell(text[2:], True)}"
     name, times, n = text.partition(" ×")
     return code(name, in_table=True) + times + n
-
-
-def finding_markdown(found: Finding) -> str:
-    """Return a finding as an item of a list."""
-    lines = [f"- **{found.severity}** `{found.code}` {escaped(plain(found.what))}"]
-    lines += [f"  - {escaped(plain(line.strip()))}" for line in found.shows]
-    lines += [f"  - try: {escaped(plain(found.fix))}"] if found.fix else []
-    return "\n".join(lines)
 
 
 def escaped(text: str, *, in_table: bool = False) -> str:

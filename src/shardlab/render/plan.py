@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from shardlab.layouts.amount import memory_text
 from shardlab.records.plan import Plan
 from shardlab.records.report import gravest_first
-from shardlab.render.markdown import escaped, finding_markdown, sections_markdown
+from shardlab.render.finding_markdown import finding_markdown
+from shardlab.render.markdown import escaped, sections_markdown
 from shardlab.render.plain import plain
 from shardlab.render.plan_rules import rules_section
 from shardlab.render.plan_tensors import tensors_section
@@ -29,7 +30,7 @@ from shardlab.render.sheet import (
     wide_html,
 )
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
-from shardlab.render.words import count_text, share_text
+from shardlab.render.units import count_text, share_text
 
 if TYPE_CHECKING:
     from rich.text import Text

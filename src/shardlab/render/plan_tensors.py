@@ -7,7 +7,7 @@ from shardlab.records.plan import Held, Plan, PlanRow
 from shardlab.render.layers import Group, groups_of, name_in, short_name
 from shardlab.render.plain import plain
 from shardlab.render.sheet import Column, Row, Section, Table
-from shardlab.render.words import share_text
+from shardlab.render.units import share_text
 
 
 def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:

@@ -10,7 +10,7 @@ from shardlab.layouts.amount import memory_text
 from shardlab.records.plan import KINDS, Held, Kind, Plan
 from shardlab.render.sheet import Column, Row, Section, Table
 from shardlab.render.trace import bar_text
-from shardlab.render.words import share_text
+from shardlab.render.units import share_text
 
 _MOST = 3  # dtypes that are named in a cell
 

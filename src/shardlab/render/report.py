@@ -16,7 +16,7 @@ from shardlab.records.report import Report, gravest_first
 from shardlab.records.source import Source
 from shardlab.render.sheet import STYLE
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
-from shardlab.render.words import count_text
+from shardlab.render.units import count_text
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -11,17 +11,10 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from shardlab.layouts.layout_picture import fitting_picture
 from shardlab.layouts.shape import parse_array
 from shardlab.layouts.shards import Layout, layout
-from shardlab.render.terminal import (
-    DEFAULT_WIDTH,
-    Line,
-    Span,
-    draw,
-    fitting_picture,
-    lines_rich,
-    lines_text,
-)
+from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, draw, lines_rich, lines_text
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -8,14 +8,14 @@ from math import ceil, prod
 from shardlab.cost.steps import Step, exchange_steps, part_share
 from shardlab.cost.time import permutation
 from shardlab.cost.wire import wire_formula
+from shardlab.layouts.mesh import Sizes
 from shardlab.records.collective import CollectiveCall
-from shardlab.records.observation import Sizes
 from shardlab.render.fold import operand_text
 from shardlab.render.ops import op_text
 from shardlab.render.picture import Cell, Grid, Picture, Room, shown
 from shardlab.render.svg import picture_svg
 from shardlab.render.terminal import DEFAULT_WIDTH, picture_text
-from shardlab.render.words import bytes_text, count_text
+from shardlab.render.units import bytes_text, count_text
 
 _GAP = -1
 _COLUMNS = (16, 8, 6, 4, 3)  # tried in turn until the text is narrow enough

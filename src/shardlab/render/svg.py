@@ -8,9 +8,8 @@ from html import escape
 from itertools import accumulate
 from textwrap import wrap
 
-from shardlab.layouts.shards import Layout
 from shardlab.render.palette import fill_of, label_on
-from shardlab.render.picture import Cell, Grid, Picture, Room, layout_picture
+from shardlab.render.picture import Cell, Grid, Picture
 
 EDGE, _GAP, LINE = 20, 2, 17  # pixels: around the picture, between cells, from line to line
 LETTER = 7.3  # pixels: one letter of 12-pixel monospace
@@ -46,22 +45,6 @@ class Panel:
     @property
     def height(self) -> float:
         return self.top + sum(self.heights) + LINE * (len(self.caption) + 0.4)
-
-
-def layout_svg(layout: Layout) -> str:
-    """Return a layout's picture as an SVG element.
-
-    >>> from shardlab.layouts.shards import layout
-    >>> svg = layout_svg(layout((8, 6), "x", "x=2"))
-    >>> svg.startswith('<svg xmlns="http://www.w3.org/2000/svg" role="img"')
-    True
-    """
-    full, compact = (layout_picture(layout, room) for room in (Room(), Room(is_compact=True)))
-    grids = [
-        narrow if max(len(wide.column_labels), len(wide.row_labels)) > 8 else wide
-        for wide, narrow in zip(full.grids, compact.grids, strict=True)
-    ]
-    return picture_svg(Picture(full.title, full.facts, tuple(grids), full.alternative))
 
 
 def picture_svg(picture: Picture) -> str:

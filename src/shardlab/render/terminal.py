@@ -6,26 +6,17 @@ The same boxes are text without colour, so that a log file or a screen reader lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from shardlab.layouts.shards import Layout
 from shardlab.render.palette import fill_of, label_on
-from shardlab.render.picture import Cell, Grid, Picture, Room, layout_picture
+from shardlab.render.picture import Cell, Grid, Picture
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 DEFAULT_WIDTH = 100
-# Tried in turn until one is narrow enough: a few rows always, so that a picture fits a screen.
-_ROOMS = (
-    Room(rows=8, columns=16),
-    Room(rows=8, columns=16, is_compact=True),
-    Room(rows=8, columns=4),
-    Room(rows=8, columns=4, is_compact=True),
-    Room(rows=8, columns=2, is_compact=True),
-)
 
 
 @dataclass(frozen=True)
@@ -40,40 +31,6 @@ class Span:
 
 
 Line = list[Span]
-
-
-def layout_text(layout: Layout, width: int = DEFAULT_WIDTH) -> str:
-    """Return a layout's picture as plain text.
-
-    >>> from shardlab.layouts.shards import layout
-    >>> print(layout_text(layout((8,), "x", "x=2")))
-    float32[8]  P('x')  on mesh x=2
-    each device holds [4], 16 bytes
-    2 slices, each on 1 device
-    32 bytes once, 32 bytes on all devices
-    <BLANKLINE>
-    The array: 2 slices
-      0:4        4:8
-    ┌──────────┬──────────┐
-    │ #0       │ #1       │
-    │ device 0 │ device 1 │
-    └──────────┴──────────┘
-    across: array axis 0 (cut in 2 by x)
-    <BLANKLINE>
-    The mesh: 2 devices
-      x=0        x=1
-    ┌──────────┬──────────┐
-    │ device 0 │ device 1 │
-    │ #0 [0:4] │ #1 [4:8] │
-    └──────────┴──────────┘
-    across: x
-    """
-    return picture_text(fitting_picture(layout, width), width)
-
-
-def layout_rich(layout: Layout, width: int = DEFAULT_WIDTH) -> Text:
-    """Return a layout's picture for rich to print in colour."""
-    return picture_rich(fitting_picture(layout, width), width)
 
 
 def picture_text(picture: Picture, width: int = DEFAULT_WIDTH) -> str:
@@ -101,19 +58,6 @@ def lines_rich(lines: Iterable[Line]) -> Text:
         for span in line:
             text.append(span.text, style=_style(span))
     return text
-
-
-def fitting_picture(layout: Layout, width: int) -> Picture:
-    """Return the fullest picture that fits the width, or the narrowest there is."""
-    picture = layout_picture(layout, _ROOMS[0])
-    for room in _ROOMS[1:]:
-        if all(_width(grid) <= width for grid in picture.grids):
-            break
-        narrower = layout_picture(layout, room).grids
-        pairs = zip(picture.grids, narrower, strict=True)
-        grids = tuple(old if _width(old) <= width else new for old, new in pairs)
-        picture = replace(picture, grids=grids)
-    return picture
 
 
 def draw(picture: Picture, width: int) -> Iterator[Line]:

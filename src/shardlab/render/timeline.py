@@ -19,7 +19,7 @@ from shardlab.render.ops import op_fill, op_letter, op_text
 from shardlab.render.palette import label_on
 from shardlab.render.svg import EDGE, FAINT, INK, LETTER, LINE, opening, text_mark
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_text
-from shardlab.render.words import bytes_text, seconds_text
+from shardlab.render.units import bytes_text, seconds_text
 
 MOST_BARS = 2000
 _WIDE, _LANE = 900.0, 30.0  # pixels

@@ -15,7 +15,7 @@ from shardlab.render.fold import PHASES, Entry, entries, operand_text, scope_tex
 from shardlab.render.ops import op_text
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
-from shardlab.render.words import amount_text, bytes_text, count_text, seconds_text, share_text
+from shardlab.render.units import amount_text, bytes_text, count_text, seconds_text, share_text
 
 if TYPE_CHECKING:
     from rich.text import Text

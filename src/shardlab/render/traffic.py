@@ -11,7 +11,7 @@ from shardlab.render.ops import op_fill, op_letter, op_text
 from shardlab.render.svg import EDGE, INK, LETTER, LINE, opening, text_mark
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_text
 from shardlab.render.timeline import legend_marks
-from shardlab.render.words import bytes_text, share_text
+from shardlab.render.units import bytes_text, share_text
 
 _WIDE, _BAR = 620.0, 28.0  # pixels
 

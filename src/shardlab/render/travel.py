@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from shardlab.layouts.moves import Move
 from shardlab.layouts.shards import Layout
-from shardlab.render.words import bytes_text
+from shardlab.render.units import bytes_text
 
 # What one device sends on a ring of g devices.
 _RULES = {

@@ -16,7 +16,7 @@ from shardlab.render.palette import fill_of
 from shardlab.render.plain import plain
 from shardlab.render.plan_totals import kind_text
 from shardlab.render.svg import EDGE, INK, LETTER, LINE, opening, text_mark
-from shardlab.render.words import share_text
+from shardlab.render.units import share_text
 
 _WIDE, _HIGH = 940.0, 520.0  # pixels
 _HEAD = 18.0  # above the tensors of a group, where there is room

@@ -20,7 +20,8 @@ from jax._src.interpreters import partial_eval as pe
 from jax._src.lib.mlir import ir
 from jax.sharding import AbstractMesh, Mesh
 
-from shardlab.engine import _jax, stuck
+from shardlab.engine import _jax
+from shardlab.engine.pending import unwrapped
 from shardlab.engine.unbound import explaining
 
 # A person's traceback leads from their own line to their own line.
@@ -150,7 +151,7 @@ def _evaluate(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, Any]
             return _run_on_devices(trace, prim, fun, args, **params)
         inner, consts = _jax.open_jaxpr(closed)
         _refuse_device_put(inner)
-        with stuck.unwrapped():
+        with unwrapped():
             outs = jax.block_until_ready(_compiled(closed, inner, len(consts))(*consts, *args))
         return shape[-1].update(outs)
 

@@ -15,7 +15,7 @@ from shardlab.cost.step import Sent, Stopwatch
 from shardlab.errors import TooManyDevices
 from shardlab.layouts.amount import memory_text
 from shardlab.layouts.divisors import divisors, n_products, products
-from shardlab.layouts.mesh import Mesh
+from shardlab.layouts.mesh import Mesh, Sizes
 from shardlab.plans.advice.margin import margin_of
 from shardlab.plans.advice.traffic import decoding_exchanges, training_exchanges
 from shardlab.plans.advice.weights import Scales, Sync, Weight
@@ -34,7 +34,6 @@ from shardlab.plans.plan import plan_items
 from shardlab.plans.rules.matching import Placed
 from shardlab.plans.strategies.strategy import parse_strategy, place
 from shardlab.records.advice import Candidate, Why
-from shardlab.records.observation import Sizes
 from shardlab.records.plan import KINDS, Kind, Room
 from shardlab.records.step import StepTime
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from shardlab.layouts.mesh import Sizes
 from shardlab.records.advice import Candidate
-from shardlab.records.observation import Sizes
 from shardlab.records.step import StepTime
 
 _AS_QUICK = 1.005  # a difference that no estimate like this can tell

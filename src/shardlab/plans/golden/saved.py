@@ -16,7 +16,7 @@ from typing import Any
 
 from shardlab.errors import BadPlan
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.nearest import nearest_name
 from shardlab.plans.golden.saved_form import check_form
 from shardlab.records.plain_file import read_plain_file
 from shardlab.records.plan import FORMAT, FORMAT_VERSION, Plan

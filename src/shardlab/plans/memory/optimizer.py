@@ -18,8 +18,8 @@ from typing import Any
 
 from shardlab.errors import UnknownChoice
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.dtype import Dtype
+from shardlab.layouts.nearest import nearest_name
 from shardlab.plans.memory.policy import Policy as Policy  # whoever needs one needs the other
 
 _MIN_FACTORED = 128  # adafactor: Optax's min_dim_size_to_factor

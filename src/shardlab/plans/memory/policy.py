@@ -15,8 +15,8 @@ from typing import Any
 
 from shardlab.errors import BadType, UnknownChoice
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.dtype import Dtype, parse_dtype
+from shardlab.layouts.nearest import nearest_name
 
 _F32 = parse_dtype("f32")
 _BF16 = parse_dtype("bf16")

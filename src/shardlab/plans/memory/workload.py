@@ -18,8 +18,8 @@ from typing import Any
 
 from shardlab.errors import BadSize, BadType, UnknownChoice
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.dtype import Dtype, parse_dtype
+from shardlab.layouts.nearest import nearest_name
 from shardlab.layouts.size import parse_size
 
 # name -> what a device keeps of each layer for the backward pass

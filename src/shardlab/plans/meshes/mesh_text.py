@@ -19,8 +19,8 @@ from typing import Any
 
 from shardlab.cost.hardware import Hardware, parse_hardware
 from shardlab.errors import BadSize, BadType
-from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.mesh import MAX_DEVICES, Mesh, parse_mesh
+from shardlab.layouts.nearest import nearest_name
 from shardlab.layouts.size import parse_size
 from shardlab.layouts.text import Text, bad_text
 from shardlab.plans.meshes.topology import Topology, is_topology, parse_topology

@@ -22,7 +22,7 @@ from math import prod
 
 from shardlab.errors import UnknownHardware
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.nearest import nearest_name
 
 _NAMED = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*)-([0-9]{1,9})")
 _SHAPED = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*):([0-9]{1,6}(?:x[0-9]{1,6})+)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.mesh import Mesh
+from shardlab.layouts.nearest import nearest_name
 from shardlab.plans.meshes.mesh_text import MAXTEXT_AXES
 from shardlab.plans.rules.lint_words import amount_of, bytes_of, listed, name_of, rule_finding
 from shardlab.plans.rules.logical import logical_entries, squeezed_out

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 
 from shardlab.errors import BadRules, LabError, UnknownChoice
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.nearest import nearest_name
 from shardlab.layouts.spec import Spec, parse_spec
 from shardlab.plans.rules.pattern import parse_pattern
 from shardlab.plans.strategies.stack import stack_of

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from shardlab.errors import BadModel
-from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.nearest import nearest_name
 from shardlab.records.plain_file import NotPlain, open_plain_file
 
 _CHUNK = 1 << 20  # bytes asked for at once, whatever a header promises

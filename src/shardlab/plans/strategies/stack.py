@@ -21,7 +21,7 @@ from typing import Any
 
 from shardlab.errors import UnknownChoice
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
+from shardlab.layouts.nearest import nearest_name
 from shardlab.layouts.spec import Spec
 from shardlab.plans.family import Family
 from shardlab.plans.model import Model

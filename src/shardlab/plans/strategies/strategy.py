@@ -30,8 +30,8 @@ from typing import Any
 
 from shardlab.errors import BadType, UnknownChoice, UnknownMeshAxis
 from shardlab.errors.brief import brief
-from shardlab.layouts.cuts import nearest_name
 from shardlab.layouts.mesh import Mesh
+from shardlab.layouts.nearest import nearest_name
 from shardlab.plans.model import Model
 from shardlab.plans.rules.matching import Placed
 from shardlab.plans.strategies.cutting import Cutting
