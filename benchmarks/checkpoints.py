@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from shardlab.plans.sources.presets import load_preset
+from shardlab.planner.models.presets import load_preset
 
 _DTYPES = {"bf16": "BF16", "f32": "F32", "f8e4m3fn": "F8_E4M3"}
 

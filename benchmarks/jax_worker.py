@@ -60,7 +60,7 @@ class JaxWorker(worker.Worker):
             return program.unsharded
         specs = {"in_specs": program.in_specs, "out_specs": program.out_specs}
         if self.kind == "simulated":
-            from shardlab.engine.shard_map import shard_map
+            from shardlab.simulator.shard_map import shard_map
 
             return shard_map(program.body, mesh=program.mesh_text, **specs)
         return jax.shard_map(program.body, mesh=self._real_mesh(), **specs)

@@ -105,7 +105,7 @@ def bare() -> Answer:
 
 def trace() -> Answer:
     import shardlab
-    from shardlab.engine.virtual import virtual_mesh
+    from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
     mesh = virtual_mesh(_MESH)
     step, args = _program(mesh)

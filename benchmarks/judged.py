@@ -9,9 +9,9 @@ from typing import Any
 
 import shardlab
 from shardlab.catalogue.problem import Problem, load_problem
-from shardlab.frames.frame import Frame
-from shardlab.judge.judging import judge
-from shardlab.sandbox.guest import House, Level, Limits, Role
+from shardlab.judge.judge import judge
+from shardlab.sandbox.frame import Frame
+from shardlab.sandbox.process import House, Level, Limits, Role
 
 _FOLDER = Path(shardlab.__file__).parent / "problems" / "c-collectives" / "shard-map-psum"
 MESHES = ("data=1", "data=2", "data=4", "data=8")
@@ -58,8 +58,8 @@ class _Here:
     output = ""
 
     def __init__(self, role: Role, lock: threading.Lock) -> None:
-        from shardlab.cell.author import Author
-        from shardlab.cell.runner import Runner
+        from shardlab.judge.worker.runner import Runner
+        from shardlab.judge.worker.tracer import Author
 
         self._answers = Author() if role == "author" else Runner()
         self._lock = lock

@@ -15,7 +15,7 @@ from benchmarks.contender import ROOT
 from benchmarks.judged import submit
 from benchmarks.options import Options
 from benchmarks.section import Bar, Section, milliseconds
-from shardlab.sandbox.open_house import open_house
+from shardlab.sandbox.pool import open_house
 
 _WARM_2, _WARM_1, _COLD = "warm, 2 workers", "warm, 1 worker", "cold, 2 processes"
 _COLD_ENVIRONMENT = {

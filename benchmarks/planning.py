@@ -58,7 +58,7 @@ def _timed(work: Callable[[], object], n: int) -> list[float]:
 
 def _plan(model: str, mesh: str) -> object:
     import shardlab
-    from shardlab.plans.sources import presets
+    from shardlab.planner.models import presets
 
     presets._preset.cache_clear()  # reading the preset is part of it
     return shardlab.plan(model, mesh, strategy="fsdp+tensor", hardware="tpu-v5p", optimizer="adamw")
@@ -98,7 +98,7 @@ _WORK: tuple[tuple[str, float, Callable[[], object]], ...] = (
 def _headers(section: Section, n: int) -> None:
     """Time reading the headers of checkpoints whose data is a hole."""
     from benchmarks.checkpoints import write_checkpoint
-    from shardlab.plans.sources.load import load_model
+    from shardlab.planner.models.load import load_model
 
     for preset, n_files, bound in (("llama3-70b", 30, 1.0), ("deepseek-v3", 163, None)):
         with tempfile.TemporaryDirectory() as name:

@@ -81,7 +81,7 @@ def take_turns(rounds: int) -> Answer:
     import jax
 
     import shardlab
-    from shardlab.engine.virtual import virtual_mesh
+    from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
     step, args = program()
     mesh = virtual_mesh(_MESH)

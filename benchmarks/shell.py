@@ -42,7 +42,7 @@ def run(options: Options) -> Section:
 def installed() -> list[str]:
     """Return the installed command, or the module where the package is only on the path."""
     script = Path(sys.executable).with_name("shardlab")
-    return [str(script)] if script.exists() else [sys.executable, "-m", "shardlab.cli"]
+    return [str(script)] if script.exists() else [sys.executable, "-m", "shardlab"]
 
 
 def seconds_of(command: list[str]) -> float:

@@ -24,10 +24,10 @@ from rich.rule import Rule
 from rich.text import Text
 
 import shardlab
-from shardlab.records.source import Source
-from shardlab.layouts.layout_picture import holdings
+from shardlab.findings.report_text import report_rich
+from shardlab.findings.source import Source
 from shardlab.render.terminal import picture_rich
-from shardlab.render.report import report_rich
+from shardlab.sharding.layout_picture import holdings
 
 N_DEVICES = 8
 ALL = ("data", "model")

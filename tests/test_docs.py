@@ -92,7 +92,7 @@ README_COMMANDS = re.findall(
 @pytest.mark.parametrize(("command", "block"), README_COMMANDS)
 def test_the_reports_in_the_readme_are_what_the_commands_say(command, block, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "shardlab.cli", *command.split()],
+        [sys.executable, "-m", "shardlab", *command.split()],
         cwd=ROOT,
         env={**os.environ, "SHARDLAB_DATA": str(tmp_path)},
         capture_output=True,

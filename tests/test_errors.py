@@ -61,6 +61,6 @@ def test_parts_that_are_empty_are_not_printed():
 
 
 def test_an_error_survives_pickle():
-    error = errors.BadSize("What.", where="here", fix="that.")
+    error = errors.InvalidSize("What.", where="here", fix="that.")
     again = pickle.loads(pickle.dumps(error))
-    assert (type(again), str(again)) == (errors.BadSize, str(error))
+    assert (type(again), str(again)) == (errors.InvalidSize, str(error))

@@ -15,9 +15,9 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import shardlab
+from shardlab.checks.cause_text import FIXES
 from shardlab.checks.codes import CODES
-from shardlab.checks.mesh_words import FIXES
-from shardlab.plans.codes import CODES as PLAN_CODES
+from shardlab.planner.findings.codes import CODES as PLAN_CODES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "findings"
 ALL_PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.*.md"))}
@@ -58,11 +58,11 @@ def run(source):
 @pytest.mark.parametrize(("code", "source", "shown"), list(examples()))
 def test_an_example_prints_what_the_page_shows(code, source, shown):
     printed, (report,) = run(source)
-    if not (code == "hazard.ppermute_order" and REFUSES_ORDERS):
+    if not (code == "hazard.ppermute_axis_order" and REFUSES_ORDERS):
         assert printed == shown
     if report.findings:
         assert code in report.codes
-        others = {"hazard.psum_unvarying"} if code == "silence.unclear" else set()
+        others = {"hazard.psum_of_replicated"} if code == "ignore.invalid" else set()
         assert set(report.codes) - {code} == others
 
 
@@ -91,9 +91,9 @@ def test_a_page_says_what_it_is_what_to_do_and_how_to_silence_it(code):
 # JAX refuses these programs, or they are no fault: there is nothing to be meant.
 REFUSED_ANYWAY = {
     *(code for code in CODES if code.startswith("spec.")),
-    "jax.refused",
+    "jax.rejected",
     "program.no_communication",
-    "silence.unclear",
+    "ignore.invalid",
 }
 
 

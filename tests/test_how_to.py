@@ -24,7 +24,7 @@ def test_a_command_prints_what_the_page_shows(command, output):
     program, *arguments = shlex.split(command)
     assert program == "shardlab"
     done = subprocess.run(
-        [sys.executable, "-m", "shardlab.cli", *arguments],
+        [sys.executable, "-m", "shardlab", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from shardlab.hang import Hang, limited
+from shardlab.testing import Hang, limited
 
 pytest_plugins = ["pytester"]
 
@@ -137,7 +137,7 @@ def test_failures_are_reports_and_a_hang_is_one(run):
     told = message_of("test_traffic", result)
     assert "'total': the 4 devices send 24 bytes (24 bytes), 1 byte more than the budget" in told
     told = message_of("test_refused", result)
-    assert "[trace.refused] 'total' is refused by JAX. Array axis 0 of 'x' has size 25" in told
+    assert "[trace.rejected] 'total' is refused by JAX. Array axis 0 of 'x' has size 25" in told
     assert "testing.py" not in told
     told = message_of("test_hang", result)
     assert "::test_hang took longer than 0.5 s and was stopped." in told
@@ -224,14 +224,14 @@ def test_a_marker_that_cannot_be_read_fails_its_own_test_and_limits_hold_without
     )
     result.assert_outcomes(errors=2, failed=2, passed=2)
     told = "\n".join(result.outlines)
-    assert "@pytest.mark.meshes: [layout.bad_text] The size of mesh axis 'data' was" in told
+    assert "@pytest.mark.meshes: [layout.invalid_syntax] The size of mesh axis 'data' was" in told
     assert 'The marker names no mesh: write @pytest.mark.meshes("data=2").' in told
     assert "@pytest.mark.shardlab_timeout('soon'): a number of seconds is wanted" in told
     assert "test_stuck_and_does_not_name_the_fixture[data=2] took longer than 1 s" in told
 
 
 def test_a_block_that_cannot_be_interrupted_is_given_up(monkeypatch):
-    from shardlab import hang
+    from shardlab import testing as hang
 
     said = []
     monkeypatch.setattr(hang, "GRACE", 0.0)

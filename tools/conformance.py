@@ -78,7 +78,7 @@ def alarms(source: Path) -> dict[str, Any]:
 
 
 def run(source: Path, options: list[str], told: dict[str, str]) -> None:
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "conformance")])
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "oracle" / "conformance")])
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path, **told}
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--tb=no", *options, source],

@@ -26,10 +26,10 @@ from attacks import ENDED, PRELUDE, REFUSED  # noqa: E402
 from processes import descendants, open_files  # noqa: E402
 
 from shardlab.catalogue.problem import load_problem  # noqa: E402
-from shardlab.judge.judging import judge  # noqa: E402
-from shardlab.sandbox.open_house import open_house  # noqa: E402
+from shardlab.judge.judge import judge  # noqa: E402
+from shardlab.sandbox.pool import open_house  # noqa: E402
 
-PROBLEM = ROOT / "src/shardlab/problems/c-collectives/shard-map-psum"
+PROBLEM = ROOT / "src/shardlab/catalogue/problems/c-collectives/shard-map-psum"
 LADDER = ("data=2", "data=4", "rows=3")
 QUICK = {"wall_seconds": 1.0, "cpu_seconds": 1.0, "memory_bytes": 400 << 20}
 NOT_PSUM = ("jax.lax.pmax(", "(lambda part, axis: part)(", "jax.lax.pmean(")
@@ -44,7 +44,7 @@ def shard_map_psum(x, mesh=None):
 """,
     "frames sent instead of answers": """
 import os
-from shardlab.frames.frame import Frame, frame_bytes
+from shardlab.sandbox.frame import Frame, frame_bytes  # noqa: E402
 forged = frame_bytes(Frame({'outputs': [], 'calls': [], 'peak_bytes': 0, 'has_shard_map': True}))
 def shard_map_psum(x, mesh=None):
     os.write(4, forged)
@@ -65,7 +65,7 @@ def shard_map_psum(x, mesh=None):
 """,
     "a patched jax that says it is all right": """
 import jax, jax.numpy as jnp
-from shardlab.cell import author
+from shardlab.judge.worker import author  # noqa: E402
 author.Author.answer = lambda self, request: author.Frame({'findings': []}, (b'program',))
 def shard_map_psum(x, mesh=None):
     return jnp.sum(x)

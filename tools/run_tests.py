@@ -16,12 +16,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SECOND = ROOT / ".venv-newest"
 ENGINE_TESTS = [
-    "tests/engine",
+    "tests/_jax",
+    "tests/simulator",
+    "tests/tracing",
+    "tests/analysis",
     "tests/oracle",
-    "tests/cell",
-    "tests/layouts",
-    "tests/plans/proof",
-    "tests/plans/sources",
+    "tests/judge/worker",
+    "tests/sharding",
+    "tests/planner/models",
     "tests/test_examples.py",
 ]
 WORKERS = ["-n", str(max(1, min(os.cpu_count() or 1, 4)))]

@@ -13,52 +13,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardlab.engine import ReplicasDiffer as ReplicasDiffer
-    from shardlab.engine import forget_peeks as forget_peeks
-    from shardlab.engine import peek as peek
-    from shardlab.engine import peeks as peeks
-    from shardlab.engine import shard_map as shard_map
-    from shardlab.engine import shards as shards
-    from shardlab.engine import simulated as simulated
+    from shardlab.analysis.program import check as check
+    from shardlab.analysis.program import trace as trace
     from shardlab.errors import LabError as LabError
-    from shardlab.lab import check as check
-    from shardlab.lab import trace as trace
-    from shardlab.layouts.mesh import Mesh as Mesh
-    from shardlab.layouts.mesh import parse_mesh as parse_mesh
-    from shardlab.layouts.moves import moves as moves
-    from shardlab.layouts.shards import Layout as Layout
-    from shardlab.layouts.shards import layout as layout
-    from shardlab.layouts.spec import Spec as Spec
-    from shardlab.layouts.spec import parse_spec as parse_spec
-    from shardlab.plans.advice.advise import advise as advise
-    from shardlab.plans.golden.saved import load_plan as load_plan
-    from shardlab.plans.memory.workload import Workload as Workload
-    from shardlab.plans.plan import plan as plan
+    from shardlab.planner.advice.advise import advise as advise
+    from shardlab.planner.make_plan import plan as plan
+    from shardlab.planner.memory.workload import Workload as Workload
+    from shardlab.planner.snapshots.saved_plan import load_plan as load_plan
+    from shardlab.sharding.layout import Layout as Layout
+    from shardlab.sharding.layout import layout as layout
+    from shardlab.sharding.mesh import Mesh as Mesh
+    from shardlab.sharding.mesh import parse_mesh as parse_mesh
+    from shardlab.sharding.reshard import moves as moves
+    from shardlab.sharding.spec import Spec as Spec
+    from shardlab.sharding.spec import parse_spec as parse_spec
+    from shardlab.simulator.interpreter.replicas import ReplicasDiffer as ReplicasDiffer
+    from shardlab.simulator.peek import forget_peeks as forget_peeks
+    from shardlab.simulator.peek import peek as peek
+    from shardlab.simulator.peek import peeks as peeks
+    from shardlab.simulator.shard_map import shard_map as shard_map
+    from shardlab.simulator.shards import shards as shards
+    from shardlab.simulator.simulated_mode import simulated as simulated
 
 __version__ = "0.1.0"
 
+# Where each public name is defined. `import shardlab` must stay fast, so they load on first use.
 _HOMES = {
     "LabError": "shardlab.errors",
-    "Layout": "shardlab.layouts.shards",
-    "Mesh": "shardlab.layouts.mesh",
-    "ReplicasDiffer": "shardlab.engine",
-    "Spec": "shardlab.layouts.spec",
-    "Workload": "shardlab.plans.memory.workload",
-    "advise": "shardlab.plans.advice.advise",
-    "check": "shardlab.lab",
-    "forget_peeks": "shardlab.engine",
-    "layout": "shardlab.layouts.shards",
-    "load_plan": "shardlab.plans.golden.saved",
-    "moves": "shardlab.layouts.moves",
-    "parse_mesh": "shardlab.layouts.mesh",
-    "parse_spec": "shardlab.layouts.spec",
-    "peek": "shardlab.engine",
-    "peeks": "shardlab.engine",
-    "plan": "shardlab.plans.plan",
-    "shard_map": "shardlab.engine",
-    "shards": "shardlab.engine",
-    "simulated": "shardlab.engine",
-    "trace": "shardlab.lab",
+    "Layout": "shardlab.sharding.layout",
+    "Mesh": "shardlab.sharding.mesh",
+    "ReplicasDiffer": "shardlab.simulator.interpreter.replicas",
+    "Spec": "shardlab.sharding.spec",
+    "Workload": "shardlab.planner.memory.workload",
+    "advise": "shardlab.planner.advice.advise",
+    "check": "shardlab.analysis.program",
+    "forget_peeks": "shardlab.simulator.peek",
+    "layout": "shardlab.sharding.layout",
+    "load_plan": "shardlab.planner.snapshots.saved_plan",
+    "moves": "shardlab.sharding.reshard",
+    "parse_mesh": "shardlab.sharding.mesh",
+    "parse_spec": "shardlab.sharding.spec",
+    "peek": "shardlab.simulator.peek",
+    "peeks": "shardlab.simulator.peek",
+    "plan": "shardlab.planner.make_plan",
+    "shard_map": "shardlab.simulator.shard_map",
+    "shards": "shardlab.simulator.shards",
+    "simulated": "shardlab.simulator.simulated_mode",
+    "trace": "shardlab.analysis.program",
 }
 
 __all__ = ["__version__", *_HOMES]
@@ -73,4 +74,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -91,7 +91,7 @@ class _Unread(NamedTuple):
 
 def _mesh_text(mesh: Any) -> str | _Unread:
     from shardlab.errors import LabError
-    from shardlab.layouts.mesh import parse_mesh
+    from shardlab.sharding.mesh import parse_mesh
 
     try:
         return str(parse_mesh(mesh))
@@ -102,7 +102,7 @@ def _mesh_text(mesh: Any) -> str | _Unread:
 @pytest.fixture
 def virtual_mesh(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A jax.sharding.Mesh of devices that do not exist, in simulated mode during the test."""
-    from shardlab.engine.mesh_in_context import mesh_in_context
+    from shardlab.simulator.simulated_mode import mesh_in_context
 
     text = getattr(request, "param", None) or request.config.getini("shardlab_mesh")
     if isinstance(text, _Unread):
@@ -124,7 +124,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     devices = session.config.getini("shardlab_devices")
     if not devices:
         return (yield)
-    from shardlab.engine import simulated
+    from shardlab.simulator.simulated_mode import simulated
 
     with simulated(int(devices)):
         return (yield)
@@ -171,7 +171,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     seconds = _seconds(item)
     if seconds is None:
         return (yield)
-    from shardlab.hang import limited
+    from shardlab.testing import limited
 
     with limited(seconds, item.nodeid, give_up=lambda message: _give_up(item, message)):
         return (yield)

@@ -2,21 +2,100 @@
 
 Each takes a function, its arguments (arrays, or text such as "f32[8,4]") and a mesh that need not
 exist. What is not so is an AssertionError whose message is the report.
+
+Patience with a limit: what takes longer fails with a message, and never sticks.
+
+First the block is interrupted, which Python code allows. Code that never returns to Python (a loop
+inside of a compiled program) cannot be interrupted; after a moment of grace `give_up` is called.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardlab.hang import limited
-
 if TYPE_CHECKING:
-    from shardlab.records.collective import CollectiveCall
-    from shardlab.records.trace import Trace
+    from shardlab.collectives.call import CollectiveCall
+    from shardlab.tracing.trace import Trace
+
+
+GRACE = 3.0
+
+
+class Hang(AssertionError):
+    """A block that took longer than it was allowed."""
+
+
+def _end_process(message: str) -> None:
+    sys.stderr.write(f"\n{message}\n")
+    sys.stderr.flush()
+    os._exit(124)
+
+
+@contextlib.contextmanager
+def limited(
+    seconds: float, what: str, *, give_up: Callable[[str], Any] = _end_process
+) -> Iterator[None]:
+    """Raise `Hang` in the block if it takes longer than `seconds`.
+
+    Inside of another such block, or where another tool has set the alarm, or outside of the main
+    thread, only the last resort is left: `give_up`, which ends the process.
+
+    >>> import time
+    >>> try:
+    ...     with limited(0.05, "the nap"):
+    ...         time.sleep(5)
+    ... except Hang as hang:
+    ...     print(str(hang)[:39])
+    the nap took longer than 0.05 s and was
+    """
+    message = (
+        f"{what} took longer than {seconds:g} s and was stopped. Look for a loop that does not "
+        "end, or allow more time (shardlab_timeout)."
+    )
+    last_resort = threading.Timer(seconds + GRACE, give_up, [message])
+    last_resort.daemon = True
+    last_resort.start()
+    try:
+        with _interrupted(seconds, message):
+            yield
+    finally:
+        last_resort.cancel()
+
+
+@contextlib.contextmanager
+def _interrupted(seconds: float, message: str) -> Iterator[None]:
+    if not _may_set_alarm():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        __tracebackhide__ = True
+        raise Hang(message)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _may_set_alarm() -> bool:
+    return (
+        hasattr(signal, "setitimer")
+        and threading.current_thread() is threading.main_thread()
+        and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    )
+
 
 # Seconds for each assertion; the pytest plugin sets it from `shardlab_timeout`.
 timeout = 120.0
@@ -31,7 +110,7 @@ def assert_mesh_invariant(
     Any error that `shardlab.check` finds on the way fails it too.
     """
     __tracebackhide__ = True
-    from shardlab.lab import check
+    from shardlab.analysis.program import check
 
     with limited(timeout, _named(f)):
         report = check(f, *args, meshes=meshes, grads=grads)
@@ -78,8 +157,7 @@ def assert_traffic(
     Executions are counted, of a cond the worst branch, of a while loop one turn.
     """
     __tracebackhide__ = True
-    from shardlab.layouts.amount import parse_bytes
-    from shardlab.render.units import bytes_text
+    from shardlab._text.units import bytes_text, parse_bytes
 
     if at_most is None and at_most_in_all is None:
         raise TypeError("assert_traffic needs at_most=... or at_most_in_all=...")
@@ -104,8 +182,7 @@ def assert_memory(f: Callable[..., Any], *args: Any, at_most: int | str, mesh: A
     Temporaries are those of the compiler named in the message; a CPU's are no forecast for a TPU.
     """
     __tracebackhide__ = True
-    from shardlab.layouts.amount import parse_bytes
-    from shardlab.render.units import bytes_text
+    from shardlab._text.units import bytes_text, parse_bytes
 
     held = traced(f, *args, mesh=mesh, memory=True).memory
     assert held is not None, f"{_named(f)}: the compiler does not tell its memory"
@@ -157,13 +234,13 @@ def assert_golden(record: Any, path: str | os.PathLike[str], *, update: bool = F
 def traced(f: Callable[..., Any], *args: Any, mesh: Any = None, memory: bool = False) -> Trace:
     """Return the trace of a program, in limited time; one that JAX refuses has none."""
     __tracebackhide__ = True
-    from shardlab.errors import Refused
-    from shardlab.lab import trace
+    from shardlab.analysis.program import trace
+    from shardlab.errors import ProgramRejected
 
     try:
         with limited(timeout, _named(f)):
             return trace(f, *args, mesh=mesh, memory=memory)
-    except Refused as error:
+    except ProgramRejected as error:
         raise AssertionError(str(error)) from None
 
 
@@ -196,10 +273,10 @@ def _executions(trace: Trace, expected: Mapping[str, int]) -> list[str]:
 
 
 def _golden_lines(record: Any) -> list[str]:
-    from shardlab.records.trace import Trace
+    from shardlab.tracing.trace import Trace
 
     if not isinstance(record, Trace):
-        from shardlab.engine.shardings import sharding_lines
+        from shardlab.simulator.shards import sharding_lines
 
         return sharding_lines(record)
     mesh = ",".join(f"{name}={size}" for name, size in record.mesh)

@@ -12,7 +12,7 @@ from benchmarks.contender import NotMeasured, contender
 from benchmarks.programs import gather, mlp, ring, transformer
 
 from benchmarks import contest, programs, section
-from shardlab.engine.shard_map import shard_map
+from shardlab.simulator.shard_map import shard_map
 
 SMALL = {
     "mlp": mlp.program(8, mlp.Size(batch=12, features=5, hidden=6)),

@@ -7,7 +7,7 @@ from benchmarks.judged import MESHES, OneProcess, four_meshes, submit
 
 from benchmarks import judging
 from shardlab.judge.cases import cases_of
-from shardlab.sandbox.open_house import open_house
+from shardlab.sandbox.pool import open_house
 
 
 def test_a_submission_has_one_case_on_each_of_four_meshes():

@@ -12,7 +12,13 @@ import pytest
 from shardlab.catalogue.problem import load_problem
 from shardlab.catalogue.reference import load_reference
 from shardlab.catalogue.tracks import OWN, load_catalogue
-from shardlab.errors import BadProblem, BadReference, BadTracks, NoCatalogue, UnknownProblem
+from shardlab.errors import (
+    CatalogueNotFound,
+    InvalidProblem,
+    InvalidReference,
+    InvalidTracks,
+    UnknownProblem,
+)
 
 MODEL = OWN / "c-collectives" / "shard-map-psum"
 
@@ -84,7 +90,7 @@ def test_an_unknown_slug_names_the_nearest(three):
 
 
 def test_a_folder_without_tracks_is_no_catalogue(tmp_path):
-    with pytest.raises(NoCatalogue, match=r"it has no tracks\.toml"):
+    with pytest.raises(CatalogueNotFound, match=r"it has no tracks\.toml"):
         load_catalogue(tmp_path)
 
 
@@ -108,7 +114,7 @@ def test_a_folder_without_tracks_is_no_catalogue(tmp_path):
 )
 def test_a_wrong_list_of_tracks_is_named_with_its_place(three, old, new, words):
     edit(three / "tracks.toml", old, new)
-    with pytest.raises(BadTracks, match=f"(?s){words}") as caught:
+    with pytest.raises(InvalidTracks, match=f"(?s){words}") as caught:
         load_catalogue(three)
     assert "tracks.toml" in caught.value.where
     assert caught.value.fix
@@ -140,7 +146,7 @@ def test_a_wrong_list_of_tracks_is_named_with_its_place(three, old, new, words):
 def test_a_wrong_problem_is_named_with_its_place(tmp_path, old, new, words):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     edit(folder / "problem.toml", old, new)
-    with pytest.raises(BadProblem, match=f"(?s){words}") as caught:
+    with pytest.raises(InvalidProblem, match=f"(?s){words}") as caught:
         load_problem(folder)
     assert "problem.toml" in caught.value.where
     assert caught.value.fix
@@ -150,7 +156,7 @@ def test_a_wrong_problem_is_named_with_its_place(tmp_path, old, new, words):
 def test_a_missing_file_is_named(tmp_path, name):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     (folder / name).unlink()
-    with pytest.raises(BadProblem, match=name):
+    with pytest.raises(InvalidProblem, match=name):
         load_problem(folder)
 
 
@@ -159,7 +165,7 @@ def test_a_reference_without_a_function_says_which(tmp_path):
     edit(folder / "reference.py", "inputs_2, expected_2 = inputs, expected", "inputs_2 = inputs")
     problem = load_problem(folder)
     assert load_reference(problem, problem.parts[0]).properties is None
-    with pytest.raises(BadReference, match="no function expected_2 for part 2"):
+    with pytest.raises(InvalidReference, match="no function expected_2 for part 2"):
         load_reference(problem, problem.parts[1])
 
 
@@ -167,7 +173,7 @@ def test_a_reference_that_cannot_be_loaded_says_why(tmp_path):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     (folder / "reference.py").write_text("import nmpy\n")
     problem = load_problem(folder)
-    with pytest.raises(BadReference, match="No module named 'nmpy'"):
+    with pytest.raises(InvalidReference, match="No module named 'nmpy'"):
         load_reference(problem, problem.parts[0])
     assert not (folder / "__pycache__").exists()
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shardlab.checks import causes
-from shardlab.checks.agreement import Comparison, is_close, roundings, tolerance
-from shardlab.records.run import Leaf, Lineage
+from shardlab.checks.tolerance import Comparison, is_close, roundings, tolerance
+from shardlab.simulator.run_records import Leaf, Lineage
 
 RIGHT = np.array([[3.0, -1.0, 4.0], [1.5, 9.0, -2.0], [6.0, 5.0, 3.5], [8.0, -9.5, 7.0]])
 ATOL = 1e-9

@@ -6,11 +6,10 @@ import dataclasses
 
 import pytest
 
-from shardlab.checks.deadlock import deadlocks
-from shardlab.checks.mixed_collectives import mixed_collectives
-from shardlab.records.collective import CollectiveCall, Scope
-from shardlab.records.observation import Clue, Observation
-from shardlab.records.source import Source
+from shardlab.checks.deadlock import deadlocks, mixed_collectives
+from shardlab.collectives.call import CollectiveCall, Scope
+from shardlab.findings.source import Source
+from shardlab.tracing.observation import Clue, Observation
 
 HERE, CHOICE = Source("step.py", 12, "body"), Source("step.py", 11, "body")
 MESH = (("data", 2), ("model", 4))

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shardlab.checks.ladder import ladder
+from shardlab.checks.compare_runs import check_runs, joined, ladder
 from shardlab.checks.mesh_dependence import compare_with_one_device
 from shardlab.checks.replicas import differing_axes, differing_replicas, reduction
-from shardlab.checks.runs import check_runs, joined
-from shardlab.records.finding import Finding
-from shardlab.records.run import Copies, Failure, Leaf, Lineage, Run, Runs
-from shardlab.records.source import Source
+from shardlab.findings.finding import Finding
+from shardlab.findings.source import Source
+from shardlab.simulator.run_records import Copies, Failure, Leaf, Lineage, Run, Runs
 
 EPS = 1.2e-7
 PLAIN = Lineage(eps=EPS)
@@ -320,7 +319,7 @@ def test_a_refusal_is_a_finding_on_a_mesh_that_was_asked_for():
     seen = Runs(run(1, loss=RIGHT), (failed(3, "refused"),))
     assert check_runs(seen).findings == ()
     (found,) = check_runs(seen, are_given=True).findings
-    assert (found.code, found.severity) == ("jax.refused", "error")
+    assert (found.code, found.severity) == ("jax.rejected", "error")
     assert "ValueError: no" in found.what
 
 
@@ -334,13 +333,13 @@ def test_a_deadlock_is_told_with_its_place():
 def test_a_warning_gives_its_line_to_the_error_that_it_explains():
     psum = Source("train.py", 9, "body")
     details = {"mesh_axes": ["data"]}
-    warning = Finding("hazard.psum_unvarying", "warning", "Copies.", psum, details=details)
+    warning = Finding("hazard.psum_of_replicated", "warning", "Copies.", psum, details=details)
     other = Finding("waste.replicated", "warning", "Large.", psum)
     (error,) = compare_with_one_device(runs(lambda n: n * RIGHT)).findings
     found, kept = joined([warning, other], [error])
     assert (found.code, found.where, kept) == ("hazard.mesh_dependent", psum, other)
     elsewhere = Finding(
-        "hazard.psum_unvarying", "warning", "Copies.", psum, details={"mesh_axes": ["model"]}
+        "hazard.psum_of_replicated", "warning", "Copies.", psum, details={"mesh_axes": ["model"]}
     )
     assert len(joined([elsewhere], [error])) == 2
 
@@ -349,8 +348,8 @@ def test_an_order_that_some_versions_of_jax_refuse_is_told_once():
     failure = Failure("refused", "Not in this order.", code="simulate.permutation_order")
     seen = Runs(run(1, loss=RIGHT), (Run((("data", 2),), failure=failure),))
     compared = check_runs(seen, are_given=True)
-    assert [found.code for found in joined([], compared.findings)] == ["jax.refused"]
-    order = Finding("hazard.ppermute_order", "warning", "Ignored.")
+    assert [found.code for found in joined([], compared.findings)] == ["jax.rejected"]
+    order = Finding("hazard.ppermute_axis_order", "warning", "Ignored.")
     assert joined([order], compared.findings) == [order]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from shardlab.analysis.config import Config, read_config
 from shardlab.checks.codes import finding
-from shardlab.checks.silence import Ignore, silence
-from shardlab.config import Config, read_config
-from shardlab.errors import BadConfig
-from shardlab.records.source import Source
+from shardlab.checks.suppression import Ignore, silence
+from shardlab.errors import InvalidConfig
+from shardlab.findings.source import Source
 
-SUM = finding("hazard.psum_unvarying", "A sum.", Source("models/mlp.py", 2), "Do not.")
+SUM = finding("hazard.psum_of_replicated", "A sum.", Source("models/mlp.py", 2), "Do not.")
 WHOLE = finding("waste.replicated", "A whole array.", None, "Cut it.")
 
 
@@ -21,46 +21,46 @@ def left(line, above="", found=SUM, ignores=()):
 
 
 def test_a_comment_with_a_reason_silences_the_finding_of_its_line():
-    line = "y = psum(x)  # shardlab: ignore[hazard.psum_unvarying] divided out in loss()"
+    line = "y = psum(x)  # shardlab: ignore[hazard.psum_of_replicated] divided out in loss()"
     assert left(line) == ([], ["divided out in loss()"])
 
 
 def test_a_comment_on_the_line_above_counts_if_it_is_nothing_else():
-    comment = "# shardlab: ignore[waste.replicated, hazard.psum_unvarying] meant so"
+    comment = "# shardlab: ignore[waste.replicated, hazard.psum_of_replicated] meant so"
     assert left("y = psum(x)", above=f"    {comment}") == ([], ["meant so"])
-    assert left("y = psum(x)", above=f"z = f(x)  {comment}") == (["hazard.psum_unvarying"], [])
+    assert left("y = psum(x)", above=f"z = f(x)  {comment}") == (["hazard.psum_of_replicated"], [])
 
 
 def test_a_comment_for_another_code_silences_nothing():
     line = "y = psum(x)  # shardlab: ignore[waste.replicated] meant so"
-    assert left(line) == (["hazard.psum_unvarying"], [])
+    assert left(line) == (["hazard.psum_of_replicated"], [])
 
 
 @pytest.mark.parametrize(
     ("comment", "trouble"),
     [
-        ("# shardlab: ignore[hazard.psum_unvarying]", "gives no reason"),
+        ("# shardlab: ignore[hazard.psum_of_replicated]", "gives no reason"),
         ("# shardlab: ignore because I say so", "names no code"),
         (
             "# shardlab: ignore[hazard.psum_unvarys] meant so",
-            "did you mean 'hazard.psum_unvarying'",
+            "did you mean 'hazard.psum_of_replicated'",
         ),
     ],
 )
 def test_a_comment_that_is_not_understood_is_a_finding_itself(comment, trouble):
     kept, silenced = silence([SUM], lambda place: f"y = psum(x)  {comment}" * (place.line == 2))
-    assert [each.code for each in kept] == ["hazard.psum_unvarying", "silence.unclear"]
+    assert [each.code for each in kept] == ["hazard.psum_of_replicated", "ignore.invalid"]
     assert trouble in kept[1].what
     assert kept[1].where == SUM.where
-    assert "ignore[hazard.psum_unvarying] why" in kept[1].fix
+    assert "ignore[hazard.psum_of_replicated] why" in kept[1].fix
     assert not silenced
 
 
 def test_an_entry_of_the_configuration_holds_for_its_files():
-    ignore = Ignore("hazard.psum_unvarying", "old code", "models/*.py")
+    ignore = Ignore("hazard.psum_of_replicated", "old code", "models/*.py")
     assert left("", ignores=[ignore]) == ([], ["old code"])
-    elsewhere = Ignore("hazard.psum_unvarying", "old code", "data/*.py")
-    assert left("", ignores=[elsewhere]) == (["hazard.psum_unvarying"], [])
+    elsewhere = Ignore("hazard.psum_of_replicated", "old code", "data/*.py")
+    assert left("", ignores=[elsewhere]) == (["hazard.psum_of_replicated"], [])
 
 
 def test_a_finding_without_a_line_is_silenced_by_an_entry_without_a_path():
@@ -78,7 +78,7 @@ def test_the_nearest_pyproject_is_read_and_its_paths_are_relative_to_it(
 ):
     (tmp_path / "pyproject.toml").write_text(
         "[tool.shardlab]\nreplicated_bytes = 1024\n"
-        'ignore = [{code = "hazard.psum_unvarying", path = "models/*.py", reason = "old code"}]\n'
+        'ignore = [{code = "hazard.psum_of_replicated", path = "models/*.py", reason = "old code"}]\n'
     )
     models = tmp_path / "models"
     models.mkdir()
@@ -87,15 +87,15 @@ def test_the_nearest_pyproject_is_read_and_its_paths_are_relative_to_it(
     config = read_config()
     assert config.replicated_bytes == 1024
     file = "mlp.py" if is_relative else str(models / "mlp.py")
-    found = finding("hazard.psum_unvarying", "A sum.", Source(file, 2), "Do not.")
+    found = finding("hazard.psum_of_replicated", "A sum.", Source(file, 2), "Do not.")
     kept, silenced = config.silence([found])
     assert (kept, [each.reason for each in silenced]) == ((), ["old code"])
 
 
 def test_a_comment_is_read_from_the_file_itself(tmp_path):
     file = tmp_path / "step.py"
-    file.write_text("# shardlab: ignore[hazard.psum_unvarying] a test\ny = psum(x)\n")
-    found = finding("hazard.psum_unvarying", "A sum.", Source(str(file), 2), "Do not.")
+    file.write_text("# shardlab: ignore[hazard.psum_of_replicated] a test\ny = psum(x)\n")
+    found = finding("hazard.psum_of_replicated", "A sum.", Source(str(file), 2), "Do not.")
     assert [each.reason for each in Config().silence([found])[1]] == ["a test"]
 
 
@@ -117,7 +117,7 @@ def test_a_comment_is_read_from_the_file_itself(tmp_path):
 def test_a_configuration_that_is_not_understood_names_file_and_key(tmp_path, text, where, fix):
     file = tmp_path / "pyproject.toml"
     file.write_text(f"[tool.shardlab]\n{text}\n")
-    with pytest.raises(BadConfig) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         read_config(tmp_path)
     assert str(file) in caught.value.where
     assert where in caught.value.where
@@ -126,5 +126,5 @@ def test_a_configuration_that_is_not_understood_names_file_and_key(tmp_path, tex
 
 def test_a_file_that_is_not_toml_says_where(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.shardlab\n")
-    with pytest.raises(BadConfig, match="cannot be read"):
+    with pytest.raises(InvalidConfig, match="cannot be read"):
         read_config(tmp_path)

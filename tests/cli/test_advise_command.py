@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardlab.cli import main
-from shardlab.records.advice import Advice
+from shardlab.planner.advice.advice import Advice
 
 ASKED = [
     "llama3-8b",

@@ -52,7 +52,10 @@ def test_a_fault_is_told_with_its_place_and_ends_with_exit_code_1(run):
     [
         (["check", "shard-map-sum"], "There is no problem 'shard-map-sum'"),
         (["check", "--catalogue", "nowhere"], "it has no tracks.toml"),
-        (["new", "Take It", "--track", "basics"], "[catalogue.bad_name] 'Take It' cannot be the"),
+        (
+            ["new", "Take It", "--track", "basics"],
+            "[catalogue.invalid_name] 'Take It' cannot be the",
+        ),
         (["new", "Take It", "--track", "basics"], "such as take-it."),
     ],
 )

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 from shardlab.checks.codes import CODES
 from shardlab.cli import main
 from shardlab.cli.sarif import sarif
-from shardlab.records.finding import Finding
-from shardlab.records.report import Report, Silenced
-from shardlab.records.source import Source
+from shardlab.findings.finding import Finding
+from shardlab.findings.report import Report, Silenced
+from shardlab.findings.source import Source
 
 
 @pytest.fixture(autouse=True)
@@ -130,33 +130,65 @@ def test_a_script_without_sharding_says_so():
 @pytest.mark.parametrize(
     ("args", "what", "fix"),
     [
-        (["bed.py:f"], "[run.no_program] There is no file 'bed.py'.", "did you mean 'bad.py'?"),
-        (["bad"], "[run.no_program] There is no file 'bad'.", "did you mean 'bad.py'?"),
-        (["bad.py:"], "[target.bad_text] 'bad.py:' does not say which", "write file.py:function"),
-        (["bad.py:step", "f32[4"], "[layout.bad_text] A size was expected here.", "write sizes"),
+        (["bed.py:f"], "[program.not_found] There is no file 'bed.py'.", "did you mean 'bad.py'?"),
+        (["bad"], "[program.not_found] There is no file 'bad'.", "did you mean 'bad.py'?"),
+        (
+            ["bad.py:"],
+            "[target.invalid_syntax] 'bad.py:' does not say which",
+            "write file.py:function",
+        ),
+        (
+            ["bad.py:step", "f32[4"],
+            "[layout.invalid_syntax] A size was expected here.",
+            "write sizes",
+        ),
         (
             ["bad.py", "--args", "f"],
-            "[target.bad_text] --args gives the arguments of a",
+            "[target.invalid_syntax] --args gives the arguments of a",
             "name the",
         ),
-        (["bad.py:step", "--mesh", "data=0"], "[layout.bad_size] The size of mesh axis", "a size"),
-        (["bad.py:f", "--memory-limit", "x"], "[layout.bad_text] An amount of bytes", "write a"),
+        (
+            ["bad.py:step", "--mesh", "data=0"],
+            "[layout.invalid_size] The size of mesh axis",
+            "a size",
+        ),
+        (
+            ["bad.py:f", "--memory-limit", "x"],
+            "[layout.invalid_syntax] An amount of bytes",
+            "write a",
+        ),
         # From here on a process is needed to know.
-        (["no.such:f"], "[run.no_program] There is no module named 'no'.", "check the name"),
+        (["no.such:f"], "[program.not_found] There is no module named 'no'.", "check the name"),
         (
             ["bad.py:stepp"],
-            "[target.no_function] There is no function 'stepp'.",
+            "[target.unknown_function] There is no function 'stepp'.",
             "did you mean 'step'",
         ),
-        (["bad.py:number"], "[target.no_function] 'number' is an int, not a", "name a function"),
-        (["bad.py:step"], "[target.no_arguments] 'step' needs 2 arguments (x, w)", "give shapes"),
-        (["bad.py:step", "f32[4]"], "[target.bad_arguments] 1 argument for step(x, w)", "give one"),
+        (
+            ["bad.py:number"],
+            "[target.unknown_function] 'number' is an int, not a",
+            "name a function",
+        ),
+        (
+            ["bad.py:step"],
+            "[target.missing_arguments] 'step' needs 2 arguments (x, w)",
+            "give shapes",
+        ),
+        (
+            ["bad.py:step", "f32[4]"],
+            "[target.invalid_arguments] 1 argument for step(x, w)",
+            "give one",
+        ),
         (
             ["bad.py:step", "--args", "need"],
-            "[target.bad_arguments] There is nothing called",
+            "[target.invalid_arguments] There is nothing called",
             "did",
         ),
-        (["bad.py:step", "--args", "needs"], "[target.bad_arguments] needs() is to return", "let"),
+        (
+            ["bad.py:step", "--args", "needs"],
+            "[target.invalid_arguments] needs() is to return",
+            "let",
+        ),
         (["broken.py:f"], "[program.raised] The program raised SyntaxError", "mend that line"),
         (
             ["imports.py"],
@@ -172,7 +204,7 @@ def test_a_script_without_sharding_says_so():
         (["bad.py:asks", "f32[2]"], "[program.raised] The program raised EOFError", "give the"),
         (
             ["bad.py:dies", "f32[2]"],
-            "[program.died] The program's process ended with exit c",
+            "[program.crashed] The program's process ended with exit c",
             "look",
         ),
         (
@@ -258,7 +290,7 @@ def test_a_program_that_never_ends_is_stopped_with_its_children_and_its_flood(fo
 @linux
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_ctrl_c_and_worse_leave_no_process_behind(folder, sent, code):
-    command = [sys.executable, "-m", "shardlab.cli", "check", "bad.py:hangs", "f32[2]"]
+    command = [sys.executable, "-m", "shardlab", "check", "bad.py:hangs", "f32[2]"]
     with open("said", "wb") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said)
     try:

@@ -6,7 +6,7 @@ import json
 import queue
 import threading
 
-from shardlab.cli import child
+from shardlab.execution import worker_client as child
 
 
 class Gone:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from shardlab import __version__
 from shardlab.cli import main
-from shardlab.layouts.shards import layout
+from shardlab.sharding.layout import layout
 
 EXAMPLE = ["layout", "4096x16384:bf16", "--spec", "None,model", "--mesh", "data=2,model=4"]
 
@@ -103,7 +103,7 @@ def test_to_shows_the_moves_and_their_rule():
         ),
         (
             ["8x6", "--spec", "data)", "--mesh", "data=2"],
-            "[layout.bad_text] ',' was expected here.\n"
+            "[layout.invalid_syntax] ',' was expected here.\n"
             "  where: the spec text\n"
             "         data)\n"
             "             ^\n"
@@ -112,7 +112,7 @@ def test_to_shows_the_moves_and_their_rule():
         ),
         (
             ["8x6", "--mesh", "data=2", "--device", "x"],
-            "[layout.bad_text] A number was expected here.\n"
+            "[layout.invalid_syntax] A number was expected here.\n"
             "  where: the device text\n"
             "         x\n"
             "         ^\n"
@@ -164,9 +164,9 @@ def test_the_command_loads_neither_jax_nor_numpy_nor_rich_in_a_pipe():
 
 def test_python_dash_m_runs_the_same_command():
     done = subprocess.run(
-        [sys.executable, "-m", "shardlab.cli", "layout", "8x6", "--mesh", "x=0"],
+        [sys.executable, "-m", "shardlab", "layout", "8x6", "--mesh", "x=0"],
         capture_output=True,
         text=True,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("[layout.bad_size] The size of mesh axis 'x' is 0.\n")
+    assert done.stderr.startswith("[layout.invalid_size] The size of mesh axis 'x' is 0.\n")

@@ -18,7 +18,7 @@ from terminal import Terminal
 from tiny_catalogue import solution, starter, write_catalogue, wrong
 
 from shardlab.cli import main
-from shardlab.practice.workbook import open_workbook
+from shardlab.course.workbook import open_workbook
 
 KEYS = "q quit"
 
@@ -37,7 +37,7 @@ def here(tmp_path, monkeypatch):
 
 
 def learn(*args, **options):
-    command = [sys.executable, "-m", "shardlab.cli", "learn", "--level", "C", *args]
+    command = [sys.executable, "-m", "shardlab", "learn", "--level", "C", *args]
     return Terminal([*command, "--catalogue", "../problems"], **options)
 
 
@@ -132,7 +132,7 @@ def test_a_sitting_goes_on_where_the_last_one_ended_and_ctrl_c_leaves_the_termin
         screen.press("t")
         screen.until("problem 1 of 3, plus-one")
         (here / "mine" / "plus-one.py").unlink()
-        screen.until("[practice.no_answer] Your file is gone.")
+        screen.until("[practice.no_file] Your file is gone.")
         screen.press("r")
         screen.until("or press x twice for the starter.")
         screen.press("xx")
@@ -185,7 +185,7 @@ def test_without_a_terminal_it_says_so_and_once_judges(here):
     assert "[practice.no_terminal] The input is not a terminal" in done.output
     assert "shardlab learn --once" in done.output
     done = once("--once", "--level", "C")
-    assert (done.exit_code, "[practice.no_answer]" in done.output) == (2, True)
+    assert (done.exit_code, "[practice.no_file]" in done.output) == (2, True)
     book = open_workbook("../problems")
     path, _ = book.start(book.problem("plus-one"))
     path.write_text(solution("plus-one"))

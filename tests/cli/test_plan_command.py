@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardlab.cli import main
-from shardlab.plans.golden.saved import load_plan
+from shardlab.planner.snapshots.saved_plan import load_plan
 
 TINY = """\
 name = "tiny"
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_an_error_with_exit_code_1(folder):
 def test_a_rule_that_the_mesh_cannot_follow_is_an_error_with_exit_code_1():
     done = plan("--rule", "up=nope", "--rule", ".*=")
     assert done.exit_code == 1
-    assert "error [rule.misfit]" in done.stdout
+    assert "error [rule.invalid_spec]" in done.stdout
 
 
 def test_all_tensors_and_the_rules_are_shown_when_asked_for():
@@ -277,9 +277,9 @@ BAD = [
     (["--optimizer", "adamm"], "There is no optimizer 'adamm'"),
     (["--hardware", "tpu-v9"], "tpu-v9"),
     (["--rule", "noequals"], "--rule noequals: PATTERN=SPEC"),
-    (["--rule", "(=data"], "plan.bad_rules"),
+    (["--rule", "(=data"], "plan.invalid_rules"),
     (["--rules", "missing.toml"], "missing.toml"),
-    (["--rules", "tiny.toml"], "plan.bad_rules"),
+    (["--rules", "tiny.toml"], "plan.invalid_rules"),
     (["--strategy", "fsdp", "--rule", "a=data"], "both give specs to parameters"),
     (["--rule", "a=data", "--zero", "3"], "both give specs to parameters"),
     (["--zero", "4"], "--zero"),
@@ -298,8 +298,11 @@ BAD = [
     (["--json", "no/such/folder/a.json"], "there is no folder 'no/such/folder'"),
     (["--json", "."], "--json .: "),
     (["--json", "-", "--html", "-"], "cannot both go to the terminal"),
-    (["--compare", "missing.json"], "[plan.bad_plan] The saved plan cannot be read: No such file"),
-    (["--compare", "tiny.toml"], "[plan.bad_plan] The saved plan is not JSON"),
+    (
+        ["--compare", "missing.json"],
+        "[plan.invalid_plan] The saved plan cannot be read: No such file",
+    ),
+    (["--compare", "tiny.toml"], "[plan.invalid_plan] The saved plan is not JSON"),
 ]
 
 
@@ -341,7 +344,7 @@ def test_an_unknown_model_is_told_with_the_nearest_name():
 
 
 def run(*args, before=(), **options):
-    command = [*before, sys.executable, "-m", "shardlab.cli", "plan", "tiny.toml"]
+    command = [*before, sys.executable, "-m", "shardlab", "plan", "tiny.toml"]
     command += ["--mesh", "data=2", *args]
     options = {"stdout": subprocess.PIPE} | options
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, **options)

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from tiny_catalogue import solution, starter, write_catalogue, wrong
 
 from shardlab.cli import main
-from shardlab.practice.workbook import Workbook, open_workbook
-from shardlab.records.judgement import CaseResult, Judgement
-from shardlab.records.verdict import Verdict
-from shardlab.sandbox.open_house import open_house
+from shardlab.course.workbook import Workbook, open_workbook
+from shardlab.judge.judgement import CaseResult, Judgement
+from shardlab.judge.verdict import Verdict
+from shardlab.sandbox.pool import open_house
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ def test_start_writes_the_starter_once_and_never_over_work(tmp_path):
     mine.write_text("my work\n")
     done = practice("start", "plus-one")
     assert done.exit_code == 2
-    assert "[practice.answer_exists] The file is there already" in done.output
+    assert "[practice.file_exists] The file is there already" in done.output
     assert mine.read_text() == "my work\n"
     done = practice("start", "plus-one", "--force")
     assert "Your file is kept as shardlab-practice/plus-one.py.1.bak" in done.output
@@ -150,7 +150,7 @@ def test_reset_asks_and_keeps_every_older_file(tmp_path):
 def test_reset_starts_nothing(tmp_path):
     done = practice("reset", "twice", "--yes")
     assert done.exit_code == 2
-    assert "[practice.no_answer] There is no answer to 'twice' yet." in done.output
+    assert "[practice.no_file] There is no answer to 'twice' yet." in done.output
     assert not (tmp_path / "here" / "shardlab-practice").exists()
     assert open_workbook("../problems").record.latest() is None
     practice("start", "twice")
@@ -174,16 +174,16 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "here" / "taken").write_text("")
     done = practice("start", "plus-one", "--folder", "taken/below")
     assert done.exit_code == 2
-    assert "[practice.folder] The answer cannot be written: " in done.output
+    assert "[practice.folder_unwritable] The answer cannot be written: " in done.output
 
 
 def test_an_answer_that_is_not_there_is_asked_for():
     done = practice("run", "plus-one")
     assert done.exit_code == 2
-    assert "[practice.no_answer] There is no answer to 'plus-one' yet." in done.output
+    assert "[practice.no_file] There is no answer to 'plus-one' yet." in done.output
     assert "`shardlab practice start plus-one` writes one to begin with" in done.output
     done = practice("submit", "plus-one", ".")
-    assert "[practice.no_answer] The answer is not a file." in done.output
+    assert "[practice.no_file] The answer is not a file." in done.output
 
 
 def test_hints_come_one_at_a_time_and_are_remembered():
@@ -221,7 +221,7 @@ def test_history_shows_attempts_and_what_was_not_judged():
     assert "`shardlab practice submit --again 2` judges one" in " ".join(lines[3:])
     assert len(json.loads(practice("history", "twice", "--json").output)) == 1
     assert practice("history", "--source", "2").stdout_bytes == b"# \xff\n"
-    assert "[practice.no_submission] There is no submission 3." in (
+    assert "[practice.unknown_submission] There is no submission 3." in (
         practice("history", "--source", "3").output
     )
 
@@ -247,7 +247,7 @@ def test_everything_can_be_exported(tmp_path):
         assert json.loads(archive.read("practice.json")) == told
     done = practice("export", "no/such/folder.zip")
     assert done.exit_code == 2
-    assert "[practice.folder] The export cannot be written: No such file" in done.output
+    assert "[practice.folder_unwritable] The export cannot be written: No such file" in done.output
 
 
 def test_a_damaged_record_ends_a_command_with_the_three_parts(tmp_path):
@@ -255,7 +255,7 @@ def test_a_damaged_record_ends_a_command_with_the_three_parts(tmp_path):
     (tmp_path / "data" / "practice.db").write_bytes(b"no database" * 1000)
     done = practice("list")
     assert done.exit_code == 2
-    assert "[store.damaged] The record of practice is damaged: " in done.output
+    assert "[store.corrupt] The record of practice is damaged: " in done.output
     assert practice("list").exit_code == 0
 
 
@@ -311,7 +311,7 @@ def test_one_case_can_be_replayed_and_is_no_attempt(tmp_path):
     assert [each["name"] for each in json.loads(told.stdout)["tests"]] == ["part 1, case 2"]
     assert open_workbook("../problems").record.submissions() == ()
     done = practice("submit", "twice.py", "--case", "case 7")
-    assert "[practice.no_submission] 'twice' has no case 'case 7'." in done.output
+    assert "[practice.unknown_submission] 'twice' has no case 'case 7'." in done.output
     assert "the nearest name" in done.output
 
 
@@ -323,7 +323,7 @@ def test_a_submission_that_was_interrupted_is_judged_again_as_it_was(monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("shardlab.judge.judging.judge", interrupted)
+        patch.setattr("shardlab.judge.judge.judge", interrupted)
         done = practice("submit", "twice", "twice.py")
     assert done.exit_code == 130
     assert "interrupted; the answer is kept" in done.output
@@ -358,7 +358,7 @@ def test_what_cannot_be_read_is_refused_without_a_process(
 
 def test_a_killed_submit_leaves_the_answer_to_be_judged_later(tmp_path):
     (tmp_path / "here" / "twice.py").write_text("def twice(n):\n    while True: pass\n")
-    command = [sys.executable, "-m", "shardlab.cli", "practice", "submit", "twice.py"]
+    command = [sys.executable, "-m", "shardlab", "practice", "submit", "twice.py"]
     process = subprocess.Popen([*command, "--level", "C", "--catalogue", "../problems"])
     record = open_workbook("../problems").record
     until = time.monotonic() + 60

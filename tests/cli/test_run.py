@@ -30,7 +30,7 @@ def shardlab_run(*args, cwd=None, stdin="", **environment):
     drop = {"XLA_FLAGS", "JAX_NUM_CPU_DEVICES"}
     env = {k: v for k, v in os.environ.items() if k not in drop}
     return subprocess.run(
-        [sys.executable, "-m", "shardlab.cli", "run", *map(str, args)],
+        [sys.executable, "-m", "shardlab", "run", *map(str, args)],
         env={**env, **environment},
         cwd=cwd,
         input=stdin,
@@ -117,7 +117,7 @@ def test_missing_program_is_an_error_in_three_parts(tmp_path):
     ]:
         done = shardlab_run(*args, cwd=tmp_path)
         assert done.returncode == 2
-        assert done.stderr.startswith(f"[run.no_program] {what}\n  where: ")
+        assert done.stderr.startswith(f"[program.not_found] {what}\n  where: ")
         assert "\n  try:   " in done.stderr
 
 

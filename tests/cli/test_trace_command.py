@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardlab.cli import main
-from shardlab.records.trace import Trace
+from shardlab.tracing.trace import Trace
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_a_program_that_jax_refuses_has_no_totals():
     done = trace("right.py:loss", "--args", "weights", "--mesh", "data=7")
     assert (done.exit_code, done.stdout) == (2, "")
     assert (
-        "[trace.refused] 'loss' is refused by JAX. Array axis 0 of 'x' has size 24" in done.stderr
+        "[trace.rejected] 'loss' is refused by JAX. Array axis 0 of 'x' has size 24" in done.stderr
     )
     assert "right.py:20" in done.stderr
 
@@ -104,11 +104,11 @@ def test_a_script_with_nothing_to_trace_says_so():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--hardware", "tpu-v5q"], "[cost.unknown_hardware] There is no hardware 'tpu-v5q'"),
+        (["--hardware", "tpu-v5q"], "[hardware.unknown] There is no hardware 'tpu-v5q'"),
         (["--dcn", "data"], "--dcn says how time is counted: it needs --hardware."),
         (["--picture", "circle"], "--picture circle: timeline, traffic, or the number of a call"),
         (["--efficiency", "2"], "Invalid value for '--efficiency'"),
-        (["--mesh", "data"], "[layout.bad_text]"),
+        (["--mesh", "data"], "[layout.invalid_syntax]"),
     ],
 )
 def test_options_that_cannot_be_followed_are_refused_before_the_work(args, message):

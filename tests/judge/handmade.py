@@ -4,10 +4,10 @@ import numpy as np
 
 from shardlab.catalogue.problem import Part
 from shardlab.judge.cases import Case
-from shardlab.judge.grade import Right, grade
-from shardlab.judge.seen import Output, Seen, Shard
-from shardlab.layouts.mesh import parse_mesh
-from shardlab.layouts.shards import layout
+from shardlab.judge.grading.grade import Right, grade
+from shardlab.judge.protocol.run_result import Output, Seen, Shard
+from shardlab.sharding.layout import layout
+from shardlab.sharding.mesh import parse_mesh
 
 
 def case(mesh="data=4", *, number=0, requires=(), budget=None, is_simulated=False):

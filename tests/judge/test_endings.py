@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from judge.tiny import IMPORTS, answer, mapped, problem
-from shardlab.judge.judging import judge
-from shardlab.sandbox.open_house import open_house
+from shardlab.judge.judge import judge
+from shardlab.sandbox.pool import open_house
 
 TOTAL = mapped("lambda y: lax.psum(jnp.sum(y), a)")
 
@@ -118,9 +118,7 @@ def test_a_thread_that_cannot_be_started_is_no_fault_of_the_answer(house, monkey
 
 def test_devices_that_wait_for_each_other_are_told_from_a_loop_without_end(house):
     """The check before the run would say so; this answer takes the check away."""
-    silenced = (
-        "import shardlab.cell.tracing as tracing\ntracing.check_program = lambda *a, **k: []\n"
-    )
+    silenced = "import shardlab.judge.worker.tracing as tracing\ntracing.check_program = lambda *a, **k: []\n"
     body = mapped(
         "lambda y: lax.cond(lax.axis_index(a) == 0, lambda v: lax.psum(v, a), lambda v: v, "
         "jnp.sum(y))",

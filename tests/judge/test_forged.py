@@ -8,13 +8,13 @@ import pytest
 
 from judge.tiny import problem
 from shardlab.catalogue.reference import load_reference
-from shardlab.frames.frame import Frame
+from shardlab.judge.case_request import Question
+from shardlab.judge.case_result import made_of, result
 from shardlab.judge.cases import cases_of
-from shardlab.judge.evidence import numbers
-from shardlab.judge.exhibit import exhibit, value_text
-from shardlab.judge.outcome import made_of, result
-from shardlab.judge.questions import Question
+from shardlab.judge.counterexample import exhibit, value_text
+from shardlab.judge.grading.evidence import numbers
 from shardlab.judge.source import Source
+from shardlab.sandbox.frame import Frame
 
 SOURCE = Source("")
 PSUM = {"op": "psum", "dtype": "float32", "shape": [1], "count": 1, "group_size": 4}
@@ -84,7 +84,7 @@ def test_copies_on_devices_that_form_no_grid_are_told(simulated):
     outputs = [{"path": "", "shape": [2], "dtype": "float32", "shards": shards}]
     asked = replace(simulated)
     asked.__dict__["right"] = replace(simulated.right, expected=np.float32([1, 2]))
-    assert judged(asked, told_of((), (7, 8, 9, 10), outputs=outputs)).code == "REPL"
+    assert judged(asked, told_of((), (7, 8, 9, 10), outputs=outputs)).code == "REPLICAS"
 
 
 def test_a_value_that_cannot_be_is_no_result():
@@ -96,7 +96,7 @@ def test_a_value_that_cannot_be_is_no_result():
 
 
 def test_an_exception_about_an_answer_is_a_verdict(simulated, monkeypatch):
-    monkeypatch.setattr("shardlab.judge.outcome.grade", lambda *given: 1 // 0)
+    monkeypatch.setattr("shardlab.judge.case_result.grade", lambda *given: 1 // 0)
     frame = told_of(range(4), range(4))
     assert made_of(simulated, frame, None, SOURCE).code == "RTE"
     exported = replace(simulated, case=replace(simulated.case, is_simulated=False))

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from judge.handmade import call, case, copies, output, seen, verdicts
-from shardlab.judge import wrong_values
 from shardlab.judge.cases import cases_of
-from shardlab.judge.grade import Right, grade
-from shardlab.judge.values import grade_value
-from shardlab.judge.wrong_values import Cause
-from shardlab.layouts.spec import Spec
+from shardlab.judge.grading import wrong_values
+from shardlab.judge.grading.grade import Right, grade
+from shardlab.judge.grading.plain_values import grade_value
+from shardlab.judge.grading.wrong_values import Cause
+from shardlab.sharding.spec import Spec
 
 ROWS = np.arange(24, dtype=np.float32).reshape(8, 3)
 
@@ -74,7 +74,7 @@ def test_copies_are_compared_bit_for_bit_and_nan_equals_itself():
     nan = np.float32([1, np.nan])
     assert verdicts(case(), seen(copies([nan] * 4, "data=4")), nan) == ()
     close = [np.float32(1), np.float32(1), np.float32(1), np.nextafter(np.float32(1), 2)]
-    assert only(verdicts(case(), seen(copies(close, "data=4")), np.float32(1)))[0] == "REPL"
+    assert only(verdicts(case(), seen(copies(close, "data=4")), np.float32(1)))[0] == "REPLICAS"
 
 
 def test_copies_along_one_of_two_mesh_axes_are_told_along_it():
@@ -82,7 +82,7 @@ def test_copies_along_one_of_two_mesh_axes_are_told_along_it():
     held = [np.float32(each) for each in (1, 1, 1, 1, 6, 6, 6, 6)]
     found = verdicts(case(mesh), seen(copies(held, mesh)), np.float32(7))
     assert only(found) == (
-        "REPL",
+        "REPLICAS",
         "missing_psum",
         "Devices along 'data' hold 1, 6 for result, which add up to the answer 7: a psum is "
         "missing.",
@@ -92,7 +92,7 @@ def test_copies_along_one_of_two_mesh_axes_are_told_along_it():
 def test_a_first_device_that_is_right_is_no_missing_pmin():
     held = [np.float32([1, 2]) + device for device in range(4)]
     code, cause, what = only(verdicts(case(), seen(copies(held, "data=4")), held[0]))
-    assert (code, cause) == ("REPL", "")
+    assert (code, cause) == ("REPLICAS", "")
     assert (
         what == "Devices along 'data' should hold the same result[0] and hold 1, 2, 3, 4; want 1."
     )

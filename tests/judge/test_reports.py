@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardlab.records.judgement import CaseResult, Judgement
-from shardlab.records.verdict import Verdict
-from shardlab.render.exhibit import exhibit_picture
-from shardlab.render.judgement import judgement_lines, judgement_rich, judgement_text
-from shardlab.render.junit import junit_xml
-from shardlab.render.results import results_json
+from shardlab.judge.counterexample_picture import exhibit_picture
+from shardlab.judge.judgement import CaseResult, Judgement
+from shardlab.judge.judgement_text import judgement_lines, judgement_rich, judgement_text
+from shardlab.judge.junit import junit_xml
+from shardlab.judge.results_json import results_json
+from shardlab.judge.verdict import Verdict
 from shardlab.render.svg import picture_svg
 
 RIGHT = CaseResult("data=1", 1, "data=1", 11, (Verdict("AC", "Right on one device."),))

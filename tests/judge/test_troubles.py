@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
-from shardlab.judge import troubles
+from shardlab.judge import failures as troubles
 from shardlab.judge.source import Source
-from shardlab.sandbox.guest import Ending
+from shardlab.sandbox.process import Ending
 
 SOURCE = Source("import jax\ndef f(x):\n    return g(x)\n")
 
@@ -124,7 +124,7 @@ def test_a_refusal_is_told_in_the_words_of_jax_and_then_in_ours():
 
 
 def test_a_warning_is_no_verdict():
-    finding = {"severity": "warning", "code": "hazard.psum_unvarying"}
+    finding = {"severity": "warning", "code": "hazard.psum_of_replicated"}
     assert troubles.hazards({"findings": [finding]}, SOURCE) == []
 
 

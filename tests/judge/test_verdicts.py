@@ -5,10 +5,10 @@ import json
 import pytest
 
 from judge.tiny import answer, mapped, problem
-from shardlab.judge.judging import judge, replay
-from shardlab.records.judgement import Judgement
-from shardlab.records.verdict import CAUSES, VERDICTS
-from shardlab.sandbox.open_house import open_house
+from shardlab.judge.judge import judge, replay
+from shardlab.judge.judgement import Judgement
+from shardlab.judge.verdict import CAUSES, VERDICTS
+from shardlab.sandbox.pool import open_house
 
 UNCHECKED = ", check_vma=False"
 TOTAL = mapped("lambda y: lax.psum(jnp.sum(y), a)")
@@ -158,28 +158,28 @@ WRONG = [
         "All 2 pieces drop the same elements.",
     ),
     (
-        "REPL missing_psum",
+        "REPLICAS missing_psum",
         "total",
         mapped("jnp.sum", options=UNCHECKED),
         {"large": ("data=16",)},
         "a psum is missing",
     ),
     (
-        "REPL missing_pmean",
+        "REPLICAS missing_pmean",
         "summary",
         SUMMARY.format(high=HIGH, low=LOW, mean="jnp.mean(x)"),
         {},
         "result['mean'], which average to the answer 3.5: a pmean is missing",
     ),
     (
-        "REPL missing_pmax",
+        "REPLICAS missing_pmax",
         "summary",
         SUMMARY.format(high="jnp.max(x)", low=LOW, mean=MEAN),
         {},
         "have as their largest the answer 6: a pmax is missing",
     ),
     (
-        "REPL missing_pmin",
+        "REPLICAS missing_pmin",
         "summary",
         SUMMARY.format(high=HIGH, low="jnp.min(x)", mean=MEAN),
         {},

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from shardlab.records.verdict import CAUSES, VERDICTS
+from shardlab.judge.verdict import CAUSES, VERDICTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "verdicts.md").read_text("utf-8")
 

@@ -12,10 +12,10 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.sharding import PartitionSpec as P
 
-from shardlab.engine import _jax
-from shardlab.engine.replicas import ReplicasDiffer
-from shardlab.engine.shard_map import shard_map
+from shardlab import _jax
 from shardlab.errors import CannotSimulate
+from shardlab.simulator.interpreter.replicas import ReplicasDiffer
+from shardlab.simulator.shard_map import shard_map
 
 BOTH = P("data", "model")
 X = jnp.arange(32.0).reshape(4, 8) - 9.5

@@ -22,15 +22,15 @@ from whole_programs import NAMES, whole_program
 from worlds import devices_world
 from written import PROGRAMS
 
-from shardlab.engine import _jax
-from shardlab.engine.communication import call_at, communicates
-from shardlab.engine.observe import observe
-from shardlab.engine.outside import is_left_to_the_compiler
-from shardlab.engine.shard_map import shard_map
-from shardlab.engine.simulated import simulated
-from shardlab.engine.stage import stage
-from shardlab.engine.virtual import virtual_mesh
-from shardlab.engine.walk import walk
+from shardlab import _jax
+from shardlab.simulator.shard_map import shard_map
+from shardlab.simulator.simulated_mode import simulated
+from shardlab.simulator.virtual_devices.devices import virtual_mesh
+from shardlab.tracing.collective_calls import call_at, communicates
+from shardlab.tracing.compiler.needs_compiler import is_left_to_the_compiler
+from shardlab.tracing.jaxpr_walk import walk
+from shardlab.tracing.observe import observe
+from shardlab.tracing.stage import stage
 
 pytestmark = pytest.mark.xdist_group("oracle")
 

@@ -18,9 +18,9 @@ import numpy as np
 from jax.sharding import Mesh
 from program import N_DEVICES, Program, World, evaluate
 
-from shardlab.engine.shard_map import shard_map
-from shardlab.engine.simulated import simulated
-from shardlab.engine.virtual import virtual_mesh
+from shardlab.simulator.shard_map import shard_map
+from shardlab.simulator.simulated_mode import simulated
+from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
 TIMEOUT_SECONDS = 300
 # Each program runs once, so what it costs is compiling it: three times quicker without LLVM's

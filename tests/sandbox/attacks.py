@@ -352,7 +352,7 @@ bomb()
     "atexit writes an answer": (
         """
 import atexit, os, sys
-from shardlab.frames.frame import Frame, frame_bytes
+from shardlab.sandbox.frame import Frame, frame_bytes
 atexit.register(os.write, 4, frame_bytes(Frame({'defines': ['forged']})))
 sys.exit(0)
 """,

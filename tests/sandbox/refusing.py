@@ -12,9 +12,9 @@ import platform
 import struct
 import sys
 
-from shardlab.errors import NotConfined
+from shardlab.errors import SandboxLevelUnavailable
 from shardlab.sandbox import kernel
-from shardlab.sandbox.open_house import open_house
+from shardlab.sandbox.pool import open_house
 
 NUMBERS = {
     "x86_64": {"unshare": 272, "mount": 165, "landlock": 444, "seccomp": 317, "prctl": 157},
@@ -42,5 +42,5 @@ if __name__ == "__main__":
     try:
         open_house(at_least="A").close()
         print("at least A")
-    except NotConfined as error:
+    except SandboxLevelUnavailable as error:
         print(error.where)

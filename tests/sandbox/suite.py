@@ -15,9 +15,9 @@ from pathlib import Path
 
 from attacks import ENDED, NOT_AT_C, PRELUDE, REFUSED
 
-from shardlab.frames.frame import Frame
-from shardlab.sandbox.guest import Ended, Limits
-from shardlab.sandbox.open_house import open_house
+from shardlab.sandbox.frame import Frame
+from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.process import Ended, Limits
 
 CANARY = "-".join(("expected", "canary", "value"))
 QUICK = Limits(wall_seconds=0.5)  # for what would take for ever

@@ -24,8 +24,8 @@ sys.path.append(str(ROOT / "tools"))
 from endurance import FORGERIES, PROBLEM, small  # noqa: E402
 
 from shardlab.catalogue.problem import load_problem  # noqa: E402
-from shardlab.judge.judging import judge  # noqa: E402
-from shardlab.sandbox.open_house import open_house  # noqa: E402
+from shardlab.judge.judge import judge  # noqa: E402
+from shardlab.sandbox.pool import open_house  # noqa: E402
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 

@@ -14,10 +14,10 @@ from test_hostile_frames import HALVES, SEEN, anything, buffers
 
 import shardlab
 from shardlab.catalogue.problem import load_problem
-from shardlab.frames.frame import BadFrame, Frame, frame_bytes, parse_frame
-from shardlab.judge.judging import judge
+from shardlab.judge.judge import judge
+from shardlab.sandbox.frame import Frame, InvalidFrame, frame_bytes, parse_frame
 
-PROBLEMS = Path(shardlab.__file__).parent / "problems"
+PROBLEMS = Path(shardlab.__file__).parent / "catalogue" / "problems"
 PROBLEM = load_problem(PROBLEMS / "c-collectives" / "shard-map-psum")
 
 FINDING = {
@@ -76,7 +76,7 @@ def nearly(draw, known):
     frame = Frame(told, draw(st.just(HALVES) | st.just((b"program",)) | buffers))
     try:
         return parse_frame(frame_bytes(frame))  # as it would arrive
-    except BadFrame:
+    except InvalidFrame:
         return Frame({})
 
 

@@ -1,4 +1,4 @@
-"""Frames from a confined process, fuzzed: whatever arrives, it is read or it is a `BadFrame`."""
+"""Frames from a confined process, fuzzed: whatever arrives, it is read or it is a `InvalidFrame`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlab.frames.frame import BadFrame, Frame, frame_bytes, parse_frame, read_frame
-from shardlab.frames.values import ArrayLeaf, array_from, pack, unpack
-from shardlab.judge.seen import read_seen, read_value
+from shardlab.judge.protocol.run_result import read_seen, read_value
+from shardlab.judge.protocol.values import ArrayLeaf, array_from, pack, unpack
+from shardlab.sandbox.frame import Frame, InvalidFrame, frame_bytes, parse_frame, read_frame
 
 numbers = st.integers(-(2**70), 2**70) | st.floats() | st.booleans() | st.none()
 words = st.sampled_from(
@@ -50,7 +50,7 @@ def or_bad_frame(read, *arguments):
     """Return what is read, or that it is a bad frame; raise anything else."""
     try:
         return read(*arguments)
-    except BadFrame as error:
+    except InvalidFrame as error:
         return error
 
 
@@ -126,7 +126,7 @@ def test_a_forged_run_is_read_or_refused(frame):
     ],
 )
 def test_arrays_that_are_none_are_refused(leaf, buffer):
-    with pytest.raises(BadFrame):
+    with pytest.raises(InvalidFrame):
         array_from(leaf, buffer)
 
 
@@ -153,7 +153,7 @@ def test_a_pipe_that_breaks_in_the_middle_is_a_bad_frame():
     thread.start()
     try:
         assert read_frame(reads) == Frame({"x": 1}, (b"abc",))
-        with pytest.raises(BadFrame, match="cut off"):
+        with pytest.raises(InvalidFrame, match="cut off"):
             read_frame(reads)
     finally:
         thread.join()

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from processes import are_gone, descendants, open_files, parents
 
-from shardlab.errors import NotConfined
-from shardlab.frames.frame import Frame
-from shardlab.judge.troubles import is_ours
+from shardlab.errors import SandboxLevelUnavailable
+from shardlab.judge.failures import is_ours
 from shardlab.sandbox import supervisor
-from shardlab.sandbox.guest import Ended, Limits
-from shardlab.sandbox.open_house import open_house
+from shardlab.sandbox.frame import Frame
+from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.process import Ended, Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
@@ -123,7 +123,7 @@ def test_a_guest_that_the_kernel_ends_for_its_processor_time_was_late():
 def test_a_second_answer_to_one_request_is_refused(house):
     source = """
 import os
-from shardlab.frames.frame import Frame, frame_bytes
+from shardlab.sandbox.frame import Frame, frame_bytes
 os.write(4, frame_bytes(Frame({'defines': ['forged']})))
 """
     with house.guest("author", Limits()) as guest:
@@ -168,7 +168,7 @@ def test_guests_of_several_submissions_run_at_the_same_time(house):
 def test_a_lower_level_can_be_asked_for_and_a_higher_one_demanded():
     with open_house("C") as house:
         assert house.level == "C"
-    with pytest.raises(NotConfined, match="cannot be confined at level A here"):
+    with pytest.raises(SandboxLevelUnavailable, match="cannot be confined at level A here"):
         open_house("B", at_least="A")
 
 
@@ -194,7 +194,7 @@ import resource, sys, warnings
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), 4096))
 warnings.simplefilter("error")
 import test_house
-from shardlab.sandbox.open_house import open_house
+from shardlab.sandbox.pool import open_house
 with open_house() as house:
     print(house.level, test_house.number(house))
 """
@@ -208,9 +208,9 @@ def test_a_small_limit_of_open_files_lowers_no_level(house):
 
 NOTHING = """
 import os, resource, sys
-from shardlab.errors import NoForkServer
+from shardlab.errors import ForkServerFailed
 from shardlab.sandbox import kernel
-from shardlab.sandbox.open_house import open_house
+from shardlab.sandbox.pool import open_house
 import test_house
 if sys.argv[1] == "files":
     resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
@@ -224,7 +224,7 @@ else:
 try:
     with open_house() as house:
         print(house.level, test_house.number(house))
-except NoForkServer as error:
+except ForkServerFailed as error:
     print(error)
 """
 
@@ -255,8 +255,8 @@ house._START = house._START.replace(
     "import shardlab.sandbox.zygote as z;"
     f"z.confine = lambda room, *_: room.level in {sys.argv[1]!r} and 1 / 0; main(int(",
 )
-from shardlab.sandbox.open_house import open_house
-from shardlab.frames.frame import Frame
+from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.frame import Frame
 with warnings.catch_warnings(record=True) as caught, open_house() as opened:
     warnings.simplefilter("always")
     print(opened.level, *(str(each.message).splitlines()[0] for each in caught))
@@ -287,8 +287,8 @@ def in_a_process(source, *arguments):
 ELSEWHERE = """
 import os, signal, socket, sys, time
 del os.pidfd_open  # as on macOS, which has no /proc either
-from shardlab.sandbox.confine import Room
-from shardlab.sandbox.guest import Limits
+from shardlab.sandbox.confinement import Room
+from shardlab.sandbox.process import Limits
 from shardlab.sandbox.supervisor import supervise
 for act in (lambda: os._exit(3), lambda: time.sleep(60)):
     pid = os.fork()
@@ -394,9 +394,9 @@ def test_nothing_is_left_when_guests_and_house_are_closed():
 
 JUDGE = """
 import os, signal, sys, time
-from shardlab.frames.frame import Frame
-from shardlab.sandbox.guest import Limits
-from shardlab.sandbox.open_house import open_house
+from shardlab.sandbox.frame import Frame
+from shardlab.sandbox.process import Limits
+from shardlab.sandbox.pool import open_house
 house = open_house(sys.argv[1])
 guest = house.guest("author", Limits())
 guest.ask(Frame({"do": "load"}, (b"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",)))

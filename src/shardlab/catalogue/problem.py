@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from shardlab.catalogue.settings import (
+from shardlab.catalogue.problem_schema import (
     BUDGET,
     CALL,
     LIMITS,
@@ -18,7 +18,7 @@ from shardlab.catalogue.settings import (
     check_table,
     read_toml,
 )
-from shardlab.errors import BadProblem
+from shardlab.errors import InvalidProblem
 
 Kind = Literal["program", "value"]
 # Beside problem.toml and the wrong answers, which have a folder of their own.
@@ -108,14 +108,14 @@ class Problem:
 
 
 def load_problem(folder: Path) -> Problem:
-    """Return the problem in a folder. Raises `BadProblem` for what is wrong with it."""
+    """Return the problem in a folder. Raises `InvalidProblem` for what is wrong with it."""
     file = folder / "problem.toml"
-    data = check_table(read_toml(file, BadProblem), PROBLEM, str(file), BadProblem)
-    limits = check_table(data.get("limits", {}), LIMITS, f"{file}, [limits]", BadProblem)
+    data = check_table(read_toml(file, InvalidProblem), PROBLEM, str(file), InvalidProblem)
+    limits = check_table(data.get("limits", {}), LIMITS, f"{file}, [limits]", InvalidProblem)
     parts = tuple(_part(number, part, file) for number, part in enumerate(data["parts"], 1))
     for name in FILES:
         if not (folder / name).is_file():
-            raise BadProblem(
+            raise InvalidProblem(
                 f"The problem has no {name}.",
                 where=str(folder),
                 fix=f"write it; a problem has {', '.join(FILES)} and wrong/*.py.",
@@ -135,7 +135,7 @@ def load_problem(folder: Path) -> Problem:
 
 def _part(number: int, table: Any, file: Path) -> Part:
     where = f"{file}, [[parts]] number {number}"
-    data = check_table(table, PART, where, BadProblem)
+    data = check_table(table, PART, where, InvalidProblem)
     part = Part(
         number,
         data.get("name", ""),
@@ -146,7 +146,7 @@ def _part(number: int, table: Any, file: Path) -> Part:
         tuple(data.get("large", ("usual",))),
         data.get("cases", 6),
         tuple(data.get("requires", ())),
-        check_table(data.get("budget", {}), BUDGET, f"{where}, budget", BadProblem),
+        check_table(data.get("budget", {}), BUDGET, f"{where}, budget", InvalidProblem),
         data.get("rtol", 1e-5),
         data.get("atol", 1e-5),
     )
@@ -155,7 +155,7 @@ def _part(number: int, table: Any, file: Path) -> Part:
 
 
 def _check_sense(part: Part, data: Mapping[str, Any], where: str) -> None:
-    """Raise `BadProblem` for keys that are right alone and say nothing together."""
+    """Raise `InvalidProblem` for keys that are right alone and say nothing together."""
     has_mesh = "mesh" in part.arguments
     if part.kind == "value":
         needless = ["axes", "ladder", "large", "requires", "budget"]
@@ -169,10 +169,10 @@ def _check_sense(part: Part, data: Mapping[str, Any], where: str) -> None:
     for key in needless:
         if key in data:
             what = f"'{key}' has no meaning for a part that {why}."
-            raise BadProblem(what, where=where, fix="leave it out.")
+            raise InvalidProblem(what, where=where, fix="leave it out.")
     if part.kind == "value" and has_mesh:
         what = f"{part.call} is of kind 'value', which is given no mesh."
-        raise BadProblem(what, where=where, fix="another name, such as mesh_shape, for a dict.")
+        raise InvalidProblem(what, where=where, fix="another name, such as mesh_shape, for a dict.")
     if has_mesh and not part.axes and not (part.ladder and "large" in data):
         what = f"{part.call} is given a mesh, and 'axes' is missing."
-        raise BadProblem(what, where=where, fix='axes = ["data"], or two names.')
+        raise InvalidProblem(what, where=where, fix='axes = ["data"], or two names.')

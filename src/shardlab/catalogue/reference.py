@@ -29,8 +29,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from shardlab.catalogue.problem import Part, Problem
-from shardlab.errors import BadReference
-from shardlab.layouts.mesh import Mesh
+from shardlab.errors import InvalidReference
+from shardlab.sharding.mesh import Mesh
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,7 @@ class Reference:
 
 
 def load_reference(problem: Problem, part: Part) -> Reference:
-    """Return what `reference.py` says of one part. Raises `BadReference`."""
+    """Return what `reference.py` says of one part. Raises `InvalidReference`."""
     module = _module(problem)
     suffix = "" if part.number == 1 else f"_{part.number}"
 
@@ -68,7 +68,7 @@ def load_reference(problem: Problem, part: Part) -> Reference:
 
     for name in ("inputs", "expected"):
         if not callable(found(name, None)):
-            raise BadReference(
+            raise InvalidReference(
                 f"There is no function {name}{suffix} for part {part.number}, {part.call}.",
                 where=str(problem.folder / "reference.py"),
                 fix=f"def {name}{suffix}({'draw' if name == 'inputs' else 'mesh, **inputs'}).",
@@ -91,7 +91,7 @@ def _module(problem: Problem) -> ModuleType:
         # Compiled here: an import would leave its cache beside the problem.
         exec(compile(path.read_bytes(), path, "exec"), module.__dict__)
     except Exception as error:
-        raise BadReference(
+        raise InvalidReference(
             f"reference.py cannot be loaded: {type(error).__name__}: {error}.",
             where=str(path),
             fix="mend it; it is plain Python with NumPy.",

@@ -19,12 +19,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from shardlab._text.nearest import nearest_name
 from shardlab.catalogue.problem import Problem, load_problem
-from shardlab.catalogue.settings import TRACK, TRACKS, check_table, read_toml
-from shardlab.errors import BadTracks, NoCatalogue, UnknownProblem
-from shardlab.layouts.nearest import nearest_name
+from shardlab.catalogue.problem_schema import TRACK, TRACKS, check_table, read_toml
+from shardlab.errors import CatalogueNotFound, InvalidTracks, UnknownProblem
 
-OWN = Path(__file__).parent.parent / "problems"
+OWN = Path(__file__).parent / "problems"
 
 
 @dataclass(frozen=True)
@@ -100,28 +100,30 @@ def load_catalogue(folder: Path | str | None = None) -> Catalogue:
     place = OWN if folder is None else Path(folder)
     file = place / "tracks.toml"
     if not file.is_file():
-        raise NoCatalogue(
+        raise CatalogueNotFound(
             "The folder is no catalogue: it has no tracks.toml.",
             where=str(place),
             fix=f"`shardlab catalogue new SLUG --track T --catalogue {place}` starts one.",
         )
-    data = check_table(read_toml(file, BadTracks), TRACKS, str(file), BadTracks)
+    data = check_table(read_toml(file, InvalidTracks), TRACKS, str(file), InvalidTracks)
     tracks = tuple(_track(number, table, file) for number, table in enumerate(data["tracks"], 1))
     slugs = [slug for track in tracks for slug in track.slugs]
     for slug in slugs:
         if slugs.count(slug) > 1:
-            raise BadTracks(f"'{slug}' is listed twice.", where=str(file), fix="keep one of them.")
+            raise InvalidTracks(
+                f"'{slug}' is listed twice.", where=str(file), fix="keep one of them."
+            )
     catalogue = Catalogue(place, tracks, _prerequisites(data.get("prerequisites", {}), slugs, file))
     _refuse_a_circle(catalogue, file)
     return catalogue
 
 
 def _track(number: int, table: Any, file: Path) -> Track:
-    data = check_table(table, TRACK, f"{file}, [[tracks]] number {number}", BadTracks)
+    data = check_table(table, TRACK, f"{file}, [[tracks]] number {number}", InvalidTracks)
     for slug in data["problems"]:
         if not (file.parent / data["folder"] / slug / "problem.toml").is_file():
             near = nearest_name(slug, _folders(file.parent / data["folder"]))
-            raise BadTracks(
+            raise InvalidTracks(
                 f"'{slug}' is listed, and there is no {data['folder']}/{slug}/problem.toml.",
                 where=str(file),
                 fix=f"'{near}', the nearest folder." if near else "take it out of the list.",
@@ -137,11 +139,11 @@ def _prerequisites(table: Any, slugs: list[str], file: Path) -> dict[str, tuple[
     where = f"{file}, [prerequisites]"
     for slug, before in table.items():
         if not isinstance(before, list) or not all(isinstance(each, str) for each in before):
-            raise BadTracks(f"'{slug}' is {before!r:.80}.", where=where, fix="a list of slugs.")
+            raise InvalidTracks(f"'{slug}' is {before!r:.80}.", where=where, fix="a list of slugs.")
         for each in (slug, *before):
             if each not in slugs:
                 near = nearest_name(each, slugs)
-                raise BadTracks(
+                raise InvalidTracks(
                     f"'{each}' is no problem of this catalogue.",
                     where=where,
                     fix=f"'{near}', the nearest name." if near else "list it in a track first.",
@@ -150,13 +152,13 @@ def _prerequisites(table: Any, slugs: list[str], file: Path) -> dict[str, tuple[
 
 
 def _refuse_a_circle(catalogue: Catalogue, file: Path) -> None:
-    """Raise `BadTracks` where a problem needs itself: nobody could ever open it."""
+    """Raise `InvalidTracks` where a problem needs itself: nobody could ever open it."""
     solved: set[str] = set()
     while (slug := catalogue.next_slug(solved)) is not None:
         solved.add(slug)
     left = [slug for slug in catalogue.slugs if slug not in solved]
     if left:
-        raise BadTracks(
+        raise InvalidTracks(
             f"These problems wait for each other: {', '.join(left)}.",
             where=f"{file}, [prerequisites]",
             fix="take one of the prerequisites away.",

@@ -11,7 +11,7 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from shardlab.checks.agreement import Array, Comparison, close, is_close
+from shardlab.checks.tolerance import Array, Comparison, close, is_close
 
 MeshAxes = tuple[str, ...]
 Comparisons = Sequence[Comparison]

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shardlab.checks import causes
-from shardlab.checks.agreement import Array, Comparison, close, tolerance
+from shardlab.checks.cause_text import listed, shown, told
 from shardlab.checks.codes import finding
-from shardlab.checks.mesh_words import listed, shown, told
-from shardlab.records.finding import Finding
-from shardlab.records.run import Leaf, Lineage, Run, Runs
-from shardlab.records.source import Source
+from shardlab.checks.tolerance import Array, Comparison, close, tolerance
+from shardlab.findings.finding import Finding
+from shardlab.findings.source import Source
+from shardlab.simulator.run_records import Leaf, Lineage, Run, Runs
 
 
 @dataclass(frozen=True)

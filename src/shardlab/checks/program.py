@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shardlab.checks.constraint_replicates import uneven_constraints
-from shardlab.checks.deadlock import deadlocks
-from shardlab.checks.loop_invariant import loop_invariants
-from shardlab.checks.mixed_collectives import mixed_collectives
-from shardlab.checks.no_communication import nothing_to_check
-from shardlab.checks.ppermute_order import ppermute_orders
-from shardlab.checks.psum_unvarying import sums_of_copies
-from shardlab.checks.refused import refusals
-from shardlab.checks.replicated import REPLICATED_BYTES, replicated
-from shardlab.checks.sliced import gathers_then_slices, psums_then_slices
-from shardlab.records.finding import Finding
-from shardlab.records.observation import Observation
-from shardlab.records.report import gravest_first
+from shardlab.checks.deadlock import deadlocks, mixed_collectives
+from shardlab.checks.jax_rejections import refusals
+from shardlab.checks.replication import (
+    REPLICATED_BYTES,
+    replicated,
+    sums_of_copies,
+    uneven_constraints,
+)
+from shardlab.checks.wasted_communication import (
+    gathers_then_slices,
+    loop_invariants,
+    nothing_to_check,
+    ppermute_orders,
+    psums_then_slices,
+)
+from shardlab.findings.finding import Finding
+from shardlab.findings.report import gravest_first
+from shardlab.tracing.observation import Observation
 
 # Each looks at one question; one file each.
 CHECKS: Sequence[Callable[[Observation], list[Finding]]] = (

@@ -8,11 +8,10 @@ from itertools import product
 
 import numpy as np
 
-from shardlab.checks.agreement import Array, is_close, roundings
-from shardlab.checks.codes import finding
-from shardlab.checks.words import count
-from shardlab.records.finding import Finding
-from shardlab.records.run import Copies, Run, Runs
+from shardlab.checks.codes import count, finding
+from shardlab.checks.tolerance import Array, is_close, roundings
+from shardlab.findings.finding import Finding
+from shardlab.simulator.run_records import Copies, Run, Runs
 
 _MOST_SHOWN = 8
 _MOST_NAMED = 6
@@ -80,7 +79,7 @@ def differing_axes(copies: Copies, eps: float) -> tuple[str, ...]:
 def reduction(copies: Copies, axes: tuple[str, ...], meant: Array, eps: float) -> str:
     """Return the collective over `axes` that makes of the copies what was meant, or nothing.
 
-    >>> from shardlab.records.source import NOWHERE
+    >>> from shardlab.findings.source import NOWHERE
     >>> copies = Copies(0, 1, "f", NOWHERE, ("data",), np.array([1.0, 2.0, 4.0]))
     >>> reduction(copies, ("data",), np.array(7.0), 1e-7)
     'psum'

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardlab.cli.number import whole_number
-from shardlab.cli.options import limit_options
+from shardlab.cli.number_option import whole_number
+from shardlab.cli.worker_options import limit_options
 
 if TYPE_CHECKING:
-    from shardlab.records.advice import Advice
+    from shardlab.planner.advice.advice import Advice
 
 _HELP = """Rank the meshes and strategies that MODEL fits with on a number of chips.
 
@@ -121,7 +121,7 @@ def command(model: str, **options: Any) -> None:
 
 def _made(model: str, options: dict[str, Any]) -> Advice:
     from shardlab.cli.model_target import is_target, load_named
-    from shardlab.plans.advice.advise import advise
+    from shardlab.planner.advice.advise import advise
 
     hardware, chips = _place(options)
     return advise(
@@ -147,13 +147,13 @@ def _made(model: str, options: dict[str, Any]) -> Advice:
 
 def _place(options: dict[str, Any]) -> tuple[str, Any]:
     """Return the hardware and the number of chips, which a topology's name gives at once."""
-    from shardlab.plans.meshes.topology import is_topology, parse_topology
+    from shardlab.planner.tpu_slices import is_topology, parse_topology
 
     chips, hardware = options["chips"].strip(), options["hardware"]
     if is_topology(chips):
         found = parse_topology(chips)
         if hardware is not None and not hardware.endswith(".toml"):
-            from shardlab.cost.hardware import parse_hardware
+            from shardlab.hardware.chips import parse_hardware
 
             if parse_hardware(hardware).name != found.hardware:
                 raise click.UsageError(
@@ -175,7 +175,7 @@ def _figure(text: str) -> tuple[str, float]:
 
 def _write(advice: Advice, options: dict[str, Any]) -> None:
     from shardlab.cli.outputs import echo, json_text, page, show_lines, write_all
-    from shardlab.render.advice import advice_html, advice_lines, advice_markdown
+    from shardlab.planner.advice.advice_text import advice_html, advice_lines, advice_markdown
 
     top = options["top"]
     title = f"{advice.model} on {advice.n_chips} {advice.hardware}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from shardlab.catalogue.audit import Audit
+    from shardlab.course.audit import Audit
 
 _CATALOGUE = click.option(
     "--catalogue",
@@ -50,9 +50,8 @@ def check(
 
     Exit code 0 where everything holds, 1 where something does not.
     """
-    from shardlab.catalogue.audit import SEED
-    from shardlab.catalogue.audits import audits
     from shardlab.catalogue.tracks import load_catalogue
+    from shardlab.course.audit import SEED, audits
 
     ended = []
     catalogue = load_catalogue(folder)
@@ -67,7 +66,7 @@ def check(
 
 def _told(audited: Audit) -> str:
     """Return one line for a problem that holds, and the whole story for one that does not."""
-    from shardlab.render.plain import plain
+    from shardlab._text.printable import plain
 
     mark = click.style("ok  ", fg="green") if audited.ok else click.style("FAIL", fg="red")
     tried = f"{audited.n_cases} cases, {audited.n_wrong} wrong answers"
@@ -93,8 +92,8 @@ def new(slug: str, track: str, folder: str | None) -> None:
     """
     from pathlib import Path
 
-    from shardlab.catalogue.new import new_problem
     from shardlab.catalogue.tracks import OWN
+    from shardlab.course.new_problem import new_problem
 
     place = new_problem(slug, track, Path(folder) if folder else OWN)
     where = f" --catalogue {folder}" if folder else ""

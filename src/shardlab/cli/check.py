@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shardlab.cli.options import ARGUMENTS_HELP, ask, program_options, raise_failure
+from shardlab.cli.worker_options import ARGUMENTS_HELP, ask, program_options, raise_failure
 
 _HELP = f"""Find what would hang, differ or be wasted on many devices.
 
@@ -58,7 +58,7 @@ def command(
     quiet: bool,
 ) -> None:
     from shardlab.cli.outputs import check_places
-    from shardlab.cli.target import job, parse_target
+    from shardlab.execution.target import job, parse_target
 
     check_places(json=json_to, sarif=sarif_to, html=html_to)
     target = parse_target(program)
@@ -79,7 +79,7 @@ def command(
 
 
 def _meshes(texts: tuple[str, ...]) -> list[str]:
-    from shardlab.layouts.mesh import parse_mesh
+    from shardlab.sharding.mesh import parse_mesh
 
     return [str(parse_mesh(text)) for text in texts]
 
@@ -92,8 +92,8 @@ def _write(
     html_to: str | None,
 ) -> bool:
     from shardlab.cli.outputs import excerpt, json_text, page, show, write_all
-    from shardlab.records.report import Report
-    from shardlab.render.report import report_html, report_rich, report_text
+    from shardlab.findings.report import Report
+    from shardlab.findings.report_text import report_html, report_rich, report_text
 
     report = Report.from_json(data)
 

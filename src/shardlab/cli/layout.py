@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 if TYPE_CHECKING:
-    from shardlab.layouts.moves import Move
-    from shardlab.layouts.shards import Layout
+    from shardlab.sharding.layout import Layout
+    from shardlab.sharding.reshard import Move
 
 
 @click.command("layout")
@@ -45,9 +45,9 @@ def command(
     shardlab layout 4096x16384:bf16 --spec None,model --mesh data=2,model=4
     shardlab layout 'f32[512,512]' --spec data --to None,data --mesh data=8
     """
-    from shardlab.layouts.mesh import parse_device
-    from shardlab.layouts.shape import parse_array
-    from shardlab.layouts.shards import layout
+    from shardlab.sharding.layout import layout
+    from shardlab.sharding.mesh import parse_device
+    from shardlab.sharding.shape import parse_array
 
     if as_json and svg is not None:
         raise click.UsageError("--json and --svg are two outputs: choose one.")
@@ -69,7 +69,7 @@ def command(
 
 
 def _moves(one: Layout, other: Layout) -> tuple[Move, ...]:
-    from shardlab.layouts.moves import moves
+    from shardlab.sharding.reshard import moves
 
     return moves(one, other)
 
@@ -107,13 +107,13 @@ def _device_id(one: Layout, place: int | tuple[int, ...]) -> int:
 
 
 def _print_device(one: Layout, place: int | tuple[int, ...]) -> None:
-    from shardlab.layouts.layout_picture import device_text
+    from shardlab.sharding.layout_picture import device_text
 
     click.echo(device_text(one, _device_id(one, place)))
 
 
 def _print_moves(one: Layout, other: Layout, steps: tuple[Move, ...]) -> None:
-    from shardlab.render.travel import moves_text
+    from shardlab.sharding.reshard_text import moves_text
 
     click.echo()
     click.echo(moves_text(one, other, steps))

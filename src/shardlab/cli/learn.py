@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from shardlab.practice.workbook import Workbook
-    from shardlab.sandbox.guest import Level
+    from shardlab.course.workbook import Workbook
+    from shardlab.sandbox.process import Level
 
 
 @click.command("learn")
@@ -50,13 +50,13 @@ def command(
     shardlab learn ring-attention    go to one problem
     shardlab learn --once            judge the current answer; exit code 0 when it is solved
     """
-    from shardlab.practice.workbook import open_workbook
+    from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
     if once:
         click.get_current_context().exit(0 if _once(book, problem, level) else 1)
-    from shardlab.cli.lesson import Lesson
-    from shardlab.cli.screen import Screen
+    from shardlab.cli.learn_loop import Lesson
+    from shardlab.cli.learn_screen import Screen
 
     with Screen() as screen:
         lesson = Lesson(book, screen, folder or book.folder(), level)
@@ -75,11 +75,11 @@ def _once(book: Workbook, name: str | None, level: Level | None) -> bool:
     """Judge the current answer as a save would; say whether the problem is solved."""
     from contextlib import closing
 
-    from shardlab.cli.chosen import chosen
     from shardlab.cli.outputs import show_lines
-    from shardlab.practice.answer import read_answer
-    from shardlab.practice.attempt import hand_in, judge_submission, refused
-    from shardlab.render.judgement import judgement_lines
+    from shardlab.cli.problem_argument import chosen
+    from shardlab.course.attempt import hand_in, judge_submission, refused
+    from shardlab.course.solution_file import read_answer
+    from shardlab.judge.judgement_text import judgement_lines
 
     problem = chosen(book, name)
     source = read_answer(book.path(problem.slug), problem.slug)

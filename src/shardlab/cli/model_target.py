@@ -1,4 +1,4 @@
-"""A model that a person's own file makes: `file.py:make_model`, asked of a process of its own."""
+"""A model that a user's file makes: `file.py:make_model`, loaded in a child process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from shardlab.errors import BadTarget, LabError
+from shardlab.errors import InvalidTarget, LabError
+from shardlab.execution.target import job, parse_target
 
 
 def load_named(model: str, options: dict[str, Any]) -> Any:
@@ -16,17 +17,16 @@ def load_named(model: str, options: dict[str, Any]) -> Any:
     A function is called in a child process under limits, where arrays are shapes alone; what comes
     back is plain data, so that this process loads no JAX.
     """
-    from shardlab.plans.sources.load import load_model
+    from shardlab.planner.models.load import load_model
 
     if not is_target(model):
         return load_model(model)
-    from shardlab.cli.options import ask
-    from shardlab.cli.target import job, parse_target
-    from shardlab.plans.sources.told import model_from_json
+    from shardlab.cli.worker_options import ask
+    from shardlab.planner.models.model_json import model_from_json
 
     target = parse_target(model)
     if target.kind == "script":
-        raise BadTarget(
+        raise InvalidTarget(
             f"{model!r} is a whole file, and a plan is of one model.",
             where=f"the model {model!r}",
             fix=f"name what makes it, as in {model}:make_model.",
@@ -50,7 +50,7 @@ def is_target(model: str) -> bool:
 
 def _n_devices(options: dict[str, Any]) -> int | None:
     """Return how many devices the file sees: as many as the mesh has, where that can be read."""
-    from shardlab.layouts.mesh import parse_mesh
+    from shardlab.sharding.mesh import parse_mesh
 
     with contextlib.suppress(LabError):
         return parse_mesh(mesh).n_devices if (mesh := options.get("mesh")) else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardlab.records.source import Source
+from shardlab.findings.source import Source
 
 if TYPE_CHECKING:
     from shardlab.render.terminal import Line
@@ -67,7 +67,7 @@ def _write(option: str, to: str, text: str) -> None:
     if to == TERMINAL:
         echo(text, nl=False)
         return
-    from shardlab.plans.golden.saved import write_whole
+    from shardlab.planner.snapshots.saved_plan import write_whole
 
     try:
         write_whole(Path(to), text)

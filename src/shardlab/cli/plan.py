@@ -9,7 +9,7 @@ import click
 from shardlab.cli.plan_options import list_presets, plan_options
 
 if TYPE_CHECKING:
-    from shardlab.records.plan import Plan
+    from shardlab.planner.plan import Plan
 
 _HELP = """Show what each device holds of MODEL, what is replicated, and whether it fits.
 
@@ -73,14 +73,14 @@ def _before(path: str | None) -> Any:
     """Return the plan to compare with, before the work: a file that cannot be read ends it."""
     if path is None:
         return None
-    from shardlab.plans.golden.golden import load_golden
+    from shardlab.planner.snapshots.golden_file import load_golden
 
     return load_golden(path)
 
 
 def _made(model: str, options: dict[str, Any]) -> Plan:
-    from shardlab.cli.plan_question import asked_for
-    from shardlab.plans.plan import plan
+    from shardlab.cli.plan_request import asked_for
+    from shardlab.planner.make_plan import plan
 
     what, where, choices = asked_for(model, options)
     return plan(what, where, **choices)

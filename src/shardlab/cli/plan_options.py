@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shardlab.cli.options import LIMIT_OPTIONS
+from shardlab.cli.worker_options import LIMIT_OPTIONS
 
 if TYPE_CHECKING:
-    from shardlab.plans.model import Model
+    from shardlab.planner.model import Model
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -139,7 +139,7 @@ def list_presets(ctx: click.Context, parameter: click.Parameter, asked: bool) ->
     if not asked or ctx.resilient_parsing:
         return
     from shardlab.cli.outputs import show_lines
-    from shardlab.render.presets import presets_sheet
+    from shardlab.planner.presets_text import presets_sheet
     from shardlab.render.sheet import sheet_lines
 
     sheet = presets_sheet(map(_measures, _presets()))
@@ -148,7 +148,7 @@ def list_presets(ctx: click.Context, parameter: click.Parameter, asked: bool) ->
 
 
 def _presets() -> list[Model]:
-    from shardlab.plans.sources.presets import load_preset, preset_names
+    from shardlab.planner.models.presets import load_preset, preset_names
 
     return [load_preset(name) for name in preset_names()]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from shardlab.cli.outputs import check_places, json_text, page, show, write_all
 
 if TYPE_CHECKING:
-    from shardlab.plans.golden.golden import Golden
-    from shardlab.records.comparison import Comparison
-    from shardlab.records.plan import Plan
+    from shardlab.planner.plan import Plan
+    from shardlab.planner.snapshots.comparison import Comparison
+    from shardlab.planner.snapshots.golden_file import Golden
 
 _FILES = ("json", "html", "svg", "treemap", "save", "rules_to")
 
@@ -36,8 +36,8 @@ def _outputs(
     plan: Plan, old: Plan | None, change: Comparison | None, options: dict[str, Any]
 ) -> dict[str, tuple[str | None, Callable[[], str]]]:
     def as_page() -> str:
-        from shardlab.render.comparison import comparison_html
-        from shardlab.render.plan import plan_html
+        from shardlab.planner.plan_text import plan_html
+        from shardlab.planner.snapshots.comparison_text import comparison_html
 
         first = [] if change is None else [comparison_html(change)]
         shown = plan_html(plan, show_all=options["show_all"], old=old)
@@ -48,18 +48,18 @@ def _outputs(
         return json_text({**plan.to_json(), **more})
 
     def as_bars() -> str:
-        from shardlab.render.bars import bars_svg
+        from shardlab.planner.memory_bars import bars_svg
 
         return bars_svg(plan, old)
 
     def as_golden() -> str:
-        from shardlab.plans.golden.saved import canonical_text
+        from shardlab.planner.snapshots.saved_plan import canonical_text
 
         return canonical_text(plan)
 
     def as_rules() -> str:
-        from shardlab.plans.golden.golden import rules_of_plan
-        from shardlab.plans.rules.rules_file import rules_text
+        from shardlab.planner.rules.rules_file import rules_text
+        from shardlab.planner.snapshots.golden_file import rules_of_plan
 
         return rules_text(rules_of_plan(plan))
 
@@ -74,7 +74,7 @@ def _outputs(
 
 
 def _show(plan: Plan, options: dict[str, Any]) -> None:
-    from shardlab.render.plan import plan_markdown, plan_rich, plan_text
+    from shardlab.planner.plan_text import plan_markdown, plan_rich, plan_text
 
     ways = {"show_all": options["show_all"], "show_rules": options["show_rules"]}
     if options["markdown"]:
@@ -88,7 +88,11 @@ def _show(plan: Plan, options: dict[str, Any]) -> None:
 
 
 def _show_change(change: Comparison, as_markdown: bool) -> None:
-    from shardlab.render.comparison import comparison_markdown, comparison_rich, comparison_text
+    from shardlab.planner.snapshots.comparison_text import (
+        comparison_markdown,
+        comparison_rich,
+        comparison_text,
+    )
 
     if as_markdown:
         text = comparison_markdown(change).rstrip("\n")

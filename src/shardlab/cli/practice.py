@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardlab.cli.chosen import chosen as chosen_problem
-from shardlab.cli.chosen import near
-from shardlab.cli.judged import run, submit
+from shardlab.cli.practice_run import run, submit
+from shardlab.cli.problem_argument import chosen as chosen_problem
+from shardlab.cli.problem_argument import near
 
 if TYPE_CHECKING:
-    from shardlab.practice.openings import Hint
+    from shardlab.course.hints import Hint
 
 _CATALOGUE = click.option(
     "--catalogue",
@@ -48,9 +48,9 @@ command.add_command(submit)
 @click.option("--json", "as_json", is_flag=True, help="Print plain data.")
 def list_(catalogue: str | None, as_json: bool) -> None:
     """Show all problems, what you have solved, and what comes next."""
-    from shardlab.cli.course_lines import course_lines
+    from shardlab.cli.course_tables import course_lines
     from shardlab.cli.outputs import show_lines
-    from shardlab.practice.workbook import open_workbook
+    from shardlab.course.workbook import open_workbook
 
     steps = open_workbook(catalogue).course()
     if as_json:
@@ -65,8 +65,8 @@ def list_(catalogue: str | None, as_json: bool) -> None:
 def show(problem: str | None, catalogue: str | None) -> None:
     """Show a problem's page."""
     from shardlab.cli.outputs import show_lines
-    from shardlab.practice.workbook import open_workbook
-    from shardlab.render.statement import statement_lines
+    from shardlab.course.statement_text import statement_lines
+    from shardlab.course.workbook import open_workbook
 
     text = chosen_problem(open_workbook(catalogue), problem).page
     show_lines(lambda width: statement_lines(text, width))
@@ -79,8 +79,8 @@ def show(problem: str | None, catalogue: str | None) -> None:
 @click.option("--force", is_flag=True, help="Replace a file that is there; it is kept beside.")
 def start(problem: str | None, catalogue: str | None, folder: Path | None, force: bool) -> None:
     """Write a problem's starter into a file of your own. Without PROBLEM: the next one."""
-    from shardlab.practice.course import next_slug
-    from shardlab.practice.workbook import open_workbook
+    from shardlab.course.progress import next_slug
+    from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
     coming = problem or next_slug(book.catalogue, book.record.progress()) or book.current()
@@ -105,8 +105,8 @@ def start(problem: str | None, catalogue: str | None, folder: Path | None, force
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def reset(problem: str | None, catalogue: str | None, folder: Path | None, yes: bool) -> None:
     """Put a problem's starter back; your file is kept beside it."""
-    from shardlab.practice.answer import no_answer
-    from shardlab.practice.workbook import open_workbook
+    from shardlab.course.solution_file import no_answer
+    from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
     chosen = chosen_problem(book, problem)
@@ -127,8 +127,8 @@ def reset(problem: str | None, catalogue: str | None, folder: Path | None, yes: 
 @click.option("--all", "is_all", is_flag=True, help="Only those you have taken, from the first.")
 def hint(problem: str | None, catalogue: str | None, is_all: bool) -> None:
     """Show the next hint: each gives away a little more."""
-    from shardlab.practice.openings import hints_taken, next_hint
-    from shardlab.practice.workbook import open_workbook
+    from shardlab.course.hints import hints_taken, next_hint
+    from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
     chosen = chosen_problem(book, problem)
@@ -145,7 +145,7 @@ def hint(problem: str | None, catalogue: str | None, is_all: bool) -> None:
 
 def _print_hint(one: Hint) -> None:
     from shardlab.cli.outputs import show_lines
-    from shardlab.render.statement import statement_lines
+    from shardlab.course.statement_text import statement_lines
 
     show_lines(
         lambda width: statement_lines(f"## Hint {one.number} of {one.of}\n\n{one.text}", width)
@@ -157,8 +157,8 @@ def _print_hint(one: Hint) -> None:
 @_CATALOGUE
 def solution(problem: str | None, catalogue: str | None) -> None:
     """Show the solution: after a pass, or when it is asked for a second time."""
-    from shardlab.practice.openings import ask_solution
-    from shardlab.practice.workbook import open_workbook
+    from shardlab.course.hints import ask_solution
+    from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
     chosen = chosen_problem(book, problem)
@@ -178,9 +178,9 @@ def solution(problem: str | None, catalogue: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print plain data.")
 def history(problem: str | None, catalogue: str | None, number: int | None, as_json: bool) -> None:
     """Show what was judged, runs and submissions, of all problems or of one."""
-    from shardlab.cli.course_lines import history_lines
+    from shardlab.cli.course_tables import history_lines
     from shardlab.cli.outputs import show_lines
-    from shardlab.practice.workbook import open_workbook
+    from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
     if number is not None:
@@ -204,9 +204,9 @@ def export(file: str, catalogue: str | None) -> None:
     A name that ends in .zip holds each answer as a file beside the data; any other is JSON, and -
     is the terminal.
     """
+    from shardlab.course.export import export_data, write_zip
+    from shardlab.course.workbook import open_workbook
     from shardlab.errors import FolderUnwritable
-    from shardlab.practice.export import export_data, write_zip
-    from shardlab.practice.workbook import open_workbook
 
     record = open_workbook(catalogue).record
     if file == "-":

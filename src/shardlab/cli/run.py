@@ -44,7 +44,7 @@ def command(
 
     The exit code is the program's own.
     """
-    from shardlab.engine.program import run
+    from shardlab.simulator.script_runner import run
 
     own = args[1:] if args[:1] == ("--",) else args  # as for check and trace, where it is needed
     code, told = run(program, own, is_module=is_module, devices=devices, strict=strict)

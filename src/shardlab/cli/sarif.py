@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from shardlab import __version__
 from shardlab.checks.codes import CODES
-from shardlab.records.finding import Finding
-from shardlab.records.report import Report
+from shardlab.findings.finding import Finding
+from shardlab.findings.report import Report
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 # SARIF's words for how grave a result is.

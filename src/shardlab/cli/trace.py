@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardlab.cli.options import ARGUMENTS_HELP, ask, program_options, raise_failure
+from shardlab.cli.worker_options import ARGUMENTS_HELP, ask, program_options, raise_failure
 
 if TYPE_CHECKING:
-    from shardlab.records.estimate import Estimate
-    from shardlab.records.trace import Trace
+    from shardlab.hardware.estimate import Estimate
+    from shardlab.tracing.trace import Trace
 
 _HELP = f"""List what a program communicates: bytes, and time on named hardware.
 
@@ -87,8 +87,8 @@ def command(
     quiet: bool,
 ) -> None:
     from shardlab.cli.outputs import check_places
-    from shardlab.cli.target import job, parse_target
-    from shardlab.layouts.mesh import parse_mesh
+    from shardlab.execution.target import job, parse_target
+    from shardlab.sharding.mesh import parse_mesh
 
     check_places(json=json_to, html=html_to, svg=svg_to)
     _check_picture(picture)
@@ -123,7 +123,7 @@ def _clock(
         if dcn:
             raise click.UsageError("--dcn says how time is counted: it needs --hardware.")
         return lambda trace: None
-    from shardlab.cost.hardware import parse_hardware
+    from shardlab.hardware.chips import parse_hardware
 
     chip = parse_hardware(hardware)
     return lambda trace: trace.estimate(chip, dcn=dcn, efficiency=efficiency, dtype=dtype)
@@ -131,8 +131,8 @@ def _clock(
 
 def _write(answer: dict[str, Any], script: str, ask_for: Asked) -> None:
     from shardlab.cli.outputs import json_text, page, write_all
-    from shardlab.records.trace import Trace
-    from shardlab.render.trace import trace_html
+    from shardlab.tracing.trace import Trace
+    from shardlab.tracing.trace_text import trace_html
 
     traces = [Trace.from_json(data) for data in answer["traces"]]
     parts = [(trace, ask_for.timed(trace)) for trace in traces]
@@ -159,7 +159,7 @@ def _write(answer: dict[str, Any], script: str, ask_for: Asked) -> None:
 
 def _show(trace: Trace, estimate: Estimate | None, picture: str | None) -> None:
     from shardlab.cli.outputs import show
-    from shardlab.render.trace import trace_rich, trace_text
+    from shardlab.tracing.trace_text import trace_rich, trace_text
 
     show(
         lambda width: trace_text(trace, width, estimate),

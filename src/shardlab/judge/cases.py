@@ -9,7 +9,7 @@ import numpy as np
 
 from shardlab.catalogue.problem import Part
 from shardlab.catalogue.reference import Draw
-from shardlab.layouts.mesh import Mesh, parse_mesh
+from shardlab.sharding.mesh import Mesh, parse_mesh
 
 # Other names for mesh axes: an answer that has 'data' in it does not find it here.
 _RENAMED = ("rows", "cols", "depth")

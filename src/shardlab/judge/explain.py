@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardlab.catalogue.problem import Problem
-from shardlab.judge import copies, wrong_values
-from shardlab.judge.copies import Differing
-from shardlab.judge.evidence import Evidence
-from shardlab.judge.outcome import Outcome
-from shardlab.judge.wrong_values import Cause, Known
-from shardlab.records.verdict import Verdict
+from shardlab.judge.case_result import Outcome
+from shardlab.judge.grading import replicas as copies
+from shardlab.judge.grading import wrong_values
+from shardlab.judge.grading.evidence import Evidence
+from shardlab.judge.grading.replicas import Differing
+from shardlab.judge.grading.wrong_values import Cause, Known
+from shardlab.judge.verdict import Verdict
 
 _MOST_NAMED = 4
 

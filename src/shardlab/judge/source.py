@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from shardlab.records.verdict import Verdict
+from shardlab.judge.verdict import Verdict
 
 MAX_BYTES = 256 << 10
 

@@ -11,7 +11,7 @@ import platform
 import struct
 from collections.abc import Sequence
 
-from shardlab.sandbox.calls import AARCH64, X86_64
+from shardlab.sandbox.system_calls import AARCH64, X86_64
 
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _TABLES = {"x86_64": X86_64, "aarch64": AARCH64}

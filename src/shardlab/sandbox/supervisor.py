@@ -19,8 +19,8 @@ import time
 from typing import Any
 
 from shardlab.sandbox import kernel
-from shardlab.sandbox.confine import Room
-from shardlab.sandbox.guest import Limits
+from shardlab.sandbox.confinement import Room
+from shardlab.sandbox.process import Limits
 
 _LOOK_EVERY = 0.02
 _LOOK_EVERY_IDLE = 0.2

@@ -20,20 +20,20 @@ from importlib.util import find_spec
 from typing import Any
 
 from shardlab.sandbox import kernel
-from shardlab.sandbox.confine import Room, confine
-from shardlab.sandbox.errand import receive_errand, send_errand
-from shardlab.sandbox.guest import Level, Limits
+from shardlab.sandbox.confinement import Room, confine
+from shardlab.sandbox.fork_request import receive_errand, send_errand
 from shardlab.sandbox.landlock import landlock_version, ruleset
-from shardlab.sandbox.readable import around, guest_paths
-from shardlab.sandbox.root import enter_private_root, own_namespaces
+from shardlab.sandbox.private_root import enter_private_root, own_namespaces
+from shardlab.sandbox.process import Level, Limits
+from shardlab.sandbox.readable_paths import around, guest_paths
 from shardlab.sandbox.supervisor import HAS_BEGUN, protect_supervisor, supervise
 
 _ROLES = {
-    "author": "shardlab.cell.author",
-    "runner": "shardlab.cell.runner",
-    "trial": "shardlab.sandbox.trial",
+    "author": "shardlab.judge.worker.tracer",
+    "runner": "shardlab.judge.worker.runner",
+    "trial": "shardlab.sandbox.self_test",
 }
-_WARM = "shardlab.cell.warm"
+_WARM = "shardlab.judge.worker.warmup"
 _NUMBER_BYTES = 20  # of a process, as it is told to its supervisor
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shardlab.frames.values import Key
+from shardlab.judge.protocol.values import Key
 
 
 def inputs(draw):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shardlab.layouts.spec import Spec
+from shardlab.sharding.spec import Spec
 
 
 def inputs(draw):

@@ -1,0 +1,1 @@
+"""Reading files that somebody else wrote, within limits, and writing ours atomically."""

@@ -1,0 +1,1 @@
+"""Text primitives: units, scanner, nearest names, printable text, index ranges."""

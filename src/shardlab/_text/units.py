@@ -1,0 +1,125 @@
+"""Amounts of bytes as people write them.
+
+>>> parse_bytes("1.5MB"), parse_bytes("2 KiB"), parse_bytes(96)
+(1500000, 2048, 96)
+>>> memory_text(96e9), memory_text(1500), memory_text(96)
+('96.0 GB', '1.5 KB', '96 bytes')
+
+Amounts as text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from shardlab._text.scanner import bad_text
+from shardlab.errors import InvalidType, brief
+
+_AMOUNT = re.compile(r"\s*(\d[\d_]*(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*")
+_UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1}
+for _power, _letter in enumerate("kmgtp", start=1):
+    _UNITS |= {_letter + "b": 1000**_power, _letter + "ib": 1024**_power, _letter: 1000**_power}
+
+
+def parse_bytes(amount: Any) -> int:
+    """Return a whole number of bytes: KB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024."""
+    if isinstance(amount, int) and not isinstance(amount, bool) and amount >= 0:
+        return amount
+    if not isinstance(amount, str):
+        raise InvalidType(f"{brief(amount)} is not an amount of bytes.", fix='1500000, or "1.5MB".')
+    found = _AMOUNT.fullmatch(amount)
+    if found is None or found[2].lower() not in _UNITS:
+        start = found.start(2) if found else 0
+        raise bad_text(
+            "An amount of bytes was expected here.",
+            amount,
+            start,
+            max(len(amount.rstrip()), start + 1),
+            kind="amount",
+            fix="write a number and a unit, such as 1.5MB, 64KiB or 8GiB.",
+        )
+    return round(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def memory_text(n_bytes: float) -> str:
+    """Return bytes by powers of 1000 with one digit, as chips are sold and papers count.
+
+    Plans use it everywhere, so that 70 billion parameters of 2 bytes read as 140 GB, and columns
+    line up. What a program sends and what one array takes is told in powers of 1024 elsewhere.
+
+    >>> memory_text(141_107_412_992), memory_text(999_960), memory_text(1), memory_text(-2.5e6)
+    ('141.1 GB', '1.0 MB', '1 byte', '-2.5 MB')
+    """
+    size = abs(n_bytes)
+    for power, unit in ((18, "EB"), (15, "PB"), (12, "TB"), (9, "GB"), (6, "MB"), (3, "KB")):
+        if size >= 10**power * 0.99995:
+            return f"{n_bytes / 10**power:,.1f} {unit}"
+    whole = round(n_bytes)
+    return f"{whole} byte{'s' * (abs(whole) != 1)}"
+
+
+_UNITS_units = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def bytes_text(n_bytes: int) -> str:
+    """Return an amount in the largest unit that keeps it at 1 or more.
+
+    >>> bytes_text(96), bytes_text(1536), bytes_text(1)
+    ('96 bytes', '1.5 KiB', '1 byte')
+    """
+    if n_bytes == 1:
+        return "1 byte"
+    power = min(max(n_bytes.bit_length() - 1, 0) // 10, len(_UNITS_units) - 1)
+    unit = 1024**power
+    tenths = (n_bytes * 20 + unit) // (2 * unit)  # rounded, in whole numbers however large
+    whole, tenth = divmod(tenths, 10)
+    return f"{whole:,}{f'.{tenth}' if tenth else ''} {_UNITS_units[power]}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time in the unit that keeps it at 1 or more, with three digits.
+
+    >>> seconds_text(0.0014913), seconds_text(48e-6), seconds_text(2.5), seconds_text(0)
+    ('1.49 ms', '48 µs', '2.5 s', '0 s')
+    """
+    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
+        if seconds >= unit * 0.9995:
+            return f"{_three_digits(seconds / unit)} {name}"
+    return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
+
+
+def amount_text(value: float, unit: str) -> str:
+    """Return a figure with the prefix that keeps it at 1 or more, by powers of 1000.
+
+    >>> amount_text(4.59e14, "FLOP/s"), amount_text(9e10, "B/s"), amount_text(12, "FLOP")
+    ('459 TFLOP/s', '90 GB/s', '12 FLOP')
+    """
+    for power, prefix in ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if value >= 10**power * 0.9995:
+            return f"{_three_digits(value / 10**power)} {prefix}{unit}"
+    return f"{_three_digits(value)} {unit}"
+
+
+def share_text(part: float, whole: float) -> str:
+    """Return a share in percent; what is there but less than one half is not called nothing.
+
+    >>> share_text(1, 3), share_text(1, 1000), share_text(0, 3), share_text(999, 1000)
+    ('33 %', '<1 %', '0 %', '>99 %')
+    """
+    if not whole or not part:
+        return "0 %"
+    percent = 100 * part / whole
+    if percent < 1:
+        return "<1 %"
+    return ">99 %" if 99.5 <= percent < 100 else f"{percent:.0f} %"
+
+
+def _three_digits(value: float) -> str:
+    places = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def count_text(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

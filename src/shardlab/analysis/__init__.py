@@ -1,0 +1,1 @@
+"""`trace` and `check`: observe a program, then decide what is wrong with it."""

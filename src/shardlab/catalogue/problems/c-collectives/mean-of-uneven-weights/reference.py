@@ -1,0 +1,29 @@
+"""Inputs from a seed, and the right answer in plain NumPy."""
+
+import numpy as np
+from shardlab.layouts.spec import Spec
+
+
+def inputs(draw):
+    n = draw.mesh.axis_sizes[0]
+    size = 1 + draw.scale
+    x = draw.rng.permutation(np.arange(1, n * size + 1)).astype(np.float32)
+    w = draw.rng.integers(1, 4, (n, size)).astype(np.float32)
+    # The last piece weighs much more than the others, and one piece nothing at all.
+    w[-1] *= 8
+    if n > 2:
+        w[1] = 0
+    return {"x": x, "w": w.reshape(-1)}
+
+
+def expected(mesh, x, w):
+    with np.errstate(invalid="ignore"):  # a piece without weight has no mean of its own
+        return np.float32(np.sum(x * w, dtype=np.float64) / np.sum(w, dtype=np.float64))
+
+
+def input_specs(mesh):
+    return {"x": Spec(mesh.axis_names[0]), "w": Spec(mesh.axis_names[0])}
+
+
+def output_specs(mesh):
+    return Spec()

@@ -1,0 +1,27 @@
+"""Inputs from a seed, and the right answer in plain NumPy."""
+
+import numpy as np
+from shardlab.layouts.spec import Spec
+
+
+def inputs(draw):
+    n = draw.mesh.axis_sizes[0]
+    rows, inner, cols = n * draw.scale, n * (1 + draw.scale), n * (2 + draw.scale)
+    # Small whole numbers: sums are exact in any order.
+    return {
+        "a": draw.rng.integers(-3, 4, (rows, inner)).astype(np.float32),
+        "b": draw.rng.integers(-3, 4, (inner, cols)).astype(np.float32),
+    }
+
+
+def expected(mesh, a, b):
+    return a @ b
+
+
+def input_specs(mesh):
+    axis = mesh.axis_names[0]
+    return {"a": Spec(None, axis), "b": Spec(axis)}
+
+
+def output_specs(mesh):
+    return Spec(mesh.axis_names[0])

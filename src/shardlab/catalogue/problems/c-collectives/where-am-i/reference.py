@@ -1,0 +1,21 @@
+"""Inputs from a seed, and the right answer in plain NumPy."""
+
+import numpy as np
+from shardlab.layouts.spec import Spec
+
+
+def inputs(draw):
+    return {"n": draw.mesh.axis_sizes[0] * (2 + draw.scale)}
+
+
+def expected(mesh, n):
+    return np.arange(n, dtype=np.int32)
+
+
+def output_specs(mesh):
+    return Spec(mesh.axis_names[0])
+
+
+def budget(mesh, n):
+    # Who makes all ids and hands them out has them whole on one device first.
+    return {"eager_bytes": 4 * n // mesh.axis_sizes[0]}

@@ -1,0 +1,44 @@
+"""Inputs from a seed, and the right answer in plain NumPy."""
+
+import numpy as np
+from shardlab.layouts.spec import Spec
+
+
+def inputs(draw):
+    n = draw.mesh.axis_sizes[0]
+    layers, rows = 4 + 2 * draw.scale, 1 + draw.scale
+    width = n * max(1, 16 // n)
+    # Every row has three entries, so that values stay small through all the layers.
+    w = np.zeros((layers, width, width), np.float32)
+    for layer in w:
+        for _ in range(3):
+            layer[np.arange(width), draw.rng.permutation(width)] += draw.rng.choice(
+                np.float32([-0.5, 0.5, 1.0]), width
+            )
+    x = draw.rng.integers(-4, 5, (n * rows, width)).astype(np.float32)
+    return {"w_shards": w, "x": x}
+
+
+def expected(mesh, w_shards, x):
+    for w in w_shards:
+        x = np.maximum(x @ w, 0)
+    return x
+
+
+def input_specs(mesh):
+    axis = mesh.axis_names[0]
+    return {"w_shards": Spec(None, axis), "x": Spec(axis)}
+
+
+def output_specs(mesh):
+    return Spec(mesh.axis_names[0])
+
+
+def budget(mesh, w_shards, x):
+    n, layers, one_layer = mesh.axis_sizes[0], len(w_shards), w_shards[0].nbytes
+    if n == 1:
+        return {}  # nothing is split, and nothing can be saved
+    # What arrives and what is returned, three whole layers and eight activations to work with.
+    held = w_shards.nbytes // n + 3 * one_layer + 10 * (x.nbytes // n)
+    sent = layers * one_layer * (n - 1) // n
+    return {"all_gather": layers, "wire_bytes": sent, "peak_bytes": held}

@@ -1,0 +1,31 @@
+"""Inputs from a seed, and the right answer in plain NumPy."""
+
+import numpy as np
+from shardlab.layouts.spec import Spec
+
+
+def inputs(draw):
+    n = draw.mesh.axis_sizes[0]
+    batch, d_in = 3 + draw.scale, 2 + draw.scale
+    # At least two columns on each device, so that order within a piece counts too.
+    d_out = n * (1 + draw.scale)
+
+    def whole(*shape):
+        return draw.rng.integers(-4, 5, shape).astype(np.float32)
+
+    # No bias is 0: one that is left out, or lands on another column, shows.
+    b = draw.rng.permutation(np.arange(1, d_out + 1)).astype(np.float32)
+    return {"x": whole(batch, d_in), "w": whole(d_in, d_out), "b": b}
+
+
+def expected(mesh, x, w, b):
+    return x @ w + b
+
+
+def input_specs(mesh):
+    axis = mesh.axis_names[0]
+    return {"w": Spec(None, axis), "b": Spec(axis)}
+
+
+def output_specs(mesh):
+    return Spec(None, mesh.axis_names[0])

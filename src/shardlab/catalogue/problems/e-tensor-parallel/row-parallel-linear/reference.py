@@ -1,0 +1,36 @@
+"""Inputs from a seed, and the right answer in plain NumPy."""
+
+import numpy as np
+from shardlab.layouts.spec import Spec
+
+
+def inputs(draw):
+    n = draw.mesh.axis_sizes[0]
+    batch, d_out = 2 + draw.scale, 3 + draw.scale
+    # At least two features on each device, so that order within a piece counts too.
+    d_in = n * (1 + draw.scale)
+
+    def whole(*shape):
+        return draw.rng.integers(-4, 5, shape).astype(np.float32)
+
+    # No bias is 0, and no two are alike: one that is added n times shows, and where.
+    b = draw.rng.permutation(np.arange(1, d_out + 1)).astype(np.float32)
+    return {"x": whole(batch, d_in), "w": whole(d_in, d_out), "b": b}
+
+
+def expected(mesh, x, w, b):
+    return x @ w + b
+
+
+def input_specs(mesh):
+    axis = mesh.axis_names[0]
+    return {"x": Spec(None, axis), "w": Spec(axis, None)}
+
+
+def output_specs(mesh):
+    return Spec()
+
+
+def budget(mesh, x, w, b):
+    # The result itself, once.
+    return {"payload_bytes": 4 * x.shape[0] * w.shape[1]}

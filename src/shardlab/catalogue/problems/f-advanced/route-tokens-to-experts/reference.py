@@ -1,0 +1,53 @@
+"""Inputs from a seed, and the right answer in plain NumPy."""
+
+import numpy as np
+from shardlab.layouts.spec import Spec
+
+
+def inputs(draw):
+    n = draw.mesh.axis_sizes[0]
+    tokens, width = 3 + draw.scale, 1 + draw.scale
+
+    def whole(*shape):
+        return draw.rng.integers(-3, 4, shape).astype(np.float32)
+
+    # Room for some tokens, for few, and for all.
+    capacity = (2, 1, tokens)[draw.number % 3]
+    # Small scores, so that no probability is almost 1 and leaving it out shows.
+    gate = whole(width, n) / 4
+    return {
+        "x": whole(n * tokens, width),
+        "gate": gate,
+        "w": whole(n, width, width),
+        "capacity": capacity,
+    }
+
+
+def expected(mesh, x, gate, w, capacity):
+    n = mesh.axis_sizes[0]
+    scores = x @ gate
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    result = np.zeros_like(x)
+    for piece in np.split(np.arange(len(x)), n):
+        taken = np.zeros(n, int)
+        for token in piece:
+            expert = int(scores[token].argmax())
+            if taken[expert] < capacity:
+                result[token] = weights[token, expert] * (x[token] @ w[expert])
+            taken[expert] += 1
+    return result
+
+
+def input_specs(mesh):
+    axis = mesh.axis_names[0]
+    return {"x": Spec(axis), "w": Spec(axis)}
+
+
+def output_specs(mesh):
+    return Spec(mesh.axis_names[0])
+
+
+def budget(mesh, x, gate, w, capacity):
+    # There and back: `capacity` places for each expert.
+    return {"payload_bytes": 2 * 4 * mesh.axis_sizes[0] * capacity * x.shape[1]}

@@ -1,0 +1,33 @@
+"""Inputs from a seed, and the right answer in plain NumPy."""
+
+import numpy as np
+from shardlab.layouts.spec import Spec
+
+
+def inputs(draw):
+    n_data, n_model = draw.mesh.axis_sizes
+    k = draw.scale
+    # Hidden is the widest by far: to send it, or a weight, is dearer than to send the result.
+    batch, features, hidden, out = 2 * n_data, 3, 8 * n_model * k, 5
+    shapes = {"x": (batch, features), "w1": (features, hidden), "w2": (hidden, out)}
+    return {
+        name: draw.rng.integers(-3, 4, shape).astype(np.float32) for name, shape in shapes.items()
+    }
+
+
+def input_specs(mesh):
+    data, model = mesh.axis_names
+    return {"x": Spec(data, None), "w1": Spec(None, model), "w2": Spec(model, None)}
+
+
+def expected(mesh, x, w1, w2):
+    return np.maximum(x @ w1, 0) @ w2
+
+
+def output_specs(mesh):
+    return Spec(mesh.axis_names[0], None)
+
+
+def budget(mesh, x, w1, w2):
+    # One all-reduce of what a device holds of the result.
+    return {"payload_bytes": len(x) // mesh.axis_sizes[0] * w2.shape[1] * 4}

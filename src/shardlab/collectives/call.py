@@ -1,0 +1,133 @@
+"""One collective call of a program, and the branches and loops around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shardlab.findings.source import NOWHERE, Source
+
+Phase = Literal["forward", "backward", "recompute"]
+Origin = Literal["program", "compiler"]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A loop or a branch that a call stands in.
+
+    `varies` names the mesh axes over which the choice (a cond's predicate, a while's condition)
+    differs between devices; empty where all devices go the same way.
+    """
+
+    kind: Literal["scan", "while", "cond"]
+    source: Source
+    id: int  # the same for all calls in one and the same loop or cond
+    length: int | None = None  # of a scan; None for a while, whose count is not known
+    branch: int | None = None  # of a cond
+    n_branches: int | None = None
+    varies: tuple[str, ...] = ()
+    predicate: Source | None = None  # the line that computes the choice
+
+    def branch_name(self, branch: int) -> str:
+        """Return what to call a branch: by its number, and of two by what chooses it."""
+        if self.n_branches != 2:
+            return f"branch {branch}"
+        return f"branch {branch} ({'true' if branch else 'false'})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "source": self.source.to_json(),
+            "id": self.id,
+            "length": self.length,
+            "branch": self.branch,
+            "n_branches": self.n_branches,
+            "varies": list(self.varies),
+            "predicate": self.predicate.to_json() if self.predicate else None,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Scope:
+        predicate = data["predicate"]
+        return cls(
+            data["kind"],
+            Source.from_json(data["source"]),
+            data["id"],
+            data["length"],
+            data["branch"],
+            data["n_branches"],
+            tuple(data["varies"]),
+            Source.from_json(predicate) if predicate else None,
+        )
+
+
+@dataclass(frozen=True)
+class CollectiveCall:
+    """One collective, as each device calls it.
+
+    `shape` and `payload_bytes` are of the operand on one device; `wire_bytes` is what one device
+    sends in one execution, by the formula of `cost/wire.py`. `count` is how often it is executed,
+    None inside a while loop.
+    """
+
+    op: str  # JAX's name: psum, pmax, all_gather, psum_scatter, all_to_all, ppermute, ...
+    mesh_axes: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    payload_bytes: int
+    wire_bytes: int
+    count: int | None
+    phase: Phase
+    source: Source = NOWHERE
+    group_size: int = 1  # devices that take part in one exchange
+    out_shape: tuple[int, ...] = ()
+    varies: tuple[str, ...] = ()  # mesh axes over which the operand differs between devices
+    within: tuple[Scope, ...] = ()  # outermost first
+    origin: Origin = "program"
+    # What only some operations have: array axis, permutation pairs, axis_index_groups.
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def total_wire_bytes(self) -> int | None:
+        """Return what one device sends in all executions; None where the count is unknown."""
+        return None if self.count is None else self.count * self.wire_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "op": self.op,
+            "mesh_axes": list(self.mesh_axes),
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "payload_bytes": self.payload_bytes,
+            "wire_bytes": self.wire_bytes,
+            "count": self.count,
+            "phase": self.phase,
+            "source": self.source.to_json(),
+            "group_size": self.group_size,
+            "out_shape": list(self.out_shape),
+            "varies": list(self.varies),
+            "within": [scope.to_json() for scope in self.within],
+            "origin": self.origin,
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CollectiveCall:
+        return cls(
+            data["op"],
+            tuple(data["mesh_axes"]),
+            tuple(data["shape"]),
+            data["dtype"],
+            data["payload_bytes"],
+            data["wire_bytes"],
+            data["count"],
+            data["phase"],
+            Source.from_json(data["source"]),
+            data["group_size"],
+            tuple(data["out_shape"]),
+            tuple(data["varies"]),
+            tuple(map(Scope.from_json, data["within"])),
+            data["origin"],
+            data["details"],
+        )

@@ -1,0 +1,1 @@
+"""The course: audit of problems, the practice session, the progress store."""

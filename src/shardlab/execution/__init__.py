@@ -1,0 +1,1 @@
+"""A user's program in a child process under limits."""

@@ -1,0 +1,141 @@
+"""Time: a trace and hardware -> an estimate, each number with the formula that gave it.
+
+What kinds of collectives there are to the clock, and what a formula answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from shardlab.collectives.call import CollectiveCall
+from shardlab.collectives.wire import REDUCTIONS
+from shardlab.errors import InvalidEfficiency, brief
+from shardlab.hardware.chips import Figure, Hardware
+from shardlab.hardware.switched import crossings, dcn_time, spans_of, switched_time
+from shardlab.hardware.timing import Timing
+from shardlab.hardware.torus import Side, torus_time
+from shardlab.sharding.dtype import parse_dtype
+from shardlab.sharding.mesh import Sizes
+
+KNOWN = (*REDUCTIONS, "all_gather", "psum_scatter", "all_to_all", "ppermute", "pbroadcast")
+
+
+@dataclass
+class Clock:
+    """Times the calls on one mesh, and remembers the figures that it used."""
+
+    hardware: Hardware
+    mesh: Sizes
+    dcn: tuple[str, ...]
+    efficiency: float
+    used: dict[str, Figure] = field(default_factory=dict)
+
+    def bandwidth(self, name: str, call: CollectiveCall) -> float:
+        axes = ", ".join(f"'{axis}'" for axis in call.mesh_axes)
+        figure = self.hardware.figure(name, needed_for=f"needed for {call.op} over {axes}")
+        self.used[name] = figure
+        return figure.value * self.efficiency
+
+    def hop(self) -> float:
+        figure = self.hardware.figures.get("hop_latency")
+        if figure is None:
+            return 0.0
+        self.used["hop_latency"] = figure
+        return figure.value
+
+    def time(self, call: CollectiveCall) -> Timing:
+        """Return the time of one execution of a call."""
+        if call.group_size <= 1:
+            return Timing(0.0, "alone: nothing is sent", "")
+        if self.hardware.network == "switch":
+            return self._switched(call)
+        return self._torus(call)
+
+    def _switched(self, call: CollectiveCall) -> Timing:
+        # Mesh order, except that axes said to cross nodes are outermost.
+        order = sorted(self.mesh, key=lambda axis: axis[0] not in self.dcn)
+        spans = spans_of(tuple(order), call.mesh_axes, self.hardware.domain, call.group_size)
+        inside = self.bandwidth("nvlink_bandwidth", call) if spans.in_node > 1 else 0.0
+        leaves = spans.n_nodes > 1 or spans.in_node == 1
+        egress = self.bandwidth("node_egress", call) if leaves else 0.0
+        pairs = permutation(call)
+        crossing = crossings(pairs, lambda at: at // spans.in_node) if pairs is not None else None
+        op, payload = _as_known(call)
+        return switched_time(op, payload, spans, inside=inside, egress=egress, crossing=crossing)
+
+    def _torus(self, call: CollectiveCall) -> Timing:
+        outer, sides = self._laid(call)
+        op, payload = _as_known(call)
+        levels = []
+        if sides:
+            part = payload * outer if op == "all_gather" else payload
+            levels.append(
+                torus_time(
+                    op,
+                    part,
+                    sides,
+                    link=self.bandwidth("link_bandwidth", call),
+                    hop=self.hop(),
+                    torus_axes=self.hardware.torus_axes,
+                    pairs=None if outer > 1 else permutation(call),
+                )
+            )
+        if outer > 1:
+            inside = prod(side.size for side in sides)
+            dcn = self.bandwidth("dcn_bandwidth", call)
+            levels.append(dcn_time(op, payload, inside, outer, dcn))
+        return max(levels, key=lambda level: level.seconds)
+
+    def _laid(self, call: CollectiveCall) -> tuple[int, list[Side]]:
+        """Return over how many slices a call goes, and the sides it has inside a slice."""
+        sizes = {name: size for name, size in self.mesh if name in call.mesh_axes and size > 1}
+        if call.group_size != prod(sizes.values()):
+            # axis_index_groups: a part of an axis has no link that joins its ends
+            return 1, [Side(call.group_size, is_ring=False)]
+        n_slice = prod(size for name, size in self.mesh if name not in self.dcn)
+        sides = [
+            Side(sizes[name], self.hardware.makes_ring(sizes[name], n_slice))
+            for name in sizes
+            if name not in self.dcn
+        ]
+        return prod(sizes[name] for name in sizes if name in self.dcn), sides
+
+
+def permutation(call: CollectiveCall) -> list[tuple[int, int]] | None:
+    """Return the pairs of a ppermute, sender and receiver, where the trace has them."""
+    if call.op != "ppermute":
+        return None
+    pairs = call.details.get("pairs")
+    return None if pairs is None else [(int(sender), int(receiver)) for sender, receiver in pairs]
+
+
+def _as_known(call: CollectiveCall) -> tuple[str, int]:
+    """Return the operation and payload to time; one we do not know sends its bytes on."""
+    return (call.op, call.payload_bytes) if call.op in KNOWN else ("ppermute", call.wire_bytes)
+
+
+def rate_of(dtype: str) -> str:
+    """Return the figure that says how fast products of this dtype are.
+
+    >>> rate_of("bf16"), rate_of("float8_e4m3fn"), rate_of("int8")
+    ('bf16_flops', 'fp8_flops', 'int8_flops')
+
+    float32 counts as bfloat16: that is how JAX multiplies it by default on these chips.
+    """
+    name = parse_dtype(dtype).name
+    if name.startswith("float8"):
+        return "fp8_flops"
+    if name in ("int8", "uint8"):
+        return "int8_flops"
+    return "bf16_flops"
+
+
+def share_of_peak(value: float) -> float:
+    """Return an efficiency as a number, or say what is wrong with it."""
+    if not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise InvalidEfficiency(
+            f"The efficiency is {brief(value)}.",
+            fix="a share of the peak above 0 and at most 1, such as 0.4 for 40 %.",
+        )
+    return float(value)

@@ -1,0 +1,161 @@
+"""Seconds of one step: what it computes and what it exchanges, on hardware and a mesh laid on it.
+
+>>> from shardlab.hardware.chips import parse_hardware
+>>> stopwatch = Stopwatch(parse_hardware("tpu-v5p"))
+>>> gather = Exchange("parameters, forward", ("fsdp",), "all_gather", 10**6, 80)
+>>> laid, [timed] = stopwatch.quickest((("fsdp", 512),), [gather])
+>>> laid.words, timed.formula
+('fsdp 8x8x8', '3 rings: V / (2 link x 3)')
+
+Every collective is timed by the `Clock` that also times traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from shardlab.collectives.call import CollectiveCall
+from shardlab.hardware.chips import Figure, Hardware
+from shardlab.hardware.collective_time import Clock, rate_of
+from shardlab.hardware.mesh_placement import Laid, Way, layings
+from shardlab.hardware.step_time import ExchangeTime
+from shardlab.hardware.timing import Timing
+from shardlab.sharding.mesh import Sizes
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Calls alike of one step; `payload_bytes` is the operand on one device.
+
+    What `hides` can be sent while the devices compute; all else is waited for.
+    """
+
+    what: str
+    axes: tuple[str, ...]
+    op: str
+    payload_bytes: int
+    count: int
+    hides: bool = False
+
+
+@dataclass
+class Sent:
+    """Exchanges on a mesh laid in each way: seconds that hide and that do not, and the times."""
+
+    exchanges: tuple[Exchange, ...]
+    totals: list[tuple[float, float, Laid]]
+    timed: dict[int, tuple[ExchangeTime, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Stopwatch:
+    """Times steps on one kind of hardware, and remembers what it has timed and with which figures.
+
+    The efficiency is the share of the network's peak that is reached.
+    """
+
+    hardware: Hardware
+    efficiency: float = 1.0
+    used: dict[str, Figure] = field(default_factory=dict)
+    _seen: dict[tuple[str, int, Way], Timing] = field(default_factory=dict)
+    _laid: dict[Sizes, tuple[Laid, ...]] = field(default_factory=dict)
+    _sent: dict[object, Sent] = field(default_factory=dict)
+
+    def quickest(
+        self, mesh: Sizes, exchanges: Sequence[Exchange], busy: float = 0.0
+    ) -> tuple[Laid, tuple[ExchangeTime, ...]]:
+        """Return how the mesh is best laid on the network, and the times of the exchanges there."""
+        return self.choose(self.sent(mesh, exchanges), busy)
+
+    def sent(self, mesh: Sizes, exchanges: Sequence[Exchange]) -> Sent:
+        """Return what the exchanges take on the mesh in each way to lay it."""
+        key = (mesh, tuple(exchanges))  # remat policies send alike
+        if key not in self._sent:
+            totals = [(*self._both(exchanges, each), each) for each in self._layings(mesh)]
+            self._sent[key] = Sent(key[1], totals)
+        return self._sent[key]
+
+    def choose(self, sent: Sent, busy: float) -> tuple[Laid, tuple[ExchangeTime, ...]]:
+        """Return the way that gives the quickest step, and the times of the exchanges there.
+
+        The devices are busy for so many seconds, behind which some exchanges hide.
+        """
+        at = 0
+        if len(sent.totals) > 1:
+            times = [(max(busy, hid) + waited, hid + waited) for hid, waited, _ in sent.totals]
+            at = times.index(min(times))
+        laid = sent.totals[at][2]
+        if at not in sent.timed:
+            sent.timed[at] = tuple(self.time(each, laid) for each in sent.exchanges)
+        return laid, sent.timed[at]
+
+    def time(self, exchange: Exchange, laid: Laid) -> ExchangeTime:
+        """Return the time of one exchange over mesh axes laid like this."""
+        timed = self._timings(exchange, laid)
+        words = [
+            timing.formula + (f", x {sharing} groups that share the links" if sharing > 1 else "")
+            for timing, sharing in timed
+        ]
+        return ExchangeTime(
+            exchange.what,
+            exchange.axes,
+            exchange.op,
+            exchange.payload_bytes,
+            exchange.count,
+            sum(timing.seconds * sharing for timing, sharing in timed),
+            " and ".join(dict.fromkeys(timing.network for timing, _ in timed)),
+            "; then ".join(words) or "alone: nothing is sent",
+            exchange.hides,
+        )
+
+    def _both(self, exchanges: Sequence[Exchange], laid: Laid) -> tuple[float, float]:
+        """Return the seconds of what can hide, and of what is waited for."""
+        totals = [0.0, 0.0]
+        for each in exchanges:
+            for timing, sharing in self._timings(each, laid):
+                totals[not each.hides] += timing.seconds * sharing * each.count
+        return totals[0], totals[1]
+
+    def _timings(self, exchange: Exchange, laid: Laid) -> list[tuple[Timing, int]]:
+        """Return the time of each way, one after the other, and how many groups share its links.
+
+        Of ways that follow one another each counts as if it carried the whole.
+        """
+        ways, op, payload = laid.ways(exchange.axes), exchange.op, exchange.payload_bytes
+        if op != "all_gather" or len(ways) == 1:
+            return [(self._timing(op, payload, way), way.sharing) for way in ways]
+        gathered = payload * prod(way.group_size for way in ways)
+        return [(self._timing(op, gathered // way.group_size, way), way.sharing) for way in ways]
+
+    def compute(self, flops: float, n_devices: int, efficiency: float) -> float:
+        """Return the seconds of so many FLOPs in bfloat16, shared evenly by the devices."""
+        return flops / (self.peak(n_devices) * efficiency)
+
+    def peak(self, n_devices: int) -> float:
+        """Return the FLOP/s of so many devices."""
+        figure = self.hardware.figure(rate_of("bf16"), needed_for="needed for FLOPs in bf16")
+        self.used[figure.name] = figure
+        return figure.value * n_devices
+
+    def reading(self, n_bytes: int) -> float:
+        """Return the seconds in which a device reads so many bytes from its memory."""
+        figure = self.hardware.figure("hbm_bandwidth", needed_for="needed to read the parameters")
+        self.used[figure.name] = figure
+        return n_bytes / figure.value
+
+    def _layings(self, mesh: Sizes) -> tuple[Laid, ...]:
+        if mesh not in self._laid:
+            self._laid[mesh] = layings(mesh, self.hardware)
+        return self._laid[mesh]
+
+    def _timing(self, op: str, payload: int, way: Way) -> Timing:
+        key = (op, payload, way)
+        if key not in self._seen:
+            call = CollectiveCall(
+                op, way.axes, (), "", payload, 0, None, "forward", group_size=way.group_size
+            )
+            clock = Clock(self.hardware, way.mesh, way.dcn, self.efficiency, self.used)
+            self._seen[key] = clock.time(call)
+        return self._seen[key]

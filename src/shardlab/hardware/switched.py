@@ -1,0 +1,146 @@
+"""Seconds of one collective between chips behind switches: NVLink domains in a fat tree, or DCN.
+
+>>> one_node = Spans(in_node=8, n_nodes=1, sharing=1)
+>>> round(switched_time("all_gather", 4_194_304, one_node, inside=4.5e11).seconds * 1e6)
+65
+
+n is how many devices of a group share a node (of a DCN: a slice), m how many nodes the group spans,
+c how many groups share what leaves a node. Formulas: JAX scaling book, gpus.md; levels overlap, so
+the slowest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shardlab.collectives.wire import REDUCTIONS
+from shardlab.hardware.timing import Timing, gathered_bytes
+from shardlab.sharding.mesh import Sizes
+
+
+@dataclass(frozen=True)
+class Spans:
+    """How one group lies on nodes."""
+
+    in_node: int
+    n_nodes: int
+    sharing: int
+
+    @property
+    def size(self) -> int:
+        return self.in_node * self.n_nodes
+
+
+def switched_time(
+    op: str,
+    payload_bytes: int,
+    spans: Spans,
+    *,
+    inside: float = 0.0,
+    egress: float = 0.0,
+    crossing: int | None = None,
+) -> Timing:
+    """Return the time of one call: the slower of what happens in a node and between nodes.
+
+    `crossing` is how many devices of a node send to another node in a ppermute.
+    """
+    levels = []
+    if spans.n_nodes > 1 or spans.in_node == 1:
+        levels.append(_between(op, payload_bytes, spans, egress, crossing))
+    if spans.in_node > 1:
+        levels.append(_within(op, payload_bytes, spans, inside))
+    return max(levels, key=lambda level: level.seconds)
+
+
+def _within(op: str, payload: int, spans: Spans, nvlink: float) -> Timing:
+    n = spans.in_node
+    if op in ("ppermute", "pbroadcast"):
+        return Timing(payload / nvlink, "in a node: p / nvlink", "NVLink")
+    if op == "all_to_all":
+        seconds = payload * (n - 1) / spans.size / nvlink
+        formula = "V (n-1)/n^2 / nvlink" if spans.n_nodes == 1 else "p (n-1)/X / nvlink"
+        return Timing(seconds, f"in a node: {formula}", "NVLink")
+    times, twice = (2, "2 x ") if op in REDUCTIONS else (1, "")
+    seconds = times * gathered_bytes(op, payload, spans.size) * (n - 1) / n / nvlink
+    return Timing(seconds, f"in a node: {twice}V (n-1)/n / nvlink", "NVLink")
+
+
+def _between(op: str, payload: int, spans: Spans, egress: float, crossing: int | None) -> Timing:
+    m, sharing = spans.n_nodes, spans.sharing
+    if op in ("ppermute", "pbroadcast"):
+        senders = sharing * spans.in_node if crossing is None else crossing * sharing
+        words = f"between nodes: {senders} p / node_egress"
+        return Timing(senders * payload / egress, words, "between nodes")
+    shared = f"{sharing} groups x " if sharing > 1 else ""
+    if op == "all_to_all":
+        seconds = sharing * spans.in_node * payload * (m - 1) / m / egress
+        words = f"between nodes: {shared}V (m-1)/m^2 / node_egress"
+        return Timing(seconds, words, "between nodes")
+    times, twice = (2, "2 x ") if op in REDUCTIONS else (1, "")
+    n_bytes = gathered_bytes(op, payload, spans.size)
+    seconds = times * sharing * n_bytes * (m - 1) / m / egress
+    words = f"between nodes: {twice}{shared}V (m-1)/m / node_egress"
+    return Timing(seconds, words, "between nodes")
+
+
+def dcn_time(op: str, payload_bytes: int, inside: int, n_slices: int, dcn: float) -> Timing:
+    """Return the time over the data-centre network, `inside` chips of each slice sending a part."""
+    if op in ("ppermute", "pbroadcast"):
+        return Timing(payload_bytes / dcn, "DCN: p / dcn", "DCN")
+    if op == "all_to_all":
+        seconds = payload_bytes * (n_slices - 1) / n_slices / dcn
+        return Timing(seconds, "DCN: p (m-1)/m / dcn", "DCN")
+    times, twice = (2, "2 x ") if op in REDUCTIONS else (1, "")
+    n_bytes = gathered_bytes(op, payload_bytes, inside * n_slices)
+    part = f"V/{inside}" if inside > 1 else "V"
+    seconds = times * n_bytes / inside * (n_slices - 1) / n_slices / dcn
+    return Timing(seconds, f"DCN: {twice}{part} (m-1)/m / dcn", "DCN")
+
+
+def spans_of(mesh: Sizes, axes: Sequence[str], domain: int, group_size: int | None = None) -> Spans:
+    """Return how the groups over these mesh axes lie on nodes of `domain` devices in mesh order.
+
+    >>> spans_of((("data", 4), ("model", 8)), ["data"], 8)
+    Spans(in_node=1, n_nodes=4, sharing=8)
+
+    Groups that lie differently (a domain that the mesh does not divide) count as the worst of them.
+    """
+    return _spans(tuple(mesh), tuple(axes), domain, group_size)
+
+
+@lru_cache(maxsize=4096)  # a search asks the same of many meshes
+def _spans(mesh: Sizes, axes: tuple[str, ...], domain: int, group_size: int | None) -> Spans:
+    n_devices, members = 1, [0]
+    for name, size in reversed(mesh):
+        if name in axes:
+            members = [n_devices * at + place for at in range(size) for place in members]
+        n_devices *= size
+    most_nodes = max(
+        len({(first + place) // domain for place in members}) for first in _firsts(mesh, axes)
+    )
+    in_node = -(-len(members) // most_nodes)
+    if group_size is not None and group_size < len(members):  # axis_index_groups: a part of them
+        in_node = min(in_node, group_size)
+        most_nodes = -(-group_size // in_node)
+    return Spans(in_node, most_nodes, max(1, min(domain, n_devices) // in_node))
+
+
+def _firsts(mesh: Sizes, axes: Sequence[str], most: int = 64) -> list[int]:
+    """Return the first device of each group, at most this many."""
+    stride, firsts = 1, [0]
+    for name, size in reversed(mesh):
+        if name not in axes:
+            firsts = [stride * at + first for at in range(min(size, most)) for first in firsts]
+        stride *= size
+    return firsts[:most]
+
+
+def crossings(pairs: Sequence[tuple[int, int]], node_of: Callable[[int], int]) -> int:
+    """Return how many senders of one node send out of it, in the busiest node."""
+    senders: dict[int, int] = {}
+    for sender, receiver in pairs:
+        if node_of(sender) != node_of(receiver):
+            senders[node_of(sender)] = senders.get(node_of(sender), 0) + 1
+    return max(senders.values(), default=0)

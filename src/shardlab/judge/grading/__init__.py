@@ -1,0 +1,1 @@
+"""Compares what ran with what is correct. Runs nothing."""

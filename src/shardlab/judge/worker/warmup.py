@@ -1,0 +1,72 @@
+"""What guests would each do first, done once in the fork server: imports, and one program.
+
+No backend is started here, and no thread: a fork would copy neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from importlib import import_module
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardlab._jax.exported_program import contents
+from shardlab._jax.fork_warmup import find_plugins, rehearsal_mesh, rehearse, share_context
+from shardlab.judge.worker.collectives import calls_of
+from shardlab.judge.worker.tracing import look
+
+# Imported by JAX, or by an answer, only when they are used.
+_LATER = (
+    "flax.nnx",
+    "jax.experimental.mesh_utils",
+    "ml_dtypes",
+    "optax",
+    "scipy.linalg.cython_blas",
+    "scipy.linalg.cython_lapack",
+    "shardlab.judge.worker.tracer",
+    "shardlab.judge.worker.runner",
+)
+
+
+def warm() -> None:
+    """Load what answers use, and take one program of the usual kind all the way but running."""
+    for name in _LATER:
+        with contextlib.suppress(ImportError):  # flax brings most of them, and not always all
+            import_module(name)
+    find_plugins()
+    share_context()
+    mesh = rehearsal_mesh(2, "data")
+    spec = PartitionSpec("data")
+
+    def body(x: jax.Array) -> jax.Array:
+        total = jax.lax.psum(jnp.sum(x * 2.0 + 1.0, axis=0), "data")
+        return jnp.exp(x - jnp.max(x)) @ jnp.ones((3, 3), x.dtype) / total
+
+    def program(x: jax.Array) -> jax.Array:
+        mapped = jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)
+        y = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec()))
+        return mapped(y)
+
+    shape = jax.ShapeDtypeStruct((4, 3), np.float32, sharding=NamedSharding(mesh, spec))
+    look("program", jax.jit(program).trace(shape), [shape])
+    calls_of(contents(rehearse(program, [shape])).collectives, _TEXT)
+
+
+# The smallest text that all of the reading of compiled programs goes over.
+_TEXT = """HloModule m, entry_computation_layout={(f32[])->f32[]}, num_partitions=2
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  ROOT %y = f32[] all-reduce(%x), channel_id=1, replica_groups={{0,1}}, \
+use_global_device_ids=true, to_apply=%add, metadata={op_name="psum"}
+}
+"""

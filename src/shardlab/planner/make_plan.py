@@ -1,0 +1,271 @@
+"""The plan of a model: mesh, rules and choices in, what one device holds out.
+
+What a person asked to be planned, parsed: the question that a plan answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shardlab.errors import InvalidType, UnknownOption, brief
+from shardlab.findings.finding import Finding
+from shardlab.hardware.chips import Hardware, parse_hardware
+from shardlab.planner.findings.limits import Limits, parse_limits
+from shardlab.planner.findings.mesh_usage import idle_axes
+from shardlab.planner.findings.plan_findings import plan_findings
+from shardlab.planner.memory.activations import activation_items
+from shardlab.planner.memory.device_bytes import counters_of, held_by
+from shardlab.planner.memory.dtype_policy import Policy, parse_policy
+from shardlab.planner.memory.fp8_scales import without_scales
+from shardlab.planner.memory.gathered_weights import gathered_items
+from shardlab.planner.memory.kv_cache import cache_items
+from shardlab.planner.memory.optimizer import parse_optimizer
+from shardlab.planner.memory.workload import Workload, parse_workload
+from shardlab.planner.model import Model, check_kinds
+from shardlab.planner.models.architecture import with_architecture
+from shardlab.planner.models.load import load_model
+from shardlab.planner.models.optimizer_state import without_states
+from shardlab.planner.plan import Item, Plan, PlanRow, Room
+from shardlab.planner.plan_mesh import parse_plan_mesh
+from shardlab.planner.plan_request import Asked
+from shardlab.planner.rules.lint import lint
+from shardlab.planner.rules.logical_axes import read_for
+from shardlab.planner.rules.matching import Placed, has_own_specs, placed_by
+from shardlab.planner.rules.path_search import search
+from shardlab.planner.rules.rules import parse_rules
+from shardlab.planner.rules.strategy_rules import lines_of, rules_of
+from shardlab.planner.strategies.dim_meaning import axes_of
+from shardlab.planner.strategies.layer_stack import stack as stacked
+from shardlab.planner.strategies.layer_stack import stack_of
+from shardlab.planner.strategies.strategy import cut_states, parse_strategy, place, stack_for
+from shardlab.sharding.mesh import Mesh
+
+
+def plan(
+    model: Any,
+    mesh: Any = None,
+    *,
+    rules: Any = None,
+    strategy: str | None = None,
+    hardware: str | Path | Hardware | None = None,
+    optimizer: str = "none",
+    policy: Any = None,
+    workload: Workload | None = None,
+    headroom: float = 0.1,
+    limits: Limits | str | int | None = None,
+    stack: str | None = None,
+    n_devices: int | None = None,
+    architecture: Any = None,
+) -> Plan:
+    """Return what each device of a mesh holds of a model.
+
+    >>> made = plan("llama3-8b", "fsdp=8", strategy="fsdp", optimizer="adamw")
+    >>> made.bytes_of("parameters") * 8 > 16e9
+    True
+
+    Without an optimizer it is a plan for inference. The model is a name, a file, or an object; the
+    specs come from the rules, from a strategy, or from the model itself. The policy of dtypes is a
+    name or text (`parse_policy`); `stack` holds "experts", "layers" or "all" of both in one array.
+    Without a mesh it is the one that the model's own specs were made for, where its source has one.
+    One size of the mesh may be -1, with `n_devices` or a slice such as v5p-1024 as the hardware.
+    `architecture` gives measures to a model whose source has none (`parse_architecture`).
+    """
+    parsed = parse_policy(policy)
+    loaded = with_architecture(check_kinds(load_model(model)), architecture)
+    mesh = _own_mesh(loaded) if mesh is None else mesh
+    meant, given = parse_plan_mesh(mesh, n_devices, hardware), parse_rules(rules)
+    over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
+    prepared = _prepared(loaded, parsed, over, optimizer)
+    asked = Asked(
+        prepared,
+        meant.mesh,
+        read_for(prepared, given),
+        strategy,
+        parse_optimizer(optimizer).name,
+        parsed,
+        parse_workload(workload),
+        None if meant.hardware is None else room_of(parse_hardware(meant.hardware), headroom),
+        over,
+    )
+    limit = parse_limits(limits)
+    placed, found = _placed(asked, limit)
+    made = make_plan(asked, placed)
+    again = _Again(asked, placed, made)
+    lines = lines_of(asked.rules) or (rules_of(placed) if strategy is not None else ())
+    found = (*found, *plan_findings(made, asked, again, limit, found))
+    return replace(made, rules=lines, findings=found)
+
+
+def _own_mesh(model: Model) -> str:
+    """Return the mesh that a model's source names."""
+    if (mesh := model.details.get("mesh")) is None:
+        raise InvalidType(
+            f"There is no mesh, and {model.name!r:.80} names none.",
+            fix='plan(model, "fsdp=4,tensor=2"): mesh axes with sizes, or a slice (v5p-1024).',
+        )
+    return mesh
+
+
+def _prepared(model: Model, policy: Policy, over: str | None, optimizer: str) -> Model:
+    """Return the model as its program holds it, with a note on what differs from its source."""
+    model = without_scales(model, policy)
+    if parse_optimizer(optimizer).name != "none":
+        model = without_states(model)
+    return model if over is None else stacked(model, over)
+
+
+def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
+    """Return the plan without findings: what each device holds of tensors placed like this."""
+    placed = tuple(placed)
+    return _plan_of(asked, _rows(asked, placed), placed)
+
+
+def _rows(asked: Asked, placed: Iterable[Placed]) -> tuple[PlanRow, ...]:
+    return tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed)
+
+
+def _plan_of(asked: Asked, rows: tuple[PlanRow, ...], placed: Iterable[Placed]) -> Plan:
+    return Plan(
+        asked.model.name,
+        asked.model.source,
+        tuple(asked.mesh.shape.items()),
+        asked.model.n_parameters,
+        rows,
+        (
+            *plan_items(asked.model, _working(asked.mesh, rows), asked.workload, asked.optimizer),
+            *(gathered_items(placed, asked.mesh, asked.policy) if asked.workload else ()),
+        ),
+        asked.room,
+        choices={
+            "strategy": asked.strategy or "",
+            "optimizer": asked.optimizer,
+            **({"policy": str(asked.policy)} if asked.policy != Policy() else {}),
+            **({"stack": asked.stack} if asked.stack and asked.model.is_stacked else {}),
+            **({"logical_semantics": said} if (said := asked.rules.semantics) else {}),
+            **(asked.workload.choices(asked.is_training) if asked.workload else {}),
+            **({"measures": "unknown"} if _lacks_measures(asked) else {}),
+        },
+        notes=_notes(asked),
+    )
+
+
+def _working(mesh: Mesh, rows: tuple[PlanRow, ...]) -> Mesh:
+    """Return the mesh without the axes that cut nothing: they divide no activations either."""
+    if not (idle := idle_axes(rows, mesh)):
+        return mesh
+    return Mesh({name: size for name, size in mesh.shape.items() if name not in idle})
+
+
+class _Again:
+    """Plans the same question with other choices, and remembers: rows do not depend on all."""
+
+    def __init__(self, asked: Asked, placed: tuple[Placed, ...], made: Plan) -> None:
+        # with the rules themselves: as long as they are here, nothing else has their id
+        self.placed = {self._key(asked): (placed, asked.rules)}
+        self.rows = {(self._key(asked), asked.policy): made.rows}
+
+    def __call__(self, other: Asked) -> Plan:
+        key = self._key(other)
+        if key not in self.placed:
+            self.placed[key] = (_placed(other)[0], other.rules)
+        if (key, other.policy) not in self.rows:
+            self.rows[key, other.policy] = _rows(other, self.placed[key][0])
+        return _plan_of(other, self.rows[key, other.policy], self.placed[key][0])
+
+    @staticmethod
+    def _key(asked: Asked) -> tuple[object, ...]:
+        return asked.strategy, asked.mesh, id(asked.rules)
+
+
+def _placed(
+    asked: Asked, limits: Limits | None = None
+) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
+    """Return the tensors with their specs, and what lint says of the rules if limits are given."""
+    model, mesh, rules = asked.model, asked.mesh, asked.rules
+    strategy = None if asked.strategy is None else parse_strategy(asked.strategy)
+    # ZeRO alone says nothing of parameters: rules, or the model's own specs, do.
+    is_beside = strategy is not None and strategy.zero and not strategy.parts
+    if strategy is not None and rules.is_empty and not (is_beside and has_own_specs(model, mesh)):
+        return tuple(place(model, strategy, mesh)), ()
+    found = search(model, rules)
+    placed = placed_by(found, rules, mesh)
+    if strategy is not None:
+        if strategy.parts:
+            raise UnknownOption(
+                f"Rules and the strategy {strategy.name!r:.80} both give specs to parameters.",
+                fix="one of them; beside rules a strategy may be zero1 or zero2.",
+            )
+        placed = cut_states(placed, strategy, mesh)
+    said = () if limits is None else lint(found, rules, mesh, limits.replicated_bytes)
+    return tuple(placed), said
+
+
+def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
+    family = placed.family
+    held = tuple(held_by(placed, mesh, optimizer, policy))
+    return PlanRow(
+        family.name,
+        family.n_tensors,
+        held,
+        placed.rule,
+        family.axes or axes_of(family),
+        family.numbers_text,
+        placed.declined,
+    )
+
+
+def plan_items(
+    model: Model, mesh: Mesh, workload: Workload | None, optimizer: str
+) -> tuple[Item, ...]:
+    """Return what a device holds beside tensors and what it gathers of them.
+
+    For training the optimizer's counters and activations, for inference the cache.
+    """
+    counters = counters_of(optimizer)
+    if workload is None:
+        return counters
+    if optimizer == "none":
+        return cache_items(model, mesh, workload)
+    return (*counters, *activation_items(model, mesh, workload))
+
+
+def _notes(asked: Asked) -> tuple[str, ...]:
+    notes = asked.model.notes
+    if asked.is_training and asked.strategy and (stage := parse_strategy(asked.strategy).zero):
+        what = "arrays" if stage == 1 else "arrays and the gradients"
+        notes += (
+            f"ZeRO stage {stage}: the optimizer's {what} are cut over the data axes too, each "
+            "along its first array axis that divides; rules say nothing of it.",
+        )
+    if (theirs := asked.model.details.get("mesh")) and asked.strategy is None:
+        ours = ",".join(f"{name}={size}" for name, size in asked.mesh.shape.items())
+        if ours != theirs.replace(" ", ""):
+            notes += (
+                f"The model's own specs were made for the mesh {theirs}; this one is {ours}.",
+            )
+    if not _lacks_measures(asked):
+        return notes
+    missing = "activations are" if asked.is_training else "the KV cache is"
+    return (
+        *notes,
+        f"The model's measures are not known, so {missing} not counted: --architecture, or "
+        "architecture= in Python, gives them.",
+    )
+
+
+def _lacks_measures(asked: Asked) -> bool:
+    """Tell whether a workload is given and cannot be counted."""
+    return asked.workload is not None and asked.model.architecture is None
+
+
+def room_of(chip: Hardware, headroom: float) -> Room:
+    """Return the memory of one device, with what is to stay free of it."""
+    if not (isinstance(headroom, (int, float)) and 0 <= headroom < 1):  # NaN is neither
+        raise UnknownOption(
+            f"The headroom is {brief(headroom)}.", fix="a share of the memory, from 0 up to 1."
+        )
+    hbm = chip.figure("hbm_bytes", needed_for="needed to say whether it fits")
+    return Room(chip.name, int(hbm.value), headroom, hbm.source)

@@ -1,0 +1,105 @@
+"""What a device holds of one array and of all that training keeps beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from shardlab.planner.family import Family
+from shardlab.planner.memory.dtype_policy import Policy, is_float
+from shardlab.planner.memory.fp8_scales import is_scale
+from shardlab.planner.memory.optimizer import State, parse_optimizer, states_of
+from shardlab.planner.plan import Held, Item, Kind
+from shardlab.planner.rules.matching import Placed
+from shardlab.sharding.dtype import Dtype
+from shardlab.sharding.mesh import Mesh
+from shardlab.sharding.partition import cuts_of
+from shardlab.sharding.spec import Spec
+
+
+def held_by(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> Iterator[Held]:
+    """Yield the parameter; with an optimizer also its gradient and the optimizer's arrays.
+
+    What is not trained has neither: statistics, keys, whole numbers, scales of fp8 blocks. What an
+    optimizer keeps in the model's own tree is held as it is.
+    """
+    family, n = placed.family, placed.family.n_tensors
+    if family.is_state:
+        yield hold("optimizer", "state", family.shape, family.dtype, placed.spec, mesh, n)
+        return
+    dtype = dtype_of(family, policy)
+    yield hold("parameters", "parameter", family.shape, dtype, placed.spec, mesh, n)
+    if optimizer == "none" or not is_trained(family):
+        return
+    spec = placed.gradient_spec or placed.spec
+    yield hold("gradients", "gradient", family.shape, policy.gradient(dtype), spec, mesh, n)
+    spec = placed.state_spec or placed.spec
+    rank = len(family.shape)
+    for state in states_of(optimizer, family.shape, dtype, policy):
+        yield hold(
+            "optimizer", state.name, state.shape, state.dtype, _kept(spec, state, rank), mesh, n
+        )
+
+
+def counters_of(optimizer: str) -> tuple[Item, ...]:
+    """Return what an optimizer keeps once for the whole model, on every device."""
+    formula = "as Optax keeps it: once for the model, whole on every device"
+    counters = parse_optimizer(optimizer).counters
+    return tuple(Item("optimizer", name, n_bytes, formula) for name, n_bytes in counters)
+
+
+def dtype_of(family: Family, policy: Policy) -> Dtype:
+    """Return what a family's tensors are held in; narrower scales would not serve their weights."""
+    return family.dtype if is_scale(family) else policy.parameter(family.dtype)
+
+
+def is_trained(family: Family) -> bool:
+    """Tell whether an optimizer changes a family's tensors."""
+    return family.is_trained and is_float(family.dtype) and not is_scale(family)
+
+
+def hold(
+    kind: Kind, name: str, shape: tuple[int, ...], dtype: Dtype, spec: Spec, mesh: Mesh, n: int
+) -> Held:
+    """Return n arrays of one shape as a device holds them.
+
+    An array axis that does not divide counts as padded, as XLA would: a finding says so.
+    """
+    piece = _piece(shape, spec, mesh)
+    return Held(
+        kind,
+        name,
+        shape,
+        dtype.short,
+        spec,
+        piece.shape,
+        piece.n_copies,
+        n * dtype.n_bytes(piece.n_elements),
+        n * dtype.n_bytes(prod(shape)),
+    )
+
+
+@dataclass(frozen=True)
+class _Piece:
+    shape: tuple[int, ...]
+    n_copies: int
+    n_elements: int
+
+
+@lru_cache(maxsize=8192)
+def _piece(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> _Piece:
+    cuts = cuts_of(spec, mesh)
+    shard = tuple(-(-size // parts) for size, parts in zip(shape, cuts, strict=False))
+    shard += shape[len(shard) :]
+    return _Piece(shard, mesh.n_devices // prod(cuts), prod(shard))
+
+
+def _kept(spec: Spec, state: State, rank: int) -> Spec:
+    """Return the spec of a state: what the parameter's says of the axes that it keeps."""
+    if len(state.kept) == rank and None not in state.kept:
+        return spec
+    entries = spec.entries
+    kept = (None if at is None or at >= len(entries) else entries[at] for at in state.kept)
+    return Spec(*kept)

@@ -1,0 +1,60 @@
+"""A model as plain data: what the process that loads a person's file tells of what it found.
+
+>>> from shardlab.planner.models.presets import load_preset
+>>> model = load_preset("llama3-8b")
+>>> model_from_json(model_to_json(model)).n_parameters == model.n_parameters
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardlab.planner.family import Family, Tensor, families_of
+from shardlab.planner.model import Model
+from shardlab.planner.plan import spec_json
+from shardlab.sharding.dtype import parse_dtype
+from shardlab.sharding.spec import parse_spec
+
+
+def model_to_json(model: Model) -> dict[str, Any]:
+    """Return a model that was found in a pytree: paths, shapes, dtypes, names, specs."""
+    return {
+        "name": model.name,
+        "source": model.source,
+        "families": [_family_json(family) for family in model.families],
+        "notes": list(model.notes),
+        "details": dict(model.details),
+    }
+
+
+def model_from_json(data: Mapping[str, Any]) -> Model:
+    """Return the model that `model_to_json` wrote."""
+    return Model(
+        data["name"],
+        families_of(each for family in data["families"] for each in _tensors(family)),
+        data["source"],
+        notes=tuple(data["notes"]),
+        details=data["details"],
+    )
+
+
+def _family_json(family: Family) -> dict[str, Any]:
+    return {
+        "paths": list(family.paths()),
+        "shape": list(family.shape),
+        "dtype": family.dtype.name,
+        "axes": None if family.axes is None else list(family.axes),
+        "spec": None if family.spec is None else spec_json(family.spec),
+        "is_trained": family.is_trained,
+        "is_state": family.is_state,
+    }
+
+
+def _tensors(data: Mapping[str, Any]) -> Iterator[Tensor]:
+    shape, dtype = tuple(data["shape"]), parse_dtype(data["dtype"])
+    axes = None if data["axes"] is None else tuple(data["axes"])
+    spec = None if data["spec"] is None else parse_spec(data["spec"])
+    for path in data["paths"]:
+        yield Tensor(path, shape, dtype, axes, spec, data["is_trained"], data["is_state"])

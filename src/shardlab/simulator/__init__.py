@@ -1,0 +1,1 @@
+"""Runs programs on virtual devices. Import the submodules: loading them loads JAX."""

@@ -1,0 +1,1 @@
+"""Evaluates the jaxpr of a shard_map with explicit device axes."""

@@ -1,0 +1,145 @@
+"""psum, pmax, pmin: what stands on the device axes is reduced where it stands.
+
+A value that does not vary over a mesh axis is there in equal copies: a sum multiplies it, a
+maximum leaves it alone.
+
+`axis_index_groups`: a collective within groups of devices, each group on its own.
+
+Groups of one size are the rows of a mesh (group, member). So the devices are put into that order,
+the collective runs over the axis `member`, and the devices go back to where they stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from shardlab.simulator.interpreter.stacked_array import (
+    Axes,
+    Spread,
+    from_slots,
+    in_front,
+    out_of_front,
+    vary,
+)
+
+Groups = Sequence[Sequence[int]]
+
+# Axes that pass through; no person's mesh axis can have such a name.
+_GROUP, _MEMBER = "\0group", "\0member"
+
+
+def within_groups(
+    axes: Axes,
+    value: Spread,
+    names: Sequence[str],
+    groups: Groups,
+    rule: Callable[[Axes, Spread, Sequence[str]], Spread],
+) -> Spread:
+    """Apply `rule(axes, value, names)` to each group alone; all groups have one size."""
+    n_members = len(groups[0])
+    order = np.concatenate([np.array(group) for group in groups])
+    inner = axes.with_axis(_GROUP, len(groups)).with_axis(_MEMBER, n_members)
+    array, rest = in_front(value, names, axes)
+    grouped = out_of_front(array[order], (_GROUP, _MEMBER), rest, inner)
+    out = vary(rule(inner, grouped, (_MEMBER,)), (_GROUP, _MEMBER), inner)
+    array, rest = in_front(out, (_GROUP, _MEMBER), inner)
+    return out_of_front(array[np.argsort(order)], names, rest, axes)
+
+
+Reduce = Callable[[Any, tuple[int, ...]], Any]
+
+
+def names_in(axes_param: Any) -> tuple[str, ...]:
+    """Return the mesh axes of a collective's axes parameter, without positional (vmapped) ones."""
+    entries = axes_param if isinstance(axes_param, (tuple, list)) else (axes_param,)
+    return tuple(a for a in entries if not isinstance(a, int))
+
+
+def psum(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+    return _drop(times_copies(axes, value, names), names, _sum)
+
+
+def pmax(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+    return _drop(value, names, jnp.max)
+
+
+def pmin(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+    return _drop(value, names, jnp.min)
+
+
+def times_copies(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+    """Multiply by the number of equal copies that a sum over `names` would add up."""
+    n_copies = axes.size(n for n in names if n not in value.at)
+    if n_copies == 1:
+        return value
+    dtype = value.array.dtype
+    if jnp.issubdtype(dtype, jnp.integer):
+        # A sum wraps round, and so does the number of its terms.
+        return Spread(value.array * np.int64(n_copies).astype(dtype), value.at)
+    # A narrow float may be too narrow for the number itself (bfloat16 has no 257).
+    wide = dtype if dtype.itemsize >= 4 else jnp.float32
+    product = value.array.astype(wide) * jnp.asarray(n_copies, wide)
+    return Spread(product.astype(dtype), value.at)
+
+
+def reduction(rule: Callable[[Axes, Spread, Sequence[str]], Spread], reduce: Reduce) -> Any:
+    """Adapt a reduction to the parameters of its primitive: vmapped axes, and groups."""
+
+    def adapted(axes_: Axes, value: Spread, **params: Any) -> Spread:
+        names = names_in(params["axes"])
+        value = _reduce_local(reduce, value, [a for a in params["axes"] if isinstance(a, int)])
+        groups: Groups | None = params.get("axis_index_groups")
+        if groups is None:
+            return rule(axes_, value, names)
+        if len({len(group) for group in groups}) > 1:
+            return _in_uneven_groups(axes_, value, names, groups, reduce)
+        return within_groups(axes_, value, names, groups, rule)
+
+    return adapted
+
+
+def _sum(array: Any, positions: tuple[int, ...]) -> Any:
+    return jnp.sum(array, positions, dtype=array.dtype)
+
+
+def _drop(value: Spread, names: Sequence[str], reduce: Reduce) -> Spread:
+    positions = tuple(value.at[n] for n in names if n in value.at)
+    if not positions:
+        return value
+    slots = [slot for slot in value.slots if slot not in names]
+    return from_slots(reduce(value.array, positions), slots)
+
+
+def _reduce_local(reduce: Reduce, value: Spread, local_axes: Sequence[int]) -> Spread:
+    if not local_axes:
+        return value
+    positions = tuple(value.local_position(a) for a in local_axes)
+    kept = [p for p in range(value.array.ndim) if p not in positions]
+    at = {name: kept.index(p) for name, p in value.at.items()}
+    return Spread(reduce(value.array, positions), at)
+
+
+def _in_uneven_groups(
+    axes: Axes, value: Spread, names: Sequence[str], groups: Groups, reduce: Reduce
+) -> Spread:
+    array, rest = in_front(value, names, axes)
+    out = jnp.zeros_like(array)
+    for group in groups:
+        members = np.array(group)
+        out = out.at[members].set(reduce(array[members], (0,))[None])
+    return out_of_front(out, names, rest, axes)
+
+
+REDUCTIONS: dict[str, Callable[..., Spread]] = {
+    "psum": reduction(psum, _sum),
+    "psum_invariant": reduction(psum, _sum),
+    "unreduced_psum": reduction(psum, _sum),
+    "pmax": reduction(pmax, jnp.max),
+    "pmin": reduction(pmin, jnp.min),
+    "unreduced_pmax": reduction(pmax, jnp.max),
+    "unreduced_pmin": reduction(pmin, jnp.min),
+}

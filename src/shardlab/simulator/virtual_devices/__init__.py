@@ -1,0 +1,1 @@
+"""Devices, backend and arrays that simulated mode gives to JAX."""

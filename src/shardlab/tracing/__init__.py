@@ -1,0 +1,1 @@
+"""Reads a program: its collectives, FLOPs, memory and patterns. Runs nothing."""

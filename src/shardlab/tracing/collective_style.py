@@ -1,0 +1,52 @@
+"""How each collective looks: its colour, its letter without colour, its HLO name."""
+
+from __future__ import annotations
+
+from shardlab.render.palette import fill_of
+
+# What the compiler's text and profilers call them.
+HLO_NAMES = {
+    "psum": "all-reduce",
+    "pmax": "all-reduce",
+    "pmin": "all-reduce",
+    "all_gather": "all-gather",
+    "psum_scatter": "reduce-scatter",
+    "all_to_all": "all-to-all",
+    "ragged_all_to_all": "ragged-all-to-all",
+    "ppermute": "collective-permute",
+    "pbroadcast": "collective-broadcast",
+}
+
+
+# operation -> hue of the palette, letter
+_LOOKS = {
+    "psum": (4, "P"),
+    "all_gather": (0, "G"),
+    "psum_scatter": (2, "S"),
+    "all_to_all": (6, "A"),
+    "ppermute": (1, "E"),
+    "pmax": (5, "M"),
+    "pmin": (3, "N"),
+}
+
+
+_OTHER = (7, "O")
+
+
+def op_text(op: str) -> str:
+    """Return JAX's name with the compiler's.
+
+    >>> op_text("psum")
+    'psum (all-reduce)'
+    """
+    return f"{op} ({HLO_NAMES[op]})" if op in HLO_NAMES else op
+
+
+def op_fill(op: str) -> str:
+    """Return the colour of an operation."""
+    return fill_of(_LOOKS.get(op, _OTHER)[0])
+
+
+def op_letter(op: str) -> str:
+    """Return the letter of an operation; those that are rare share one."""
+    return _LOOKS.get(op, _OTHER)[1]

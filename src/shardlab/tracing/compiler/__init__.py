@@ -1,0 +1,1 @@
+"""What XLA inserts for many devices, from a compile-only process."""

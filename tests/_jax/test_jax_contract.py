@@ -1,0 +1,125 @@
+"""What the engine takes for granted about JAX; a release that breaks one fails here, by name."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shardlab import _jax
+from shardlab._jax import device_hooks as seams
+from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES, IDENTITIES
+from shardlab.simulator.interpreter.rules.local import is_elementwise
+from shardlab.simulator.virtual_devices.devices import virtual_mesh
+
+MESH = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+SPREAD = jax.ShapeDtypeStruct((16, 8), jnp.float32)
+
+
+def primitives(body, check_vma=True):
+    """Return the names of the primitives that a body is traced to, at any depth."""
+    f = jax.shard_map(
+        body, mesh=MESH, in_specs=P("data", "model"), out_specs=P("data"), check_vma=check_vma
+    )
+
+    def names(jaxpr):
+        inner, _ = _jax.open_jaxpr(jaxpr)
+        for eqn in inner.eqns:
+            yield eqn.primitive.name
+            for body in _jax.inner_jaxprs(eqn.params):
+                yield from names(body)
+
+    return set(names(jax.make_jaxpr(f)(SPREAD)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: lax.psum(x, "model"),
+        lambda x: lax.pmax(x, "model"),
+        lambda x: lax.pmin(x, "model"),
+        lambda x: lax.all_gather(x, "model"),
+        lambda x: lax.psum_scatter(x, "data", tiled=True),
+        lambda x: lax.all_to_all(x, "data", 0, 0, tiled=True),
+        lambda x: lax.ppermute(x, "model", [(0, 1)]),
+        lambda x: lax.pshuffle(x, "data", [1, 0]),
+    ],
+    ids=[
+        "psum",
+        "pmax",
+        "pmin",
+        "all_gather",
+        "psum_scatter",
+        "all_to_all",
+        "ppermute",
+        "pshuffle",
+    ],
+)
+def test_collective_is_traced_to_a_primitive_we_know(body):
+    found = primitives(lambda x: jnp.ravel(body(x))[:1], check_vma=False)
+    assert found & set(COLLECTIVES)
+
+
+def test_casts_between_vma_types_are_known():
+    assert primitives(lambda x: lax.psum(x + lax.psum(x, "data"), "model")) & IDENTITIES
+
+
+def test_elementwise_primitives_say_so():
+    assert is_elementwise(lax.add_p)
+    assert is_elementwise(lax.exp_p)
+    assert is_elementwise(lax.convert_element_type_p)
+    assert not is_elementwise(lax.dot_general_p)
+    assert not is_elementwise(lax.sort_p)
+
+
+def test_batching_leaves_the_new_axis_where_jax_puts_it():
+    aval = _jax.plain_aval((3, 5), jnp.float32)
+    closed = _jax.trace_plain(lambda x: jnp.sort(x, 1), [aval])
+    batched, dims = _jax.batch_jaxpr(closed, 7, (1,))
+    (out,) = _jax.eval_jaxpr(batched, [jnp.zeros((3, 7, 5))])
+    assert out.shape[dims[0]] == 7
+
+
+def test_named_axis_effect_tells_collectives_from_local_work():
+    f = jax.shard_map(
+        lambda x: lax.psum(jnp.sin(x), "model"), mesh=MESH, in_specs=P(None, "model"), out_specs=P()
+    )
+    (eqn,) = jax.make_jaxpr(f)(SPREAD).jaxpr.eqns
+    by_name = {e.primitive.name: e.effects for e in _jax.open_jaxpr(eqn.params["jaxpr"])[0].eqns}
+    assert not by_name["sin"]
+    effects = next(effects for name, effects in by_name.items() if name in COLLECTIVES)
+    assert {e.name for e in effects if isinstance(e, _jax.NamedAxisEffect)} == {"model"}
+
+
+def test_mesh_of_python_objects_answers_layout_questions():
+    sharding = NamedSharding(virtual_mesh("data=16,model=32"), P("model", "data"))
+    assert sharding.shard_shape((64, 32)) == (2, 2)
+    assert len(sharding.devices_indices_map((64, 32))) == 512
+    assert _jax.is_virtual_kind(sharding.mesh.abstract_mesh)
+
+
+def test_arrays_can_carry_a_label():
+    x = jnp.ones(3)
+    x._shardlab_test = 1
+    assert isinstance(x, seams.ArrayImpl)
+    assert x.__dict__["_shardlab_test"] == 1
+
+
+def test_this_process_has_one_device():
+    assert len(jax.devices()) == 1
+    assert np.asarray(jax.devices())[0].platform == "cpu"
+
+
+@pytest.mark.parametrize(
+    "name", ["compiled", "peek", "shard_map", "shards", "simulated", "virtual"]
+)
+def test_the_examples_in_docstrings_run(name):
+    module = importlib.import_module(f"shardlab.simulator.{name}")
+    assert doctest.testmod(module).failed == 0

@@ -1,0 +1,193 @@
+"""The audit: the whole catalogue holds what it promises, and a problem that does not is found."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import pytest
+
+from shardlab.catalogue.problem import load_problem
+from shardlab.catalogue.tracks import OWN, load_catalogue
+from shardlab.course.audit import audit, audit_folder, audits, few, unlisted_folders
+from shardlab.course.new_problem import new_problem
+from shardlab.course.problem_lint import lint
+from shardlab.errors import UnknownProblem
+from shardlab.sandbox.pool import open_house
+
+FOLDERS = sorted(path.parent for path in OWN.glob("*/*/problem.toml"))
+by_slug = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+
+
+@pytest.fixture(scope="module")
+def house():
+    with open_house(hidden=[str(OWN)]) as opened:
+        yield opened
+
+
+def edit(path, old, new):
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), "utf-8")
+
+
+def shown(done):
+    return "\n".join(map(str, done.faults))
+
+
+# ------------------------------------------------------------------------------ shardlab's own
+
+
+def test_the_list_of_tracks_has_every_folder():
+    assert unlisted_folders(load_catalogue()) == {}
+
+
+@by_slug
+def test_a_problem_reads_well(folder):
+    assert [str(fault) for fault in lint(load_problem(folder))] == []
+
+
+@by_slug
+def test_a_problem_holds_what_it_promises(house, folder):
+    done = audit(house, load_problem(folder), simulate_wrong=False)
+    assert done.ok, shown(done)
+    assert done.n_wrong >= 3
+
+
+# ---------------------------------------------------------------------- a catalogue of one's own
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A new problem with one small mesh, so that trying it is quick."""
+    return shortened(new_problem("take-the-largest", "basics", tmp_path))
+
+
+def shortened(made):
+    edit(made / "problem.toml", "axes", 'ladder = ["data=2"]\nlarge = []\naxes')
+    return made
+
+
+def test_a_catalogue_outside_the_package_is_audited(tmp_path):
+    for slug in ("take-the-largest", "take-it-again"):
+        shortened(new_problem(slug, "basics", tmp_path))
+    seen = sorted(audits(load_catalogue(tmp_path), (), n_workers=2), key=lambda done: done.slug)
+    assert [(each.slug, shown(each)) for each in seen] == [
+        ("take-it-again", ""),
+        ("take-the-largest", ""),
+    ]
+    # starter, solution and three wrong answers on one mesh
+    assert [(each.n_cases, each.n_wrong) for each in seen] == [(5, 3), (5, 3)]
+
+
+def test_fast_reads_everything_and_tries_the_solution_on_few_meshes(house, tmp_path):
+    made = new_problem("take-the-largest", "basics", tmp_path)
+    edit(made / "wrong" / "own_largest.py", "# WA", "# SHARD")  # false, and only tried when whole
+    done = audit(house, load_problem(made), fast=True)
+    assert done.ok, shown(done)
+    assert done.n_cases == sum(len(part.ladder) for part in few(load_problem(made)).parts) == 3
+    edit(made / "solution.py", "y - jax.lax.pmax", "y + jax.lax.pmax")
+    edit(made / "hints.md", "## Hint 2", "## Hint 5")
+    faults = audit_folder(house, made, fast=True).faults
+    assert [fault.rule for fault in faults] == ["hints.headings", "solution.fails"]
+    assert faults[1].shows[0].startswith("part 1, data=1: WA")
+
+
+def test_every_promise_that_is_not_kept_is_found(house, folder):
+    page, wrong = folder / "statement.md", folder / "wrong"
+    edit(page, "```text\n1.0", "```text\n2.0")
+    edit(page, "[-50.0, 0.0", "[-50.0, 1.0")
+    drawn = "draw.rng.permutation(np.arange(1, n + 1)).astype(np.float32)"
+    edit(folder / "reference.py", drawn, "np.array([30.0, 80.0, 50.0, 10.0], np.float32)")
+    (folder / "starter.py").write_text((folder / "solution.py").read_text())
+    edit(wrong / "own_largest.py", "# WA:", "# SHARD:")
+    edit(wrong / "called_replicated.py", "# VMA:", "# VMA missing_psum:")
+    edit(wrong / "gathered_first.py", "jnp.max(jax.lax.all_gather(y, axis))", "OF_ALL")
+    edit(wrong / "gathered_first.py", "OF_ALL", "jax.lax.pmax(jnp.max(y), axis)")
+    faults = audit_folder(house, folder).faults
+    assert [(fault.rule, fault.file) for fault in faults] == [
+        ("examples.worked", "statement.md"),
+        ("examples.doctest", "statement.md"),
+        ("examples.hidden", "statement.md"),
+        ("starter.passes", "starter.py"),
+        ("wrong.unproven", "wrong/called_replicated.py"),
+        ("wrong.unproven", "wrong/gathered_first.py"),
+        ("wrong.unproven", "wrong/own_largest.py"),
+    ]
+    assert faults[0].shows == ("it prints", "  1.0")
+    assert page.read_text("utf-8").splitlines()[faults[1].line - 1].startswith(">>> np.asarray")
+    assert faults[2].what == "An example has the inputs of data=2 of part 1."
+    assert [fault.what for fault in faults[4:]] == [
+        "It claims the cause missing_psum; data=2 of part 1 shows none.",
+        "It claims COMM and passes.",
+        "It claims SHARD, and data=2 of part 1 gives WA.",
+    ]
+    assert faults[-1].shows[0].startswith("part 1, data=2: WA")
+
+
+@pytest.mark.parametrize(
+    ("rule", "file", "old", "new", "words"),
+    [
+        ("problem", "reference.py", "import numpy", "import nmpy", "No module named 'nmpy'"),
+        (
+            "problem",
+            "reference.py",
+            "def expected",
+            "def wanted",
+            "no function expected for part 1",
+        ),
+        ("problem", "reference.py", "np.max(x)", "np.max(y)", "NameError: name 'y'"),
+        ("problem", "problem.toml", 'difficulty = "easy"', "", "'difficulty' is missing"),
+        (
+            "reference.inputs",
+            "reference.py",
+            '{"x": ',
+            '{"k": 3, "x": ',
+            "are k, x; it calls take_",
+        ),
+        ("reference.draw", "reference.py", "draw.rng", "np.random.default_rng()", "same seed"),
+        ("reference.draw", "reference.py", "x - np.max(x)", "x.sort()", "expected changes"),
+    ],
+)
+def test_a_reference_that_cannot_be_used_is_found(house, folder, rule, file, old, new, words):
+    edit(folder / file, old, new)
+    faults = audit_folder(house, folder, fast=True).faults
+    assert faults[0].rule == rule
+    assert words in faults[0].what
+    # What is drawn is tried all the same, and the wrong right answer makes the solution fail.
+    assert [fault.rule for fault in faults[1:]] == (["solution.fails"] if "sort" in new else [])
+
+
+def test_a_solution_that_is_not_text_is_found(house, folder):
+    (folder / "solution.py").write_bytes(b"\xff\xfe")
+    (fault,) = audit_folder(house, folder, fast=True).faults
+    assert (fault.rule, fault.file) == ("text.encoding", "solution.py")
+
+
+def test_an_audit_that_is_stopped_ends_soon(tmp_path):
+    for number in range(12):
+        new_problem(f"take-{number}", "basics", tmp_path)
+    running = audits(load_catalogue(tmp_path), (), fast=True, n_workers=2)
+    assert next(running).ok
+    running.close()  # as Ctrl-C does; the threads of the pool are joined at the exit
+    assert [t for t in threading.enumerate() if "ThreadPool" in t.name and t.is_alive()] == []
+
+
+def test_a_folder_in_another_track_than_its_listed_name_is_found(tmp_path):
+    made = new_problem("take-the-largest", "basics", tmp_path)
+    shutil.copytree(made, tmp_path / "more" / "take-the-largest")
+    shutil.copytree(made, tmp_path / "more" / "take-it-again")
+    found = unlisted_folders(load_catalogue(tmp_path))
+    assert found == {
+        "more/take-the-largest": tmp_path / "more" / "take-the-largest",
+        "take-it-again": tmp_path / "more" / "take-it-again",
+    }
+
+
+def test_a_folder_that_is_not_listed_is_audited_and_said_to_be(house, folder):
+    (folder.parents[1] / "tracks.toml").write_text("tracks = []\n")
+    catalogue = load_catalogue(folder.parents[1])
+    (done,) = audits(catalogue, ["take-the-largest"], fast=True)
+    assert [fault.rule for fault in done.faults] == ["tracks.unlisted"]
+    with pytest.raises(UnknownProblem, match="no problem 'take-the-smallest'"):
+        list(audits(catalogue, ["take-the-smallest"]))

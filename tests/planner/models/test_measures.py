@@ -1,0 +1,152 @@
+"""Measures given to a model whose source has none: for activations, caches and the headline."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+import shardlab
+from shardlab.cli import main
+from shardlab.errors import InvalidModel
+from shardlab.planner.advice.advice_text import advice_text
+from shardlab.planner.models.architecture import parse_architecture
+from shardlab.planner.models.load import load_model
+from shardlab.planner.plan_text import headline
+from shardlab.planner.snapshots.saved_plan import canonical_text, load_plan
+
+LLAMA = load_model("llama3-8b")
+MEASURES = asdict(LLAMA.architecture)
+WORK = {"workload": shardlab.Workload(8, 4096), "hardware": "tpu-v5p"}
+CONFIG = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+
+
+class Array:
+    def __init__(self, shape):
+        self.shape, self.dtype = shape, "bf16"
+
+
+def tree():
+    """Return the tensors of Llama as nested dicts, whose measures nobody knows."""
+    found = {}
+    for family in LLAMA.families:
+        for path in family.paths():
+            *above, last = path.split(".")
+            at = found
+            for key in above:
+                at = at.setdefault(key, {})
+            at[last] = Array(family.shape)
+    return found
+
+
+@pytest.fixture
+def files(tmp_path):
+    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in MEASURES.items())
+    (tmp_path / "plain.toml").write_text(lines, "utf-8")
+    (tmp_path / "table.toml").write_text(f"[architecture]\n{lines}", "utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("optimizer", ["none", "adamw"])
+def test_a_model_with_given_measures_is_planned_as_one_that_has_them(optimizer):
+    given = {"strategy": "fsdp+tensor", "optimizer": optimizer, **WORK}
+    ours = shardlab.plan(tree(), "fsdp=8,tensor=2", architecture=MEASURES, **given)
+    theirs = shardlab.plan("llama3-8b", "fsdp=8,tensor=2", **given)
+    counted = [
+        [(each.name, each.bytes_per_device) for each in made.items] for made in (ours, theirs)
+    ]
+    assert counted[0] == counted[1]
+    assert ours.bytes_per_device == theirs.bytes_per_device
+
+
+@pytest.mark.parametrize("name", ["plain.toml", "table.toml", "config.json"])
+def test_measures_are_read_from_files(files, name):
+    assert parse_architecture(files / name) == LLAMA.architecture
+    assert parse_architecture(str(files / name)) == LLAMA.architecture
+
+
+def test_measures_of_a_preset_go_by_its_name():
+    assert parse_architecture("llama3-8b") == LLAMA.architecture
+
+
+@pytest.mark.parametrize(("optimizer", "what"), [("adamw", "activations"), ("none", "KV cache")])
+def test_what_fits_without_activations_says_so_first(optimizer, what):
+    given = {"strategy": "fsdp", "optimizer": optimizer, **WORK}
+    made = shardlab.plan(tree(), "fsdp=8", **given)
+    assert headline(made).startswith(f"fits ({what} not counted): ")
+    with_measures = shardlab.plan(tree(), "fsdp=8", architecture="llama3-8b", **given)
+    assert headline(with_measures).startswith("fits: ")
+
+
+def test_a_saved_plan_still_says_what_was_not_counted(tmp_path):
+    made = shardlab.plan(tree(), "fsdp=8", strategy="fsdp", optimizer="adamw", **WORK)
+    (tmp_path / "plan.json").write_text(canonical_text(made), "utf-8")
+    assert headline(load_plan(tmp_path / "plan.json")) == headline(made)
+
+
+def test_measures_of_another_model_are_told():
+    other = replace(LLAMA.architecture, layers=7)
+    made = shardlab.plan(tree(), "fsdp=8", strategy="fsdp", architecture=other, **WORK)
+    assert "layers 7, and the tensors have 32" in " ".join(made.notes)
+
+
+def test_advice_ranks_by_time_where_measures_are_given(files):
+    given = {"batch": 8, "sequence": 4096, "architecture": str(files / "table.toml")}
+    best = shardlab.advise(tree(), "tpu-v5p", 8, **given)
+    theirs = shardlab.advise("llama3-8b", "tpu-v5p", 8, batch=8, sequence=4096)
+    assert best.ranked[0].step == theirs.ranked[0].step
+    assert f"--architecture {files / 'table.toml'}" in best.command
+
+
+def test_advice_without_measures_tries_no_remat_and_says_what_is_not_counted():
+    advice = shardlab.advise(tree(), "tpu-v5p", 8, batch=8, sequence=4096)
+    assert {each.remat for each in (*advice.ranked, *advice.others)} == {"full"}
+    text = advice_text(advice)
+    assert ", activations not counted" in text.splitlines()[0]
+    assert "with the estimated activations" not in text
+    assert "architecture= in Python" in " ".join(advice.notes)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (3, "3 is not an architecture"),
+        (b"llama3-8b", "is not an architecture"),
+        ("", "no preset and no file ''"),
+        ("nobody", "no preset and no file 'nobody'"),
+        ("gone.toml", "gone.toml"),
+        ({}, "'layers' is missing"),
+        ({**MEASURES, "layers": -1}, "'layers' is -1"),
+        ({**MEASURES, "layer": 1}, "no key 'layer'"),
+    ],
+)
+def test_what_is_no_architecture_is_told(given, words):
+    with pytest.raises(InvalidModel, match=words):
+        shardlab.plan(tree(), "fsdp=8", architecture=given)
+
+
+@pytest.mark.parametrize("text", ["layers = ", "[1]", "\x00", "architecture = 3"])
+def test_a_file_that_holds_something_else_is_told(tmp_path, text):
+    for name in ("a.toml", "a.json"):
+        (tmp_path / name).write_text(text, "utf-8")
+        with pytest.raises(InvalidModel, match=r"is not|missing|no key"):
+            parse_architecture(tmp_path / name)
+
+
+def test_the_shell_takes_measures(files, capsys):
+    words = ["plan", str(files / "model.json"), "--mesh", "fsdp=8", "--batch", "8"]
+    table = {"name": "mine", "tensors": {"layers.{0..31}.mlp.up_proj.weight": "bf16[14336,4096]"}}
+    (files / "model.json").write_text(json.dumps(table), "utf-8")
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--sequence", "4096", "--architecture", str(files / "config.json")])
+    assert "keys and values" in capsys.readouterr().out

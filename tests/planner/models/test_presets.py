@@ -1,0 +1,145 @@
+"""Presets: each model's total is the published one, to the last element and byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardlab.errors import UnknownModel
+from shardlab.planner.family import Tensor, families_of
+from shardlab.planner.models.presets import find_preset, load_preset, preset_names
+
+# Elements of all tensors of a checkpoint, and how many tensors and bytes there are. The counts of
+# elements are those that Hugging Face shows for the safetensors files of each repository, or those
+# of KerasHub's preset tables; `published_source` in each preset's file says which.
+COUNTS = {
+    "llama2-7b": (6_738_415_616, 291, 13_476_831_232),
+    "llama2-13b": (13_015_864_320, 363, 26_031_728_640),
+    "llama2-70b": (68_976_648_192, 723, 137_953_296_384),
+    "llama3-8b": (8_030_261_248, 291, 16_060_522_496),
+    "llama3-70b": (70_553_706_496, 723, 141_107_412_992),
+    "llama3.1-405b": (405_853_388_800, 1_137, 811_706_777_600),
+    "mistral-7b-v0.1": (7_241_732_096, 291, 14_483_464_192),
+    "mixtral-8x7b": (46_702_792_704, 995, 93_405_585_408),
+    "gemma2-2b": (2_614_341_888, 288, 5_228_683_776),
+    "gemma2-9b": (9_241_705_984, 464, 18_483_411_968),
+    "gemma2-27b": (27_227_128_320, 508, 54_454_256_640),
+    "gemma3-4b": (4_300_079_472, 883, 8_600_158_944),
+    "gemma3-12b": (12_187_325_040, 1_065, 24_374_650_080),
+    "gemma3-27b": (27_432_406_640, 1_247, 54_864_813_280),
+    "qwen2.5-7b": (7_615_616_512, 339, 15_231_233_024),
+    "qwen2.5-72b": (72_706_203_648, 963, 145_412_407_296),
+    "qwen3-8b": (8_190_735_360, 399, 16_381_470_720),
+    "qwen3-32b": (32_762_123_264, 707, 65_524_246_528),
+    "qwen3-30b-a3b": (30_532_122_624, 18_867, 61_064_245_248),
+    "qwen3-235b-a22b": (235_093_634_560, 36_945, 470_187_269_120),
+    "deepseek-v3": (684_531_386_000, 91_991, 688_574_839_360),
+    "deepseek-v3-main": (671_026_419_200, 45_395, 1_342_052_838_400),
+}
+
+
+def test_the_one_preset_without_an_exact_published_count_rounds_to_the_stated_one():
+    assert round(load_preset("deepseek-v3-main").n_parameters / 1e9) == 671
+
+
+def test_every_preset_is_in_the_table_above():
+    assert set(preset_names()) == set(COUNTS)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_preset_has_the_published_count(name):
+    model = load_preset(name)
+    assert (model.n_parameters, model.n_tensors, model.n_bytes) == COUNTS[name]
+    assert model.published == model.n_parameters
+    assert model.name == name
+    assert set(model.details) == {"published_source", "config_source"}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_preset_has_the_measures_that_its_tensors_have(name):
+    model = load_preset(name)
+    known = model.architecture
+    shapes = {each.name: each.shape for each in model.families}
+    embedding = next(
+        shape for path, shape in shapes.items() if path.endswith("embed_tokens.weight")
+    )
+    assert embedding == (known.vocab, known.hidden)
+    assert any(path.endswith("lm_head.weight") for path in shapes) is not known.tied_embeddings
+    layers = [each for each in model.families if each.name.endswith("input_layernorm.weight")]
+    own = sum(each.n_tensors for each in layers)
+    assert own - (name == "deepseek-v3") == known.layers  # its layer 61 predicts a second token
+    if known.experts:
+        experts = [each for each in model.families if ".experts." in each.name]
+        ups = [
+            each.shape for each in experts if each.name.endswith(("up_proj.weight", "w1.weight"))
+        ]
+        assert set(ups) == {(known.ffn, known.hidden)}
+        assert all(known.experts in map(len, each.ranges) for each in experts)
+    if not known.kv_lora_rank:
+        keys = {shape for path, shape in shapes.items() if path.endswith("self_attn.k_proj.weight")}
+        wanted = (known.kv_heads * known.head_dim, known.hidden)
+        assert wanted in keys
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_preset_says_where_its_numbers_come_from_in_public_words(name):
+    model = load_preset(name)
+    words = " ".join((*model.details.values(), *model.notes))
+    assert all(len(each) > 20 for each in model.details.values())
+    for private in ("index id", "file id", "recalled", "(found", "id 7"):
+        assert private not in words
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("llama-3-70b", "llama3-70b"),
+        ("LLAMA3_70B", "llama3-70b"),
+        ("  llama3 70b ", "llama3-70b"),
+        ("meta-llama/Meta-Llama-3-70B", "llama3-70b"),
+        ("Llama-3.3-70B-Instruct", "llama3-70b"),
+        ("llama3.3-70b", "llama3-70b"),
+        ("llama3.1-8b", "llama3-8b"),
+        ("llama3-405b", "llama3.1-405b"),
+        ("google/gemma-2-9b-it", "gemma2-9b"),
+        ("gemma-3-27b", "gemma3-27b"),
+        ("mistral-7b", "mistral-7b-v0.1"),
+        ("Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("DeepSeek-V3", "deepseek-v3"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
+        ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b"),
+    ],
+)
+def test_a_name_may_be_written_as_people_write_it(written, name):
+    assert load_preset(written).name == name
+    assert load_preset(written).families == load_preset(name).families
+
+
+def test_another_models_name_says_that_it_is_one_of_the_same_shapes():
+    assert load_preset("Llama-3.1-8B").source == (
+        "preset llama3-8b, shapes as in its checkpoint; 'Llama-3.1-8B' has the same shapes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("llama3-71b", "llama3-70b"), ("deepseek-v4", "deepseek-v3")]
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, near):
+    with pytest.raises(UnknownModel) as raised:
+        load_preset(name)
+    assert raised.value.what == f"There is no model {name!r}, neither a preset nor a file."
+    assert raised.value.fix.startswith(f"{near!r} or ")
+    assert raised.value.fix.endswith("; `shardlab plan --list` shows all 22 presets.")
+
+
+@pytest.mark.parametrize("name", ["", " ", "/", "../presets/llama3-70b", "llama3-70b.toml", "\0"])
+def test_what_is_no_name_is_no_preset(name):
+    assert find_preset(name) is None
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3-main", "gemma3-27b", "mixtral-8x7b"])
+def test_a_preset_is_grouped_as_its_checkpoint_would_be(name):
+    model = load_preset(name)
+    tensors = (
+        Tensor(path, each.shape, each.dtype) for each in model.families for path in each.paths()
+    )
+    assert families_of(tensors) == model.families

@@ -1,0 +1,122 @@
+"""Any bytes whatever are a model or a refusal: nothing else comes out of a header."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.models.checkpoints import header_of
+from shardlab.errors import InvalidModel
+from shardlab.planner.family import Tensor
+from shardlab.planner.models.safetensors import parse_header, read_header
+
+SIZES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
+TENSORS = st.dictionaries(st.text(max_size=6), SIZES, max_size=4)
+# values that stand where another belongs
+STRANGE = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-3, 2**70),
+        st.floats(),
+        st.text(max_size=4),
+        st.sampled_from(["BF16", "F4", "F64", "__metadata__"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def tried(call, *arguments):
+    try:
+        return call(*arguments), None
+    except InvalidModel as error:
+        return None, error
+
+
+def outcome(header, data_bytes):
+    """Return the tensors or None; whatever else comes out fails the test."""
+    found, error = tried(parse_header, header, data_bytes, "m.safetensors")
+    if error is not None:
+        assert error.where.startswith("m.safetensors, ")
+        assert error.what
+        assert error.fix
+        return None
+    assert all(isinstance(each, Tensor) for each in found)
+    # what is let through is consistent: every byte of the data belongs to one tensor
+    assert 8 * data_bytes == sum(each.dtype.bits * _n_elements(each.shape) for each in found)
+    assert len({each.path for each in found}) == len(found)
+    return found
+
+
+def _n_elements(shape):
+    n = 1
+    for size in shape:
+        assert type(size) is int
+        assert size >= 0
+        n *= size
+    return n
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.binary(max_size=60))
+def test_random_bytes(data):
+    outcome(b"{" + data, 0)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.binary(max_size=60))
+def test_random_files(tmp_path_factory, data):
+    file = tmp_path_factory.getbasetemp() / "fuzzed.safetensors"
+    file.write_bytes(data)
+    found, error = tried(read_header, file)
+    assert isinstance(found, tuple) if error is None else str(file) in error.where
+
+
+@settings(deadline=None, max_examples=150)
+@given(TENSORS)
+def test_a_header_written_as_the_format_says(tensors):
+    header, n_bytes = header_of(tensors)
+    found = outcome(json.dumps(header).encode(), n_bytes)
+    if all(name.isprintable() and name != "__metadata__" for name in tensors):
+        assert {each.path: each.shape for each in found} == tensors
+
+
+@settings(deadline=None, max_examples=200)
+@given(TENSORS.filter(bool), st.data())
+def test_a_header_with_one_thing_changed(tensors, data):
+    header, n_bytes = header_of(tensors)
+    name = data.draw(st.sampled_from(sorted(header)))
+    place = data.draw(st.sampled_from(["entry", "dtype", "shape", "data_offsets", "name", "size"]))
+    strange = data.draw(STRANGE)
+    if place == "entry":
+        header[name] = strange
+    elif place == "name":
+        header[data.draw(st.text(max_size=3))] = strange
+    elif place == "size":
+        n_bytes = data.draw(st.integers(0, 2**64))
+    else:
+        header[name][place] = strange
+    outcome(json.dumps(header).encode(), n_bytes)
+
+
+@settings(deadline=None, max_examples=200)
+@given(TENSORS.filter(bool), st.data())
+def test_a_header_with_bytes_changed(tensors, data):
+    header, n_bytes = header_of(tensors)
+    text = bytearray(json.dumps(header).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        cut = data.draw(st.integers(0, 4))
+        text[at : at + cut] = data.draw(
+            st.one_of(
+                st.binary(max_size=4),
+                st.sampled_from([b"{", b"}", b"[", b'"', b",", b":", b"\\u", b"-", b"e9", b"NaN"]),
+            )
+        )
+        text = text or bytearray(b"{")
+    outcome(bytes(text), n_bytes)

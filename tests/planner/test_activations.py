@@ -1,0 +1,240 @@
+"""Activations: published formulas and figures, and what divides them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+import shardlab
+from shardlab.planner.memory.activations import activation_items, layer_tensors
+from shardlab.planner.memory.workload import Workload
+from shardlab.planner.model import Architecture, Model
+from shardlab.planner.models.load import load_model
+from shardlab.sharding.mesh import parse_mesh
+
+# Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models" (arXiv
+# 2205.05198), table 3: heads, hidden, layers; all with sequence 2048, tensor parallel 8. The table
+# itself was not at hand: the sizes were checked by the parameters that they add up to.
+MEGATRON = {
+    "22B": (64, 6144, 48),
+    "175B": (96, 12288, 96),
+    "530B": (128, 20480, 105),
+    "1T": (160, 25600, 128),
+}
+S, T = 2048, 8
+
+
+def gpt(name):
+    heads, hidden, layers = MEGATRON[name]
+    arch = Architecture(
+        layers, hidden, heads, heads, hidden // heads, 4 * hidden, 51200, gated=False
+    )
+    return Model(name, (), architecture=arch)
+
+
+def kept(model, mesh="tensor=1", **options):
+    """Bytes kept of all layers on a device, by the Megatron habits unless told otherwise."""
+    options = {"flash": False, "dropout": True, "remat": "none"} | options
+    batch, sequence = options.pop("batch", 1), options.pop("sequence", S)
+    work = Workload(batch, sequence, **options)
+    return activation_items(model, parse_mesh(mesh), work)[0].bytes_per_device
+
+
+@pytest.mark.parametrize("name", MEGATRON)
+def test_a_gpt_layer_has_the_bytes_of_megatrons_formulas(name):
+    # Table 2 of the paper, a row each; b = 3 so that the batch shows.
+    a, h, layers = MEGATRON[name]
+    sbh, scores = S * 3 * h, Fraction(5 * a * S, h)
+    model = gpt(name)
+    tensor = f"tensor={T}"
+    assert kept(model, batch=3) == layers * sbh * (34 + scores)
+    assert kept(model, tensor, batch=3, sequence_parallel=False) == (
+        layers * sbh * (10 + 24 // T + scores / T)
+    )
+    assert kept(model, tensor, batch=3) == layers * (sbh // T) * (34 + scores)
+    assert kept(model, tensor, batch=3, remat="selective", sequence_parallel=False) == (
+        layers * sbh * (10 + 24 // T)
+    )
+    assert kept(model, tensor, batch=3, remat="selective") == layers * sbh * 34 // T
+    assert kept(model, tensor, batch=3, remat="full", sequence_parallel=False) == layers * sbh * 2
+
+
+@pytest.mark.parametrize(("name", "ratio", "saved"), [("175B", 80, 0.70), ("530B", 64, 0.65)])
+def test_recomputing_attention_saves_the_published_share(name, ratio, saved):
+    # Section 5 of the paper: 5as/h is 80 for GPT-3 and 64 for MT-NLG; 70 % and 65 % are saved.
+    a, h, _ = MEGATRON[name]
+    assert 5 * a * S / h == ratio
+    share = 1 - kept(gpt(name), remat="selective") / kept(gpt(name))
+    assert round(share, 2) == saved
+
+
+@pytest.mark.parametrize("name", ["175B", "530B", "1T"])
+def test_both_techniques_together_give_the_published_factor_of_five(name):
+    # The abstract: "reduces activation memory by 5x", against tensor parallelism alone.
+    baseline = kept(gpt(name), "tensor=8", sequence_parallel=False)
+    assert round(baseline / kept(gpt(name), "tensor=8", remat="selective")) == 5
+
+
+def test_the_first_pipeline_stage_keeps_as_much_as_without_stages():
+    # Section 4.2.3: with 1F1B the first stage of p holds p microbatches of L/p layers.
+    whole = kept(gpt("175B"), batch=64, microbatch=1)
+    assert kept(gpt("175B"), "stage=8", batch=64, microbatch=1) == whole
+    # and where there are fewer microbatches than stages, only these
+    assert kept(gpt("175B"), "stage=8", batch=2, microbatch=1) == whole / 8 * 2
+
+
+def test_the_scaling_book_llama_checkpoints_take_twenty_one_terabytes():
+    # applied-training.md: batch of 4M tokens, 2 * 8192 * 4e6 * 4 * 80 = 20.97e12 ("~20.9TB"; one
+    # version of the page writes a 3 in the formula, with the result of a 4).
+    model = load_model("llama3-70b")
+    book = kept(model, "data=1", batch=1000, sequence=4000, remat="4")
+    assert book == 2 * 8192 * 4e6 * 4 * 80
+
+
+def test_the_scaling_book_block_remat_takes_four_terabytes():
+    # transformers.md, gradient checkpointing: B * T = 4M, L = 64, D = 8192: "we'd only save 4.2TB"
+    arch = Architecture(64, 8192, 64, 64, 128, 4 * 8192, 32000)
+    block = kept(Model("book", (), architecture=arch), batch=1000, sequence=4000, remat="full")
+    assert round(block / 1e12, 1) == 4.2
+    # and "roughly" 20 arrays of that size without any, 84 TB: with keys and values in every head
+    every = kept(
+        Model("book", (), architecture=arch), batch=1000, sequence=4000, flash=True, dropout=False
+    )
+    assert every == 20 * block
+
+
+def test_keeping_the_products_keeps_seven_arrays_of_a_layer():
+    # transformers.md: "only save the outputs of large matmuls ... closer to 7 per layer". The
+    # product before the residual sum is kept as that sum, the last one as the next layer's input.
+    arch = load_model("llama3-70b").architecture
+    tensors = layer_tensors(arch, Workload(1, 4096))
+    products = [each.name for each in tensors if each.is_product]
+    assert products == ["queries", "keys", "values", "second input", "gate", "up"]
+    assert kept(load_model("llama3-70b"), remat="dots", flash=True, dropout=False) == (
+        80 * 2048 * 2 * (8192 + 8192 + 2 * 1024 + 8192 + 2 * 28672)
+    )
+
+
+def test_batch_sequence_tensor_and_stage_axes_each_divide():
+    model = load_model("llama3-70b")
+    options = {"batch": 32, "flash": True, "dropout": False, "remat": "full"}
+    whole = kept(model, "data=1", **options)
+    for mesh, parts in [
+        ("data=4", 4),
+        ("data=2,fsdp=4,expert=2", 16),
+        ("context=2", 2),
+        ("tensor=8", 8),
+        ("stage=5", 5),
+        ("data=4,context=2,tensor=8,stage=5", 320),
+        ("nobody_knows=4", 1),
+    ]:
+        assert kept(model, mesh, **options) == whole / parts, mesh
+
+
+def test_without_sequence_parallelism_layer_inputs_are_whole_on_every_tensor_device():
+    model = load_model("llama3-70b")
+    options = {"flash": True, "dropout": False, "remat": "full", "sequence_parallel": False}
+    assert kept(model, "tensor=8", **options) == kept(model, "tensor=1", **options)
+
+
+def test_keys_and_values_are_cut_into_no_more_parts_than_heads():
+    arch = load_model("llama3-70b").architecture  # 8 kv heads
+    model = Model("", (), architecture=replace(arch, ffn=16, hidden=64, heads=64))
+    work = {"flash": True, "dropout": False, "sequence_parallel": False}
+    at_8, at_16 = (kept(model, f"tensor={n}", remat="dots", **work) for n in (8, 16))
+    halved = 80 * S * 2 * (64 * 128 + 2 * 16) * (1 / 8 - 1 / 16)  # queries, gate, up
+    assert at_8 - at_16 == halved
+
+
+@pytest.mark.parametrize(("measure", "size"), [("heads", 28), ("ffn", 28), ("vocab", 28)])
+def test_what_does_not_divide_over_the_tensor_axis_is_whole(measure, size):
+    arch = replace(load_model("llama3-8b").architecture, kv_heads=8, **{measure: size})
+    model = Model("", (), architecture=arch)
+    work = Workload(1, 16, remat="none")
+    whole, cut = (
+        sum(item.bytes_per_device for item in activation_items(model, parse_mesh(mesh), work))
+        for mesh in ("tensor=1", "tensor=8")
+    )
+    rest = replace(arch, **{measure: 8 * size})  # the same, and it divides
+    finer = activation_items(Model("", (), architecture=rest), parse_mesh("tensor=8"), work)
+    assert whole / 8 < cut == sum(item.bytes_per_device for item in finer)
+
+
+def test_a_mesh_axis_that_cuts_nothing_divides_no_activations():
+    def activations(mesh, strategy):
+        made = shardlab.plan(
+            "llama3-8b", mesh, strategy=strategy, optimizer="adamw", workload=Workload(8, 512)
+        )
+        return made.bytes_of("activations")
+
+    assert activations("fsdp=4,tensor=8", "fsdp") == activations("fsdp=4", "fsdp")
+    assert activations("fsdp=4,tensor=8", "fsdp+tensor") < activations("fsdp=4", "fsdp") / 4
+
+
+def test_a_mixture_counts_the_experts_of_a_token_and_its_dense_layers():
+    model = load_model("deepseek-v3")
+    arch = model.architecture
+    routed = sum(each.bits for each in layer_tensors(arch, Workload(1, 1), is_mixture=True))
+    dense = sum(each.bits for each in layer_tensors(arch, Workload(1, 1), is_mixture=False))
+    options = {"flash": True, "dropout": False, "sequence": 1}
+    assert kept(model, **options) * 8 == 58 * routed + 3 * dense
+    assert routed - dense == 8 * (
+        256 * 4 + 2 * 2 * 8 * 7168 + 2 * 3 * (8 + 1) * 2048 - 2 * 3 * 18432
+    )
+
+
+def test_latent_attention_has_values_narrower_than_keys_and_shared_experts_their_own_width():
+    # DeepSeek-V3 (arXiv 2412.19437), 4.2: 128 heads of 128, rotary part 64 of queries and keys,
+    # latent 512; each expert 2048 wide. Two shared ones here, so that their number counts.
+    arch = replace(load_model("deepseek-v3").architecture, shared_experts=2)
+    widths = {each.name: each.bits // 16 for each in layer_tensors(arch, Workload(1, 1))}
+    heads = {name: widths[name] for name in ("queries", "keys", "values", "attended", "latent")}
+    assert heads == {
+        "queries": 128 * 192,
+        "keys": 128 * 192,
+        "values": 128 * 128,
+        "attended": 128 * 128,
+        "latent": 512 + 64,
+    }
+    assert (widths["experts' up"], widths["shared up"]) == (8 * 2048, 2 * 2048)
+    # every device of a tensor axis grows its own heads from the whole latent array
+    whole = [each.name for each in layer_tensors(arch, Workload(1, 1)) if each.cut == "whole"]
+    assert whole == ["latent"]
+
+
+def test_a_layer_computed_again_needs_what_was_not_kept():
+    model = load_model("llama3-70b")
+    mesh = parse_mesh("tensor=8")
+    none, full = (Workload(4, 2048, remat=remat) for remat in ("none", "full"))
+    everything = activation_items(model, mesh, none)[0].bytes_per_device
+    inputs, again, logits = activation_items(model, mesh, full)
+    assert inputs.bytes_per_device / 80 + again.bytes_per_device == everything / 80
+    assert again.name == "one layer computed again"
+    assert logits.bytes_per_device == 4 * 2048 * 128256 * 4 // 8
+
+
+def test_without_remat_nothing_is_computed_again():
+    items = activation_items(load_model("llama3-8b"), parse_mesh("data=1"), Workload(1, 8, "none"))
+    assert [item.name for item in items] == [
+        "kept for the backward pass (remat none)",
+        "logits",
+    ]
+
+
+def test_a_formula_says_what_is_divided_by_what():
+    work = Workload(512, 4096, microbatch=128)
+    mesh = parse_mesh("data=2,fsdp=32,tensor=8")
+    first, _, logits = activation_items(load_model("llama3-70b"), mesh, work)
+    assert first.formula == (
+        "80 layers × 8,192 tokens × 16,384 bytes / tensor=8 (input); "
+        "tokens: microbatch 128 / (data=2 × fsdp=32) × sequence 4,096"
+    )
+    assert logits.formula.startswith(
+        "8,192 tokens × 128,256 of the vocabulary × 4 bytes / tensor=8;"
+    )
+
+
+def test_a_model_of_unknown_measures_has_no_activations():
+    assert activation_items(Model("tree", ()), parse_mesh("data=1"), Workload(1, 1)) == ()

@@ -1,0 +1,56 @@
+"""Each finding about plans and rules has a page, and what the page shows is what happens."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from shardlab.planner.findings.codes import CODES
+
+FOLDER = Path(__file__).parent.parent.parent / "docs" / "findings"
+# A program, and beneath it what it prints.
+EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def page(code):
+    return (FOLDER / f"{code}.md").read_text("utf-8")
+
+
+def pages():
+    return {code: page(code) for code in CODES if (FOLDER / f"{code}.md").exists()}
+
+
+def examples():
+    for code, text in pages().items():
+        for number, (source, shown) in enumerate(EXAMPLE.findall(text)):
+            yield pytest.param(source, shown, id=f"{code}-{number}")
+
+
+@pytest.mark.parametrize(("source", "shown"), list(examples()))
+def test_an_example_prints_what_the_page_shows(source, shown):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, "example.py", "exec"), {})
+    assert printed.getvalue() == shown
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_page_shows_the_finding_and_then_a_plan_without_it(code):
+    shown = [text for _, text in EXAMPLE.findall(page(code))]
+    finding = re.compile(rf"^(?:error|warning|info) \[{re.escape(code)}\]", re.MULTILINE)
+    assert finding.search(shown[0])
+    assert not finding.search(shown[-1])
+    assert len(shown) >= 2
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_page_says_what_it_is_what_to_do_and_what_if_it_is_meant(code):
+    text = page(code)
+    assert text.startswith(f"# {code}\n\n**{CODES[code].severity}**: {CODES[code].title}")
+    headings = HEADING.findall(text)
+    assert {"On real devices", "What to do", "If it is meant"} <= set(headings)

@@ -1,0 +1,105 @@
+"""Weights gathered at one time: of the largest layer, or of a table, and only what is cut so."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardlab
+from shardlab.planner.family import Tensor, families_of, parse_family
+from shardlab.planner.memory.workload import Workload
+from shardlab.planner.model import Model
+from shardlab.sharding.dtype import parse_dtype
+
+BF16 = parse_dtype("bf16")
+WORK = Workload(64, 128)
+
+
+def gathered(model, mesh, **options):
+    made = shardlab.plan(model, mesh, **{"workload": WORK, **options})
+    return sum(item.bytes_per_device for item in made.items if "gathered" in item.name)
+
+
+def model(*families):
+    return Model("tiny", tuple(parse_family(path, shape, BF16) for path, shape in families))
+
+
+# hidden 16384, 128 and 8 heads of 128, feed-forward 53248
+LAYER_405B = 2 * (2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "none"])
+@pytest.mark.parametrize(
+    ("mesh", "strategy", "n_bytes"),
+    [
+        ("fsdp=64", "fsdp", LAYER_405B),
+        ("data=64", "zero3", LAYER_405B),
+        ("fsdp=8,tensor=8", "fsdp+tensor", LAYER_405B // 8),
+        ("data=4,tensor=8", "tensor", 0),
+        ("data=64", "zero2", 0),
+        ("tensor=8", "tensor", 0),
+        ("stage=6,fsdp=8", "fsdp+pipeline", LAYER_405B),
+    ],
+)
+def test_a_layer_is_whole_along_batch_axes_and_cut_along_tensor_axes(
+    mesh, strategy, n_bytes, optimizer
+):
+    assert gathered("llama3.1-405b", mesh, strategy=strategy, optimizer=optimizer) == n_bytes
+
+
+def test_a_table_counts_where_it_is_larger_than_a_layer():
+    assert gathered("llama3-8b", "fsdp=8", strategy="fsdp") == 2 * 128256 * 4096
+
+
+def test_all_experts_of_a_layer_are_gathered_unless_an_expert_axis_keeps_them():
+    attention = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024)
+    experts, router = 2 * 8 * 3 * 4096 * 14336, 2 * 8 * 4096
+    whole = gathered("mixtral-8x7b", "fsdp=8", strategy="fsdp")
+    assert whole == attention + experts + router
+    kept = gathered("mixtral-8x7b", "fsdp=8,expert=4", strategy="fsdp+expert")
+    assert kept == attention + experts // 4 + router
+
+
+def test_stacked_layers_are_gathered_a_slice_at_a_time():
+    apart = gathered("llama3.1-405b", "fsdp=64", strategy="fsdp")
+    assert gathered("llama3.1-405b", "fsdp=64", strategy="fsdp", stack="layers") == apart
+    mixed = gathered("qwen3-30b-a3b", "fsdp=8", strategy="fsdp")
+    assert gathered("qwen3-30b-a3b", "fsdp=8", strategy="fsdp", stack="all") == mixed
+
+
+def test_the_largest_of_unlike_layers_counts():
+    dense = ("layers.{0..1}.mlp.up_proj.weight", (40, 8))
+    mixed = ("layers.{2..5}.mlp.experts.{0..3}.up_proj.weight", (16, 8))
+    each = ("layers.{0..5}.self_attn.q_proj.weight", (8, 8))
+    assert gathered(model(dense, mixed, each), "fsdp=2", strategy="fsdp") == 2 * (
+        8 * 8 + 4 * 16 * 8
+    )
+    stacked = gathered(model(dense, mixed, each), "fsdp=2", strategy="fsdp", stack="all")
+    assert stacked == 2 * (8 * 8 + 4 * 16 * 8)
+
+
+def test_layers_that_alternate_are_told_apart():
+    tensors = [
+        Tensor(f"layers.{n}.mlp.up_proj.weight", (8 if n % 2 else 24, 8), BF16) for n in range(6)
+    ]
+    made = Model("tiny", families_of(tensors))
+    assert gathered(made, "fsdp=2", strategy="fsdp") == 2 * 24 * 8
+
+
+def test_without_a_workload_tensors_alone_are_counted():
+    assert gathered("llama3-8b", "fsdp=8", strategy="fsdp", workload=None) == 0
+
+
+def test_they_are_gathered_in_the_dtype_of_the_parameters():
+    bf16 = gathered("llama3-8b", "fsdp=8", strategy="fsdp", optimizer="adamw")
+    f32 = gathered("llama3-8b", "fsdp=8", strategy="fsdp", optimizer="adamw", policy="f32")
+    assert f32 == 2 * bf16
+
+
+def test_the_formula_says_what_is_gathered():
+    made = shardlab.plan("llama3.1-405b", "fsdp=8,tensor=4", strategy="fsdp+tensor", workload=WORK)
+    (item,) = [item for item in made.items if "gathered" in item.name]
+    assert item.kind == "activations"
+    assert item.formula == (
+        "7 kinds of tensors of one layer, whole along fsdp=8 and cut by other axes as they are "
+        "held; the largest: model.layers.*.mlp.gate_proj.weight [53248, 16384]"
+    )

@@ -1,0 +1,100 @@
+"""Patterns that would take for ever, or all memory: each is answered or refused in a moment.
+
+What is measured is the thread's own time in the product's own budget; no test is timed.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from shardlab import LabError, plan
+from shardlab.errors import InvalidModel, InvalidRules
+from shardlab.planner.family import Family
+from shardlab.planner.model import MOST_KINDS, Model, check_kinds
+from shardlab.planner.rules import rules as rules_module
+from shardlab.sharding.dtype import parse_dtype
+
+SLOW = [
+    "(a+)+$",
+    "(.*)*$x",
+    "((.|.)*)*[^a-z0-9._]",
+    "(.?){60}(.?){60}[A-Z]",
+    r"(.*)\1\1\1Z",
+    "(?=(.*)*Z)",
+    "(?!(.*)*Z).",
+    "(?<=a)(.*.*.*)*Z",
+    "(.{1,99}){1,99}Z",
+    "(.{9999}){9999}",
+    ".{0,4294967294}",
+    "a{99999999999999999999}",
+    "(?:.{100}){100}" * 200,
+    "a?" * 1000 + "a" * 1000,
+    "(((a?)?)?)?" * 100,
+    "(|a)*Z",
+    "(?:(?:)*)*Z",
+    "(" * 2000 + "a" + ")" * 2000,
+    "a" * 1_000_000,
+    "(?:layersmodel){e<=9}",
+    "(?R)",
+    r"\p{L}",
+    "[[:alpha:]]",
+    "[a--b]",
+    "\ud800",
+    "\x1b[31m",
+]
+
+
+def _said(pattern: str) -> str:
+    try:
+        plan("llama3-8b", "fsdp=2", rules=[(pattern, "fsdp"), (".*", "")])
+    except LabError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("pattern", SLOW, ids=range(len(SLOW)))
+def test_a_costly_pattern_is_answered_or_refused(pattern: str, monkeypatch) -> None:
+    monkeypatch.setattr("shardlab.planner.rules.path_search.BUDGET_SECONDS", 0.05)
+    said = _said(pattern)
+    assert all(each.isprintable() for each in said.replace("\n", ""))
+    assert len(said) < 1_500
+
+
+def test_a_search_is_stopped_in_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardlab.planner.rules.path_search.BUDGET_SECONDS", 0.05)
+    said: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: said.append(_said("((.|.)*)*[^a-z0-9._]")))
+        for _ in range(2)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(said) == 2
+    assert all("was stopped" in each for each in said)
+
+
+@pytest.mark.parametrize("form", [list, lambda pairs: {"rules": pairs}])
+def test_patterns_of_too_many_letters_are_refused_before_they_are_read(form, monkeypatch) -> None:
+    monkeypatch.setattr(rules_module, "parse_pattern", pytest.fail)
+    pairs = [("(a|b)" * 800 + str(each), "fsdp,tensor") for each in range(30)]
+    with pytest.raises(InvalidRules, match="The patterns have 120,050 characters"):
+        rules_module.parse_rules(form(pairs))
+
+
+def test_a_model_of_more_kinds_than_can_be_counted_is_refused() -> None:
+    kind = parse_dtype("bf16")
+    families = tuple(Family((f"layer{each}",), (2,), kind) for each in range(MOST_KINDS + 1))
+    with pytest.raises(InvalidModel, match=f"{MOST_KINDS + 1:,} kinds") as caught:
+        plan(Model("many", families), "fsdp=2")
+    assert "layer0" in caught.value.where
+    assert check_kinds(Model("few", families[:9])).n_tensors == 9
+
+
+def test_half_a_character_in_a_path_is_refused() -> None:
+    half = Family(("layers.\ud800",), (2,), parse_dtype("bf16"))
+    with pytest.raises(InvalidModel, match="half a character"):
+        plan(Model("half", (half,)), "fsdp=2")

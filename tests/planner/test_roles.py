@@ -1,0 +1,48 @@
+"""Roles: what a mesh axis is for, told by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardlab.planner.strategies.axis_roles import ROLES, batch_axes, roles_of
+from shardlab.sharding.mesh import Mesh
+
+# MaxText, src/maxtext/configs/base.yml, mesh_axes
+MAXTEXT = {
+    "diloco": "data",
+    "data": "data",
+    "stage": "stage",
+    "fsdp": "fsdp",
+    "fsdp_transpose": "fsdp",
+    "context": "sequence",
+    "context_usp_ulysses": "sequence",
+    "context_autoregressive": "sequence",
+    "tensor": "tensor",
+    "tensor_sequence": "tensor",
+    "expert": "expert",
+    "autoregressive": "tensor",
+}
+
+
+def test_every_mesh_axis_of_maxtext_has_its_role():
+    roles = roles_of(Mesh((name, 2) for name in MAXTEXT))
+    found = {name: role for role, names in roles.items() for name in names}
+    assert found == MAXTEXT
+
+
+def test_no_name_has_two_roles():
+    names = [name for each in ROLES.values() for name in each]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "axes"),
+    [
+        (Mesh(model=8), ()),
+        (Mesh(tensor=2, data=4), ("data",)),
+        (Mesh(ep=2, fsdp=3, data=4, tp=5), ("ep", "fsdp", "data")),  # in the order of the mesh
+        (Mesh(DP=4, x=3), ("DP",)),
+    ],
+)
+def test_the_batch_is_cut_over_data_fsdp_and_expert_axes(mesh, axes):
+    assert batch_axes(mesh) == axes

@@ -1,0 +1,445 @@
+"""Rule lint: each kind of finding with its path and bytes, and silence on rules that make sense."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardlab.planner.family import Tensor, families_of, parse_family
+from shardlab.planner.make_plan import plan
+from shardlab.planner.model import Model
+from shardlab.planner.models.load import load_model
+from shardlab.planner.models.presets import preset_names
+from shardlab.planner.rules.lint import is_catch_all, lint
+from shardlab.planner.rules.path_search import search
+from shardlab.planner.rules.rules import parse_rules
+from shardlab.sharding.dtype import parse_dtype
+from shardlab.sharding.mesh import Mesh, parse_mesh
+from shardlab.sharding.spec import Spec
+
+BF16 = parse_dtype("bf16")
+MESH = Mesh(fsdp=2, tensor=3)
+
+
+def families(*rows):
+    return Model("m", tuple(parse_family(path, shape, BF16, **more) for path, shape, more in rows))
+
+
+# 48 MiB and 96 MiB of kernels, 1.5 MiB of biases, 128 MiB of embedding
+MODEL = families(
+    ("embed.table", (32768, 2048), {}),
+    ("layers.{0..1}.attn.kernel", (3072, 4096), {}),
+    ("layers.{0..1}.mlp.kernel", (6144, 4096), {}),
+    ("layers.{0..1}.mlp.bias", (6144,), {}),
+)
+GOOD = [("embed", "tensor,fsdp"), ("kernel", "fsdp,tensor"), (".*", "")]
+
+
+def found(rules, model=MODEL, mesh=MESH):
+    rules = parse_rules({"rules": rules} if isinstance(rules, list) else rules)
+    return lint(search(model, rules), rules, mesh)
+
+
+def only(rules, code, **more):
+    """The one finding there is, of that code."""
+    (finding,) = found(rules, **more)
+    assert finding.code == code
+    return finding
+
+
+def test_good_rules_give_nothing():
+    assert found(GOOD) == ()
+
+
+def test_a_rule_that_finds_nothing_names_the_nearest_part_of_a_path():
+    finding = only([("atn/kernel", "fsdp"), *GOOD], "rule.unused")
+    assert str(finding).splitlines() == [
+        "warning [rule.unused] Rule 1 (atn/kernel) finds no tensor.",
+        "  try:   'attn' in place of 'atn', the nearest part of a path.",
+    ]
+
+
+def test_words_that_are_all_there_but_not_together_are_told_so():
+    finding = only([("attn/bias", "fsdp"), *GOOD], "rule.unused")
+    assert finding.fix == "compare it with a path, such as embed.table; or drop the rule."
+
+
+def test_beyond_twenty_findings_of_a_kind_the_others_are_counted():
+    late = [(f"k{{1,{n}}}ernel", "fsdp,tensor") for n in range(1, 51)]
+    made = found([*GOOD[:2], *late, GOOD[2]])
+    assert [each.code for each in made] == ["rule.shadowed"] * 21
+    assert made[-1].what == "There are 30 more findings of this kind."
+
+
+def test_many_rules_that_find_nothing_are_one_finding():
+    """As where the rules are for another model."""
+    rules = [(f"nothing{n}", "fsdp") for n in range(12)]
+    finding = only([*rules, *GOOD], "rule.unused")
+    assert finding.what == "12 of 15 rules find no tensor."
+    assert finding.shows == (*(f"{n + 1}: nothing{n}" for n in range(8)), "and 4 more")
+    assert finding.fix == (
+        "rules for this model; no path has 'nothing0'. Its paths are such as embed.table."
+    )
+    assert finding.details["rules"] == [*range(1, 13)]
+    finding = only({"rules": GOOD, "specs": dict(rules)}, "rule.unused")
+    assert finding.what == "No tensor has the paths of 12 of 12 specs."
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fix"),
+    [
+        ("wq|wk", "no path has 'wq' or 'wk'."),  # not 'q' in place of 'wq'
+        ("[a-z_]+/weights", "no path has 'weights'."),
+        (r"[]a-z_\]]+/kernels", "'kernel' in place of 'kernels', the nearest part of a path."),
+        ("embedding/table", "no path has 'embedding'."),
+    ],
+)
+def test_a_suggestion_is_really_near_and_no_class_of_letters_is_a_word(pattern, fix):
+    assert only([(pattern, "fsdp"), *GOOD], "rule.unused").fix == fix
+
+
+def test_a_spec_for_a_path_that_is_not_there_names_the_nearest():
+    rules = {"rules": GOOD, "specs": {"layers/2/attn/kernel": "fsdp"}}
+    finding = only(rules, "rule.unused")
+    assert finding.what == "No tensor has the path 'layers/2/attn/kernel' of a spec."
+    assert finding.fix == "layers.*.attn.kernel, which there is for 0..1."
+
+
+def test_a_shadowed_rule_names_those_that_take_its_tensors():
+    finding = only([*GOOD[:2], ("mlp/kernel", "tensor"), GOOD[2]], "rule.shadowed")
+    assert finding.what == (
+        "Rule 3 (mlp/kernel) finds 2 tensors (100.7 MB), and takes nothing: "
+        "rule 2 (kernel) takes all of it before."
+    )
+    assert finding.shows == ("layers.*.mlp.kernel ×2  100.7 MB",)
+    assert finding.details == {
+        "paths": ["layers.*.mlp.kernel"],
+        "bytes": 2 * 2 * 6144 * 4096,
+        "rule": 3,
+    }
+
+
+def test_a_spec_for_a_path_shadows_too():
+    rules = {"rules": [("embed", "fsdp"), *GOOD[1:]], "specs": {"embed.table": "tensor"}}
+    assert "the spec for embed.table takes all of it before" in only(rules, "rule.shadowed").what
+
+
+def test_rules_that_overlap_and_neither_is_narrower_conflict():
+    rules = [("mlp", "..., tensor"), ("kernel", "fsdp"), (".*", "fsdp")]
+    finding = only(rules, "rule.conflict")
+    assert finding.severity == "warning"
+    assert finding.what == (
+        "Rules 1 (mlp) and 2 (kernel) both find 2 tensors (100.7 MB), "
+        "with P(..., 'tensor') and P('fsdp'); the first counts."
+    )
+
+
+def test_a_conflict_about_little_is_only_mentioned():
+    rules = [("layers.0", "fsdp"), ("bias", "tensor"), (".*", "fsdp")]
+    assert only(rules, "rule.conflict").severity == "info"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [("mlp/kernel", "tensor"), ("kernel", "fsdp"), (".*", "fsdp")],  # an exception first
+        [("mlp", "fsdp"), ("kernel", "fsdp,None"), (".*", "fsdp")],  # the same spec
+        [("bias", ""), ("mlp", "fsdp,tensor"), (".*", "fsdp")],  # the second would not fit
+        [("mlp", "tensor"), (".*", "fsdp")],
+    ],
+)
+def test_overlaps_that_are_meant_are_no_conflict(rules):
+    assert found(rules) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "severity", "said"),
+    [
+        ("tensor", "warning", "with P('fsdp', 'tensor') and P('tensor')."),
+        ("fsdp,tensor", "info", "and the same spec."),
+    ],
+)
+def test_the_same_pattern_twice_is_a_conflict(spec, severity, said):
+    finding = only([*GOOD[:2], ("kernel", spec), GOOD[2]], "rule.conflict")
+    assert finding.severity == severity
+    assert finding.what == f"Rules 2 and 3 have the same pattern 'kernel', {said}"
+
+
+def test_a_catch_all_that_leaves_something_large_whole_says_how_much():
+    finding = only([GOOD[0], ("attn", "fsdp,tensor"), (".*", "")], "rule.catch_all_replicates")
+    assert str(finding).splitlines() == [
+        "warning [rule.catch_all_replicates] Rule 3 (.*) leaves 2 tensors (100.7 MB) whole on every device.",
+        "    layers.*.mlp.kernel ×2  100.7 MB",
+        "  try:   a rule of its own for each of these, before; or a reason, where it is meant.",
+    ]
+
+
+def test_a_catch_all_that_cuts_is_left_alone():
+    assert found([(".*", "fsdp")]) == ()
+
+
+def test_tensors_that_no_rule_finds_are_told_largest_first():
+    finding = only([("attn", "fsdp")], "rule.unmatched")
+    assert finding.severity == "warning"
+    assert finding.what.startswith("No rule finds 5 tensors (234.9 MB)")
+    assert finding.shows == (
+        "embed.table  134.2 MB",
+        "layers.*.mlp.kernel ×2  100.7 MB",
+        "layers.*.mlp.bias ×2  24.6 KB",
+    )
+    assert only([("kernel|table", "fsdp")], "rule.unmatched").severity == "info"
+
+
+def test_axis_names_that_mean_nothing_are_told_even_without_rules():
+    model = families(("w", (8192, 8192), {"axes": ("embed", "mlp")}))
+    finding = only([], "rule.unmatched", model=model)
+    assert finding.what.startswith("No rules say what cuts the named array axes of 1 tensor (")
+    assert finding.fix == "a strategy; or logical rules for 'embed' and 'mlp'."
+    assert found([], model=model, mesh=Mesh(embed=2, mlp=2)) == ()
+
+
+def test_a_name_of_the_models_that_is_no_mesh_axis_beside_one_that_is_one_is_told():
+    model = families(("w", (8192, 8192), {"axes": ("fsdp", "tensr")}))
+    finding = only([], "rule.invalid_spec", model=model)
+    assert finding.severity == "warning"
+    assert finding.what.startswith("The model names an array axis of w 'tensr'")
+    assert finding.fix.endswith("or 'tensor', the nearest of fsdp=2,tensor=3.")
+
+
+def test_nothing_is_said_of_tensors_without_rules_where_there_are_no_rules():
+    assert found([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("fsdp,tensor,None", "The spec has 3 entries and the array has 2 axes."),
+        ("fdsp", "The mesh has no axis named 'fdsp'; it has 'fsdp', 'tensor'."),
+        ("fsdp,fsdp", "Mesh axis 'fsdp' is used on array axes 0 and 1"),
+    ],
+)
+def test_a_spec_that_does_not_fit_is_an_error_with_line_and_path(spec, said, tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text(
+        f"[[rules]]\npath = 'bias'\nspec = ''\n\n[[rules]]\npath = '.*'\nspec = '{spec}'\n"
+    )
+    (finding,) = found(path)
+    assert (finding.code, finding.severity) == ("rule.invalid_spec", "error")
+    assert finding.what.startswith("Rule 2 (.*) gives P(")
+    assert f"to embed.table, and it does not fit: {said}" in finding.what
+    assert finding.fix.endswith("Until then the plan leaves 5 tensors (285.2 MB) whole.")
+    assert str(finding.where) == f"{path}:5"
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("mp", "'tensor', which is for the same as 'mp'."),  # and not dp, which is spelt alike
+        ("zero", "'fsdp', which is for the same as 'zero'."),
+        ("tensr", "'tensor', the nearest name."),
+    ],
+)
+def test_a_mesh_axis_that_is_not_there_is_told_by_its_role_first(name, fix):
+    finding = found([(".*", name)], mesh=Mesh(dp=2, fsdp=2, tensor=3))[0]
+    assert finding.fix.startswith(fix)
+
+
+def test_the_models_own_spec_can_misfit():
+    model = families(("w", (8, 8), {"spec": Spec("embed", None)}))
+    finding = only([], "rule.invalid_spec", model=model)
+    assert finding.what.startswith("The model's own spec gives P('embed', None) to w")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "severity", "said"),
+    [
+        ("tensor", "info", "'tensor' went to heads."),
+        (("tensor", "fsdp"), "warning", "'tensor' went to heads, and 'fsdp' cuts nothing of it."),
+        (("data", "fsdp"), "warning", "'data' went to heads, and 'fsdp' cuts nothing of it."),
+    ],
+)
+def test_logical_rules_that_want_a_mesh_axis_twice_conflict(wanted, severity, said):
+    model = families(("w", (8192, 8192), {"axes": ("heads", "mlp")}))
+    rules = {"logical": [("heads", ("tensor", "data")), ("mlp", wanted)]}
+    finding = only(rules, "rule.conflict", model=model)
+    assert finding.severity == severity
+    assert finding.what == f"Logical rules leave 'mlp' of w whole: {said}"
+
+
+_CUT = [(name, "tensor") for name in ("mlp", "heads", "kv_heads", "vocab")]
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh", "code", "said"),
+    [
+        ("embd", "fsdp=4,tensor=2", "rule.unused", "rule for 'embd' names no array axis, and 'em"),
+        ("width", "fsdp=4,tensor=2", "rule.unmatched", "No logical rule names 'embed', an array"),
+        ("width", "fsdp=4,tensor=2", "rule.unmatched", "no tensor is cut over 'fsdp'"),
+        ("width", "data=4,tensor=2", None, ""),  # as in plain tensor parallelism
+        ("embed", "fsdp=4,tensor=2", None, ""),
+    ],
+)
+def test_an_array_axis_that_goes_without_its_logical_rule_is_told(name, mesh, code, said):
+    """8.0 GB on a device in place of 2.0 GB, for one letter."""
+    rules = {"logical": [(name, "fsdp"), ("norm", None), *_CUT]}
+    made = found(rules, model=load_model("llama3-8b"), mesh=parse_mesh(mesh))
+    assert [each.code for each in made if each.severity != "info"] == ([code] if code else [])
+    assert all(said in each.what for each in made)
+
+
+def test_logical_rules_of_which_none_is_about_the_model_are_told_once():
+    rules = {"logical": [("width", "fsdp")]}
+    finding = only(
+        rules, "rule.unmatched", model=load_model("llama3-8b"), mesh=Mesh(fsdp=4, tensor=2)
+    )
+    assert finding.what.startswith("No rule finds 291 tensors (16.1 GB)")
+    assert "; or logical rules for 'vocab', 'embed', 'norm', 'heads'" in finding.fix
+
+
+def test_a_name_near_one_that_has_a_rule_is_no_slip():
+    rules = {"logical": [("embed", "fsdp"), ("embedd", "fsdp"), ("norm", None), *_CUT]}
+    assert found(rules, model=load_model("llama3-8b"), mesh=parse_mesh("fsdp=4,tensor=2")) == ()
+
+
+def test_a_slip_in_a_logical_rules_mesh_axis_is_told_and_an_axis_of_other_meshes_is_not():
+    model = families(("w", (8, 8), {"axes": ("embed", "mlp")}))
+    rules = {"logical": [("embed", "fdsp"), ("mlp", ("tensor", "fsdp_transpose", "expert"))]}
+    finding = only(rules, "rule.invalid_spec", model=model)
+    assert finding.severity == "warning"
+    assert finding.fix == "'fsdp', the nearest of fsdp=2,tensor=3."
+
+
+def test_a_reason_silences_what_lint_says_of_a_rule_but_not_an_error(tmp_path):
+    path = tmp_path / "rules.toml"
+    rule = "[[rules]]\npath = '{}'\nspec = '{}'\nreason = 'meant'\n"
+    path.write_text(rule.format("nothing", "fsdp") + rule.format(".*", ""))
+    assert found(path) == ()
+    path.write_text(rule.format(".*", "data"))
+    assert [each.code for each in found(path)] == ["rule.invalid_spec"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_one"),
+    [
+        *((each, True) for each in (".*", "", "^", ".", "(.*)", "a*", "^.+$")),
+        *((each, False) for each in ("kernel", r"\w", "(a+)+", "a*b")),
+    ],
+)
+def test_a_catch_all_is_found_in_everything(pattern, is_one):
+    assert is_catch_all(pattern) == is_one
+
+
+# Rule sets as people have them. Not one may give a warning.
+EASYLM_LLAMA = [  # in the manner of EasyLM's LLaMA, for the names of the checkpoint
+    ("embed_tokens/weight", "tensor,fsdp"),
+    ("self_attn/(q_proj|k_proj|v_proj)/weight", "tensor,fsdp"),
+    ("self_attn/o_proj/weight", "fsdp,tensor"),
+    ("mlp/gate_proj/weight", "tensor,fsdp"),
+    ("mlp/down_proj/weight", "fsdp,tensor"),
+    ("mlp/up_proj/weight", "tensor,fsdp"),
+    ("layernorm/weight", "None"),
+    ("norm/weight", "None"),
+    ("lm_head/weight", "tensor,fsdp"),
+    (".*", "None"),
+]
+SHORT = [
+    (r"(q|k|v|gate|up)_proj\.weight$", "tensor,fsdp"),
+    (r"(o|down)_proj\.weight$", "fsdp,tensor"),
+    (r"(embed_tokens|lm_head)\.weight$", "tensor,fsdp"),
+    (".*", ""),
+]
+MIXTURE = [
+    (r"experts\.\d+\.(w1|w3)\.weight", "tensor,fsdp"),
+    (r"experts\.\d+\.w2\.weight", "fsdp,tensor"),
+    (r"block_sparse_moe\.gate", ""),
+    (r"(q|k|v)_proj\.weight|embed_tokens|lm_head", "tensor,fsdp"),
+    (r"o_proj\.weight", "fsdp,tensor"),
+    ("norm", ""),
+]
+# MaxText's logical_axis_rules for weights (configs/base.yml, e591f30)
+_TENSOR = ("tensor", "tensor_sequence", "autoregressive")
+_FSDP = ("fsdp", "fsdp_transpose", "context", "context_usp_ulysses", "expert")
+MAXTEXT = {
+    "logical": [
+        ("activation_vocab", ("tensor", "tensor_sequence")),
+        ("vocab", _TENSOR),
+        ("embed_vocab", _FSDP),
+        ("heads", _TENSOR),
+        ("q_heads", _TENSOR),
+        ("kv_heads", _TENSOR),
+        ("qkv", ()),
+        ("kv", ()),
+        ("kv_head_dim", ()),
+        ("q_lora", _FSDP),
+        ("q_lora", ("fsdp", "context", "context_usp_ulysses", "expert")),
+        ("q_lora_up_proj", ()),
+        ("kv_lora", _FSDP),
+        ("kv_lora_up_proj", ()),
+        ("exp", "expert"),
+        ("mlp_moe", ("fsdp_transpose", *_TENSOR)),
+        ("embed_moe", _FSDP[:-1]),
+        ("embed_moe", ("fsdp", "context", "context_usp_ulysses")),
+        ("mlp", ("fsdp_transpose", *_TENSOR)),
+        ("embed", _FSDP),
+        ("embed", ("fsdp", "context", "context_usp_ulysses", "expert")),
+        ("norm", "tensor"),
+        ("layers", "stage"),
+    ]
+}
+
+
+def nnx_like():
+    """The tensors of an NNX transformer: kernels [in, out], slashes, stacked layers, axis names."""
+    rows = [
+        ("embedder/embedding", (32000, 4096), ("vocab", "embed")),
+        ("layers/attn/query/kernel", (32, 4096, 32, 128), ("layers", "embed", "q_heads", "kv")),
+        ("layers/attn/out/kernel", (32, 32, 128, 4096), ("layers", "q_heads", "kv", "embed")),
+        ("layers/mlp/wi/kernel", (32, 4096, 14336), ("layers", "embed", "mlp")),
+        ("layers/mlp/wo/kernel", (32, 14336, 4096), ("layers", "mlp", "embed")),
+        ("layers/norm/scale", (32, 4096), ("layers", "norm")),
+    ]
+    return Model("nnx", families_of(Tensor(path, shape, BF16, axes) for path, shape, axes in rows))
+
+
+NNX_RULES = [
+    ("embedding", "tensor,fsdp"),
+    ("attn/query/kernel", "..., fsdp, tensor, None"),
+    ("attn/out/kernel", "..., tensor, None, fsdp"),
+    ("mlp/wi/kernel", "..., fsdp, tensor"),
+    ("mlp/wo/kernel", "..., tensor, fsdp"),
+    ("scale", ""),
+]
+SENSIBLE = [
+    *(
+        (name, "fsdp=64,tensor=8", rules)
+        for name in ("llama3-8b", "llama3-70b", "llama3.1-405b")
+        for rules in (EASYLM_LLAMA, SHORT, MAXTEXT)
+    ),
+    ("mixtral-8x7b", "fsdp=16,tensor=4", MIXTURE),
+    ("mixtral-8x7b", "fsdp=16,tensor=4", MAXTEXT),
+    ("deepseek-v3", "fsdp=64,tensor=8", MAXTEXT),
+    ("deepseek-v3", "data=2,fsdp=32,expert=8", MAXTEXT),
+    (nnx_like, "fsdp=8,tensor=4", MAXTEXT),
+    (nnx_like, "stage=4,fsdp=8,tensor=4", MAXTEXT),
+    (nnx_like, "fsdp=8,tensor=4", NNX_RULES),
+]
+
+
+@pytest.mark.parametrize(("model", "mesh", "rules"), SENSIBLE)
+def test_no_alarm_on_rules_that_make_sense(model, mesh, rules):
+    model = model() if callable(model) else load_model(model)
+    made = found(rules, model=model, mesh=parse_mesh(mesh))
+    assert [str(each) for each in made if each.severity != "info"] == []
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_maxtext_s_rules_are_no_alarm_for_any_preset(name):
+    made = found(MAXTEXT, model=load_model(name), mesh=parse_mesh("data=2,fsdp=4,tensor=2"))
+    assert [str(each) for each in made if each.severity != "info"] == []
+
+
+@pytest.mark.parametrize("stack", [None, "experts", "layers"])
+@pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-v3-main"])
+def test_maxtext_s_rules_give_deepseek_a_plan_without_errors(name, stack):
+    """Its scales of fp8 blocks are too short for the cuts of their weights, and stay whole."""
+    made = plan(name, "fsdp=32,expert=16", rules=MAXTEXT, stack=stack)
+    assert [str(each) for each in made.findings if each.severity != "info"] == []

@@ -1,0 +1,442 @@
+"""Strategies: specs that everybody means by a name, on every preset and on unknown trees."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardlab.errors import InvalidType, UnknownMeshAxis, UnknownOption
+from shardlab.planner.family import Family, Tensor, families_of, parse_family
+from shardlab.planner.model import Architecture, Model
+from shardlab.planner.models.presets import load_preset, preset_names
+from shardlab.planner.rules.matching import match
+from shardlab.planner.rules.rules import parse_rules
+from shardlab.planner.rules.strategy_rules import rules_of
+from shardlab.planner.strategies.layer_stack import stack
+from shardlab.planner.strategies.strategy import parse_strategy, place, stacked_for
+from shardlab.sharding.dtype import parse_dtype
+from shardlab.sharding.mesh import Mesh, parse_mesh
+from shardlab.sharding.partition import cut_shape
+from shardlab.sharding.spec import Spec
+
+BF16 = parse_dtype("bf16")
+STRATEGIES = (
+    "data-parallel",
+    "fsdp",
+    "tensor",
+    "fsdp+tensor",
+    "expert",
+    "expert+fsdp",
+    "expert+fsdp+tensor",
+    "zero1",
+    "zero2+tensor",
+    "zero3",
+    "pipeline+expert+fsdp+zero1",
+)
+MESHES = (
+    Mesh(data=2, fsdp=64, tensor=8, expert=4, stage=2),
+    Mesh(data=128, fsdp=2, model=128, ep=3, pp=5),  # where much does not divide
+    Mesh(dp=5, fsdp=7, fsdp_transpose=2, tp=16, expert=16, pipeline=4),
+)
+
+
+def specs(model, strategy, mesh):
+    placed = place(model, parse_strategy(strategy), parse_mesh(mesh))
+    return {each.family.name: each.spec for each in placed}
+
+
+def of(*families, architecture=None):
+    return Model("made", families, architecture=architecture)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", preset_names())
+def test_the_printed_rules_give_every_tensor_the_spec_of_the_strategy(name, mesh):
+    for strategy in STRATEGIES:
+        model = load_preset(name)
+        placed = tuple(place(model, parse_strategy(strategy), mesh))
+        lines = rules_of(placed)
+        assert len(lines) <= 25
+        model = stacked_for(parse_strategy(strategy), model)
+        rules = parse_rules([(line.pattern, line.spec) for line in lines])
+        wanted = {(each.family.name, each.family.numbers_text): each.spec for each in placed}
+        for each in match(model, rules, mesh):
+            assert each.spec == wanted.pop((each.family.name, each.family.numbers_text)), strategy
+        assert wanted == {}
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", preset_names())
+def test_every_spec_of_every_preset_divides(name, mesh):
+    for strategy in STRATEGIES:
+        for each in place(load_preset(name), parse_strategy(strategy), mesh):
+            for spec in (each.spec, each.gradient_spec, each.state_spec):
+                if spec is not None:
+                    cut_shape(each.family.shape, spec, mesh)  # raises where it does not
+
+
+def test_llama_under_fsdp_and_tensor_is_cut_as_megatron_and_maxtext_cut_it():
+    made = specs(load_preset("llama3-70b"), "fsdp+tensor", "fsdp=64,tensor=8")
+    column, row = Spec("tensor", "fsdp"), Spec("fsdp", "tensor")
+    assert {name.removeprefix("model.").replace("layers.*.", ""): each
+            for name, each in made.items()} == {
+        "embed_tokens.weight": column,
+        "input_layernorm.weight": Spec(),
+        "self_attn.q_proj.weight": column,
+        "self_attn.k_proj.weight": column,
+        "self_attn.v_proj.weight": column,
+        "self_attn.o_proj.weight": row,
+        "post_attention_layernorm.weight": Spec(),
+        "mlp.gate_proj.weight": column,
+        "mlp.up_proj.weight": column,
+        "mlp.down_proj.weight": row,
+        "norm.weight": Spec(),
+        "lm_head.weight": column,
+    }  # fmt: skip
+
+
+def test_kv_heads_that_do_not_divide_stay_whole_and_are_remembered():
+    placed = place(load_preset("llama3-70b"), parse_strategy("tensor"), Mesh(tensor=16))
+    found = {each.family.name: each for each in placed}
+    query = found["model.layers.*.self_attn.q_proj.weight"]
+    key = found["model.layers.*.self_attn.k_proj.weight"]
+    assert (query.spec, query.declined) == (Spec("tensor"), ())
+    assert key.spec == Spec()  # 1024 = 8 heads of 128 would divide by 16, through every head
+    assert [str(each) for each in key.declined] == [
+        "8 kv heads do not divide over 'tensor' of size 16"
+    ]
+
+
+def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_are():
+    known = Architecture(1, 64, 8, 2, 8, 256, 100)
+    model = of(Family(("attn.qkv_proj.weight",), (96, 64), BF16), architecture=known)
+    assert specs(model, "tensor", "tensor=2") == {"attn.qkv_proj.weight": Spec("tensor")}
+    # 96 = (8 + 2 + 2) heads of 8 would divide by 4, and 8 query heads too
+    (placed,) = place(model, parse_strategy("tensor"), Mesh(tensor=4))
+    assert placed.spec == Spec()
+    assert [str(each) for each in placed.declined] == [
+        "2 kv heads do not divide over 'tensor' of size 4"
+    ]
+
+
+def test_zero3_cuts_parameters_over_every_axis_that_cuts_the_batch():
+    model = of(parse_family("layers.0.mlp.up_proj.weight", (32, 16), BF16))
+    made = specs(model, "zero3", "data=2,fsdp=4,tensor=8")
+    assert made == {"layers.0.mlp.up_proj.weight": Spec(None, ("data", "fsdp"))}
+
+
+def test_fsdp_leaves_a_bias_of_two_axes_whole():
+    model = of(Family(("attn/query/bias",), (8, 16), BF16), Family(("w",), (8, 16), BF16))
+    assert specs(model, "fsdp", "fsdp=4") == {"attn/query/bias": Spec(), "w": Spec(None, "fsdp")}
+
+
+def test_heads_with_an_axis_of_their_own_need_no_architecture():
+    model = of(
+        Family(("a/query/kernel",), (64, 8, 16), BF16), Family(("a/key/kernel",), (64, 2, 16), BF16)
+    )
+    made = specs(model, "tensor", "tensor=4")
+    assert made == {"a/query/kernel": Spec(None, "tensor"), "a/key/kernel": Spec()}
+
+
+def test_fsdp_takes_another_axis_where_the_first_does_not_divide():
+    model = of(parse_family("layers.0.mlp.up_proj.weight", (12, 10), BF16))
+    assert specs(model, "fsdp", "fsdp=5") == {"layers.0.mlp.up_proj.weight": Spec(None, "fsdp")}
+    assert specs(model, "fsdp", "fsdp=6") == {"layers.0.mlp.up_proj.weight": Spec("fsdp")}
+    # both parts on one axis, the tensor part being the major one
+    assert specs(model, "fsdp+tensor", "fsdp=3,tensor=2") == {
+        "layers.0.mlp.up_proj.weight": Spec(("tensor", "fsdp"))
+    }
+
+
+def test_fsdp_that_divides_nothing_leaves_a_matrix_whole_and_says_so():
+    model = of(parse_family("layers.0.mlp.up_proj.weight", (12, 10), BF16))
+    (placed,) = place(model, parse_strategy("fsdp"), Mesh(fsdp=7))
+    assert placed.spec == Spec()
+    assert [str(each) for each in placed.declined] == [
+        "array axis 1 of size 10 does not divide over 'fsdp' of size 7"
+    ]
+
+
+def test_several_mesh_axes_of_one_role_cut_one_array_axis():
+    model = of(parse_family("mlp.up_proj.weight", (12, 40), BF16))
+    mesh = Mesh(fsdp=4, fsdp_transpose=5)
+    assert specs(model, "fsdp", mesh) == {
+        "mlp.up_proj.weight": Spec(None, ("fsdp", "fsdp_transpose"))
+    }
+    # 40 does not divide by 4 x 3: the last is given up
+    assert specs(model, "fsdp", Mesh(fsdp=4, fsdp_transpose=3)) == {
+        "mlp.up_proj.weight": Spec(("fsdp", "fsdp_transpose"))  # 12 does
+    }
+    assert specs(model, "fsdp", Mesh(fsdp=4, fsdp_transpose=7)) == {
+        "mlp.up_proj.weight": Spec(None, "fsdp")
+    }
+
+
+def test_mesh_axes_of_size_1_are_left_out():
+    model = of(parse_family("mlp.up_proj.weight", (12, 40), BF16))
+    mesh = Mesh(data=1, fsdp=4, fsdp_transpose=1, tensor=1)
+    assert specs(model, "fsdp+tensor+zero1", mesh) == {"mlp.up_proj.weight": Spec(None, "fsdp")}
+
+
+def test_experts_are_stacked_and_all_else_is_cut_over_their_axis_too():
+    made = specs(load_preset("mixtral-8x7b"), "expert+fsdp", "expert=8,fsdp=16")
+    moe = "model.layers.*.block_sparse_moe"
+    assert made[f"{moe}.experts.w1.weight"] == Spec("expert", None, "fsdp")
+    assert made[f"{moe}.experts.w2.weight"] == Spec("expert", "fsdp")
+    assert made[f"{moe}.gate.weight"] == Spec(None, ("fsdp", "expert"))
+    assert made["model.layers.*.self_attn.q_proj.weight"] == Spec(None, ("fsdp", "expert"))
+
+
+def test_too_many_devices_for_the_experts_leave_them_whole():
+    placed = place(load_preset("mixtral-8x7b"), parse_strategy("expert"), Mesh(expert=16))
+    experts = [each for each in placed if "experts" in each.family.name]
+    assert [each.spec for each in experts] == [Spec()] * 3
+    assert {str(each.declined[0]) for each in experts} == {
+        "array axis 0 of size 8 does not divide over 'expert' of size 16"
+    }
+
+
+def test_a_dense_model_under_the_expert_strategy_is_left_whole():
+    made = specs(load_preset("llama3-8b"), "expert", "expert=8")
+    assert set(made.values()) == {Spec()}
+
+
+def test_a_pipeline_cuts_stacked_layers_over_stages_and_leaves_tables_on_each():
+    made = specs(load_preset("llama3-8b"), "fsdp+tensor+pipeline", "stage=4,fsdp=8,tensor=2")
+    assert made["model.layers.mlp.down_proj.weight"] == Spec("stage", "fsdp", "tensor")
+    assert made["model.layers.input_layernorm.weight"] == Spec("stage")
+    assert made["model.embed_tokens.weight"] == Spec("tensor", "fsdp")
+    assert made["model.norm.weight"] == Spec()
+    # 32 layers do not divide over 3 stages
+    (up,) = [
+        each
+        for each in place(load_preset("llama3-8b"), parse_strategy("pp"), Mesh(stage=3))
+        if "up_proj" in each.family.name
+    ]
+    assert up.spec == Spec()
+    assert str(up.declined[0]) == "array axis 0 of size 32 does not divide over 'stage' of size 3"
+
+
+def test_fsdp_never_cuts_the_layers_of_a_stacked_model():
+    model = stack(load_preset("llama3-8b"), "layers")
+    for each in place(model, parse_strategy("fsdp"), Mesh(fsdp=32)):
+        at = each.family.told.index("layers") if each.family.told else None
+        assert at is None or at >= len(each.spec) or not each.spec.axes[at], each.family.name
+    names = {
+        each.family.name: each.spec for each in place(model, parse_strategy("fsdp"), Mesh(fsdp=8))
+    }
+    assert names["model.layers.mlp.up_proj.weight"] == Spec(None, None, "fsdp")
+    assert names["model.layers.input_layernorm.weight"] == Spec()  # stacked norms stay small
+
+
+def test_unknown_names_are_cut_by_shape():
+    model = of(
+        Family(("foo/w",), (6, 20), BF16),
+        Family(("bar/w",), (20, 6), BF16),
+        Family(("conv/kernel",), (3, 3, 8, 16), BF16),
+        Family(("foo/b",), (20,), BF16),
+        Family(("step",), (), BF16),
+    )
+    assert specs(model, "fsdp", "data=2") == {
+        "foo/w": Spec(None, "data"),
+        "bar/w": Spec("data"),
+        "conv/kernel": Spec(None, None, None, "data"),
+        "foo/b": Spec(),
+        "step": Spec(),
+    }
+    # tensor takes the wide side, as Megatron does of a feed-forward part; fsdp the other one
+    made = specs(model, "fsdp+tensor", "fsdp=2,tensor=4")
+    assert (made["foo/w"], made["bar/w"]) == (Spec("fsdp", "tensor"), Spec("tensor", "fsdp"))
+
+
+def test_zero_cuts_states_then_gradients_then_parameters():
+    model = of(parse_family("layers.0.mlp.up_proj.weight", (12, 10), BF16))
+    whole, cut = Spec(), Spec("data")
+    for name, wanted in {
+        "data-parallel": (whole, None, None),
+        "zero1": (whole, None, cut),
+        "zero2": (whole, cut, cut),
+        "zero3": (cut, None, None),
+    }.items():
+        (placed,) = place(model, parse_strategy(name), Mesh(data=4))
+        assert (placed.spec, placed.gradient_spec, placed.state_spec) == wanted, name
+
+
+def test_zero_with_tensor_cuts_the_axis_that_tensor_left():
+    model = of(parse_family("layers.0.mlp.up_proj.weight", (12, 10), BF16))
+    (placed,) = place(model, parse_strategy("tensor+zero1"), Mesh(data=5, model=4))
+    assert (placed.spec, placed.state_spec) == (Spec("model"), Spec("model", "data"))
+    (placed,) = place(model, parse_strategy("tensor+zero1"), Mesh(data=3, model=4))
+    assert (placed.spec, placed.state_spec) == (Spec("model"), Spec(("model", "data")))
+
+
+def test_zero_cuts_over_the_expert_axis_what_is_no_expert():
+    moe = "model.layers.*.block_sparse_moe"
+    mesh = Mesh(data=2, expert=4)
+    for name in ("expert+zero1", "expert+zero3"):
+        placed = place(load_preset("mixtral-8x7b"), parse_strategy(name), mesh)
+        found = {each.family.name: each.state_spec or each.spec for each in placed}
+        assert found["model.norm.weight"] == Spec(("data", "expert"))
+        assert ("data", "expert") in found["model.layers.*.self_attn.q_proj.weight"].axes
+        assert set(found[f"{moe}.experts.w1.weight"].mesh_axes) == {"expert", "data"}
+        assert found[f"{moe}.experts.w1.weight"].axes[0] == ("expert",)
+
+
+def test_zero_cuts_norms_too():
+    (placed,) = place(
+        of(Family(("norm.weight",), (12,), BF16)), parse_strategy("zero3"), Mesh(data=4)
+    )
+    assert (placed.spec, placed.gradient_spec, placed.state_spec) == (
+        Spec(),
+        Spec("data"),
+        Spec("data"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("alias", "parts", "zero"),
+    [
+        ("dp", (), 0),
+        ("ddp", (), 0),
+        ("FSDP+TP", ("tensor", "fsdp"), 0),
+        ("tp + fsdp", ("tensor", "fsdp"), 0),
+        ("ep+dp", ("expert",), 0),
+        ("zero-1", (), 1),
+        ("zero1+zero2", (), 2),
+        ("zero3+tensor", ("tensor", "fsdp"), 3),
+    ],
+)
+def test_other_names_for_the_same_strategies(alias, parts, zero):
+    assert (parse_strategy(alias).parts, parse_strategy(alias).zero) == (parts, zero)
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "fix"),
+    [
+        ("fdsp", "There is no strategy 'fdsp'", "'fsdp', the nearest name"),
+        ("fsdp+tensro", "There is no strategy 'tensro'", "'tensor', the nearest name"),
+        ("zero4", "There is no strategy 'zero4'", "'zero"),
+        ("", "There is no strategy ''", "such as 'fsdp+tensor'"),
+        ("fsdp+", "There is no strategy ''", "such as 'fsdp+tensor'"),
+    ],
+)
+def test_an_unknown_strategy_is_named_with_the_nearest(name, said, fix):
+    with pytest.raises(UnknownOption) as caught:
+        parse_strategy(name)
+    assert said in caught.value.what
+    assert fix in caught.value.fix
+
+
+@pytest.mark.parametrize("name", [5, b"fsdp", None, ["fsdp"], True])
+def test_a_strategy_is_text(name):
+    with pytest.raises(InvalidType, match="is not a strategy"):
+        parse_strategy(name)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "mesh", "fix"),
+    [
+        ("tensor", "data=8", "name an axis tensor, model or tp, as in data=8,tensor=…."),
+        ("fsdp", "model=8", "name an axis fsdp, fsdp_transpose, zero, data, dp or batch"),
+        ("expert", "data=8", "as in data=8,expert=…."),
+        (
+            "zero1",
+            "model=8",
+            "name an axis data, dp, batch, fsdp, fsdp_transpose, zero, expert, experts or ep",
+        ),
+        ("dp", "model=8", "name an axis data"),
+    ],
+)
+def test_a_mesh_without_the_axis_of_a_part_is_refused_with_what_to_write(strategy, mesh, fix):
+    with pytest.raises(UnknownMeshAxis) as caught:
+        specs(load_preset("llama3-8b"), strategy, mesh)
+    assert f"The strategy {strategy!r} needs a mesh axis" in caught.value.what
+    assert fix in caught.value.fix
+
+
+def rules_given_back(tensors):
+    """The lines of tensors cut over tensor=4, after checking that they give the same specs."""
+    model, mesh = of(*families_of(tensors)), Mesh(tensor=4)
+    placed = tuple(place(model, parse_strategy("tensor"), mesh))
+    lines = rules_of(placed)
+    by_kind = {kind: [line for line in lines if line.kind == kind] for kind in ("path", "pattern")}
+    rules = parse_rules(
+        {
+            "specs": {line.pattern: line.spec for line in by_kind["path"]},
+            "rules": [(line.pattern, line.spec) for line in by_kind["pattern"]],
+        }
+    )
+    wanted = {path: each.spec for each in placed for path in each.family.paths()}
+    made = match(model, rules, mesh)
+    assert {path: each.spec for each in made for path in each.family.paths()} == wanted
+    return lines
+
+
+def test_layers_that_alternate_are_told_by_their_numbers():
+    # odd layers have 6 columns, which 4 devices do not divide
+    lines = rules_given_back(
+        Tensor(f"layers.{n}.experts.{e}.up_proj.weight", (6 if n % 2 else 8, 3), BF16)
+        for n in range(8)
+        for e in range(3)
+    )
+    assert [(line.pattern, line.spec) for line in lines] == [
+        (r"^layers\.(1|3|5|7)\.experts\.(0|1|2)\.up_proj\.weight$", Spec()),
+        (r"up_proj\.weight$", Spec("tensor")),
+    ]
+
+
+def test_tensors_that_no_short_pattern_finds_are_named_by_path():
+    tensors = [
+        Tensor(f"layers.{n}.experts.{e}.up_proj.weight", (6 if (n + e) % 2 else 8, 3), BF16)
+        for n in range(40)
+        for e in range(40)
+    ]
+    lines = rules_given_back(tensors)
+    assert max(len(line.pattern) for line in lines) < 100
+    assert sum(line.kind == "path" for line in lines) == 800
+
+
+NAMES = st.sampled_from(
+    ["q_proj.weight", "k_proj.weight", "up.kernel", "foo", "norm.scale", "x.norm.scale", "w1", "b"]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tensors=st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["", "layers.{0..3}.", "layers.7.", "a/b/", "layers.{0..3}.experts.{0..5}."]
+            ),
+            NAMES,
+            st.lists(st.integers(0, 48), max_size=3),
+        ),
+        min_size=1,
+        max_size=12,
+        unique_by=lambda each: each[:2],
+    ),
+    sizes=st.tuples(*[st.integers(1, 6)] * 5),
+    strategy=st.sampled_from(STRATEGIES),
+)
+def test_any_tree_is_cut_so_that_it_divides_and_its_rules_say_it(tensors, sizes, strategy):
+    mesh = Mesh(zip(("data", "fsdp", "tensor", "expert", "stage"), sizes, strict=True))
+    architecture = Architecture(4, 24, 6, 3, 4, 48, 96)
+    families = tuple(
+        parse_family(prefix + name, tuple(shape), BF16) for prefix, name, shape in tensors
+    )
+    model = of(*families, architecture=architecture)
+    placed = tuple(place(model, parse_strategy(strategy), mesh))
+    assert sum(each.family.n_tensors * each.family.n_elements for each in placed) == (
+        model.n_parameters
+    )
+    for each in placed:
+        for spec in (each.spec, each.gradient_spec, each.state_spec):
+            if spec is not None:
+                cut_shape(each.family.shape, spec, mesh)
+    rules = parse_rules([(line.pattern, line.spec) for line in rules_of(placed)])
+    stacked = stacked_for(parse_strategy(strategy), model)
+    found = {
+        path: each.spec for each in match(stacked, rules, mesh) for path in each.family.paths()
+    }
+    assert found == {path: each.spec for each in placed for path in each.family.paths()}

@@ -1,0 +1,95 @@
+"""The workload: what may be asked, and what is said of the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardlab
+from shardlab.errors import InvalidSize, InvalidType, LabError, UnknownDtype, UnknownOption
+from shardlab.planner.memory.workload import REMAT, Workload, parse_workload
+
+
+def test_a_workload_has_sensible_defaults():
+    work = Workload(64, 4096)
+    assert (work.remat, work.microbatch, work.dtype.short) == ("full", None, "bf16")
+    assert (work.cache_dtype.short, work.flash, work.sequence_parallel) == ("bf16", True, True)
+    assert work.n_microbatches == 1
+
+
+def test_dtypes_and_policies_may_be_given_as_text():
+    work = Workload(64, 4096, remat=" FULL ", cache_dtype="int8", dtype="float32")
+    assert (work.remat, work.cache_dtype.bits, work.dtype.bits) == ("full", 8, 32)
+    assert (Workload(1, 1, 4).remat, Workload(1, 1, "04").checkpoints) == ("4", 4)
+    assert all(Workload(1, 1, remat).checkpoints is None for remat in REMAT)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2**200])
+@pytest.mark.parametrize("name", ["batch", "sequence", "microbatch"])
+def test_a_size_out_of_range_is_named(name, bad):
+    with pytest.raises(InvalidSize, match=f"The size of the {name} is"):
+        Workload(**({"batch": 8, "sequence": 8} | {name: bad}))
+
+
+@pytest.mark.parametrize("bad", [True, 1.5, float("nan"), "8", b"8", [8]])
+@pytest.mark.parametrize("name", ["batch", "sequence", "microbatch"])
+def test_a_size_that_is_no_whole_number_is_named(name, bad):
+    with pytest.raises(InvalidType, match=f"The size of the {name} is"):
+        Workload(**({"batch": 8, "sequence": 8} | {name: bad}))
+
+
+def test_a_batch_and_a_sequence_are_needed():
+    with pytest.raises(InvalidType, match="The size of the batch is None"):
+        Workload(None, 8)
+
+
+def test_a_microbatch_divides_the_batch():
+    assert Workload(64, 8, microbatch=16).n_microbatches == 4
+    with pytest.raises(InvalidSize, match="of 24 does not divide the batch of 64") as caught:
+        Workload(64, 8, microbatch=24)
+    assert caught.value.fix == "a microbatch of 16, so that all parts are alike."
+    with pytest.raises(InvalidSize, match="of 128 does not divide the batch of 64"):
+        Workload(64, 8, microbatch=128)
+
+
+@pytest.mark.parametrize("bad", ["fulll", "0", "-4", "9999", "", None, True, 2.0, b"full", "٤"])
+def test_an_unknown_remat_policy_is_refused(bad):
+    with pytest.raises(UnknownOption, match="There is no remat policy"):
+        Workload(1, 1, bad)
+
+
+def test_the_nearest_remat_policy_is_suggested():
+    with pytest.raises(UnknownOption) as caught:
+        Workload(1, 1, "selectiv")
+    assert caught.value.fix == "'selective', the nearest name."
+
+
+def test_switches_and_dtypes_are_checked():
+    with pytest.raises(InvalidType, match="flash of the workload is 1"):
+        Workload(1, 1, flash=1)
+    with pytest.raises(UnknownDtype, match="bf17"):
+        Workload(1, 1, cache_dtype="bf17")
+    with pytest.raises(LabError, match="is not a dtype"):
+        Workload(1, 1, dtype=None)
+
+
+def test_a_workload_may_be_a_mapping():
+    assert parse_workload({"batch": 8, "sequence": 4, "remat": "none"}) == Workload(8, 4, "none")
+    assert parse_workload(None) is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "words"),
+    [
+        (5, InvalidType, "5 is not a workload"),
+        ("batch=8", InvalidType, "is not a workload"),
+        (True, InvalidType, "is not a workload"),
+        ({"batch": 8, "sequenc": 4}, UnknownOption, "A workload has no 'sequenc'"),
+        ({"batch": 8, 3: 4}, UnknownOption, "A workload has no 3"),
+        ({"batch": 8}, UnknownOption, "The workload has no sequence"),
+        ({}, UnknownOption, "The workload has no batch"),
+        ({"batch": "8", "sequence": 4}, InvalidType, "The size of the batch is '8'"),
+    ],
+)
+def test_what_is_no_workload_is_refused_by_a_plan(bad, kind, words):
+    with pytest.raises(kind, match=words):
+        shardlab.plan("llama3-8b", "data=8", workload=bad)

@@ -1,0 +1,148 @@
+"""Drawings: text that needs no colour, colour that needs no text, and SVG that says its name."""
+
+from __future__ import annotations
+
+import io
+import xml.etree.ElementTree as ET
+
+import pytest
+from rich.console import Console
+
+from shardlab.render.palette import fill_of
+from shardlab.render.svg import picture_svg
+from shardlab.render.terminal import picture_rich, picture_text
+from shardlab.sharding.layout import layout
+from shardlab.sharding.layout_picture import holdings
+
+SVG = "{http://www.w3.org/2000/svg}"
+QUESTIONS = [
+    ((), "", "x=4"),
+    ((8,), "x", "x=2"),
+    ((16, 12), "data,model", "data=2,model=4"),
+    ((64, 16), "x", "x=16"),
+    ((64, 128, 32, 8), "a,b,c", "a=2,b=4,c=2"),
+    ((4096, 4096), "a,b", "a=64,b=64"),
+    ((4096, 8), "", "a=4096"),
+    ((0, 8), "x", "x=2"),
+    ((8, 8), "", "()"),
+]
+
+
+def printed(one, **options):
+    out = io.StringIO()
+    Console(file=out, **options).print(one)
+    return out.getvalue()
+
+
+def test_the_text_shows_the_array_and_the_mesh():
+    assert layout((8, 6), "None,model", "data=2,model=2", "bf16").text() == (
+        """\
+bfloat16[8, 6]  P(None, 'model')  on mesh data=2,model=2
+each device holds [8, 3], 48 bytes
+2 slices, each on 2 devices
+96 bytes once, 192 bytes on all devices
+
+The array: 2 slices
+      0:3            3:6
+    ┌──────────────┬──────────────┐
+0:8 │ #0           │ #1           │
+    │ devices 0, 2 │ devices 1, 3 │
+    └──────────────┴──────────────┘
+down: array axis 0 (whole); across: array axis 1 (cut in 2 by model)
+
+The mesh: 4 devices
+         model=0       model=1
+       ┌─────────────┬─────────────┐
+data=0 │ device 0    │ device 1    │
+       │ #0 [:, 0:3] │ #1 [:, 3:6] │
+       ├─────────────┼─────────────┤
+data=1 │ device 2    │ device 3    │
+       │ #0 [:, 0:3] │ #1 [:, 3:6] │
+       └─────────────┴─────────────┘
+down: data; across: model; copies along data"""
+    )
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_every_line_fits_the_width_and_a_screen(question, width):
+    lines = layout(*question).text(width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) < 60
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_rich_without_colour_prints_the_same_text(question):
+    one = layout(*question)
+    plain = printed(one, width=80)
+    assert [line.rstrip() for line in plain.splitlines()] == one.text(80).splitlines()
+
+
+def test_rich_in_colour_paints_each_slice():
+    out = printed(layout((8,), "x", "x=2"), width=80, force_terminal=True, color_system="truecolor")
+    for shard in (0, 1):
+        red, green, blue = (int(fill_of(shard)[at : at + 2], 16) for at in (1, 3, 5))
+        assert f"48;2;{red};{green};{blue}" in out
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_svg_is_well_formed_and_has_a_text_alternative(question):
+    one = layout(*question)
+    root = ET.fromstring(one.svg())
+    assert root.get("role") == "img"
+    assert root.find(f"{SVG}title").text.startswith(f"float32{list(one.shape)}")
+    assert root.find(f"{SVG}desc").text == root.get("aria-label")
+    assert f"{one.n_devices:,} devices" in one.svg() or one.n_devices == 1
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_svg_stays_small_and_inside_its_frame(question):
+    one = layout(*question)
+    root = ET.fromstring(one.svg())
+    width, height = float(root.get("width")), float(root.get("height"))
+    assert len(one.svg()) < 100_000
+    assert width < 1400
+    assert height < 1200
+    for group in root.findall(f"{SVG}g"):
+        left, top = map(float, group.get("transform")[10:-1].split(","))
+        for box in group.iter(f"{SVG}rect"):
+            assert left + float(box.get("x")) + float(box.get("width")) <= width
+            assert top + float(box.get("y")) + float(box.get("height")) <= height
+
+
+def test_svg_hovers_say_what_each_box_is():
+    titles = [t.text for t in ET.fromstring(layout((8,), "x", "x=2").svg()).iter(f"{SVG}title")]
+    assert "slice #1 [4:8] on device 1" in titles
+    assert "device 1 (x=1) holds [4:8]" in titles
+
+
+def test_the_notebook_shows_the_svg():
+    one = layout((8,), "x", "x=2")
+    html = one._repr_html_()
+    assert html.startswith("<figure")
+    assert one.svg() in html
+
+
+def test_names_cannot_break_out_of_the_markup():
+    svg = layout((8,), ("<b>&",), {"<b>&": 2}).svg()
+    ET.fromstring(svg)
+    assert "<b>" not in svg
+
+
+def test_holdings_are_drawn_in_every_form():
+    picture = holdings(layout((4,), "x", "x=2"), {0: "[0. 1.]", 1: "<2>"}, title="After")
+    assert picture_text(picture) == (
+        """\
+After
+
+The mesh: 2 devices
+  x=0        x=1
+┌──────────┬──────────┐
+│ device 0 │ device 1 │
+│ [0. 1.]  │ <2>      │
+└──────────┴──────────┘
+across: x"""
+    )
+    assert picture_rich(picture).plain.splitlines()[0] == "After"
+    assert "&lt;2&gt;" in picture_svg(picture)
+    ET.fromstring(picture_svg(picture))

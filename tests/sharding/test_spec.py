@@ -1,0 +1,125 @@
+"""Spec: read from text, tuples and PartitionSpec; one value however it is spelled."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+
+from shardlab.errors import InvalidSyntax, InvalidType
+from shardlab.sharding.spec import Spec, parse_spec
+
+
+@pytest.mark.parametrize(
+    ("spelled", "expected"),
+    [
+        ("None,model", Spec(None, "model")),
+        (" None , model ", Spec(None, "model")),
+        ("P(None, 'model')", Spec(None, "model")),
+        ('PartitionSpec(None, "model")', Spec(None, "model")),
+        ("jax.sharding.PartitionSpec(None, 'model',)", Spec(None, "model")),
+        ("jax.P(None, model)", Spec(None, "model")),
+        ("(data,model),None", Spec(("data", "model"), None)),
+        ("P(('data', 'model'), None)", Spec(("data", "model"), None)),
+        ("[data,model],None", Spec(("data", "model"), None)),
+        ("(data,model)", Spec(("data", "model"))),
+        ("('data',)", Spec("data")),
+        ("(),data", Spec(None, "data")),
+        ("P", Spec("P")),  # a bare P is a mesh axis name; P() is the empty spec
+        ("P()", Spec()),
+        ("", Spec()),
+        (None, Spec()),
+        ((), Spec()),
+        ((None, "model"), Spec(None, "model")),
+        ([None, ["data", "model"]], Spec(None, ("data", "model"))),
+        (P(None, "model"), Spec(None, "model")),
+        (P(("data",), ()), Spec("data", None)),
+        (P(P.UNCONSTRAINED, "data"), Spec(None, "data")),  # as NamedSharding.shard_shape reads it
+    ],
+)
+def test_a_spec_is_read_from_text_tuples_and_partition_spec(spelled, expected):
+    assert parse_spec(spelled) == expected
+
+
+def test_a_partition_spec_keeps_its_unreduced_axes():
+    spec = parse_spec(P("data", unreduced={"model"}))
+    assert spec.unreduced == {"model"}
+    assert str(spec) == "P('data', unreduced={'model'})"
+
+
+names = st.sampled_from(["data", "model", "x_1", "Stage"])
+entries = st.one_of(st.none(), names, st.lists(names, max_size=3).map(tuple))
+
+
+@given(st.lists(entries, max_size=4))
+def test_what_a_spec_prints_reads_back_as_itself_and_as_jax_prints_it(given_entries):
+    spec = Spec(*given_entries)
+    assert parse_spec(str(spec)) == spec == parse_spec(tuple(spec)) == parse_spec(P(*spec))
+    if len(spec) != 1:  # newer JAX prints P('data',), we P('data')
+        assert str(spec) == str(P(*spec)).replace("PartitionSpec(", "P(")
+
+
+@given(st.text(alphabet="P(),'[] Nonedata=x\n\t\"", max_size=20))
+def test_any_text_is_a_spec_or_is_pointed_at(text):
+    try:
+        parse_spec(text)
+        return
+    except InvalidSyntax as error:
+        where = error.where
+    assert where.splitlines()[-1].strip().strip("^") == ""
+    assert "^" in where
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "what"),
+    [
+        ("None,,model", "     ^", "None or a mesh axis name was expected here."),
+        ("P(None,'model'", "              ^", "')' was expected here."),
+        ("data)", "    ^", "',' was expected here."),
+        ("(data", "     ^", "',' or ')' was expected here."),
+        ("(data,", "      ^", "A mesh axis name or ')' was expected here."),
+        ("P('a') x", "       ^", "The spec ended before this."),
+        ("data model", "     ^^^^^", "',' was expected here."),
+        ("3", "^", "None or a mesh axis name was expected here."),
+    ],
+)
+def test_bad_spec_text_is_pointed_at(text, place, what):
+    with pytest.raises(InvalidSyntax) as caught:
+        parse_spec(text)
+    assert caught.value.what == what
+    assert caught.value.where == f"the spec text\n         {text}\n         {place}"
+
+
+def test_none_inside_parentheses_is_explained():
+    with pytest.raises(InvalidSyntax, match="None cannot stand inside parentheses") as caught:
+        parse_spec("(data,None)")
+    assert caught.value.fix == "drop the outer parentheses: data,None or P('data', None)."
+
+
+def test_a_long_text_is_shown_around_the_place():
+    text = ",".join(["None"] * 40) + ",?," + ",".join(["None"] * 40)
+    with pytest.raises(InvalidSyntax) as caught:
+        parse_spec(text)
+    _, shown, marks = caught.value.where.splitlines()
+    assert len(shown) < 90
+    assert shown[marks.index("^")] == "?"
+
+
+@pytest.mark.parametrize("entry", [3, ("data", None), ("data", ("model",)), 1.5])
+def test_an_entry_is_none_a_name_or_names(entry):
+    with pytest.raises(InvalidType, match="is not None, a mesh axis name, or a tuple of names"):
+        parse_spec((entry,))
+
+
+@pytest.mark.parametrize("spec", [3, {"data"}, object()])
+def test_what_is_not_a_spec_is_refused_with_what_would_be(spec):
+    with pytest.raises(InvalidType, match="is not a spec") as caught:
+        parse_spec(spec)
+    assert caught.value.fix.startswith('text such as "None,model"')
+
+
+def test_order_inside_a_tuple_and_trailing_none_are_kept():
+    assert Spec(("a", "b")) != Spec(("b", "a"))
+    assert Spec("a") != Spec("a", None)
+    assert Spec(("a", "b"), None, "c").mesh_axes == ("a", "b", "c")

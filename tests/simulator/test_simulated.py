@@ -1,0 +1,280 @@
+"""Simulated mode itself: how it is entered and left, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import shardlab
+from shardlab._jax import device_hooks as seams
+from shardlab.errors import InvalidDeviceCount, NotMeasured, Unsupported
+
+AUTO = (AxisType.Auto,) * 2
+
+
+def placed():
+    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=AUTO)
+    values = jnp.arange(32.0).reshape(4, 8)
+    return jax.device_put(values, NamedSharding(mesh, P("data", "model")))
+
+
+def patched():
+    """Everything that the mode may replace, by where it lives."""
+    array = {k: v for k, v in vars(seams.ArrayImpl).items() if not k.startswith("__")}
+    modules = [jax, seams.xla_bridge, seams.pjit, seams.pxla, seams.dispatch, seams.array_lib]
+    found = {(m.__name__, k): v for m in modules for k, v in vars(m).items()}
+    found.update({("ArrayImpl", k): v for k, v in array.items()})
+    found.update({("MeshComputation", k): v for k, v in vars(seams.pxla.MeshComputation).items()})
+    return {k: id(v) for k, v in found.items() if callable(v) or isinstance(v, property)}
+
+
+def state():
+    n_devices = len(jax.devices())
+    return n_devices, jax.config.values, jax.sharding.get_mesh(), patched()
+
+
+# ----------------------------------------------------------------------------- entering and leaving
+
+
+def test_leaving_leaves_jax_as_it_was():
+    before = state()
+    with shardlab.simulated(devices=8):
+        assert len(jax.devices()) == 8
+        jax.set_mesh(jax.make_mesh((2, 4), ("a", "b")))
+        jax.config.update("jax_num_cpu_devices", 3)
+        jax.config.update("jax_enable_x64", True)
+        jax.jit(lambda x: x + 1)(jnp.ones(3))
+    assert state() == before
+    assert jnp.ones(2).dtype == np.float32
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_leaving_by_an_exception_leaves_jax_as_it_was(error):
+    before = state()
+
+    def program():
+        with shardlab.simulated(devices=8):
+            jax.set_mesh(jax.make_mesh((8,), ("a",)))
+            raise error
+
+    with pytest.raises(error):
+        program()
+    assert state() == before
+
+
+def test_generator_left_half_way_leaves_jax_as_it_was():
+    before = state()
+
+    def steps():
+        with shardlab.simulated(devices=8):
+            yield len(jax.devices())
+            yield 0
+
+    generator = steps()
+    assert next(generator) == 8
+    generator.close()
+    assert state() == before
+
+
+def test_modes_nest_and_the_inner_one_counts():
+    with shardlab.simulated(devices=8):
+        x = placed()
+        with shardlab.simulated(devices=512):
+            assert jax.device_count() == 512
+            assert len((x + 1).devices()) == 8
+        assert jax.device_count() == 8
+    assert jax.device_count() == 1
+
+
+def test_mode_is_seen_by_other_threads():
+    seen = []
+    with shardlab.simulated(devices=8):
+        thread = threading.Thread(target=lambda: seen.extend([jax.device_count(), placed() + 1]))
+        thread.start()
+        thread.join()
+        assert seen[0] == 8
+        assert len(seen[1].addressable_shards) == 8
+
+
+def test_two_threads_may_enter_at_once():
+    before, errors = state(), []
+    both = threading.Barrier(2)
+
+    def enter(n_devices):
+        try:
+            both.wait()
+            for _ in range(10):
+                with shardlab.simulated(devices=n_devices):
+                    assert float(jnp.arange(4.0).sum()) == 6.0
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=enter, args=(n,)) for n in (2, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert state() == before
+
+
+@pytest.mark.parametrize("devices", [0, -1, "8", 2.5, True, False, 10**9, 10**30])
+def test_impossible_device_counts_are_refused_before_anything_changes(devices):
+    before = state()
+    with pytest.raises(InvalidDeviceCount, match=r"\[simulate\.device_count\]") as caught:
+        shardlab.simulated(devices=devices).__enter__()
+    assert repr(devices) in str(caught.value)
+    assert state() == before
+
+
+def test_numpy_counts_and_one_device_are_welcome():
+    for devices in (np.int64(4), 1):
+        with shardlab.simulated(devices=devices):
+            assert jax.device_count() == devices
+
+
+def test_without_a_number_the_programs_wish_counts(monkeypatch):
+    flag = "--xla_force_host_platform_device_count=16"
+    monkeypatch.setenv("XLA_FLAGS", flag)
+    with shardlab.simulated():
+        assert jax.device_count() == 16
+        assert os.environ["XLA_FLAGS"] == flag
+    monkeypatch.delenv("XLA_FLAGS")
+    with shardlab.simulated():
+        jax.config.update("jax_num_cpu_devices", 4)
+        assert jax.device_count() == 4
+        with pytest.raises(RuntimeError, match="before backends are"):
+            jax.config.update("jax_num_cpu_devices", 2)
+    with shardlab.simulated():
+        assert jax.device_count() == 8
+
+
+# ------------------------------------------------------------------------- arrays across the border
+
+
+def test_arrays_made_inside_are_ordinary_outside():
+    with shardlab.simulated(devices=8):
+        x = placed()
+        key = jax.device_put(jax.random.split(jax.random.key(0), 4), x.sharding.update(spec=P()))
+    assert x.devices() == set(jax.devices())
+    assert len(x.addressable_shards) == 1
+    np.testing.assert_array_equal(jax.jit(lambda x: x * 2)(x), 2 * np.arange(32).reshape(4, 8))
+    assert jax.random.uniform(key[0]).shape == ()
+
+
+def test_arrays_made_before_are_usable_inside_and_after():
+    x = jnp.arange(8.0)
+    with shardlab.simulated(devices=8):
+        mesh = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Auto,))
+        y = jax.device_put(x, NamedSharding(mesh, P("i")))
+        assert [float(s.data[0]) for s in y.addressable_shards] == list(range(8))
+        assert (x + y).sharding.spec == P("i")
+    assert float(x.sum()) == 28.0
+
+
+def test_labels_return_with_the_mode():
+    with shardlab.simulated(devices=8):
+        x = placed()
+    with shardlab.simulated(devices=8):
+        assert x.sharding.spec == P("data", "model")
+
+
+def test_functions_jitted_outside_are_traced_again_inside():
+    traces = []
+
+    @jax.jit
+    def f(x):
+        traces.append(jax.device_count())
+        return x * jax.device_count()
+
+    assert float(f(1.0)) == 1.0
+    for _ in range(2):
+        with shardlab.simulated(devices=8):
+            assert float(f(1.0)) == 8.0
+            assert float(f(1.0)) == 8.0
+        assert float(f(1.0)) == 1.0
+    assert traces == [1, 8]
+
+
+def test_modules_that_imported_names_before_see_the_mode_and_forget_it(monkeypatch):
+    import sys
+    import types
+
+    module = types.ModuleType("imported_before")
+    module.local_devices = jax.local_devices
+    monkeypatch.setitem(sys.modules, "imported_before", module)
+    with shardlab.simulated(devices=8):
+        assert len(module.local_devices()) == 8
+        kept = jax.local_devices
+    assert len(module.local_devices()) == 1
+    assert len(kept()) == 1
+
+
+# -------------------------------------------------------------------------------------- refusals
+
+
+def test_figures_of_compiled_programs_are_refused():
+    with shardlab.simulated(devices=8):
+        compiled = jax.jit(lambda x: x * 2).lower(placed()).compile()
+        for question in ("cost_analysis", "memory_analysis", "as_text"):
+            with pytest.raises(NotMeasured, match=rf"where: {question}\(\) of a program"):
+                getattr(compiled, question)()
+
+
+def test_refs_changed_in_place_are_refused():
+    with (
+        shardlab.simulated(devices=8),
+        pytest.raises(Unsupported, match=r"\[simulate\.unsupported\]"),
+    ):
+        jax.jit(lambda ref: ref.set(jnp.ones(3)))(jax.new_ref(jnp.zeros(3)))
+
+
+def test_inspection_of_shardings_inside_a_jit_is_refused_and_outside_it_works():
+    seen = []
+    with shardlab.simulated(devices=8):
+        x = placed()
+        jax.debug.inspect_array_sharding(x, callback=seen.append)
+        f = jax.jit(lambda x: jax.debug.inspect_array_sharding(x * 2, callback=seen.append))
+        with pytest.raises(Unsupported, match=r"inspect_array_sharding is not simulated inside"):
+            f(x)
+    assert [sharding.spec for sharding in seen] == [P("data", "model")]
+
+
+def test_shards_of_unreduced_arrays_are_refused():
+    with shardlab.simulated(devices=8):
+        mesh = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Explicit,))
+        with jax.set_mesh(mesh):
+            x = jax.device_put(np.ones((4, 8)), P(None, "i"))
+            y = jnp.einsum("ij,kj->ik", x, x, out_sharding=P(None, None, unreduced={"i"}))
+            with pytest.raises(NotMeasured, match="partial sums"):
+                _ = y.addressable_shards
+
+
+# ---------------------------------------------------------------------------- looking at shardings
+
+
+def test_pictures_and_prints_of_sharded_arrays(capsys):
+    with shardlab.simulated(devices=8):
+        x = placed()
+        jax.debug.visualize_array_sharding(x, use_color=False)
+        jax.jit(lambda x: jax.debug.print("sum {}", x.sum()))(x)
+        jax.effects_barrier()
+    picture = capsys.readouterr().out
+    assert "CPU 7" in picture
+    assert "sum 496.0" in picture
+
+
+def test_every_one_of_512_devices_has_its_shard():
+    with shardlab.simulated(devices=512):
+        mesh = jax.make_mesh((16, 32), ("data", "model"), axis_types=AUTO)
+        x = jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, P("data", "model")))
+        y = jax.jit(lambda x: x @ x.T)(x)
+        assert len(y.addressable_shards) == 512
+        assert y.addressable_shards[511].data.shape == (4, 64)
