@@ -11,7 +11,7 @@ import shardlab
 from shardlab.catalogue.problem import Problem, load_problem
 from shardlab.judge.judge import judge
 from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.process import House, Level, Limits, Role
+from shardlab.sandbox.process import Level, Limits, Role, SandboxPool
 
 _FOLDER = Path(shardlab.__file__).parent / "problems" / "c-collectives" / "shard-map-psum"
 MESHES = ("data=1", "data=2", "data=4", "data=8")
@@ -24,7 +24,7 @@ def four_meshes() -> Problem:
     return dataclasses.replace(problem, parts=(problem.parts[0], part))
 
 
-def submit(house: House, number: int) -> None:
+def submit(house: SandboxPool, number: int) -> None:
     """Judge a right answer, a little different for each number; fail where it does not pass."""
     problem = four_meshes()
     source = f"{problem.text('solution.py')}\n\nNUMBER = {number}\n"

@@ -25,7 +25,7 @@ from rich.text import Text
 
 import shardlab
 from shardlab.findings.report_text import report_rich
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 from shardlab.render.terminal import picture_rich
 from shardlab.sharding.layout_picture import holdings
 
@@ -135,7 +135,7 @@ def forget() -> None:
 def deadlock() -> None:
     heading("A step that hangs", "shardlab check examples/hang.py:step --mesh data=8")
     report = shardlab.check(hang.step, *hang.example_args, mesh="data=8")
-    console.print(report_rich(report, console.width, Source.quoted))
+    console.print(report_rich(report, console.width, SourceLocation.quoted))
     console.print()
 
 

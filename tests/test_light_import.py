@@ -31,7 +31,7 @@ def test_layouts_and_their_pictures_load_nothing_heavy():
 
 def test_every_layout_name_loads_without_jax():
     code = (
-        "from shardlab import LabError, Layout, Mesh, Spec, layout, moves, parse_mesh, parse_spec"
+        "from shardlab import LabError, Layout, Mesh, Spec, layout, parse_mesh, parse_spec, reshard"
     )
     assert loaded_by(code) == []
 

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from shardlab.testing import Hang, limited
+from shardlab.testing import Hang, time_limit
 
 pytest_plugins = ["pytester"]
 
@@ -236,7 +236,7 @@ def test_a_block_that_cannot_be_interrupted_is_given_up(monkeypatch):
     said = []
     monkeypatch.setattr(hang, "GRACE", 0.0)
     monkeypatch.setattr(hang, "_may_set_alarm", lambda: False)
-    with limited(0.05, "the nap", give_up=said.append):
+    with time_limit(0.05, "the nap", give_up=said.append):
         time.sleep(0.3)
     assert said == [
         "the nap took longer than 0.05 s and was stopped. Look for a loop that does not end, or "
@@ -247,9 +247,9 @@ def test_a_block_that_cannot_be_interrupted_is_given_up(monkeypatch):
 @pytest.mark.skipif(sys.platform == "win32", reason="no alarm signal there")
 def test_an_inner_limit_leaves_the_outer_one_in_charge():
     def nap():
-        with limited(5, "a part"):
+        with time_limit(5, "a part"):
             pass
         time.sleep(5)
 
-    with pytest.raises(Hang, match="the whole took longer"), limited(0.1, "the whole"):
+    with pytest.raises(Hang, match="the whole took longer"), time_limit(0.1, "the whole"):
         nap()

@@ -27,7 +27,7 @@ from processes import descendants, open_files  # noqa: E402
 
 from shardlab.catalogue.problem import load_problem  # noqa: E402
 from shardlab.judge.judge import judge  # noqa: E402
-from shardlab.sandbox.pool import open_house  # noqa: E402
+from shardlab.sandbox.pool import open_sandbox_pool  # noqa: E402
 
 PROBLEM = ROOT / "src/shardlab/catalogue/problems/c-collectives/shard-map-psum"
 LADDER = ("data=2", "data=4", "rows=3")
@@ -82,7 +82,7 @@ def main() -> int:
     asked = arguments()
     problem = small(load_problem(PROBLEM))
     before = left_now()
-    with open_house(asked.level) as house:
+    with open_sandbox_pool(asked.level) as house:
         run = Run(house, problem)
         started = time.monotonic()
         with ThreadPoolExecutor(asked.workers) as workers:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardlab.sharding.layout import layout as layout
     from shardlab.sharding.mesh import Mesh as Mesh
     from shardlab.sharding.mesh import parse_mesh as parse_mesh
-    from shardlab.sharding.reshard import moves as moves
+    from shardlab.sharding.reshard import reshard as reshard
     from shardlab.sharding.spec import Spec as Spec
     from shardlab.sharding.spec import parse_spec as parse_spec
     from shardlab.simulator.interpreter.replicas import ReplicasDiffer as ReplicasDiffer
@@ -50,7 +50,7 @@ _HOMES = {
     "forget_peeks": "shardlab.simulator.peek",
     "layout": "shardlab.sharding.layout",
     "load_plan": "shardlab.planner.snapshots.saved_plan",
-    "moves": "shardlab.sharding.reshard",
+    "reshard": "shardlab.sharding.reshard",
     "parse_mesh": "shardlab.sharding.mesh",
     "parse_spec": "shardlab.sharding.spec",
     "peek": "shardlab.simulator.peek",

@@ -86,7 +86,7 @@ What every error of shardlab is: a code and three parts.
 
 Values and texts as errors show them: never long, never failing, and moving no cursor.
 
->>> brief([1, "two"]), brief("x" * 200, 8), brief(10**5000)
+>>> short_repr([1, "two"]), short_repr("x" * 200, 8), short_repr(10**5000)
 ("[1, 'two']", "'xxxxxxx", 'a whole number of 16,610 bits')
 
 Layouts that JAX would refuse too.
@@ -120,7 +120,7 @@ _UNSEEN = re.compile(
 )
 
 
-def brief(value: object, most: int = 80) -> str:
+def short_repr(value: object, most: int = 80) -> str:
     """Return how Python writes a value, cut off; in words where it cannot write it.
 
     Python refuses whole numbers of thousands of digits and lists a thousand deep, and what
@@ -129,17 +129,17 @@ def brief(value: object, most: int = 80) -> str:
     if isinstance(value, (str, bytes)):
         value = value[:most]
     try:
-        return seen(repr(value)[:most])
+        return quote_text(repr(value)[:most])
     except Exception:
         if isinstance(value, int):
             return f"a whole number of {int(value).bit_length():,} bits"
         return f"a {type(value).__name__} that cannot be shown"
 
 
-def seen(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return text with an escape in place of each character that nobody would see.
 
-    >>> seen("a\\x1b[31mb\\u202e")
+    >>> quote_text("a\\x1b[31mb\\u202e")
     'a\\\\x1b[31mb\\\\u202e'
     """
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
@@ -163,7 +163,7 @@ class LabError(Exception):
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         # What is shown of a file or a name must not move a cursor.
-        what, where, fix = seen(what), seen(where), seen(fix)
+        what, where, fix = quote_text(what), quote_text(where), quote_text(fix)
         super().__init__(what, where, fix)
         self.what = what
         self.where = where

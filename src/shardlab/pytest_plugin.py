@@ -171,9 +171,9 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     seconds = _seconds(item)
     if seconds is None:
         return (yield)
-    from shardlab.testing import limited
+    from shardlab.testing import time_limit
 
-    with limited(seconds, item.nodeid, give_up=lambda message: _give_up(item, message)):
+    with time_limit(seconds, item.nodeid, give_up=lambda message: _give_up(item, message)):
         return (yield)
 
 

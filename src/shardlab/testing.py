@@ -40,7 +40,7 @@ def _end_process(message: str) -> None:
 
 
 @contextlib.contextmanager
-def limited(
+def time_limit(
     seconds: float, what: str, *, give_up: Callable[[str], Any] = _end_process
 ) -> Iterator[None]:
     """Raise `Hang` in the block if it takes longer than `seconds`.
@@ -50,7 +50,7 @@ def limited(
 
     >>> import time
     >>> try:
-    ...     with limited(0.05, "the nap"):
+    ...     with time_limit(0.05, "the nap"):
     ...         time.sleep(5)
     ... except Hang as hang:
     ...     print(str(hang)[:39])
@@ -112,7 +112,7 @@ def assert_mesh_invariant(
     __tracebackhide__ = True
     from shardlab.analysis.program import check
 
-    with limited(timeout, _named(f)):
+    with time_limit(timeout, _named(f)):
         report = check(f, *args, meshes=meshes, grads=grads)
     if not report.ok:
         raise AssertionError(f"{_named(f)} is not the same on every mesh\n{report}")
@@ -238,7 +238,7 @@ def traced(f: Callable[..., Any], *args: Any, mesh: Any = None, memory: bool = F
     from shardlab.errors import ProgramRejected
 
     try:
-        with limited(timeout, _named(f)):
+        with time_limit(timeout, _named(f)):
             return trace(f, *args, mesh=mesh, memory=memory)
     except ProgramRejected as error:
         raise AssertionError(str(error)) from None

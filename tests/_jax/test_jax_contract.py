@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from shardlab import _jax
 from shardlab._jax import device_hooks as seams
-from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES, IDENTITIES
+from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES, IDENTITY_COLLECTIVES
 from shardlab.simulator.interpreter.rules.local import is_elementwise
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
@@ -68,7 +68,7 @@ def test_collective_is_traced_to_a_primitive_we_know(body):
 
 
 def test_casts_between_vma_types_are_known():
-    assert primitives(lambda x: lax.psum(x + lax.psum(x, "data"), "model")) & IDENTITIES
+    assert primitives(lambda x: lax.psum(x + lax.psum(x, "data"), "model")) & IDENTITY_COLLECTIVES
 
 
 def test_elementwise_primitives_say_so():

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from shardlab.analysis.mesh_runs import Bench, Trial
 from shardlab.analysis.run_arguments import concrete
 from shardlab.sharding.mesh import Mesh
-from shardlab.tracing.stage import with_mesh
+from shardlab.tracing.stage import staging_mesh
 
 ROWS = P("data")
 OWN = AbstractMesh((2,), ("data",), axis_types=(AxisType.Auto,))
@@ -231,8 +231,8 @@ def test_a_parameter_named_mesh_gets_the_mesh():
         np.testing.assert_allclose(run.outputs[""].value, X.sum() * 2 * n, rtol=1e-4)
         assert run_on(seen, [X, OWN, 2.0], Mesh(data=n)).gradients.keys() == {"x"}
     # One that is given stays: it is replaced where the program uses it.
-    assert with_mesh(seen, [3, OWN, 2.0], "new") == ((3, OWN, 2.0), {})
-    assert with_mesh(lambda x, *, mesh: x, [3], "new") == ((3,), {"mesh": "new"})
+    assert staging_mesh(seen, [3, OWN, 2.0], "new") == ((3, OWN, 2.0), {})
+    assert staging_mesh(lambda x, *, mesh: x, [3], "new") == ((3,), {"mesh": "new"})
 
 
 def test_a_shard_map_without_a_mesh_takes_the_one_in_context():

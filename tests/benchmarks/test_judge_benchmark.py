@@ -6,17 +6,17 @@ import pytest
 from benchmarks.judged import MESHES, OneProcess, four_meshes, submit
 
 from benchmarks import judging
-from shardlab.judge.cases import cases_of
-from shardlab.sandbox.pool import open_house
+from shardlab.judge.cases import make_cases
+from shardlab.sandbox.pool import open_sandbox_pool
 
 
 def test_a_submission_has_one_case_on_each_of_four_meshes():
-    cases = cases_of(four_meshes().parts[1], seed=1, scale=2)
+    cases = make_cases(four_meshes().parts[1], seed=1, scale=2)
     assert tuple(case.name for case in cases) == MESHES
 
 
 def test_a_right_answer_passes_in_the_warm_judge():
-    with open_house("C") as house:
+    with open_sandbox_pool("C") as house:
         seconds, rate = judging._batch(lambda number: submit(house, number), 0, 2, 2)
         assert judging._memory_mb() is None or judging._memory_mb() > 20
     assert len(seconds) == 2

@@ -11,7 +11,7 @@ import pytest
 
 from shardlab.catalogue.problem import load_problem
 from shardlab.catalogue.reference import load_reference
-from shardlab.catalogue.tracks import OWN, load_catalogue
+from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE, load_catalogue
 from shardlab.errors import (
     CatalogueNotFound,
     InvalidProblem,
@@ -20,7 +20,7 @@ from shardlab.errors import (
     UnknownProblem,
 )
 
-MODEL = OWN / "c-collectives" / "shard-map-psum"
+MODEL = BUILT_IN_CATALOGUE / "c-collectives" / "shard-map-psum"
 
 THREE = """
 [[tracks]]

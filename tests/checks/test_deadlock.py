@@ -7,23 +7,23 @@ import dataclasses
 import pytest
 
 from shardlab.checks.deadlock import deadlocks, mixed_collectives
-from shardlab.collectives.call import CollectiveCall, Scope
-from shardlab.findings.source import Source
-from shardlab.tracing.observation import Clue, Observation
+from shardlab.collectives.call import CollectiveCall, ControlScope
+from shardlab.findings.source import SourceLocation
+from shardlab.tracing.observation import Observation, ProgramPattern
 
-HERE, CHOICE = Source("step.py", 12, "body"), Source("step.py", 11, "body")
+HERE, CHOICE = SourceLocation("step.py", 12, "body"), SourceLocation("step.py", 11, "body")
 MESH = (("data", 2), ("model", 4))
 PSUM = CollectiveCall(
-    "psum", ("data",), (3,), "float32", 12, 12, 1, "forward", Source("step.py", 13)
+    "psum", ("data",), (3,), "float32", 12, 12, 1, "forward", SourceLocation("step.py", 13)
 )
 
 
 def cond(branch, varies=("data",), id=0, n_branches=2):
-    return Scope("cond", HERE, id, None, branch, n_branches, varies, CHOICE)
+    return ControlScope("cond", HERE, id, None, branch, n_branches, varies, CHOICE)
 
 
 def loop(varies=("data",)):
-    return Scope("while", HERE, 0, varies=varies, predicate=CHOICE)
+    return ControlScope("while", HERE, 0, varies=varies, predicate=CHOICE)
 
 
 def under(call, *scopes, **changes):
@@ -32,7 +32,7 @@ def under(call, *scopes, **changes):
 
 def ways(outcomes, axes=("data",), rests_on="mesh", **facts):
     facts = {"arguments": (), "turn": None, "alike": False, **facts}
-    return Clue(
+    return ProgramPattern(
         "ways",
         CHOICE,
         {"scope": 0, "axes": axes, "outcomes": outcomes, "rests_on": rests_on} | facts,
@@ -67,7 +67,7 @@ def test_a_call_is_in_danger_if_its_axes_meet_those_of_the_choice(op, axes, vari
 
 
 def test_a_scan_parts_nobody_and_a_while_does():
-    scan = Scope("scan", HERE, 0, length=4)
+    scan = ControlScope("scan", HERE, 0, length=4)
     assert deadlocks(seen(under(PSUM, scan))) == []
     (found,) = deadlocks(seen(under(PSUM, scan, loop())))
     assert "turn a loop a different number of times" in found.what

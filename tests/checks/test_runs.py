@@ -7,37 +7,46 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shardlab.checks.compare_runs import check_runs, joined, ladder
+from shardlab.checks.compare_runs import check_runs, default_test_meshes, merge_findings
 from shardlab.checks.mesh_dependence import compare_with_one_device
-from shardlab.checks.replicas import differing_axes, differing_replicas, reduction
+from shardlab.checks.replicas import differing_axes, differing_replicas, missing_reduction
 from shardlab.findings.finding import Finding
-from shardlab.findings.source import Source
-from shardlab.simulator.run_records import Copies, Failure, Leaf, Lineage, Run, Runs
+from shardlab.findings.source import SourceLocation
+from shardlab.simulator.run_records import (
+    MeshRun,
+    MeshRuns,
+    OutputLeaf,
+    OutputLineage,
+    ReplicaValues,
+    RunFailure,
+)
 
 EPS = 1.2e-7
-PLAIN = Lineage(eps=EPS)
-BODY = Source("train.py", 7, "body")
+PLAIN = OutputLineage(eps=EPS)
+BODY = SourceLocation("train.py", 7, "body")
 ONE = (("data", 1),)
 RIGHT = np.array([3.0, -1.0, 4.0, 8.0])
 
 
 def copies(values, axes=("data",), number=0):
-    return Copies(number, 1, "body", BODY, axes, np.asarray(values))
+    return ReplicaValues(number, 1, "body", BODY, axes, np.asarray(values))
 
 
 def run(n, lineage=PLAIN, gradients=None, written=(), **outputs):
     def leaves(arrays):
-        return {path: Leaf(np.asarray(x), "float32", 0.0, lineage) for path, x in arrays.items()}
+        return {
+            path: OutputLeaf(np.asarray(x), "float32", 0.0, lineage) for path, x in arrays.items()
+        }
 
     mesh = ONE if n == 1 else (("data", n),)
-    return Run(mesh, leaves(outputs), leaves(gradients or {}), tuple(written))
+    return MeshRun(mesh, leaves(outputs), leaves(gradients or {}), tuple(written))
 
 
 def runs(change, lineage=PLAIN, sizes=(2, 4), right=RIGHT):
-    return Runs(
+    return MeshRuns(
         run(1, lineage, loss=right),
         tuple(run(n, lineage, loss=change(n)) for n in sizes),
-        source=Source("train.py", 1, "f"),
+        source=SourceLocation("train.py", 1, "f"),
     )
 
 
@@ -48,20 +57,20 @@ def runs(change, lineage=PLAIN, sizes=(2, 4), right=RIGHT):
     ("meant", "name"), [(7.0, "psum"), (7 / 3, "pmean"), (4.0, "pmax"), (1.0, "pmin"), (6.9, "")]
 )
 def test_the_reduction_that_is_missing_is_told_from_the_numbers(meant, name):
-    assert reduction(copies([1.0, 2.0, 4.0]), ("data",), np.array(meant), EPS) == name
+    assert missing_reduction(copies([1.0, 2.0, 4.0]), ("data",), np.array(meant), EPS) == name
 
 
 def test_copies_differ_along_some_axes_only():
     values = np.array([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])
     seen = copies(values, ("data", "model"))
     assert differing_axes(seen, EPS) == ("data",)
-    assert reduction(seen, ("data",), np.array(7.0), EPS) == "psum"
+    assert missing_reduction(seen, ("data",), np.array(7.0), EPS) == "psum"
     assert differing_axes(copies([1.0, 1.0 + 1e-7]), EPS) == ()
     assert differing_axes(copies([np.nan, np.nan]), EPS) == ()
 
 
 def test_a_finding_shows_the_values_by_device_and_what_they_add_up_to():
-    seen = Runs(
+    seen = MeshRuns(
         run(1, written=[copies(7.0, ())], total=7.0),
         (run(3, written=[copies([1.0, 2.0, 4.0])], total=1.0),),
     )
@@ -82,7 +91,7 @@ def test_a_finding_shows_the_values_by_device_and_what_they_add_up_to():
 
 
 def test_a_reduction_must_hold_on_every_mesh():
-    seen = Runs(
+    seen = MeshRuns(
         run(1, written=[copies(7.0, ())], total=7.0),
         (
             run(2, written=[copies([3.0, 4.0])], total=3.0),
@@ -94,7 +103,7 @@ def test_a_reduction_must_hold_on_every_mesh():
 
 
 def test_differing_copies_are_told_once_and_not_as_mesh_dependence_too():
-    seen = Runs(
+    seen = MeshRuns(
         run(1, written=[copies(7.0, ())], total=7.0),
         (run(2, written=[copies([3.0, 4.0])], total=3.0),),
     )
@@ -106,7 +115,7 @@ def test_outputs_that_differ_for_one_reason_are_told_together():
 
     def written(n, number, values):
         axes = ("data",) if n > 1 else ()
-        return Copies(number, 4, "body", BODY, axes, np.asarray(values))
+        return ReplicaValues(number, 4, "body", BODY, axes, np.asarray(values))
 
     right = [7.5, 9.5, 2.0, 3.0]
     one = run(
@@ -118,16 +127,16 @@ def test_outputs_that_differ_for_one_reason_are_told_together():
         2, written=[written(2, i, x) for i, x in enumerate(copies)],
         **dict(zip("wmvs", [x[0] for x in copies], strict=True)),
     )  # fmt: skip
-    (found,) = differing_replicas(Runs(one, (many,)))
+    (found,) = differing_replicas(MeshRuns(one, (many,)))
     assert found.cause == "missing_pmean"
     assert found.what.startswith("Output m of 'body' and 3 more outputs, declared replicated over")
     assert found.details["outputs"] == ["m", "v", "w", "s"]
     assert found.shows == (
         "on data=2:", "  data=0: 9.", "  data=1: 10.", "on one device: 9.5", "the others: v, w, s",
     )  # fmt: skip
-    other = Copies(4, 5, "body", BODY, ("data",), np.array([3.0, 4.0]))
-    meant = Copies(4, 5, "body", BODY, (), np.array(7.0))
-    both = Runs(
+    other = ReplicaValues(4, 5, "body", BODY, ("data",), np.array([3.0, 4.0]))
+    meant = ReplicaValues(4, 5, "body", BODY, (), np.array(7.0))
+    both = MeshRuns(
         replace(one, copies=(*one.copies, meant)), (replace(many, copies=(*many.copies, other)),)
     )
     assert [each.cause for each in differing_replicas(both)] == ["missing_pmean", "missing_psum"]
@@ -153,10 +162,14 @@ def test_one_finding_tells_of_all_meshes():
         (lambda n: np.roll(RIGHT, 4 // n), PLAIN, "shards_permuted"),
         (lambda n: RIGHT + n - 1, PLAIN, "bias_n_times"),
         (lambda n: RIGHT + np.arange(4) % (4 // n) - np.arange(4), PLAIN, "only_shard_0"),
-        (lambda n: RIGHT + 0.1 * n * n, Lineage(eps=EPS, sums_ratios=(BODY,)), "mean_of_means"),
         (
             lambda n: RIGHT + 0.1 * n * n,
-            Lineage(eps=EPS, random=frozenset({"same"})),
+            OutputLineage(eps=EPS, sums_ratios=(BODY,)),
+            "mean_of_means",
+        ),
+        (
+            lambda n: RIGHT + 0.1 * n * n,
+            OutputLineage(eps=EPS, random=frozenset({"same"})),
             "same_random_numbers",
         ),
         (lambda n: RIGHT + 0.1 * n * n, PLAIN, ""),
@@ -171,7 +184,7 @@ def test_each_cause_is_named(change, lineage, cause):
 def test_what_has_no_name_follows_from_what_has():
     one = run(1, loss=RIGHT, weights=RIGHT)
     many = [run(n, loss=n * RIGHT, weights=RIGHT - 0.1 * n * n) for n in (2, 4)]
-    (found,) = compare_with_one_device(Runs(one, tuple(many))).findings
+    (found,) = compare_with_one_device(MeshRuns(one, tuple(many))).findings
     assert found.cause == "factor_of_n"
     assert found.shows[-1] == "Output weights changes with it."
 
@@ -179,32 +192,32 @@ def test_what_has_no_name_follows_from_what_has():
 def test_gradients_are_compared_where_the_values_agree():
     one = run(1, gradients={"w": RIGHT, "b": RIGHT}, loss=RIGHT)
     many = [run(n, gradients={"w": n * RIGHT, "b": RIGHT}, loss=RIGHT) for n in (2, 4)]
-    (found,) = compare_with_one_device(Runs(one, tuple(many))).findings
+    (found,) = compare_with_one_device(MeshRuns(one, tuple(many))).findings
     assert found.cause == "gradient_scaled_by_n"
     assert found.what.startswith("The gradient by w is n times that on one device")
     wrong = [run(n, gradients={"w": n * RIGHT, "b": RIGHT}, loss=n * RIGHT) for n in (2, 4)]
-    (found,) = compare_with_one_device(Runs(one, tuple(wrong))).findings
+    (found,) = compare_with_one_device(MeshRuns(one, tuple(wrong))).findings
     assert found.cause == "factor_of_n"
 
 
 def test_a_gradient_that_the_program_takes_itself_of_a_right_loss():
-    value, grad = PLAIN, Lineage(eps=EPS, is_gradient=True)
+    value, grad = PLAIN, OutputLineage(eps=EPS, is_gradient=True)
 
     def both(n, factor):
         leaves = {
-            "loss": Leaf(RIGHT, "float32", 0.0, value),
-            "grad": Leaf(factor * RIGHT, "float32", 0.0, grad),
+            "loss": OutputLeaf(RIGHT, "float32", 0.0, value),
+            "grad": OutputLeaf(factor * RIGHT, "float32", 0.0, grad),
         }
-        return Run((("data", n),), leaves)
+        return MeshRun((("data", n),), leaves)
 
-    (found,) = compare_with_one_device(Runs(both(1, 1), (both(2, 2), both(4, 4)))).findings
+    (found,) = compare_with_one_device(MeshRuns(both(1, 1), (both(2, 2), both(4, 4)))).findings
     assert found.cause == "gradient_scaled_by_n"
     assert found.details["paths"] == ["grad"]
 
 
 def test_an_update_by_too_large_a_gradient_is_not_called_a_bias():
     weights = np.array([0.5, 2.5, -2.0, 3.0])
-    grad = Lineage(eps=EPS, is_gradient=True)
+    grad = OutputLineage(eps=EPS, is_gradient=True)
     seen = runs(lambda n: weights + n * (RIGHT - weights), grad)
     (found,) = compare_with_one_device(replace(seen, arguments={"w": weights})).findings
     assert found.cause == "gradient_scaled_by_n"
@@ -224,15 +237,15 @@ def test_an_update_by_too_large_a_gradient_is_not_called_a_bias():
     ("change", "lineage", "cause", "words"),
     [
         (
-            lambda n: RIGHT * (n + 0.1), Lineage(eps=EPS, sums_ratios=(BODY,)), "factor_of_n",
+            lambda n: RIGHT * (n + 0.1), OutputLineage(eps=EPS, sums_ratios=(BODY,)), "factor_of_n",
             "sum first and divide last",
         ),
         (
-            lambda n: n * RIGHT, Lineage(eps=EPS, divided_by=(8,)), "factor_of_n",
+            lambda n: n * RIGHT, OutputLineage(eps=EPS, divided_by=(8,)), "factor_of_n",
             "the result is right on 8 alone",
         ),
         (
-            lambda n: RIGHT + 0.1 * n * n, Lineage(eps=EPS, has_collectives=False), "",
+            lambda n: RIGHT + 0.1 * n * n, OutputLineage(eps=EPS, has_collectives=False), "",
             "no collective stands on the way to this output",
         ),
     ],
@@ -257,9 +270,9 @@ def test_lines_that_are_shown_differ_where_values_do():
 
 
 def test_where_one_device_fails_the_smallest_mesh_is_compared_with():
-    failure = Failure("refused", "No.")
+    failure = RunFailure("refused", "No.")
     two, four = run(2, loss=RIGHT), run(4, loss=RIGHT + 1)
-    seen = check_runs(Runs(two, (four,), not_one=failure))
+    seen = check_runs(MeshRuns(two, (four,), not_one=failure))
     (found,) = seen.findings
     assert found.what == "Output loss is not what data=2 computes."
     assert "a number of devices seems to be written into the program" in found.fix
@@ -267,7 +280,7 @@ def test_where_one_device_fails_the_smallest_mesh_is_compared_with():
     assert not seen.is_unexplained  # further sizes of a program that has one size tell nothing
     (note,) = seen.notes
     assert note.startswith("On one device the program fails: No. All else was compared with data=2")
-    (note,) = check_runs(Runs(two, (), not_one=failure)).notes
+    (note,) = check_runs(MeshRuns(two, (), not_one=failure)).notes
     assert "NOTHING WAS COMPARED: it ran on data=2 alone." in note
 
 
@@ -280,10 +293,14 @@ def test_where_one_device_fails_the_smallest_mesh_is_compared_with():
         (lambda n: np.arange(n), PLAIN, "its shape depends on the mesh ((2,), (4,))"),
         (
             lambda n: RIGHT + n * n,
-            Lineage(eps=EPS, random=frozenset({"by_device"})),
+            OutputLineage(eps=EPS, random=frozenset({"by_device"})),
             "differ by design",
         ),
-        (lambda n: RIGHT + n, Lineage(has_arguments=False, eps=EPS), "depends on no argument"),
+        (
+            lambda n: RIGHT + n,
+            OutputLineage(has_arguments=False, eps=EPS),
+            "depends on no argument",
+        ),
     ],
     ids=["shape", "random", "no argument"],
 )
@@ -304,19 +321,19 @@ def test_the_same_results_give_nothing():
 
 
 def failed(n, kind, words="ValueError: no"):
-    return Run((("data", n),), failure=Failure(kind, words))
+    return MeshRun((("data", n),), failure=RunFailure(kind, words))
 
 
 def test_meshes_that_do_not_divide_are_named_and_an_empty_comparison_is_loud():
     one = run(1, loss=RIGHT)
-    some = check_runs(Runs(one, (run(2, loss=RIGHT), failed(3, "indivisible"))))
+    some = check_runs(MeshRuns(one, (run(2, loss=RIGHT), failed(3, "indivisible"))))
     assert some.notes == ("Not run on data=3, which does not divide its arrays evenly.",)
-    none = check_runs(Runs(one, (failed(3, "indivisible"),)))
+    none = check_runs(MeshRuns(one, (failed(3, "indivisible"),)))
     assert none.notes[-1].startswith("NOTHING WAS COMPARED WITH ONE DEVICE")
 
 
 def test_a_refusal_is_a_finding_on_a_mesh_that_was_asked_for():
-    seen = Runs(run(1, loss=RIGHT), (failed(3, "refused"),))
+    seen = MeshRuns(run(1, loss=RIGHT), (failed(3, "refused"),))
     assert check_runs(seen).findings == ()
     (found,) = check_runs(seen, are_given=True).findings
     assert (found.code, found.severity) == ("jax.rejected", "error")
@@ -324,35 +341,37 @@ def test_a_refusal_is_a_finding_on_a_mesh_that_was_asked_for():
 
 
 def test_a_deadlock_is_told_with_its_place():
-    stuck = Failure("deadlock", "Devices part ways.", "psum at a.py:3 (body), under a.py:2", "no")
-    seen = Runs(run(1, loss=RIGHT), (Run((("data", 2),), failure=stuck),))
+    stuck = RunFailure(
+        "deadlock", "Devices part ways.", "psum at a.py:3 (body), under a.py:2", "no"
+    )
+    seen = MeshRuns(run(1, loss=RIGHT), (MeshRun((("data", 2),), failure=stuck),))
     (found,) = check_runs(seen).findings
-    assert (found.code, found.where) == ("hazard.deadlock", Source("a.py", 3, "body"))
+    assert (found.code, found.where) == ("hazard.deadlock", SourceLocation("a.py", 3, "body"))
 
 
 def test_a_warning_gives_its_line_to_the_error_that_it_explains():
-    psum = Source("train.py", 9, "body")
+    psum = SourceLocation("train.py", 9, "body")
     details = {"mesh_axes": ["data"]}
     warning = Finding("hazard.psum_of_replicated", "warning", "Copies.", psum, details=details)
     other = Finding("waste.replicated", "warning", "Large.", psum)
     (error,) = compare_with_one_device(runs(lambda n: n * RIGHT)).findings
-    found, kept = joined([warning, other], [error])
+    found, kept = merge_findings([warning, other], [error])
     assert (found.code, found.where, kept) == ("hazard.mesh_dependent", psum, other)
     elsewhere = Finding(
         "hazard.psum_of_replicated", "warning", "Copies.", psum, details={"mesh_axes": ["model"]}
     )
-    assert len(joined([elsewhere], [error])) == 2
+    assert len(merge_findings([elsewhere], [error])) == 2
 
 
 def test_an_order_that_some_versions_of_jax_refuse_is_told_once():
-    failure = Failure("refused", "Not in this order.", code="simulate.permutation_order")
-    seen = Runs(run(1, loss=RIGHT), (Run((("data", 2),), failure=failure),))
+    failure = RunFailure("refused", "Not in this order.", code="simulate.permutation_order")
+    seen = MeshRuns(run(1, loss=RIGHT), (MeshRun((("data", 2),), failure=failure),))
     compared = check_runs(seen, are_given=True)
-    assert [found.code for found in joined([], compared.findings)] == ["jax.rejected"]
+    assert [found.code for found in merge_findings([], compared.findings)] == ["jax.rejected"]
     order = Finding("hazard.ppermute_axis_order", "warning", "Ignored.")
-    assert joined([order], compared.findings) == [order]
+    assert merge_findings([order], compared.findings) == [order]
 
 
 def test_a_mesh_of_three_axes_is_tried_along_each_and_along_all():
-    sizes = [mesh.axis_sizes for mesh in ladder(("x", "y", "z"))]
+    sizes = [mesh.axis_sizes for mesh in default_test_meshes(("x", "y", "z"))]
     assert sizes == [(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2), (1, 1, 3)]

@@ -6,17 +6,17 @@ import pytest
 
 from shardlab.analysis.config import Config, read_config
 from shardlab.checks.codes import finding
-from shardlab.checks.suppression import Ignore, silence
+from shardlab.checks.suppression import IgnoreRule, suppress_findings
 from shardlab.errors import InvalidConfig
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 
-SUM = finding("hazard.psum_of_replicated", "A sum.", Source("models/mlp.py", 2), "Do not.")
+SUM = finding("hazard.psum_of_replicated", "A sum.", SourceLocation("models/mlp.py", 2), "Do not.")
 WHOLE = finding("waste.replicated", "A whole array.", None, "Cut it.")
 
 
 def left(line, above="", found=SUM, ignores=()):
     lines = {2: line, 1: above}
-    kept, silenced = silence([found], lambda place: lines.get(place.line, ""), ignores)
+    kept, silenced = suppress_findings([found], lambda place: lines.get(place.line, ""), ignores)
     return [each.code for each in kept], [each.reason for each in silenced]
 
 
@@ -48,7 +48,9 @@ def test_a_comment_for_another_code_silences_nothing():
     ],
 )
 def test_a_comment_that_is_not_understood_is_a_finding_itself(comment, trouble):
-    kept, silenced = silence([SUM], lambda place: f"y = psum(x)  {comment}" * (place.line == 2))
+    kept, silenced = suppress_findings(
+        [SUM], lambda place: f"y = psum(x)  {comment}" * (place.line == 2)
+    )
     assert [each.code for each in kept] == ["hazard.psum_of_replicated", "ignore.invalid"]
     assert trouble in kept[1].what
     assert kept[1].where == SUM.where
@@ -57,15 +59,17 @@ def test_a_comment_that_is_not_understood_is_a_finding_itself(comment, trouble):
 
 
 def test_an_entry_of_the_configuration_holds_for_its_files():
-    ignore = Ignore("hazard.psum_of_replicated", "old code", "models/*.py")
+    ignore = IgnoreRule("hazard.psum_of_replicated", "old code", "models/*.py")
     assert left("", ignores=[ignore]) == ([], ["old code"])
-    elsewhere = Ignore("hazard.psum_of_replicated", "old code", "data/*.py")
+    elsewhere = IgnoreRule("hazard.psum_of_replicated", "old code", "data/*.py")
     assert left("", ignores=[elsewhere]) == (["hazard.psum_of_replicated"], [])
 
 
 def test_a_finding_without_a_line_is_silenced_by_an_entry_without_a_path():
-    assert left("", found=WHOLE, ignores=[Ignore("waste.replicated", "it fits")])[1] == ["it fits"]
-    ignore = Ignore("waste.replicated", "it fits", "models/*.py")
+    assert left("", found=WHOLE, ignores=[IgnoreRule("waste.replicated", "it fits")])[1] == [
+        "it fits"
+    ]
+    ignore = IgnoreRule("waste.replicated", "it fits", "models/*.py")
     assert left("", found=WHOLE, ignores=[ignore])[0] == ["waste.replicated"]
 
 
@@ -87,7 +91,7 @@ def test_the_nearest_pyproject_is_read_and_its_paths_are_relative_to_it(
     config = read_config()
     assert config.replicated_bytes == 1024
     file = "mlp.py" if is_relative else str(models / "mlp.py")
-    found = finding("hazard.psum_of_replicated", "A sum.", Source(file, 2), "Do not.")
+    found = finding("hazard.psum_of_replicated", "A sum.", SourceLocation(file, 2), "Do not.")
     kept, silenced = config.silence([found])
     assert (kept, [each.reason for each in silenced]) == ((), ["old code"])
 
@@ -95,7 +99,7 @@ def test_the_nearest_pyproject_is_read_and_its_paths_are_relative_to_it(
 def test_a_comment_is_read_from_the_file_itself(tmp_path):
     file = tmp_path / "step.py"
     file.write_text("# shardlab: ignore[hazard.psum_of_replicated] a test\ny = psum(x)\n")
-    found = finding("hazard.psum_of_replicated", "A sum.", Source(str(file), 2), "Do not.")
+    found = finding("hazard.psum_of_replicated", "A sum.", SourceLocation(str(file), 2), "Do not.")
     assert [each.reason for each in Config().silence([found])[1]] == ["a test"]
 
 

@@ -20,8 +20,8 @@ from shardlab.checks.codes import CODES
 from shardlab.cli import main
 from shardlab.cli.sarif import sarif
 from shardlab.findings.finding import Finding
-from shardlab.findings.report import Report, Silenced
-from shardlab.findings.source import Source
+from shardlab.findings.report import Report, SuppressedFinding
+from shardlab.findings.source import SourceLocation
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_a_deadlock_is_told_with_its_line_in_every_form(folder):
     assert '    12 | lambda x: lax.pcast(lax.psum(x, "data"), "data", to="varying"),' in lines
     report = Report.from_json(json.loads((folder / "a.json").read_text()))
     assert report.codes == ("hazard.deadlock",)
-    assert report.findings[0].where == Source("deadlock.py", 12, "<lambda>")
+    assert report.findings[0].where == SourceLocation("deadlock.py", 12, "<lambda>")
     assert "hazard.deadlock" in (folder / "a.html").read_text()
     (run,) = json.loads((folder / "a.sarif").read_text())["runs"]
     (result,) = run["results"]
@@ -334,10 +334,12 @@ def seconds(code):
 
 
 def test_sarif_has_a_rule_for_every_code_and_a_place_for_every_result(folder):
-    found = Finding("hazard.deadlock", "error", "It hangs.", Source("a b.py", 3, "f"), "Do not.")
+    found = Finding(
+        "hazard.deadlock", "error", "It hangs.", SourceLocation("a b.py", 3, "f"), "Do not."
+    )
     nowhere = Finding("program.no_communication", "info", "Nothing.")
-    far = Finding("waste.replicated", "warning", "Large.", Source("/elsewhere/m.py", 7))
-    report = Report((found, far, nowhere), silenced=(Silenced(found, "known"),))
+    far = Finding("waste.replicated", "warning", "Large.", SourceLocation("/elsewhere/m.py", 7))
+    report = Report((found, far, nowhere), silenced=(SuppressedFinding(found, "known"),))
     data = sarif(report, program="a b.py")
     assert data["version"] == "2.1.0"
     assert data["$schema"].endswith("sarif-2.1.0.json")

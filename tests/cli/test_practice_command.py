@@ -17,7 +17,7 @@ from shardlab.cli import main
 from shardlab.course.workbook import Workbook, open_workbook
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def catalogue(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def shared_house():
-    with open_house("C") as house:
+    with open_sandbox_pool("C") as house:
         yield house
 
 

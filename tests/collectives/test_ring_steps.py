@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardlab.collectives.ring_steps import exchange_steps, part_share
+from shardlab.collectives.ring_steps import chunk_share, ring_steps
 from shardlab.collectives.wire import wire_bytes
 
 SIZES = st.integers(2, 9)
@@ -24,7 +24,7 @@ def carried_out(op, n, pairs=None):
     if op == "all_gather":
         held = [{device: operands(n)[device]} for device in range(n)]
     got = [[] for _ in range(n)]
-    for step in exchange_steps(op, n, pairs):
+    for step in ring_steps(op, n, pairs):
         # All send at once: what is sent is what was held before the step.
         sent = [
             (send, operands(n)[send.sender] if send.part is None else held[send.sender][send.part])
@@ -83,23 +83,23 @@ def test_a_ppermute_sends_by_its_pairs(n, random):
 def test_each_device_sends_the_bytes_that_are_told(op, n):
     payload = 16 * n  # divides evenly: no broken bytes
     n_sent = [0] * n
-    for step in exchange_steps(op, n):
+    for step in ring_steps(op, n):
         for send in step:
-            n_sent[send.sender] += payload * part_share(op, n)
+            n_sent[send.sender] += payload * chunk_share(op, n)
     assert n_sent == [wire_bytes(op, payload, n)] * n
 
 
 @given(SIZES)
 def test_in_a_step_each_device_sends_once_and_gets_once(n):
     for op in ("psum", "all_gather", "all_to_all"):
-        for step in exchange_steps(op, n):
+        for step in ring_steps(op, n):
             assert sorted(send.sender for send in step) == list(range(n))
             assert sorted(send.receiver for send in step) == list(range(n))
 
 
 def test_a_broadcast_goes_down_the_line():
-    assert [str(step[0]) for step in exchange_steps("pbroadcast", 3)] == ["0→1 all", "1→2 all"]
+    assert [str(step[0]) for step in ring_steps("pbroadcast", 3)] == ["0→1 all", "1→2 all"]
 
 
 def test_a_device_alone_exchanges_nothing():
-    assert exchange_steps("psum", 1) == ()
+    assert ring_steps("psum", 1) == ()

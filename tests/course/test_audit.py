@@ -8,20 +8,20 @@ import threading
 import pytest
 
 from shardlab.catalogue.problem import load_problem
-from shardlab.catalogue.tracks import OWN, load_catalogue
-from shardlab.course.audit import audit, audit_folder, audits, few, unlisted_folders
+from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE, load_catalogue
+from shardlab.course.audit import audit, audit_folder, audit_problems, few, unlisted_folders
 from shardlab.course.new_problem import new_problem
 from shardlab.course.problem_lint import lint
 from shardlab.errors import UnknownProblem
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 
-FOLDERS = sorted(path.parent for path in OWN.glob("*/*/problem.toml"))
+FOLDERS = sorted(path.parent for path in BUILT_IN_CATALOGUE.glob("*/*/problem.toml"))
 by_slug = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 
 @pytest.fixture(scope="module")
 def house():
-    with open_house(hidden=[str(OWN)]) as opened:
+    with open_sandbox_pool(hidden=[str(BUILT_IN_CATALOGUE)]) as opened:
         yield opened
 
 
@@ -71,7 +71,9 @@ def shortened(made):
 def test_a_catalogue_outside_the_package_is_audited(tmp_path):
     for slug in ("take-the-largest", "take-it-again"):
         shortened(new_problem(slug, "basics", tmp_path))
-    seen = sorted(audits(load_catalogue(tmp_path), (), n_workers=2), key=lambda done: done.slug)
+    seen = sorted(
+        audit_problems(load_catalogue(tmp_path), (), n_workers=2), key=lambda done: done.slug
+    )
     assert [(each.slug, shown(each)) for each in seen] == [
         ("take-it-again", ""),
         ("take-the-largest", ""),
@@ -167,7 +169,7 @@ def test_a_solution_that_is_not_text_is_found(house, folder):
 def test_an_audit_that_is_stopped_ends_soon(tmp_path):
     for number in range(12):
         new_problem(f"take-{number}", "basics", tmp_path)
-    running = audits(load_catalogue(tmp_path), (), fast=True, n_workers=2)
+    running = audit_problems(load_catalogue(tmp_path), (), fast=True, n_workers=2)
     assert next(running).ok
     running.close()  # as Ctrl-C does; the threads of the pool are joined at the exit
     assert [t for t in threading.enumerate() if "ThreadPool" in t.name and t.is_alive()] == []
@@ -187,7 +189,7 @@ def test_a_folder_in_another_track_than_its_listed_name_is_found(tmp_path):
 def test_a_folder_that_is_not_listed_is_audited_and_said_to_be(house, folder):
     (folder.parents[1] / "tracks.toml").write_text("tracks = []\n")
     catalogue = load_catalogue(folder.parents[1])
-    (done,) = audits(catalogue, ["take-the-largest"], fast=True)
+    (done,) = audit_problems(catalogue, ["take-the-largest"], fast=True)
     assert [fault.rule for fault in done.faults] == ["tracks.unlisted"]
     with pytest.raises(UnknownProblem, match="no problem 'take-the-smallest'"):
-        list(audits(catalogue, ["take-the-smallest"]))
+        list(audit_problems(catalogue, ["take-the-smallest"]))

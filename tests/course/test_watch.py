@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from shardlab.course.file_watch import Watch
+from shardlab.course.file_watch import FileWatch
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def by_renaming_first(path, text):
 
 @pytest.mark.parametrize("save", [in_place, atomically, by_renaming_first])
 def test_a_save_is_noticed_once(file, save):
-    watch = Watch(file)
+    watch = FileWatch(file)
     assert looks(watch) == [False] * 4
     save(file, "two\n")
     assert looks(watch).count(True) == 1
@@ -47,7 +47,7 @@ def test_a_save_is_noticed_once(file, save):
 
 def test_a_save_of_the_same_size_in_the_same_instant_is_noticed(file):
     """Two saves within one tick of the file system's clock leave size and time as they were."""
-    watch = Watch(file)
+    watch = FileWatch(file)
     before = file.stat()
     atomically(file, "two\n")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -55,14 +55,14 @@ def test_a_save_of_the_same_size_in_the_same_instant_is_noticed(file):
 
 
 def test_a_save_that_changes_nothing_is_none(file):
-    watch = Watch(file)
+    watch = FileWatch(file)
     os.utime(file)
     atomically(file, "one\n")
     assert looks(watch) == [False] * 4
 
 
 def test_half_of_a_save_is_waited_for(file):
-    watch = Watch(file)
+    watch = FileWatch(file)
     file.write_text("")
     assert watch.has_changed() is False
     file.write_text("tw")
@@ -73,7 +73,7 @@ def test_half_of_a_save_is_waited_for(file):
 
 
 def test_a_file_that_is_gone_for_a_while_is_waited_for(file):
-    watch = Watch(file)
+    watch = FileWatch(file)
     file.unlink()
     assert looks(watch) == [False] * 4
     file.write_text("two\n")
@@ -81,7 +81,7 @@ def test_a_file_that_is_gone_for_a_while_is_waited_for(file):
 
 
 def test_a_file_that_comes_back_as_it_was_is_no_save(file):
-    watch = Watch(file)
+    watch = FileWatch(file)
     file.unlink()
     looks(watch)
     file.write_text("one\n")
@@ -89,7 +89,7 @@ def test_a_file_that_comes_back_as_it_was_is_no_save(file):
 
 
 def test_a_file_that_stays_away_is_gone_once(file):
-    watch = Watch(file)
+    watch = FileWatch(file)
     file.unlink()
     gone = []
     for _ in range(30):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardlab.findings.finding import Finding
-from shardlab.findings.report import Report, Silenced
+from shardlab.findings.report import Report, SuppressedFinding
 from shardlab.findings.report_text import (
     _COLOURS,
     report_html,
@@ -13,21 +13,21 @@ from shardlab.findings.report_text import (
     report_text,
     summary_text,
 )
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 from shardlab.render.palette import contrast
 
 WASTE = Finding(
     "waste.replicated",
     "warning",
     "'w' is whole on each of 8 devices, 64 MiB of it.",
-    Source("train.py", 9, "step"),
+    SourceLocation("train.py", 9, "step"),
     "cut it over 'model'.",
 )
 HANG = Finding(
     "hazard.deadlock",
     "error",
     "Devices part ways before a psum over 'data': data=0 reaches it, the other three never do.",
-    Source("train.py", 21, "step"),
+    SourceLocation("train.py", 21, "step"),
     "call psum on every device and choose its result afterwards (jnp.where).",
     shows=("data=0: reaches it", "data=1: does not"),
 )
@@ -44,7 +44,7 @@ def report(*findings, **fields):
 
 
 def test_a_report_is_told_gravest_first_with_the_line_and_the_fix():
-    silenced = (Silenced(WASTE, "small here"), Silenced(WASTE, "small here"))
+    silenced = (SuppressedFinding(WASTE, "small here"), SuppressedFinding(WASTE, "small here"))
     one = report(WASTE, HANG, notes=("Not run on 1x8.",), silenced=silenced)
     assert report_text(one, 80, excerpt) == (
         """\
@@ -87,7 +87,7 @@ def test_the_last_line_counts(one, said):
 def test_a_line_that_can_be_read_is_quoted(tmp_path):
     path = tmp_path / "prog.py"
     path.write_text("x = 1\n    y = psum(x)\n", "utf-8")
-    one = report(Finding("hazard.deadlock", "error", "It hangs.", Source(str(path), 2)))
+    one = report(Finding("hazard.deadlock", "error", "It hangs.", SourceLocation(str(path), 2)))
     assert "    2 | y = psum(x)\n" in str(one)
     assert "2 | y = psum(x)" in one._repr_html_()
 
@@ -101,7 +101,7 @@ LONG = Finding(
     "hazard.mesh_dependent",
     "error",
     "The output is not what one device computes.",
-    Source("train.py", 9, "step"),
+    SourceLocation("train.py", 9, "step"),
     "look at what each collective adds up and over which mesh axes; shardlab.trace lists them.",
     shows=(
         "on data=4: [[0.25716 ... 0.01759] [0.0594 ... -0.02384]], 48 of 48 elements differ",
@@ -135,7 +135,9 @@ def test_colour_says_how_grave_it_is():
 
 
 def test_html_is_escaped_and_complete():
-    evil = Finding("hazard.deadlock", "error", "<b>", Source("<i>.py", 1), "<u>", shows=("<s>",))
+    evil = Finding(
+        "hazard.deadlock", "error", "<b>", SourceLocation("<i>.py", 1), "<u>", shows=("<s>",)
+    )
     html = report_html(report(evil, notes=("<q>",)), lambda source: "<em>")
     assert not any(f"<{tag}>" in html for tag in ("i", "u", "s", "q", "em"))
     assert html.count("&lt;") == 6

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-from shardlab.collectives.call import CollectiveCall, Scope
+from shardlab.collectives.call import CollectiveCall, ControlScope
 from shardlab.collectives.wire import wire_bytes
 from shardlab.findings.finding import Finding
-from shardlab.findings.source import NOWHERE, Source
+from shardlab.findings.source import SourceLocation
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.tracing.observation import Memory
 from shardlab.tracing.trace import Trace
 
 MESH = (("data", 16), ("model", 32))
-LAYERS = Scope("scan", Source("model.py", 30, "layers"), 1, length=24)
+LAYERS = ControlScope("scan", SourceLocation("model.py", 30, "layers"), 1, length=24)
 
 
 def call(op, axes, shape, mesh=MESH, *, dtype="bfloat16", count=1, phase="forward", **fields):
@@ -30,7 +30,7 @@ def train_step():
     """24 layers by scan: weights gathered over data, activations summed over model."""
 
     def layer(op, axes, shape, line, phase, function="layer"):
-        where = Source("model.py", line, function)
+        where = SourceLocation("model.py", line, function)
         return call(op, axes, shape, count=24, phase=phase, source=where, within=(LAYERS,))
 
     calls = []
@@ -51,7 +51,7 @@ def train_step():
             (),
             dtype="float32",
             phase="backward",
-            source=Source("train.py", 88, "step"),
+            source=SourceLocation("train.py", 88, "step"),
         ),
     ]
     return Trace(
@@ -68,23 +68,37 @@ def with_branches():
     """A cond whose two branches send differently, and a while loop."""
 
     def scope(branch):
-        return Scope("cond", Source("a.py", 10, "f"), 7, branch=branch, n_branches=2)
+        return ControlScope("cond", SourceLocation("a.py", 10, "f"), 7, branch=branch, n_branches=2)
 
-    turn = Scope("while", Source("a.py", 20, "f"), 8)
+    turn = ControlScope("while", SourceLocation("a.py", 20, "f"), 8)
     mesh = (("x", 4),)
     return Trace(
         "f",
         mesh,
         (
-            call("psum", "x", (1024,), mesh, source=Source("a.py", 11, "f"), within=(scope(0),)),
-            call("psum", "x", (4096,), mesh, source=Source("a.py", 13, "f"), within=(scope(1),)),
+            call(
+                "psum",
+                "x",
+                (1024,),
+                mesh,
+                source=SourceLocation("a.py", 11, "f"),
+                within=(scope(0),),
+            ),
+            call(
+                "psum",
+                "x",
+                (4096,),
+                mesh,
+                source=SourceLocation("a.py", 13, "f"),
+                within=(scope(1),),
+            ),
             call(
                 "ppermute",
                 "x",
                 (512,),
                 mesh,
                 count=None,
-                source=Source("a.py", 21, "f"),
+                source=SourceLocation("a.py", 21, "f"),
                 within=(turn,),
                 details={"pairs": [[0, 1], [1, 2], [2, 3], [3, 0]]},
             ),
@@ -94,7 +108,7 @@ def with_branches():
                 "hazard.deadlock",
                 "error",
                 "Devices part ways before a psum over 'x'.",
-                Source("a.py", 11, "f"),
+                SourceLocation("a.py", 11, "f"),
                 "call it on every device.",
             ),
         ),
@@ -104,9 +118,10 @@ def with_branches():
 def many_lines(n_lines):
     """A program of many different calls."""
     calls = [
-        call("psum", "data", (n + 1, 64), source=Source("m.py", n + 1)) for n in range(n_lines)
+        call("psum", "data", (n + 1, 64), source=SourceLocation("m.py", n + 1))
+        for n in range(n_lines)
     ]
     return Trace("many", MESH, tuple(calls))
 
 
-__all__ = ["MESH", "NOWHERE", "call", "many_lines", "train_step", "with_branches"]
+__all__ = ["MESH", "UNKNOWN_LOCATION", "call", "many_lines", "train_step", "with_branches"]

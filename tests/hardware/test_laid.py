@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardlab.hardware.chips import parse_hardware
-from shardlab.hardware.mesh_placement import even_sides, layings, n_slices
-from shardlab.hardware.step_timer import Exchange, Stopwatch
+from shardlab.hardware.mesh_placement import even_sides, mesh_placements, n_slices
+from shardlab.hardware.step_timer import StepCollective, StepTimer
 
 V5P, V5E, H100 = map(parse_hardware, ("tpu-v5p", "tpu-v5e", "h100"))
 
 
 def seconds(op, axes, mesh, chip, payload=2**26):
-    watch = Stopwatch(chip)
-    exchange = Exchange("", axes, op, payload, 1)
+    watch = StepTimer(chip)
+    exchange = StepCollective("", axes, op, payload, 1)
     return watch.quickest(mesh, [exchange])[1][0].seconds
 
 
 def words(mesh, chip=V5P):
-    return [laid.words for laid in layings(mesh, chip)]
+    return [laid.words for laid in mesh_placements(mesh, chip)]
 
 
 def test_one_axis_goes_along_all_torus_axes():
@@ -121,7 +121,7 @@ def test_sides_multiply_to_the_size(size, n_sides):
 @given(st.lists(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1, max_size=5))
 def test_every_laying_holds_every_device_once(sizes):
     mesh = tuple((f"a{at}", size) for at, size in enumerate(sizes))
-    found = layings(mesh, V5E)
+    found = mesh_placements(mesh, V5E)
     assert found
     for laid in found:
         inside = prod(size for block in laid.blocks for _, size in block.axes)

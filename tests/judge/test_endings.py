@@ -13,14 +13,14 @@ import pytest
 
 from judge.tiny import IMPORTS, answer, mapped, problem
 from shardlab.judge.judge import judge
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 
 TOTAL = mapped("lambda y: lax.psum(jnp.sum(y), a)")
 
 
 @pytest.fixture(scope="module")
 def house():
-    with open_house() as opened:
+    with open_sandbox_pool() as opened:
         yield opened
 
 

@@ -10,19 +10,19 @@ from judge.tiny import problem
 from shardlab.catalogue.reference import load_reference
 from shardlab.judge.case_request import Question
 from shardlab.judge.case_result import made_of, result
-from shardlab.judge.cases import cases_of
+from shardlab.judge.cases import make_cases
 from shardlab.judge.counterexample import exhibit, value_text
 from shardlab.judge.grading.evidence import numbers
-from shardlab.judge.source import Source
+from shardlab.judge.source import SubmissionSource
 from shardlab.sandbox.frame import Frame
 
-SOURCE = Source("")
+SOURCE = SubmissionSource("")
 PSUM = {"op": "psum", "dtype": "float32", "shape": [1], "count": 1, "group_size": 4}
 
 
 def question(name, **options):
     asked = problem(name, **options)
-    (case, *_) = cases_of(asked.parts[0], 3, 2)
+    (case, *_) = make_cases(asked.parts[0], 3, 2)
     reference = load_reference(asked, asked.parts[0])
     return Question(case, reference, reference.inputs(case.draw))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from judge.handmade import call, case, copies, output, seen, verdicts
-from shardlab.judge.cases import cases_of
+from shardlab.judge.cases import make_cases
 from shardlab.judge.grading import wrong_values
 from shardlab.judge.grading.grade import Right, grade
 from shardlab.judge.grading.plain_values import grade_value
@@ -244,7 +244,7 @@ def test_plain_values_are_compared_by_what_they_mean(got, want, told):
 
 def test_cases_are_drawn_from_seeds_of_their_own():
     part = case().part
-    ladder = cases_of(part, 5, 2)
+    ladder = make_cases(part, 5, 2)
     assert len({each.seed for each in ladder}) == len(ladder)
-    assert cases_of(part, 5, 2) == ladder
-    assert not {each.seed for each in ladder} & {each.seed for each in cases_of(part, 6, 2)}
+    assert make_cases(part, 5, 2) == ladder
+    assert not {each.seed for each in ladder} & {each.seed for each in make_cases(part, 6, 2)}

@@ -5,29 +5,29 @@ import signal
 import pytest
 
 from shardlab.judge import failures as troubles
-from shardlab.judge.source import Source
-from shardlab.sandbox.process import Ending
+from shardlab.judge.source import SubmissionSource
+from shardlab.sandbox.process import ExitReason
 
-SOURCE = Source("import jax\ndef f(x):\n    return g(x)\n")
+SOURCE = SubmissionSource("import jax\ndef f(x):\n    return g(x)\n")
 
 
 @pytest.mark.parametrize(
     ("ending", "code", "words"),
     [
-        (Ending("time"), "TLE", "The time limit was reached while running the program."),
-        (Ending("memory"), "MLE", "The memory limit was reached while running the program."),
-        (Ending("output"), "OLE", "More was printed or returned than is allowed"),
+        (ExitReason("time"), "TLE", "The time limit was reached while running the program."),
+        (ExitReason("memory"), "MLE", "The memory limit was reached while running the program."),
+        (ExitReason("output"), "OLE", "More was printed or returned than is allowed"),
         (
-            Ending("exit", exit_code=3),
+            ExitReason("exit", exit_code=3),
             "RTE",
             "ended by itself while running the program (exit code 3)",
         ),
-        (Ending("signal", signal=signal.SIGSEGV), "RTE", "(SIGSEGV)"),
-        (Ending("exit", exit_code=-11), "RTE", "(SIGSEGV)"),
-        (Ending("frame", "too long"), "RTE", "Something else than a result came back"),
-        (Ending("signal", signal=signal.SIGKILL), "IE", "was ended (SIGKILL)"),
-        (Ending("exit", exit_code=-15), "IE", "was ended (SIGTERM)"),
-        (Ending("judge", "the supervisor was killed"), "IE", "The judge failed"),
+        (ExitReason("signal", signal=signal.SIGSEGV), "RTE", "(SIGSEGV)"),
+        (ExitReason("exit", exit_code=-11), "RTE", "(SIGSEGV)"),
+        (ExitReason("frame", "too long"), "RTE", "Something else than a result came back"),
+        (ExitReason("signal", signal=signal.SIGKILL), "IE", "was ended (SIGKILL)"),
+        (ExitReason("exit", exit_code=-15), "IE", "was ended (SIGTERM)"),
+        (ExitReason("judge", "the supervisor was killed"), "IE", "The judge failed"),
     ],
 )
 def test_each_end_of_a_process_has_its_own_message(ending, code, words):
@@ -38,17 +38,17 @@ def test_each_end_of_a_process_has_its_own_message(ending, code, words):
 
 def test_devices_that_wait_for_each_other_are_no_time_out():
     said = "rendezvous.cc:127] This thread has been waiting for `first call` and may be stuck."
-    for ending in (Ending("time"), Ending("signal", signal=signal.SIGABRT)):
+    for ending in (ExitReason("time"), ExitReason("signal", signal=signal.SIGABRT)):
         assert troubles.ended(ending, "running the program", said).code == "HANG"
-    assert troubles.ended(Ending("time"), "tracing the answer", said).code == "TLE"
-    idle = Ending("time", seconds=20.0, idle_seconds=18.5)
+    assert troubles.ended(ExitReason("time"), "tracing the answer", said).code == "TLE"
+    idle = ExitReason("time", seconds=20.0, idle_seconds=18.5)
     assert troubles.ended(idle, "running the program").code == "HANG"
-    busy = Ending("time", seconds=20.0, idle_seconds=0.5)
+    busy = ExitReason("time", seconds=20.0, idle_seconds=0.5)
     assert troubles.ended(busy, "running the program").code == "TLE"
 
 
 def test_a_time_out_on_virtual_devices_tells_of_unrolled_loops():
-    ending = Ending("time", "20 s of processor time", idle_seconds=0.0)
+    ending = ExitReason("time", "20 s of processor time", idle_seconds=0.0)
     verdict = troubles.ended(ending, "simulating the answer")
     assert "(20 s of processor time) while simulating" in verdict.what
     assert "jax.lax.fori_loop" in verdict.fix

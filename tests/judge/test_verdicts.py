@@ -5,10 +5,10 @@ import json
 import pytest
 
 from judge.tiny import answer, mapped, problem
-from shardlab.judge.judge import judge, replay
+from shardlab.judge.judge import judge, replay_case
 from shardlab.judge.judgement import Judgement
 from shardlab.judge.verdict import CAUSES, VERDICTS
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 
 UNCHECKED = ", check_vma=False"
 TOTAL = mapped("lambda y: lax.psum(jnp.sum(y), a)")
@@ -42,7 +42,7 @@ HIGH, LOW, MEAN = "lax.pmax(jnp.max(x), a)", "lax.pmin(jnp.min(x), a)", "lax.pme
 
 @pytest.fixture(scope="module")
 def house():
-    with open_house() as opened:
+    with open_sandbox_pool() as opened:
         yield opened
 
 
@@ -340,7 +340,7 @@ def test_the_same_answer_and_seed_give_the_same_judgement(house):
 
 def test_a_case_can_be_replayed_by_its_number(house):
     whole = judged(house, "total", mapped("lambda y: lax.pmean(jnp.sum(y), a)"))
-    again = replay(
+    again = replay_case(
         house,
         problem("total"),
         answer("total", mapped("lambda y: lax.pmean(jnp.sum(y), a)")),

@@ -18,7 +18,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from shardlab._jax.lowered import for_compiler
+from shardlab._jax.lowered import compiler_input
 from shardlab.collectives.wire import wire_bytes
 from shardlab.errors import CompileFailed, CompileTimeout, InvalidTopology, TpuCompilerMissing
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
@@ -88,7 +88,7 @@ def test_the_inserted_calls_are_those_worked_out_by_hand(name, on_real_devices):
 @pytest.mark.parametrize("name", ["FSDP and tensor parallel", "scanned layers in bf16"])
 def test_the_text_is_the_one_that_real_devices_get(name, on_real_devices):
     """All partitions are assigned to one device, and no other is made: XLA does not mind."""
-    program = for_compiler(staged(PROGRAMS[name]).lower())
+    program = compiler_input(staged(PROGRAMS[name]).lower())
     ours = compile_for_devices(program, name).module
     real = parse_module(on_real_devices(name)["text"])
     assert ours.n_partitions == real.n_partitions == 8
@@ -261,7 +261,7 @@ def test_a_compile_over_its_limit_is_ended_and_leaves_nothing(monkeypatch, tmp_p
         "time.sleep(60)\n"
     )
     monkeypatch.setattr(compile_process, "_WORKER", hanging)
-    program = for_compiler(staged(PROGRAMS["data parallel"]).lower())
+    program = compiler_input(staged(PROGRAMS["data parallel"]).lower())
     start = time.monotonic()
     with pytest.raises(CompileTimeout, match=r"'step' in 2 s; it was ended"):
         compile_for_devices(program, "step", limit_s=2)
@@ -308,7 +308,7 @@ def test_a_worker_that_dies_gives_its_last_words(monkeypatch, tmp_path):
     dying = tmp_path / "dying.py"
     dying.write_text("raise MemoryError('no room for 7 devices')\n")
     monkeypatch.setattr(compile_process, "_WORKER", dying)
-    program = for_compiler(staged(PROGRAMS["data parallel"]).lower())
+    program = compiler_input(staged(PROGRAMS["data parallel"]).lower())
     with pytest.raises(CompileFailed, match="MemoryError: no room for 7 devices"):
         compile_for_devices(program, "step")
 

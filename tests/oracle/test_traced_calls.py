@@ -28,7 +28,7 @@ from shardlab.simulator.simulated_mode import simulated
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.tracing.collective_calls import call_at, communicates
 from shardlab.tracing.compiler.needs_compiler import is_left_to_the_compiler
-from shardlab.tracing.jaxpr_walk import walk
+from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observe import observe
 from shardlab.tracing.stage import stage
 
@@ -118,7 +118,7 @@ def traced(name):
         staged = stage(fun, args)
         jaxpr = _jax.without_dead_code(staged.jaxpr)
         shardings = [array.sharding for array in staged.arrays]
-        calls = [call_at(site) for site in walk(jaxpr) if communicates(site)]
+        calls = [call_at(site) for site in walk_jaxpr(jaxpr) if communicates(site)]
         return calls, is_left_to_the_compiler(jaxpr, shardings)
 
 

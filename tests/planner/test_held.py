@@ -9,9 +9,9 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from shardlab.planner.family import Family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.device_bytes import counters_of, held_by, hold, is_trained
-from shardlab.planner.memory.dtype_policy import Policy
+from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.models.presets import preset_names
-from shardlab.planner.rules.matching import Placed
+from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -66,14 +66,18 @@ def test_what_is_not_trained_has_no_gradient_and_no_state():
     mean = Family(("norm.mean",), (4,), F32, is_trained=False)
     scales = Family(("w.weight_scale_inv",), (4, 4), F32)
     assert [is_trained(each) for each in (trained, mean, scales)] == [True, False, False]
-    names = [each.name for each in held_by(Placed(mean, Spec(), ""), MESH, "adamw", Policy())]
+    names = [
+        each.name for each in held_by(ShardedFamily(mean, Spec(), ""), MESH, "adamw", DtypePolicy())
+    ]
     assert names == ["parameter"]
 
 
 def test_scales_of_narrow_weights_keep_their_own_dtype():
-    fp8 = Policy(parse_dtype("float8_e4m3fn"))
+    fp8 = DtypePolicy(parse_dtype("float8_e4m3fn"))
     dtypes = [
-        next(held_by(Placed(Family((name,), (4, 6), F32), Spec(), ""), MESH, "none", fp8)).dtype
+        next(
+            held_by(ShardedFamily(Family((name,), (4, 6), F32), Spec(), ""), MESH, "none", fp8)
+        ).dtype
         for name in ("w.weight", "w.weight_scale_inv")
     ]
     assert dtypes == ["f8e4m3fn", "f32"]
@@ -81,14 +85,16 @@ def test_scales_of_narrow_weights_keep_their_own_dtype():
 
 def test_inference_holds_parameters_alone():
     family = Family(("w",), (4,), F32)
-    held = held_by(Placed(family, Spec(), ""), MESH, "none", Policy())
+    held = held_by(ShardedFamily(family, Spec(), ""), MESH, "none", DtypePolicy())
     assert [each.name for each in held] == ["parameter"]
     assert counters_of("none") == ()
 
 
 def test_gradients_and_states_may_have_specs_of_their_own():
-    placed = Placed(Family(("w",), (20, 6), F32), Spec(), "", None, Spec("data"), Spec("stage"))
-    held = held_by(placed, MESH, "lion", Policy())
+    placed = ShardedFamily(
+        Family(("w",), (20, 6), F32), Spec(), "", None, Spec("data"), Spec("stage")
+    )
+    held = held_by(placed, MESH, "lion", DtypePolicy())
     assert [(each.name, each.shard_shape) for each in held] == [
         ("parameter", (20, 6)),
         ("gradient", (10, 6)),

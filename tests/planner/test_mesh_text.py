@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardlab.errors import InvalidSize, InvalidSyntax, InvalidType, LabError, UnknownHardware
 from shardlab.hardware.chips import parse_hardware
 from shardlab.planner.plan_mesh import parse_plan_mesh
-from shardlab.planner.tpu_slices import _by_call, is_topology, parse_topology
+from shardlab.planner.tpu_slices import _by_call, is_tpu_slice, parse_tpu_slice
 from shardlab.sharding.mesh import Mesh
 
 
@@ -122,10 +122,10 @@ def test_any_text_is_a_mesh_or_an_error_in_words(text, n_devices, hardware):
 
 def test_an_unknown_slice_has_the_nearest_ones_beside_it():
     with pytest.raises(UnknownHardware) as raised:
-        parse_topology("v5p-1000")
+        parse_tpu_slice("v5p-1000")
     assert raised.value.fix == "v5p-896 or v5p-1024, the nearest there is."
     with pytest.raises(UnknownHardware) as raised:
-        parse_topology("v5x-256")
+        parse_tpu_slice("v5x-256")
     assert raised.value.fix.endswith("-256, the nearest name.")
 
 
@@ -155,7 +155,7 @@ MAXTEXT = [
 
 @pytest.mark.parametrize(("name", "shape", "n_devices"), MAXTEXT)
 def test_a_slice_has_maxtexts_shape_and_devices(name, shape, n_devices):
-    found = parse_topology(name)
+    found = parse_tpu_slice(name)
     assert (found.name, found.shape, found.n_devices) == (name, shape, n_devices)
 
 
@@ -165,13 +165,13 @@ def test_every_slice_of_the_table_is_of_known_hardware_and_within_its_pod():
         assert chip.devices_per_chip == kind.devices_per_chip
         assert max(map(prod, kind.shapes)) <= chip.pod
         for shape in kind.shapes:
-            again = parse_topology(kind.topology(shape).name)
+            again = parse_tpu_slice(kind.topology(shape).name)
             assert again.shape == shape
-            assert parse_topology(f"{kind.name}:{'x'.join(map(str, shape))}") == again
+            assert parse_tpu_slice(f"{kind.name}:{'x'.join(map(str, shape))}") == again
 
 
 @pytest.mark.parametrize(
     "text", ["v5p", "tpu-v5p", "h100", "my-chip.toml", "x-1", "", None, 7, b"v5p-8"]
 )
 def test_what_is_no_slice(text):
-    assert not is_topology(text)
+    assert not is_tpu_slice(text)

@@ -10,13 +10,13 @@ import pytest
 from shardlab.errors import UnknownOption
 from shardlab.planner.family import Family
 from shardlab.planner.make_plan import plan
-from shardlab.planner.memory.dtype_policy import Policy
+from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.optimizer import parse_optimizer, states_of
 from shardlab.planner.model import Model
 from shardlab.sharding.dtype import parse_dtype
 
 F32, BF16 = parse_dtype("f32"), parse_dtype("bf16")
-AS_OPTAX = Policy(moments=None)  # moments in the parameter's dtype
+AS_OPTAX = DtypePolicy(moments=None)  # moments in the parameter's dtype
 OPTAX = {
     "sgd": optax.sgd(0.1),
     "momentum": optax.sgd(0.1, momentum=0.9),
@@ -58,7 +58,7 @@ def n_bytes(leaves):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", OPTAX)
 def test_states_of_a_parameter_are_the_leaves_that_optax_keeps_for_it(name, dtype):
-    policy = Policy(moments=None, with_master=False)
+    policy = DtypePolicy(moments=None, with_master=False)
     for shape in SHAPES:
         kept = optax_leaves(name, [shape], jnp.dtype(dtype))
         # A leaf for a parameter has the parameter's place in the list at the end of its path.
@@ -120,10 +120,10 @@ def test_a_placeholder_is_whole_where_its_parameter_is_cut():
 
 
 def test_adamw_keeps_a_master_copy_of_narrow_parameters_alone():
-    names = {dtype: [each.name for each in states_of("adamw", (4, 6), dtype, Policy())]
+    names = {dtype: [each.name for each in states_of("adamw", (4, 6), dtype, DtypePolicy())]
              for dtype in (BF16, F32)}  # fmt: skip
     assert names == {BF16: ["master", "mu", "nu"], F32: ["mu", "nu"]}
-    assert [each.name for each in states_of("adam", (4, 6), BF16, Policy())] == ["mu", "nu"]
+    assert [each.name for each in states_of("adam", (4, 6), BF16, DtypePolicy())] == ["mu", "nu"]
 
 
 def test_sgd_with_momentum_has_other_names():

@@ -7,7 +7,7 @@ import pytest
 from shardlab.errors import InvalidType, UnknownOption
 from shardlab.planner.family import Family
 from shardlab.planner.make_plan import plan
-from shardlab.planner.memory.dtype_policy import Policy, parse_policy
+from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.model import Model
 from shardlab.planner.models.presets import load_preset
 from shardlab.sharding.dtype import parse_dtype
@@ -96,7 +96,7 @@ def test_scales_are_gone_where_fp8_weights_are_held_in_bf16():
 )
 def test_an_unknown_policy_is_named(text, said, fix):
     with pytest.raises(UnknownOption) as caught:
-        parse_policy(text)
+        parse_dtype_policy(text)
     assert said in caught.value.what
     assert fix in caught.value.fix
 
@@ -104,14 +104,14 @@ def test_an_unknown_policy_is_named(text, said, fix):
 @pytest.mark.parametrize("policy", [3, True, b"bf16", ["bf16"], float("nan")])
 def test_a_policy_is_text_or_a_dtype(policy):
     with pytest.raises(InvalidType, match="is not a dtype policy"):
-        parse_policy(policy)
+        parse_dtype_policy(policy)
 
 
 def test_parts_come_after_the_text():
-    assert parse_policy("mixed", gradients="f32", master="none") == Policy(
+    assert parse_dtype_policy("mixed", gradients="f32", master="none") == DtypePolicy(
         BF16, F32, F32, with_master=False
     )
-    assert parse_policy(None, parameters=None) == Policy()
+    assert parse_dtype_policy(None, parameters=None) == DtypePolicy()
 
 
 def test_whole_numbers_are_planned_for_inference_and_refused_for_training():

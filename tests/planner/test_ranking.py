@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from shardlab.hardware.step_time import ExchangeTime, StepTime
+from shardlab.hardware.step_time import StepCollectiveTime, StepTime
 from shardlab.planner.advice.advice import Candidate
 from shardlab.planner.advice.ranking import bound_of, rank
 
 
 def step(compute, reading=0.0, **sent):
     exchanges = tuple(
-        ExchangeTime("", (axis,), "psum", 1, 2, seconds / 2, "ICI", "", axis in ("data", "fsdp"))
+        StepCollectiveTime(
+            "", (axis,), "psum", 1, 2, seconds / 2, "ICI", "", axis in ("data", "fsdp")
+        )
         for axis, seconds in sent.items()
     )
     return StepTime(1.0, 1.0, compute, 1.0, exchanges, reading)

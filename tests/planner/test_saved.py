@@ -25,7 +25,7 @@ from shardlab.planner.snapshots.saved_plan import (
     load_plan,
     parse_plan,
     save_plan,
-    write_whole,
+    write_atomically,
 )
 
 MADE = plan(
@@ -145,7 +145,7 @@ def test_writing_keeps_a_link_a_link_and_rights_as_they_were(tmp_path):
     file.write_text("old")
     file.chmod(0o640)
     link.symlink_to(file)
-    write_whole(link, "new")
+    write_atomically(link, "new")
     assert link.is_symlink()
     assert file.read_text() == "new"
     assert stat.S_IMODE(file.stat().st_mode) == 0o640

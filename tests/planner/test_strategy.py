@@ -17,7 +17,7 @@ from shardlab.planner.strategies.layer_stack import stack
 from shardlab.planner.strategies.strategy import parse_strategy, place, stacked_for
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh, parse_mesh
-from shardlab.sharding.partition import cut_shape
+from shardlab.sharding.partition import shard_shape
 from shardlab.sharding.spec import Spec
 
 BF16 = parse_dtype("bf16")
@@ -73,7 +73,7 @@ def test_every_spec_of_every_preset_divides(name, mesh):
         for each in place(load_preset(name), parse_strategy(strategy), mesh):
             for spec in (each.spec, each.gradient_spec, each.state_spec):
                 if spec is not None:
-                    cut_shape(each.family.shape, spec, mesh)  # raises where it does not
+                    shard_shape(each.family.shape, spec, mesh)  # raises where it does not
 
 
 def test_llama_under_fsdp_and_tensor_is_cut_as_megatron_and_maxtext_cut_it():
@@ -433,7 +433,7 @@ def test_any_tree_is_cut_so_that_it_divides_and_its_rules_say_it(tensors, sizes,
     for each in placed:
         for spec in (each.spec, each.gradient_spec, each.state_spec):
             if spec is not None:
-                cut_shape(each.family.shape, spec, mesh)
+                shard_shape(each.family.shape, spec, mesh)
     rules = parse_rules([(line.pattern, line.spec) for line in rules_of(placed)])
     stacked = stacked_for(parse_strategy(strategy), model)
     found = {

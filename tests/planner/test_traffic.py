@@ -6,7 +6,7 @@ import pytest
 
 from shardlab.planner.advice.communication import decoding_exchanges, training_exchanges
 from shardlab.planner.advice.weight_bytes import Scales
-from shardlab.planner.memory.dtype_policy import parse_policy
+from shardlab.planner.memory.dtype_policy import parse_dtype_policy
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.table import parse_table
@@ -39,7 +39,7 @@ def sent(model, mesh, strategy, workload=None, optimizer="adamw"):
     """Return for each kind and axes the operation, the gathered or unreduced bytes, the calls."""
     mesh = parse_mesh(mesh)
     placed = place(model, parse_strategy(strategy), mesh)
-    held = Scales(optimizer, parse_policy(None)).weigh(placed, mesh)
+    held = Scales(optimizer, parse_dtype_policy(None)).weigh(placed, mesh)
     workload = workload or Workload(B, 1, remat="none")
     found = {}
     for each in training_exchanges(model.architecture, held, mesh, workload):

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from shardlab.render.palette import channels, contrast, fill_of, label_on
+from shardlab.render.palette import channels, contrast, fill_color, label_color
 
 # How a person without red, green or blue cones sees linear red, green and blue
 # (Machado, Oliveira and Fernandes 2009, severity 1).
@@ -27,20 +27,20 @@ def seen(colour, sight):
 
 @pytest.mark.parametrize("shard", range(24))
 def test_the_label_stands_out_from_its_colour(shard):
-    fill = fill_of(shard)
-    assert contrast(label_on(fill), fill) >= 4.5  # WCAG 2, level AA
+    fill = fill_color(shard)
+    assert contrast(label_color(fill), fill) >= 4.5  # WCAG 2, level AA
 
 
 @pytest.mark.parametrize("sight", sorted(SIGHTS))
 def test_the_eight_hues_differ_for_every_kind_of_colour_vision(sight):
     for one, other in combinations(range(8), 2):
-        a, b = seen(fill_of(one), sight), seen(fill_of(other), sight)
+        a, b = seen(fill_color(one), sight), seen(fill_color(other), sight)
         assert sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) ** 0.5 > 0.05, (one, other)
 
 
 def test_twenty_four_slices_have_colours_of_their_own():
-    assert len({fill_of(shard) for shard in range(24)}) == 24
-    assert fill_of(24) == fill_of(0)
+    assert len({fill_color(shard) for shard in range(24)}) == 24
+    assert fill_color(24) == fill_color(0)
 
 
 def test_contrast_is_that_of_wcag():

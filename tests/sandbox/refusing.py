@@ -14,7 +14,7 @@ import sys
 
 from shardlab.errors import SandboxLevelUnavailable
 from shardlab.sandbox import kernel
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 
 NUMBERS = {
     "x86_64": {"unshare": 272, "mount": 165, "landlock": 444, "seccomp": 317, "prctl": 157},
@@ -37,10 +37,10 @@ def refuse(name: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] != "nothing":
         refuse(sys.argv[1])
-    with open_house() as house:
+    with open_sandbox_pool() as house:
         print(house.level)
     try:
-        open_house(at_least="A").close()
+        open_sandbox_pool(at_least="A").close()
         print("at least A")
     except SandboxLevelUnavailable as error:
         print(error.where)

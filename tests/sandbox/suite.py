@@ -16,8 +16,8 @@ from pathlib import Path
 from attacks import ENDED, NOT_AT_C, PRELUDE, REFUSED
 
 from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.pool import open_house
-from shardlab.sandbox.process import Ended, Limits
+from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.sandbox.process import Limits, ProcessEnded
 
 CANARY = "-".join(("expected", "canary", "value"))
 QUICK = Limits(wall_seconds=0.5)  # for what would take for ever
@@ -45,7 +45,7 @@ def main(level: str) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         given, kept = surroundings(Path(folder), level)
         hidden = [given["database"]]
-        house = open_house(level, hidden=hidden)
+        house = open_sandbox_pool(level, hidden=hidden)
         try:
             result = {"level": house.level, "user": os.getuid(), **attacked(house, given)}
         finally:
@@ -122,7 +122,7 @@ def asked(house, source, limits):
         answer = guest.ask(Frame({"do": "load"}, (source.encode(),)))
         # Threads may still be at work: the next request runs into their limit.
         return ("error" if "error" in answer.header else "answer"), guest.output
-    except Ended as ended:
+    except ProcessEnded as ended:
         return ended.ending.why, guest.output
     finally:
         guest.close()
@@ -135,7 +135,7 @@ def is_well(house) -> bool:
         guest.ask(Frame({"do": "load"}, (b"def next_number(n): return n + 1",)))
         asked = {"do": "call", "function": "next_number", "order": ["n"], "arguments": {"n": 41}}
         return guest.ask(Frame({**asked, "mesh": None, "specs": []})).header.get("value") == 42
-    except Ended as ended:
+    except ProcessEnded as ended:
         print(ended, guest.output, file=sys.stderr)
         return False
     finally:

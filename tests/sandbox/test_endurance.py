@@ -25,14 +25,14 @@ from endurance import FORGERIES, PROBLEM, small  # noqa: E402
 
 from shardlab.catalogue.problem import load_problem  # noqa: E402
 from shardlab.judge.judge import judge  # noqa: E402
-from shardlab.sandbox.pool import open_house  # noqa: E402
+from shardlab.sandbox.pool import open_sandbox_pool  # noqa: E402
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
 @pytest.fixture(scope="module")
 def house():
-    with open_house() as opened:
+    with open_sandbox_pool() as opened:
         yield opened
 
 
@@ -88,7 +88,7 @@ def test_whoever_is_killed_at_any_moment_no_verdict_is_false():
     problem = small(load_problem(PROBLEM))
     right = problem.text("solution.py")
     answers = {right: {"AC", "IE"}, right.replace("lax.psum(", "lax.pmax("): {"AC", "WA", "IE"}}
-    with open_house() as house:
+    with open_sandbox_pool() as house:
         killer = Killer(house, seed=7)
         for number in range(6):
             for source, allowed in answers.items():

@@ -20,15 +20,15 @@ from shardlab.errors import SandboxLevelUnavailable
 from shardlab.judge.failures import is_ours
 from shardlab.sandbox import supervisor
 from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.pool import open_house
-from shardlab.sandbox.process import Ended, Limits
+from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.sandbox.process import Limits, ProcessEnded
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 
 @pytest.fixture(scope="module")
 def house():
-    with open_house() as opened:
+    with open_sandbox_pool() as opened:
         yield opened
 
 
@@ -38,7 +38,7 @@ def load(guest, source):
 
 def ended(guest, source):
     """Return how a guest ended when it loaded an answer."""
-    with guest, pytest.raises(Ended) as caught:
+    with guest, pytest.raises(ProcessEnded) as caught:
         load(guest, source)
     return caught.value.ending
 
@@ -64,7 +64,7 @@ def test_a_guest_that_waits_for_a_request_is_not_late(house):
 def test_the_wall_clock_counts_all_requests_together(house):
     with house.guest("author", Limits(wall_seconds=3.0)) as guest:
         load(guest, "import time; time.sleep(1.7)")
-        with pytest.raises(Ended) as caught:
+        with pytest.raises(ProcessEnded) as caught:
             load(guest, "import time; time.sleep(1.7)")
     assert caught.value.ending.why == "time"
     assert caught.value.ending.seconds > 3.0
@@ -81,7 +81,7 @@ def test_a_guest_that_waits_for_itself_is_ended_long_before_the_clock_is(house):
         load(guest, "x = 1")
         time.sleep(1.0)  # nothing is asked of it meanwhile
         load(guest, "y = 2")
-        with pytest.raises(Ended) as caught:
+        with pytest.raises(ProcessEnded) as caught:
             load(guest, "import time; time.sleep(20)")
     ending = caught.value.ending
     assert (ending.why, ending.detail) == ("time", "0.6 s of waiting without computing")
@@ -91,7 +91,7 @@ def test_a_guest_that_waits_for_itself_is_ended_long_before_the_clock_is(house):
 def test_an_ended_guest_keeps_saying_how_it_ended(house):
     with house.guest("author", Limits()) as guest:
         for _ in range(2):
-            with pytest.raises(Ended, match="exit") as caught:
+            with pytest.raises(ProcessEnded, match="exit") as caught:
                 load(guest, "import os; os._exit(7)")
             assert caught.value.ending.exit_code == 7
 
@@ -105,7 +105,7 @@ def test_an_ending_names_its_signal(house):
 def test_a_signal_in_a_confined_guest_is_its_own_doing(level):
     sources = ("import os; os.kill(os.getpid(), 15)", "import signal; signal.alarm(1); input()")
     source = sources[0] if level == "C" else sources[1].replace("input()", "signal.pause()")
-    with open_house(level) as house:
+    with open_sandbox_pool(level) as house:
         ending = ended(house.guest("author", Limits()), source)
         assert ending.why == "signal"
         assert is_ours(ending) == (house.level == "C")
@@ -129,7 +129,7 @@ os.write(4, frame_bytes(Frame({'defines': ['forged']})))
     with house.guest("author", Limits()) as guest:
         assert load(guest, source).header == {"defines": ["forged"]}
         time.sleep(0.5)  # until its own answer lies in the pipe as well
-        with pytest.raises(Ended, match="it spoke before it was asked") as caught:
+        with pytest.raises(ProcessEnded, match="it spoke before it was asked") as caught:
             load(guest, "x = 1")
     assert caught.value.ending.why == "frame"
 
@@ -166,10 +166,10 @@ def test_guests_of_several_submissions_run_at_the_same_time(house):
 
 
 def test_a_lower_level_can_be_asked_for_and_a_higher_one_demanded():
-    with open_house("C") as house:
+    with open_sandbox_pool("C") as house:
         assert house.level == "C"
     with pytest.raises(SandboxLevelUnavailable, match="cannot be confined at level A here"):
-        open_house("B", at_least="A")
+        open_sandbox_pool("B", at_least="A")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ import resource, sys, warnings
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), 4096))
 warnings.simplefilter("error")
 import test_house
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 with open_house() as house:
     print(house.level, test_house.number(house))
 """
@@ -210,7 +210,7 @@ NOTHING = """
 import os, resource, sys
 from shardlab.errors import ForkServerFailed
 from shardlab.sandbox import kernel
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 import test_house
 if sys.argv[1] == "files":
     resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
@@ -255,7 +255,7 @@ house._START = house._START.replace(
     "import shardlab.sandbox.zygote as z;"
     f"z.confine = lambda room, *_: room.level in {sys.argv[1]!r} and 1 / 0; main(int(",
 )
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 from shardlab.sandbox.frame import Frame
 with warnings.catch_warnings(record=True) as caught, open_house() as opened:
     warnings.simplefilter("always")
@@ -287,7 +287,7 @@ def in_a_process(source, *arguments):
 ELSEWHERE = """
 import os, signal, socket, sys, time
 del os.pidfd_open  # as on macOS, which has no /proc either
-from shardlab.sandbox.confinement import Room
+from shardlab.sandbox.confinement import ConfinementPlan
 from shardlab.sandbox.process import Limits
 from shardlab.sandbox.supervisor import supervise
 for act in (lambda: os._exit(3), lambda: time.sleep(60)):
@@ -334,7 +334,7 @@ def pending(house, do):
         supervisor = parents()[child]
         timer = threading.Timer(0.2, do, [house.zygote_pid, supervisor, child])
         timer.start()
-        with pytest.raises(Ended) as caught:
+        with pytest.raises(ProcessEnded) as caught:
             load(guest, "import time; time.sleep(60)")
         timer.join()
     return caught.value.ending, [supervisor, child]
@@ -342,7 +342,7 @@ def pending(house, do):
 
 @pytest.mark.parametrize("level", ["A", "B", "C"])
 def test_whoever_is_killed_the_judge_says_that_it_was_not_the_answer(level):
-    with open_house(level) as house:
+    with open_sandbox_pool(level) as house:
         for who in ("guest", "supervisor", "zygote"):
             place = ("zygote", "supervisor", "guest").index(who)
             kill = partial(kill_one, place)
@@ -354,7 +354,7 @@ def test_whoever_is_killed_the_judge_says_that_it_was_not_the_answer(level):
 
 def test_an_answer_is_heard_though_its_guest_has_ended_since():
     """A trial answers once and ends: often both are known before the first of it is read."""
-    with open_house("B") as house:
+    with open_sandbox_pool("B") as house:
         for _ in range(60):
             with house._ask_zygote("trial", Limits(wall_seconds=10)) as guest:
                 asked = Frame({"hidden": [], "judge": os.getpid()})
@@ -365,7 +365,7 @@ def number_at_last(house):
     """Return what a normal answer gives; one guest that was ready may be ending with its server."""
     try:
         return number(house)
-    except Ended as ended:
+    except ProcessEnded as ended:
         if ended.ending.why != "judge":
             raise
     return number(house)
@@ -377,7 +377,7 @@ def kill_one(place, *pids):
 
 def test_nothing_is_left_when_guests_and_house_are_closed():
     before = open_files()
-    house = open_house()
+    house = open_sandbox_pool()
     guests = [house.guest("author", Limits()) for _ in range(3)]
     for guest in guests:
         load(guest, "x = 1")
@@ -396,7 +396,7 @@ JUDGE = """
 import os, signal, sys, time
 from shardlab.sandbox.frame import Frame
 from shardlab.sandbox.process import Limits
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 house = open_house(sys.argv[1])
 guest = house.guest("author", Limits())
 guest.ask(Frame({"do": "load"}, (b"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",)))
@@ -423,6 +423,6 @@ def test_answers_in_the_folder_are_never_imported_by_the_fork_server(tmp_path, m
     (tmp_path / "numpy.py").write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    with open_house("C") as house:
+    with open_sandbox_pool("C") as house:
         assert number(house) == 42
     assert Path.cwd() == tmp_path

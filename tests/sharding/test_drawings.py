@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from rich.console import Console
 
-from shardlab.render.palette import fill_of
+from shardlab.render.palette import fill_color
 from shardlab.render.svg import picture_svg
 from shardlab.render.terminal import picture_rich, picture_text
 from shardlab.sharding.layout import layout
@@ -81,7 +81,7 @@ def test_rich_without_colour_prints_the_same_text(question):
 def test_rich_in_colour_paints_each_slice():
     out = printed(layout((8,), "x", "x=2"), width=80, force_terminal=True, color_system="truecolor")
     for shard in (0, 1):
-        red, green, blue = (int(fill_of(shard)[at : at + 2], 16) for at in (1, 3, 5))
+        red, green, blue = (int(fill_color(shard)[at : at + 2], 16) for at in (1, 3, 5))
         assert f"48;2;{red};{green};{blue}" in out
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from shardlab.errors import LayoutMismatch
 from shardlab.sharding.layout import Layout, layout
-from shardlab.sharding.reshard import Move, moves
+from shardlab.sharding.reshard import ReshardStep, reshard
 
 MESH = "data=2,model=4"
 
 
 def steps(shape, before, after, mesh=MESH, dtype="float32"):
-    found = moves(layout(shape, before, mesh, dtype), layout(shape, after, mesh, dtype))
+    found = reshard(layout(shape, before, mesh, dtype), layout(shape, after, mesh, dtype))
     return [(move.kind, move.mesh_axes, move.sent_bytes) for move in found]
 
 
@@ -76,13 +76,13 @@ def test_many_changing_mesh_axes_take_the_plain_way_and_do_not_hang():
     mesh = "a=2,b=2,c=2,d=2,e=2,f=2"
     before = layout((64, 64), "(a,b,c,d,e,f)", mesh)
     after = layout((64, 64), "None,(f,e,d,c,b,a)", mesh)
-    found = moves(before, after)
+    found = reshard(before, after)
     assert [move.kind for move in found] == ["all_gather", "slice"]
     replay(before, found, after)
 
 
 def test_a_move_prints_what_it_does():
-    (move,) = moves(layout((8, 16), "None,model", MESH), layout((8, 16), "model", MESH))
+    (move,) = reshard(layout((8, 16), "None,model", MESH), layout((8, 16), "model", MESH))
     assert str(move) == (
         "all_to_all over 'model', array axis 1 to 0: each device sends 96 bytes; "
         "P(None, 'model') -> P('model')"
@@ -100,7 +100,7 @@ def test_a_move_prints_what_it_does():
 )
 def test_moves_are_between_layouts_of_one_array(other, word):
     with pytest.raises(LayoutMismatch, match=f"The layouts have different {word}: ") as caught:
-        moves(layout((8, 16), "", MESH), other)
+        reshard(layout((8, 16), "", MESH), other)
     assert caught.value.fix == f"two layouts of one array on one mesh, with the same {word}."
 
 
@@ -112,7 +112,7 @@ def cells(one: Layout, device: int) -> frozenset[tuple[int, ...]]:
     return frozenset(product(*ranges))
 
 
-def group(move: Move, device: int) -> list[int]:
+def group(move: ReshardStep, device: int) -> list[int]:
     """The devices that differ from `device` only along the move's mesh axes."""
     mesh = move.before.mesh
     place = mesh.coordinate(device)
@@ -123,7 +123,7 @@ def group(move: Move, device: int) -> list[int]:
     return [mesh.device_at(each) for each in product(*choices)]
 
 
-def replay(before: Layout, found: tuple[Move, ...], after: Layout) -> None:
+def replay(before: Layout, found: tuple[ReshardStep, ...], after: Layout) -> None:
     devices = before.mesh.devices
     held = {device: cells(before, device) for device in devices}
     for move in found:
@@ -132,7 +132,7 @@ def replay(before: Layout, found: tuple[Move, ...], after: Layout) -> None:
     assert held == {device: cells(after, device) for device in devices}
 
 
-def arrive(move: Move, device: int, held: dict[int, frozenset[tuple[int, ...]]]):
+def arrive(move: ReshardStep, device: int, held: dict[int, frozenset[tuple[int, ...]]]):
     wanted = cells(move.after, device)
     senders = group(move, device)
     if move.kind == "slice":
@@ -177,7 +177,7 @@ def two_layouts(draw):
 def test_after_the_moves_each_device_holds_exactly_its_new_slice(pair):
     before, after = pair
     assume(prod(before.shape) * before.n_devices < 100_000)  # index sets that stay quick
-    found = moves(before, after)
+    found = reshard(before, after)
     replay(before, found, after)
     gathered = before.array_bytes - before.bytes_per_device
     assert sum(move.sent_bytes for move in found) <= gathered

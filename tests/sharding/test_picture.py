@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardlab._text.indices import devices_text, slice_text
 from shardlab._text.units import bytes_text
-from shardlab.render.picture import Room, shown
+from shardlab.render.picture import GridLimits, visible_positions
 from shardlab.sharding.layout import layout
 from shardlab.sharding.layout_picture import drawn_axes, holdings, layout_picture
 from shardlab.sharding.mesh import Mesh
@@ -96,7 +96,7 @@ def test_devices_in_their_own_order_are_drawn_in_mesh_order():
 
 
 def test_a_compact_picture_keeps_numbers_and_says_what_they_are():
-    array, mesh = layout_picture(layout((8,), "y", "x=2,y=2"), Room(is_compact=True)).grids
+    array, mesh = layout_picture(layout((8,), "y", "x=2,y=2"), GridLimits(is_compact=True)).grids
     assert labels(array) == [[("#0: 0,2",), ("#1: 1,3",)]]
     assert labels(mesh)[0] == [("0: #0",), ("1: #1",)]
     assert array.caption.endswith("in each box, slice: devices")
@@ -149,8 +149,8 @@ def test_any_rank_and_any_mesh_has_a_picture_of_bounded_size(sizes, factors, ord
 
 
 def test_shown_keeps_few_and_cuts_many():
-    assert shown(16) == list(range(16))
-    assert shown(17) == [0, 1, 2, -1, 16]
+    assert visible_positions(16) == list(range(16))
+    assert visible_positions(17) == [0, 1, 2, -1, 16]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_the_figures_of_a_layout():
     one = layout((16, 12), "None,model", MESH, "bf16")
     assert (one.n_devices, one.n_shards, one.n_replicas) == (8, 4, 2)
     assert (one.bytes_per_device, one.array_bytes, one.total_bytes) == (96, 384, 768)
-    assert one.cuts == (1, 4)
+    assert one.shard_counts == (1, 4)
 
 
 def test_the_first_name_of_a_tuple_is_the_major_one():

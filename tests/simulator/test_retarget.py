@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardlab
 from shardlab.errors import MeshAxesMismatch
-from shardlab.simulator.retarget import retargeted
+from shardlab.simulator.retarget import retarget_programs
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
 X = np.arange(24.0, dtype=np.float32)
@@ -63,13 +63,13 @@ def set_inside():
 )
 def test_a_program_runs_on_each_mesh_in_turn(program):
     for n in (2, 3, 12):
-        with retargeted({"data": n}):
+        with retarget_programs({"data": n}):
             np.testing.assert_array_equal(program(X), X * n)
 
 
 def test_a_program_has_its_own_mesh_again_afterwards():
     virtual, real, context = own_virtual(), own_real(), in_context()
-    with retargeted("data=3"):
+    with retarget_programs("data=3"):
         for program in (virtual, real, context):
             np.testing.assert_array_equal(program(X), X * 3)
     np.testing.assert_array_equal(virtual(X), X * 8)
@@ -85,18 +85,18 @@ def test_axes_keep_the_programs_order():
         in_specs=P(),
         out_specs=P(("data", "model")),
     )
-    with retargeted("data=2,model=3"):
+    with retarget_programs("data=2,model=3"):
         np.testing.assert_array_equal(program(X), np.arange(6))
 
 
 def test_sizes_that_do_not_divide_are_refused_by_jax_itself():
-    with retargeted("data=5"), pytest.raises(ValueError, match="evenly divisible"):
+    with retarget_programs("data=5"), pytest.raises(ValueError, match="evenly divisible"):
         own_virtual()(X)
 
 
 def test_other_axis_names_are_refused():
     with (
-        retargeted("batch=2"),
+        retarget_programs("batch=2"),
         pytest.raises(MeshAxesMismatch, match="'data'; the mesh given has 'batch'"),
     ):
         own_virtual()(X)
@@ -104,5 +104,5 @@ def test_other_axis_names_are_refused():
 
 def test_gradients_and_partial_functions_too():
     loss = jax.jit(functools.partial(lambda f, x: f(x).sum(), own_virtual()))
-    with retargeted("data=6"):
+    with retarget_programs("data=6"):
         np.testing.assert_array_equal(jax.grad(loss)(X), np.full(24, 6))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.findings.source import NOWHERE, Source
-from shardlab.tracing.hlo.collectives import exchanges
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
+from shardlab.tracing.hlo.collectives import hlo_collectives
 from shardlab.tracing.hlo.module import parse_module
 
 HEAD = "HloModule jit_f, num_partitions=8"
@@ -28,7 +28,7 @@ MODEL = "channel_id=2, replica_groups=[2,4]<=[8], use_global_device_ids=true"
 def read(body, more="", head=HEAD, **options):
     lines = [*head.splitlines(), *ADD.splitlines(), *more.splitlines()]
     lines += ["ENTRY %main (p: f32[4,6]) -> f32[4,6] {", *body.strip().splitlines(), "}"]
-    return exchanges(parse_module(lines), **options)
+    return hlo_collectives(parse_module(lines), **options)
 
 
 def ops(found):
@@ -295,11 +295,14 @@ StackFrames
 @pytest.mark.parametrize(
     ("metadata", "source"),
     [
-        ('op_name="jit(f)/dot" stack_frame_id=3', Source("/home/me/train.py", 7, "layer")),
+        ('op_name="jit(f)/dot" stack_frame_id=3', SourceLocation("/home/me/train.py", 7, "layer")),
         # Not the person's file: the one that called it.
-        ('op_name="x" stack_frame_id=2', Source("/home/me/train.py", 40, "Model.__call__")),
-        ('op_name="x" source_file="/home/me/a.py" source_line=9', Source("/home/me/a.py", 9)),
-        ('op_name="x"', NOWHERE),
+        ('op_name="x" stack_frame_id=2', SourceLocation("/home/me/train.py", 40, "Model.__call__")),
+        (
+            'op_name="x" source_file="/home/me/a.py" source_line=9',
+            SourceLocation("/home/me/a.py", 9),
+        ),
+        ('op_name="x"', UNKNOWN_LOCATION),
     ],
 )
 def test_a_line_is_found_in_the_tables_or_in_place(metadata, source):

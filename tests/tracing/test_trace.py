@@ -19,7 +19,7 @@ from shardlab.collectives.call import CollectiveCall
 from shardlab.simulator.shard_map import shard_map
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.tracing.collective_calls import call_at, communicates
-from shardlab.tracing.jaxpr_walk import walk
+from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observe import observe
 from shardlab.tracing.stage import stage
 
@@ -244,7 +244,7 @@ def test_deeply_nested_loops_are_read_in_linear_time():
         f = scanned(f, 2)
     staged = stage(jax.shard_map(f, in_specs=P("data"), out_specs=P(), check_vma=False), [X], MESH)
     start = time.perf_counter()
-    deepest = list(walk(staged.jaxpr))[-1]
+    deepest = list(walk_jaxpr(staged.jaxpr))[-1]
     assert deepest.place.count == 2**12
     assert time.perf_counter() - start < 1  # without memory: 3**12 bodies, minutes
 
@@ -444,7 +444,7 @@ def test_a_partly_manual_shard_map_is_told_of():
 
 def stage_calls(f, args):
     """The program's own calls, where the compiler would have to be asked for the rest."""
-    return [call_at(site) for site in walk(stage(f, args, MESH).jaxpr) if communicates(site)]
+    return [call_at(site) for site in walk_jaxpr(stage(f, args, MESH).jaxpr) if communicates(site)]
 
 
 def total(x):

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from hardware.handmade import MESH, call, many_lines, train_step, with_branches
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 from shardlab.tracing.call_groups import entries
 from shardlab.tracing.observation import Memory
 from shardlab.tracing.timeline import timeline, timeline_lines
@@ -113,8 +113,8 @@ def test_branches_and_loops_are_told():
 def unrolled(n_layers):
     """The calls of a layer written out n times, as a Python loop leaves them."""
     layer = [
-        call("all_gather", "data", (8, 64), source=Source("m.py", 4)),
-        call("psum", "model", (32, 64), source=Source("m.py", 7)),
+        call("all_gather", "data", (8, 64), source=SourceLocation("m.py", 4)),
+        call("psum", "model", (32, 64), source=SourceLocation("m.py", 7)),
     ]
     return Trace("unrolled", MESH, tuple(layer * n_layers))
 
@@ -191,7 +191,7 @@ def test_html_is_whole_and_has_the_same_rows(trace):
 def test_names_cannot_break_out_of_the_markup():
     evil = "<script>alert(1)</script>"
     mesh = ((evil, 4),)
-    one = call("psum", evil, (8,), mesh, source=Source(evil, 3, evil))
+    one = call("psum", evil, (8,), mesh, source=SourceLocation(evil, 3, evil))
     trace = Trace(evil, mesh, (one,), notes=(evil,))
     for drawn in (
         trace_html(trace, trace.estimate("h100")),

@@ -23,14 +23,14 @@ _PATIENCE = 10  # seconds until the first byte of a pipe
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-class NotPlain(OSError):
+class NotRegularFile(OSError):
     """What stands there is a folder, a pipe or a device, whose end may never come."""
 
     def __init__(self, what: str = "it is a folder, a pipe or a device") -> None:
         super().__init__(what)
 
 
-def open_plain_file(path: Path) -> int:
+def open_without_blocking(path: Path) -> int:
     """Return the number under which a file is open; `OSError` or `ValueError` if it cannot be.
 
     Opening a pipe that nobody writes to would never end, nor would reading /dev/zero.
@@ -39,10 +39,10 @@ def open_plain_file(path: Path) -> int:
     if stat.S_ISREG(os.fstat(number).st_mode):
         return number
     os.close(number)
-    raise NotPlain
+    raise NotRegularFile
 
 
-def read_plain_file(path: Path, most_bytes: int) -> bytes:
+def read_regular_file(path: Path, most_bytes: int) -> bytes:
     """Return what a file holds, or one byte more than allowed of a larger one.
 
     A pipe is read too, as `--compare <(git show main:plan.json)` is one, if somebody writes to it.
@@ -65,8 +65,8 @@ def _open_file_or_pipe(path: Path) -> int:
         return number
     os.close(number)
     if stat.S_ISFIFO(mode):
-        raise NotPlain(f"it is a pipe that nobody has written to for {_PATIENCE} s")
-    raise NotPlain("it is a folder or a device")
+        raise NotRegularFile(f"it is a pipe that nobody has written to for {_PATIENCE} s")
+    raise NotRegularFile("it is a folder or a device")
 
 
 _CHUNK_disk = 1 << 20  # bytes asked for at once, whatever a header promises
@@ -74,7 +74,7 @@ _NEAR = 1_000  # entries of a folder among which a slip is looked for
 
 
 @contextmanager
-def open_plain(file: Path) -> Iterator[tuple[FileIO, int]]:
+def open_regular_file(file: Path) -> Iterator[tuple[FileIO, int]]:
     """Open a file for reading, with its size.
 
     A folder, a pipe or a device is refused: opening a pipe that nobody writes to would never end.
@@ -89,18 +89,18 @@ def open_plain(file: Path) -> Iterator[tuple[FileIO, int]]:
 
 def _opened(file: Path) -> int:
     try:
-        return open_plain_file(file)
-    except NotPlain:
+        return open_without_blocking(file)
+    except NotRegularFile:
         raise _no_file(file, "is a folder, a pipe or a device", "a file.") from None
     except FileNotFoundError:
-        raise no_such_file(file) from None
+        raise file_not_found(file) from None
     except OSError as error:
         raise _unread(file, error) from None
     except ValueError as error:  # a name with a NUL in it, or with half a character
         raise _no_file(file, f"cannot be a file: {error}", "another name.") from None
 
 
-def read_bytes(opened: FileIO, n_bytes: int) -> bytes:
+def read_bounded_bytes(opened: FileIO, n_bytes: int) -> bytes:
     """Return that many bytes, or those that there are, asked for in small parts."""
     found = bytearray()
     while len(found) < n_bytes and (part := opened.read(min(_CHUNK_disk, n_bytes - len(found)))):
@@ -108,10 +108,10 @@ def read_bytes(opened: FileIO, n_bytes: int) -> bytes:
     return bytes(found)
 
 
-def read_text(file: Path, most_bytes: int) -> str:
+def read_bounded_text(file: Path, most_bytes: int) -> str:
     """Return a UTF-8 text file that is no larger than that."""
-    with open_plain(file) as (opened, n_bytes):
-        data = read_bytes(opened, most_bytes + 1)
+    with open_regular_file(file) as (opened, n_bytes):
+        data = read_bounded_bytes(opened, most_bytes + 1)
     if len(data) > most_bytes:
         size = max(n_bytes, len(data))
         what = f"{file.name!r} has {size:,} bytes; such a file has at most {most_bytes:,}."
@@ -125,7 +125,7 @@ def read_text(file: Path, most_bytes: int) -> str:
         ) from None
 
 
-def names_in(folder: Path) -> list[str]:
+def list_folder(folder: Path) -> list[str]:
     """Return the names of what is in a folder, in order."""
     try:
         return sorted(each.name for each in folder.iterdir())
@@ -133,7 +133,7 @@ def names_in(folder: Path) -> list[str]:
         raise _unread(folder, error) from None
 
 
-def no_such_file(file: Path) -> InvalidModel:
+def file_not_found(file: Path) -> InvalidModel:
     """Return the error about a file that is not there, with the nearest name that is."""
     try:
         names = [each.name for each in islice(file.parent.iterdir(), _NEAR)]

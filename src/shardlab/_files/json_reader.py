@@ -1,6 +1,6 @@
 """JSON that somebody else wrote, read piece by piece, so that no piece can ask for much memory.
 
->>> text = JsonText('{"a": [1, 2], "b": 3}', "here")
+>>> text = JsonScanner('{"a": [1, 2], "b": 3}', "here")
 >>> {key: text.take_value() for key in text.take_pairs()}
 {'a': [1, 2], 'b': 3}
 """
@@ -20,7 +20,7 @@ _PLAIN = re.compile(r'[ \t\r\n]*"([^"\\\x00-\x1f]*)"')  # a text without escapes
 _LONGEST = 4_096  # characters of one value
 
 
-class JsonText:
+class JsonScanner:
     """A cursor over JSON text: each `take...` takes the thing that comes next, or raises."""
 
     def __init__(self, text: str, where: str, first_byte: int = 0) -> None:
@@ -121,7 +121,7 @@ class _Repeated(ValueError):
     """A key that stands twice in a table."""
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a table of JSON, which must not name a key twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -142,4 +142,4 @@ def _place(error: ValueError | RecursionError, start: int) -> int:
     return start + (error.pos if isinstance(error, json.JSONDecodeError) else 0)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=unique)
+_DECODER = json.JSONDecoder(object_pairs_hook=reject_duplicate_keys)

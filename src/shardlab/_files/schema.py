@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import PlanError, brief
+from shardlab.errors import PlanError, short_repr
 
 
 @dataclass(frozen=True)
-class Setting:
+class Field:
     """One key: what must stand there, in words and as a question, and what it is for."""
 
     wanted: str
@@ -31,7 +31,7 @@ def is_count(value: Any, least: int = 0) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < 1 << 63
 
 
-def is_texts(value: Any) -> bool:
+def is_text_list(value: Any) -> bool:
     return isinstance(value, list) and all(map(is_text, value))
 
 
@@ -39,8 +39,8 @@ def is_table(value: Any) -> bool:
     return isinstance(value, Mapping)
 
 
-def check_table(
-    data: Any, known: Mapping[str, Setting], where: str, kind: type[PlanError], place: str = ""
+def check_fields(
+    data: Any, known: Mapping[str, Field], where: str, kind: type[PlanError], place: str = ""
 ) -> Mapping[str, Any]:
     """Return a table whose keys and values are all as its settings want them.
 
@@ -51,7 +51,9 @@ def check_table(
         raise kind(f"{_shown(data)} is not a table.", where=inside, fix="a table.")
     for key, value in data.items():
         if key not in known:
-            raise kind(f"There is no key {brief(key)} here.", where=inside, fix=_other(key, known))
+            raise kind(
+                f"There is no key {short_repr(key)} here.", where=inside, fix=_other(key, known)
+            )
         if not known[key].fits(value):
             path = f"{place}.{key}" if place else key
             what = f"{key!r} is {_shown(value)}."
@@ -67,9 +69,9 @@ def _shown(value: Any) -> str:
     # Python refuses to write out a whole number of thousands of digits.
     if isinstance(value, int) and value.bit_length() > 400:
         return f"a number of {value.bit_length():,} bits"
-    return f"{brief(value, 200)}"
+    return f"{short_repr(value, 200)}"
 
 
-def _other(name: Any, known: Mapping[str, Setting]) -> str:
+def _other(name: Any, known: Mapping[str, Field]) -> str:
     near = nearest_name(f"{name!s:.80}", known)
     return f"{near!r}, the nearest name." if near else f"one of {', '.join(known)}."

@@ -1,8 +1,8 @@
 """TOML that somebody else wrote, read only where that takes a moment.
 
->>> read_toml("a.b = 1")
+>>> parse_toml("a.b = 1")
 {'a': {'b': 1}}
->>> read_toml("a" + ".a" * 50_000 + " = 1")
+>>> parse_toml("a" + ".a" * 50_000 + " = 1")
 Traceback (most recent call last):
     ...
 ValueError: a key has more than 30 parts between dots
@@ -19,7 +19,7 @@ from typing import Any
 _LONG_KEY = re.compile(r"""(?<![\w"'.-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){30}""")
 
 
-def read_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, Any]:
     """Return the table of a text; `ValueError` or `RecursionError` where there is none."""
     if _LONG_KEY.search(text):
         raise ValueError("a key has more than 30 parts between dots")

@@ -21,7 +21,7 @@ _LIBRARIES = (
 )
 
 
-def explaining(body: Callable[..., Any], sizes: Mapping[str, int]) -> Callable[..., Any]:
+def explain_axis_errors(body: Callable[..., Any], sizes: Mapping[str, int]) -> Callable[..., Any]:
     """Return `body`, whose complaints about unknown axes name the axes there are.
 
     JAX answers a wrong name in some collectives with a bare AssertionError, which becomes an
@@ -46,7 +46,7 @@ def explaining(body: Callable[..., Any], sizes: Mapping[str, int]) -> Callable[.
     return call
 
 
-def as_unbound(error: BaseException, sizes: Mapping[str, int]) -> UnboundAxis | None:
+def convert_axis_error(error: BaseException, sizes: Mapping[str, int]) -> UnboundAxis | None:
     """Return the bare AssertionError that JAX raises for an unknown axis, with words.
 
     Where it has words of its own, or is about something else, there is nothing to say.

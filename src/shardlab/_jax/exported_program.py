@@ -48,7 +48,7 @@ class Collective:
 
 
 @dataclasses.dataclass
-class Contents:
+class ProgramContents:
     """What stands in an exported program."""
 
     collectives: list[Collective] = dataclasses.field(default_factory=list)
@@ -63,11 +63,11 @@ class TooDeep(Exception):
     """A program whose functions call each other without end, or almost."""
 
 
-def contents(exported: jax.export.Exported) -> Contents:
+def read_contents(exported: jax.export.Exported) -> ProgramContents:
     """Return what stands in an exported program, loops multiplied."""
     with mlir.make_ir_context():
         module = exported.mlir_module(serialized=False)
-        found = Contents()
+        found = ProgramContents()
         functions = {
             ir.StringAttr(op.attributes["sym_name"]).value: op
             for op in module.body.operations
@@ -80,7 +80,7 @@ def contents(exported: jax.export.Exported) -> Contents:
 
 
 class _Walk:
-    def __init__(self, functions: dict[str, Any], found: Contents) -> None:
+    def __init__(self, functions: dict[str, Any], found: ProgramContents) -> None:
         self._functions, self._found = functions, found
         self._steps = 0
 

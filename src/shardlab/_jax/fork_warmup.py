@@ -44,13 +44,13 @@ class _Device:
         return f"rehearsal device {self.id}"
 
 
-def rehearsal_mesh(n_devices: int, *names: str) -> Mesh:
+def warmup_mesh(n_devices: int, *names: str) -> Mesh:
     """Return a mesh of devices that can be lowered for, and nothing else."""
     devices = np.array([_Device(id) for id in range(n_devices)], dtype=object)
     return Mesh(devices.reshape((n_devices,) + (1,) * (len(names) - 1)), names)
 
 
-def rehearse(program: Callable[..., Any], shapes: Sequence[Any]) -> jax.export.Exported:
+def export_once(program: Callable[..., Any], shapes: Sequence[Any]) -> jax.export.Exported:
     """Return a program after its way through export, bytes and back."""
     with _no_backend():
         exported = jax.export.export(jax.jit(program), platforms=("cpu",))(*shapes)

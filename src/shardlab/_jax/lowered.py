@@ -13,7 +13,7 @@ from jax._src.named_sharding import NamedSharding
 
 
 @dataclasses.dataclass(frozen=True)
-class ForCompiler:
+class CompilerInput:
     """A lowered program in the form in which JAX hands it to XLA, serialised."""
 
     module: bytes
@@ -22,7 +22,7 @@ class ForCompiler:
     meshes: tuple[Any, ...]  # of its shardings, each once
 
 
-def for_compiler(lowered: Any, platform: str = "cpu") -> ForCompiler:
+def compiler_input(lowered: Any, platform: str = "cpu") -> CompilerInput:
     """Return what XLA would be given for a `jax.stages.Lowered`, lowered for `platform`."""
     computation = lowered._lowering
     found = computation.compile_args
@@ -50,7 +50,7 @@ def for_compiler(lowered: Any, platform: str = "cpu") -> ForCompiler:
         # Only machine code suffers, and nobody runs it; the HLO and the memory are the same.
         options.executable_build_options.debug_options.xla_backend_optimization_level = 0
         options.executable_build_options.debug_options.xla_llvm_disable_expensive_passes = True
-    return ForCompiler(
+    return CompilerInput(
         mlir.module_to_bytecode(module),
         options.SerializeAsString(),
         ids,

@@ -28,11 +28,11 @@ from shardlab._jax.device_hooks import Seams
 
 # A mesh of the program -> the mesh to use in its place. With `is_typed=True` for one that becomes
 # part of an array's type.
-Move = Callable[..., Any]
+ReplaceMesh = Callable[..., Any]
 
 
 @contextlib.contextmanager
-def moving(move: Move) -> Iterator[None]:
+def replace_meshes(move: ReplaceMesh) -> Iterator[None]:
     """Within this block every mesh that the program uses goes through `move` first."""
     seams = Seams()
     kept = _Kept()
@@ -53,7 +53,7 @@ def moving(move: Move) -> Iterator[None]:
         kept.put_back()
 
 
-def moved(sharding: Any, move: Move) -> Any:
+def replace_mesh(sharding: Any, move: ReplaceMesh) -> Any:
     """Return a sharding over the mesh that takes the place of its own; its memory kind stays."""
     if not isinstance(sharding, NamedSharding) or sharding.mesh.empty:
         return sharding
@@ -63,19 +63,19 @@ def moved(sharding: Any, move: Move) -> Any:
     return sharding if is_there else sharding.update(mesh=mesh)
 
 
-def _given(original: Any, move: Move) -> Any:
-    return lambda *args, **kwargs: moved(original(*args, **kwargs), move)
+def _given(original: Any, move: ReplaceMesh) -> Any:
+    return lambda *args, **kwargs: replace_mesh(original(*args, **kwargs), move)
 
 
-def _asked(original: Any, move: Move) -> Any:
+def _asked(original: Any, move: ReplaceMesh) -> Any:
     def canonicalize_sharding(sharding: Any, *args: Any, **kwargs: Any) -> Any:
         in_type = functools.partial(move, is_typed=True)
-        return original(moved(sharding, in_type), *args, **kwargs)
+        return original(replace_mesh(sharding, in_type), *args, **kwargs)
 
     return canonicalize_sharding
 
 
-def _checks(original: Any, move: Move, kept: _Kept) -> Any:
+def _checks(original: Any, move: ReplaceMesh, kept: _Kept) -> Any:
     def checks(mesh: Any, axis_names: Any, *args: Any, **kwargs: Any) -> Any:
         kept.remember(sys._getframe(1), ("mesh", "axis_names"))
         asked = mesh_lib.get_abstract_mesh() if mesh is None else mesh
@@ -88,7 +88,7 @@ def _checks(original: Any, move: Move, kept: _Kept) -> Any:
     return checks
 
 
-def _make_mesh(original: Any, move: Move) -> Any:
+def _make_mesh(original: Any, move: ReplaceMesh) -> Any:
     def make_mesh(
         sizes: Any, axis_names: Any, axis_types: Any = None, *, devices: Any = None, **others: Any
     ) -> Any:
@@ -99,7 +99,7 @@ def _make_mesh(original: Any, move: Move) -> Any:
     return make_mesh
 
 
-def _set_mesh(original: Any, move: Move) -> Any:
+def _set_mesh(original: Any, move: ReplaceMesh) -> Any:
     return lambda mesh: original(None if mesh is None else move(mesh))
 
 

@@ -11,18 +11,18 @@ import jax
 from shardlab.errors import Deadlock
 
 # Raised in a callback, which JAX wraps; kept here so that it can be raised as it is.
-_pending: list[Deadlock] = []
+pending_deadlocks: list[Deadlock] = []
 
 
 @contextlib.contextmanager
-def unwrapped() -> Iterator[None]:
+def raise_pending_deadlock() -> Iterator[None]:
     """Within this block a deadlock is a `Deadlock`, not the runtime error that JAX makes of it."""
-    _pending.clear()
+    pending_deadlocks.clear()
     try:
         yield
     except jax.errors.JaxRuntimeError:
-        if _pending:
-            raise _pending.pop().with_traceback(None) from None
+        if pending_deadlocks:
+            raise pending_deadlocks.pop().with_traceback(None) from None
         raise
 
 

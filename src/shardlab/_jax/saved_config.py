@@ -15,7 +15,7 @@ _home = mesh_lib if hasattr(mesh_lib, "device_context") else config  # moved in 
 _CONTEXT = (_home.abstract_mesh_context_manager, _home.device_context)
 
 
-class Settings:
+class SavedConfig:
     """Every setting as it was when this was made."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ def _write(holder: Any, were: tuple[Any, Any]) -> None:
 
 
 @contextlib.contextmanager
-def one_cpu_device() -> Iterator[None]:
+def use_one_cpu_device() -> Iterator[None]:
     """Within this block `jax_num_cpu_devices` asks for nothing; afterwards it is as it was."""
     holder = jax.config._value_holders["jax_num_cpu_devices"]
     were = _read(holder)

@@ -21,8 +21,8 @@ from jax._src.lib.mlir import ir
 from jax.sharding import AbstractMesh, Mesh
 
 from shardlab import _jax
-from shardlab._jax.axis_errors import explaining
-from shardlab._jax.pending_deadlock import unwrapped
+from shardlab._jax.axis_errors import explain_axis_errors
+from shardlab._jax.pending_deadlock import raise_pending_deadlock
 
 # Packages whose frames JAX leaves out of tracebacks and source locations: the line of a shard_map
 # is the user's, not that of the hook which stages it. Not all of shardlab, because the problems of
@@ -65,7 +65,7 @@ def hook_shard_map(
 
     def stage(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
         if is_simulated(params["mesh"]):
-            fun = explaining(fun, dict(params["mesh"].shape))
+            fun = explain_axis_errors(fun, dict(params["mesh"].shape))
         return _stage_for_devices(trace, prim, fun, args, **params)
 
     # Not cacheable: a cached lowering is a function of its own, and what one shard_map keeps
@@ -153,7 +153,7 @@ def _evaluate(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, Any]
             return _run_on_devices(trace, prim, fun, args, **params)
         inner, consts = _jax.open_jaxpr(closed)
         _refuse_device_put(inner)
-        with unwrapped():
+        with raise_pending_deadlock():
             outs = jax.block_until_ready(_compiled(closed, inner, len(consts))(*consts, *args))
         return shape[-1].update(outs)
 

@@ -9,7 +9,7 @@ from jax._src.interpreters.partial_eval import DynamicJaxprTracer
 
 
 @contextmanager
-def no_origins() -> Iterator[None]:
+def skip_tracer_origins() -> Iterator[None]:
     """Let errors about traced values not say where in the program these come from.
 
     To find that out JAX goes through the whole program. Flax asks each value for a sharding that it

@@ -9,36 +9,36 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def plain(text: str) -> str:
+def printable_text(text: str) -> str:
     """Return text on one line and without control characters.
 
-    >>> plain("a\\x1b[31mb\\tc\\u202ed")
+    >>> printable_text("a\\x1b[31mb\\tc\\u202ed")
     'a?[31mb c?d'
     """
     return "".join(_printable(letter) for letter in text)
 
 
-def plain_lines(text: str) -> str:
+def printable_lines(text: str) -> str:
     """Return text without control characters, its lines as they are.
 
-    >>> plain_lines("a\\x9b2J\\r\\nb")
+    >>> printable_lines("a\\x9b2J\\r\\nb")
     'a?2J\\nb'
     """
-    return "\n".join(map(plain, text.replace("\r\n", "\n").split("\n")))
+    return "\n".join(map(printable_text, text.replace("\r\n", "\n").split("\n")))
 
 
-def plain_data(value: Any) -> Any:
+def printable_data(value: Any) -> Any:
     """Return plain data with every text in it made fit to be shown.
 
-    >>> plain_data({"holds": ["1\\x07", 2]})
+    >>> printable_data({"holds": ["1\\x07", 2]})
     {'holds': ['1?', 2]}
     """
     if isinstance(value, str):
-        return plain_lines(value)
+        return printable_lines(value)
     if isinstance(value, Mapping):
-        return {plain_data(key): plain_data(each) for key, each in value.items()}
+        return {printable_data(key): printable_data(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain_data(each) for each in value]
+        return [printable_data(each) for each in value]
     return value
 
 

@@ -1,6 +1,6 @@
 """Text read by hand, so that an error can point at the exact place.
 
->>> text = Text("data=2,model=", kind="mesh")
+>>> text = Scanner("data=2,model=", kind="mesh")
 >>> text.take_name(), text.take("="), text.take_int()
 ('data', True, 2)
 >>> raise text.error("Expected ',' here.", fix="write data=2,model=4.")
@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^\s,()\[\]=:]+|.", re.DOTALL)
 _MAX_DIGITS = 100
 
 
-class Text:
+class Scanner:
     """A cursor over text: each `take...` skips spaces, then takes the thing or leaves it."""
 
     def __init__(self, source: str, *, kind: str) -> None:
@@ -84,7 +84,7 @@ class Text:
             start = self.position
             word = _WORD.match(self.source, start)
             stop = word.end() if word else start + 1
-        return bad_text(what, self.source, start, stop, kind=self.kind, fix=fix)
+        return syntax_error(what, self.source, start, stop, kind=self.kind, fix=fix)
 
     def _match(self, pattern: re.Pattern[str]) -> str | None:
         self._skip_space()
@@ -104,7 +104,7 @@ class Text:
         self.position = space.end()
 
 
-def bad_text(
+def syntax_error(
     what: str, source: str, start: int, stop: int, *, kind: str, fix: str
 ) -> InvalidSyntax:
     """Return a `InvalidSyntax` whose `where` shows `source` with `^^^` under characters start to stop."""

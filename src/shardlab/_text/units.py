@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from shardlab._text.scanner import bad_text
-from shardlab.errors import InvalidType, brief
+from shardlab._text.scanner import syntax_error
+from shardlab.errors import InvalidType, short_repr
 
 _AMOUNT = re.compile(r"\s*(\d[\d_]*(?:\.\d+)?|\.\d+)\s*([A-Za-z]*)\s*")
 _UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1}
@@ -27,11 +27,13 @@ def parse_bytes(amount: Any) -> int:
     if isinstance(amount, int) and not isinstance(amount, bool) and amount >= 0:
         return amount
     if not isinstance(amount, str):
-        raise InvalidType(f"{brief(amount)} is not an amount of bytes.", fix='1500000, or "1.5MB".')
+        raise InvalidType(
+            f"{short_repr(amount)} is not an amount of bytes.", fix='1500000, or "1.5MB".'
+        )
     found = _AMOUNT.fullmatch(amount)
     if found is None or found[2].lower() not in _UNITS:
         start = found.start(2) if found else 0
-        raise bad_text(
+        raise syntax_error(
             "An amount of bytes was expected here.",
             amount,
             start,

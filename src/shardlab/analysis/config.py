@@ -17,11 +17,11 @@ from typing import Any
 
 from shardlab.checks.codes import CODES
 from shardlab.checks.replication import REPLICATED_BYTES
-from shardlab.checks.suppression import Ignore, silence
+from shardlab.checks.suppression import IgnoreRule, suppress_findings
 from shardlab.errors import InvalidConfig
 from shardlab.findings.finding import Finding
-from shardlab.findings.report import Silenced
-from shardlab.findings.source import Source
+from shardlab.findings.report import SuppressedFinding
+from shardlab.findings.source import SourceLocation
 
 _KEYS = ("ignore", "replicated_bytes")
 _IGNORE_KEYS = ("code", "path", "reason")
@@ -32,14 +32,14 @@ class Config:
     """Settings of a project; `folder` is where its pyproject.toml is, if it has one."""
 
     replicated_bytes: int = REPLICATED_BYTES
-    ignore: tuple[Ignore, ...] = ()
+    ignore: tuple[IgnoreRule, ...] = ()
     folder: Path | None = None
 
     def silence(
         self, findings: Iterable[Finding]
-    ) -> tuple[tuple[Finding, ...], tuple[Silenced, ...]]:
+    ) -> tuple[tuple[Finding, ...], tuple[SuppressedFinding, ...]]:
         """Return the findings that are left, and those silenced here or by a comment."""
-        return silence(findings, _line, self.ignore, self._relative)
+        return suppress_findings(findings, _line, self.ignore, self._relative)
 
     def _relative(self, file: str) -> str:
         path = Path(file).absolute()  # reports name files from where a person stands
@@ -62,7 +62,7 @@ def read_config(near: str | Path | None = None) -> Config:
     return Config()
 
 
-def _line(place: Source) -> str:
+def _line(place: SourceLocation) -> str:
     return linecache.getline(place.file, place.line)
 
 
@@ -107,7 +107,7 @@ def _ignores(settings: Mapping[str, Any], file: Path) -> list[Any]:
     raise _bad(file, "tool.shardlab.ignore", value, "a list of tables")
 
 
-def _ignore(value: Any, file: Path, number: int) -> Ignore:
+def _ignore(value: Any, file: Path, number: int) -> IgnoreRule:
     key = f"tool.shardlab.ignore[{number}]"
     entry = _table(value, file, key)
     _refuse_unknown(entry, _IGNORE_KEYS, file, key)
@@ -125,7 +125,7 @@ def _ignore(value: Any, file: Path, number: int) -> Ignore:
             where=f"{file}, {key}.code",
             fix=hint,
         )
-    return Ignore(texts["code"], texts["reason"].strip(), texts["path"])
+    return IgnoreRule(texts["code"], texts["reason"].strip(), texts["path"])
 
 
 def _refuse_unknown(

@@ -15,19 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardlab import _jax
-from shardlab.findings.source import NOWHERE, Source
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
-from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES, SUMS, collective_axes
-from shardlab.simulator.interpreter.stacked_array import Axes
+from shardlab.simulator.interpreter.rules.collectives import (
+    COLLECTIVES,
+    SUM_COLLECTIVES,
+    collective_axes,
+)
+from shardlab.simulator.interpreter.stacked_array import MeshAxes
 from shardlab.simulator.interpreter.varying import (
-    NONE,
-    Names,
+    UNVARYING,
+    AxisNames,
     enter_shard_map,
     equation_varying,
     scan_carry,
     while_carry,
 )
-from shardlab.simulator.run_records import Lineage
+from shardlab.simulator.run_records import OutputLineage
 
 Tag = tuple[Any, ...]
 _ARGUMENT: Tag = ("argument",)
@@ -56,25 +60,25 @@ class Fact:
     """What is known of one value: what went into it, and the mesh axes over which it varies."""
 
     tags: frozenset[Tag] = frozenset()
-    names: Names = NONE
+    names: AxisNames = UNVARYING
 
 
-def lineages(closed: Any) -> list[Lineage]:
+def lineages(closed: Any) -> list[OutputLineage]:
     """Return what went into each output of a program."""
     inner, _ = _jax.open_jaxpr(closed)
     ins = [_argument(var) for var in inner.invars]
-    return [_lineage(fact.tags) for fact in _follow(Axes(), closed, ins)]
+    return [_lineage(fact.tags) for fact in _follow(MeshAxes(), closed, ins)]
 
 
 def _argument(var: Any) -> Fact:
     return Fact(frozenset({_ARGUMENT}) | _precision(var))
 
 
-def _lineage(tags: frozenset[Tag]) -> Lineage:
+def _lineage(tags: frozenset[Tag]) -> OutputLineage:
     def of(kind: str) -> list[Any]:
         return [tag[1] if len(tag) == 2 else tag[1:] for tag in tags if tag[0] == kind]
 
-    return Lineage(
+    return OutputLineage(
         _ARGUMENT in tags,
         _GRADIENT in tags,
         frozenset(of("random")),
@@ -87,7 +91,7 @@ def _lineage(tags: frozenset[Tag]) -> Lineage:
     )
 
 
-def _follow(axes: Axes, jaxpr: Any, ins: Sequence[Fact]) -> list[Fact]:
+def _follow(axes: MeshAxes, jaxpr: Any, ins: Sequence[Fact]) -> list[Fact]:
     inner, _ = _jax.open_jaxpr(jaxpr)
     known: dict[Any, Fact] = dict(zip(inner.invars, ins, strict=True))
     known.update((const, Fact()) for const in inner.constvars)
@@ -101,7 +105,7 @@ def _follow(axes: Axes, jaxpr: Any, ins: Sequence[Fact]) -> list[Fact]:
     return [read(atom) for atom in inner.outvars]
 
 
-def _equation(axes: Axes, eqn: Any, ins: list[Fact]) -> list[Fact]:
+def _equation(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
     name, params = eqn.primitive.name, eqn.params
     if name == "shard_map":
         inner, cut = enter_shard_map(axes, params, [fact.names for fact in ins])
@@ -123,7 +127,7 @@ def _equation(axes: Axes, eqn: Any, ins: list[Fact]) -> list[Fact]:
     return _marked(eqn, outs)
 
 
-def _operation(axes: Axes, eqn: Any, ins: list[Fact]) -> frozenset[Tag]:
+def _operation(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> frozenset[Tag]:
     name = eqn.primitive.name
     tags = frozenset().union(*(fact.tags for fact in ins))
     if name == "reduce_sum":
@@ -134,7 +138,7 @@ def _operation(axes: Axes, eqn: Any, ins: list[Fact]) -> frozenset[Tag]:
         tags |= _divisor(eqn)
     if name in COLLECTIVES:
         tags |= {_COLLECTIVE}
-    if name in SUMS:
+    if name in SUM_COLLECTIVES:
         over, source = frozenset(collective_axes(eqn.params)), _source(eqn)
         if any(("ratio", axis) in tags for axis in over):
             tags |= {("sums_ratios", source)}
@@ -166,15 +170,15 @@ def _precision(var: Any) -> frozenset[Tag]:
     return frozenset({("eps", float(jnp.finfo(dtype).eps))})
 
 
-def _source(eqn: Any) -> Source:
+def _source(eqn: Any) -> SourceLocation:
     place = _jax.source_place(eqn)
-    return Source(*place) if place else NOWHERE
+    return SourceLocation(*place) if place else UNKNOWN_LOCATION
 
 
 # ---------------------------------------------------------------------------- loops and branches
 
 
-def _scan(axes: Axes, eqn: Any, ins: list[Fact]) -> list[Fact]:
+def _scan(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
     params = eqn.params
     n_consts, n_carry = _jax.scan_parts(params)
     names = scan_carry(axes, params, [fact.names for fact in ins])
@@ -189,7 +193,7 @@ def _scan(axes: Axes, eqn: Any, ins: list[Fact]) -> list[Fact]:
         carry = wider
 
 
-def _while(axes: Axes, eqn: Any, ins: list[Fact]) -> list[Fact]:
+def _while(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
     params = eqn.params
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     names, _ = while_carry(axes, params, [fact.names for fact in ins])
@@ -203,7 +207,7 @@ def _while(axes: Axes, eqn: Any, ins: list[Fact]) -> list[Fact]:
         carry = wider
 
 
-def _cond(axes: Axes, eqn: Any, ins: list[Fact]) -> list[Fact]:
+def _cond(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
     branches = [_follow(axes, branch, ins[1:]) for branch in eqn.params["branches"]]
     return _marked(
         eqn,

@@ -1,6 +1,6 @@
 """A person's function, run on several virtual meshes: what each computes, value by value.
 
-Nothing is decided here. Every program is traced by JAX on the mesh (`retargeted`) and evaluated as
+Nothing is decided here. Every program is traced by JAX on the mesh (`retarget_programs`) and evaluated as
 one program on the one real device, like any simulated program.
 """
 
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardlab import _jax
-from shardlab._jax.pending_deadlock import unwrapped
+from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.analysis.lineage import lineages
 from shardlab.analysis.run_arguments import (
     concrete,
@@ -30,14 +30,14 @@ from shardlab.analysis.run_arguments import (
     paths,
 )
 from shardlab.errors import Deadlock
-from shardlab.findings.source import NOWHERE, Source
-from shardlab.sharding.mesh import Mesh, Sizes
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
+from shardlab.sharding.mesh import Mesh, MeshSizes
 from shardlab.simulator.interpreter import evaluate as simulate
 from shardlab.simulator.interpreter import replica_recorder as copies
-from shardlab.simulator.interpreter.stacked_array import Axes, Spread
-from shardlab.simulator.retarget import retargeted
-from shardlab.simulator.run_records import Leaf, Lineage, Run, Runs
-from shardlab.tracing.stage import arrays_only, with_mesh
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.retarget import retarget_programs
+from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf, OutputLineage
+from shardlab.tracing.stage import drop_non_arrays, staging_mesh
 
 _HAS_OWN_GRADIENTS = (
     "The program takes gradients itself; these were compared, and gradients of them were not."
@@ -64,10 +64,10 @@ class Bench:
         with _jax.no_mesh():  # the person's: these arrays are of one device
             self._args = concrete(args)
         self._f, self._tell = f, on_progress
-        self._trials: dict[Sizes, Trial] = {}
+        self._trials: dict[MeshSizes, Trial] = {}
         self._reference: Trial | None = None
 
-    def run(self, meshes: Sequence[Mesh]) -> Runs:
+    def run(self, meshes: Sequence[Mesh]) -> MeshRuns:
         """Run on one device and on each of `meshes`, and return these beside those run before."""
         one = Mesh([(name, 1) for name in meshes[0].axis_names])
         if tuple(one.shape.items()) not in self._trials:
@@ -83,7 +83,7 @@ class Bench:
                     break
         return self._runs()
 
-    def differentiate(self) -> Runs:
+    def differentiate(self) -> MeshRuns:
         """Return the same runs, with the gradients of each."""
         if self._reference is not None:
             for trial in self._trials.values():
@@ -93,14 +93,14 @@ class Bench:
                         break
         return self._runs()
 
-    def _run(self, mesh: Mesh) -> Run:
+    def _run(self, mesh: Mesh) -> MeshRun:
         trial = Trial(self._f, self._args, mesh, is_reference=self._reference is None)
         self._trials[trial.run.mesh] = trial
         if self._reference is None and trial.run.failure is None:
             self._reference = trial
         return trial.run
 
-    def _runs(self) -> Runs:
+    def _runs(self) -> MeshRuns:
         first, *others = self._trials.values()
         reference = self._reference or first
         many = tuple(each.run for each in others if each is not reference)
@@ -108,7 +108,7 @@ class Bench:
             zip(argument_paths(self._f, self._args), jax.tree.leaves(self._args), strict=True)
         )
         arrays = {path: _plain(x) for path, x in named.items() if is_array(x) and not _is_key(x)}
-        return Runs(
+        return MeshRuns(
             reference.run,
             many,
             arrays,
@@ -132,11 +132,11 @@ class Trial:
                 written = tuple(book.entries)
                 outputs = self._program.outputs(values, is_reference)
             except Exception as error:
-                self.run = Run(sizes, failure=failure(error), seconds=_since(start))
+                self.run = MeshRun(sizes, failure=failure(error), seconds=_since(start))
                 return
-        self.run = Run(sizes, outputs, copies=written, seconds=_since(start))
+        self.run = MeshRun(sizes, outputs, copies=written, seconds=_since(start))
 
-    def differentiated(self) -> Run:
+    def differentiated(self) -> MeshRun:
         """Return the run with its gradients."""
         if self.run.failure or self._is_differentiated:
             return self.run
@@ -151,7 +151,7 @@ class Trial:
                     seconds=self.run.seconds + _since(start),
                 )
             except Exception as error:
-                self.run = Run(self.run.mesh, failure=failure(error), seconds=_since(start))
+                self.run = MeshRun(self.run.mesh, failure=failure(error), seconds=_since(start))
         return self.run
 
     @contextlib.contextmanager
@@ -179,10 +179,10 @@ class _Program:
             new = list(leaves)
             for i, array in zip(self._places, arrays, strict=True):
                 new[i] = array
-            filled, keywords = with_mesh(f, jax.tree.unflatten(tree, new), target)
-            return arrays_only(f(*filled, **keywords))
+            filled, keywords = staging_mesh(f, jax.tree.unflatten(tree, new), target)
+            return drop_non_arrays(f(*filled, **keywords))
 
-        with retargeted(mesh) as target:
+        with retarget_programs(mesh) as target:
             self._closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*self._arrays)
         self._paths = paths(shapes)
         self._shapes = jax.tree.leaves(shapes)
@@ -192,12 +192,12 @@ class _Program:
     def values(self) -> list[Any]:
         return self._run(self._arrays)
 
-    def outputs(self, values: list[Any], is_reference: bool) -> dict[str, Leaf]:
+    def outputs(self, values: list[Any], is_reference: bool) -> dict[str, OutputLeaf]:
         """Return every output by its path."""
         moved = [self._run(each) for each in self._nudged()] if is_reference else []
         return _leaves(self._paths, values, moved, self._lineages)
 
-    def gradients(self, is_reference: bool) -> tuple[dict[str, Leaf], tuple[str, ...]]:
+    def gradients(self, is_reference: bool) -> tuple[dict[str, OutputLeaf], tuple[str, ...]]:
         """Return the gradient of a weighted sum of all outputs by every float argument."""
         numbers = [i for i, x in enumerate(self._arrays) if _is_float(x)]
         if not numbers or not any(map(_is_float, self._shapes)):
@@ -211,7 +211,7 @@ class _Program:
             return sum(_weighted(out, seed) for seed, out in enumerate(outs))
 
         try:
-            with retargeted(self._mesh):
+            with retarget_programs(self._mesh):
                 closed = jax.make_jaxpr(jax.grad(loss, numbers))(*self._arrays)
             run = _compiled(closed)
             values = run(self._arrays)
@@ -223,7 +223,7 @@ class _Program:
         names = [self._names[i] for i in numbers]
         # What went into the outputs went into their gradients.
         eps = max((lineage.eps for lineage in self._lineages), default=0.0)
-        return _leaves(names, values, moved, [Lineage(eps=eps)] * len(names)), ()
+        return _leaves(names, values, moved, [OutputLineage(eps=eps)] * len(names)), ()
 
     def _nudged(self) -> list[list[Any]]:
         """Return the arguments changed by about one rounding, to see what rounding can do."""
@@ -241,12 +241,15 @@ def _nudge(x: Any, eps: float, seed: int) -> Any:
 
 def _compiled(closed: Any) -> Callable[[list[Any]], list[Any]]:
     def program(*args: Any) -> list[Any]:
-        return [out.array for out in simulate.run(Axes(), closed, [Spread(arg) for arg in args])]
+        return [
+            out.array
+            for out in simulate.run(MeshAxes(), closed, [StackedArray(arg) for arg in args])
+        ]
 
     jitted = jax.jit(program, compiler_options=_QUICK)
 
     def run(args: list[Any]) -> list[Any]:
-        with _jax.no_mesh(), unwrapped():
+        with _jax.no_mesh(), raise_pending_deadlock():
             outs = jax.block_until_ready(jitted(*args))
             jax.effects_barrier()
         return list(outs)
@@ -258,14 +261,14 @@ def _leaves(
     names: Sequence[str],
     values: Sequence[Any],
     moved: Sequence[Sequence[Any]],
-    lineage: Sequence[Lineage],
-) -> dict[str, Leaf]:
+    lineage: Sequence[OutputLineage],
+) -> dict[str, OutputLeaf]:
     found = {}
     for i, (name, value, line) in enumerate(zip(names, values, lineage, strict=True)):
         array = _plain(value)
         with np.errstate(invalid="ignore", over="ignore"):
             noise = [np.abs(_wide(_plain(each[i])) - _wide(array)) for each in moved]
-        found[name] = Leaf(array, str(value.dtype), np.nan_to_num(sum(noise, 0.0)), line)
+        found[name] = OutputLeaf(array, str(value.dtype), np.nan_to_num(sum(noise, 0.0)), line)
     return found
 
 
@@ -320,14 +323,18 @@ def _has_mesh(args: Sequence[Any], at: int) -> bool:
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def source_of(f: Any) -> Source:
+def source_of(f: Any) -> SourceLocation:
     """Return where a function is written."""
     f = inspect.unwrap(f)
     code = getattr(getattr(f, "func", f), "__code__", None)
-    return Source(code.co_filename, code.co_firstlineno, code.co_name) if code else NOWHERE
+    return (
+        SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
+        if code
+        else UNKNOWN_LOCATION
+    )
 
 
-def _kind(run: Run) -> str:
+def _kind(run: MeshRun) -> str:
     return run.failure.kind if run.failure else ""
 
 

@@ -16,19 +16,19 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from shardlab.analysis.config import read_config
-from shardlab.checks.compare_runs import ladder
-from shardlab.checks.jax_rejections import refuse
+from shardlab.checks.compare_runs import default_test_meshes
+from shardlab.checks.jax_rejections import raise_if_rejected
 from shardlab.checks.program import check_program
 from shardlab.errors import InvalidType
 from shardlab.findings.finding import Finding
-from shardlab.findings.report import Report, gravest_first
+from shardlab.findings.report import Report, most_severe_first
 from shardlab.sharding.mesh import Mesh, parse_mesh
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.trace import Trace
 
 if TYPE_CHECKING:
     from shardlab.analysis.mesh_runs import Bench
-    from shardlab.checks.mesh_dependence import Compared
+    from shardlab.checks.mesh_dependence import RunComparison
 
 
 def check_given(
@@ -122,12 +122,12 @@ def trace(
     extra `shardlab[tpu]` brings. With `memory` the compiler is asked of every program, for what
     one device holds. What JAX refuses raises `ProgramRejected`, with the finding in its words.
     """
-    from shardlab.tracing.observe import Ask, observe
+    from shardlab.tracing.observe import CompilerUse, observe
 
-    asked: Ask = "always" if memory else "for shardings"
+    asked: CompilerUse = "always" if memory else "for shardings"
     seen = observe(f, args, mesh, compiled=asked, topology=topology)
     config = read_config(_home(f))
-    refuse(seen)
+    raise_if_rejected(seen)
     findings = check_program(seen, replicated_bytes=config.replicated_bytes)
     return Trace(
         seen.program,
@@ -173,7 +173,7 @@ def check(
     seen = observe(f, args, largest, compiled="never")
     config = read_config(_home(f))
     static = check_program(seen, replicated_bytes=config.replicated_bytes)
-    tried = given or (ladder([name for name, _ in seen.mesh]) if seen.mesh else [])
+    tried = given or (default_test_meshes([name for name, _ in seen.mesh]) if seen.mesh else [])
     unsilenced, _ = config.silence(static)
     notes, findings = _unrun(seen, unsilenced, tried, run, args), list(static)
     where: tuple[str, ...] = (_text(parse_mesh(seen.mesh)),) if seen.mesh else ()
@@ -181,23 +181,23 @@ def check(
     if not notes:
         # Here, since it brings NumPy in: reading a program is quicker without.
         from shardlab.analysis.mesh_runs import Bench
-        from shardlab.checks.compare_runs import joined
+        from shardlab.checks.compare_runs import merge_findings
 
         bench = Bench(f, args, tell)
         compared, where = _compared(bench, tried, grads, bool(given))
         if given and compared.is_unexplained:
             # One size fits many causes; a few more sizes may tell them apart.
-            more, where = _compared(bench, ladder(given[0].axis_names), grads, False)
+            more, where = _compared(bench, default_test_meshes(given[0].axis_names), grads, False)
             compared = compared.explained_by(more)
-        notes, findings = compared.notes, joined(static, compared.findings)
+        notes, findings = compared.notes, merge_findings(static, compared.findings)
         is_compared = bool(where)
-    left, silenced = config.silence(gravest_first(findings))
+    left, silenced = config.silence(most_severe_first(findings))
     return Report(left, seen.program, where, notes, silenced, is_compared)
 
 
 def _compared(
     bench: Bench, meshes: Sequence[Mesh], grads: bool, are_given: bool
-) -> tuple[Compared, tuple[str, ...]]:
+) -> tuple[RunComparison, tuple[str, ...]]:
     """Return what runs on these meshes show, and on which ones something was compared.
 
     Gradients take longer than values, and those of wrong values are wrong for the same reason.

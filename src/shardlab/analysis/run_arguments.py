@@ -23,8 +23,8 @@ from shardlab.errors import (
     PermutationRange,
     UnboundAxis,
 )
-from shardlab.simulator.run_records import Failure
-from shardlab.tracing.stage import from_text
+from shardlab.simulator.run_records import RunFailure
+from shardlab.tracing.stage import parse_shape_argument
 
 
 def concrete(args: Sequence[Any]) -> tuple[Any, ...]:
@@ -46,14 +46,14 @@ def n_bytes(args: Sequence[Any]) -> int:
     >>> n_bytes(["f32[1000000,1000]", 7])
     4000000000
     """
-    leaves = map(from_text, jax.tree.leaves(tuple(args)))
+    leaves = map(parse_shape_argument, jax.tree.leaves(tuple(args)))
     return sum(
         math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves if hasattr(leaf, "dtype")
     )
 
 
 def _filled(leaf: Any, seed: int) -> Any:
-    leaf = from_text(leaf)
+    leaf = parse_shape_argument(leaf)
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return _random(leaf.shape, leaf.dtype, seed)
     if isinstance(leaf, jax.Array) and not _jax.is_extended(leaf.dtype):
@@ -96,17 +96,17 @@ _REFUSED_BY_JAX = (
 )
 
 
-def failure(error: Exception) -> Failure:
+def failure(error: Exception) -> RunFailure:
     """Return why a program did not run, by what it raised."""
     if isinstance(error, Deadlock):
-        return Failure("deadlock", error.what, error.where or "", error.fix or "")
+        return RunFailure("deadlock", error.what, error.where or "", error.fix or "")
     words = str(error)
     if "divisible" in words or "evenly" in words:
-        return Failure("indivisible", first_line(error))
+        return RunFailure("indivisible", first_line(error))
     if isinstance(error, LabError):
         kind = "refused" if isinstance(error, _REFUSED_BY_JAX) else "not_simulated"
-        return Failure(kind, error.what, error.where or "", error.fix or "", error.code)
-    return Failure("refused", first_line(error))
+        return RunFailure(kind, error.what, error.where or "", error.fix or "", error.code)
+    return RunFailure("refused", first_line(error))
 
 
 def in_gradient(error: Deadlock) -> Deadlock:

@@ -22,7 +22,7 @@ from shardlab.errors import InvalidProblem
 
 Kind = Literal["program", "value"]
 # Beside problem.toml and the wrong answers, which have a folder of their own.
-FILES = ("statement.md", "hints.md", "starter.py", "solution.py", "reference.py")
+PROBLEM_FILES = ("statement.md", "hints.md", "starter.py", "solution.py", "reference.py")
 # On every page that has a program to write.
 _TRACED = """\
 The judge traces the function as `jax.jit` does: array arguments have a shape and a dtype, and no
@@ -113,12 +113,12 @@ def load_problem(folder: Path) -> Problem:
     data = check_table(read_toml(file, InvalidProblem), PROBLEM, str(file), InvalidProblem)
     limits = check_table(data.get("limits", {}), LIMITS, f"{file}, [limits]", InvalidProblem)
     parts = tuple(_part(number, part, file) for number, part in enumerate(data["parts"], 1))
-    for name in FILES:
+    for name in PROBLEM_FILES:
         if not (folder / name).is_file():
             raise InvalidProblem(
                 f"The problem has no {name}.",
                 where=str(folder),
-                fix=f"write it; a problem has {', '.join(FILES)} and wrong/*.py.",
+                fix=f"write it; a problem has {', '.join(PROBLEM_FILES)} and wrong/*.py.",
             )
     return Problem(
         folder,

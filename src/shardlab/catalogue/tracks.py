@@ -24,7 +24,7 @@ from shardlab.catalogue.problem import Problem, load_problem
 from shardlab.catalogue.problem_schema import TRACK, TRACKS, check_table, read_toml
 from shardlab.errors import CatalogueNotFound, InvalidTracks, UnknownProblem
 
-OWN = Path(__file__).parent / "problems"
+BUILT_IN_CATALOGUE = Path(__file__).parent / "problems"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Catalogue:
 
     def _unknown(self, slug: str) -> UnknownProblem:
         near = nearest_name(slug, self.slugs)
-        own = "" if self.folder == OWN else f" --catalogue {self.folder}"
+        own = "" if self.folder == BUILT_IN_CATALOGUE else f" --catalogue {self.folder}"
         names = f"`shardlab practice list{own}` names them."
         return UnknownProblem(
             f"There is no problem '{slug}'.",
@@ -97,7 +97,7 @@ class Catalogue:
 
 def load_catalogue(folder: Path | str | None = None) -> Catalogue:
     """Return the catalogue in a folder; shardlab's own where none is given. Loads no NumPy."""
-    place = OWN if folder is None else Path(folder)
+    place = BUILT_IN_CATALOGUE if folder is None else Path(folder)
     file = place / "tracks.toml"
     if not file.is_file():
         raise CatalogueNotFound(

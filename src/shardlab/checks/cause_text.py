@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardlab.checks.replicas import short
-from shardlab.checks.tolerance import Comparison, close, is_close
+from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
 
 SENTENCES = {
     "factor_of_n": "is n times the value on one device, n being the size of {axes}.",
@@ -93,7 +93,7 @@ _MOST_PATHS = 4
 _MOST_MESHES = 6
 
 
-def told(cause: str, variant: str = "", is_summed: bool = False) -> tuple[str, str]:
+def cause_message(cause: str, variant: str = "", is_summed: bool = False) -> tuple[str, str]:
     """Return the sentence and the fix for a cause, with their blanks.
 
     `is_summed` tells of a gradient that JAX has added up over the devices already.
@@ -135,7 +135,7 @@ def _difference(c: Comparison, cause: str, digits: int) -> str:
         return f"{told}, x{abs(c.many[at] / c.one[at]):.4g}"
     if c.many.ndim == 0:
         return told
-    wrong = ~close(c.many, c.one, c.atol)
+    wrong = ~compare_arrays(c.many, c.one, c.atol)
     at = tuple(np.argwhere(wrong)[0].tolist())
     pair = Comparison(c.mesh, np.asarray(c.one[at]), np.asarray(c.many[at]))
     digits = _digits([pair])

@@ -11,7 +11,7 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from shardlab.checks.tolerance import Array, Comparison, close, is_close
+from shardlab.checks.tolerance import Array, Comparison, compare_arrays, is_close
 
 MeshAxes = tuple[str, ...]
 Comparisons = Sequence[Comparison]
@@ -220,7 +220,7 @@ def _argument_like(parts: Sequence[Array], atol: float, arguments: Mapping[str, 
         whole = _broadcast(argument, parts[0].shape)
         if whole is None or _is_faint(whole, atol):
             continue
-        if all(close(part, whole, 4 * atol).all() for part in parts):
+        if all(compare_arrays(part, whole, 4 * atol).all() for part in parts):
             return path
     return ""
 

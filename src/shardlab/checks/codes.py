@@ -14,7 +14,7 @@ from typing import Any
 
 from shardlab.collectives.call import CollectiveCall
 from shardlab.findings.finding import Finding, Severity
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ CODES = {
 def finding(
     code: str,
     what: str,
-    where: Source | None,
+    where: SourceLocation | None,
     fix: str,
     *,
     cause: str = "",

@@ -2,9 +2,9 @@
 
 On which meshes a program is tried when nobody says: small ones, of different sizes.
 
->>> [mesh.axis_sizes for mesh in ladder(("data",))]
+>>> [mesh.axis_sizes for mesh in default_test_meshes(("data",))]
 [(2,), (3,), (4,), (8,)]
->>> [mesh.axis_sizes for mesh in ladder(("data", "model"))]
+>>> [mesh.axis_sizes for mesh in default_test_meshes(("data", "model"))]
 [(2, 1), (1, 2), (2, 4), (4, 2), (3, 1), (1, 3)]
 """
 
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from shardlab.checks.codes import finding
-from shardlab.checks.mesh_dependence import Compared, compare_with_one_device
+from shardlab.checks.mesh_dependence import RunComparison, compare_with_one_device
 from shardlab.checks.replicas import differing_replicas
 from shardlab.findings.finding import Finding
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 from shardlab.sharding.mesh import Mesh
-from shardlab.simulator.run_records import Run, Runs
+from shardlab.simulator.run_records import MeshRun, MeshRuns
 
 # A warning that says at which line the cause of a difference lies.
 _EXPLAINED_BY = {
@@ -33,7 +33,7 @@ _EXPLAINED_BY = {
 _MENDED_ALIKE = ("factor_of_n", "bias_n_times")
 
 
-def check_runs(runs: Runs, *, are_given: bool = False) -> Compared:
+def check_runs(runs: MeshRuns, *, are_given: bool = False) -> RunComparison:
     """Return what is wrong with a program by what it computed, and what could not be compared.
 
     Copies that differ make the results differ too, so these are then not looked at. A mesh that
@@ -44,15 +44,15 @@ def check_runs(runs: Runs, *, are_given: bool = False) -> Compared:
     refused = [_refused(run) for run in runs.many if are_given and _kind(run) == "refused"]
     notes = (*runs.notes, *_not_run(runs, are_given), *_run_notes(runs))
     if stuck or runs.one.failure:
-        return Compared((*stuck[:1], *refused[:1]), notes)
+        return RunComparison((*stuck[:1], *refused[:1]), notes)
     copies = differing_replicas(runs)
     if copies:
-        return Compared((*refused, *copies), notes)
+        return RunComparison((*refused, *copies), notes)
     compared = compare_with_one_device(runs)
-    return Compared((*refused, *compared.findings), (*notes, *compared.notes))
+    return RunComparison((*refused, *compared.findings), (*notes, *compared.notes))
 
 
-def joined(static: Iterable[Finding], found: Sequence[Finding]) -> list[Finding]:
+def merge_findings(static: Iterable[Finding], found: Sequence[Finding]) -> list[Finding]:
     """Return all findings, where a warning that explains an error gives its line to it."""
     kept = list(static)
     errors = []
@@ -84,11 +84,11 @@ def _share_axes(clue: Finding, error: Finding) -> bool:
 # ------------------------------------------------------------------------------ what did not run
 
 
-def _kind(run: Run) -> str:
+def _kind(run: MeshRun) -> str:
     return run.failure.kind if run.failure else ""
 
 
-def _deadlock(run: Run) -> Finding:
+def _deadlock(run: MeshRun) -> Finding:
     assert run.failure is not None
     shows = (f"on {run.mesh_text}: {run.failure.where}",)
     return finding(
@@ -100,15 +100,15 @@ def _deadlock(run: Run) -> Finding:
     )
 
 
-def _place(where: str) -> Source | None:
+def _place(where: str) -> SourceLocation | None:
     """Return the place in words such as `psum at file.py:3 (body), under ...`."""
     found = re.match(
         r"(?:.* at )?([^,]+?):(\d+)(?::\d+)?(?: \(([\w<>]+)\))?", where.partition(", under")[0]
     )
-    return Source(found[1], int(found[2]), found[3] or "") if found else None
+    return SourceLocation(found[1], int(found[2]), found[3] or "") if found else None
 
 
-def _refused(run: Run) -> Finding:
+def _refused(run: MeshRun) -> Finding:
     assert run.failure is not None
     return finding(
         "jax.rejected",
@@ -120,7 +120,7 @@ def _refused(run: Run) -> Finding:
     )
 
 
-def _not_run(runs: Runs, are_given: bool) -> tuple[str, ...]:
+def _not_run(runs: MeshRuns, are_given: bool) -> tuple[str, ...]:
     if runs.one.failure is not None and _kind(runs.one) != "deadlock":
         return (
             "NOTHING WAS COMPARED: on one device, with which all else is compared, the program "
@@ -143,14 +143,14 @@ def _not_run(runs: Runs, are_given: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _why(run: Run) -> str:
+def _why(run: MeshRun) -> str:
     assert run.failure is not None
     if run.failure.kind == "indivisible":
         return f"Not run on {run.mesh_text}, which does not divide its arrays evenly."
     return f"Not run on {run.mesh_text}: {run.failure.words}"
 
 
-def _run_notes(runs: Runs) -> tuple[str, ...]:
+def _run_notes(runs: MeshRuns) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for run in (runs.one, *runs.many) for note in run.notes))
 
 
@@ -158,7 +158,7 @@ _ONE = ((2,), (3,), (4,), (8,))
 _TWO = ((2, 1), (1, 2), (2, 4), (4, 2), (3, 1), (1, 3))
 
 
-def ladder(axis_names: Sequence[str]) -> list[Mesh]:
+def default_test_meshes(axis_names: Sequence[str]) -> list[Mesh]:
     """Return meshes with these axis names, beside that of one device.
 
     Along each axis alone, so that a difference can be put down to it, and along all together.

@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardlab.collectives.call import CollectiveCall, Scope
+from shardlab.collectives.call import CollectiveCall, ControlScope
 from shardlab.tracing.observation import Observation
 
 # Longer lists of single devices are cut off.
@@ -64,7 +64,7 @@ def _told(
     places = [sorted(set(column)) for column in zip(*group, strict=True)]
     if math.prod(map(len, places)) == len(group):
         told = [
-            f"{axis}={runs(place)}"
+            f"{axis}={coordinate_ranges(place)}"
             for axis, size, place in zip(axes, sizes, places, strict=True)
             if len(place) < size or len(axes) == 1
         ]
@@ -78,12 +78,12 @@ def _told(
     return "; ".join(listed) + (f" and {more} more" if more else "")
 
 
-def runs(numbers: Collection[int]) -> str:
+def coordinate_ranges(numbers: Collection[int]) -> str:
     """Return numbers as runs.
 
-    >>> runs([0, 1, 2, 3, 7, 9, 10])
+    >>> coordinate_ranges([0, 1, 2, 3, 7, 9, 10])
     '0..3,7,9,10'
-    >>> runs(range(0, 512, 2))
+    >>> coordinate_ranges(range(0, 512, 2))
     '0,2,4 .. 510'
     """
     ordered = sorted(numbers)
@@ -108,7 +108,7 @@ def runs(numbers: Collection[int]) -> str:
 class Parting:
     """A cond or a while loop whose choice varies, and the calls in it that are in danger."""
 
-    scope: Scope
+    scope: ControlScope
     calls: Mapping[int, Sequence[CollectiveCall]]  # by branch; a loop's body is branch 1
     sizes: Mapping[str, int]
     facts: Mapping[str, Any]  # of the clue `ways`; empty where nobody looked at the values
@@ -214,7 +214,7 @@ def _plural(devices: str, one: str, many: str) -> str:
 def partings(seen: Observation) -> list[Parting]:
     """Return every branch and loop with calls in danger; the backward pass of one not again."""
     ways = {clue.facts["scope"]: clue.facts for clue in seen.clues if clue.kind == "ways"}
-    scopes: dict[int, Scope] = {}
+    scopes: dict[int, ControlScope] = {}
     calls: dict[int, dict[int, list[CollectiveCall]]] = {}
     for call in seen.calls:
         for scope in call.within:
@@ -238,14 +238,14 @@ def _sizes(facts: Mapping[str, Any], seen: Observation) -> dict[str, int]:
     }
 
 
-def is_in_danger(call: CollectiveCall, scope: Scope) -> bool:
+def is_in_danger(call: CollectiveCall, scope: ControlScope) -> bool:
     """Say whether a call needs devices that the choice may have sent elsewhere.
 
     >>> call = CollectiveCall("psum", ("data",), (3,), "float32", 12, 18, 1, "forward")
-    >>> from shardlab.findings.source import NOWHERE
-    >>> is_in_danger(call, Scope("cond", NOWHERE, 0, varies=("model",)))
+    >>> from shardlab.findings.source import UNKNOWN_LOCATION
+    >>> is_in_danger(call, ControlScope("cond", NOWHERE, 0, varies=("model",)))
     False
-    >>> is_in_danger(call, Scope("cond", NOWHERE, 0, varies=("data", "model")))
+    >>> is_in_danger(call, ControlScope("cond", NOWHERE, 0, varies=("data", "model")))
     True
     """
     if call.op == "ppermute":

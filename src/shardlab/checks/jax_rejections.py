@@ -6,7 +6,7 @@ from shardlab.checks.codes import finding
 from shardlab.checks.spec_errors import misfits, unknown_axis
 from shardlab.errors import ProgramRejected
 from shardlab.findings.finding import Finding
-from shardlab.tracing.observation import Clue, Observation
+from shardlab.tracing.observation import Observation, ProgramPattern
 
 # family -> our words beside JAX's: what, and what to try
 _MEANS = {
@@ -103,7 +103,7 @@ def refusals(seen: Observation) -> list[Finding]:
     return [_found(clue) for clue in seen.clues if clue.kind == "refused"]
 
 
-def refuse(seen: Observation) -> None:
+def raise_if_rejected(seen: Observation) -> None:
     """Raise what JAX refuses, with its words, where a refusal must not look like silence.
 
     A program that cannot be compiled sends nothing, and any figure of it would be false.
@@ -119,7 +119,7 @@ def refuse(seen: Observation) -> None:
         raise error
 
 
-def _found(clue: Clue) -> Finding:
+def _found(clue: ProgramPattern) -> Finding:
     family = clue.facts["family"]
     if family == "unknown_axis":
         return unknown_axis(clue)

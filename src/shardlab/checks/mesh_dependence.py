@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shardlab.checks import causes
-from shardlab.checks.cause_text import listed, shown, told
+from shardlab.checks.cause_text import cause_message, listed, shown
 from shardlab.checks.codes import finding
-from shardlab.checks.tolerance import Array, Comparison, close, tolerance
+from shardlab.checks.tolerance import Array, Comparison, compare_arrays, tolerance
 from shardlab.findings.finding import Finding
-from shardlab.findings.source import Source
-from shardlab.simulator.run_records import Leaf, Lineage, Run, Runs
+from shardlab.findings.source import SourceLocation
+from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf, OutputLineage
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Difference:
 
     path: str
     seen: tuple[Comparison, ...]
-    lineage: Lineage
+    lineage: OutputLineage
     cause: str = ""
     mesh_axes: tuple[str, ...] = ()
     part: str = ""  # the argument that is counted n times, or beside which all else is
@@ -35,7 +35,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Compared:
+class RunComparison:
     """What comparing with one device has led to."""
 
     findings: tuple[Finding, ...] = ()
@@ -56,7 +56,7 @@ class Compared:
             for found in self.findings
         )
 
-    def explained_by(self, other: Compared) -> Compared:
+    def explained_by(self, other: RunComparison) -> RunComparison:
         """Return what more meshes have shown, if they tell the cause; else this."""
         return self if other.is_unexplained or not other.findings else other
 
@@ -68,11 +68,11 @@ class _Kind:
     name: str
     notes: list[str] = field(default_factory=list)
 
-    def leaves(self, run: Run) -> Mapping[str, Leaf]:
+    def leaves(self, run: MeshRun) -> Mapping[str, OutputLeaf]:
         return run.outputs if self.name == "output" else run.gradients
 
 
-def compare_with_one_device(runs: Runs) -> Compared:
+def compare_with_one_device(runs: MeshRuns) -> RunComparison:
     """Return a finding for each cause for which results change with the mesh.
 
     Gradients are compared where all values agree: those of wrong values are wrong for the same
@@ -81,15 +81,15 @@ def compare_with_one_device(runs: Runs) -> Compared:
     outputs = _Kind("output")
     differences = _differences(runs, outputs)
     if differences:
-        return Compared(_merged(runs, differences, "output"), tuple(outputs.notes))
+        return RunComparison(_merged(runs, differences, "output"), tuple(outputs.notes))
     gradients = _Kind("gradient")
     by_design = bool(outputs.notes)
     differences = [] if by_design else _differences(runs, gradients)
     found = _merged(runs, differences, "gradient") if differences else ()
-    return Compared(found, (*outputs.notes, *gradients.notes))
+    return RunComparison(found, (*outputs.notes, *gradients.notes))
 
 
-def _differences(runs: Runs, kind: _Kind) -> list[Difference]:
+def _differences(runs: MeshRuns, kind: _Kind) -> list[Difference]:
     found = []
     for path, one in kind.leaves(runs.one).items():
         seen = _comparisons(runs, path, one, kind)
@@ -110,7 +110,7 @@ def _differences(runs: Runs, kind: _Kind) -> list[Difference]:
     return found
 
 
-def _comparisons(runs: Runs, path: str, one: Leaf, kind: _Kind) -> list[Comparison]:
+def _comparisons(runs: MeshRuns, path: str, one: OutputLeaf, kind: _Kind) -> list[Comparison]:
     seen = []
     shapes = set()
     for run in runs.many:
@@ -130,7 +130,9 @@ def _comparisons(runs: Runs, path: str, one: Leaf, kind: _Kind) -> list[Comparis
     return seen
 
 
-def _is_by_design(path: str, lineage: Lineage, seen: Sequence[Comparison], kind: _Kind) -> bool:
+def _is_by_design(
+    path: str, lineage: OutputLineage, seen: Sequence[Comparison], kind: _Kind
+) -> bool:
     if "by_device" in lineage.random and not causes.same_random_numbers(seen):
         kind.notes.append(
             f"{_called(path)} was not compared with one device: each device draws random numbers "
@@ -146,7 +148,7 @@ def _is_by_design(path: str, lineage: Lineage, seen: Sequence[Comparison], kind:
 
 
 def explain(
-    path: str, seen: Sequence[Comparison], lineage: Lineage, arguments: Mapping[str, Array]
+    path: str, seen: Sequence[Comparison], lineage: OutputLineage, arguments: Mapping[str, Array]
 ) -> Difference:
     """Return a difference with its cause, the mesh axes, and the argument that it is about."""
 
@@ -197,7 +199,7 @@ def _differing_axes(seen: Sequence[Comparison]) -> tuple[str, ...]:
 # ------------------------------------------------------------------------- one finding per cause
 
 
-def _merged(runs: Runs, differences: list[Difference], kind: str) -> tuple[Finding, ...]:
+def _merged(runs: MeshRuns, differences: list[Difference], kind: str) -> tuple[Finding, ...]:
     """Return one finding for each named cause; what has no name follows from the others."""
     by_cause: dict[str, list[Difference]] = {}
     for each in differences:
@@ -211,7 +213,7 @@ def _merged(runs: Runs, differences: list[Difference], kind: str) -> tuple[Findi
     )
 
 
-def _cause(each: Difference, differences: list[Difference], kind: str, runs: Runs) -> str:
+def _cause(each: Difference, differences: list[Difference], kind: str, runs: MeshRuns) -> str:
     if each.cause not in ("factor_of_n", "divided_by_n") or each.variant == "sum_of_means":
         return each.cause
     if kind == "gradient" or (each.part and each.lineage.is_gradient):
@@ -224,7 +226,7 @@ def _cause(each: Difference, differences: list[Difference], kind: str, runs: Run
 
 
 def _finding(
-    runs: Runs, cause: str, found: list[Difference], kind: str, others: list[Difference]
+    runs: MeshRuns, cause: str, found: list[Difference], kind: str, others: list[Difference]
 ) -> Finding:
     # Outputs that are plainly scaled come before those that an update with these has moved.
     first = next((each for each in found if not each.variant), found[0])
@@ -241,7 +243,7 @@ def _finding(
     }
     # Only a gradient that the program takes itself is within the shard_map that adds it up.
     is_summed = kind == "output" and first.lineage.checks_vma and first.cause != "divided_by_n"
-    sentence, fix = told(cause, first.variant, is_summed)
+    sentence, fix = cause_message(cause, first.variant, is_summed)
     lines = shown(first.seen, first.cause, runs.reference)
     if others:
         lines += (f"{listed([each.path for each in others], kind)} changes with it.",)
@@ -269,7 +271,7 @@ def _part(found: Sequence[Difference]) -> str:
     return f"argument {parts.pop()}" if len(parts) == 1 else "its argument"
 
 
-def _where(runs: Runs, first: Difference) -> Source:
+def _where(runs: MeshRuns, first: Difference) -> SourceLocation:
     """Return the one collective that can be meant, or else the program."""
     if first.cause == "mean_of_means" or first.variant == "sum_of_means":
         return first.lineage.sums_ratios[0]
@@ -290,7 +292,7 @@ def _text(c: Comparison) -> str:
 
 
 def _largest(c: Comparison) -> float:
-    wrong = ~close(c.many, c.one, c.atol)
+    wrong = ~compare_arrays(c.many, c.one, c.atol)
     if not wrong.any():
         return 0.0
     with np.errstate(invalid="ignore"):

@@ -20,7 +20,7 @@ from shardlab.checks.wasted_communication import (
     psums_then_slices,
 )
 from shardlab.findings.finding import Finding
-from shardlab.findings.report import gravest_first
+from shardlab.findings.report import most_severe_first
 from shardlab.tracing.observation import Observation
 
 # Each looks at one question; one file each.
@@ -43,4 +43,4 @@ def check_program(
 ) -> tuple[Finding, ...]:
     """Return what every check finds, gravest first; arrays count as large from that many bytes."""
     found = [found for check in CHECKS for found in check(seen)]
-    return gravest_first([*found, *replicated(seen, replicated_bytes)])
+    return most_severe_first([*found, *replicated(seen, replicated_bytes)])

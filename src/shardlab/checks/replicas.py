@@ -11,7 +11,7 @@ import numpy as np
 from shardlab.checks.codes import count, finding
 from shardlab.checks.tolerance import Array, is_close, roundings
 from shardlab.findings.finding import Finding
-from shardlab.simulator.run_records import Copies, Run, Runs
+from shardlab.simulator.run_records import MeshRun, MeshRuns, ReplicaValues
 
 _MOST_SHOWN = 8
 _MOST_NAMED = 6
@@ -28,18 +28,18 @@ _REDUCTIONS: dict[str, tuple[str, str, Callable[..., Array]]] = {
 class _Output:
     """An output whose copies differ: on which meshes, along which axes, and what is missing."""
 
-    seen: list[tuple[Run, Copies]]
+    seen: list[tuple[MeshRun, ReplicaValues]]
     axes: tuple[str, ...]
     missing: str  # the collective that makes them what was meant, where one does
 
 
-def differing_replicas(runs: Runs) -> list[Finding]:
+def differing_replicas(runs: MeshRuns) -> list[Finding]:
     """Return one finding for the outputs of a shard_map whose copies differ for the same reason.
 
     Outputs for which no reason can be told, such as weights that a wrong gradient has moved, go
     with the first that has one.
     """
-    seen: dict[object, list[tuple[Run, Copies]]] = {}
+    seen: dict[object, list[tuple[MeshRun, ReplicaValues]]] = {}
     for run in runs.many:
         for copies in run.copies:
             if differing_axes(copies, _eps(run)):
@@ -66,7 +66,7 @@ def _by_reason(group: list[_Output]) -> list[list[_Output]]:
     return [[*first, *unnamed], *rest]
 
 
-def differing_axes(copies: Copies, eps: float) -> tuple[str, ...]:
+def differing_axes(copies: ReplicaValues, eps: float) -> tuple[str, ...]:
     """Return the mesh axes along which copies differ by more than the order of a sum does."""
     atol = roundings(copies.values, eps) if copies.values.dtype.kind in "fc" else 0.0
     return tuple(
@@ -76,12 +76,14 @@ def differing_axes(copies: Copies, eps: float) -> tuple[str, ...]:
     )
 
 
-def reduction(copies: Copies, axes: tuple[str, ...], meant: Array, eps: float) -> str:
+def missing_reduction(
+    copies: ReplicaValues, axes: tuple[str, ...], meant: Array, eps: float
+) -> str:
     """Return the collective over `axes` that makes of the copies what was meant, or nothing.
 
-    >>> from shardlab.findings.source import NOWHERE
-    >>> copies = Copies(0, 1, "f", NOWHERE, ("data",), np.array([1.0, 2.0, 4.0]))
-    >>> reduction(copies, ("data",), np.array(7.0), 1e-7)
+    >>> from shardlab.findings.source import UNKNOWN_LOCATION
+    >>> copies = ReplicaValues(0, 1, "f", NOWHERE, ("data",), np.array([1.0, 2.0, 4.0]))
+    >>> missing_reduction(copies, ("data",), np.array(7.0), 1e-7)
     'psum'
     """
     values = by_device(copies, axes)
@@ -98,7 +100,7 @@ def reduction(copies: Copies, axes: tuple[str, ...], meant: Array, eps: float) -
     return ""
 
 
-def by_device(copies: Copies, axes: tuple[str, ...]) -> Array:
+def by_device(copies: ReplicaValues, axes: tuple[str, ...]) -> Array:
     """Return the copies with a leading axis for each of `axes` alone; elsewhere they are equal."""
     index = tuple(slice(None) if name in axes else 0 for name in copies.mesh_axes)
     values: Array = copies.values[index]
@@ -108,7 +110,7 @@ def by_device(copies: Copies, axes: tuple[str, ...]) -> Array:
 # ------------------------------------------------------------------------------------- in words
 
 
-def _finding(runs: Runs, outputs: list[_Output]) -> Finding:
+def _finding(runs: MeshRuns, outputs: list[_Output]) -> Finding:
     first, *others = outputs
     run, copies = first.seen[0]
     over = " and ".join(repr(axis) for axis in first.axes)
@@ -138,7 +140,7 @@ def _finding(runs: Runs, outputs: list[_Output]) -> Finding:
     )
 
 
-def _advice(runs: Runs, first: _Output, over: str) -> tuple[str, str]:
+def _advice(runs: MeshRuns, first: _Output, over: str) -> tuple[str, str]:
     """Return what the copies would become by the collective that is missing, and what to try."""
     run, copies = first.seen[0]
     written = repr(first.axes[0]) if len(first.axes) == 1 else repr(first.axes)
@@ -161,17 +163,17 @@ def _advice(runs: Runs, first: _Output, over: str) -> tuple[str, str]:
     )
 
 
-def _common_reduction(runs: Runs, seen: list[tuple[Run, Copies]]) -> str:
+def _common_reduction(runs: MeshRuns, seen: list[tuple[MeshRun, ReplicaValues]]) -> str:
     """Return the collective that is missing on every mesh, or nothing."""
     names = set()
     for run, copies in seen:
         meant = _meant(runs, run, copies)
         axes = differing_axes(copies, _eps(run))
-        names.add("" if meant is None else reduction(copies, axes, meant, _eps(run)))
+        names.add("" if meant is None else missing_reduction(copies, axes, meant, _eps(run)))
     return names.pop() if len(names) == 1 else ""
 
 
-def _meant(runs: Runs, run: Run, copies: Copies) -> Array | None:
+def _meant(runs: MeshRuns, run: MeshRun, copies: ReplicaValues) -> Array | None:
     """Return the same output on one device: of the same turn, where it is given more than once."""
     if runs.not_one:
         return None
@@ -181,7 +183,7 @@ def _meant(runs: Runs, run: Run, copies: Copies) -> Array | None:
     return np.asarray(there[turn].values) if turn < len(there) else None
 
 
-def _output(run: Run, copies: Copies) -> str:
+def _output(run: MeshRun, copies: ReplicaValues) -> str:
     path = _path(run, copies)
     if path is not None:
         return f"Output {path} of '{copies.body}'" if path else f"The output of '{copies.body}'"
@@ -189,7 +191,7 @@ def _output(run: Run, copies: Copies) -> str:
     return f"{which} of '{copies.body}'"
 
 
-def _path(run: Run, copies: Copies) -> str | None:
+def _path(run: MeshRun, copies: ReplicaValues) -> str | None:
     """Return the path of the program's output that this is: the one with the same numbers."""
     first = copies.values[(0,) * len(copies.mesh_axes)]
     for path, leaf in run.outputs.items():
@@ -199,7 +201,7 @@ def _path(run: Run, copies: Copies) -> str | None:
 
 
 def _shown(
-    run: Run, copies: Copies, axes: tuple[str, ...], meant: Array | None, reference: str
+    run: MeshRun, copies: ReplicaValues, axes: tuple[str, ...], meant: Array | None, reference: str
 ) -> tuple[str, ...]:
     values = by_device(copies, axes)
     places = list(product(*map(range, values.shape[: len(axes)])))
@@ -226,7 +228,7 @@ def short(array: Array, digits: int = 5) -> str:
     return " ".join(told.split()).replace("[ ", "[").replace(" ]", "]")
 
 
-def _eps(run: Run) -> float:
+def _eps(run: MeshRun) -> float:
     return max((leaf.lineage.eps for leaf in run.outputs.values()), default=0.0)
 
 

@@ -15,7 +15,7 @@ import math
 
 from shardlab.checks.codes import amount, finding, mesh_text, named
 from shardlab.findings.finding import Finding
-from shardlab.tracing.observation import Clue, Observation
+from shardlab.tracing.observation import Observation, ProgramPattern
 
 # Copies below this are the price of plain data parallelism; above it they crowd a device.
 REPLICATED_BYTES = 64 * 2**20
@@ -30,7 +30,7 @@ def replicated(seen: Observation, at_least: int = REPLICATED_BYTES) -> list[Find
     ]
 
 
-def _found(clue: Clue) -> Finding:
+def _found(clue: ProgramPattern) -> Finding:
     facts = clue.facts
     n_devices = math.prod(size for _, size in facts["mesh"])
     could = [f"array axis {axis} over '{name}'" for name, axis in facts["could"]]
@@ -60,7 +60,7 @@ def uneven_constraints(seen: Observation) -> list[Finding]:
     ]
 
 
-def _found_constraint_replicates(clue: Clue) -> Finding:
+def _found_constraint_replicates(clue: ProgramPattern) -> Finding:
     facts = clue.facts
     size, n, possible = facts["size"], facts["n"], facts["possible"]
     instead = (
@@ -85,7 +85,7 @@ def sums_of_copies(seen: Observation) -> list[Finding]:
     return [_found_psum_unvarying(clue) for clue in seen.clues if clue.kind == "sum_of_copies"]
 
 
-def _found_psum_unvarying(clue: Clue) -> Finding:
+def _found_psum_unvarying(clue: ProgramPattern) -> Finding:
     axes, n = clue.facts["axes"], clue.facts["n"]
     over = named(axes)
     also = named([axis for axis in clue.facts["over"] if axis not in axes])

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from shardlab.checks.codes import finding
 from shardlab.errors import Deadlock
 from shardlab.findings.finding import Finding
-from shardlab.findings.report import Report, gravest_first
-from shardlab.findings.source import Source
+from shardlab.findings.report import Report, most_severe_first
+from shardlab.findings.source import SourceLocation
 from shardlab.tracing.trace import Trace
 
 
@@ -16,7 +16,7 @@ def script_report(
     program: str,
     traces: Sequence[Trace],
     *,
-    differing: Sequence[tuple[str, Source]] = (),
+    differing: Sequence[tuple[str, SourceLocation]] = (),
     deadlock: Deadlock | None = None,
     notes: Sequence[str] = (),
 ) -> Report:
@@ -33,10 +33,10 @@ def script_report(
         found.append(_nothing(program, traces))
     meshes = dict.fromkeys(",".join(f"{n}={s}" for n, s in t.mesh) for t in traces if t.mesh)
     said = dict.fromkeys([*(note for trace in traces for note in trace.notes), *notes])
-    return Report(gravest_first(found), program, tuple(meshes), tuple(said))
+    return Report(most_severe_first(found), program, tuple(meshes), tuple(said))
 
 
-def _differing(words: str, source: Source) -> Finding:
+def _differing(words: str, source: SourceLocation) -> Finding:
     """Return a finding from what the simulation said: a sentence, values by device, a way out."""
     what, *lines = words.splitlines()
     shows = tuple(line.strip() for line in lines if not line.strip().startswith("try:"))
@@ -53,6 +53,6 @@ def _nothing(program: str, traces: Sequence[Trace]) -> Finding:
     return finding(
         "program.no_communication",
         what,
-        Source(program, 0),
+        SourceLocation(program, 0),
         "name a function (file.py:function), or let the script run one step when it is started.",
     )

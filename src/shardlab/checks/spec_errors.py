@@ -12,12 +12,12 @@ from typing import Any
 
 from shardlab.checks.codes import finding, mesh_text, named
 from shardlab.findings.finding import Finding
-from shardlab.tracing.observation import Clue
+from shardlab.tracing.observation import ProgramPattern
 
 Entries = Sequence[Sequence[str]]
 
 
-def misfits(clue: Clue) -> Finding:
+def misfits(clue: ProgramPattern) -> Finding:
     """Return the finding for specs that JAX has refused."""
     facts = clue.facts
     if facts["family"] == "rank":
@@ -37,7 +37,7 @@ def _fits(shape: Sequence[int], spec: Entries, sizes: Mapping[str, int]) -> bool
     )
 
 
-def _wrong_argument(clue: Clue, a: Mapping[str, Any], b: Mapping[str, Any]) -> Finding:
+def _wrong_argument(clue: ProgramPattern, a: Mapping[str, Any], b: Mapping[str, Any]) -> Finding:
     sizes = dict(clue.facts["mesh"])
     wrong, other = (a, b) if not _fits(a["shape"], a["spec"], sizes) else (b, a)
     given, others = shown(wrong["spec"]), shown(other["spec"])
@@ -53,7 +53,7 @@ def _wrong_argument(clue: Clue, a: Mapping[str, Any], b: Mapping[str, Any]) -> F
     )
 
 
-def _of_argument(clue: Clue) -> Finding:
+def _of_argument(clue: ProgramPattern) -> Finding:
     sizes = dict(clue.facts["mesh"])
     bad = [a for a in clue.facts["arguments"] if not _fits(a["shape"], a["spec"], sizes)]
     first = bad[0]
@@ -74,7 +74,7 @@ def _of_argument(clue: Clue) -> Finding:
 
 
 def _indivisible(
-    clue: Clue,
+    clue: ProgramPattern,
     owner: str,
     shape: Sequence[int],
     facts: Mapping[str, Any],
@@ -100,7 +100,7 @@ def _indivisible(
 
 
 def _too_long(
-    clue: Clue, owner: str, spec: str, length: int, rank: int, also: tuple[str, ...] = ()
+    clue: ProgramPattern, owner: str, spec: str, length: int, rank: int, also: tuple[str, ...] = ()
 ) -> Finding:
     axes = {0: "no array axes (it is a scalar)", 1: "1 array axis"}.get(rank, f"{rank} array axes")
     entries = "1 entry" if length == 1 else f"{length} entries"
@@ -133,7 +133,7 @@ def _shape(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 
-def unknown_axis(clue: Clue) -> Finding:
+def unknown_axis(clue: ProgramPattern) -> Finding:
     """Return the finding, with the name that is nearest."""
     axis, known, by = clue.facts["axis"], clue.facts["known"], clue.facts["asked_by"]
     names = [name for name, _ in known]

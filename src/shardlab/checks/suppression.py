@@ -15,14 +15,14 @@ from fnmatch import fnmatch
 
 from shardlab.checks.codes import CODES, finding
 from shardlab.findings.finding import Finding
-from shardlab.findings.report import Silenced, gravest_first
-from shardlab.findings.source import Source
+from shardlab.findings.report import SuppressedFinding, most_severe_first
+from shardlab.findings.source import SourceLocation
 
 _COMMENT = re.compile(r"#\s*shardlab:\s*ignore\b(?:\[(?P<codes>[^\]]*)\])?[\s:,-]*(?P<reason>.*)$")
 
 
 @dataclass(frozen=True)
-class Ignore:
+class IgnoreRule:
     """One entry of the configuration: a code, the files it holds for, and the reason."""
 
     code: str
@@ -71,42 +71,44 @@ def _nearest(code: str) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
-def silence(
+def suppress_findings(
     findings: Iterable[Finding],
-    line_of: Callable[[Source], str],
-    ignores: Sequence[Ignore] = (),
+    line_of: Callable[[SourceLocation], str],
+    ignores: Sequence[IgnoreRule] = (),
     relative: Callable[[str], str] = lambda file: file,
-) -> tuple[tuple[Finding, ...], tuple[Silenced, ...]]:
+) -> tuple[tuple[Finding, ...], tuple[SuppressedFinding, ...]]:
     """Return the findings that are left, and those that were silenced.
 
     `line_of` gives the text of a source line, `relative` a file's name as the configuration's
     paths mean it. A comment that is not understood silences nothing, and is a finding itself.
     """
     left: list[Finding] = []
-    silenced: list[Silenced] = []
+    silenced: list[SuppressedFinding] = []
     for found in findings:
         comments = _comments(found.where, line_of) if found.where else []
         reasons = [c.reason for _, c in comments if not c.trouble and found.code in c.codes]
         file = relative(found.where.file) if found.where else ""
         reasons += [each.reason for each in ignores if each.covers(found, file)]
         if reasons:
-            silenced.append(Silenced(found, reasons[0]))
+            silenced.append(SuppressedFinding(found, reasons[0]))
         else:
             left.append(found)
             left += [_unclear(place, c, found.code) for place, c in comments if c.trouble]
-    return gravest_first(left), tuple(silenced)
+    return most_severe_first(left), tuple(silenced)
 
 
-def _comments(where: Source, line_of: Callable[[Source], str]) -> list[tuple[Source, Comment]]:
+def _comments(
+    where: SourceLocation, line_of: Callable[[SourceLocation], str]
+) -> list[tuple[SourceLocation, Comment]]:
     """Return the comments on a line and on the line above, if that is nothing but a comment."""
-    above = Source(where.file, where.line - 1, where.function)
+    above = SourceLocation(where.file, where.line - 1, where.function)
     found = [(where, read_comment(line_of(where)))]
     if line_of(above).lstrip().startswith("#"):
         found.append((above, read_comment(line_of(above))))
     return [(place, comment) for place, comment in found if comment is not None]
 
 
-def _unclear(place: Source, comment: Comment, code: str) -> Finding:
+def _unclear(place: SourceLocation, comment: Comment, code: str) -> Finding:
     return finding(
         "ignore.invalid",
         f"An ignore comment {comment.trouble}; it silences nothing.",

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shardlab.sharding.mesh import Sizes
-from shardlab.simulator.run_records import Leaf
+from shardlab.sharding.mesh import MeshSizes
+from shardlab.simulator.run_records import OutputLeaf
 
 Array = np.ndarray[Any, Any]
 # How often a change by one rounding may be met: sums are taken in another order on each mesh.
@@ -21,7 +21,7 @@ _NOISE = 32
 class Comparison:
     """One array on one device and on a mesh, and how far apart they may be."""
 
-    mesh: Sizes
+    mesh: MeshSizes
     one: Array
     many: Array
     atol: float = 0.0
@@ -35,7 +35,7 @@ class Comparison:
         return int(np.prod([size for name, size in self.mesh if name in mesh_axes], dtype=int))
 
 
-def tolerance(one: Leaf, many: Leaf | None = None) -> float:
+def tolerance(one: OutputLeaf, many: OutputLeaf | None = None) -> float:
     """Return how far a result may be from that of one device.
 
     A sum taken in another order differs by a few roundings of its largest term. How large that is
@@ -62,10 +62,10 @@ def is_close(found: Array, expected: Array, atol: float) -> bool:
     >>> is_close(np.array([1.0, np.nan]), np.array([1.0, np.nan]), 0.0)
     True
     """
-    return found.shape == expected.shape and bool(close(found, expected, atol).all())
+    return found.shape == expected.shape and bool(compare_arrays(found, expected, atol).all())
 
 
-def close(found: Array, expected: Array, atol: float) -> Array:
+def compare_arrays(found: Array, expected: Array, atol: float) -> Array:
     """Return where two arrays are equal up to `atol`."""
     if found.dtype.kind in "biu" and expected.dtype.kind in "biu" and not atol:
         return np.asarray(found == expected)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from shardlab.checks.codes import amount, as_argument, finding, named
 from shardlab.findings.finding import Finding
-from shardlab.tracing.observation import Clue, Observation
+from shardlab.tracing.observation import Observation, ProgramPattern
 
 
 def gathers_then_slices(seen: Observation) -> list[Finding]:
@@ -26,7 +26,7 @@ def psums_then_slices(seen: Observation) -> list[Finding]:
     return [_psum(clue) for clue in seen.clues if clue.kind == "psum_then_slice"]
 
 
-def _gather(clue: Clue) -> Finding:
+def _gather(clue: ProgramPattern) -> Finding:
     facts = clue.facts
     over = named(facts["axes"])
     received = (facts["n"] - 1) * facts["payload_bytes"]
@@ -48,7 +48,7 @@ def _gather(clue: Clue) -> Finding:
     )
 
 
-def _psum(clue: Clue) -> Finding:
+def _psum(clue: ProgramPattern) -> Finding:
     facts = clue.facts
     over, n = named(facts["axes"]), facts["n"]
     spare = (n - 1) * facts["payload_bytes"] // n
@@ -70,7 +70,7 @@ def loop_invariants(seen: Observation) -> list[Finding]:
     return [_found(clue) for clue in seen.clues if clue.kind == "same_each_turn"]
 
 
-def _found(clue: Clue) -> Finding:
+def _found(clue: ProgramPattern) -> Finding:
     facts = clue.facts
     length, sent = facts["length"], facts["wire_bytes"]
     often = f"{length} times" if length is not None else "in every turn"
@@ -119,7 +119,7 @@ def ppermute_orders(seen: Observation) -> list[Finding]:
     return [_found_ppermute_order(clue) for clue in seen.clues if clue.kind == "ppermute_order"]
 
 
-def _found_ppermute_order(clue: Clue) -> Finding:
+def _found_ppermute_order(clue: ProgramPattern) -> Finding:
     axes, ordered, rule = clue.facts["axes"], clue.facts["mesh_order"], clue.facts["rule"]
     found = finding(
         "hazard.ppermute_axis_order",

@@ -147,11 +147,11 @@ def _made(model: str, options: dict[str, Any]) -> Advice:
 
 def _place(options: dict[str, Any]) -> tuple[str, Any]:
     """Return the hardware and the number of chips, which a topology's name gives at once."""
-    from shardlab.planner.tpu_slices import is_topology, parse_topology
+    from shardlab.planner.tpu_slices import is_tpu_slice, parse_tpu_slice
 
     chips, hardware = options["chips"].strip(), options["hardware"]
-    if is_topology(chips):
-        found = parse_topology(chips)
+    if is_tpu_slice(chips):
+        found = parse_tpu_slice(chips)
         if hardware is not None and not hardware.endswith(".toml"):
             from shardlab.hardware.chips import parse_hardware
 

@@ -51,12 +51,12 @@ def check(
     Exit code 0 where everything holds, 1 where something does not.
     """
     from shardlab.catalogue.tracks import load_catalogue
-    from shardlab.course.audit import SEED, audits
+    from shardlab.course.audit import SEED, audit_problems
 
     ended = []
     catalogue = load_catalogue(folder)
     seed = SEED if seed is None else seed
-    for audited in audits(catalogue, slugs, fast=fast, seed=seed, n_workers=n_workers):
+    for audited in audit_problems(catalogue, slugs, fast=fast, seed=seed, n_workers=n_workers):
         ended.append(audited.ok)
         click.echo(_told(audited))
     if len(ended) > 1:
@@ -66,13 +66,13 @@ def check(
 
 def _told(audited: Audit) -> str:
     """Return one line for a problem that holds, and the whole story for one that does not."""
-    from shardlab._text.printable import plain
+    from shardlab._text.printable import printable_text
 
     mark = click.style("ok  ", fg="green") if audited.ok else click.style("FAIL", fg="red")
     tried = f"{audited.n_cases} cases, {audited.n_wrong} wrong answers"
     lines = [f"{mark}  {audited.slug:32}  {tried}"]
     for fault in audited.faults:
-        lines += [f"      {plain(line)}" for line in str(fault).splitlines()]
+        lines += [f"      {printable_text(line)}" for line in str(fault).splitlines()]
     return "\n".join(lines)
 
 
@@ -92,9 +92,9 @@ def new(slug: str, track: str, folder: str | None) -> None:
     """
     from pathlib import Path
 
-    from shardlab.catalogue.tracks import OWN
+    from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE
     from shardlab.course.new_problem import new_problem
 
-    place = new_problem(slug, track, Path(folder) if folder else OWN)
+    place = new_problem(slug, track, Path(folder) if folder else BUILT_IN_CATALOGUE)
     where = f" --catalogue {folder}" if folder else ""
     click.echo(f"{place}\nTry it: shardlab catalogue check {slug}{where}")

@@ -58,11 +58,11 @@ def command(
     quiet: bool,
 ) -> None:
     from shardlab.cli.outputs import check_places
-    from shardlab.execution.target import job, parse_target
+    from shardlab.execution.target import make_job, parse_target
 
     check_places(json=json_to, sarif=sarif_to, html=html_to)
     target = parse_target(program)
-    told = job(
+    told = make_job(
         "check",
         target,
         args,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from shardlab.course.progress import Step
+from shardlab.course.progress import ProblemProgress
 from shardlab.course.submission import Submission
 from shardlab.render.terminal import Line, Span
 
@@ -14,7 +14,7 @@ _MARKS = {"solved": "[x]", "tried": "[~]", "open": "[ ]", "locked": "[-]"}
 _INKS = {"solved": "green", "tried": "yellow", "open": "", "locked": ""}
 
 
-def course_lines(steps: Sequence[Step], width: int) -> Iterator[Line]:
+def course_lines(steps: Sequence[ProblemProgress], width: int) -> Iterator[Line]:
     """Yield each track with its problems, and the one that comes next."""
     track = ""
     widest = max((len(step.problem.slug) for step in steps), default=0)
@@ -58,7 +58,7 @@ def history_lines(
         yield from ([Span(line, is_faint=True)] for line in wrap(told, max(width, 20)))
 
 
-def _step_lines(step: Step, widest: int, width: int) -> Iterator[Line]:
+def _step_lines(step: ProblemProgress, widest: int, width: int) -> Iterator[Line]:
     is_faint = step.mark == "locked"
     head = f"{step.number:>3} "
     name = f" {step.problem.slug:<{widest}}  "

@@ -8,7 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from shardlab.sharding.layout import Layout
-    from shardlab.sharding.reshard import Move
+    from shardlab.sharding.reshard import ReshardStep
 
 
 @click.command("layout")
@@ -68,10 +68,10 @@ def command(
         _print_moves(one, other, steps)
 
 
-def _moves(one: Layout, other: Layout) -> tuple[Move, ...]:
-    from shardlab.sharding.reshard import moves
+def _moves(one: Layout, other: Layout) -> tuple[ReshardStep, ...]:
+    from shardlab.sharding.reshard import reshard
 
-    return moves(one, other)
+    return reshard(one, other)
 
 
 def _write_svg(one: Layout, svg: TextIO) -> None:
@@ -81,7 +81,10 @@ def _write_svg(one: Layout, svg: TextIO) -> None:
 
 
 def _print_json(
-    one: Layout, other: Layout | None, steps: tuple[Move, ...], place: int | tuple[int, ...] | None
+    one: Layout,
+    other: Layout | None,
+    steps: tuple[ReshardStep, ...],
+    place: int | tuple[int, ...] | None,
 ) -> None:
     import json
 
@@ -112,11 +115,11 @@ def _print_device(one: Layout, place: int | tuple[int, ...]) -> None:
     click.echo(device_text(one, _device_id(one, place)))
 
 
-def _print_moves(one: Layout, other: Layout, steps: tuple[Move, ...]) -> None:
-    from shardlab.sharding.reshard_text import moves_text
+def _print_moves(one: Layout, other: Layout, steps: tuple[ReshardStep, ...]) -> None:
+    from shardlab.sharding.reshard_text import reshard_text
 
     click.echo()
-    click.echo(moves_text(one, other, steps))
+    click.echo(reshard_text(one, other, steps))
 
 
 def _print_picture(one: Layout) -> None:

@@ -77,19 +77,23 @@ def _once(book: Workbook, name: str | None, level: Level | None) -> bool:
 
     from shardlab.cli.outputs import show_lines
     from shardlab.cli.problem_argument import chosen
-    from shardlab.course.attempt import hand_in, judge_submission, refused
-    from shardlab.course.solution_file import read_answer
+    from shardlab.course.attempt import (
+        explain_rejected_submission,
+        judge_submission,
+        record_submission,
+    )
+    from shardlab.course.solution_file import read_solution_file
     from shardlab.judge.judgement_text import judgement_lines
 
     problem = chosen(book, name)
-    source = read_answer(book.path(problem.slug), problem.slug)
-    refusal = refused(book.record, problem, source, kind="run")
+    source = read_solution_file(book.path(problem.slug), problem.slug)
+    refusal = explain_rejected_submission(book.record, problem, source, kind="run")
     if refusal is not None:
         show_lines(lambda width: judgement_lines(refusal, width))
         return False
     with closing(book.house(level)) as house:
         for kind in ("run", "submit"):
-            submission = hand_in(book.record, problem, source, kind=kind)
+            submission = record_submission(book.record, problem, source, kind=kind)
             judgement = judge_submission(book.record, house, problem, submission)
             if not judgement.passed:
                 break

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import wrap
 
-from shardlab._text.printable import plain_lines
+from shardlab._text.printable import printable_lines
 from shardlab.cli import error_text
 from shardlab.cli.course_tables import course_lines
 from shardlab.cli.learn_screen import Screen
 from shardlab.course import learn_session as loop
-from shardlab.course.background_judge import Background, Told
+from shardlab.course.background_judge import BackgroundJudge, JudgeEvent
 from shardlab.course.editor import Editor
-from shardlab.course.file_watch import Watch
-from shardlab.course.hints import ask_solution, next_hint
-from shardlab.course.learn_session import Session
-from shardlab.course.progress import next_slug
-from shardlab.course.solution_file import read_answer
+from shardlab.course.file_watch import FileWatch
+from shardlab.course.hints import next_hint, request_solution
+from shardlab.course.learn_session import LearnSession
+from shardlab.course.progress import next_problem
+from shardlab.course.solution_file import read_solution_file
 from shardlab.course.statement_text import statement_lines
 from shardlab.course.workbook import Workbook
 from shardlab.errors import LabError, SolutionFileMissing
@@ -69,11 +69,11 @@ class Lesson:
         self._book = book
         self._folder = folder
         self._editor = Editor.of()
-        self._session = Session()
+        self._session = LearnSession()
         self._judgement: Judgement | None = None
         self._n_judged = 0
         self._is_over = False
-        self._background = Background(book.record, lambda: book.house(level), screen.wake)
+        self._background = BackgroundJudge(book.record, lambda: book.house(level), screen.wake)
         self._acts: dict[str, Callable[[str], None]] = {
             "judge": self._judge,
             "give_up": lambda _: self._background.give_up(),
@@ -131,9 +131,9 @@ class Lesson:
                 self._acts[do.what](do.value)
             except LabError as error:
                 self.screen.say(error_text(error))
-                self._session = Session(is_solved=self._session.is_solved)
+                self._session = LearnSession(is_solved=self._session.is_solved)
 
-    def _hear(self, told: Told) -> None:
+    def _hear(self, told: JudgeEvent) -> None:
         if told.case is not None:
             self._n_judged += 1
             self.screen.status(
@@ -143,21 +143,21 @@ class Lesson:
             self._judgement = told.judgement
             self._take(loop.judged(self._session, passed=told.judgement.passed))
         else:
-            self._take(loop.failed(self._session, plain_lines(told.failure)))
+            self._take(loop.failed(self._session, printable_lines(told.failure)))
 
     # --------------------------------------------------------------------------------- problems
 
     def _open(self, name: str) -> None:
         problem = self._book.problem(name)
         path, is_new = self._book.resume(problem, self._folder)
-        self._problem, self._path, self._watch = problem, path, Watch(path)
+        self._problem, self._path, self._watch = problem, path, FileWatch(path)
         self._folder = path.parent
         done = self._book.record.of(problem.slug).is_solved
         self._task()
         self._take(loop.opened(self._session, is_solved=done))
         if self._editor and self._editor.has_window:
             self._editor.open_beside(path)
-        if is_new or done or read_answer(path, problem.slug) == self._starter:
+        if is_new or done or read_solution_file(path, problem.slug) == self._starter:
             self._keys("")
         else:
             self._take(loop.saved(self._session))  # work from last time
@@ -175,7 +175,7 @@ class Lesson:
             self._open(coming)
 
     def _coming(self, after: str | None) -> str | None:
-        return next_slug(self._book.catalogue, self._book.record.progress(), after)
+        return next_problem(self._book.catalogue, self._book.record.progress(), after)
 
     @property
     def _starter(self) -> bytes:
@@ -186,7 +186,7 @@ class Lesson:
     def _judge(self, kind: str) -> None:
         if not self._path.exists():
             raise self._gone()
-        source = read_answer(self._path, self._problem.slug)
+        source = read_solution_file(self._path, self._problem.slug)
         self._n_judged = 0
         self.screen.status(f"{kind}: judging ...")
         self._background.judge(self._problem, source, kind)
@@ -243,7 +243,7 @@ class Lesson:
         self.screen.say("")
 
     def _solution(self, _: str) -> None:
-        text = ask_solution(self._book.record, self._problem)
+        text = request_solution(self._book.record, self._problem)
         if text is None:
             self.screen.say("It is not solved yet. o again shows the solution; h is a hint.")
         else:
@@ -277,7 +277,7 @@ class Lesson:
 
     def _reset(self, _: str) -> None:
         kept = self._book.start(self._problem, self._path.parent, force=True)[1]
-        self._watch = Watch(self._path)  # the starter need not be judged
+        self._watch = FileWatch(self._path)  # the starter need not be judged
         told = f" Yours is kept as {kept.name}." if kept else ""
         self.screen.say(f"The starter is back in {self._path.name}.{told}")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardlab.errors import InvalidTarget, LabError
-from shardlab.execution.target import job, parse_target
+from shardlab.execution.target import make_job, parse_target
 
 
 def load_named(model: str, options: dict[str, Any]) -> Any:
@@ -31,7 +31,7 @@ def load_named(model: str, options: dict[str, Any]) -> Any:
             where=f"the model {model!r}",
             fix=f"name what makes it, as in {model}:make_model.",
         )
-    told = job("plan", target, (), None, meshes=[], devices=_n_devices(options))
+    told = make_job("plan", target, (), None, meshes=[], devices=_n_devices(options))
     limits = {name: options[name] for name in ("time_limit", "memory_limit", "quiet")}
     made = model_from_json(ask(told, **limits)["model"])
     return replace(made, details={**made.details, "called": model})  # for what to run next

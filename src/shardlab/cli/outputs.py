@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 
 if TYPE_CHECKING:
     from shardlab.render.terminal import Line
@@ -67,10 +67,10 @@ def _write(option: str, to: str, text: str) -> None:
     if to == TERMINAL:
         echo(text, nl=False)
         return
-    from shardlab.planner.snapshots.saved_plan import write_whole
+    from shardlab.planner.snapshots.saved_plan import write_atomically
 
     try:
-        write_whole(Path(to), text)
+        write_atomically(Path(to), text)
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         said = error.strerror if isinstance(error, OSError) else None
         raise click.UsageError(f"{option} {to}: {said or error}") from None
@@ -145,6 +145,6 @@ def show_lines(lines: Callable[[int], Iterable[Line]]) -> None:
     Console(width=width).print(text, soft_wrap=True)
 
 
-def excerpt(source: Source) -> str:
+def excerpt(source: SourceLocation) -> str:
     """Return the text of a source line, empty where the file is not at hand."""
     return linecache.getline(source.file, source.line).strip() if source.line else ""

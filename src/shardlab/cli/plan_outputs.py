@@ -10,7 +10,7 @@ from shardlab.cli.outputs import check_places, json_text, page, show, write_all
 if TYPE_CHECKING:
     from shardlab.planner.plan import Plan
     from shardlab.planner.snapshots.comparison import Comparison
-    from shardlab.planner.snapshots.golden_file import Golden
+    from shardlab.planner.snapshots.golden_file import GoldenFile
 
 _FILES = ("json", "html", "svg", "treemap", "save", "rules_to")
 
@@ -20,7 +20,7 @@ def check_files(options: dict[str, Any]) -> None:
     check_places(**{name.replace("_", "-"): options[name] for name in _FILES})
 
 
-def write(plan: Plan, before: Golden | None, options: dict[str, Any]) -> bool | None:
+def write(plan: Plan, before: GoldenFile | None, options: dict[str, Any]) -> bool | None:
     """Write every output that was asked for; return whether two plans are the same, if compared."""
     change = None if before is None else before.compare(plan)
     old = None if before is None else before.plan

@@ -58,9 +58,9 @@ def _devices(options: dict[str, Any]) -> dict[str, Any]:
         return {"hardware": hardware}
     if devices.replace(",", "").replace("_", "").isdecimal():
         return {"hardware": hardware, "n_devices": whole_number("devices", devices)}
-    from shardlab.planner.tpu_slices import parse_topology
+    from shardlab.planner.tpu_slices import parse_tpu_slice
 
-    named = parse_topology(devices)
+    named = parse_tpu_slice(devices)
     if hardware is None:
         return {"hardware": devices}
     return {"hardware": hardware, "n_devices": named.n_devices}
@@ -102,9 +102,9 @@ def _rule(text: str) -> tuple[str, str]:
 
 
 def _policy(options: dict[str, Any]) -> Any:
-    from shardlab.planner.memory.dtype_policy import parse_policy
+    from shardlab.planner.memory.dtype_policy import parse_dtype_policy
 
-    return parse_policy(
+    return parse_dtype_policy(
         options["policy"],
         parameters=options["param_dtype"],
         gradients=options["grad_dtype"],

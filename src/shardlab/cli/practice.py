@@ -79,11 +79,11 @@ def show(problem: str | None, catalogue: str | None) -> None:
 @click.option("--force", is_flag=True, help="Replace a file that is there; it is kept beside.")
 def start(problem: str | None, catalogue: str | None, folder: Path | None, force: bool) -> None:
     """Write a problem's starter into a file of your own. Without PROBLEM: the next one."""
-    from shardlab.course.progress import next_slug
+    from shardlab.course.progress import next_problem
     from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
-    coming = problem or next_slug(book.catalogue, book.record.progress()) or book.current()
+    coming = problem or next_problem(book.catalogue, book.record.progress()) or book.current()
     chosen = book.problem(coming)
     path, kept = book.start(chosen, folder, force=force)
     if kept:
@@ -105,14 +105,14 @@ def start(problem: str | None, catalogue: str | None, folder: Path | None, force
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def reset(problem: str | None, catalogue: str | None, folder: Path | None, yes: bool) -> None:
     """Put a problem's starter back; your file is kept beside it."""
-    from shardlab.course.solution_file import no_answer
+    from shardlab.course.solution_file import solution_file_missing
     from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
     chosen = chosen_problem(book, problem)
     path = book.path(chosen.slug, folder)
     if not (path.exists() or book.record.of(chosen.slug).path):
-        raise no_answer(path, chosen.slug)
+        raise solution_file_missing(path, chosen.slug)
     if path.exists() and not yes:
         click.confirm(f"Put the starter in the place of {near(path)}?", abort=True, err=True)
     path, kept = book.start(chosen, path.parent, force=True)
@@ -127,13 +127,13 @@ def reset(problem: str | None, catalogue: str | None, folder: Path | None, yes: 
 @click.option("--all", "is_all", is_flag=True, help="Only those you have taken, from the first.")
 def hint(problem: str | None, catalogue: str | None, is_all: bool) -> None:
     """Show the next hint: each gives away a little more."""
-    from shardlab.course.hints import hints_taken, next_hint
+    from shardlab.course.hints import count_hints_used, next_hint
     from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
     chosen = chosen_problem(book, problem)
     if is_all:
-        for taken in hints_taken(book.record, chosen):
+        for taken in count_hints_used(book.record, chosen):
             _print_hint(taken)
         return
     coming = next_hint(book.record, chosen)
@@ -157,12 +157,12 @@ def _print_hint(one: Hint) -> None:
 @_CATALOGUE
 def solution(problem: str | None, catalogue: str | None) -> None:
     """Show the solution: after a pass, or when it is asked for a second time."""
-    from shardlab.course.hints import ask_solution
+    from shardlab.course.hints import request_solution
     from shardlab.course.workbook import open_workbook
 
     book = open_workbook(catalogue)
     chosen = chosen_problem(book, problem)
-    text = ask_solution(book.record, chosen)
+    text = request_solution(book.record, chosen)
     if text is None:
         n_left = len(chosen.hints) - book.record.of(chosen.slug).hints
         more = f" There are {n_left} hints that you have not seen." if n_left > 0 else ""

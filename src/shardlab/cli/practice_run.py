@@ -129,33 +129,33 @@ def _judge(wanted: _Wanted, kind: str, again: int | None = None) -> None:
 
 
 def _go_on(book: Workbook, solved: str, catalogue: str | None) -> None:
-    from shardlab.course.progress import next_slug
+    from shardlab.course.progress import next_problem
 
-    coming = next_slug(book.catalogue, book.record.progress(), solved)
+    coming = next_problem(book.catalogue, book.record.progress(), solved)
     where = f" --catalogue {catalogue}" if catalogue else ""
     then = f"Next: `shardlab practice start {coming}{where}`" if coming else "All are solved."
     click.echo(f"Solved. {then}", err=True)
 
 
 def _source(book: Workbook, wanted: _Wanted, problem: Problem) -> bytes:
-    from shardlab.course.solution_file import read_answer
+    from shardlab.course.solution_file import read_solution_file
 
     if wanted.file is not None:
-        return read_answer(wanted.file, problem.slug)
+        return read_solution_file(wanted.file, problem.slug)
     if wanted.problem and wanted.problem.endswith(".py"):
-        return read_answer(Path(wanted.problem), problem.slug)
-    return read_answer(book.path(problem.slug), problem.slug)
+        return read_solution_file(Path(wanted.problem), problem.slug)
+    return read_solution_file(book.path(problem.slug), problem.slug)
 
 
 def _handed_in(
     book: Workbook, wanted: _Wanted, problem: Problem, source: bytes, kind: str
 ) -> Judgement:
-    from shardlab.course.attempt import hand_in, refused
+    from shardlab.course.attempt import explain_rejected_submission, record_submission
 
-    refusal = refused(book.record, problem, source, kind=kind, seed=wanted.seed)
+    refusal = explain_rejected_submission(book.record, problem, source, kind=kind, seed=wanted.seed)
     if refusal is not None:
         return refusal
-    kept = hand_in(book.record, problem, source, kind=kind, seed=wanted.seed)
+    kept = record_submission(book.record, problem, source, kind=kind, seed=wanted.seed)
     return _judged(book, wanted, kept)
 
 
@@ -185,11 +185,11 @@ def _judged(book: Workbook, wanted: _Wanted, submission: Submission) -> Judgemen
 def _one_case(
     book: Workbook, wanted: _Wanted, problem: Problem, source: bytes, kind: str, case: str
 ) -> Judgement:
-    from shardlab.course.attempt import look_at_case
+    from shardlab.course.attempt import replay_case
 
     seed = wanted.seed or 0
     with closing(book.house(wanted.level)) as house:
-        return look_at_case(house, problem, source, kind=kind, seed=seed, case=case)
+        return replay_case(house, problem, source, kind=kind, seed=seed, case=case)
 
 
 def _write(judgement: Judgement, wanted: _Wanted) -> None:

@@ -44,10 +44,10 @@ def command(
 
     The exit code is the program's own.
     """
-    from shardlab.simulator.script_runner import run
+    from shardlab.simulator.script_runner import run_script_file
 
     own = args[1:] if args[:1] == ("--",) else args  # as for check and trace, where it is needed
-    code, told = run(program, own, is_module=is_module, devices=devices, strict=strict)
+    code, told = run_script_file(program, own, is_module=is_module, devices=devices, strict=strict)
     if not quiet:
         click.echo(told, err=True)
     click.get_current_context().exit(code)

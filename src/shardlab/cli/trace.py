@@ -87,7 +87,7 @@ def command(
     quiet: bool,
 ) -> None:
     from shardlab.cli.outputs import check_places
-    from shardlab.execution.target import job, parse_target
+    from shardlab.execution.target import make_job, parse_target
     from shardlab.sharding.mesh import parse_mesh
 
     check_places(json=json_to, html=html_to, svg=svg_to)
@@ -97,7 +97,9 @@ def command(
     timed = _clock(hardware, dcn, efficiency, dtype)
     if topology and target.kind == "script":
         raise click.UsageError("--topology needs a function: file.py:function or module:function.")
-    told = job("trace", target, args, args_from, meshes=meshes, devices=devices, topology=topology)
+    told = make_job(
+        "trace", target, args, args_from, meshes=meshes, devices=devices, topology=topology
+    )
     answer = ask(told, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     script = target.place if target.kind == "script" else ""
     _write(answer, script, Asked(timed, json_to, html_to, svg_to, picture))

@@ -85,12 +85,12 @@ def ask(
 ) -> dict[str, Any]:
     """Return the worker's answer to a job; Ctrl-C ends the worker too, with exit code 130."""
     from shardlab._text.units import parse_bytes
-    from shardlab.execution.worker_client import run_child
+    from shardlab.execution.worker_client import run_worker
 
     n_bytes = _machine_memory() if memory_limit is None else parse_bytes(memory_limit)
     try:
         with progress(quiet=quiet) as tell:
-            return run_child({**job, "memory_limit": n_bytes}, seconds=time_limit, tell=tell)
+            return run_worker({**job, "memory_limit": n_bytes}, seconds=time_limit, tell=tell)
     except KeyboardInterrupt:
         click.echo("interrupted; the program was stopped", err=True)
         raise click.exceptions.Exit(130) from None
@@ -98,10 +98,10 @@ def ask(
 
 def raise_failure(answer: Mapping[str, Any]) -> None:
     """Raise what ended a script, once all that was seen of it until then is shown."""
-    from shardlab.execution.worker_client import worker_error
+    from shardlab.execution.worker_client import error_from_worker
 
     if answer.get("failure"):
-        raise worker_error(answer["failure"])
+        raise error_from_worker(answer["failure"])
 
 
 def _machine_memory() -> int:

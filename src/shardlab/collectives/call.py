@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shardlab.findings.source import NOWHERE, Source
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 
 Phase = Literal["forward", "backward", "recompute"]
 Origin = Literal["program", "compiler"]
 
 
 @dataclass(frozen=True)
-class Scope:
+class ControlScope:
     """A loop or a branch that a call stands in.
 
     `varies` names the mesh axes over which the choice (a cond's predicate, a while's condition)
@@ -21,13 +21,13 @@ class Scope:
     """
 
     kind: Literal["scan", "while", "cond"]
-    source: Source
+    source: SourceLocation
     id: int  # the same for all calls in one and the same loop or cond
     length: int | None = None  # of a scan; None for a while, whose count is not known
     branch: int | None = None  # of a cond
     n_branches: int | None = None
     varies: tuple[str, ...] = ()
-    predicate: Source | None = None  # the line that computes the choice
+    predicate: SourceLocation | None = None  # the line that computes the choice
 
     def branch_name(self, branch: int) -> str:
         """Return what to call a branch: by its number, and of two by what chooses it."""
@@ -48,17 +48,17 @@ class Scope:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Scope:
+    def from_json(cls, data: Mapping[str, Any]) -> ControlScope:
         predicate = data["predicate"]
         return cls(
             data["kind"],
-            Source.from_json(data["source"]),
+            SourceLocation.from_json(data["source"]),
             data["id"],
             data["length"],
             data["branch"],
             data["n_branches"],
             tuple(data["varies"]),
-            Source.from_json(predicate) if predicate else None,
+            SourceLocation.from_json(predicate) if predicate else None,
         )
 
 
@@ -79,11 +79,11 @@ class CollectiveCall:
     wire_bytes: int
     count: int | None
     phase: Phase
-    source: Source = NOWHERE
+    source: SourceLocation = UNKNOWN_LOCATION
     group_size: int = 1  # devices that take part in one exchange
     out_shape: tuple[int, ...] = ()
     varies: tuple[str, ...] = ()  # mesh axes over which the operand differs between devices
-    within: tuple[Scope, ...] = ()  # outermost first
+    within: tuple[ControlScope, ...] = ()  # outermost first
     origin: Origin = "program"
     # What only some operations have: array axis, permutation pairs, axis_index_groups.
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -123,11 +123,11 @@ class CollectiveCall:
             data["wire_bytes"],
             data["count"],
             data["phase"],
-            Source.from_json(data["source"]),
+            SourceLocation.from_json(data["source"]),
             data["group_size"],
             tuple(data["out_shape"]),
             tuple(data["varies"]),
-            tuple(map(Scope.from_json, data["within"])),
+            tuple(map(ControlScope.from_json, data["within"])),
             data["origin"],
             data["details"],
         )

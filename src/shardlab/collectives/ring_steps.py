@@ -1,6 +1,6 @@
 """The steps of one collective: who sends what to whom, in a ring or in pairs.
 
->>> for step in exchange_steps("all_gather", 3):
+>>> for step in ring_steps("all_gather", 3):
 ...     print(*step)
 0→1 #0 1→2 #1 2→0 #2
 0→1 #2 1→2 #0 2→0 #1
@@ -39,7 +39,7 @@ class Send:
 Step = tuple[Send, ...]
 
 
-def exchange_steps(
+def ring_steps(
     op: str, group_size: int, pairs: Sequence[tuple[int, int]] | None = None
 ) -> tuple[Step, ...]:
     """Return the steps of a collective among devices 0 to group_size - 1.
@@ -63,7 +63,7 @@ def exchange_steps(
     return (tuple(Send(sender, receiver, None) for sender, receiver in pairs),)
 
 
-def part_share(op: str, group_size: int) -> Fraction:
+def chunk_share(op: str, group_size: int) -> Fraction:
     """Return which share of the operand one part is."""
     whole = op in ("all_gather", "pbroadcast", "ppermute")
     return Fraction(1) if whole else Fraction(1, group_size)

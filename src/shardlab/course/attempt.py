@@ -13,14 +13,14 @@ from shardlab.course.submission import Submission
 from shardlab.errors import UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
-from shardlab.sandbox.process import Guest, House, Level, Limits, Role
+from shardlab.sandbox.process import Level, Limits, Role, SandboxedProcess, SandboxPool
 
 Tell = Callable[[CaseResult], None]
 # Too many to be tried by an answer that has seen one case, and what a database can still keep.
 _SEED_BITS = 63
 
 
-def hand_in(
+def record_submission(
     record: Record, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
 ) -> Submission:
     """Keep an answer; hidden cases come from a seed that is drawn here, unless one is given."""
@@ -32,21 +32,21 @@ def hand_in(
     return record.submission(number)
 
 
-def refused(
+def explain_rejected_submission(
     record: Record, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
 ) -> Judgement | None:
     """Return the judgement of bytes that are no answer, before any process is started for it.
 
     None for everything that must be executed. One that is too large is not kept.
     """
-    from shardlab.judge.source import MAX_BYTES, read_source
+    from shardlab.judge.source import MAX_BYTES, read_submission
 
-    if not isinstance(read_source(source), Verdict):
+    if not isinstance(read_submission(source), Verdict):
         return None
     if len(source) > MAX_BYTES:
         judgement = _of_nothing(problem, source, kind, seed or 0)
         return replace(judgement, notes=("A file as large as this is not kept.",))
-    submission = hand_in(record, problem, source, kind=kind, seed=seed)
+    submission = record_submission(record, problem, source, kind=kind, seed=seed)
     judgement = _of_nothing(problem, source, kind, submission.seed)
     record.judged(submission.number, judgement)
     return judgement
@@ -63,7 +63,7 @@ class _NobodyHome:
 
     level: Level = "C"
 
-    def guest(self, role: Role, limits: Limits) -> Guest:
+    def guest(self, role: Role, limits: Limits) -> SandboxedProcess:
         raise AssertionError("an answer that cannot be read was about to be executed")
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class _NobodyHome:
 
 def judge_submission(
     record: Record,
-    house: House,
+    house: SandboxPool,
     problem: Problem,
     submission: Submission,
     tell: Tell = lambda result: None,
@@ -91,20 +91,20 @@ def judge_submission(
     return judgement
 
 
-def look_at_case(
-    house: House, problem: Problem, source: bytes, *, kind: str, seed: int, case: str
+def replay_case(
+    house: SandboxPool, problem: Problem, source: bytes, *, kind: str, seed: int, case: str
 ) -> Judgement:
     """Judge one case alone, named as a verdict names it (data=4), or with its part (2, data=4).
 
     It is not kept: one case is no attempt. Raises `UnknownSubmission`.
     """
-    from shardlab.judge.cases import cases_of
-    from shardlab.judge.judge import replay
+    from shardlab.judge.cases import make_cases
+    from shardlab.judge.judge import replay_case
 
     wanted = case.strip().lower().removeprefix("part ")
     known = {}
     for part in problem.parts:
-        for each in cases_of(part, seed, 1):
+        for each in make_cases(part, seed, 1):
             here = (part.number, each.number)
             for name in (f"{part.number}, {each.name}", f"{part.number}.{each.number}", each.name):
                 known[name.lower()] = here
@@ -116,4 +116,6 @@ def look_at_case(
             fix=f"'{near}', the nearest name." if near else "a name from the judgement.",
         )
     number = known[wanted]
-    return replay(house, problem, source, kind=kind, seed=seed, part=number[0], number=number[1])
+    return replay_case(
+        house, problem, source, kind=kind, seed=seed, part=number[0], number=number[1]
+    )

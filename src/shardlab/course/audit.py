@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardlab.catalogue.problem import Part, Problem, load_problem
-from shardlab.catalogue.tracks import OWN, Catalogue
+from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE, Catalogue
 from shardlab.course.audit_draws import draw_faults
 from shardlab.course.problem_lint import Fault, lint
 from shardlab.course.wrong_submissions import Claim, read_claim, unproven
@@ -20,7 +20,7 @@ from shardlab.errors import LabError
 from shardlab.judge.judgement import Judgement
 
 if TYPE_CHECKING:
-    from shardlab.sandbox.process import Guest, House, Limits, Role
+    from shardlab.sandbox.process import Limits, Role, SandboxedProcess, SandboxPool
 
 
 # Any will do: a problem must hold for every seed. The same each time, so that an audit that fails
@@ -46,7 +46,7 @@ class Audit:
 
 
 def audit(
-    house: House,
+    house: SandboxPool,
     problem: Problem,
     *,
     fast: bool = False,
@@ -87,7 +87,7 @@ Tried = tuple[Fault | None, int]  # and in how many cases
 class _Bench:
     """Where the programs of one problem are tried."""
 
-    house: House
+    house: SandboxPool
     problem: Problem
     seed: int
     simulate_wrong: bool
@@ -168,7 +168,7 @@ def _told(judged: Judgement, *, only_failed: bool = False) -> Iterator[str]:
             yield from (f"  {line}" for line in lines)
 
 
-def audits(
+def audit_problems(
     catalogue: Catalogue,
     slugs: Sequence[str],
     *,
@@ -180,7 +180,7 @@ def audits(
 
     A folder that `tracks.toml` does not list is audited too: one that is still being written.
     """
-    from shardlab.sandbox.pool import open_house
+    from shardlab.sandbox.pool import open_sandbox_pool
 
     unlisted = unlisted_folders(catalogue)
     places = {
@@ -192,7 +192,7 @@ def audits(
         if slug not in places:
             catalogue.track(slug)  # raises, with the nearest name
     # Solutions lie in these folders, and an answer must not read them.
-    with open_house(hidden=[str(catalogue.folder), str(OWN)]) as opened:
+    with open_sandbox_pool(hidden=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]) as opened:
         house = _Closing(opened)
 
         def one(slug: str) -> Audit:
@@ -212,14 +212,14 @@ def audits(
 class _Closing:
     """A house that gives no guests once it is closing: Ctrl-C must not wait for a whole audit."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: SandboxPool) -> None:
         self._house, self.level, self.is_closing = house, house.level, False
 
-    def guest(self, role: Role, limits: Limits) -> Guest:
-        from shardlab.sandbox.process import Ended, Ending
+    def guest(self, role: Role, limits: Limits) -> SandboxedProcess:
+        from shardlab.sandbox.process import ExitReason, ProcessEnded
 
         if self.is_closing:
-            raise Ended(Ending("judge", "the audit was stopped"))
+            raise ProcessEnded(ExitReason("judge", "the audit was stopped"))
         return self._house.guest(role, limits)
 
     def close(self) -> None:
@@ -243,7 +243,9 @@ def unlisted_folders(catalogue: Catalogue) -> dict[str, Path]:
     }
 
 
-def audit_folder(house: House, folder: Path, *, fast: bool = False, seed: int = SEED) -> Audit:
+def audit_folder(
+    house: SandboxPool, folder: Path, *, fast: bool = False, seed: int = SEED
+) -> Audit:
     """Return the audit of one folder; a problem that cannot be loaded is a fault as well."""
     try:
         return audit(house, load_problem(folder), fast=fast, seed=seed)

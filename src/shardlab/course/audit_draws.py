@@ -26,10 +26,10 @@ def draw_faults(problem: Problem) -> Iterator[Fault]:
 
 
 def _of_part(part: Part, reference: Reference) -> Iterator[Fault]:
-    from shardlab.judge.cases import cases_of
+    from shardlab.judge.cases import make_cases
 
     wanted = [name for name in part.arguments if name != "mesh"]
-    for case in itertools.islice(cases_of(part, 1, 2), 2):
+    for case in itertools.islice(make_cases(part, 1, 2), 2):
         drawn = reference.inputs(case.draw)
         if sorted(drawn) != sorted(wanted):
             what = f"The inputs of part {part.number} are {', '.join(drawn)}; it calls {part.call}."

@@ -16,7 +16,7 @@ from shardlab.course.problem_lint import Fault
 from shardlab.course.statement_page import Page, read_page
 
 if TYPE_CHECKING:
-    from shardlab.sandbox.process import House
+    from shardlab.sandbox.process import SandboxPool
 
 # Runs the examples with functions in the solution's place that note what they are given.
 _RECORDER = """
@@ -57,7 +57,7 @@ print(_json.dumps(_calls))
 """
 
 
-def example_faults(house: House, problem: Problem) -> Iterator[Fault]:
+def example_faults(house: SandboxPool, problem: Problem) -> Iterator[Fault]:
     """Yield what the examples of a page do other than the page says."""
     page = read_page(problem.text("statement.md"))
     worked, (line, calls) = _worked(page), _pycon(page)
@@ -101,10 +101,10 @@ def _lines(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(line for text in texts for line in text.rstrip().splitlines())
 
 
-def _asked(house: House, *requests: tuple[str, str]) -> list[dict[str, Any]]:
+def _asked(house: SandboxPool, *requests: tuple[str, str]) -> list[dict[str, Any]]:
     """Return the answers of one new guest to requests, each with a text."""
     from shardlab.sandbox.frame import Frame
-    from shardlab.sandbox.process import Ended, Limits
+    from shardlab.sandbox.process import Limits, ProcessEnded
 
     # By the clock there is time: a busy machine is no fault of the page.
     guest = house.guest("author", Limits(wall_seconds=120, cpu_seconds=60))
@@ -112,7 +112,7 @@ def _asked(house: House, *requests: tuple[str, str]) -> list[dict[str, Any]]:
     try:
         for do, text in requests:
             answers.append(guest.ask(Frame({"do": do}, (text.encode(),))).header)
-    except Ended as ended:
+    except ProcessEnded as ended:
         answers.append({"error": {"words": f"the process ended: {ended}"}})
     finally:
         guest.close()
@@ -137,12 +137,12 @@ def _calls(recorded: dict[str, Any]) -> list[Any]:
 
 def _among_hidden(problem: Problem, calls: list[Any]) -> Iterator[Fault]:
     """Yield the examples whose inputs are those of a hidden case."""
-    from shardlab.judge.cases import cases_of
+    from shardlab.judge.cases import make_cases
 
     for part in problem.parts:
         reference = load_reference(problem, part)
         given = [arguments for name, arguments in calls if name == part.function]
-        for case in (case for seed in (1, 2) for case in cases_of(part, seed, 2)):
+        for case in (case for seed in (1, 2) for case in make_cases(part, seed, 2)):
             inputs = reference.inputs(case.draw)
             hidden = [_plain(inputs[name]) for name in part.arguments if name != "mesh"]
             if any(hidden and each[: len(hidden)] == hidden for each in given):

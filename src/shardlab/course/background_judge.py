@@ -13,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardlab.catalogue.problem import Problem
-from shardlab.course.attempt import hand_in, judge_submission, refused
+from shardlab.course.attempt import explain_rejected_submission, judge_submission, record_submission
 from shardlab.course.store import Record
 from shardlab.course.submission import Submission
 from shardlab.errors import LabError
 from shardlab.judge.judgement import CaseResult, Judgement
-from shardlab.sandbox.process import House
+from shardlab.sandbox.process import SandboxPool
 
 
 @dataclass(frozen=True)
-class Told:
+class JudgeEvent:
     """One piece of news: a case that ended, the whole judgement, or why there is none."""
 
     case: CaseResult | None = None
@@ -34,36 +34,36 @@ class _GivenUp(Exception):
     """Ends a judging that nobody wants any more."""
 
 
-class Background:
+class BackgroundJudge:
     """Judges one answer at a time, as the screen sees it."""
 
     def __init__(
-        self, record: Record, open_house: Callable[[], House], wake: Callable[[], None]
+        self, record: Record, open_house: Callable[[], SandboxPool], wake: Callable[[], None]
     ) -> None:
         self._record = record
         self._open_house = open_house
         self._wake = wake
-        self._house: House | None = None
+        self._house: SandboxPool | None = None
         self._failure: Exception | None = None
         self._is_open = threading.Event()
         self._wanted: object = None  # of the judging whose news are told
-        self._news: queue.SimpleQueue[tuple[object, Told]] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[tuple[object, JudgeEvent]] = queue.SimpleQueue()
         threading.Thread(target=self._open, daemon=True).start()
 
     def judge(self, problem: Problem, source: bytes, kind: str) -> None:
         """Keep an answer and begin to judge it; one that is being judged is given up."""
         self._wanted = token = object()
-        refusal = refused(self._record, problem, source, kind=kind)
+        refusal = explain_rejected_submission(self._record, problem, source, kind=kind)
         if refusal is not None:
-            self._say(token, Told(judgement=refusal))
+            self._say(token, JudgeEvent(judgement=refusal))
             return
-        submission = hand_in(self._record, problem, source, kind=kind)
+        submission = record_submission(self._record, problem, source, kind=kind)
         threading.Thread(target=self._judge, args=(token, problem, submission), daemon=True).start()
 
     def give_up(self) -> None:
         self._wanted = None
 
-    def news(self) -> list[Told]:
+    def news(self) -> list[JudgeEvent]:
         """Return what has happened since, of the judging that is wanted."""
         found = []
         with contextlib.suppress(queue.Empty):
@@ -95,7 +95,7 @@ class Background:
         def tell(case: CaseResult) -> None:
             if token is not self._wanted:
                 raise _GivenUp
-            self._say(token, Told(case=case))
+            self._say(token, JudgeEvent(case=case))
 
         self._is_open.wait()
         if token is not self._wanted:
@@ -107,16 +107,18 @@ class Background:
         except _GivenUp:
             return
         except LabError as error:
-            self._say(token, Told(failure=str(error)))
+            self._say(token, JudgeEvent(failure=str(error)))
         except Exception as error:  # the judge's own fault: said, and the screen goes on
-            self._say(token, Told(failure=f"The judge failed: {type(error).__name__}: {error}"))
+            self._say(
+                token, JudgeEvent(failure=f"The judge failed: {type(error).__name__}: {error}")
+            )
         else:
-            self._say(token, Told(judgement=judgement))
+            self._say(token, JudgeEvent(judgement=judgement))
 
-    def _say(self, token: object, told: Told) -> None:
+    def _say(self, token: object, told: JudgeEvent) -> None:
         self._news.put((token, told))
         self._wake()
 
 
-def _closed() -> House:
+def _closed() -> SandboxPool:
     raise _GivenUp

@@ -11,7 +11,7 @@ Look = tuple[int, int, int]
 _PATIENCE = 10
 
 
-class Watch:
+class FileWatch:
     """Looks at a file when it is asked to, and says when its contents have changed.
 
     A change counts once two looks in a row find the same file: editors empty a file before they

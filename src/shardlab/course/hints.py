@@ -31,13 +31,13 @@ def next_hint(record: Record, problem: Problem) -> Hint | None:
     return Hint(number, len(hints), hints[number - 1])
 
 
-def hints_taken(record: Record, problem: Problem) -> tuple[Hint, ...]:
+def count_hints_used(record: Record, problem: Problem) -> tuple[Hint, ...]:
     """Return the hints that were taken, in order."""
     taken = problem.hints[: record.of(problem.slug).hints]
     return tuple(Hint(n, len(problem.hints), text) for n, text in enumerate(taken, 1))
 
 
-def ask_solution(record: Record, problem: Problem) -> str | None:
+def request_solution(record: Record, problem: Problem) -> str | None:
     """Return the solution after a pass, or when it is asked for a second time; else None."""
     now = record.of(problem.slug)
     if now.is_solved or now.solution_asked >= 2:

@@ -40,7 +40,7 @@ class Do:
 
 
 @dataclass(frozen=True)
-class Session:
+class LearnSession:
     """Where the loop stands."""
 
     judging: str = ""  # run or submit while one is under way
@@ -49,7 +49,7 @@ class Session:
     is_solved: bool = False
 
 
-Step = tuple[Session, tuple[Do, ...]]
+Step = tuple[LearnSession, tuple[Do, ...]]
 
 _PLAIN: dict[str, What] = {
     "h": "hint",
@@ -66,12 +66,12 @@ _ERASES = ("\x7f", "\b")
 _LEAVES = ("\x1b", "\x04")
 
 
-def saved(session: Session) -> Step:
+def saved(session: LearnSession) -> Step:
     """The file has been saved: judge it, and give up what is being judged of the old one."""
     return _judge(session, "run")
 
 
-def key(session: Session, pressed: str) -> Step:
+def key(session: LearnSession, pressed: str) -> Step:
     """A key was pressed."""
     if session.typed is not None:
         return _typing(session, pressed, session.typed)
@@ -95,7 +95,7 @@ def key(session: Session, pressed: str) -> Step:
     return session, (Do("say", f"{pressed!r} is no key here; ? shows them."),)
 
 
-def judged(session: Session, *, passed: bool) -> Step:
+def judged(session: LearnSession, *, passed: bool) -> Step:
     """A judging came to its end."""
     kind, session = session.judging, replace(session, judging="")
     if not passed:
@@ -105,23 +105,23 @@ def judged(session: Session, *, passed: bool) -> Step:
     return replace(session, is_solved=True), (Do("show"), Do("solved"))
 
 
-def failed(session: Session, words: str) -> Step:
+def failed(session: LearnSession, words: str) -> Step:
     """A judging could not be done."""
     return replace(session, judging=""), (Do("say", words), Do("keys"))
 
 
-def opened(session: Session, *, is_solved: bool) -> Step:
+def opened(session: LearnSession, *, is_solved: bool) -> Step:
     """Another problem was opened; what was being judged is of no interest any more."""
     todo = (Do("give_up"),) if session.judging else ()
-    return Session(is_solved=is_solved), todo
+    return LearnSession(is_solved=is_solved), todo
 
 
-def _judge(session: Session, kind: str) -> Step:
+def _judge(session: LearnSession, kind: str) -> Step:
     todo = (Do("give_up"), Do("judge", kind)) if session.judging else (Do("judge", kind),)
     return replace(session, judging=kind), todo
 
 
-def _typing(session: Session, pressed: str, typed: str) -> Step:
+def _typing(session: LearnSession, pressed: str, typed: str) -> Step:
     """Take a key of a problem's name or number; an empty one leaves the list."""
     if pressed in _LEAVES or (pressed in _ENDS and not typed):
         return replace(session, typed=None), (Do("keys"),)

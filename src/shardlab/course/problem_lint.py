@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardlab.catalogue.problem import FILES, Problem
+from shardlab.catalogue.problem import PROBLEM_FILES, Problem
 from shardlab.course.statement_page import HEADINGS, Page, linked, read_page
 from shardlab.course.wrong_submissions import read_claim
 from shardlab.errors import LabError
@@ -113,7 +113,7 @@ def lint(problem: Problem) -> list[Fault]:
 
 def _files(problem: Problem) -> Iterator[Fault]:
     """Find files that do not belong to a problem."""
-    known = {*FILES, "problem.toml"}
+    known = {*PROBLEM_FILES, "problem.toml"}
     for path in sorted(problem.folder.rglob("*")):
         name = path.relative_to(problem.folder).as_posix()
         is_wrong = path.parent.name == "wrong" and path.suffix == ".py"
@@ -144,7 +144,7 @@ def _text(problem: Problem) -> Iterator[Fault]:
 
 def _texts(problem: Problem) -> list[Path]:
     return [
-        *(problem.folder / name for name in ("problem.toml", *FILES)),
+        *(problem.folder / name for name in ("problem.toml", *PROBLEM_FILES)),
         *problem.wrong,
     ]
 

@@ -14,7 +14,7 @@ Mark = Literal["solved", "tried", "open", "locked"]
 
 
 @dataclass(frozen=True)
-class Step:
+class ProblemProgress:
     """One problem with its mark. Locked says what to solve first, and forbids nothing."""
 
     number: int  # in the order of the catalogue, from 1
@@ -40,10 +40,10 @@ class Step:
         }
 
 
-def course(catalogue: Catalogue, progress: Mapping[str, Progress]) -> tuple[Step, ...]:
+def course(catalogue: Catalogue, progress: Mapping[str, Progress]) -> tuple[ProblemProgress, ...]:
     """Return every problem in order."""
     done = solved(progress)
-    coming = next_slug(catalogue, progress)
+    coming = next_problem(catalogue, progress)
     return tuple(
         _step(number, problem, catalogue, progress.get(slug, Progress(slug)), done, coming)
         for number, (slug, problem) in enumerate(catalogue.problems.items(), 1)
@@ -54,7 +54,7 @@ def solved(progress: Mapping[str, Progress]) -> set[str]:
     return {slug for slug, each in progress.items() if each.is_solved}
 
 
-def next_slug(
+def next_problem(
     catalogue: Catalogue, progress: Mapping[str, Progress], after: str | None = None
 ) -> str | None:
     """Return the first problem that is open and not solved: after one, where there is one there.
@@ -78,12 +78,12 @@ def _step(
     now: Progress,
     done: set[str],
     coming: str | None,
-) -> Step:
+) -> ProblemProgress:
     missing = catalogue.missing(problem.slug, done)
     mark: Mark = "locked" if missing else "open"
     if now.is_solved or now.is_tried:
         mark = "solved" if now.is_solved else "tried"
-    return Step(
+    return ProblemProgress(
         number,
         problem,
         catalogue.track(problem.slug),

@@ -30,7 +30,7 @@ def begin(problem: Problem, path: Path, *, force: bool = False) -> Path | None:
     """
     starter = problem.text("starter.py").encode()
     if path.exists() or path.is_symlink():
-        if path.is_file() and read_answer(path, problem.slug) == starter:
+        if path.is_file() and read_solution_file(path, problem.slug) == starter:
             return None
         if not force:
             raise SolutionFileExists(
@@ -48,7 +48,7 @@ def begin(problem: Problem, path: Path, *, force: bool = False) -> Path | None:
     return kept
 
 
-def read_answer(path: Path, slug: str) -> bytes:
+def read_solution_file(path: Path, slug: str) -> bytes:
     """Return an answer as it lies there, byte for byte. Raises `SolutionFileMissing`."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -58,7 +58,7 @@ def read_answer(path: Path, slug: str) -> bytes:
         with path.open("rb") as file:
             return file.read(_MOST)
     except FileNotFoundError:
-        raise no_answer(path, slug) from None
+        raise solution_file_missing(path, slug) from None
     except OSError as error:
         raise SolutionFileMissing(
             f"The answer cannot be read: {error.strerror}.",
@@ -67,7 +67,7 @@ def read_answer(path: Path, slug: str) -> bytes:
         ) from None
 
 
-def no_answer(path: Path, slug: str) -> SolutionFileMissing:
+def solution_file_missing(path: Path, slug: str) -> SolutionFileMissing:
     """Return the error for a problem that was not started."""
     return SolutionFileMissing(
         f"There is no answer to '{slug}' yet.",

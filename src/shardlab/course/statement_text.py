@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, draw, lines_rich, lines_text
+from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, draw_picture, lines_rich, lines_text
 from shardlab.sharding.layout import Layout, layout
 from shardlab.sharding.layout_picture import fitting_picture
 from shardlab.sharding.shape import parse_array
@@ -92,7 +92,9 @@ def _layouts(lines: Sequence[str], width: int) -> Iterator[Line]:
         if n:
             yield []
         picture = fitting_picture(parse_layout_line(line), width)
-        yield from ([Span("    "), *drawn] if drawn else [] for drawn in draw(picture, width))
+        yield from (
+            [Span("    "), *drawn] if drawn else [] for drawn in draw_picture(picture, width)
+        )
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[str | None, list[str]]]:

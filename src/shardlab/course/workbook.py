@@ -7,10 +7,10 @@ from pathlib import Path
 
 from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.tracks import Catalogue, load_catalogue
-from shardlab.course.progress import Step, course, next_slug
+from shardlab.course.progress import ProblemProgress, course, next_problem
 from shardlab.course.solution_file import answer_path, begin
 from shardlab.course.store import Record, open_record
-from shardlab.sandbox.process import House, Level
+from shardlab.sandbox.process import Level, SandboxPool
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Workbook:
         latest = self.record.latest()
         if latest in self.catalogue.slugs:
             return str(latest)
-        return next_slug(self.catalogue, self.record.progress()) or self.catalogue.slugs[0]
+        return next_problem(self.catalogue, self.record.progress()) or self.catalogue.slugs[0]
 
-    def course(self) -> tuple[Step, ...]:
+    def course(self) -> tuple[ProblemProgress, ...]:
         return course(self.catalogue, self.record.progress())
 
     def path(self, slug: str, folder: Path | None = None) -> Path:
@@ -70,15 +70,15 @@ class Workbook:
         begun = self.record.of(latest).path if latest else ""
         return Path(begun).parent if begun and Path(begun).parent.is_dir() else None
 
-    def house(self, level: Level | None = None) -> House:
+    def house(self, level: Level | None = None) -> SandboxPool:
         """Open a house for guests, who can read neither the catalogue nor the record.
 
         A level that is asked for is the least that will do; without one, the highest that holds.
         """
-        from shardlab.sandbox.pool import open_house
+        from shardlab.sandbox.pool import open_sandbox_pool
 
         hidden = [self.catalogue.folder, self.record.path.parent]
-        return open_house(level, hidden, at_least=level or "C")
+        return open_sandbox_pool(level, hidden, at_least=level or "C")
 
     def _slug(self, name: str) -> str:
         slugs = self.catalogue.slugs

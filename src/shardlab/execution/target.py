@@ -97,7 +97,7 @@ def check_args(target: Target, args: Sequence[str], args_from: str | None) -> No
             parse_spec(spec)
 
 
-def job(
+def make_job(
     command: str, target: Target, args: Sequence[str], args_from: str | None, **others: Any
 ) -> dict[str, Any]:
     """Return what the worker is told."""

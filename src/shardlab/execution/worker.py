@@ -82,10 +82,10 @@ def _failure(error: BaseException, job: Mapping[str, Any]) -> dict[str, Any]:
     """Return an error as data, with the program's own traceback where that tells more."""
     if isinstance(error, LabError):
         return {"error": error.to_json()}
-    from shardlab.simulator.script_runner import last_line_of, traceback_text
+    from shardlab.simulator.script_runner import traceback_text, user_line_of
 
     # Ours would mean nothing to a person, but for one who looks for a mistake of ours.
-    is_theirs = last_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
+    is_theirs = user_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
     is_shown = is_theirs and not isinstance(error, SystemExit)
     text = traceback_text(error, theirs_only=True)[-20_000:] if is_shown else ""
     return {"error": _raised(error, job).to_json(), "traceback": text}
@@ -101,10 +101,10 @@ def _words(error: BaseException) -> str:
 
 def _raised(error: BaseException, job: Mapping[str, Any]) -> LabError:
     """Return what to tell a person whose program has raised, beside its own traceback."""
-    from shardlab.simulator.script_runner import last_line_of
+    from shardlab.simulator.script_runner import user_line_of
 
     kind, text = type(error).__name__, (_words(error).strip().splitlines() or [""])[0][:200]
-    where = last_line_of(error)
+    where = user_line_of(error)
     if not where:
         return ProgramRaised(
             f"shardlab itself failed, with {kind}: {text}",

@@ -33,7 +33,7 @@ _TICK = 0.2
 Lines = queue.SimpleQueue[bytes]  # an empty one is the end
 
 
-def run_child(
+def run_worker(
     job: Mapping[str, Any], *, seconds: float, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """Return what the worker answers to `job`; raise what it met.
@@ -58,7 +58,7 @@ def run_child(
             process.stdin.flush()
         answer = _answer(process, lines, seconds, tell, str(job["shown"]))
     if "error" in answer:
-        raise worker_error(answer)
+        raise error_from_worker(answer)
     result: dict[str, Any] = answer["result"]
     return result
 
@@ -133,7 +133,7 @@ def _died(process: subprocess.Popen[bytes], shown: str, doing: str) -> ProgramCr
     )
 
 
-def worker_error(answer: Mapping[str, Any]) -> LabError:
+def error_from_worker(answer: Mapping[str, Any]) -> LabError:
     """Return the worker's error as what it was there, after printing the program's traceback."""
     if answer.get("traceback"):
         sys.stderr.write(answer["traceback"] + "\n")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shardlab.errors import seen
-from shardlab.findings.source import Source
+from shardlab.errors import quote_text
+from shardlab.findings.source import SourceLocation
 
 Severity = Literal["error", "warning", "info"]
 
@@ -16,7 +16,7 @@ Severity = Literal["error", "warning", "info"]
 class Finding:
     """One finding, in the parts of an error: code, what, where, fix.
 
-    >>> print(Finding("hazard.deadlock", "error", "Devices part.", Source("a.py", 3), "Do not."))
+    >>> print(Finding("hazard.deadlock", "error", "Devices part.", SourceLocation("a.py", 3), "Do not."))
     error [hazard.deadlock] Devices part.
       where: a.py:3
       try:   Do not.
@@ -25,7 +25,7 @@ class Finding:
     code: str
     severity: Severity
     what: str
-    where: Source | None = None
+    where: SourceLocation | None = None
     fix: str = ""
     cause: str = ""  # a named cause where there is one, such as factor_of_n
     # Lines shown beneath, such as values by device or JAX's own words.
@@ -35,8 +35,8 @@ class Finding:
     def __post_init__(self) -> None:
         # Names out of a person's files stand in these, and go to terminals and pages.
         for name in ("what", "fix"):
-            object.__setattr__(self, name, seen(getattr(self, name)))
-        object.__setattr__(self, "shows", tuple(map(seen, self.shows)))
+            object.__setattr__(self, name, quote_text(getattr(self, name)))
+        object.__setattr__(self, "shows", tuple(map(quote_text, self.shows)))
 
     def __str__(self) -> str:
         lines = [f"{self.severity} [{self.code}] {self.what}"]
@@ -65,7 +65,7 @@ class Finding:
             data["code"],
             data["severity"],
             data["what"],
-            Source.from_json(data["where"]) if data["where"] else None,
+            SourceLocation.from_json(data["where"]) if data["where"] else None,
             data["fix"],
             data["cause"],
             tuple(data["shows"]),

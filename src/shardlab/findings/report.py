@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardlab.findings.finding import Finding, Severity
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -17,7 +17,7 @@ _GRAVEST_FIRST: tuple[Severity, ...] = ("error", "warning", "info")
 
 
 @dataclass(frozen=True)
-class Silenced:
+class SuppressedFinding:
     """A finding that a person has silenced, and the reason they gave."""
 
     finding: Finding
@@ -32,7 +32,7 @@ class Report:
     program: str = ""  # the name of what was checked
     meshes: tuple[str, ...] = ()  # each mesh it was checked on, as text
     notes: tuple[str, ...] = ()  # what was not checked, and why
-    silenced: tuple[Silenced, ...] = ()
+    silenced: tuple[SuppressedFinding, ...] = ()
     is_compared: bool = True  # False where it was to be run and nothing could be compared
 
     @property
@@ -55,17 +55,17 @@ class Report:
     def __str__(self) -> str:
         from shardlab.findings.report_text import report_text
 
-        return report_text(self, excerpt=Source.quoted)
+        return report_text(self, excerpt=SourceLocation.quoted)
 
     def _repr_html_(self) -> str:
         from shardlab.findings.report_text import report_html
 
-        return report_html(self, excerpt=Source.quoted)
+        return report_html(self, excerpt=SourceLocation.quoted)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         from shardlab.findings.report_text import report_rich
 
-        yield report_rich(self, options.max_width, Source.quoted)
+        yield report_rich(self, options.max_width, SourceLocation.quoted)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -88,14 +88,14 @@ class Report:
             tuple(data["meshes"]),
             tuple(data["notes"]),
             tuple(
-                Silenced(Finding.from_json(each["finding"]), each["reason"])
+                SuppressedFinding(Finding.from_json(each["finding"]), each["reason"])
                 for each in data["silenced"]
             ),
             data.get("is_compared", True),
         )
 
 
-def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings in the order in which a person wants them, each once."""
     unique = {(f.code, f.where, f.what): f for f in findings}
     return tuple(sorted(unique.values(), key=lambda f: _GRAVEST_FIRST.index(f.severity)))

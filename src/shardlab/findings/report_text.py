@@ -13,12 +13,12 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from shardlab._text.printable import plain
+from shardlab._text.printable import printable_text
 from shardlab._text.units import count_text
 from shardlab.findings.finding import Finding
-from shardlab.findings.report import Report, gravest_first
-from shardlab.findings.source import Source
-from shardlab.render.markdown import escaped
+from shardlab.findings.report import Report, most_severe_first
+from shardlab.findings.source import SourceLocation
+from shardlab.render.markdown import escape_markdown
 from shardlab.render.sheet import STYLE
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-Excerpt = Callable[[Source], str]
+Excerpt = Callable[[SourceLocation], str]
 
 _INKS = {"error": "red", "warning": "yellow", "info": "blue"}
 # Readable on white and on black alike.
 _COLOURS = {"error": "#D1453B", "warning": "#B7791F", "info": "#3B82C4"}
 
 
-def no_excerpt(source: Source) -> str:
+def no_excerpt(source: SourceLocation) -> str:
     """Return nothing: the files are not at hand."""
     return ""
 
@@ -41,7 +41,7 @@ def no_excerpt(source: Source) -> str:
 def report_text(report: Report, width: int = DEFAULT_WIDTH, excerpt: Excerpt = no_excerpt) -> str:
     """Return a report as plain text.
 
-    >>> found = Finding("waste.replicated", "warning", "It is large.", Source("a.py", 3), "Cut it.")
+    >>> found = Finding("waste.replicated", "warning", "It is large.", SourceLocation("a.py", 3), "Cut it.")
     >>> print(report_text(Report((found,), "step", ("x=4",)), excerpt=lambda source: "f(x)"))
     warning [waste.replicated] It is large.
       a.py:3
@@ -61,13 +61,13 @@ def report_rich(report: Report, width: int = DEFAULT_WIDTH, excerpt: Excerpt = n
 def report_lines(report: Report, width: int, excerpt: Excerpt) -> Iterator[Line]:
     """Yield each finding in its parts, what was silenced and left out, and a line that counts."""
     width = max(width, 40)
-    for found in gravest_first(report.findings):
+    for found in most_severe_first(report.findings):
         yield from finding_lines(found, width, excerpt)
         yield []
     silenced = _silenced_text(report)
     for said in (*([silenced] if silenced else []), *(f"note: {each}" for each in report.notes)):
         yield from ([Span(line, is_faint=True)] for line in wrap(said, width))
-    ink = next((_INKS[found.severity] for found in gravest_first(report.findings)), "green")
+    ink = next((_INKS[found.severity] for found in most_severe_first(report.findings)), "green")
     for line in wrap(summary_text(report), width):
         yield [Span(line, is_strong=True, ink=ink)]
 
@@ -150,7 +150,7 @@ def _silenced_text(report: Report) -> str:
 def report_html(report: Report, excerpt: Excerpt = no_excerpt) -> str:
     """Return a report as an HTML fragment that is right on light and on dark pages."""
     parts = [STYLE, '<div class="shardlab">', f"<h4>{escape(summary_text(report))}</h4>"]
-    parts += [finding_html(found, excerpt) for found in gravest_first(report.findings)]
+    parts += [finding_html(found, excerpt) for found in most_severe_first(report.findings)]
     silenced = _silenced_text(report)
     said = [*([silenced] if silenced else []), *(f"note: {each}" for each in report.notes)]
     parts += [f'<p style="opacity:.65">{escape(line)}</p>' for line in said]
@@ -179,7 +179,7 @@ def finding_html(found: Finding, excerpt: Excerpt) -> str:
 
 def finding_markdown(found: Finding) -> str:
     """Return a finding as an item of a list."""
-    lines = [f"- **{found.severity}** `{found.code}` {escaped(plain(found.what))}"]
-    lines += [f"  - {escaped(plain(line.strip()))}" for line in found.shows]
-    lines += [f"  - try: {escaped(plain(found.fix))}"] if found.fix else []
+    lines = [f"- **{found.severity}** `{found.code}` {escape_markdown(printable_text(found.what))}"]
+    lines += [f"  - {escape_markdown(printable_text(line.strip()))}" for line in found.shows]
+    lines += [f"  - try: {escape_markdown(printable_text(found.fix))}"] if found.fix else []
     return "\n".join(lines)

@@ -8,10 +8,10 @@ from typing import Any
 
 
 @dataclass(frozen=True, order=True)
-class Source:
+class SourceLocation:
     """A file, a line in it, and the function around it.
 
-    >>> str(Source("train.py", 41, "body"))
+    >>> str(SourceLocation("train.py", 41, "body"))
     'train.py:41 (body)'
     """
 
@@ -34,8 +34,8 @@ class Source:
         return {"file": self.file, "line": self.line, "function": self.function}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Source:
+    def from_json(cls, data: dict[str, Any]) -> SourceLocation:
         return cls(data["file"], data["line"], data["function"])
 
 
-NOWHERE = Source("<unknown>", 0)
+UNKNOWN_LOCATION = SourceLocation("<unknown>", 0)

@@ -15,9 +15,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import read_plain_file
-from shardlab._files.toml_reader import read_toml
-from shardlab.errors import InvalidHardwareFile, brief
+from shardlab._files.bounded_read import read_regular_file
+from shardlab._files.toml_reader import parse_toml
+from shardlab.errors import InvalidHardwareFile, short_repr
 
 # name -> its unit; what each is of is said in chips.toml
 FIGURES = {
@@ -83,7 +83,7 @@ def read_chip(path: Path, known: Mapping[str, Chip]) -> Chip:
     like = data.get("like")
     if like is not None and (not isinstance(like, str) or like not in known):
         raise _wrong(
-            f"'like' names {brief(like)}, which is not in the table", path, _near(like, known)
+            f"'like' names {short_repr(like)}, which is not in the table", path, _near(like, known)
         )
     if like is None and "network" not in data:
         fix = 'network = "torus" or "switch", or like = "h100" to start from a known chip.'
@@ -99,7 +99,7 @@ def check_figure(name: str, value: Any, where: str) -> float:
         raise _wrong(f"There is no figure {name!r:.80}", where, _near(name, FIGURES))
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
         fix = f"a number above 0, in {FIGURES[name]}, such as {_EXAMPLES[FIGURES[name]]}."
-        raise _wrong(f"The figure {name!r} is {brief(value)}", where, fix)
+        raise _wrong(f"The figure {name!r} is {short_repr(value)}", where, fix)
     return float(value)
 
 
@@ -108,10 +108,10 @@ _EXAMPLES = {"bytes": "80e9", "bytes/s": "4.5e11", "FLOP/s": "9.9e14", "seconds"
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        text = read_plain_file(path, _MOST_BYTES)
+        text = read_regular_file(path, _MOST_BYTES)
         if len(text) > _MOST_BYTES:
             raise _wrong(f"The file has more than {_MOST_BYTES:,} bytes", path, "a smaller file.")
-        return read_toml(text.decode("utf-8-sig"))
+        return parse_toml(text.decode("utf-8-sig"))
     except FileNotFoundError:
         fix = "check the path; a chip of the table is named without .toml."
         raise _wrong("There is no such file", path, fix) from None
@@ -136,12 +136,14 @@ def _chip(data: Mapping[str, Any], start: Chip, where: str, sources: Mapping[str
             changes[key] = _count(key, value, where)
         elif key == "aliases":
             if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-                raise _wrong(f"'aliases' is {brief(value)}", where, 'texts: aliases = ["h100"].')
+                raise _wrong(
+                    f"'aliases' is {short_repr(value)}", where, 'texts: aliases = ["h100"].'
+                )
             changes[key] = tuple(value)
         elif key not in _WORDS:
             raise _wrong(f"There is no entry {key!r:.80}", where, _near(key, _KEYS))
         elif not isinstance(value, str):
-            raise _wrong(f"{key!r} is {brief(value)}", where, f'text, such as {key} = "h100".')
+            raise _wrong(f"{key!r} is {short_repr(value)}", where, f'text, such as {key} = "h100".')
         elif key != "like":
             changes[key] = value
     if changes.get("network", NETWORKS[0]) not in NETWORKS:
@@ -164,7 +166,7 @@ def _count(key: str, value: Any, where: str) -> int:
     most = _MOST_AXES if key == "torus_axes" else _MOST_COUNT
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         fix = f"a whole number from 1 to {most:,}: {key} = 3."
-        raise _wrong(f"{key!r} is {brief(value)}", where, fix)
+        raise _wrong(f"{key!r} is {short_repr(value)}", where, fix)
     return value
 
 

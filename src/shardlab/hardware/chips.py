@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from shardlab.errors import InvalidType, UnknownFigure, UnknownHardware, brief
+from shardlab.errors import InvalidType, UnknownFigure, UnknownHardware, short_repr
 from shardlab.hardware.chip_file import Chip, check_figure, read_chip, read_table
 
 
@@ -73,7 +73,9 @@ def parse_hardware(
     if isinstance(hardware, Hardware):
         found = hardware
     elif not isinstance(hardware, (str, Path)):
-        raise InvalidType(f"{brief(hardware)} is not hardware.", fix='a name such as "tpu-v5p".')
+        raise InvalidType(
+            f"{short_repr(hardware)} is not hardware.", fix='a name such as "tpu-v5p".'
+        )
     elif isinstance(hardware, Path) or hardware.endswith(".toml"):
         found = _of_chip(read_chip(Path(hardware), _table()))
     else:

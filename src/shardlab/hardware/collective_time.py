@@ -10,23 +10,23 @@ from math import prod
 
 from shardlab.collectives.call import CollectiveCall
 from shardlab.collectives.wire import REDUCTIONS
-from shardlab.errors import InvalidEfficiency, brief
+from shardlab.errors import InvalidEfficiency, short_repr
 from shardlab.hardware.chips import Figure, Hardware
 from shardlab.hardware.switched import crossings, dcn_time, spans_of, switched_time
 from shardlab.hardware.timing import Timing
 from shardlab.hardware.torus import Side, torus_time
 from shardlab.sharding.dtype import parse_dtype
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 
 KNOWN = (*REDUCTIONS, "all_gather", "psum_scatter", "all_to_all", "ppermute", "pbroadcast")
 
 
 @dataclass
-class Clock:
+class CollectiveTimer:
     """Times the calls on one mesh, and remembers the figures that it used."""
 
     hardware: Hardware
-    mesh: Sizes
+    mesh: MeshSizes
     dcn: tuple[str, ...]
     efficiency: float
     used: dict[str, Figure] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Clock:
         inside = self.bandwidth("nvlink_bandwidth", call) if spans.in_node > 1 else 0.0
         leaves = spans.n_nodes > 1 or spans.in_node == 1
         egress = self.bandwidth("node_egress", call) if leaves else 0.0
-        pairs = permutation(call)
+        pairs = permutation_pairs(call)
         crossing = crossings(pairs, lambda at: at // spans.in_node) if pairs is not None else None
         op, payload = _as_known(call)
         return switched_time(op, payload, spans, inside=inside, egress=egress, crossing=crossing)
@@ -78,7 +78,7 @@ class Clock:
                     link=self.bandwidth("link_bandwidth", call),
                     hop=self.hop(),
                     torus_axes=self.hardware.torus_axes,
-                    pairs=None if outer > 1 else permutation(call),
+                    pairs=None if outer > 1 else permutation_pairs(call),
                 )
             )
         if outer > 1:
@@ -102,7 +102,7 @@ class Clock:
         return prod(sizes[name] for name in sizes if name in self.dcn), sides
 
 
-def permutation(call: CollectiveCall) -> list[tuple[int, int]] | None:
+def permutation_pairs(call: CollectiveCall) -> list[tuple[int, int]] | None:
     """Return the pairs of a ppermute, sender and receiver, where the trace has them."""
     if call.op != "ppermute":
         return None
@@ -115,10 +115,10 @@ def _as_known(call: CollectiveCall) -> tuple[str, int]:
     return (call.op, call.payload_bytes) if call.op in KNOWN else ("ppermute", call.wire_bytes)
 
 
-def rate_of(dtype: str) -> str:
+def flops_figure(dtype: str) -> str:
     """Return the figure that says how fast products of this dtype are.
 
-    >>> rate_of("bf16"), rate_of("float8_e4m3fn"), rate_of("int8")
+    >>> flops_figure("bf16"), flops_figure("float8_e4m3fn"), flops_figure("int8")
     ('bf16_flops', 'fp8_flops', 'int8_flops')
 
     float32 counts as bfloat16: that is how JAX multiplies it by default on these chips.
@@ -131,11 +131,11 @@ def rate_of(dtype: str) -> str:
     return "bf16_flops"
 
 
-def share_of_peak(value: float) -> float:
+def parse_efficiency(value: float) -> float:
     """Return an efficiency as a number, or say what is wrong with it."""
     if not isinstance(value, (int, float)) or not 0 < value <= 1:
         raise InvalidEfficiency(
-            f"The efficiency is {brief(value)}.",
+            f"The efficiency is {short_repr(value)}.",
             fix="a share of the peak above 0 and at most 1, such as 0.4 for 40 %.",
         )
     return float(value)

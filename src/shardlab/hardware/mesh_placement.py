@@ -1,7 +1,7 @@
 """A mesh laid on a network: which torus axes, nodes or slices each mesh axis goes along.
 
 >>> from shardlab.hardware.chips import parse_hardware
->>> for each in layings((("fsdp", 64), ("tensor", 8)), parse_hardware("tpu-v5p")):
+>>> for each in mesh_placements((("fsdp", 64), ("tensor", 8)), parse_hardware("tpu-v5p")):
 ...     print(each.words)
 fsdp 8x8, tensor 8
 
@@ -21,17 +21,17 @@ from math import gcd, prod
 
 from shardlab.hardware.chips import Hardware
 from shardlab.sharding.factors import divisors
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 
 
 @dataclass(frozen=True)
-class Way:
+class CollectiveRoute:
     """The devices of an exchange as the clock sees them: a mesh, and the axes that take part.
 
     `sharing` groups use the same links at the same time.
     """
 
-    mesh: Sizes
+    mesh: MeshSizes
     axes: tuple[str, ...]
     group_size: int
     dcn: tuple[str, ...] = ()
@@ -50,29 +50,31 @@ class Way:
 class Block:
     """Mesh axes along the same torus axes: one of them along `sides`, or several along one."""
 
-    axes: Sizes
+    axes: MeshSizes
     sides: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Laid:
+class MeshPlacement:
     """Mesh axes on a network: blocks of a torus, or nothing but mesh order behind switches."""
 
-    mesh: Sizes
+    mesh: MeshSizes
     blocks: tuple[Block, ...] = ()
     slices: Mapping[str, int] = field(default_factory=dict)  # mesh axis -> its part over DCN
     is_torus: bool = True
     domain: int = 1  # devices of a node, behind switches
     longest: int | None = None  # the most devices along one torus axis, where it is known
-    _known: dict[tuple[str, ...], tuple[Way, ...]] = field(default_factory=dict, compare=False)
+    _known: dict[tuple[str, ...], tuple[CollectiveRoute, ...]] = field(
+        default_factory=dict, compare=False
+    )
 
-    def ways(self, axes: tuple[str, ...]) -> tuple[Way, ...]:
+    def ways(self, axes: tuple[str, ...]) -> tuple[CollectiveRoute, ...]:
         """Return the ways of an exchange over these mesh axes; several follow one another."""
         if axes not in self._known:
             self._known[axes] = self._ways(axes)
         return self._known[axes]
 
-    def _ways(self, axes: tuple[str, ...]) -> tuple[Way, ...]:
+    def _ways(self, axes: tuple[str, ...]) -> tuple[CollectiveRoute, ...]:
         if not self.is_torus:
             return (_switched(self.mesh, axes),)
         blocks = [block for block in self.blocks if any(name in axes for name, _ in block.axes)]
@@ -82,7 +84,7 @@ class Laid:
         if len(blocks) == 1 and crossing == 1 and self._is_part(blocks[0]):
             size = blocks[0].axes[0][1]
             side = (("rest", self._slice_size // (2 * size)), ("side", 2 * size))
-            return (Way(side, ("side",), size),)
+            return (CollectiveRoute(side, ("side",), size),)
         if alone or crossing > 1:
             ways.append(self._along([side for block in alone for side in block.sides], crossing))
         for block in blocks:
@@ -140,14 +142,16 @@ class Laid:
     def _slice_size(self) -> int:
         return prod(size for block in self.blocks for _, size in block.axes)
 
-    def _along(self, sides: Sequence[int], crossing: int) -> Way:
+    def _along(self, sides: Sequence[int], crossing: int) -> CollectiveRoute:
         pieces = [(f"side{at}", side) for at, side in enumerate(sides)]
         dcn = [("dcn", crossing)] if crossing > 1 else []
         rest = ("rest", self._slice_size // prod(sides))
         names = tuple(name for name, _ in (*dcn, *pieces))
-        return Way((*dcn, rest, *pieces), names, crossing * prod(sides), tuple(dict(dcn)))
+        return CollectiveRoute(
+            (*dcn, rest, *pieces), names, crossing * prod(sides), tuple(dict(dcn))
+        )
 
-    def _within(self, block: Block, axes: Sequence[str]) -> Iterator[Way]:
+    def _within(self, block: Block, axes: Sequence[str]) -> Iterator[CollectiveRoute]:
         """Yield parts of one torus axis: they close to no ring, and outer ones share its links."""
         whole = prod(size for _, size in block.axes)
         mesh = (("rest", self._slice_size // whole), ("side", whole))
@@ -155,16 +159,16 @@ class Laid:
         for name, size in block.axes:
             inner //= size
             if name in axes:
-                yield Way(mesh, ("side",), size, (), inner)
+                yield CollectiveRoute(mesh, ("side",), size, (), inner)
 
 
-def layings(mesh: Sizes, hardware: Hardware) -> tuple[Laid, ...]:
+def mesh_placements(mesh: MeshSizes, hardware: Hardware) -> tuple[MeshPlacement, ...]:
     """Return the ways to lay a mesh on a network, of which the quickest is to be taken.
 
     Beyond one pod the outermost mesh axes go over the data-centre network.
     """
     if hardware.network == "switch":
-        return (Laid(mesh, is_torus=False, domain=hardware.domain),)
+        return (MeshPlacement(mesh, is_torus=False, domain=hardware.domain),)
     slices, inside = {}, []
     left = n_slices(prod(size for _, size in mesh), hardware)
     for name, size in mesh:
@@ -180,7 +184,7 @@ def layings(mesh: Sizes, hardware: Hardware) -> tuple[Laid, ...]:
         longest = hardware.longest_side * hardware.devices_per_chip
         most = max(longest, min(map(_longest, found)))
         found = [each for each in found if _longest(each) <= most]
-    return tuple(Laid(mesh, each, slices, longest=longest) for each in found)
+    return tuple(MeshPlacement(mesh, each, slices, longest=longest) for each in found)
 
 
 def n_slices(n_devices: int, hardware: Hardware) -> int:
@@ -228,7 +232,7 @@ def _blocks(axes: Sequence[tuple[str, int]], torus_axes: int) -> Iterator[tuple[
         )
 
 
-def _groupings(axes: Sizes, n_groups: int) -> Iterator[tuple[Sizes, ...]]:
+def _groupings(axes: MeshSizes, n_groups: int) -> Iterator[tuple[MeshSizes, ...]]:
     """Yield the ways to put axes into so many groups, none empty."""
     if n_groups == 1:
         yield (axes,)
@@ -248,7 +252,7 @@ def _longest(blocks: Sequence[Block]) -> int:
     return max((side for block in blocks for side in block.sides), default=1)
 
 
-def _switched(mesh: Sizes, axes: Sequence[str]) -> Way:
+def _switched(mesh: MeshSizes, axes: Sequence[str]) -> CollectiveRoute:
     """Return the mesh with axes that stand together as one: how groups lie is the same."""
     places = [at for at, (name, size) in enumerate(mesh) if name in axes and size > 1]
     group = prod(mesh[at][1] for at in places)
@@ -256,5 +260,7 @@ def _switched(mesh: Sizes, axes: Sequence[str]) -> Way:
     if places and all(mesh[at][1] == 1 or at in taking for at in range(places[0], places[-1])):
         outer = prod(size for _, size in mesh[: places[0]])
         inner = prod(size for _, size in mesh[places[-1] + 1 :])
-        return Way((("outer", outer), ("group", group), ("inner", inner)), ("group",), group)
-    return Way(mesh, tuple(mesh[at][0] for at in places), group)
+        return CollectiveRoute(
+            (("outer", outer), ("group", group), ("inner", inner)), ("group",), group
+        )
+    return CollectiveRoute(mesh, tuple(mesh[at][0] for at in places), group)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class ExchangeTime:
+class StepCollectiveTime:
     """Calls alike of one step: what is sent over which mesh axes, how often, and how long it takes.
 
     `payload_bytes` is the operand on one device, `seconds` the time of one call.
@@ -33,7 +33,7 @@ class ExchangeTime:
         return {**vars(self), "axes": list(self.axes)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ExchangeTime:
+    def from_json(cls, data: Mapping[str, Any]) -> StepCollectiveTime:
         return cls(**{**data, "axes": tuple(data["axes"])})
 
 
@@ -52,7 +52,7 @@ class StepTime:
     model_flops: float  # without: what MFU is a share of
     compute_seconds: float
     peak_flops: float  # of all devices
-    exchanges: tuple[ExchangeTime, ...]
+    exchanges: tuple[StepCollectiveTime, ...]
     reading_seconds: float = 0.0  # of what is read from memory once a step, where that counts
 
     @property
@@ -123,6 +123,6 @@ class StepTime:
             data["model_flops"],
             data["compute_seconds"],
             data["peak_flops"],
-            tuple(map(ExchangeTime.from_json, data["exchanges"])),
+            tuple(map(StepCollectiveTime.from_json, data["exchanges"])),
             data["reading_seconds"],
         )

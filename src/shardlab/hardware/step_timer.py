@@ -1,13 +1,13 @@
 """Seconds of one step: what it computes and what it exchanges, on hardware and a mesh laid on it.
 
 >>> from shardlab.hardware.chips import parse_hardware
->>> stopwatch = Stopwatch(parse_hardware("tpu-v5p"))
->>> gather = Exchange("parameters, forward", ("fsdp",), "all_gather", 10**6, 80)
+>>> stopwatch = StepTimer(parse_hardware("tpu-v5p"))
+>>> gather = StepCollective("parameters, forward", ("fsdp",), "all_gather", 10**6, 80)
 >>> laid, [timed] = stopwatch.quickest((("fsdp", 512),), [gather])
 >>> laid.words, timed.formula
 ('fsdp 8x8x8', '3 rings: V / (2 link x 3)')
 
-Every collective is timed by the `Clock` that also times traces.
+Every collective is timed by the `CollectiveTimer` that also times traces.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from math import prod
 
 from shardlab.collectives.call import CollectiveCall
 from shardlab.hardware.chips import Figure, Hardware
-from shardlab.hardware.collective_time import Clock, rate_of
-from shardlab.hardware.mesh_placement import Laid, Way, layings
-from shardlab.hardware.step_time import ExchangeTime
+from shardlab.hardware.collective_time import CollectiveTimer, flops_figure
+from shardlab.hardware.mesh_placement import CollectiveRoute, MeshPlacement, mesh_placements
+from shardlab.hardware.step_time import StepCollectiveTime
 from shardlab.hardware.timing import Timing
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 
 
 @dataclass(frozen=True)
-class Exchange:
+class StepCollective:
     """Calls alike of one step; `payload_bytes` is the operand on one device.
 
     What `hides` can be sent while the devices compute; all else is waited for.
@@ -41,16 +41,16 @@ class Exchange:
 
 
 @dataclass
-class Sent:
+class CollectiveSpan:
     """Exchanges on a mesh laid in each way: seconds that hide and that do not, and the times."""
 
-    exchanges: tuple[Exchange, ...]
-    totals: list[tuple[float, float, Laid]]
-    timed: dict[int, tuple[ExchangeTime, ...]] = field(default_factory=dict)
+    exchanges: tuple[StepCollective, ...]
+    totals: list[tuple[float, float, MeshPlacement]]
+    timed: dict[int, tuple[StepCollectiveTime, ...]] = field(default_factory=dict)
 
 
 @dataclass
-class Stopwatch:
+class StepTimer:
     """Times steps on one kind of hardware, and remembers what it has timed and with which figures.
 
     The efficiency is the share of the network's peak that is reached.
@@ -59,25 +59,27 @@ class Stopwatch:
     hardware: Hardware
     efficiency: float = 1.0
     used: dict[str, Figure] = field(default_factory=dict)
-    _seen: dict[tuple[str, int, Way], Timing] = field(default_factory=dict)
-    _laid: dict[Sizes, tuple[Laid, ...]] = field(default_factory=dict)
-    _sent: dict[object, Sent] = field(default_factory=dict)
+    _seen: dict[tuple[str, int, CollectiveRoute], Timing] = field(default_factory=dict)
+    _laid: dict[MeshSizes, tuple[MeshPlacement, ...]] = field(default_factory=dict)
+    _sent: dict[object, CollectiveSpan] = field(default_factory=dict)
 
     def quickest(
-        self, mesh: Sizes, exchanges: Sequence[Exchange], busy: float = 0.0
-    ) -> tuple[Laid, tuple[ExchangeTime, ...]]:
+        self, mesh: MeshSizes, exchanges: Sequence[StepCollective], busy: float = 0.0
+    ) -> tuple[MeshPlacement, tuple[StepCollectiveTime, ...]]:
         """Return how the mesh is best laid on the network, and the times of the exchanges there."""
         return self.choose(self.sent(mesh, exchanges), busy)
 
-    def sent(self, mesh: Sizes, exchanges: Sequence[Exchange]) -> Sent:
+    def sent(self, mesh: MeshSizes, exchanges: Sequence[StepCollective]) -> CollectiveSpan:
         """Return what the exchanges take on the mesh in each way to lay it."""
         key = (mesh, tuple(exchanges))  # remat policies send alike
         if key not in self._sent:
             totals = [(*self._both(exchanges, each), each) for each in self._layings(mesh)]
-            self._sent[key] = Sent(key[1], totals)
+            self._sent[key] = CollectiveSpan(key[1], totals)
         return self._sent[key]
 
-    def choose(self, sent: Sent, busy: float) -> tuple[Laid, tuple[ExchangeTime, ...]]:
+    def choose(
+        self, sent: CollectiveSpan, busy: float
+    ) -> tuple[MeshPlacement, tuple[StepCollectiveTime, ...]]:
         """Return the way that gives the quickest step, and the times of the exchanges there.
 
         The devices are busy for so many seconds, behind which some exchanges hide.
@@ -91,14 +93,14 @@ class Stopwatch:
             sent.timed[at] = tuple(self.time(each, laid) for each in sent.exchanges)
         return laid, sent.timed[at]
 
-    def time(self, exchange: Exchange, laid: Laid) -> ExchangeTime:
+    def time(self, exchange: StepCollective, laid: MeshPlacement) -> StepCollectiveTime:
         """Return the time of one exchange over mesh axes laid like this."""
         timed = self._timings(exchange, laid)
         words = [
             timing.formula + (f", x {sharing} groups that share the links" if sharing > 1 else "")
             for timing, sharing in timed
         ]
-        return ExchangeTime(
+        return StepCollectiveTime(
             exchange.what,
             exchange.axes,
             exchange.op,
@@ -110,7 +112,9 @@ class Stopwatch:
             exchange.hides,
         )
 
-    def _both(self, exchanges: Sequence[Exchange], laid: Laid) -> tuple[float, float]:
+    def _both(
+        self, exchanges: Sequence[StepCollective], laid: MeshPlacement
+    ) -> tuple[float, float]:
         """Return the seconds of what can hide, and of what is waited for."""
         totals = [0.0, 0.0]
         for each in exchanges:
@@ -118,7 +122,7 @@ class Stopwatch:
                 totals[not each.hides] += timing.seconds * sharing * each.count
         return totals[0], totals[1]
 
-    def _timings(self, exchange: Exchange, laid: Laid) -> list[tuple[Timing, int]]:
+    def _timings(self, exchange: StepCollective, laid: MeshPlacement) -> list[tuple[Timing, int]]:
         """Return the time of each way, one after the other, and how many groups share its links.
 
         Of ways that follow one another each counts as if it carried the whole.
@@ -135,7 +139,7 @@ class Stopwatch:
 
     def peak(self, n_devices: int) -> float:
         """Return the FLOP/s of so many devices."""
-        figure = self.hardware.figure(rate_of("bf16"), needed_for="needed for FLOPs in bf16")
+        figure = self.hardware.figure(flops_figure("bf16"), needed_for="needed for FLOPs in bf16")
         self.used[figure.name] = figure
         return figure.value * n_devices
 
@@ -145,17 +149,17 @@ class Stopwatch:
         self.used[figure.name] = figure
         return n_bytes / figure.value
 
-    def _layings(self, mesh: Sizes) -> tuple[Laid, ...]:
+    def _layings(self, mesh: MeshSizes) -> tuple[MeshPlacement, ...]:
         if mesh not in self._laid:
-            self._laid[mesh] = layings(mesh, self.hardware)
+            self._laid[mesh] = mesh_placements(mesh, self.hardware)
         return self._laid[mesh]
 
-    def _timing(self, op: str, payload: int, way: Way) -> Timing:
+    def _timing(self, op: str, payload: int, way: CollectiveRoute) -> Timing:
         key = (op, payload, way)
         if key not in self._seen:
             call = CollectiveCall(
                 op, way.axes, (), "", payload, 0, None, "forward", group_size=way.group_size
             )
-            clock = Clock(self.hardware, way.mesh, way.dcn, self.efficiency, self.used)
+            clock = CollectiveTimer(self.hardware, way.mesh, way.dcn, self.efficiency, self.used)
             self._seen[key] = clock.time(call)
         return self._seen[key]

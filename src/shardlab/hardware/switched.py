@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from shardlab.collectives.wire import REDUCTIONS
 from shardlab.hardware.timing import Timing, gathered_bytes
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,9 @@ def dcn_time(op: str, payload_bytes: int, inside: int, n_slices: int, dcn: float
     return Timing(seconds, f"DCN: {twice}{part} (m-1)/m / dcn", "DCN")
 
 
-def spans_of(mesh: Sizes, axes: Sequence[str], domain: int, group_size: int | None = None) -> Spans:
+def spans_of(
+    mesh: MeshSizes, axes: Sequence[str], domain: int, group_size: int | None = None
+) -> Spans:
     """Return how the groups over these mesh axes lie on nodes of `domain` devices in mesh order.
 
     >>> spans_of((("data", 4), ("model", 8)), ["data"], 8)
@@ -111,7 +113,7 @@ def spans_of(mesh: Sizes, axes: Sequence[str], domain: int, group_size: int | No
 
 
 @lru_cache(maxsize=4096)  # a search asks the same of many meshes
-def _spans(mesh: Sizes, axes: tuple[str, ...], domain: int, group_size: int | None) -> Spans:
+def _spans(mesh: MeshSizes, axes: tuple[str, ...], domain: int, group_size: int | None) -> Spans:
     n_devices, members = 1, [0]
     for name, size in reversed(mesh):
         if name in axes:
@@ -127,7 +129,7 @@ def _spans(mesh: Sizes, axes: tuple[str, ...], domain: int, group_size: int | No
     return Spans(in_node, most_nodes, max(1, min(domain, n_devices) // in_node))
 
 
-def _firsts(mesh: Sizes, axes: Sequence[str], most: int = 64) -> list[int]:
+def _firsts(mesh: MeshSizes, axes: Sequence[str], most: int = 64) -> list[int]:
     """Return the first device of each group, at most this many."""
     stride, firsts = 1, [0]
     for name, size in reversed(mesh):

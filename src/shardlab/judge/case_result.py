@@ -13,7 +13,7 @@ from shardlab.judge.grading.grade import Grade, grade
 from shardlab.judge.grading.plain_values import grade_value
 from shardlab.judge.judgement import CaseResult
 from shardlab.judge.protocol.run_result import Seen, read_seen, read_value
-from shardlab.judge.source import Source
+from shardlab.judge.source import SubmissionSource
 from shardlab.judge.verdict import Verdict, most_telling
 from shardlab.sandbox.frame import Frame, InvalidFrame
 
@@ -45,7 +45,9 @@ def failed(question: Question, *verdicts: Verdict) -> Outcome:
     return Outcome(question, verdicts)
 
 
-def made_of(question: Question, told: Frame, ran: Frame | None, source: Source) -> Outcome:
+def made_of(
+    question: Question, told: Frame, ran: Frame | None, source: SubmissionSource
+) -> Outcome:
     """Return what the answers of author and runner come to."""
     try:
         return _made_of(question, told, ran, source)
@@ -71,7 +73,9 @@ def _stops(header: Mapping[str, Any]) -> bool:
     return grave or "error" in header
 
 
-def _made_of(question: Question, told: Frame, ran: Frame | None, source: Source) -> Outcome:
+def _made_of(
+    question: Question, told: Frame, ran: Frame | None, source: SubmissionSource
+) -> Outcome:
     try:
         right = question.right
     except ValueError as error:
@@ -106,7 +110,7 @@ def _made_of(question: Question, told: Frame, ran: Frame | None, source: Source)
     return Outcome(question, verdicts, graded, seen)
 
 
-def _raised(question: Question, header: Mapping[str, Any], source: Source) -> Verdict:
+def _raised(question: Question, header: Mapping[str, Any], source: SubmissionSource) -> Verdict:
     verdict = troubles.raised(header.get("error", {}), source)
     if verdict.code == "CE" and not verdict.where:
         place = source.place(source.definition(question.case.part.function))

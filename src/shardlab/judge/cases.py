@@ -33,7 +33,7 @@ class Case:
         return Draw(np.random.default_rng(self.seed), mesh, self.scale, self.number)
 
 
-def cases_of(part: Part, seed: int, scale: int) -> tuple[Case, ...]:
+def make_cases(part: Part, seed: int, scale: int) -> tuple[Case, ...]:
     """Return the cases of a part, each with a seed of its own drawn from `seed`."""
     meshes = list(_meshes(part))
     seeds = np.random.SeedSequence([seed, part.number]).generate_state(len(meshes), np.uint32)

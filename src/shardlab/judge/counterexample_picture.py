@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from shardlab._text.printable import plain, plain_data
+from shardlab._text.printable import printable_data, printable_text
 from shardlab.judge.judgement import CaseResult
 from shardlab.render.picture import Cell, Grid, Picture
 from shardlab.render.terminal import Line, Span
@@ -21,7 +21,7 @@ _GAP = "  "
 
 def exhibit_lines(case: CaseResult, width: int) -> Iterator[Line]:
     """Yield a case laid open: its call, its inputs, then a row for each device."""
-    facts = plain_data(case.facts)
+    facts = printable_data(case.facts)
     on = f" on {case.mesh}" if case.mesh else ""
     title = f"A small case that fails: {facts.get('call', case.name)}{on}"
     for line in wrap(title, width, subsequent_indent="  ", break_on_hyphens=False):
@@ -54,7 +54,7 @@ def _beside_the_numbers(case: CaseResult, width: int) -> Iterator[Line]:
     yield []
     yield from _folded("Every device holds the right numbers. What fails in this case:", width)
     for verdict in case.verdicts:
-        yield from _folded(plain(f"{verdict.code}  {verdict.what}"), width)
+        yield from _folded(printable_text(f"{verdict.code}  {verdict.what}"), width)
 
 
 def output_lines(output: Mapping[str, Any], width: int) -> Iterator[Line]:
@@ -122,7 +122,7 @@ def _folded(text: str, width: int) -> Iterator[Line]:
 
 def exhibit_picture(case: CaseResult) -> Picture:
     """Return the same as a picture of boxes, for SVG: one grid for each output."""
-    facts = plain_data(case.facts)
+    facts = printable_data(case.facts)
     said = [f"{each['name']} = {each['text']}" for each in facts.get("inputs", ())]
     grids = tuple(_grid(output) for output in facts.get("outputs", ()))
     title = f"{facts.get('call', case.name)}{f' on {case.mesh}' if case.mesh else ''}"

@@ -7,9 +7,9 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from shardlab.judge.source import Source
+from shardlab.judge.source import SubmissionSource
 from shardlab.judge.verdict import Verdict
-from shardlab.sandbox.process import Ending
+from shardlab.sandbox.process import ExitReason
 
 _OF_FINDING = {
     "hazard.deadlock": "HANG",
@@ -61,7 +61,7 @@ _OF_FAMILY = {
 _MOST_LINES = 6
 
 
-def hazards(header: Mapping[str, Any], source: Source) -> list[Verdict]:
+def hazards(header: Mapping[str, Any], source: SubmissionSource) -> list[Verdict]:
     """Return a verdict for each grave finding about the traced program, the same one once."""
     words = str(header.get("error", {}).get("words", ""))
     found: dict[tuple[str, str, str], Verdict] = {}
@@ -72,7 +72,7 @@ def hazards(header: Mapping[str, Any], source: Source) -> list[Verdict]:
     return list(found.values())
 
 
-def _of_finding(each: Mapping[str, Any], source: Source, words: str) -> Verdict:
+def _of_finding(each: Mapping[str, Any], source: SubmissionSource, words: str) -> Verdict:
     code = _OF_FINDING.get(each["code"], "RTE")
     if each["code"] == "jax.rejected":
         code = _OF_REFUSAL.get(str(each["cause"]), "RTE")
@@ -93,7 +93,7 @@ def _jax_first(ours: str, shows: tuple[str, ...], words: str) -> tuple[str, tupl
     return (f"JAX: {first}", (ours, *shows)) if first else (ours, shows)
 
 
-def raised(error: Mapping[str, Any], source: Source) -> Verdict:
+def raised(error: Mapping[str, Any], source: SubmissionSource) -> Verdict:
     """Return the verdict on an exception: what JAX refuses by its words, all else RTE."""
     kind, words = str(error.get("kind", "Exception")), _lasting(error.get("words", ""))
     family, fix = str(error.get("family", "")), str(error.get("fix", ""))
@@ -127,7 +127,7 @@ def _lasting(words: object) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", str(words or ""))
 
 
-def not_loaded(error: Mapping[str, Any], source: Source) -> Verdict:
+def not_loaded(error: Mapping[str, Any], source: SubmissionSource) -> Verdict:
     """Return the verdict on an answer that cannot be executed."""
     kind, words = str(error.get("kind", "Exception")), _lasting(error.get("words", ""))
     words = re.sub(r" \(answer\.py, line \d+\)$", "", words)
@@ -138,7 +138,9 @@ def not_loaded(error: Mapping[str, Any], source: Source) -> Verdict:
     return Verdict("CE", head, source.place(error.get("line")), shows=tuple(lines[1:_MOST_LINES]))
 
 
-def must_raise(error: Exception, told: Mapping[str, Any] | None, source: Source) -> list[Verdict]:
+def must_raise(
+    error: Exception, told: Mapping[str, Any] | None, source: SubmissionSource
+) -> list[Verdict]:
     """Compare what was raised with what must be: the same kind of exception."""
     name = type(error).__name__
     if told is None:
@@ -169,7 +171,7 @@ _UNROLLED = (
 _IDLE = 2.0  # seconds without the processor: a program waits for nothing but other devices
 
 
-def signal_of(ending: Ending) -> int | None:
+def signal_of(ending: ExitReason) -> int | None:
     """Return the signal that ended a process, also where it is told as a negative exit code."""
     if ending.signal:
         return ending.signal
@@ -177,7 +179,7 @@ def signal_of(ending: Ending) -> int | None:
     return -code if code is not None and code < 0 else None
 
 
-def is_ours(ending: Ending) -> bool:
+def is_ours(ending: ExitReason) -> bool:
     """Say whether a process ended for a reason that the answer has no part in."""
     if ending.is_own:
         return False
@@ -187,7 +189,7 @@ def is_ours(ending: Ending) -> bool:
     return ending.why not in ("time", "memory", "output", "frame")
 
 
-def is_worth_retrying(ending: Ending) -> bool:
+def is_worth_retrying(ending: ExitReason) -> bool:
     """Say whether a process may have ended through no fault of the answer.
 
     A pipe that broke may be the trace of a process that somebody killed.
@@ -195,7 +197,7 @@ def is_worth_retrying(ending: Ending) -> bool:
     return is_ours(ending) or ending.why == "frame"
 
 
-def ended(ending: Ending, doing: str, output: str = "") -> Verdict:
+def ended(ending: ExitReason, doing: str, output: str = "") -> Verdict:
     """Return the verdict on a process that ended before it answered.
 
     `doing` says what it was at: importing the answer, tracing it, running its program.
@@ -248,7 +250,7 @@ def last_line(said: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _is_stuck(ending: Ending, output: str) -> bool:
+def _is_stuck(ending: ExitReason, output: str) -> bool:
     if ending.why == "time" and ending.idle_seconds > _IDLE:
         return True
     return ending.why in ("time", "signal") and bool(_STUCK.search(output))
@@ -263,7 +265,7 @@ def fault(why: str) -> Verdict:
     )
 
 
-def _told(ending: Ending) -> str:
+def _told(ending: ExitReason) -> str:
     number = signal_of(ending)
     if number:
         try:
@@ -273,5 +275,5 @@ def _told(ending: Ending) -> str:
     return f"exit code {ending.exit_code}" if ending.exit_code is not None else ending.why
 
 
-def _after(ending: Ending) -> str:
+def _after(ending: ExitReason) -> str:
     return f" ({ending.detail})" if ending.detail else ""

@@ -18,16 +18,16 @@ from shardlab.errors import InvalidReference
 from shardlab.judge import failures as troubles
 from shardlab.judge.case_request import Question
 from shardlab.judge.case_result import Outcome, failed, made_of, needs_run, result
-from shardlab.judge.cases import Case, cases_of
+from shardlab.judge.cases import Case, make_cases
 from shardlab.judge.counterexample import exhibit
 from shardlab.judge.explain import explained
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.minimize import Ask, shrunk
-from shardlab.judge.source import Source, read_source
+from shardlab.judge.source import SubmissionSource, read_submission
 from shardlab.judge.verdict import Verdict
 from shardlab.judge.worker_client import Desk, Lost, NotLoaded
 from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.process import House, Limits
+from shardlab.sandbox.process import Limits, SandboxPool
 
 EXAMPLES_SEED = 0
 _PATIENCE = 1.0  # seconds
@@ -35,7 +35,7 @@ Tell = Callable[[CaseResult], None]
 
 
 def judge(
-    house: House,
+    house: SandboxPool,
     problem: Problem,
     source: str | bytes,
     *,
@@ -55,8 +55,8 @@ def judge(
     return _judged(house, problem, source, kind, seed, cases, tell)
 
 
-def replay(
-    house: House,
+def replay_case(
+    house: SandboxPool,
     problem: Problem,
     source: str | bytes,
     *,
@@ -74,12 +74,12 @@ def replay(
 
 
 def _cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
-    cases = cases_of(part, seed, 1 if is_example else 2)
+    cases = make_cases(part, seed, 1 if is_example else 2)
     return [case for case in cases if not (is_example and case.is_simulated)]
 
 
 def _judged(
-    house: House,
+    house: SandboxPool,
     problem: Problem,
     source: str | bytes,
     kind: str,
@@ -89,7 +89,7 @@ def _judged(
 ) -> Judgement:
     is_example = kind == "run"
     questions = _questions(problem, cases)
-    read = read_source(source.encode() if isinstance(source, str) else source)
+    read = read_submission(source.encode() if isinstance(source, str) else source)
     outcomes, shown = [], None
     if isinstance(read, Verdict):
         outcomes = [failed(questions[0], read)]
@@ -160,7 +160,7 @@ class _Told:
 class _Line:
     """The two processes of one submission, working at the same time."""
 
-    def __init__(self, house: House, problem: Problem, source: Source) -> None:
+    def __init__(self, house: SandboxPool, problem: Problem, source: SubmissionSource) -> None:
         limits = _limits(problem)
         self._source = source
         self._author = Desk(house, "author", limits, source)

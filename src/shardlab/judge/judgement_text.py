@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from shardlab._text.printable import plain, plain_lines
+from shardlab._text.printable import printable_lines, printable_text
 from shardlab._text.units import count_text
 from shardlab.judge.counterexample_picture import RIGHT, WRONG, exhibit_lines
 from shardlab.judge.judgement import CaseResult, Judgement
@@ -57,7 +57,9 @@ def judgement_lines(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Iterato
     yield []
     yield from _cases(judgement, width)
     for note in judgement.notes:
-        yield from ([Span(line, is_faint=True)] for line in wrap(plain(f"note: {note}"), width))
+        yield from (
+            [Span(line, is_faint=True)] for line in wrap(printable_text(f"note: {note}"), width)
+        )
     yield from _summary(judgement, width)
 
 
@@ -65,7 +67,7 @@ def case_lines(case: CaseResult, name: str, width: int) -> Iterator[Line]:
     """Yield what is said of one case, and what the answer printed in it."""
     for number, verdict in enumerate(case.verdicts):
         yield from verdict_lines(verdict, name if number == 0 else "", width)
-    printed = plain_lines(case.output).splitlines()
+    printed = printable_lines(case.output).splitlines()
     if printed:
         yield [Span("  printed:", is_faint=True)]
         for line in printed[:_MOST_PRINTED]:
@@ -82,7 +84,9 @@ def verdict_lines(verdict: Verdict, heading: str, width: int) -> Iterator[Line]:
         yield [Span(f"{verdict.code}  ", is_strong=True, ink=ink), Span(heading, is_strong=True)]
         yield from ([Span(line)] for line in _folded(verdict.what, width, "  "))
     else:
-        lines = wrap(f"{verdict.code}  {plain(verdict.what)}", width, subsequent_indent="  ")
+        lines = wrap(
+            f"{verdict.code}  {printable_text(verdict.what)}", width, subsequent_indent="  "
+        )
         code = len(verdict.code)
         yield [Span(lines[0][:code], is_strong=True, ink=ink), Span(lines[0][code:])]
         yield from ([Span(line)] for line in lines[1:])
@@ -96,7 +100,7 @@ def verdict_lines(verdict: Verdict, heading: str, width: int) -> Iterator[Line]:
 
 def _folded(text: str, width: int, start: str) -> list[str]:
     return wrap(
-        plain(text),
+        printable_text(text),
         width,
         initial_indent=start,
         subsequent_indent=" " * len(start),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape, quoteattr
 
-from shardlab._text.printable import plain_lines
+from shardlab._text.printable import printable_lines
 from shardlab.judge.judgement import CaseResult, Judgement
 
 _ERRORS = {"CE", "IE", "RTE", "TLE", "MLE", "OLE"}
@@ -66,9 +66,9 @@ def text(words: str) -> str:
     >>> text("a < b\\x00\\x9b")
     'a &lt; b??'
     """
-    return escape(plain_lines(words))
+    return escape(printable_lines(words))
 
 
 def attribute(words: str) -> str:
     """Return words as an XML attribute with its quotes."""
-    return quoteattr(plain_lines(words), {"\n": "&#10;"})
+    return quoteattr(printable_lines(words), {"\n": "&#10;"})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardlab._text.printable import plain_data
+from shardlab._text.printable import printable_data
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
 
@@ -24,7 +24,7 @@ def results_json(judgement: Judgement) -> dict[str, Any]:
     """
     first = judgement.verdict
     status = "pass" if judgement.passed else "error" if first.code in ("CE", "IE") else "fail"
-    told: dict[str, Any] = plain_data(_told(judgement, first, status))
+    told: dict[str, Any] = printable_data(_told(judgement, first, status))
     return told
 
 

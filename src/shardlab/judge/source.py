@@ -11,10 +11,10 @@ MAX_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
-class Source:
+class SubmissionSource:
     """The text of an answer.
 
-    >>> Source("import jax\\ndef f(x):\\n    return x").place(3)
+    >>> SubmissionSource("import jax\\ndef f(x):\\n    return x").place(3)
     'line 3: return x'
     """
 
@@ -35,10 +35,10 @@ class Source:
         return max((number for number, line in lines if pattern.match(line)), default=None)
 
 
-def read_source(data: bytes) -> Source | Verdict:
+def read_submission(data: bytes) -> SubmissionSource | Verdict:
     """Return the text that bytes hold, or why they are no answer.
 
-    >>> print(read_source(b"x = 1\\n\\xff"))
+    >>> print(read_submission(b"x = 1\\n\\xff"))
     CE  The file is not UTF-8: byte 0xff cannot be read.
       where: line 2
       try:   save it as UTF-8.
@@ -64,7 +64,7 @@ def read_source(data: bytes) -> Source | Verdict:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         return Verdict("CE", "The file has a NUL byte in it.", f"line {line}", "remove it.")
-    return Source(text)
+    return SubmissionSource(text)
 
 
 def _short(text: str, most: int = 100) -> str:

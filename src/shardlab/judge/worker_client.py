@@ -9,10 +9,17 @@ from dataclasses import replace
 from shardlab.errors import LabError
 from shardlab.judge import failures as troubles
 from shardlab.judge.protocol.messages import checked
-from shardlab.judge.source import Source
+from shardlab.judge.source import SubmissionSource
 from shardlab.judge.verdict import Verdict
 from shardlab.sandbox.frame import Frame, InvalidFrame
-from shardlab.sandbox.process import Ended, Ending, Guest, House, Limits, Role
+from shardlab.sandbox.process import (
+    ExitReason,
+    Limits,
+    ProcessEnded,
+    Role,
+    SandboxedProcess,
+    SandboxPool,
+)
 
 # What a process is at when it is asked, for the words about one that ended.
 DOING = {
@@ -46,10 +53,10 @@ class Desk:
     """Asks guests of one role, one at a time, and replaces those that end."""
 
     def __init__(
-        self, house: House, role: Role, limits: Limits, source: Source | None = None
+        self, house: SandboxPool, role: Role, limits: Limits, source: SubmissionSource | None = None
     ) -> None:
         self._house, self._role, self._limits, self._source = house, role, limits, source
-        self._guest: Guest | None = None
+        self._guest: SandboxedProcess | None = None
         self._n_ended = 0
         self._n_heard = 0
         self._busy = 0.0
@@ -58,7 +65,7 @@ class Desk:
 
     def prepare(self) -> None:
         """Have a guest started, to be ready when it is asked; whatever is wrong is told then."""
-        with contextlib.suppress(Ended, NotLoaded):
+        with contextlib.suppress(ProcessEnded, NotLoaded):
             self._seated()
 
     def ask(self, request: Frame) -> Frame:
@@ -69,13 +76,13 @@ class Desk:
         doing = DOING[request.header["do"]]
         try:
             return self._asked(request)
-        except Ended as ended:
+        except ProcessEnded as ended:
             if not troubles.is_worth_retrying(ended.ending):
                 raise self._lost(ended, doing) from None
             self._leave()
         try:
             return self._asked(request)
-        except Ended as ended:
+        except ProcessEnded as ended:
             raise self._lost(ended, doing) from None
 
     def _asked(self, request: Frame) -> Frame:
@@ -85,7 +92,7 @@ class Desk:
         self.printed, _ = troubles.last_words(self.printed)  # they were not the last
         return answer
 
-    def _timed(self, guest: Guest, request: Frame) -> Frame:
+    def _timed(self, guest: SandboxedProcess, request: Frame) -> Frame:
         """Ask, and let the guest know when to say where it is: before its time can be up.
 
         On a busy machine, and in a long compilation, it goes on after that; see `_hear`.
@@ -99,11 +106,11 @@ class Desk:
         finally:
             self._busy += time.monotonic() - started
 
-    def _hear(self, guest: Guest) -> None:
+    def _hear(self, guest: SandboxedProcess) -> None:
         said = guest.output
         self.printed, self._n_heard = said[self._n_heard :], len(said)
 
-    def _lost(self, ended: Ended, doing: str) -> Lost:
+    def _lost(self, ended: ProcessEnded, doing: str) -> Lost:
         self.printed, said = "", ""
         if self._guest is not None:
             self._hear(self._guest)
@@ -117,23 +124,23 @@ class Desk:
         self.is_given_up = is_final or self._n_ended >= _MOST_ENDINGS
         return Lost(verdict)
 
-    def _seated(self) -> Guest:
+    def _seated(self) -> SandboxedProcess:
         if self._guest is not None:
             return self._guest
         try:
             self._guest = self._house.guest(self._role, self._limits)
         except (OSError, LabError) as error:
-            raise Ended(Ending("house", str(error))) from error
+            raise ProcessEnded(ExitReason("house", str(error))) from error
         if self._source is not None:
             try:
                 self._load(self._guest, self._source)
-            except Ended as ended:
+            except ProcessEnded as ended:
                 if troubles.is_worth_retrying(ended.ending):
                     raise
                 raise NotLoaded(self._lost(ended, DOING["load"]).verdict) from None
         return self._guest
 
-    def _load(self, guest: Guest, source: Source) -> None:
+    def _load(self, guest: SandboxedProcess, source: SubmissionSource) -> None:
         request = Frame({"do": "load"}, (source.text.encode(),))
         answer = _held(self._timed(guest, request))
         if "error" in answer.header:
@@ -154,4 +161,4 @@ def _held(answer: Frame) -> Frame:
     try:
         return checked(answer)
     except InvalidFrame as error:
-        raise Ended(Ending("frame", str(error))) from error
+        raise ProcessEnded(ExitReason("frame", str(error))) from error

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shardlab.errors import InvalidType, UnknownOption, brief
+from shardlab.errors import InvalidType, UnknownOption, short_repr
 from shardlab.findings.finding import Finding
 from shardlab.hardware.chips import Hardware, parse_hardware
 from shardlab.planner.findings.limits import Limits, parse_limits
@@ -18,7 +18,7 @@ from shardlab.planner.findings.mesh_usage import idle_axes
 from shardlab.planner.findings.plan_findings import plan_findings
 from shardlab.planner.memory.activations import activation_items
 from shardlab.planner.memory.device_bytes import counters_of, held_by
-from shardlab.planner.memory.dtype_policy import Policy, parse_policy
+from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.memory.fp8_scales import without_scales
 from shardlab.planner.memory.gathered_weights import gathered_items
 from shardlab.planner.memory.kv_cache import cache_items
@@ -28,12 +28,12 @@ from shardlab.planner.model import Model, check_kinds
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.optimizer_state import without_states
-from shardlab.planner.plan import Item, Plan, PlanRow, Room
+from shardlab.planner.plan import MemoryBudget, MemoryItem, Plan, PlanRow
 from shardlab.planner.plan_mesh import parse_plan_mesh
-from shardlab.planner.plan_request import Asked
+from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.rules.lint import lint
 from shardlab.planner.rules.logical_axes import read_for
-from shardlab.planner.rules.matching import Placed, has_own_specs, placed_by
+from shardlab.planner.rules.matching import ShardedFamily, has_own_specs, placed_by
 from shardlab.planner.rules.path_search import search
 from shardlab.planner.rules.rules import parse_rules
 from shardlab.planner.rules.strategy_rules import lines_of, rules_of
@@ -68,18 +68,18 @@ def plan(
 
     Without an optimizer it is a plan for inference. The model is a name, a file, or an object; the
     specs come from the rules, from a strategy, or from the model itself. The policy of dtypes is a
-    name or text (`parse_policy`); `stack` holds "experts", "layers" or "all" of both in one array.
+    name or text (`parse_dtype_policy`); `stack` holds "experts", "layers" or "all" of both in one array.
     Without a mesh it is the one that the model's own specs were made for, where its source has one.
     One size of the mesh may be -1, with `n_devices` or a slice such as v5p-1024 as the hardware.
     `architecture` gives measures to a model whose source has none (`parse_architecture`).
     """
-    parsed = parse_policy(policy)
+    parsed = parse_dtype_policy(policy)
     loaded = with_architecture(check_kinds(load_model(model)), architecture)
     mesh = _own_mesh(loaded) if mesh is None else mesh
     meant, given = parse_plan_mesh(mesh, n_devices, hardware), parse_rules(rules)
     over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
     prepared = _prepared(loaded, parsed, over, optimizer)
-    asked = Asked(
+    asked = PlanRequest(
         prepared,
         meant.mesh,
         read_for(prepared, given),
@@ -109,7 +109,7 @@ def _own_mesh(model: Model) -> str:
     return mesh
 
 
-def _prepared(model: Model, policy: Policy, over: str | None, optimizer: str) -> Model:
+def _prepared(model: Model, policy: DtypePolicy, over: str | None, optimizer: str) -> Model:
     """Return the model as its program holds it, with a note on what differs from its source."""
     model = without_scales(model, policy)
     if parse_optimizer(optimizer).name != "none":
@@ -117,17 +117,19 @@ def _prepared(model: Model, policy: Policy, over: str | None, optimizer: str) ->
     return model if over is None else stacked(model, over)
 
 
-def make_plan(asked: Asked, placed: Iterable[Placed]) -> Plan:
+def make_plan(asked: PlanRequest, placed: Iterable[ShardedFamily]) -> Plan:
     """Return the plan without findings: what each device holds of tensors placed like this."""
     placed = tuple(placed)
     return _plan_of(asked, _rows(asked, placed), placed)
 
 
-def _rows(asked: Asked, placed: Iterable[Placed]) -> tuple[PlanRow, ...]:
+def _rows(asked: PlanRequest, placed: Iterable[ShardedFamily]) -> tuple[PlanRow, ...]:
     return tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed)
 
 
-def _plan_of(asked: Asked, rows: tuple[PlanRow, ...], placed: Iterable[Placed]) -> Plan:
+def _plan_of(
+    asked: PlanRequest, rows: tuple[PlanRow, ...], placed: Iterable[ShardedFamily]
+) -> Plan:
     return Plan(
         asked.model.name,
         asked.model.source,
@@ -142,7 +144,7 @@ def _plan_of(asked: Asked, rows: tuple[PlanRow, ...], placed: Iterable[Placed]) 
         choices={
             "strategy": asked.strategy or "",
             "optimizer": asked.optimizer,
-            **({"policy": str(asked.policy)} if asked.policy != Policy() else {}),
+            **({"policy": str(asked.policy)} if asked.policy != DtypePolicy() else {}),
             **({"stack": asked.stack} if asked.stack and asked.model.is_stacked else {}),
             **({"logical_semantics": said} if (said := asked.rules.semantics) else {}),
             **(asked.workload.choices(asked.is_training) if asked.workload else {}),
@@ -162,12 +164,12 @@ def _working(mesh: Mesh, rows: tuple[PlanRow, ...]) -> Mesh:
 class _Again:
     """Plans the same question with other choices, and remembers: rows do not depend on all."""
 
-    def __init__(self, asked: Asked, placed: tuple[Placed, ...], made: Plan) -> None:
+    def __init__(self, asked: PlanRequest, placed: tuple[ShardedFamily, ...], made: Plan) -> None:
         # with the rules themselves: as long as they are here, nothing else has their id
         self.placed = {self._key(asked): (placed, asked.rules)}
         self.rows = {(self._key(asked), asked.policy): made.rows}
 
-    def __call__(self, other: Asked) -> Plan:
+    def __call__(self, other: PlanRequest) -> Plan:
         key = self._key(other)
         if key not in self.placed:
             self.placed[key] = (_placed(other)[0], other.rules)
@@ -176,13 +178,13 @@ class _Again:
         return _plan_of(other, self.rows[key, other.policy], self.placed[key][0])
 
     @staticmethod
-    def _key(asked: Asked) -> tuple[object, ...]:
+    def _key(asked: PlanRequest) -> tuple[object, ...]:
         return asked.strategy, asked.mesh, id(asked.rules)
 
 
 def _placed(
-    asked: Asked, limits: Limits | None = None
-) -> tuple[tuple[Placed, ...], tuple[Finding, ...]]:
+    asked: PlanRequest, limits: Limits | None = None
+) -> tuple[tuple[ShardedFamily, ...], tuple[Finding, ...]]:
     """Return the tensors with their specs, and what lint says of the rules if limits are given."""
     model, mesh, rules = asked.model, asked.mesh, asked.rules
     strategy = None if asked.strategy is None else parse_strategy(asked.strategy)
@@ -203,7 +205,7 @@ def _placed(
     return tuple(placed), said
 
 
-def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
+def _row(placed: ShardedFamily, mesh: Mesh, optimizer: str, policy: DtypePolicy) -> PlanRow:
     family = placed.family
     held = tuple(held_by(placed, mesh, optimizer, policy))
     return PlanRow(
@@ -219,7 +221,7 @@ def _row(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> PlanRow:
 
 def plan_items(
     model: Model, mesh: Mesh, workload: Workload | None, optimizer: str
-) -> tuple[Item, ...]:
+) -> tuple[MemoryItem, ...]:
     """Return what a device holds beside tensors and what it gathers of them.
 
     For training the optimizer's counters and activations, for inference the cache.
@@ -232,7 +234,7 @@ def plan_items(
     return (*counters, *activation_items(model, mesh, workload))
 
 
-def _notes(asked: Asked) -> tuple[str, ...]:
+def _notes(asked: PlanRequest) -> tuple[str, ...]:
     notes = asked.model.notes
     if asked.is_training and asked.strategy and (stage := parse_strategy(asked.strategy).zero):
         what = "arrays" if stage == 1 else "arrays and the gradients"
@@ -256,16 +258,16 @@ def _notes(asked: Asked) -> tuple[str, ...]:
     )
 
 
-def _lacks_measures(asked: Asked) -> bool:
+def _lacks_measures(asked: PlanRequest) -> bool:
     """Tell whether a workload is given and cannot be counted."""
     return asked.workload is not None and asked.model.architecture is None
 
 
-def room_of(chip: Hardware, headroom: float) -> Room:
+def room_of(chip: Hardware, headroom: float) -> MemoryBudget:
     """Return the memory of one device, with what is to stay free of it."""
     if not (isinstance(headroom, (int, float)) and 0 <= headroom < 1):  # NaN is neither
         raise UnknownOption(
-            f"The headroom is {brief(headroom)}.", fix="a share of the memory, from 0 up to 1."
+            f"The headroom is {short_repr(headroom)}.", fix="a share of the memory, from 0 up to 1."
         )
     hbm = chip.figure("hbm_bytes", needed_for="needed to say whether it fits")
-    return Room(chip.name, int(hbm.value), headroom, hbm.source)
+    return MemoryBudget(chip.name, int(hbm.value), headroom, hbm.source)

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
-from shardlab._text.printable import plain
+from shardlab._text.printable import printable_text
 from shardlab._text.units import memory_text
 from shardlab.planner.plan import KINDS, Kind, Plan
 from shardlab.planner.plan_text import headline, kind_text
-from shardlab.render.palette import fill_of, label_on
-from shardlab.render.svg import EDGE, FAINT, INK, LETTER, LINE, opening, text_mark
+from shardlab.render.palette import fill_color, label_color
+from shardlab.render.svg import FAINT, INK, LETTER, LINE, MARGIN, svg_header, svg_text
 
 _WIDE, _BAR = 680.0, 40.0  # pixels
 _OVER = "#B3261E"  # what is beyond the memory: dark enough to be read on white
 _FILLS: dict[Kind, str] = {
-    "parameters": fill_of(1),
-    "gradients": fill_of(2),
-    "optimizer": fill_of(0),
-    "activations": fill_of(3),
-    "kv_cache": fill_of(6),
+    "parameters": fill_color(1),
+    "gradients": fill_color(2),
+    "optimizer": fill_color(0),
+    "activations": fill_color(3),
+    "kv_cache": fill_color(6),
 }
 _LETTERS = {kind: kind_text(kind)[0].upper() for kind in KINDS}
 
@@ -57,25 +57,27 @@ def _parts(plan: Plan) -> dict[Kind, int]:
 def bars_svg(plan: Plan, old: Plan | None = None) -> str:
     """Return the bars as an SVG element, with the memory and the headroom as lines."""
     bars = bars_of(plan, old)
-    title = plain(f"{plan.model} on {plan.mesh_words}")
+    title = printable_text(f"{plan.model} on {plan.mesh_words}")
     facts = [headline(plan), *([f"before: {headline(old)}"] if old is not None else [])]
     margin = max(len(bar.name) for bar in bars) * LETTER + 14
     ends = max(len(" ".join(_end_texts(bar, plan))) for bar in bars) * LETTER + 16
     words = max(len(title) * LETTER * 1.17, *(len(fact) * LETTER for fact in facts))
-    width = 2 * EDGE + max(margin + _WIDE + ends, words)
-    top = EDGE + LINE * (2.8 + len(facts))
+    width = 2 * MARGIN + max(margin + _WIDE + ends, words)
+    top = MARGIN + LINE * (2.8 + len(facts))
     bottom = top + _BAR * len(bars)
     legend = list(_legend(bars, bottom + LINE * 2.6, width))
-    height = bottom + LINE * (3.2 + legend[-1][1] if legend else 2) + EDGE / 2
+    height = bottom + LINE * (3.2 + legend[-1][1] if legend else 2) + MARGIN / 2
     said = "; ".join(f"{bar.name}: {_bar_text(bar)}" for bar in bars)
-    parts = [*opening(title, f"{title}. {facts[0]}. {said}", width, height)]
-    parts.append(text_mark(EDGE, EDGE + LINE * 0.6, title, INK, kind="t"))
-    parts += [text_mark(EDGE, EDGE + LINE * (1.7 + n), fact, INK) for n, fact in enumerate(facts)]
+    parts = [*svg_header(title, f"{title}. {facts[0]}. {said}", width, height)]
+    parts.append(svg_text(MARGIN, MARGIN + LINE * 0.6, title, INK, kind="t"))
+    parts += [
+        svg_text(MARGIN, MARGIN + LINE * (1.7 + n), fact, INK) for n, fact in enumerate(facts)
+    ]
     room = plan.room.hbm_bytes if plan.room else 0
     scale = _WIDE / max(1, room, *(bar.n_bytes for bar in bars))
-    parts += _room_marks(plan, EDGE + margin, top, bottom, scale)
+    parts += _room_marks(plan, MARGIN + margin, top, bottom, scale)
     for at, bar in enumerate(bars):
-        parts += _bar_marks(bar, plan, EDGE + margin, top + _BAR * at, scale)
+        parts += _bar_marks(bar, plan, MARGIN + margin, top + _BAR * at, scale)
     parts += [mark for mark, _ in legend]
     return "\n".join([*parts, "</svg>"])
 
@@ -93,7 +95,7 @@ def _end_texts(bar: Bar, plan: Plan) -> tuple[str, str]:
 
 def _bar_marks(bar: Bar, plan: Plan, start: float, y: float, scale: float) -> Iterator[str]:
     foot = y + _BAR / 2 + 4
-    yield text_mark(EDGE, foot, bar.name, INK)
+    yield svg_text(MARGIN, foot, bar.name, INK)
     x = start
     for kind, n_bytes in bar.parts.items():
         width = max(n_bytes * scale, 0.5)
@@ -107,9 +109,9 @@ def _bar_marks(bar: Bar, plan: Plan, start: float, y: float, scale: float) -> It
         labels = (f"{kind_text(kind)} {memory_text(n_bytes)}", kind_text(kind), _LETTERS[kind])
         label = next((each for each in labels if len(each) * LETTER + 6 <= width), "")
         if len(label) > 1:  # at its start, clear of the lines of memory and headroom
-            yield text_mark(x + 5, foot, label, label_on(fill))
+            yield svg_text(x + 5, foot, label, label_color(fill))
         else:
-            yield text_mark(x + width / 2, foot, label, label_on(fill), middle=True)
+            yield svg_text(x + width / 2, foot, label, label_color(fill), middle=True)
         yield "</g>"
         x += width
     yield from _end_marks(bar, plan, start, x, y, scale)
@@ -127,8 +129,8 @@ def _end_marks(
             f'<rect x="{usable:.1f}" y="{y + 3:g}" width="{max(end - usable, 1):.1f}" '
             f'height="{_BAR - 6:g}" fill="none" stroke="{_OVER}" stroke-width="2.5"/>'
         )
-    yield text_mark(end + 8, foot, amount, INK)
-    yield text_mark(end + 8 + (len(amount) + 1) * LETTER, foot, over, _OVER)
+    yield svg_text(end + 8, foot, amount, INK)
+    yield svg_text(end + 8 + (len(amount) + 1) * LETTER, foot, over, _OVER)
 
 
 def _room_marks(plan: Plan, start: float, top: float, bottom: float, scale: float) -> Iterator[str]:
@@ -143,7 +145,7 @@ def _room_marks(plan: Plan, start: float, top: float, bottom: float, scale: floa
         f'fill="none" stroke="{INK}" stroke-width="1.4"/>'
     )
     said = f"{memory_text(room.hbm_bytes)} HBM"
-    yield text_mark(whole - len(said) * LETTER, y - 6, said, INK)
+    yield svg_text(whole - len(said) * LETTER, y - 6, said, INK)
     if room.headroom:
         yield (
             f'<line x1="{usable:.1f}" x2="{usable:.1f}" y1="{y:g}" y2="{bottom + 2:g}" '
@@ -151,12 +153,12 @@ def _room_marks(plan: Plan, start: float, top: float, bottom: float, scale: floa
         )
         said = f"{memory_text(room.usable_bytes)} usable, {room.headroom * 100:g} % headroom"
         x = min(usable, start + _WIDE) - len(said) * LETTER / 2
-        yield text_mark(max(start, min(x, whole - len(said) * LETTER)), bottom + LINE, said, FAINT)
+        yield svg_text(max(start, min(x, whole - len(said) * LETTER)), bottom + LINE, said, FAINT)
 
 
 def _legend(bars: list[Bar], y: float, width: float) -> Iterator[tuple[str, int]]:
     """Yield the marks of a legend in the order of the bars, with the number of each one's line."""
-    x, line = float(EDGE), 0
+    x, line = float(MARGIN), 0
     for kind in KINDS:
         amounts = [bar.parts.get(kind, 0) for bar in bars]
         if not any(amounts):
@@ -164,10 +166,10 @@ def _legend(bars: list[Bar], y: float, width: float) -> Iterator[tuple[str, int]
         several = " → ".join(map(memory_text, amounts))
         words = f"{_LETTERS[kind]} {kind_text(kind)} {several}"
         room = len(words) * LETTER + 36
-        if x + room > width - EDGE and x > EDGE:
-            x, line = float(EDGE), line + 1
+        if x + room > width - MARGIN and x > MARGIN:
+            x, line = float(MARGIN), line + 1
         top = y + line * LINE
         fill = _FILLS[kind]
         box = f'<rect x="{x:g}" y="{top - 10:g}" width="12" height="12" fill="{fill}"/>'
-        yield box + text_mark(x + 18, top, words, INK), line
+        yield box + svg_text(x + 18, top, words, INK), line
         x += room

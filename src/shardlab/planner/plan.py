@@ -11,10 +11,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import UnknownOption, brief
+from shardlab.errors import UnknownOption, short_repr
 from shardlab.findings.finding import Finding
 from shardlab.planner.rules.rule_line import RuleLine
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 from shardlab.sharding.spec import Spec, parse_spec
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Declined:
+class SkippedSharding:
     """What a strategy left whole: the mesh axes it had in mind, and what did not divide.
 
-    >>> str(Declined("tensor", ("tensor",), 16, 0, 8, "kv_heads"))
+    >>> str(SkippedSharding("tensor", ("tensor",), 16, 0, 8, "kv_heads"))
     "8 kv heads do not divide over 'tensor' of size 16"
     """
 
@@ -58,7 +58,7 @@ class Declined:
         return {**vars(self), "mesh_axes": list(self.mesh_axes)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Declined:
+    def from_json(cls, data: Mapping[str, Any]) -> SkippedSharding:
         """Return what `to_json` wrote."""
         return cls(**{**data, "mesh_axes": tuple(data["mesh_axes"])})
 
@@ -71,7 +71,7 @@ KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "activations"
 
 
 @dataclass(frozen=True)
-class Held:
+class DeviceBytes:
     """One array of a row as a device holds it: the parameter, its gradient, a moment of it."""
 
     kind: Kind
@@ -105,14 +105,14 @@ class PlanRow:
 
     path: str  # with a star for each number
     n_tensors: int
-    held: tuple[Held, ...]  # the parameter first
+    held: tuple[DeviceBytes, ...]  # the parameter first
     rule: str  # which rule gave the spec, in words
     axes: tuple[str | None, ...] | None = None  # logical names, where known
     numbers: str = ""  # which numbers the stars stand for, as "0..79"
-    declined: tuple[Declined, ...] = ()  # cuts that a strategy could not make
+    declined: tuple[SkippedSharding, ...] = ()  # cuts that a strategy could not make
 
     @property
-    def parameter(self) -> Held:
+    def parameter(self) -> DeviceBytes:
         return self.held[0]
 
     def bytes_of(self, kind: Kind) -> int:
@@ -128,7 +128,7 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
-class Item:
+class MemoryItem:
     """Bytes on a device that belong to no tensor of the model, with the formula they come from."""
 
     kind: Kind
@@ -138,7 +138,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryBudget:
     """The memory of one device, and what is to stay free of it."""
 
     hardware: str
@@ -157,11 +157,11 @@ class Plan:
 
     model: str
     source: str
-    mesh: Sizes
+    mesh: MeshSizes
     n_parameters: int
     rows: tuple[PlanRow, ...]
-    items: tuple[Item, ...] = ()
-    room: Room | None = None
+    items: tuple[MemoryItem, ...] = ()
+    room: MemoryBudget | None = None
     rules: tuple[RuleLine, ...] = ()
     choices: Mapping[str, Choice] = field(default_factory=dict)  # strategy, batch, remat, ...
     findings: tuple[Finding, ...] = ()
@@ -172,7 +172,7 @@ class Plan:
         if kind not in KINDS:
             near = nearest_name(kind, KINDS) if isinstance(kind, str) else None
             raise UnknownOption(
-                f"A device holds no kind {brief(kind)}; there is {', '.join(KINDS)}.",
+                f"A device holds no kind {short_repr(kind)}; there is {', '.join(KINDS)}.",
                 fix=f"{near!r}, the nearest name." if near else "one of these.",
             )
         tensors = sum(row.bytes_of(kind) for row in self.rows)
@@ -198,7 +198,7 @@ class Plan:
         rest = ",".join(f"{name}={size}" for name, size in self.mesh if size != 1)
         return f"{rest} and {len(ones)} axes of size 1" if rest else self.mesh_text
 
-    def array_text(self, held: Held) -> str:
+    def array_text(self, held: DeviceBytes) -> str:
         """Return an array as JAX prints it, with its mesh axes: `bf16[8@data,4@(x,y)]`.
 
         Mesh axes of size 1 cut nothing and are left out.
@@ -273,8 +273,8 @@ class Plan:
             tuple(data["mesh"].items()),
             data["n_parameters"],
             tuple(map(_row, data["rows"])),
-            tuple(Item(**item) for item in data["items"]),
-            None if data["room"] is None else Room(**data["room"]),
+            tuple(MemoryItem(**item) for item in data["items"]),
+            None if data["room"] is None else MemoryBudget(**data["room"]),
             tuple(map(RuleLine.from_json, data["rules"])),
             data["choices"],
             tuple(map(Finding.from_json, data["findings"])),
@@ -314,10 +314,10 @@ class Plan:
 
     def __repr__(self) -> str:
         """Return one line; `print` shows all of it."""
-        from shardlab._text.printable import plain
+        from shardlab._text.printable import printable_text
         from shardlab.planner.plan_text import headline
 
-        return plain(f"<Plan of {self.model} on {self.mesh_words}: {headline(self)}>")
+        return printable_text(f"<Plan of {self.model} on {self.mesh_words}: {headline(self)}>")
 
     def __str__(self) -> str:
         from shardlab.planner.plan_text import plan_text
@@ -358,7 +358,7 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
 
 def _row(data: Mapping[str, Any]) -> PlanRow:
     held = tuple(
-        Held(
+        DeviceBytes(
             **{
                 **each,
                 "shape": tuple(each["shape"]),
@@ -369,5 +369,5 @@ def _row(data: Mapping[str, Any]) -> PlanRow:
         for each in data["held"]
     )
     axes = None if data["axes"] is None else tuple(data["axes"])
-    declined = tuple(map(Declined.from_json, data.get("declined", ())))
+    declined = tuple(map(SkippedSharding.from_json, data.get("declined", ())))
     return PlanRow(**{**data, "held": held, "axes": axes, "declined": declined})

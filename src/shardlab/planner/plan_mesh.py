@@ -18,10 +18,10 @@ from math import prod
 from typing import Any
 
 from shardlab._text.nearest import nearest_name
-from shardlab._text.scanner import Text, bad_text
+from shardlab._text.scanner import Scanner, syntax_error
 from shardlab.errors import InvalidSize, InvalidType
 from shardlab.hardware.chips import Hardware, parse_hardware
-from shardlab.planner.tpu_slices import Topology, is_topology, parse_topology
+from shardlab.planner.tpu_slices import TpuSlice, is_tpu_slice, parse_tpu_slice
 from shardlab.sharding.mesh import MAX_DEVICES, Mesh, parse_mesh
 from shardlab.sharding.shape import parse_size
 
@@ -46,7 +46,7 @@ class PlanMesh:
     mesh: Mesh
     dcn: Mapping[str, int] = field(default_factory=dict)
     hardware: Any = None
-    topology: Topology | None = None
+    topology: TpuSlice | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _Asked:
     ici: Mapping[str, int]
     dcn: Mapping[str, int]
     n_devices: int | None
-    topology: Topology | None
+    topology: TpuSlice | None
 
 
 def parse_plan_mesh(mesh: Any, n_devices: int | None = None, hardware: Any = None) -> PlanMesh:
@@ -73,7 +73,7 @@ def parse_plan_mesh(mesh: Any, n_devices: int | None = None, hardware: Any = Non
         )
     if n_devices is not None:
         n_devices = parse_size(n_devices, "the number of devices", at_least=1)
-    topology = parse_topology(hardware) if is_topology(hardware) else None
+    topology = parse_tpu_slice(hardware) if is_tpu_slice(hardware) else None
     chip = topology.hardware if topology else hardware
     rest, named = _without_slice(mesh) if isinstance(mesh, str) else ("", None)
     if named is None and not (isinstance(mesh, str) and _NEEDS_MORE.search(mesh)):
@@ -90,16 +90,16 @@ def parse_plan_mesh(mesh: Any, n_devices: int | None = None, hardware: Any = Non
     return _filled(asked, is_maxtext, chip)
 
 
-def _without_slice(text: str) -> tuple[str, Topology | None]:
+def _without_slice(text: str) -> tuple[str, TpuSlice | None]:
     """Return the text without the name of a slice, and that slice."""
     found = _SLICE.search(text)
     if found is None:
         return text, None
     rest = text[: found.start()] + text[found.end() :]
-    return rest.rstrip().removesuffix(","), parse_topology(found[1])
+    return rest.rstrip().removesuffix(","), parse_tpu_slice(found[1])
 
 
-def _same_chip(named: Topology, other: Topology | None, chip: Any, text: str) -> Any:
+def _same_chip(named: TpuSlice, other: TpuSlice | None, chip: Any, text: str) -> Any:
     """Return the hardware, once text and hardware are known not to name different chips."""
     same = other is None or other == named
     if chip is None or (same and other is not None):
@@ -116,7 +116,7 @@ def _same_chip(named: Topology, other: Topology | None, chip: Any, text: str) ->
 
 def _pairs(rest: str, source: str) -> tuple[list[tuple[str, str, int]], bool]:
     """Return (ici or dcn, mesh axis, size) as written, and whether the names are MaxText's."""
-    text = Text(rest, kind="mesh")
+    text = Scanner(rest, kind="mesh")
     pairs: list[tuple[str, str, int]] = []
     kinds: set[bool] = set()
     while not text.at_end:
@@ -148,7 +148,7 @@ def _pairs(rest: str, source: str) -> tuple[list[tuple[str, str, int]], bool]:
     return pairs, True in kinds
 
 
-def _axis(name: str, text: Text) -> tuple[str, str, bool]:
+def _axis(name: str, text: Scanner) -> tuple[str, str, bool]:
     """Return the part and the mesh axis of a name, and whether it is one of MaxText's settings."""
     found = _MAXTEXT.fullmatch(name)
     if found is None:
@@ -255,4 +255,4 @@ def _point_at_holes(asked: _Asked) -> Exception:
     else:
         what = "-1 takes the devices that the others leave, and their number is not known."
         fix = "--devices 512, or the name of a slice: --hardware v5p-1024."
-    return bad_text(what, asked.text, start, stop, kind="mesh", fix=fix)
+    return syntax_error(what, asked.text, start, stop, kind="mesh", fix=fix)

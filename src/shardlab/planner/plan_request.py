@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shardlab.planner.memory.dtype_policy import Policy, check_trained
+from shardlab.planner.memory.dtype_policy import DtypePolicy, check_trained
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
-from shardlab.planner.plan import Room
+from shardlab.planner.plan import MemoryBudget
 from shardlab.planner.rules.rules import Rules
 from shardlab.sharding.mesh import Mesh
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """Model, mesh and choices; with `replace` it is the same question but for one choice."""
 
     model: Model
@@ -21,9 +21,9 @@ class Asked:
     rules: Rules
     strategy: str | None = None  # in place of rules
     optimizer: str = "none"
-    policy: Policy = field(default_factory=Policy)
+    policy: DtypePolicy = field(default_factory=DtypePolicy)
     workload: Workload | None = None
-    room: Room | None = None
+    room: MemoryBudget | None = None
     stack: str | None = None  # what of the model was stacked
 
     def __post_init__(self) -> None:

@@ -14,14 +14,14 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from shardlab._text.printable import plain
+from shardlab._text.printable import printable_text
 from shardlab._text.units import count_text, memory_text, share_text
-from shardlab.findings.report import gravest_first
+from shardlab.findings.report import most_severe_first
 from shardlab.findings.report_text import finding_html, finding_lines, finding_markdown, no_excerpt
-from shardlab.planner.plan import KINDS, Held, Kind, Plan
+from shardlab.planner.plan import KINDS, DeviceBytes, Kind, Plan
 from shardlab.planner.rules.rule_line import RuleLine
 from shardlab.planner.tensor_table import tensors_section
-from shardlab.render.markdown import escaped, sections_markdown
+from shardlab.render.markdown import escape_markdown, sections_markdown
 from shardlab.render.sheet import (
     STYLE,
     Column,
@@ -29,9 +29,9 @@ from shardlab.render.sheet import (
     Section,
     Sheet,
     Table,
+    scrollable_html,
     section_html,
     sheet_lines,
-    wide_html,
 )
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
 from shardlab.tracing.trace_text import bar_text
@@ -73,7 +73,7 @@ def totals_section(plan: Plan) -> Section:
 
 def _parts(plan: Plan, kind: Kind, whole: int) -> Iterator[Row]:
     """Yield the arrays of a kind by name: which moments there are, in what, and how large."""
-    arrays: dict[str, list[Held]] = {}
+    arrays: dict[str, list[DeviceBytes]] = {}
     for held in held_of(plan, kind):
         arrays.setdefault(held.name, []).append(held)
     for name, found in arrays.items():
@@ -83,7 +83,7 @@ def _parts(plan: Plan, kind: Kind, whole: int) -> Iterator[Row]:
         yield replace(_total_row(f"· {name}", _dtypes(found), amounts, whole), is_faint=True)
 
 
-def held_of(plan: Plan, kind: Kind) -> Iterator[Held]:
+def held_of(plan: Plan, kind: Kind) -> Iterator[DeviceBytes]:
     """Yield the arrays of a kind, row by row."""
     return (held for row in plan.rows for held in row.held if held.kind == kind)
 
@@ -95,7 +95,7 @@ def dtypes_text(plan: Plan, kind: Kind) -> str:
     return _dtypes(held_of(plan, kind))
 
 
-def _dtypes(arrays: Iterable[Held]) -> str:
+def _dtypes(arrays: Iterable[DeviceBytes]) -> str:
     sizes: Counter[str] = Counter()
     for held in arrays:
         sizes[held.dtype] += held.array_bytes
@@ -142,7 +142,10 @@ def rules_section(plan: Plan) -> Section:
     """Return the rules that a strategy stands for, or those given with what each has taken."""
     if plan.rules and all(row.rule.startswith("strategy ") for row in plan.rows):
         columns: tuple[Column, ...] = (_column("pattern"), _column("spec"))
-        rows = [Row((plain(rule.pattern), plain(rule.spec_text))) for rule in plan.rules]
+        rows = [
+            Row((printable_text(rule.pattern), printable_text(rule.spec_text)))
+            for rule in plan.rules
+        ]
         title = "Rules that the strategy stands for; the first that is found in a path counts"
     else:
         columns = (_column("for"), _column("spec"), Column("tensors", True))
@@ -174,11 +177,11 @@ def _given(plan: Plan) -> Iterator[Row]:
         own.add(words)
         n_taken = "" if line.kind == "logical" else f"{by_words[words]:,}"
         name = line.pattern if line.kind == "pattern" else f"{line.kind} {line.pattern}"
-        cells = tuple(map(plain, (name, line.spec_text, n_taken)))
-        yield Row(cells, (plain(line.reason),) if line.reason else ())
+        cells = tuple(map(printable_text, (name, line.spec_text, n_taken)))
+        yield Row(cells, (printable_text(line.reason),) if line.reason else ())
     for (words, spec), n in taken.items():
         if words not in own:
-            yield Row((plain(words), plain(spec), f"{n:,}"))
+            yield Row((printable_text(words), printable_text(spec), f"{n:,}"))
 
 
 def _words(line: RuleLine, number: int) -> str:
@@ -211,7 +214,7 @@ def plan_lines(
         yield [Span(line, is_strong=True, ink=ink)]
     first = first_sections(plan, show_all=show_all)
     yield from sheet_lines(Sheet("", _facts(plan), first), width)
-    for found in gravest_first(plan.findings):
+    for found in most_severe_first(plan.findings):
         yield []
         yield from finding_lines(found, width, no_excerpt)
     for section in last_sections(plan, show_rules=show_rules):
@@ -221,11 +224,11 @@ def plan_lines(
 
 def plan_markdown(plan: Plan, *, show_all: bool = False, show_rules: bool = False) -> str:
     """Return a plan for a design document: GitHub's tables, nothing that needs colour."""
-    parts = [f"**{escaped(_summary(plan))}**", *map(escaped, _facts(plan))]
+    parts = [f"**{escape_markdown(_summary(plan))}**", *map(escape_markdown, _facts(plan))]
     parts += sections_markdown(first_sections(plan, show_all=show_all))
     if plan.findings:
         parts.append("### Findings")
-        parts.append("\n".join(map(finding_markdown, gravest_first(plan.findings))))
+        parts.append("\n".join(map(finding_markdown, most_severe_first(plan.findings))))
     parts += sections_markdown(last_sections(plan, show_rules=show_rules))
     return "\n\n".join(parts) + "\n"
 
@@ -237,14 +240,14 @@ def plan_html(
     from shardlab.planner.memory_bars import bars_svg
     from shardlab.planner.treemap import treemap_svg
 
-    pictures = [wide_html(bars_svg(plan, old), "what a device holds against its memory")]
+    pictures = [scrollable_html(bars_svg(plan, old), "what a device holds against its memory")]
     if plan.bytes_per_device:
-        pictures.append(wide_html(treemap_svg(plan), "what takes the bytes of a device"))
+        pictures.append(scrollable_html(treemap_svg(plan), "what takes the bytes of a device"))
     parts = [STYLE, '<div class="shardlab">', f"<h4>{escape(_summary(plan))}</h4>"]
     parts += [f"<p>{escape(fact)}</p>" for fact in _facts(plan)]
     parts += pictures
     parts += map(section_html, first_sections(plan, show_all=show_all))
-    parts += [finding_html(found, no_excerpt) for found in gravest_first(plan.findings)]
+    parts += [finding_html(found, no_excerpt) for found in most_severe_first(plan.findings)]
     parts += map(section_html, last_sections(plan, show_rules=show_rules))
     return "\n".join([*parts, "</div>"])
 
@@ -260,9 +263,9 @@ def headline(plan: Plan) -> str:
     share = f"{room.headroom:.0%}".replace("%", " %")
     if spare >= 0:
         beside = f" beside {share} headroom" if room.headroom else ""
-        return plain(f"fits{_without(plan)}: {where}, {memory_text(spare)} free{beside}")
+        return printable_text(f"fits{_without(plan)}: {where}, {memory_text(spare)} free{beside}")
     beside = f" with {share} headroom" if room.headroom else ""
-    return plain(f"does not fit: {where}, {memory_text(-spare)} too much{beside}")
+    return printable_text(f"does not fit: {where}, {memory_text(-spare)} too much{beside}")
 
 
 def _summary(plan: Plan) -> str:
@@ -289,7 +292,7 @@ def _facts(plan: Plan) -> tuple[str, ...]:
     ]
     optimizer = plan.choices.get("optimizer", "none")
     said.append("inference" if optimizer == "none" else f"training with {optimizer}")
-    return (plain("; ".join(said)), *_left_out(plan))
+    return (printable_text("; ".join(said)), *_left_out(plan))
 
 
 def _without(plan: Plan) -> str:
@@ -321,7 +324,7 @@ def items_section(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]:
     rows = tuple(
         Row(
             (
-                plain(item.name),
+                printable_text(item.name),
                 kind_text(item.kind),
                 memory_text(item.bytes_per_device),
                 share_text(item.bytes_per_device, whole),
@@ -342,7 +345,7 @@ def last_sections(plan: Plan, *, show_rules: bool = False) -> tuple[Section, ...
         sections.append(rules_section(plan))
     sections.append(Section("Assumed", None, _assumptions(plan)))
     if plan.notes:
-        sections.append(Section("Notes", None, tuple(map(plain, plan.notes))))
+        sections.append(Section("Notes", None, tuple(map(printable_text, plan.notes))))
     return tuple(sections)
 
 
@@ -356,4 +359,4 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
     if plan.source:
         said.append(f"shapes: {plan.source}")
     said.append("1 GB is 10^9 bytes; wasted is what a device holds beyond its share of one copy")
-    return tuple(map(plain, said))
+    return tuple(map(printable_text, said))

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from shardlab._text.printable import plain
+from shardlab._text.printable import printable_text
 from shardlab._text.units import memory_text, share_text
-from shardlab.planner.plan import Held, Plan, PlanRow
-from shardlab.render.sheet import Column, Row, Section, Table, cut_left
+from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
+from shardlab.render.sheet import Column, Row, Section, Table, truncate_left
 
 _ENOUGH = 0.99  # of a device's bytes: rows beyond it are folded
 _OUTSIDE = "outside the layers"
@@ -187,7 +187,7 @@ def short_name(name: str, n_letters: int) -> str:
     path, times = name[:at], name[at:]
     *_, last = names = [each + times for each in shorter_names(path)]
     fitting = next((each for each in names if len(each) <= n_letters), None)
-    return cut_left(last, n_letters) if fitting is None else fitting
+    return truncate_left(last, n_letters) if fitting is None else fitting
 
 
 def name_in(row: PlanRow, group: Group) -> str:
@@ -212,7 +212,7 @@ def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
     for group in groups_of(plan, show_all=show_all):
         share = share_text(group.bytes_per_device, plan.bytes_per_device)
         title = f"{group.title}: {memory_text(group.bytes_per_device)}, {share}"
-        rows.append(Row((), heading=plain(title)))
+        rows.append(Row((), heading=printable_text(title)))
         rows += [_tensor_row(row, group, plan, is_training) for row in group.rows]
         rows += [_folded_row(group, is_training)] if group.folded else []
     columns = (
@@ -235,7 +235,11 @@ def _legend(plan: Plan) -> tuple[str, ...]:
     if not cut:
         return ()
     held = min(cut, key=lambda row: (-row.bytes_per_device, row.path)).parameter
-    return (plain(f"after @ stand mesh axes: {plan.array_text(held)} has the spec {held.spec}"),)
+    return (
+        printable_text(
+            f"after @ stand mesh axes: {plan.array_text(held)} has the spec {held.spec}"
+        ),
+    )
 
 
 def _tensor_row(row: PlanRow, group: Group, plan: Plan, is_training: bool) -> Row:
@@ -251,7 +255,7 @@ def _tensor_row(row: PlanRow, group: Group, plan: Plan, is_training: bool) -> Ro
         f"{held.n_copies:,}",
         memory_text(wasted) if wasted else "-",
     ]
-    return Row(tuple(map(plain, cells)), _beside(row, plan))
+    return Row(tuple(map(printable_text, cells)), _beside(row, plan))
 
 
 def _beside(row: PlanRow, plan: Plan) -> tuple[str, ...]:
@@ -261,10 +265,10 @@ def _beside(row: PlanRow, plan: Plan) -> tuple[str, ...]:
     arrays: dict[str, list[str]] = {}
     for held in apart:
         arrays.setdefault(plan.array_text(held), []).append(held.name)
-    return tuple(plain(f"{', '.join(names)}: {array}") for array, names in arrays.items())
+    return tuple(printable_text(f"{', '.join(names)}: {array}") for array, names in arrays.items())
 
 
-def _cut(held: Held) -> tuple[tuple[str, ...], ...]:
+def _cut(held: DeviceBytes) -> tuple[tuple[str, ...], ...]:
     """Return the spec without what it does not cut at its end: P() and P(None) are one."""
     axes = held.spec.axes
     while axes and not axes[-1]:

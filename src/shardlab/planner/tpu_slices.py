@@ -1,11 +1,11 @@
 """Topologies: names of TPU slices, and what they stand for.
 
->>> slice = parse_topology("v5p-1024")
+>>> slice = parse_tpu_slice("v5p-1024")
 >>> slice.hardware, slice.shape, slice.n_chips, slice.n_devices
 ('tpu-v5p', (8, 8, 8), 512, 512)
->>> parse_topology("v5litepod-256") == parse_topology("v5e:16x16")
+>>> parse_tpu_slice("v5litepod-256") == parse_tpu_slice("v5e:16x16")
 True
->>> parse_topology("tpu7x-8").n_chips, parse_topology("tpu7x-8").n_devices
+>>> parse_tpu_slice("tpu7x-8").n_chips, parse_tpu_slice("tpu7x-8").n_devices
 (4, 8)
 
 The names and shapes are MaxText's; the table beside says so, and what the numbers count.
@@ -21,14 +21,14 @@ from importlib.resources import files
 from math import prod
 
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import UnknownHardware, brief
+from shardlab.errors import UnknownHardware, short_repr
 
 _NAMED = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*)-([0-9]{1,9})")
 _SHAPED = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*):([0-9]{1,6}(?:x[0-9]{1,6})+)")
 
 
 @dataclass(frozen=True)
-class Topology:
+class TpuSlice:
     """A slice of TPUs: chips in a grid."""
 
     name: str
@@ -52,13 +52,13 @@ class _Kind:
     devices_per_chip: int
     shapes: tuple[tuple[int, ...], ...]
 
-    def topology(self, shape: tuple[int, ...]) -> Topology:
+    def topology(self, shape: tuple[int, ...]) -> TpuSlice:
         n_chips = prod(shape)
         name = f"{self.name}-{n_chips * self.number_per_chip}"
-        return Topology(name, self.hardware, shape, n_chips * self.devices_per_chip)
+        return TpuSlice(name, self.hardware, shape, n_chips * self.devices_per_chip)
 
 
-def is_topology(text: object) -> bool:
+def is_tpu_slice(text: object) -> bool:
     """Tell whether text has the form of a slice's name, `v5p-1024` or `v5e:16x16`, of a TPU."""
     if not isinstance(text, str):
         return False
@@ -66,7 +66,7 @@ def is_topology(text: object) -> bool:
     return found is not None and found[1] in _by_call()
 
 
-def parse_topology(text: str) -> Topology:
+def parse_tpu_slice(text: str) -> TpuSlice:
     """Return the slice of a name, MaxText's or JAX's."""
     wanted = text.strip().lower()
     if shaped := _SHAPED.fullmatch(wanted):
@@ -83,7 +83,7 @@ def parse_topology(text: str) -> Topology:
                 return kind.topology(shape)
         raise _unknown(text, kind, int(named[2]))
     raise UnknownHardware(
-        f"{brief(text)} is not the name of a slice.",
+        f"{short_repr(text)} is not the name of a slice.",
         fix="a name such as v5p-1024, or JAX's own, such as v5e:16x16.",
     )
 
@@ -109,7 +109,7 @@ def _kind(word: str, text: str) -> _Kind:
     near = near and kinds[near].name
     known = ", ".join(dict.fromkeys(kind.name for kind in kinds.values()))
     raise UnknownHardware(
-        f"{brief(text)} names no TPU that has slices; there is {known}.",
+        f"{short_repr(text)} names no TPU that has slices; there is {known}.",
         fix=text.strip().lower().replace(word, near, 1) + ", the nearest name."
         if near
         else "a name such as v5p-1024.",
@@ -127,5 +127,5 @@ def _unknown(text: str, kind: _Kind, number: int, by_shape: bool = False) -> Unk
         for each in near
     ]
     return UnknownHardware(
-        f"There is no slice {brief(text)}.", fix=f"{' or '.join(shown)}, the nearest there is."
+        f"There is no slice {short_repr(text)}.", fix=f"{' or '.join(shown)}, the nearest there is."
     )

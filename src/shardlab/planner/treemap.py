@@ -9,23 +9,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from shardlab._text.printable import plain
+from shardlab._text.printable import printable_text
 from shardlab._text.units import memory_text, share_text
-from shardlab.planner.plan import Held, Plan, PlanRow
+from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
 from shardlab.planner.plan_text import kind_text
 from shardlab.planner.tensor_table import Group, groups_of, name_in, shorter_names
-from shardlab.render.palette import fill_of
-from shardlab.render.svg import EDGE, INK, LETTER, LINE, opening, text_mark
+from shardlab.render.palette import fill_color
+from shardlab.render.svg import INK, LETTER, LINE, MARGIN, svg_header, svg_text
 
 _WIDE, _HIGH = 940.0, 520.0  # pixels
 _HEAD = 18.0  # above the tensors of a group, where there is room
 _LEAST = 1 / 1500  # of the whole: what is smaller is drawn together
 # words -> fill; the hatching is the pattern of the same number
 _LOOKS = {
-    "cut over all devices": fill_of(9),
-    "some devices hold the same": fill_of(11),
-    "every device holds the same": fill_of(13),
-    "by formula": fill_of(15),
+    "cut over all devices": fill_color(9),
+    "some devices hold the same": fill_color(11),
+    "every device holds the same": fill_color(13),
+    "by formula": fill_color(15),
 }
 
 
@@ -53,16 +53,18 @@ def treemap_svg(plan: Plan) -> str:
     """Return the bytes of one device as an SVG element, grouped by layer."""
     groups = [(name, tiles) for name, tiles in _groups(plan) if tiles]
     whole = sum(tile.n_bytes for _, tiles in groups for tile in tiles)
-    title = plain(f"{plan.model} on {plan.mesh_words}: {memory_text(whole)} on each device")
+    title = printable_text(
+        f"{plan.model} on {plan.mesh_words}: {memory_text(whole)} on each device"
+    )
     looks = {tile.look for _, tiles in groups for tile in tiles if tile.n_bytes >= whole * 1e-4}
-    width = max(2 * EDGE + _WIDE, 2 * EDGE + len(title) * LETTER * 1.17)
-    top = EDGE + LINE * 1.6
+    width = max(2 * MARGIN + _WIDE, 2 * MARGIN + len(title) * LETTER * 1.17)
+    top = MARGIN + LINE * 1.6
     legend = list(_legend(plan, [look for look in _LOOKS if look in looks], top + _HIGH, width))
-    height = top + _HIGH + LINE * (2 + (legend[-1][1] if legend else 0)) + EDGE / 2
+    height = top + _HIGH + LINE * (2 + (legend[-1][1] if legend else 0)) + MARGIN / 2
     said = "; ".join(f"{name}: {memory_text(_sum(tiles))}" for name, tiles in groups)
-    parts = [*opening(title, f"{title}. {said or 'nothing'}", width, height), *_patterns()]
-    parts.append(text_mark(EDGE, EDGE + LINE * 0.6, title, INK, kind="t"))
-    boxes = squarified([_sum(tiles) for _, tiles in groups], Box(EDGE, top, _WIDE, _HIGH))
+    parts = [*svg_header(title, f"{title}. {said or 'nothing'}", width, height), *_patterns()]
+    parts.append(svg_text(MARGIN, MARGIN + LINE * 0.6, title, INK, kind="t"))
+    boxes = squarified([_sum(tiles) for _, tiles in groups], Box(MARGIN, top, _WIDE, _HIGH))
     for (name, tiles), box in zip(groups, boxes, strict=True):
         parts += _group_marks(name, tiles, box, whole)
     parts += [mark for mark, _ in legend]
@@ -147,7 +149,7 @@ def _joined(tiles: list[Tile], least: float) -> list[Tile]:
 
 def _tiles(row: PlanRow, group: Group, plan: Plan) -> Iterator[Tile]:
     """Yield a tile for a tensor with all that is kept beside it, or one for each way of holding."""
-    ways: dict[int, list[Held]] = {}
+    ways: dict[int, list[DeviceBytes]] = {}
     for held in row.held:
         ways.setdefault(held.n_copies, []).append(held)
     for n_copies, arrays in ways.items():
@@ -168,15 +170,15 @@ def _look(n_copies: int, plan: Plan) -> str:
 
 
 def _group_marks(name: str, tiles: list[Tile], box: Box, whole: int) -> Iterator[str]:
-    label = f"{plain(name)}: {memory_text(_sum(tiles))}"
+    label = f"{printable_text(name)}: {memory_text(_sum(tiles))}"
     has_head = box.height > 3 * _HEAD and box.width > 60
     head = _HEAD if has_head else 0.0
     yield f"<g><title>{escape(f'{label}, {share_text(_sum(tiles), whole)}')}</title>"
     yield _rect(box, "#E8E8E8", stroke=INK)
     if has_head:
-        titles = (label, plain(name), plain(name).split(" ")[0])
+        titles = (label, printable_text(name), printable_text(name).split(" ")[0])
         fitting = next((each for each in titles if len(each) * LETTER <= box.width - 8), titles[2])
-        yield text_mark(box.x + 5, box.y + 13, _cut(fitting, box.width - 8), INK, kind="h")
+        yield svg_text(box.x + 5, box.y + 13, _cut(fitting, box.width - 8), INK, kind="h")
     inner = Box(box.x + 1, box.y + head, max(box.width - 2, 0), max(box.height - head - 1, 0))
     places = squarified([tile.n_bytes for tile in tiles], inner)
     for tile, place in zip(tiles, places, strict=True):
@@ -187,12 +189,15 @@ def _group_marks(name: str, tiles: list[Tile], box: Box, whole: int) -> Iterator
 def _tile_marks(tile: Tile, box: Box, whole: int) -> Iterator[str]:
     amount = memory_text(tile.n_bytes)
     hover = f"{tile.name}: {amount}, {share_text(tile.n_bytes, whole)}; {tile.look}; {tile.said}"
-    yield f"<g><title>{escape(plain(hover))}</title>"
+    yield f"<g><title>{escape(printable_text(hover))}</title>"
     yield _rect(box, _LOOKS[tile.look], stroke="#FFFFFF")
     number = list(_LOOKS).index(tile.look)
     if number in (1, 2):
         yield _rect(box, f"url(#hatch{number})")
-    name, arrays = _cut(plain(tile.name), box.width - 8), plain(tile.name).partition(": ")[2]
+    name, arrays = (
+        _cut(printable_text(tile.name), box.width - 8),
+        printable_text(tile.name).partition(": ")[2],
+    )
     lines = [line for line in (name, amount) if line]
     is_left_out = arrays not in name and len(arrays) * LETTER + 8 <= box.width
     if is_left_out and box.height >= LINE * 3 + 4:
@@ -200,11 +205,11 @@ def _tile_marks(tile: Tile, box: Box, whole: int) -> Iterator[str]:
     if len(amount) * LETTER + 8 > box.width or box.height < LINE + 4:
         lines = []
     elif box.height < LINE * 2 + 4:
-        both = f"{plain(tile.name)} {amount}"
+        both = f"{printable_text(tile.name)} {amount}"
         lines = [both if len(both) * LETTER + 8 <= box.width else lines[0]]
     for n, line in enumerate(lines):
         yield _plate(line, box, n) if number in (1, 2) else ""
-        yield text_mark(box.x + 5, box.y + 15 + LINE * n, line, INK)
+        yield svg_text(box.x + 5, box.y + 15 + LINE * n, line, INK)
     yield "</g>"
 
 
@@ -258,15 +263,15 @@ def _patterns() -> Iterator[str]:
 def _legend(
     plan: Plan, looks: Sequence[str], bottom: float, width: float
 ) -> Iterator[tuple[str, int]]:
-    x, line = float(EDGE), 0
+    x, line = float(MARGIN), 0
     for look in looks:
         words = "whole, on the one device" if plan.n_devices == 1 and "cut" in look else look
         room = len(words) * LETTER + 40
-        if x + room > width - EDGE and x > EDGE:
-            x, line = float(EDGE), line + 1
+        if x + room > width - MARGIN and x > MARGIN:
+            x, line = float(MARGIN), line + 1
         y = bottom + LINE * (1.5 + line)
         box = Box(x, y - 11, 16, 14)
         number = list(_LOOKS).index(look)
         hatch = _rect(box, f"url(#hatch{number})") if number in (1, 2) else ""
-        yield _rect(box, _LOOKS[look], stroke=INK) + hatch + text_mark(x + 22, y, words, INK), line
+        yield _rect(box, _LOOKS[look], stroke=INK) + hatch + svg_text(x + 22, y, words, INK), line
         x += room

@@ -19,7 +19,7 @@ def sections_markdown(sections: Iterable[Section]) -> Iterator[str]:
         if section.table is not None:
             yield table_markdown(section.table)
         if section.lines:
-            yield "\n".join(f"- {escaped(line)}" for line in section.lines)
+            yield "\n".join(f"- {escape_markdown(line)}" for line in section.lines)
 
 
 def table_markdown(table: Table) -> str:
@@ -41,11 +41,14 @@ def table_markdown(table: Table) -> str:
     lines = [f"| {heads} |", f"|{marks}|"]
     for row in table.rows:
         if row.heading:
-            cells = [f"**{escaped(row.heading, in_table=True)}**", *[""] * (len(columns) - 1)]
+            cells = [
+                f"**{escape_markdown(row.heading, in_table=True)}**",
+                *[""] * (len(columns) - 1),
+            ]
         else:
             pairs = zip(row.cells, table.columns, strict=True)
             cells = [_cell(text, column.is_code and not row.is_faint) for text, column in pairs]
-            said = (escaped(each, in_table=True) for each in row.beneath)
+            said = (escape_markdown(each, in_table=True) for each in row.beneath)
             cells += ["<br>".join(said)] if has_beneath else []
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -53,23 +56,23 @@ def table_markdown(table: Table) -> str:
 
 def _cell(text: str, is_code: bool) -> str:
     if not is_code or not text:
-        return escaped(text, in_table=True)
+        return escape_markdown(text, in_table=True)
     if text[:2] in _SIGNS:
         return f"`{text[0]}` {_cell(text[2:], True)}"
     name, times, n = text.partition(" ×")
     return code(name, in_table=True) + times + n
 
 
-def escaped(text: str, *, in_table: bool = False) -> str:
+def escape_markdown(text: str, *, in_table: bool = False) -> str:
     """Return text in which nothing is a mark: words that look like code become code.
 
-    >>> print(escaped("layers.*.up ×8 → a_b: 12.5 GB"))
+    >>> print(escape_markdown("layers.*.up ×8 → a_b: 12.5 GB"))
     `layers.*.up` ×8 → `a_b`: 12.5 GB
-    >>> print(escaped("a|b `c`"), escaped("a|b", in_table=True))
+    >>> print(escape_markdown("a|b `c`"), escape_markdown("a|b", in_table=True))
     `a|b` \\`c\\` `a\\|b`
     """
     if text[:2] in _SIGNS:
-        return f"`{text[0]}` {escaped(text[2:], in_table=in_table)}"
+        return f"`{text[0]}` {escape_markdown(text[2:], in_table=in_table)}"
     return " ".join(_word(word, in_table) for word in text.split(" "))
 
 

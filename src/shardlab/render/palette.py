@@ -4,7 +4,7 @@ The eight hues are those of Okabe and Ito (jfly.uni-koeln.de/color, 2008) with g
 that labels stay readable; further slices repeat them in two lighter tints. Colour never says
 anything alone: every cell also carries its slice's number.
 
->>> fill_of(0), fill_of(8), label_on(fill_of(0))
+>>> fill_color(0), fill_color(8), label_color(fill_color(0))
 ('#E69F00', '#F2CB75', '#111111')
 """
 
@@ -15,13 +15,13 @@ _TINTS = (0.0, 0.46, 0.7)  # how far towards white
 _DARK, _LIGHT = "#111111", "#FFFFFF"
 
 
-def fill_of(shard: int) -> str:
+def fill_color(shard: int) -> str:
     """Return the colour of a slice by its number; slices repeat after 24."""
     cycle, hue = divmod(shard, len(_HUES))
     return _lighter(_HUES[hue], _TINTS[cycle % len(_TINTS)])
 
 
-def label_on(fill: str) -> str:
+def label_color(fill: str) -> str:
     """Return black or white, whichever stands out more on `fill`."""
     return max(_DARK, _LIGHT, key=lambda label: contrast(label, fill))
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _N_FIRST = 3
-_GAP = -1
+GAP = -1
 
 
 @dataclass(frozen=True)
-class Room:
+class GridLimits:
     """How much may be drawn: more rows or columns than this become the first ones and the last.
 
     `is_compact` keeps only numbers in the cells.
@@ -24,7 +24,7 @@ class Room:
     is_compact: bool = False
 
 
-ROOM = Room()
+DEFAULT_LIMITS = GridLimits()
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Picture:
     alternative: str
 
 
-def shown(n: int, most: int = ROOM.rows) -> list[int]:
+def visible_positions(n: int, most: int = DEFAULT_LIMITS.rows) -> list[int]:
     """Return the positions to draw of `n`; -1 stands for those left out.
 
-    >>> shown(4), shown(4096)
+    >>> visible_positions(4), visible_positions(4096)
     ([0, 1, 2, 3], [0, 1, 2, -1, 4095])
     """
-    return list(range(n)) if n <= most else [*range(min(_N_FIRST, most - 1)), _GAP, n - 1]
+    return list(range(n)) if n <= most else [*range(min(_N_FIRST, most - 1)), GAP, n - 1]

@@ -16,7 +16,7 @@ _GAP = 2  # spaces between columns
 _ENOUGH, _LEAST = 18, 10  # letters that a cut column keeps while others can go, and at the end
 
 
-def cut_left(text: str, n_letters: int) -> str:
+def truncate_left(text: str, n_letters: int) -> str:
     """Return the end of a text: of a path it says most."""
     return f"…{text[len(text) - n_letters + 1 :]}" if len(text) > n_letters else text
 
@@ -31,7 +31,7 @@ class Column:
     may_cut: bool = False
     keep: int = _ENOUGH  # letters that it keeps while other columns can go
     is_code: bool = False  # paths, arrays, specs: code where a renderer has it
-    cut: Callable[[str, int], str] = cut_left
+    cut: Callable[[str, int], str] = truncate_left
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def sheet_html(sheet: Sheet, *, pictures: Sequence[str] = ()) -> str:
     if sheet.title:
         parts.append(f"<h4>{escape(sheet.title)}</h4>")
     parts += [f"<p>{escape(fact)}</p>" for fact in sheet.facts]
-    parts += [wide_html(picture, "picture") for picture in pictures]
+    parts += [scrollable_html(picture, "picture") for picture in pictures]
     parts += map(section_html, sheet.sections)
     return "\n".join([*parts, "</div>"])
 
@@ -193,7 +193,7 @@ def section_html(section: Section) -> str:
     return "\n".join(parts)
 
 
-def wide_html(inner: str, label: str) -> str:
+def scrollable_html(inner: str, label: str) -> str:
     """Return what may be wider than the screen in a box that scrolls, by keyboard too."""
     return (
         f'<div class="wide" role="region" tabindex="0" aria-label="{escape(label)}">{inner}</div>'
@@ -211,7 +211,7 @@ def _table_html(table: Table, title: str) -> str:
             is_open = True
         parts.append(_row_html(row, table.columns))
     parts.append("</tbody></table>" if is_open else "</table>")
-    return wide_html("".join(parts), title)
+    return scrollable_html("".join(parts), title)
 
 
 def _head_html(column: Column) -> str:

@@ -8,10 +8,10 @@ from html import escape
 from itertools import accumulate
 from textwrap import wrap
 
-from shardlab.render.palette import fill_of, label_on
+from shardlab.render.palette import fill_color, label_color
 from shardlab.render.picture import Cell, Grid, Picture
 
-EDGE, _GAP, LINE = 20, 2, 17  # pixels: around the picture, between cells, from line to line
+MARGIN, _GAP, LINE = 20, 2, 17  # pixels: around the picture, between cells, from line to line
 LETTER = 7.3  # pixels: one letter of 12-pixel monospace
 _DOTS_WIDTH = 22
 _SIDE_BY_SIDE = 1040  # two grids wider than this together stand one above the other
@@ -55,8 +55,8 @@ def picture_svg(picture: Picture) -> str:
     words = (f"{LETTER * 1.17:.2f}", *(str(LETTER) for _ in picture.facts))
     lines = (picture.title, *picture.facts)
     text_width = max(float(w) * len(line) for w, line in zip(words, lines, strict=True))
-    width = max(width, text_width + 2 * EDGE)
-    start = opening(picture.title, picture.alternative, width, height)
+    width = max(width, text_width + 2 * MARGIN)
+    start = svg_header(picture.title, picture.alternative, width, height)
     parts = [*start, *_heading(picture)]
     for panel, (x, y) in zip(panels, places, strict=True):
         parts += [f'<g transform="translate({x:g},{y:g})">', *_draw(panel), "</g>"]
@@ -65,18 +65,18 @@ def picture_svg(picture: Picture) -> str:
 
 def _placed(panels: list[Panel], head: float) -> tuple[list[tuple[float, float]], float, float]:
     """Return where each panel goes, and the width and height of all."""
-    top = EDGE + head
-    wide = sum(panel.width for panel in panels) + 2 * EDGE * len(panels)
+    top = MARGIN + head
+    wide = sum(panel.width for panel in panels) + 2 * MARGIN * len(panels)
     if wide <= _SIDE_BY_SIDE:
-        rights = accumulate((panel.width + 2 * EDGE for panel in panels), initial=EDGE)
+        rights = accumulate((panel.width + 2 * MARGIN for panel in panels), initial=MARGIN)
         places = [(x, top) for x, _ in zip(rights, panels, strict=False)]
-        return places, wide, top + max(panel.height for panel in panels) + EDGE
-    bottoms = list(accumulate((panel.height + EDGE for panel in panels), initial=top))
-    places = [(float(EDGE), y) for y in bottoms[:-1]]
-    return places, max(panel.width for panel in panels) + 2 * EDGE, bottoms[-1]
+        return places, wide, top + max(panel.height for panel in panels) + MARGIN
+    bottoms = list(accumulate((panel.height + MARGIN for panel in panels), initial=top))
+    places = [(float(MARGIN), y) for y in bottoms[:-1]]
+    return places, max(panel.width for panel in panels) + 2 * MARGIN, bottoms[-1]
 
 
-def opening(title: str, alternative: str, width: float, height: float) -> Iterator[str]:
+def svg_header(title: str, alternative: str, width: float, height: float) -> Iterator[str]:
     """Yield the start of an SVG element: its size, its words for screen readers, its paper."""
     title, said = escape(title), escape(alternative)
     yield (
@@ -90,34 +90,34 @@ def opening(title: str, alternative: str, width: float, height: float) -> Iterat
 
 
 def _heading(picture: Picture) -> Iterator[str]:
-    y = EDGE + LINE * 0.6
-    yield text_mark(EDGE, y, picture.title, INK, kind="t")
+    y = MARGIN + LINE * 0.6
+    yield svg_text(MARGIN, y, picture.title, INK, kind="t")
     for fact in picture.facts:
         y += LINE
-        yield text_mark(EDGE, y, fact, INK)
+        yield svg_text(MARGIN, y, fact, INK)
 
 
 def _draw(panel: Panel) -> Iterator[str]:
     grid = panel.grid
-    yield text_mark(0, LINE * 0.6, grid.title, INK, kind="h")
+    yield svg_text(0, LINE * 0.6, grid.title, INK, kind="h")
     lefts = list(accumulate(panel.widths, initial=panel.margin))
     tops = list(accumulate(panel.heights, initial=panel.top))
     for label, x in zip(grid.column_labels, lefts, strict=False):
-        yield text_mark(x + 6, panel.top - 6, label, FAINT)
+        yield svg_text(x + 6, panel.top - 6, label, FAINT)
     for label, y, height in zip(grid.row_labels, tops, panel.heights, strict=False):
-        yield text_mark(0, y + height / 2 + 4, label, FAINT)
+        yield svg_text(0, y + height / 2 + 4, label, FAINT)
     for row, y, height in zip(grid.cells, tops, panel.heights, strict=False):
         for cell, x, width in zip(row, lefts, panel.widths, strict=False):
             yield from _draw_cell(cell, x, y, width - _GAP, height - _GAP)
     for n, line in enumerate(panel.caption):
-        yield text_mark(0, tops[-1] + LINE * (n + 1), line, FAINT)
+        yield svg_text(0, tops[-1] + LINE * (n + 1), line, FAINT)
 
 
 def _draw_cell(cell: Cell, x: float, y: float, width: float, height: float) -> Iterator[str]:
     if cell.shard is None:
-        yield text_mark(x + width / 2, y + height / 2 + 4, cell.lines[0], FAINT, middle=True)
+        yield svg_text(x + width / 2, y + height / 2 + 4, cell.lines[0], FAINT, middle=True)
         return
-    fill = fill_of(cell.shard)
+    fill = fill_color(cell.shard)
     yield f"<g><title>{escape(cell.hover)}</title>"
     yield (
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" '
@@ -125,11 +125,11 @@ def _draw_cell(cell: Cell, x: float, y: float, width: float, height: float) -> I
     )
     first = y + height / 2 - LINE * (len(cell.lines) - 1) / 2 + 4
     for n, line in enumerate(cell.lines):
-        yield text_mark(x + width / 2, first + LINE * n, line, label_on(fill), middle=True)
+        yield svg_text(x + width / 2, first + LINE * n, line, label_color(fill), middle=True)
     yield "</g>"
 
 
-def text_mark(
+def svg_text(
     x: float, y: float, text: str, colour: str, *, kind: str = "", middle: bool = False
 ) -> str:
     """Return one line of text; its foot stands at `y`."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from shardlab.render.palette import fill_of, label_on
+from shardlab.render.palette import fill_color, label_color
 from shardlab.render.picture import Cell, Grid, Picture
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ Line = list[Span]
 
 def picture_text(picture: Picture, width: int = DEFAULT_WIDTH) -> str:
     """Return any picture as plain text."""
-    return lines_text(draw(picture, width))
+    return lines_text(draw_picture(picture, width))
 
 
 def picture_rich(picture: Picture, width: int = DEFAULT_WIDTH) -> Text:
     """Return any picture for rich to print in colour."""
-    return lines_rich(draw(picture, width))
+    return lines_rich(draw_picture(picture, width))
 
 
 def lines_text(lines: Iterable[Line]) -> str:
@@ -60,7 +60,7 @@ def lines_rich(lines: Iterable[Line]) -> Text:
     return text
 
 
-def draw(picture: Picture, width: int) -> Iterator[Line]:
+def draw_picture(picture: Picture, width: int) -> Iterator[Line]:
     """Yield the picture's lines; words are folded to the width, boxes are not."""
     width = max(width, 20)
     for line in wrap(picture.title, width):
@@ -96,7 +96,7 @@ def _draw_row(
         line = [Span(f"{label if n == 0 else '':<{margin}}", is_faint=True)]
         for cell, width in zip(row, widths, strict=True):
             text = cell.lines[n] if n < len(cell.lines) else ""
-            fill = None if cell.shard is None else fill_of(cell.shard)
+            fill = None if cell.shard is None else fill_color(cell.shard)
             line += [Span("│"), Span(f" {text:<{width}} ", fill=fill)]
         yield [*line, Span("│")]
 
@@ -118,12 +118,12 @@ def _margin(grid: Grid) -> int:
     return widest + 1 if widest else 0
 
 
-def _width(grid: Grid) -> int:
+def grid_width(grid: Grid) -> int:
     return _margin(grid) + sum(width + 3 for width in _column_widths(grid)) + 1
 
 
 def _style(span: Span) -> str:
     if span.fill is not None:
-        return f"{label_on(span.fill)} on {span.fill}"
+        return f"{label_color(span.fill)} on {span.fill}"
     look = "bold" if span.is_strong else "dim" if span.is_faint else ""
     return f"{look} {span.ink}".strip()

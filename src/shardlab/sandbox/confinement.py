@@ -18,7 +18,7 @@ _MAX_CPUS = 8
 
 
 @dataclass(frozen=True)
-class Room:
+class ConfinementPlan:
     """What the zygote has prepared for its guests."""
 
     level: Level
@@ -27,7 +27,7 @@ class Room:
     is_reachable: bool = True  # whether any user can read what guests need
 
 
-def confine(room: Room, limits: Limits, slot: int) -> None:
+def confine(room: ConfinementPlan, limits: Limits, slot: int) -> None:
     """Give up all that a guest does not need. There is no way back."""
     _limit(limits, counts_processes=os.geteuid() == 0)
     os.chdir("/")
@@ -79,7 +79,7 @@ def _limit(limits: Limits, *, counts_processes: bool) -> None:
                 raise  # macOS knows the name of some that it does not have
 
 
-def _become_nobody(user: int, room: Room) -> None:
+def _become_nobody(user: int, room: ConfinementPlan) -> None:
     """Become a user that owns nothing, another one for each guest."""
     keep = 0
     if not room.is_reachable:

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from shardlab.errors import ForkServerFailed, SandboxLevelUnavailable
 from shardlab.sandbox.fork_request import receive_errand, send_errand
 from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.process import Ended, Ending, Level, Limits, Role
-from shardlab.sandbox.process_pipes import PipedGuest
+from shardlab.sandbox.process import ExitReason, Level, Limits, ProcessEnded, Role
+from shardlab.sandbox.process_pipes import PipedProcess
 
 _START = (
     "import sys, json\n"
@@ -43,7 +43,7 @@ class ZygoteRefused(Exception):
         self.is_error = is_error
 
 
-class ForkHouse:
+class ForkServerPool:
     """Guests from a fork server, which is started again when it is gone.
 
     One guest of each role is kept ready: it has started while the person was thinking.
@@ -53,7 +53,7 @@ class ForkHouse:
         self.level = level
         self._hidden = [os.path.realpath(path) for path in hidden]
         self._lock = threading.Lock()
-        self._ready: dict[Role, tuple[Limits, PipedGuest]] = {}
+        self._ready: dict[Role, tuple[Limits, PipedProcess]] = {}
         self._is_closed = False
         self._zygote: _Zygote | None = _Zygote(level, self._hidden)
         if level != "C":
@@ -61,8 +61,8 @@ class ForkHouse:
         for role in _ROLES:
             self._make_ready(role, Limits())
 
-    def guest(self, role: Role, limits: Limits) -> PipedGuest:
-        """Return a new confined process. Raises `Ended` where none can be had."""
+    def guest(self, role: Role, limits: Limits) -> PipedProcess:
+        """Return a new confined process. Raises `ProcessEnded` where none can be had."""
         guest = self._taken(role, limits)
         for attempt in range(3):
             try:
@@ -71,7 +71,9 @@ class ForkHouse:
                 return guest
             except (OSError, ZygoteRefused) as error:
                 if attempt == 2:
-                    raise Ended(Ending("judge", f"no process for it: {error}")) from error
+                    raise ProcessEnded(
+                        ExitReason("judge", f"no process for it: {error}")
+                    ) from error
         raise AssertionError
 
     def close(self) -> None:
@@ -85,13 +87,13 @@ class ForkHouse:
         """The process that guests descend from; for whoever watches over this machine."""
         return self._zygote.pid if self._zygote else None
 
-    def __enter__(self) -> ForkHouse:
+    def __enter__(self) -> ForkServerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask_zygote(self, role: str, limits: Limits) -> PipedGuest:
+    def _ask_zygote(self, role: str, limits: Limits) -> PipedProcess:
         with self._lock:
             if self._zygote is not None and not self._zygote.is_alive():
                 self._forget()
@@ -103,7 +105,7 @@ class ForkHouse:
                 self._forget()  # it is ending, even if it has not ended yet
                 raise
 
-    def _taken(self, role: Role, limits: Limits) -> PipedGuest | None:
+    def _taken(self, role: Role, limits: Limits) -> PipedProcess | None:
         """Return the guest that is ready, if it is one of these limits and still there."""
         with self._lock:
             kept, guest = self._ready.pop(role, (limits, None))
@@ -135,7 +137,7 @@ class ForkHouse:
         try:
             asked = {"hidden": self._hidden, "judge": os.getpid()}
             broken = guest.ask(Frame(asked)).header["broken"]
-        except Ended as ended:
+        except ProcessEnded as ended:
             is_error = True
             broken = [f"the trial did not end well: {ended} {guest.output[-500:]}"]
         finally:
@@ -172,7 +174,7 @@ class _Zygote:
             is_error = answer is None or bool(answer[0].get("is_error"))
             raise ZygoteRefused(str(words), is_error=is_error)
 
-    def guest(self, role: str, limits: Limits) -> PipedGuest:
+    def guest(self, role: str, limits: Limits) -> PipedProcess:
         mine: list[int] = []
         theirs: list[int] = []
         try:
@@ -192,7 +194,7 @@ class _Zygote:
         finally:
             for fd in theirs:
                 os.close(fd)
-        return PipedGuest(mine, limits)
+        return PipedProcess(mine, limits)
 
     @property
     def pid(self) -> int:
@@ -266,12 +268,12 @@ _LEVELS: tuple[Level, ...] = ("A", "B", "C")
 _PROBLEMS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "catalogue", "problems")
 
 
-def open_house(
+def open_sandbox_pool(
     level: Level | None = None,
     hidden: Sequence[str | os.PathLike[str]] = (),
     *,
     at_least: Level = "C",
-) -> ForkHouse:
+) -> ForkServerPool:
     """Return a house at `level`, or at the highest that holds.
 
     Guests cannot read `hidden` paths (at A and B), nor the solutions of the built-in catalogue.
@@ -288,7 +290,7 @@ def open_house(
         if each > at_least:
             break
         try:
-            house = ForkHouse(each, kept)
+            house = ForkServerPool(each, kept)
         except ZygoteRefused as error:
             refused.append(f"{each}: {error}")
             failed += refused[-1:] if error.is_error else []

@@ -28,7 +28,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Ending:
+class ExitReason:
     """How a guest ended: `why` is one of time, memory, output, frame, signal, exit."""
 
     why: str
@@ -41,19 +41,19 @@ class Ending:
     is_own: bool = False  # nobody but the guest itself can have brought it about
 
 
-class Ended(Exception):
+class ProcessEnded(Exception):
     """The guest ended, or was ended, before it answered."""
 
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, ending: ExitReason) -> None:
         super().__init__(f"{ending.why} {ending.detail}".strip())
         self.ending = ending
 
 
-class Guest(Protocol):
+class SandboxedProcess(Protocol):
     """One confined process."""
 
     def ask(self, request: Frame) -> Frame:
-        """Send a request and return its answer. Raises `Ended`."""
+        """Send a request and return its answer. Raises `ProcessEnded`."""
         ...
 
     @property
@@ -66,11 +66,11 @@ class Guest(Protocol):
         ...
 
 
-class House(Protocol):
+class SandboxPool(Protocol):
     """Where guests come from: a fork server at level A and B, plain processes at C."""
 
     level: Level
 
-    def guest(self, role: Role, limits: Limits) -> Guest: ...
+    def guest(self, role: Role, limits: Limits) -> SandboxedProcess: ...
 
     def close(self) -> None: ...

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from shardlab.sandbox.frame import Frame, InvalidFrame, frame_bytes, frame_lengths, parse_frame
-from shardlab.sandbox.process import Ended, Ending, Limits
+from shardlab.sandbox.process import ExitReason, Limits, ProcessEnded
 
 _START_BYTES = 8
 _CHUNK = 1 << 16
@@ -21,7 +21,7 @@ _GRACE = 5.0  # for a supervisor to end a guest and say so, on a busy machine
 _UNCONTROLLED = {n: "\ufffd" for n in (*range(32), 127, *range(128, 160)) if chr(n) not in "\t\n"}
 
 
-class PipedGuest:
+class PipedProcess:
     """A confined process. One request at a time; whatever it sends is checked before it is used."""
 
     def __init__(self, fds: Sequence[int], limits: Limits) -> None:
@@ -32,17 +32,17 @@ class PipedGuest:
         self._output = b""
         self._n_printed = 0
         self._report = b""
-        self._ending: Ending | None = None
+        self._ending: ExitReason | None = None
         self._busy = 0.0
         self._is_closed = False
         self._lock = threading.Lock()
         self.when_closed: Callable[[], None] = lambda: None
 
     def ask(self, request: Frame) -> Frame:
-        """Send a request and return its answer. Raises `Ended`."""
+        """Send a request and return its answer. Raises `ProcessEnded`."""
         with self._lock:
             if self._ending or self._is_closed:
-                raise Ended(self._ending or Ending("exit", "the process was ended"))
+                raise ProcessEnded(self._ending or ExitReason("exit", "the process was ended"))
             self._tell(b"b")
             started = time.monotonic()
             try:
@@ -74,7 +74,7 @@ class PipedGuest:
         """Return whether the process has ended before anything was asked of it."""
         return _has_data(self._told)
 
-    def __enter__(self) -> PipedGuest:
+    def __enter__(self) -> PipedProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -179,7 +179,7 @@ class PipedGuest:
             if not poll.poll(max(until - time.monotonic(), 0) * 1000):
                 if may_pass:
                     return
-                self._raise(Ending("judge", "the supervisor does not answer"))
+                self._raise(ExitReason("judge", "the supervisor does not answer"))
             try:
                 chunk = os.read(self._told, _CHUNK)
             except ConnectionError:
@@ -191,18 +191,18 @@ class PipedGuest:
         self._drain()
         self._raise(_ending(self._report, detail))
 
-    def _raise(self, ending: Ending) -> None:
+    def _raise(self, ending: ExitReason) -> None:
         self._ending = ending
-        raise Ended(ending)
+        raise ProcessEnded(ending)
 
 
-def _ending(report: bytes, detail: str) -> Ending:
+def _ending(report: bytes, detail: str) -> ExitReason:
     """Return what a supervisor has reported. One that is gone without a word was killed."""
     if not report:
-        return Ending("judge", "the supervisor was killed")
+        return ExitReason("judge", "the supervisor was killed")
     told = json.loads(report)
     told["detail"] = told["detail"] or (detail if told["why"] in ("frame", "output") else "")
-    return Ending(**told)
+    return ExitReason(**told)
 
 
 def _has_data(fd: int) -> bool:

@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 from shardlab.sandbox import kernel
-from shardlab.sandbox.confinement import Room
+from shardlab.sandbox.confinement import ConfinementPlan
 from shardlab.sandbox.process import Limits
 
 _LOOK_EVERY = 0.02
@@ -29,7 +29,12 @@ _ENDS = {b"o": "output", b"f": "frame", b"c": "frame", b"t": "time"}
 
 
 def supervise(
-    pid: int, told: socket.socket, limits: Limits, room: Room, proc_pid: int, hears: int = -1
+    pid: int,
+    told: socket.socket,
+    limits: Limits,
+    room: ConfinementPlan,
+    proc_pid: int,
+    hears: int = -1,
 ) -> None:
     """Watch a guest until it has ended, and report it.
 
@@ -176,7 +181,7 @@ class _Watch:
         return f"{self._limits.wall_seconds:g} s by the clock"
 
 
-def _stat_file(room: Room, proc_pid: int) -> int | None:
+def _stat_file(room: ConfinementPlan, proc_pid: int) -> int | None:
     """Return the kernel's figures about the guest; None where there are none to read."""
     if room.proc < 0:
         return None

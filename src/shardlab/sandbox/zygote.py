@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from shardlab.sandbox import kernel
-from shardlab.sandbox.confinement import Room, confine
+from shardlab.sandbox.confinement import ConfinementPlan, confine
 from shardlab.sandbox.fork_request import receive_errand, send_errand
 from shardlab.sandbox.landlock import landlock_version, ruleset
 from shardlab.sandbox.private_root import enter_private_root, own_namespaces
@@ -55,7 +55,7 @@ def main(control_fd: int) -> None:
     _serve(control, room)
 
 
-def _prepared(level: Level, hidden: Sequence[str], control: socket.socket) -> Room:
+def _prepared(level: Level, hidden: Sequence[str], control: socket.socket) -> ConfinementPlan:
     if sys.platform != "linux" and level != "C":
         raise OSError(f"level {level} needs Linux, this is {sys.platform}")
     if level != "C" and not landlock_version():
@@ -66,17 +66,17 @@ def _prepared(level: Level, hidden: Sequence[str], control: socket.socket) -> Ro
         _continue_as_first(control)
     _load()
     if sys.platform != "linux":
-        return Room(level)
+        return ConfinementPlan(level)
     proc = _proc(level)
     kernel.adopt_orphans()
     paths = guest_paths()
     is_reachable = level == "A" or _can_anybody_read(paths)
     if level == "C":
-        return Room(level, proc=proc, is_reachable=is_reachable)
+        return ConfinementPlan(level, proc=proc, is_reachable=is_reachable)
     if level == "A":
         enter_private_root(paths, hidden)
     rules = ruleset(*around(paths, hidden))
-    return Room(level, rules, proc, is_reachable)
+    return ConfinementPlan(level, rules, proc, is_reachable)
 
 
 def _proc(level: Level) -> int:
@@ -155,7 +155,7 @@ def _can_anybody_read(paths: Sequence[str]) -> bool:
 # ---------------------------------------------------------------------------------- one guest
 
 
-def _serve(control: socket.socket, room: Room) -> None:
+def _serve(control: socket.socket, room: ConfinementPlan) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended supervisors are forgotten by themselves
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_blocking(2, False)  # nobody reads it from here on
@@ -178,13 +178,13 @@ def _serve(control: socket.socket, room: Room) -> None:
             os.close(fd)
 
 
-def _n_threads(room: Room) -> int:
+def _n_threads(room: ConfinementPlan) -> int:
     if room.proc < 0:
         return threading.active_count()
     return os.stat("self/task", dir_fd=room.proc).st_nlink - 2  # a folder for each thread
 
 
-def _supervise(room: Room, asked: dict[str, Any], fds: list[int], slot: int) -> None:
+def _supervise(room: ConfinementPlan, asked: dict[str, Any], fds: list[int], slot: int) -> None:
     """Fork a guest and watch it. Never returns."""
     try:
         limits = Limits(**asked["limits"])
@@ -207,7 +207,7 @@ def _supervise(room: Room, asked: dict[str, Any], fds: list[int], slot: int) -> 
 
 
 def _be_guest(
-    room: Room, role: str, limits: Limits, slot: int, parent: int, fds: list[int]
+    room: ConfinementPlan, role: str, limits: Limits, slot: int, parent: int, fds: list[int]
 ) -> None:
     """Give everything up and answer requests. Never returns."""
     code = 70
@@ -235,7 +235,7 @@ def _be_guest(
     os._exit(code & 255)
 
 
-def _be_first_to_go(room: Room) -> None:
+def _be_first_to_go(room: ConfinementPlan) -> None:
     """Where the machine runs out of memory, the kernel shall end this process, not the judge."""
     with contextlib.suppress(OSError):
         fd = os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=room.proc)
@@ -244,8 +244,8 @@ def _be_first_to_go(room: Room) -> None:
 
 
 def _only_these(
-    room: Room, requests: int, answers: int, output: int, says: int
-) -> tuple[Room, int]:
+    room: ConfinementPlan, requests: int, answers: int, output: int, says: int
+) -> tuple[ConfinementPlan, int]:
     """Close every descriptor but 0-2, requests (3), answers (4), what is said to the supervisor
     (5) and the rules of Landlock (6); return the last two, which are closed a little later.
     """

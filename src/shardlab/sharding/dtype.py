@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from shardlab.errors import InvalidType, UnknownDtype, brief
+from shardlab.errors import InvalidType, UnknownDtype, short_repr
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _from_object(dtype: Any) -> Dtype:
         name = getattr(inner, "name", None) or getattr(dtype, "__name__", None)
     if not isinstance(name, str):
         raise InvalidType(
-            f"{brief(dtype)} is not a dtype.",
+            f"{short_repr(dtype)} is not a dtype.",
             fix='a name such as "bfloat16" or "bf16", or a dtype.',
         )
     return parse_dtype(name)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from shardlab.errors import InvalidType
 from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.mesh import Mesh, parse_mesh
-from shardlab.sharding.partition import cut_shape, cuts_of
+from shardlab.sharding.partition import shard_counts, shard_shape
 from shardlab.sharding.shape import parse_shape
 from shardlab.sharding.spec import Spec, parse_spec
 
@@ -44,15 +44,15 @@ class Layout:
         return self.mesh.n_devices
 
     @property
-    def cuts(self) -> tuple[int, ...]:
+    def shard_counts(self) -> tuple[int, ...]:
         """The number of parts of each array axis."""
-        cuts = cuts_of(self.spec, self.mesh)
+        cuts = shard_counts(self.spec, self.mesh)
         return cuts + (1,) * (len(self.shape) - len(cuts))
 
     @property
     def n_shards(self) -> int:
         """The number of different slices."""
-        return prod(cuts_of(self.spec, self.mesh))
+        return prod(shard_counts(self.spec, self.mesh))
 
     @property
     def n_replicas(self) -> int:
@@ -115,7 +115,7 @@ class Layout:
         {(0, 0): (0, 2), (1, 0): (1, 3)}
         """
         self.mesh.check_listable()
-        return {part: tuple(self.holders(part)) for part in product(*map(range, self.cuts))}
+        return {part: tuple(self.holders(part)) for part in product(*map(range, self.shard_counts))}
 
     def holders(self, part: Sequence[int]) -> Iterator[int]:
         """Yield the ids of the devices that hold one part, in mesh order.
@@ -220,5 +220,5 @@ def layout(shape: Any, spec: Any, mesh: Any, dtype: Any = "float32") -> Layout:
         shape, dtype = shape.shape, shape.dtype
     sizes = parse_shape(shape)
     parsed_spec, parsed_mesh = parse_spec(spec), parse_mesh(mesh)
-    piece = cut_shape(sizes, parsed_spec, parsed_mesh)
+    piece = shard_shape(sizes, parsed_spec, parsed_mesh)
     return Layout(sizes, parsed_spec, parsed_mesh, parse_dtype(dtype), piece)

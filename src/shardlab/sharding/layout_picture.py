@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING
 
 from shardlab._text.indices import devices_text, range_text, shape_text, slice_text
 from shardlab._text.units import bytes_text, count_text
-from shardlab.render.picture import _GAP, ROOM, Cell, Grid, Picture, Room, shown
+from shardlab.render.picture import (
+    DEFAULT_LIMITS,
+    GAP,
+    Cell,
+    Grid,
+    GridLimits,
+    Picture,
+    visible_positions,
+)
 from shardlab.render.svg import picture_svg
-from shardlab.render.terminal import DEFAULT_WIDTH, _width, picture_rich, picture_text
+from shardlab.render.terminal import DEFAULT_WIDTH, grid_width, picture_rich, picture_text
 from shardlab.sharding.layout import Layout
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 
-def layout_picture(layout: Layout, room: Room = ROOM) -> Picture:
+def layout_picture(layout: Layout, room: GridLimits = DEFAULT_LIMITS) -> Picture:
     """Return the picture of a layout: the array by owner, and the mesh by what it holds.
 
     >>> from shardlab.sharding.layout import layout
@@ -38,7 +46,7 @@ def holdings(
     *,
     title: str = "",
     caption: str = "",
-    room: Room = ROOM,
+    room: GridLimits = DEFAULT_LIMITS,
 ) -> Picture:
     """Return a picture of the mesh in which each device shows the text given for its id.
 
@@ -66,19 +74,19 @@ def drawn_axes(layout: Layout) -> tuple[int, ...]:
     >>> drawn_axes(layout((2, 8, 3, 6), "None,x,None,y", "x=2,y=3"))
     (1, 3)
     """
-    by_cut = sorted(range(len(layout.shape)), key=lambda at: (-layout.cuts[at], -at))
-    cut = [at for at in by_cut if layout.cuts[at] > 1]
+    by_cut = sorted(range(len(layout.shape)), key=lambda at: (-layout.shard_counts[at], -at))
+    cut = [at for at in by_cut if layout.shard_counts[at] > 1]
     return tuple(sorted((cut + [at for at in by_cut if at not in cut])[:2]))
 
 
-def _array_grid(layout: Layout, room: Room) -> Grid:
+def _array_grid(layout: Layout, room: GridLimits) -> Grid:
     axes = drawn_axes(layout)
     rows, columns = axes if len(axes) == 2 else (None, axes[0] if axes else None)
     row_parts = _parts(layout, rows, room.rows)
     column_parts = _parts(layout, columns, room.columns)
 
     def cell(row: int, column: int) -> Cell:
-        if _GAP in (row, column):
+        if GAP in (row, column):
             return _dots(row, column)
         part = [0] * len(layout.shape)
         for axis, at in ((rows, row), (columns, column)):
@@ -92,7 +100,7 @@ def _array_grid(layout: Layout, room: Room) -> Grid:
         row_labels=tuple(_part_label(layout, rows, at, "⋮") for at in row_parts),
         column_labels=tuple(_part_label(layout, columns, at, "⋯") for at in column_parts),
         cells=tuple(tuple(cell(row, column) for column in column_parts) for row in row_parts),
-        is_summary=_GAP in (*row_parts, *column_parts),
+        is_summary=GAP in (*row_parts, *column_parts),
         is_array=True,
     )
 
@@ -113,7 +121,7 @@ def _array_cell(layout: Layout, part: tuple[int, ...], compact: bool) -> Cell:
 def _mesh_grid(
     layout: Layout,
     lines: Callable[[int, tuple[int, ...]], tuple[str, ...]],
-    room: Room,
+    room: GridLimits,
     *,
     caption: str = "",
 ) -> Grid:
@@ -121,10 +129,13 @@ def _mesh_grid(
     mesh = layout.mesh
     names, sizes = mesh.axis_names, mesh.axis_sizes
     n_columns = sizes[-1] if sizes else 1
-    rows, columns = shown(prod(sizes[:-1]), room.rows), shown(n_columns, room.columns)
+    rows, columns = (
+        visible_positions(prod(sizes[:-1]), room.rows),
+        visible_positions(n_columns, room.columns),
+    )
 
     def cell(row: int, column: int) -> Cell:
-        if _GAP in (row, column):
+        if GAP in (row, column):
             return _dots(row, column)
         position = row * n_columns + column
         device = position if mesh.device_ids is None else mesh.device_ids[position]
@@ -139,7 +150,7 @@ def _mesh_grid(
         row_labels=tuple(_place_label(names[:-1], sizes[:-1], at, "⋮") for at in rows),
         column_labels=tuple(_place_label(names[-1:], sizes[-1:], at, "⋯") for at in columns),
         cells=tuple(tuple(cell(row, column) for column in columns) for row in rows),
-        is_summary=_GAP in (*rows, *columns),
+        is_summary=GAP in (*rows, *columns),
         is_array=False,
     )
 
@@ -159,24 +170,24 @@ def _held_lines(layout: Layout, compact: bool) -> Callable[[int, tuple[int, ...]
 
 def _shard_number(layout: Layout, part: Sequence[int]) -> int:
     number = 0
-    for at, n_parts in zip(part, layout.cuts, strict=True):
+    for at, n_parts in zip(part, layout.shard_counts, strict=True):
         number = number * n_parts + at
     return number
 
 
 def _parts(layout: Layout, axis: int | None, most: int) -> list[int]:
-    return [0] if axis is None else shown(layout.cuts[axis], most)
+    return [0] if axis is None else visible_positions(layout.shard_counts[axis], most)
 
 
 def _dots(row: int, column: int) -> Cell:
-    both = row == _GAP and column == _GAP
-    return Cell(("⋱" if both else "⋮" if row == _GAP else "⋯",), None)
+    both = row == GAP and column == GAP
+    return Cell(("⋱" if both else "⋮" if row == GAP else "⋯",), None)
 
 
 def _part_label(layout: Layout, axis: int | None, at: int, gap: str) -> str:
     if axis is None:
         return ""
-    if at == _GAP:
+    if at == GAP:
         return gap
     size = layout.shard_shape[axis]
     return f"{at * size}:{(at + 1) * size}"
@@ -184,7 +195,7 @@ def _part_label(layout: Layout, axis: int | None, at: int, gap: str) -> str:
 
 def _place_label(names: Sequence[str], sizes: Sequence[int], at: int, gap: str) -> str:
     """Return `data=1,stage=0` for the position `at` among the places along these mesh axes."""
-    if at == _GAP:
+    if at == GAP:
         return gap
     steps = []
     for name, size in zip(reversed(names), reversed(sizes), strict=True):
@@ -227,7 +238,7 @@ def _array_caption(layout: Layout, axes: tuple[int, ...], is_compact: bool) -> s
     for at in range(len(layout.shape)):
         if at in axes:
             continue
-        if layout.cuts[at] > 1:
+        if layout.shard_counts[at] > 1:
             first = range_text(slice(0, layout.shard_shape[at]), layout.shape[at])
             words += f"; array axis {at}{_cut_by(layout, at)} at its first part, {first}"
         else:
@@ -236,14 +247,14 @@ def _array_caption(layout: Layout, axes: tuple[int, ...], is_compact: bool) -> s
 
 
 def _left_out(rows: Sequence[int], columns: Sequence[int]) -> str:
-    return "; dots stand for all between" if _GAP in (*rows, *columns) else ""
+    return "; dots stand for all between" if GAP in (*rows, *columns) else ""
 
 
 def _cut_by(layout: Layout, axis: int) -> str:
     names = layout.spec.axes[axis] if axis < len(layout.spec) else ()
     if not names:
         return " (whole)"
-    return f" (cut in {layout.cuts[axis]:,} by {' × '.join(names)})"
+    return f" (cut in {layout.shard_counts[axis]:,} by {' × '.join(names)})"
 
 
 def _mesh_caption(layout: Layout, is_compact: bool) -> str:
@@ -260,7 +271,7 @@ def _mesh_caption(layout: Layout, is_compact: bool) -> str:
 def _alternative(layout: Layout, facts: Sequence[str]) -> str:
     cut = [
         f"array axis {at} is cut in {n:,} by {' × '.join(layout.spec.axes[at])}"
-        for at, n in enumerate(layout.cuts)
+        for at, n in enumerate(layout.shard_counts)
         if n > 1
     ]
     devices = [*range(min(4, layout.n_devices))]
@@ -279,7 +290,9 @@ def layout_svg(layout: Layout) -> str:
     >>> svg.startswith('<svg xmlns="http://www.w3.org/2000/svg" role="img"')
     True
     """
-    full, compact = (layout_picture(layout, room) for room in (Room(), Room(is_compact=True)))
+    full, compact = (
+        layout_picture(layout, room) for room in (GridLimits(), GridLimits(is_compact=True))
+    )
     grids = [
         narrow if max(len(wide.column_labels), len(wide.row_labels)) > 8 else wide
         for wide, narrow in zip(full.grids, compact.grids, strict=True)
@@ -299,11 +312,11 @@ def layout_html(layout: Layout) -> str:
 
 # Tried in turn until one is narrow enough: a few rows always, so that a picture fits a screen.
 _ROOMS = (
-    Room(rows=8, columns=16),
-    Room(rows=8, columns=16, is_compact=True),
-    Room(rows=8, columns=4),
-    Room(rows=8, columns=4, is_compact=True),
-    Room(rows=8, columns=2, is_compact=True),
+    GridLimits(rows=8, columns=16),
+    GridLimits(rows=8, columns=16, is_compact=True),
+    GridLimits(rows=8, columns=4),
+    GridLimits(rows=8, columns=4, is_compact=True),
+    GridLimits(rows=8, columns=2, is_compact=True),
 )
 
 
@@ -345,11 +358,11 @@ def fitting_picture(layout: Layout, width: int) -> Picture:
     """Return the fullest picture that fits the width, or the narrowest there is."""
     picture = layout_picture(layout, _ROOMS[0])
     for room in _ROOMS[1:]:
-        if all(_width(grid) <= width for grid in picture.grids):
+        if all(grid_width(grid) <= width for grid in picture.grids):
             break
         narrower = layout_picture(layout, room).grids
         pairs = zip(picture.grids, narrower, strict=True)
-        grids = tuple(old if _width(old) <= width else new for old, new in pairs)
+        grids = tuple(old if grid_width(old) <= width else new for old, new in pairs)
         picture = replace(picture, grids=grids)
     return picture
 

@@ -15,14 +15,14 @@ from math import prod
 from operator import index
 from typing import Any
 
-from shardlab._text.scanner import Text
+from shardlab._text.scanner import Scanner
 from shardlab.errors import (
     DuplicateMeshAxis,
     InvalidSize,
     InvalidType,
     TooManyDevices,
     UnknownDevice,
-    brief,
+    short_repr,
 )
 from shardlab.sharding.shape import parse_size
 
@@ -219,7 +219,7 @@ def parse_device(source: str) -> int | tuple[int, ...]:
     >>> parse_device("5"), parse_device("1,2"), parse_device("(1, 2)"), parse_device("1,")
     (5, (1, 2), (1, 2), (1,))
     """
-    text = Text(source, kind="device")
+    text = Scanner(source, kind="device")
     closing = ")" if text.take("(") else ""
     numbers: list[int] = []
     is_coordinate = bool(closing)
@@ -238,23 +238,23 @@ def parse_device(source: str) -> int | tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def _parse_text(source: str) -> Mesh:
-    text = Text(source, kind="mesh")
+    text = Scanner(source, kind="mesh")
     if text.take("(") and text.take(")") and text.at_end:
         return Mesh()
-    text = Text(source, kind="mesh")
+    text = Scanner(source, kind="mesh")
     pairs: list[tuple[str, int]] = []
     seen: set[str] = set()
     while not text.at_end or not pairs:
         if (name := text.take_name()) is None:
             raise text.error("A mesh axis name was expected here.", fix=_EXAMPLE)
         if name in seen:
-            said = f"Mesh axis {brief(name)} is here a second time."
+            said = f"Mesh axis {short_repr(name)} is here a second time."
             raise text.error(said, fix=_EXAMPLE, back=True)
         seen.add(name)
         if not (text.take("=") or text.take(":")):
-            raise text.error(f"'=' was expected after {brief(name)}.", fix=_EXAMPLE)
+            raise text.error(f"'=' was expected after {short_repr(name)}.", fix=_EXAMPLE)
         if (size := text.take_int()) is None:
-            said = f"The size of mesh axis {brief(name)} was expected here."
+            said = f"The size of mesh axis {short_repr(name)} was expected here."
             raise text.error(said, fix=_EXAMPLE)
         if not 1 <= size <= MAX_DEVICES:
             raise _bad_axis_size(name, size, source)
@@ -295,17 +295,17 @@ def _checked_axes(
     for name, size in pairs:
         if not isinstance(name, str) or not name.isprintable() or not name:
             raise InvalidType(
-                f"The mesh axis name {brief(name)} is not a name.",
+                f"The mesh axis name {short_repr(name)} is not a name.",
                 where=where,
                 fix="text that can be printed, such as 'data'.",
             )
         if name in sizes:
             raise DuplicateMeshAxis(
-                f"The mesh has two axes named {brief(name)}.",
+                f"The mesh has two axes named {short_repr(name)}.",
                 where=where,
                 fix="a name for each axis.",
             )
-        sizes[name] = parse_size(size, f"mesh axis {brief(name)}", at_least=1, where=where)
+        sizes[name] = parse_size(size, f"mesh axis {short_repr(name)}", at_least=1, where=where)
         total = min(total * sizes[name], _MOST_COUNTED)
     if total > MAX_DEVICES:
         raise InvalidSize(
@@ -318,8 +318,8 @@ def _checked_axes(
 
 def _written(pair: tuple[Any, Any]) -> str:
     """Return an axis as a person writes it, whatever stands in place of its name or its size."""
-    name, size = (part if type(part) in (str, int) else brief(part) for part in pair)
-    return f"{name!s:.80}={brief(size)}"
+    name, size = (part if type(part) in (str, int) else short_repr(part) for part in pair)
+    return f"{name!s:.80}={short_repr(size)}"
 
 
 def _checked_ids(
@@ -345,7 +345,7 @@ def _checked_ids(
 
 def _bad_axis_size(name: str, size: int, source: str) -> InvalidSize:
     return InvalidSize(
-        f"The size of mesh axis {brief(name)} is {size}.",
+        f"The size of mesh axis {short_repr(name)} is {size}.",
         where=f"mesh {source:.200}",
         fix=f"a size from 1 to {MAX_DEVICES:,}.",
     )
@@ -353,7 +353,7 @@ def _bad_axis_size(name: str, size: int, source: str) -> InvalidSize:
 
 def _not_a_mesh(mesh: object) -> InvalidType:
     return InvalidType(
-        f"{brief(mesh)} is not a mesh.",
+        f"{short_repr(mesh)} is not a mesh.",
         fix='text such as "data=2,model=4", a mapping of names to sizes, or a JAX mesh.',
     )
 
@@ -380,4 +380,4 @@ def _shortened(ids: Iterable[int], most: int = 8) -> str:
     return ", ".join(shown)
 
 
-Sizes = tuple[tuple[str, int], ...]  # a mesh: axis names and sizes, in mesh order
+MeshSizes = tuple[tuple[str, int], ...]  # a mesh: axis names and sizes, in mesh order

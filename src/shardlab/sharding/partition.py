@@ -1,6 +1,6 @@
 """The cuts: into how many parts a spec cuts each array axis on a mesh.
 
->>> cuts_of(Spec("data", None, ("model", "data2")), Mesh(data=2, model=3, data2=5))
+>>> shard_counts(Spec("data", None, ("model", "data2")), Mesh(data=2, model=3, data2=5))
 (2, 1, 15)
 """
 
@@ -23,7 +23,7 @@ from shardlab.sharding.spec import Spec
 
 
 @lru_cache(maxsize=4096)
-def cuts_of(spec: Spec, mesh: Mesh) -> tuple[int, ...]:
+def shard_counts(spec: Spec, mesh: Mesh) -> tuple[int, ...]:
     """Return the number of parts for each entry of `spec`, once the names are known to be good."""
     used: set[str] = set()
     for name in spec.mesh_axes:
@@ -37,16 +37,16 @@ def cuts_of(spec: Spec, mesh: Mesh) -> tuple[int, ...]:
     return tuple(prod(mesh.shape[name] for name in names) for names in spec.axes)
 
 
-def cut_shape(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> tuple[int, ...]:
+def shard_shape(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> tuple[int, ...]:
     """Return the shape of the piece that one device holds.
 
-    >>> cut_shape((8, 6), Spec("data"), Mesh(data=2, model=3))
+    >>> shard_shape((8, 6), Spec("data"), Mesh(data=2, model=3))
     (4, 6)
 
     Raises `IndivisibleAxis` rather than pad: JAX refuses uneven shards too. Raises `SpecTooLong`
     even for trailing Nones, as `jax.device_put` does and `NamedSharding.shard_shape` does not.
     """
-    cuts = cuts_of(spec, mesh)
+    cuts = shard_counts(spec, mesh)
     if len(cuts) > len(shape):
         raise _too_long(shape, spec, mesh)
     piece = []
@@ -58,10 +58,10 @@ def cut_shape(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> tuple[int, ...]
     return (*piece, *shape[len(cuts) :])
 
 
-def nearest_fitting(size: int, n_parts: int) -> tuple[int, int]:
+def nearest_divisible_sizes(size: int, n_parts: int) -> tuple[int, int]:
     """Return the sizes next below and next above `size` that split into `n_parts`.
 
-    >>> nearest_fitting(10, 4)
+    >>> nearest_divisible_sizes(10, 4)
     (8, 12)
     """
     below = size // n_parts * n_parts
@@ -115,7 +115,7 @@ def _indivisible(
 ) -> IndivisibleAxis:
     size, names = shape[at], spec.axes[at]
     sizes = " × ".join(f"{name!r} of size {mesh.shape[name]}" for name in names)
-    below, above = nearest_fitting(size, n_parts)
+    below, above = nearest_divisible_sizes(size, n_parts)
     nearest = f"{below} or {above}" if below else f"{above}"
     return IndivisibleAxis(
         f"Array axis {at} has size {size}, which {n_parts} shards cannot split evenly "

@@ -1,7 +1,7 @@
 """The moves: which collectives take one layout of an array to another, and what they send.
 
 >>> before, after = (layout("8x16", spec, "d=2,m=4") for spec in ("d", "None,m"))
->>> for move in moves(before, after):
+>>> for move in reshard(before, after):
 ...     print(move)
 slice over 'm', array axis 1: free; P('d') -> P('d', 'm')
 all_gather over 'd', array axis 0: each device sends 64 bytes; P('d', 'm') -> P(None, 'm')
@@ -220,7 +220,7 @@ def _replaced(place: Place, changes: dict[int, tuple[str, ...]]) -> Place:
 
 
 @dataclass(frozen=True)
-class Move:
+class ReshardStep:
     """One collective that every device takes part in, from layout `before` to `after`.
 
     `kind` is all_gather, all_to_all, collective_permute, or slice, which is local and free.
@@ -262,15 +262,15 @@ class Move:
         return f"{self.kind} over {names}{place}: {sends}; {self.before.spec} -> {self.after.spec}"
 
 
-def moves(before: Layout, after: Layout) -> tuple[Move, ...]:
+def reshard(before: Layout, after: Layout) -> tuple[ReshardStep, ...]:
     """Return the cheapest sequence of collectives that takes `before` to `after`.
 
     >>> whole, cut = layout("8", "", "x=4"), layout("8", "x", "x=4")
-    >>> [(move.kind, move.sent_bytes) for move in moves(whole, cut)]
+    >>> [(move.kind, move.sent_bytes) for move in reshard(whole, cut)]
     [('slice', 0)]
-    >>> [(move.kind, move.sent_bytes) for move in moves(cut, whole)]
+    >>> [(move.kind, move.sent_bytes) for move in reshard(cut, whole)]
     [('all_gather', 24)]
-    >>> moves(cut, cut)
+    >>> reshard(cut, cut)
     ()
 
     Cheapest by the bytes that one device sends on rings of g devices: all_gather (g-1)/g of
@@ -280,7 +280,7 @@ def moves(before: Layout, after: Layout) -> tuple[Move, ...]:
     _check_same_array(before, after)
     start, goal = _route_end(before), _route_end(after)
     steps = cheapest_route(Route(before.shape, before.mesh, before.dtype, start, goal))
-    found: list[Move] = []
+    found: list[ReshardStep] = []
     here = before
     for at, step in enumerate(steps):
         there = after if at == len(steps) - 1 else _arrive(before, step)
@@ -296,8 +296,8 @@ def _arrive(origin: Layout, step: Step) -> Layout:
     return layout(origin.shape, Spec(*entries), origin.mesh, origin.dtype)
 
 
-def _move(before: Layout, after: Layout, step: Step) -> Move:
-    return Move(
+def _move(before: Layout, after: Layout, step: Step) -> ReshardStep:
+    return ReshardStep(
         step.kind,
         step.mesh_axes,
         before,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from shardlab._text.units import bytes_text
 from shardlab.sharding.layout import Layout
-from shardlab.sharding.reshard import Move
+from shardlab.sharding.reshard import ReshardStep
 
 # What one device sends on a ring of g devices.
 _RULES = {
@@ -16,13 +16,13 @@ _RULES = {
 }
 
 
-def moves_text(before: Layout, after: Layout, moves: Sequence[Move]) -> str:
+def reshard_text(before: Layout, after: Layout, moves: Sequence[ReshardStep]) -> str:
     """Return the moves as a numbered list.
 
-    >>> from shardlab.sharding.reshard import moves
+    >>> from shardlab.sharding.reshard import reshard
     >>> from shardlab.sharding.layout import layout
     >>> one, two = layout("8x16", "None,model", "model=4"), layout("8x16", "model", "model=4")
-    >>> print(moves_text(one, two, moves(one, two)))
+    >>> print(reshard_text(one, two, reshard(one, two)))
     From P(None, 'model') to P('model')
       1. all_to_all over model: P(None, 'model') -> P('model')
          each device sends 96 bytes: (g-1)/g of the piece it has, on a ring of g=4
@@ -30,7 +30,7 @@ def moves_text(before: Layout, after: Layout, moves: Sequence[Move]) -> str:
     return "\n".join(_lines(before, after, moves))
 
 
-def _lines(before: Layout, after: Layout, moves: Sequence[Move]) -> Iterator[str]:
+def _lines(before: Layout, after: Layout, moves: Sequence[ReshardStep]) -> Iterator[str]:
     yield f"From {before.spec} to {after.spec}"
     if not moves:
         yield "  nothing moves: each device already holds its slice"
@@ -43,7 +43,7 @@ def _lines(before: Layout, after: Layout, moves: Sequence[Move]) -> Iterator[str
         yield f"  in all, each device sends {bytes_text(total)}"
 
 
-def _sends(move: Move) -> str:
+def _sends(move: ReshardStep) -> str:
     if move.kind == "slice":
         return "free: each device keeps a part of its own piece"
     rule = f"{_RULES[move.kind]}, on a ring of g={move.group_size}"

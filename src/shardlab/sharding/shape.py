@@ -24,8 +24,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from shardlab._text.scanner import Text, bad_text
-from shardlab.errors import InvalidSize, InvalidType, UnknownDtype, brief
+from shardlab._text.scanner import Scanner, syntax_error
+from shardlab.errors import InvalidSize, InvalidType, UnknownDtype, short_repr
 from shardlab.sharding.dtype import Dtype, parse_dtype
 
 # Python counts without bounds, so arithmetic stays exact far beyond any array; the bound keeps
@@ -42,7 +42,7 @@ def parse_size(size: Any, owner: str, *, at_least: int = 0, where: str = "") -> 
         number = operator.index(size)
     except TypeError:
         raise InvalidType(
-            f"The size of {owner} is {brief(size)}, a {type(size).__name__}.",
+            f"The size of {owner} is {short_repr(size)}, a {type(size).__name__}.",
             where=where,
             fix="a whole number, such as 8.",
         ) from None
@@ -71,7 +71,7 @@ def parse_shape(shape: Any) -> tuple[int, ...]:
         shape = (shape,) if hasattr(shape, "__index__") else shape
         if not isinstance(shape, tuple):
             raise InvalidType(
-                f"{brief(shape)} is not a shape.", fix='sizes such as (8, 6), or "8x6".'
+                f"{short_repr(shape)} is not a shape.", fix='sizes such as (8, 6), or "8x6".'
             )
     sizes = tuple(shape)
     where = f"shape {_shown(sizes)}"
@@ -93,14 +93,14 @@ def _parse_dtype(source: str, start: int, stop: int) -> Dtype:
     try:
         return parse_dtype(source[start:stop])
     except UnknownDtype as error:
-        raise bad_text(
+        raise syntax_error(
             error.what, source, start, max(stop, start + 1), kind="array", fix=error.fix
         ) from None
 
 
 @lru_cache(maxsize=4096)
 def _parse_text(source: str) -> tuple[int, ...]:
-    text = Text(source, kind="shape")
+    text = Scanner(source, kind="shape")
     closing = ")" if text.take("(") else "]" if text.take("[") else ""
     sizes: list[int] = []
     while not text.at_end and not (closing and text.next_is(closing)):

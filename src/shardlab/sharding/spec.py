@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shardlab._text.scanner import Text
-from shardlab.errors import InvalidType, brief
+from shardlab._text.scanner import Scanner
+from shardlab.errors import InvalidType, short_repr
 
 Entry = str | tuple[str, ...] | None
 
@@ -96,7 +96,7 @@ def parse_spec(spec: Any) -> Spec:
     entries = getattr(spec, "partitions", spec)
     if not isinstance(entries, (tuple, list)):
         raise InvalidType(
-            f"{brief(spec)} is not a spec.",
+            f"{short_repr(spec)} is not a spec.",
             fix='text such as "None,model", a tuple such as (None, "model"), or a PartitionSpec.',
         )
     return Spec(
@@ -108,7 +108,7 @@ def parse_spec(spec: Any) -> Spec:
 
 @lru_cache(maxsize=4096)
 def _parse_text(source: str) -> Spec:
-    text = Text(source, kind="spec")
+    text = Scanner(source, kind="spec")
     closing = ")" if _take_wrapper(text) else ""
     entries: list[tuple[str, ...]] = []
     while not text.at_end and not (closing and text.next_is(closing)):
@@ -123,12 +123,12 @@ def _parse_text(source: str) -> Spec:
     return Spec(*entries)
 
 
-def _take_wrapper(text: Text) -> bool:
+def _take_wrapper(text: Scanner) -> bool:
     """Take `P(` or one of its longer names."""
     return any(text.take(f"{name}(") for name in _WRAPPERS)
 
 
-def _take_entry(text: Text) -> tuple[str, ...]:
+def _take_entry(text: Scanner) -> tuple[str, ...]:
     if text.take("(") or text.take("["):
         return _take_tuple(text)
     name = text.take_name()
@@ -137,7 +137,7 @@ def _take_entry(text: Text) -> tuple[str, ...]:
     return () if name == "None" else (name,)
 
 
-def _take_tuple(text: Text) -> tuple[str, ...]:
+def _take_tuple(text: Scanner) -> tuple[str, ...]:
     names: list[str] = []
     while not (text.take(")") or text.take("]")):
         name = text.take_name()
@@ -163,8 +163,8 @@ def _names(entry: Any, entries: tuple[Any, ...]) -> tuple[str, ...]:
     if isinstance(entry, (tuple, list)) and all(isinstance(name, str) for name in entry):
         return tuple(entry)
     raise InvalidType(
-        f"The spec entry {brief(entry)} is not None, a mesh axis name, or a tuple of names.",
-        where=f"spec entries {brief(entries, 200)}",
+        f"The spec entry {short_repr(entry)} is not None, a mesh axis name, or a tuple of names.",
+        where=f"spec entries {short_repr(entries, 200)}",
         fix="None, 'data' or ('data', 'model').",
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from shardlab._jax.mesh_replacement import Move, moved, moving
+from shardlab._jax.mesh_replacement import ReplaceMesh, replace_mesh, replace_meshes
 from shardlab.errors import MeshAxesMismatch, Unsupported
 from shardlab.sharding.mesh import parse_mesh
 from shardlab.simulator.simulated_mode import simulated
@@ -21,20 +21,20 @@ _SPARE = 8
 
 
 @contextlib.contextmanager
-def retargeted(mesh: Any) -> Iterator[Mesh]:
+def retarget_programs(mesh: Any) -> Iterator[Mesh]:
     """Run what is inside in simulated mode, on a mesh of virtual devices.
 
     It is the mesh in context (`jax.set_mesh`), what `jax.make_mesh` gives, and what every shard_map
     and every `NamedSharding` of a jit, a constraint or a `device_put` gets in the place of its own:
     the same axis names with these sizes. A mesh with other axis names is refused with `MeshAxesMismatch`.
-    Arrays that were placed before keep their mesh: see `moved_arguments`.
+    Arrays that were placed before keep their mesh: see `move_arguments`.
     """
-    target = virtual_mesh(typed(mesh, [jax.sharding.get_abstract_mesh()]))
-    with simulated(max(target.size, _SPARE)), jax.set_mesh(target), moving(_mover(target)):
+    target = virtual_mesh(mesh_with_axis_types(mesh, [jax.sharding.get_abstract_mesh()]))
+    with simulated(max(target.size, _SPARE)), jax.set_mesh(target), replace_meshes(_mover(target)):
         yield target
 
 
-def typed(mesh: Any, meshes: Iterable[Any]) -> Any:
+def mesh_with_axis_types(mesh: Any, meshes: Iterable[Any]) -> Any:
     """Return `mesh`, with the axis types of the first of a program's own meshes that has its axes.
 
     Text gives sizes alone, and a program for Explicit axes is another one on Auto axes.
@@ -50,7 +50,7 @@ def typed(mesh: Any, meshes: Iterable[Any]) -> Any:
     return mesh
 
 
-def moved_arguments(args: Sequence[Any], target: Mesh) -> list[Any]:
+def move_arguments(args: Sequence[Any], target: Mesh) -> list[Any]:
     """Return the arguments, with shapes in the place of those that lie on another mesh.
 
     Each shape says where on `target` the array would be.
@@ -58,22 +58,22 @@ def moved_arguments(args: Sequence[Any], target: Mesh) -> list[Any]:
     return [jax.tree.map(functools.partial(_moved, _mover(target)), arg) for arg in args]
 
 
-def check_moved(meshes: Iterable[Any], target: Mesh) -> None:
+def check_mesh_axes_match(meshes: Iterable[Any], target: Mesh) -> None:
     """Refuse a traced program that still has a mesh of other sizes: its figures would be wrong."""
     for own in meshes:
         if not own.empty and dict(own.shape) != dict(target.shape):
             raise _kept("a sharding that is not given to JAX as such holds it", own, target)
 
 
-def _moved(move: Move, leaf: Any) -> Any:
+def _moved(move: ReplaceMesh, leaf: Any) -> Any:
     own = leaf.sharding if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) else None
-    place = moved(own, move)
+    place = replace_mesh(own, move)
     if place is own:
         return leaf
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place, weak_type=leaf.weak_type)
 
 
-def _mover(target: Mesh) -> Move:
+def _mover(target: Mesh) -> ReplaceMesh:
     sizes = dict(target.shape)
 
     def move(own: Any, *, is_typed: bool = False) -> Any:

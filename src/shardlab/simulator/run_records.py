@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardlab.findings.source import NOWHERE, Source
-from shardlab.sharding.mesh import Sizes
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
+from shardlab.sharding.mesh import MeshSizes
 
 
 @dataclass(frozen=True)
-class Copies:
+class ReplicaValues:
     """One output of a shard_map on every device that should hold the same of it.
 
     `values` has one leading axis for each of `mesh_axes`, then the axes of the whole output; with
@@ -21,18 +21,18 @@ class Copies:
     number: int
     of: int
     body: str
-    source: Source
+    source: SourceLocation
     mesh_axes: tuple[str, ...]
     values: Any  # a NumPy array
 
     @property
-    def key(self) -> tuple[Source, str, int]:
+    def key(self) -> tuple[SourceLocation, str, int]:
         """Return what tells this output from others, on any mesh."""
         return self.source, self.body, self.number
 
 
 @dataclass(frozen=True)
-class Lineage:
+class OutputLineage:
     """What went into one output of a program, read from the program itself.
 
     `random` holds how its random numbers were drawn: "same" where every device has the same key,
@@ -42,8 +42,12 @@ class Lineage:
     has_arguments: bool = True
     is_gradient: bool = False
     random: frozenset[str] = frozenset()
-    sums_ratios: tuple[Source, ...] = ()  # psums of quotients whose denominators differ by device
-    sums: tuple[tuple[Source, tuple[str, ...]], ...] = ()  # every sum and mean, with its mesh axes
+    sums_ratios: tuple[
+        SourceLocation, ...
+    ] = ()  # psums of quotients whose denominators differ by device
+    sums: tuple[
+        tuple[SourceLocation, tuple[str, ...]], ...
+    ] = ()  # every sum and mean, with its mesh axes
     eps: float = 0.0
     has_collectives: bool = True  # on the way to it, of any kind
     checks_vma: bool = False  # a shard_map on the way has check_vma=True
@@ -53,17 +57,17 @@ class Lineage:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class OutputLeaf:
     """One array of an output or a gradient, and how far rounding alone can move it."""
 
     value: Any  # a NumPy array
     dtype: str
     noise: Any = 0.0  # change when arguments change by a rounding; a number or an array
-    lineage: Lineage = field(default_factory=Lineage)
+    lineage: OutputLineage = field(default_factory=OutputLineage)
 
 
 @dataclass(frozen=True)
-class Failure:
+class RunFailure:
     """Why a program did not run, in the words that were said."""
 
     kind: str  # deadlock, indivisible, refused, not_simulated
@@ -74,14 +78,14 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Run:
+class MeshRun:
     """The outputs and gradients of a program on one mesh, by path."""
 
-    mesh: Sizes
-    outputs: Mapping[str, Leaf] = field(default_factory=dict)
-    gradients: Mapping[str, Leaf] = field(default_factory=dict)
-    copies: tuple[Copies, ...] = ()
-    failure: Failure | None = None
+    mesh: MeshSizes
+    outputs: Mapping[str, OutputLeaf] = field(default_factory=dict)
+    gradients: Mapping[str, OutputLeaf] = field(default_factory=dict)
+    copies: tuple[ReplicaValues, ...] = ()
+    failure: RunFailure | None = None
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -98,16 +102,16 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Runs:
+class MeshRuns:
     """One program on one device, and on other meshes."""
 
-    one: Run
-    many: tuple[Run, ...]
+    one: MeshRun
+    many: tuple[MeshRun, ...]
     arguments: Mapping[str, Any] = field(default_factory=dict)  # NumPy arrays by path
-    source: Source = NOWHERE  # of the program
+    source: SourceLocation = UNKNOWN_LOCATION  # of the program
     notes: tuple[str, ...] = ()
     # Why it does not run on one device, where `one` is the smallest mesh that it does run on.
-    not_one: Failure | None = None
+    not_one: RunFailure | None = None
 
     @property
     def reference(self) -> str:

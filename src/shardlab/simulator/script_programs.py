@@ -13,7 +13,7 @@ import jax
 
 from shardlab import _jax
 from shardlab.errors import Deadlock
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 from shardlab.simulator.interpreter.replicas import ReplicasDiffer
 from shardlab.simulator.script_runner import execute_as_main, join_threads
 from shardlab.simulator.virtual_devices import jit_execution as execute
@@ -36,7 +36,7 @@ class ScriptRun:
 
     programs: list[ProgramRun] = dataclasses.field(default_factory=list)
     # Outputs whose copies differed: what was said, and where.
-    differing: list[tuple[str, Source]] = dataclasses.field(default_factory=list)
+    differing: list[tuple[str, SourceLocation]] = dataclasses.field(default_factory=list)
     deadlock: Deadlock | None = None
     # What the script raised, or its own end where that tells of a failure.
     ended: BaseException | None = None
@@ -154,7 +154,7 @@ def _hearing(seen: ScriptRun) -> Iterator[None]:
 
         def hear(message: Any, category: Any, filename: str, lineno: int, *rest: Any) -> None:
             if issubclass(category, ReplicasDiffer):
-                seen.differing.append((str(message), Source(filename, lineno)))
+                seen.differing.append((str(message), SourceLocation(filename, lineno)))
             else:
                 shown(message, category, filename, lineno, *rest)
 

@@ -30,7 +30,7 @@ _HIDDEN = (_OURS, "<frozen ")
 _NOT_THEIRS = (*_HIDDEN, _JAX, sys.prefix, sys.base_prefix)
 
 
-def run(
+def run_script_file(
     program: str,
     args: Sequence[str],
     *,
@@ -161,7 +161,7 @@ def traceback_text(error: BaseException, *, theirs_only: bool = False) -> str:
     return "".join(shown.format())
 
 
-def last_line_of(error: BaseException) -> str:
+def user_line_of(error: BaseException) -> str:
     """Return the last place in the person's program that an error went through."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"

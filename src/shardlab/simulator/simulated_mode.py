@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from shardlab._jax import device_hooks as seams
-from shardlab._jax.saved_config import Settings
+from shardlab._jax.saved_config import SavedConfig
 from shardlab.errors import InvalidDeviceCount
 from shardlab.simulator.virtual_devices import array_labels as labels
 from shardlab.simulator.virtual_devices import device_put as put
@@ -47,7 +47,7 @@ def simulated(devices: int | None = None) -> Iterator[DeviceCount]:
     arrays on the one real device.
     """
     count = DeviceCount(_checked(devices))
-    settings = Settings()
+    settings = SavedConfig()
     with _lock:
         # The real backend must exist, with its one device, before the program can ask for more.
         start_real()

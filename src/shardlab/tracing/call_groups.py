@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shardlab.collectives.call import CollectiveCall, Scope
+from shardlab.collectives.call import CollectiveCall, ControlScope
 from shardlab.hardware.estimate import Estimate
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.tracing.trace import Trace, worst
@@ -65,7 +65,7 @@ def operand_text(call: CollectiveCall) -> str:
     return f"{parse_dtype(call.dtype).short}[{','.join(map(str, call.shape))}]"
 
 
-def scope_text(scope: Scope) -> str:
+def scope_text(scope: ControlScope) -> str:
     """Return the branch or loop that a call stands in, in words."""
     varies = f", taken differently along {', '.join(scope.varies)}" if scope.varies else ""
     if scope.kind == "cond":
@@ -76,7 +76,7 @@ def scope_text(scope: Scope) -> str:
     return f"scan of {scope.length} at {place_text(scope)}"
 
 
-def place_text(scope: Scope) -> str:
+def place_text(scope: ControlScope) -> str:
     return f"{short_path(scope.source.file)}:{scope.source.line}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardlab.render.palette import fill_of
+from shardlab.render.palette import fill_color
 
 # What the compiler's text and profilers call them.
 HLO_NAMES = {
@@ -44,7 +44,7 @@ def op_text(op: str) -> str:
 
 def op_fill(op: str) -> str:
     """Return the colour of an operation."""
-    return fill_of(_LOOKS.get(op, _OTHER)[0])
+    return fill_color(_LOOKS.get(op, _OTHER)[0])
 
 
 def op_letter(op: str) -> str:

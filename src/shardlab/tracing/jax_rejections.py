@@ -1,6 +1,6 @@
 """What JAX refuses when it traces a program: its own words, and what they are about.
 
-Makes the clue `refused`. Its facts: `words` (JAX's), `error` (the exception's name), `family`, and
+Makes the clue `record_rejections`. Its facts: `words` (JAX's), `error` (the exception's name), `family`, and
 by family:
 
 - `unknown_axis`: `axis`, `known` (the mesh, as pairs), `asked_by` (in_specs, a constraint, a call).
@@ -27,13 +27,13 @@ import jax
 
 from shardlab import _jax
 from shardlab.errors import LabError, UnboundAxis
-from shardlab.findings.source import NOWHERE, Source
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.simulator.interpreter import shard_boundary as boundary
-from shardlab.tracing.observation import Clue
+from shardlab.tracing.observation import ProgramPattern
 
 
 @contextlib.contextmanager
-def whole_tracebacks() -> Iterator[None]:
+def full_tracebacks() -> Iterator[None]:
     """Within this block exceptions keep the frames of JAX, which tell whose mistake it is."""
     before = jax.config.jax_traceback_filtering
     jax.config.update("jax_traceback_filtering", "off")
@@ -44,10 +44,10 @@ def whole_tracebacks() -> Iterator[None]:
         jax.config.update("jax_traceback_filtering", before)
 
 
-def refused(error: BaseException, f: Any = None) -> Clue | None:
+def record_rejections(error: BaseException, f: Any = None) -> ProgramPattern | None:
     """Return what JAX refuses of `f`; None where the exception is the program's own or ours.
 
-    The exception must have been raised with `whole_tracebacks`.
+    The exception must have been raised with `full_tracebacks`.
     """
     if isinstance(error, LabError) and not isinstance(error, UnboundAxis):
         return None
@@ -57,7 +57,7 @@ def refused(error: BaseException, f: Any = None) -> Clue | None:
         return None
     words = error.what if isinstance(error, UnboundAxis) else str(error)
     facts = {"words": words, "error": type(error).__name__, **_family(words, frames)}
-    return Clue("refused", _place(frames, error, f), facts)
+    return ProgramPattern("refused", _place(frames, error, f), facts)
 
 
 # A program that decides by a value runs well outside of jit: that is no refusal of JAX.
@@ -87,17 +87,21 @@ def _is_of(package: str, frame: types.FrameType) -> bool:
     return module == package or module.startswith((f"{package}.", f"{package}lib."))
 
 
-def _place(frames: Frames, error: BaseException, f: Any) -> Source:
+def _place(frames: Frames, error: BaseException, f: Any) -> SourceLocation:
     """Return the person's own line nearest to the refusal, or where `f` begins."""
     told = re.match(r"(.+):(\d+) \((.*)\)$", error.where) if isinstance(error, LabError) else None
     if told:
-        return Source(told[1], int(told[2]), told[3])
+        return SourceLocation(told[1], int(told[2]), told[3])
     for frame, line in reversed(frames):
         code = frame.f_code
         if _jax.is_a_persons(code.co_filename) and not _is_of("shardlab", frame):
-            return Source(code.co_filename, line, code.co_name)
+            return SourceLocation(code.co_filename, line, code.co_name)
     own = getattr(inspect.unwrap(f), "__code__", None)
-    return Source(own.co_filename, own.co_firstlineno, own.co_name) if own else NOWHERE
+    return (
+        SourceLocation(own.co_filename, own.co_firstlineno, own.co_name)
+        if own
+        else UNKNOWN_LOCATION
+    )
 
 
 # -------------------------------------------------------------------------------- what it is about

@@ -19,13 +19,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardlab import _jax
-from shardlab.collectives.call import Phase, Scope
-from shardlab.findings.source import NOWHERE, Source
+from shardlab.collectives.call import ControlScope, Phase
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
-from shardlab.simulator.interpreter.stacked_array import Axes
+from shardlab.simulator.interpreter.stacked_array import MeshAxes
 from shardlab.simulator.interpreter.varying import (
-    NONE,
-    Names,
+    UNVARYING,
+    AxisNames,
     enter_shard_map,
     equation_varying,
     scan_carry,
@@ -37,11 +37,11 @@ from shardlab.simulator.interpreter.varying import (
 class Place:
     """Where a jaxpr stands: what is true of all its equations."""
 
-    axes: Axes = dataclasses.field(default_factory=Axes)
-    within: tuple[Scope, ...] = ()  # loops and branches, outermost first
+    axes: MeshAxes = dataclasses.field(default_factory=MeshAxes)
+    within: tuple[ControlScope, ...] = ()  # loops and branches, outermost first
     count: int | None = 1  # executions by each device; None inside of a while loop
     phase: Phase = "forward"
-    source: Source = NOWHERE  # of the equation that holds the jaxpr
+    source: SourceLocation = UNKNOWN_LOCATION  # of the equation that holds the jaxpr
 
 
 class Block:
@@ -51,7 +51,7 @@ class Block:
         self,
         jaxpr: Any,
         place: Place,
-        ins: Sequence[Names],
+        ins: Sequence[AxisNames],
         outer: Site | None,
         args: Sequence[Any],
     ) -> None:
@@ -59,14 +59,14 @@ class Block:
         self.place = place
         self.outer = outer
         self._args = dict(zip(jaxpr.invars, args, strict=False))
-        self._known: dict[Any, Names] = dict(zip(jaxpr.invars, ins, strict=True))
-        self._known.update((const, NONE) for const in jaxpr.constvars)
+        self._known: dict[Any, AxisNames] = dict(zip(jaxpr.invars, ins, strict=True))
+        self._known.update((const, UNVARYING) for const in jaxpr.constvars)
         self._made: dict[Any, tuple[Site, int]] = {}
         self._uses: dict[Any, list[Any]] | None = None
 
-    def varies(self, atom: Any) -> Names:
+    def varies(self, atom: Any) -> AxisNames:
         """Return the mesh axes over which a value of this jaxpr varies; of those seen so far."""
-        return NONE if isinstance(atom, _jax.Literal) else self._known[atom]
+        return UNVARYING if isinstance(atom, _jax.Literal) else self._known[atom]
 
     def learn(self, site: Site) -> None:
         for number, (var, names) in enumerate(zip(site.eqn.outvars, site.outs, strict=True)):
@@ -118,13 +118,13 @@ class Site:
 
     __slots__ = ("_source", "block", "eqn", "inner", "ins", "outs")
 
-    def __init__(self, block: Block, eqn: Any, ins: list[Names], outs: list[Names]) -> None:
+    def __init__(self, block: Block, eqn: Any, ins: list[AxisNames], outs: list[AxisNames]) -> None:
         self.block = block
         self.eqn = eqn
         self.ins = ins
         self.outs = outs
         self.inner: list[Block] = []  # what it runs, once the walk has been there
-        self._source: Source | None = None
+        self._source: SourceLocation | None = None
 
     @property
     def name(self) -> str:
@@ -136,15 +136,15 @@ class Site:
         return self.block.place
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourceLocation:
         """Return the person's line; that of the equation around it where JAX has lost it."""
         if self._source is None:
             found = _jax.source_place(self.eqn)
-            self._source = Source(*found) if found else self._around()
+            self._source = SourceLocation(*found) if found else self._around()
         return self._source
 
-    def _around(self) -> Source:
-        if self.place.source is NOWHERE and self.name == "shard_map":
+    def _around(self) -> SourceLocation:
+        if self.place.source is UNKNOWN_LOCATION and self.name == "shard_map":
             return _body_source(self.eqn.params["jaxpr"])
         return self.place.source
 
@@ -159,11 +159,11 @@ class Site:
         return "backward" if "transpose(" in stack else self.place.phase
 
 
-def walk(closed_jaxpr: Any) -> Iterator[Site]:
+def walk_jaxpr(closed_jaxpr: Any) -> Iterator[Site]:
     """Yield every equation of a program in order, each with where it stands."""
     jaxpr, _ = _jax.open_jaxpr(closed_jaxpr)
     ids = itertools.count()
-    yield from _visit(Block(jaxpr, Place(), [NONE] * len(jaxpr.invars), None, ()), ids)
+    yield from _visit(Block(jaxpr, Place(), [UNVARYING] * len(jaxpr.invars), None, ()), ids)
 
 
 Ids = Iterator[int]
@@ -214,7 +214,7 @@ def _scan(site: Site, ids: Ids) -> Iterator[Block]:
         params["jaxpr"],
         ins,
         site.eqn.invars[:n_consts],  # a carry and a slice are not what was passed in
-        within=(*place.within, Scope("scan", site.source, next(ids), length=length)),
+        within=(*place.within, ControlScope("scan", site.source, next(ids), length=length)),
         count=None if place.count is None else place.count * length,
     )
 
@@ -224,7 +224,7 @@ def _while(site: Site, ids: Ids) -> Iterator[Block]:
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     carry, varies = while_carry(place.axes, params, site.ins)
     condition, _ = _jax.open_jaxpr(params["cond_jaxpr"])
-    scope = Scope(
+    scope = ControlScope(
         "while",
         site.source,
         next(ids),
@@ -248,7 +248,7 @@ def _while(site: Site, ids: Ids) -> Iterator[Block]:
 
 def _cond(site: Site, ids: Ids) -> Iterator[Block]:
     place, branches = site.place, site.eqn.params["branches"]
-    scope = Scope(
+    scope = ControlScope(
         "cond",
         site.source,
         next(ids),
@@ -277,7 +277,7 @@ def _linear_solve(site: Site, ids: Ids) -> Iterator[Block]:
 
 def _unknown(site: Site) -> Iterator[Block]:
     """Yield what an undescribed primitive runs: anything may depend on any of its inputs."""
-    everything = NONE.union(*site.ins)
+    everything = UNVARYING.union(*site.ins)
     for body in _jax.inner_jaxprs(site.eqn.params):
         inner, _ = _jax.open_jaxpr(body)
         yield _block(site, inner, [everything] * len(inner.invars), (), count=None)
@@ -292,17 +292,21 @@ _ENTER = {
 }
 
 
-def _block(site: Site, body: Any, ins: Sequence[Names], args: Sequence[Any], **new: Any) -> Block:
+def _block(
+    site: Site, body: Any, ins: Sequence[AxisNames], args: Sequence[Any], **new: Any
+) -> Block:
     jaxpr, _ = _jax.open_jaxpr(body)
-    source = site.source if site.source is not NOWHERE else _body_source(body)
+    source = site.source if site.source is not UNKNOWN_LOCATION else _body_source(body)
     place = dataclasses.replace(site.place, phase=site.phase, source=source, **new)
     return Block(jaxpr, place, ins, site, args)
 
 
-def _body_source(body: Any) -> Source:
+def _body_source(body: Any) -> SourceLocation:
     """Return where a function that was handed to JAX begins; JAX keeps no line of its call."""
     name, file, line = _jax.body_of(body)
-    return Source(file, line, name) if line and _jax.is_a_persons(file) else NOWHERE
+    return (
+        SourceLocation(file, line, name) if line and _jax.is_a_persons(file) else UNKNOWN_LOCATION
+    )
 
 
 # ------------------------------------------------------------------------ what a choice rests on
@@ -347,10 +351,10 @@ def _within_shard_map(found: Site, number: int) -> tuple[Block, Any] | None:
     return _within_shard_map(*made) if made is not None and made[0].block is block else None
 
 
-def _end_source(jaxpr: Any, otherwise: Source) -> Source:
+def _end_source(jaxpr: Any, otherwise: SourceLocation) -> SourceLocation:
     """Return the line of the equation that makes the first output of a jaxpr."""
     for eqn in reversed(jaxpr.eqns):
         if any(var is jaxpr.outvars[0] for var in eqn.outvars):
             found = _jax.source_place(eqn)
-            return Source(*found) if found else otherwise
+            return SourceLocation(*found) if found else otherwise
     return otherwise

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardlab.collectives.call import CollectiveCall
-from shardlab.findings.source import Source
-from shardlab.sharding.mesh import Sizes
+from shardlab.findings.source import SourceLocation
+from shardlab.sharding.mesh import MeshSizes
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Clue:
+class ProgramPattern:
     """A pattern seen in the program that a check may make a finding of.
 
     `facts` holds what the check's words need; which kinds there are is said where they are made
@@ -38,7 +38,7 @@ class Clue:
     """
 
     kind: str
-    source: Source
+    source: SourceLocation
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -47,9 +47,9 @@ class Observation:
     """The calls, clues and figures of one program on one mesh."""
 
     program: str
-    mesh: Sizes
+    mesh: MeshSizes
     calls: tuple[CollectiveCall, ...] = ()
-    clues: tuple[Clue, ...] = ()
+    clues: tuple[ProgramPattern, ...] = ()
     flops: int | None = None  # of one device, loops multiplied; None where a count is unknown
     memory: Memory | None = None
     notes: tuple[str, ...] = ()  # assumptions and what was left out, for the person to read

@@ -9,21 +9,21 @@ from jax.sharding import NamedSharding
 
 from shardlab import _jax
 from shardlab.collectives.call import CollectiveCall
-from shardlab.sharding.mesh import Sizes, parse_mesh
+from shardlab.sharding.mesh import MeshSizes, parse_mesh
 from shardlab.tracing.collective_calls import call_at, communicates
 from shardlab.tracing.compiler.needs_compiler import is_left_to_the_compiler, shardings_asked_for
-from shardlab.tracing.jax_rejections import refused, whole_tracebacks
+from shardlab.tracing.jax_rejections import full_tracebacks, record_rejections
 from shardlab.tracing.jaxpr_flops import ONE_TURN, Flops, flops
-from shardlab.tracing.jaxpr_walk import Site, walk
+from shardlab.tracing.jaxpr_walk import Site, walk_jaxpr
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.patterns import clues
-from shardlab.tracing.stage import NotLowered, Staged, program_name, stage
+from shardlab.tracing.stage import NotLowered, StagedProgram, program_name, stage
 
 if TYPE_CHECKING:
     from shardlab.tracing.compiler.inserted_collectives import Seen
 
 
-Ask = Literal["never", "for shardings", "always"]
+CompilerUse = Literal["never", "for shardings", "always"]
 
 
 def observe(
@@ -31,7 +31,7 @@ def observe(
     args: Sequence[Any],
     mesh: Any,
     *,
-    compiled: Ask = "for shardings",
+    compiled: CompilerUse = "for shardings",
     topology: str | None = None,
 ) -> Observation:
     """Return what `f(*args)` communicates and computes on `mesh`, without running it.
@@ -48,7 +48,7 @@ def observe(
     and memory, are not seen.
     With a `topology` the real TPU compiler is asked, and of every program.
     """
-    with whole_tracebacks():
+    with full_tracebacks():
         try:
             staged = stage(f, args, mesh)
         except Exception as error:
@@ -61,7 +61,7 @@ def observe(
 
 def _refused(error: BaseException, f: Any, mesh: Any) -> Observation:
     """Return what JAX refuses as all that is seen; raise what the program itself, or we, raised."""
-    clue = refused(error, f)
+    clue = record_rejections(error, f)
     if clue is None:
         raise error
     sizes = () if mesh is None else tuple(parse_mesh(mesh).shape.items())
@@ -69,7 +69,7 @@ def _refused(error: BaseException, f: Any, mesh: Any) -> Observation:
 
 
 def observe_staged(
-    staged: Staged, *, compiled: Ask = "for shardings", topology: str | None = None
+    staged: StagedProgram, *, compiled: CompilerUse = "for shardings", topology: str | None = None
 ) -> Observation:
     """Return what a traced program communicates and computes.
 
@@ -78,7 +78,7 @@ def observe_staged(
     """
     with _jax.no_mesh():  # the person's, which may have another size than the one asked for
         jaxpr = _jax.without_dead_code(staged.jaxpr)
-        sites = list(walk(jaxpr))
+        sites = list(walk_jaxpr(jaxpr))
         calls = tuple(call_at(site) for site in sites if communicates(site))
         shardings = (*staged.shardings, *staged.returned)
         found = clues(jaxpr, sites, staged.arrays, staged.names, shardings)
@@ -109,7 +109,7 @@ def observe_staged(
 # -------------------------------------------------------------------------------- whose mesh it is
 
 
-def _sizes(staged: Staged, sites: Sequence[Site]) -> tuple[Sizes, tuple[str, ...]]:
+def _sizes(staged: StagedProgram, sites: Sequence[Site]) -> tuple[MeshSizes, tuple[str, ...]]:
     """Return the mesh that was given, or the program's own; the largest one, if it has several."""
     if staged.mesh is not None:
         return staged.sizes, ()
@@ -126,7 +126,7 @@ def _sizes(staged: Staged, sites: Sequence[Site]) -> tuple[Sizes, tuple[str, ...
     return largest, (f"The program has {len(found)} meshes ({told}); the largest is shown.",)
 
 
-def _n_devices(sizes: Sizes) -> int:
+def _n_devices(sizes: MeshSizes) -> int:
     n_devices = 1
     for _, size in sizes:
         n_devices *= size
@@ -142,13 +142,13 @@ def _meshes(site: Site) -> list[Any]:
 # -------------------------------------------------------------- what only the compiler can tell
 
 
-def _needs_compiler(staged: Staged, jaxpr: Any) -> bool:
+def _needs_compiler(staged: StagedProgram, jaxpr: Any) -> bool:
     """Say whether arrays are sharded, by themselves or by the jit that takes and returns them."""
     is_returned = any(isinstance(s, NamedSharding) and any(s.spec) for s in staged.returned)
     return is_returned or is_left_to_the_compiler(jaxpr, staged.shardings)
 
 
-def _ask_compiler(staged: Staged, topology: str | None) -> Seen:
+def _ask_compiler(staged: StagedProgram, topology: str | None) -> Seen:
     # Here, since they are slow to import and rarely needed.
     from shardlab.tracing.compiler.inserted_collectives import observe_compiled
     from shardlab.tracing.compiler.tpu_topology import observe_on_topology
@@ -161,7 +161,9 @@ def _ask_compiler(staged: Staged, topology: str | None) -> Seen:
 # --------------------------------------------------------------------------------- what to know
 
 
-def _of_one_device(counted: Flops, sizes: Sizes, is_spread: bool) -> tuple[int, tuple[str, ...]]:
+def _of_one_device(
+    counted: Flops, sizes: MeshSizes, is_spread: bool
+) -> tuple[int, tuple[str, ...]]:
     """Return the FLOPs of one device, and what was assumed of those outside of shard_maps."""
     notes = []
     if counted.has_while:

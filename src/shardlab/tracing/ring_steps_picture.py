@@ -7,13 +7,13 @@ from math import ceil, prod
 
 from shardlab._text.units import bytes_text, count_text
 from shardlab.collectives.call import CollectiveCall
-from shardlab.collectives.ring_steps import Step, exchange_steps, part_share
+from shardlab.collectives.ring_steps import Step, chunk_share, ring_steps
 from shardlab.collectives.wire import wire_formula
-from shardlab.hardware.collective_time import permutation
-from shardlab.render.picture import Cell, Grid, Picture, Room, shown
+from shardlab.hardware.collective_time import permutation_pairs
+from shardlab.render.picture import Cell, Grid, GridLimits, Picture, visible_positions
 from shardlab.render.svg import picture_svg
 from shardlab.render.terminal import DEFAULT_WIDTH, picture_text
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 from shardlab.tracing.call_groups import operand_text
 from shardlab.tracing.collective_style import op_text
 
@@ -21,25 +21,25 @@ _GAP = -1
 _COLUMNS = (16, 8, 6, 4, 3)  # tried in turn until the text is narrow enough
 
 
-def steps_text(call: CollectiveCall, mesh: Sizes, width: int = DEFAULT_WIDTH) -> str:
+def steps_text(call: CollectiveCall, mesh: MeshSizes, width: int = DEFAULT_WIDTH) -> str:
     """Return the steps of a call as plain text."""
     text = ""
     for columns in _COLUMNS:
-        text = picture_text(steps_picture(call, mesh, Room(rows=16, columns=columns)), width)
+        text = picture_text(steps_picture(call, mesh, GridLimits(rows=16, columns=columns)), width)
         if max(map(len, text.splitlines())) <= width:
             break
     return text
 
 
-def steps_svg(call: CollectiveCall, mesh: Sizes) -> str:
+def steps_svg(call: CollectiveCall, mesh: MeshSizes) -> str:
     """Return the steps of a call as an SVG element."""
-    return picture_svg(steps_picture(call, mesh, Room(rows=16, columns=8)))
+    return picture_svg(steps_picture(call, mesh, GridLimits(rows=16, columns=8)))
 
 
-def steps_picture(call: CollectiveCall, mesh: Sizes, room: Room) -> Picture:
+def steps_picture(call: CollectiveCall, mesh: MeshSizes, room: GridLimits) -> Picture:
     """Return the picture of the exchange in one group."""
     n = call.group_size
-    steps = exchange_steps(call.op, n, permutation(call))
+    steps = ring_steps(call.op, n, permutation_pairs(call))
     title = f"{op_text(call.op)} over {', '.join(call.mesh_axes)}: {operand_text(call)}"
     facts = _facts(call, mesh, steps)
     grid = _grid(call, mesh, steps, room)
@@ -49,10 +49,10 @@ def steps_picture(call: CollectiveCall, mesh: Sizes, room: Room) -> Picture:
     return Picture(title, facts, (grid,), f"{title}; {'; '.join((*facts, *said))}")
 
 
-def _facts(call: CollectiveCall, mesh: Sizes, steps: Sequence[Step]) -> tuple[str, ...]:
+def _facts(call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step]) -> tuple[str, ...]:
     if not steps:
         return ("a device alone has nothing to exchange",)
-    part = ceil(part_share(call.op, call.group_size) * call.payload_bytes)
+    part = ceil(chunk_share(call.op, call.group_size) * call.payload_bytes)
     formula = wire_formula(call.op)
     n_groups = prod(size for _, size in mesh) // call.group_size
     groups = f"; {n_groups:,} groups do so at once, one is drawn" if n_groups > 1 else ""
@@ -64,8 +64,11 @@ def _facts(call: CollectiveCall, mesh: Sizes, steps: Sequence[Step]) -> tuple[st
     )
 
 
-def _grid(call: CollectiveCall, mesh: Sizes, steps: Sequence[Step], room: Room) -> Grid:
-    rows, columns = shown(len(steps) + 1, room.rows), shown(call.group_size, room.columns)
+def _grid(call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step], room: GridLimits) -> Grid:
+    rows, columns = (
+        visible_positions(len(steps) + 1, room.rows),
+        visible_positions(call.group_size, room.columns),
+    )
     got = [{send.receiver: send for send in step} for step in steps]
 
     def cell(row: int, column: int) -> Cell:
@@ -97,13 +100,13 @@ def _grid(call: CollectiveCall, mesh: Sizes, steps: Sequence[Step], room: Room) 
 def _start(call: CollectiveCall, place: int) -> Cell:
     if call.op == "all_gather":
         return Cell((f"has #{place}",), place, f"{place} starts with #{place}")
-    if part_share(call.op, call.group_size) == 1:
+    if chunk_share(call.op, call.group_size) == 1:
         return Cell(("has its own",), place, f"{place} starts with its own")
     parts = f"#0-#{call.group_size - 1}" if call.group_size > 1 else "#0"
     return Cell((f"has {parts}",), None)
 
 
-def _place(call: CollectiveCall, mesh: Sizes, at: int) -> str:
+def _place(call: CollectiveCall, mesh: MeshSizes, at: int) -> str:
     """Return where along the mesh axes one of the group stands; the last axis runs fastest."""
     sizes, number, steps = dict(mesh), at, list[str]()
     if call.group_size != prod(sizes.get(name, 1) for name in call.mesh_axes):

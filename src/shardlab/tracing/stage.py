@@ -24,9 +24,14 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from shardlab import _jax
 from shardlab.sharding.dtype import Dtype
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 from shardlab.sharding.shape import parse_array
-from shardlab.simulator.retarget import check_moved, moved_arguments, retargeted, typed
+from shardlab.simulator.retarget import (
+    check_mesh_axes_match,
+    mesh_with_axis_types,
+    move_arguments,
+    retarget_programs,
+)
 from shardlab.simulator.simulated_mode import is_active, simulated
 from shardlab.simulator.virtual_devices.devices import is_virtual, virtual_mesh
 from shardlab.tracing.compiler.needs_compiler import shardings_asked_for
@@ -61,10 +66,10 @@ def _parameters(f: Callable[..., Any], n: int) -> list[str]:
     return (names + [f"argument {i}" for i in range(len(names), n)])[:n]
 
 
-def arrays_only(results: Any) -> Any:
+def drop_non_arrays(results: Any) -> Any:
     """Return a tree with everything taken out of it that JAX has no type for.
 
-    >>> arrays_only({"loss": 0.5, "name": "adam", "activation": max, "step": 3, "rest": None})
+    >>> drop_non_arrays({"loss": 0.5, "name": "adam", "activation": max, "step": 3, "rest": None})
     {'activation': None, 'loss': 0.5, 'name': None, 'rest': None, 'step': 3}
 
     A function that is called outside of jit may return such things, and models mostly do: an
@@ -102,7 +107,7 @@ class NotLowered(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Staged:
+class StagedProgram:
     """A traced program, and what is needed to lower it."""
 
     program: str
@@ -118,7 +123,7 @@ class Staged:
         return self.traced.jaxpr
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MeshSizes:
         """Return the axes of the mesh that was given; empty where the program has its own."""
         return tuple(self.mesh.shape.items()) if self.mesh is not None else ()
 
@@ -165,7 +170,7 @@ class Staged:
         return None if own is None else virtual_mesh(own)
 
 
-def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Staged:
+def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> StagedProgram:
     """Return `f(*args)`, traced as if on `mesh`.
 
     >>> import jax
@@ -183,28 +188,28 @@ def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> Stage
     args = [jax.tree.map(_shape_if_spread, arg) for arg in args]
     if mesh is None or isinstance(mesh, (Mesh, AbstractMesh)):
         return _staged(f, args, mesh)
-    staged = _staged(f, args, typed(mesh, _placed_on(args)))
+    staged = _staged(f, args, mesh_with_axis_types(mesh, _placed_on(args)))
     order = next((m.axis_names for m in staged.meshes if not m.empty), ())
     sizes = dict(staged.sizes)
     if order == tuple(sizes) or set(order) != set(sizes):
         return staged
     # Text has an order too, which nobody meant: two orders at once would move arrays about.
     reordered = {name: sizes[name] for name in order}
-    return _staged(f, args, typed(reordered, [staged.mesh]))
+    return _staged(f, args, mesh_with_axis_types(reordered, [staged.mesh]))
 
 
-def _staged(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> Staged:
+def _staged(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> StagedProgram:
     with in_mode(mesh) as given:
         if given is not None:
-            args = moved_arguments(args, given)
-        args, keywords = with_mesh(f, args, given)
+            args = move_arguments(args, given)
+        args, keywords = staging_mesh(f, args, given)
         fun, leaves = _of_arrays(f, args, keywords)
         traced = fun.trace(*leaves)
         arrays, names = _named_arrays(f, args, len(traced.jaxpr.in_avals))
         again = functools.partial(fun.trace, *leaves)
-        staged = Staged(program_name(f), traced, given, arrays, again, names)
+        staged = StagedProgram(program_name(f), traced, given, arrays, again, names)
         if given is not None:
-            check_moved(staged.meshes, given)
+            check_mesh_axes_match(staged.meshes, given)
         return staged
 
 
@@ -246,7 +251,7 @@ def _meshes(jaxpr: Any, *, of_shardings: bool = True) -> Iterator[Any]:
 def in_mode(mesh: Any) -> Iterator[Mesh | None]:
     """Enter simulated mode, for the devices of `mesh` where one is given."""
     if mesh is not None:
-        with retargeted(mesh) as given:
+        with retarget_programs(mesh) as given:
             yield given
     elif is_active():
         yield None
@@ -267,12 +272,12 @@ def program_name(f: Any) -> str:
     return str(name)
 
 
-def with_mesh(f: Any, args: Sequence[Any], mesh: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def staging_mesh(f: Any, args: Sequence[Any], mesh: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments and keywords of `f`, with `mesh` as its parameter of that name.
 
-    >>> with_mesh(lambda x, mesh, n: None, [1, 2], "data=4")
+    >>> staging_mesh(lambda x, mesh, n: None, [1, 2], "data=4")
     ((1, 'data=4', 2), {})
-    >>> with_mesh(lambda x, mesh=None: None, [1], "data=4")
+    >>> staging_mesh(lambda x, mesh=None: None, [1], "data=4")
     ((1,), {'mesh': 'data=4'})
 
     A mesh that the person gave stays, and is replaced where it is used, like a program's own.
@@ -306,7 +311,7 @@ def _of_arrays(
     f: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[Any, list[Any]]:
     """Return a jitted function of arrays alone, and the arrays."""
-    args = [jax.tree.map(from_text, arg) for arg in args]
+    args = [jax.tree.map(parse_shape_argument, arg) for arg in args]
     if isinstance(f, _JITTED) and not keywords:
         # As it is: what it says of its arguments (static, sharded, donated) stays said.
         return f, list(args)
@@ -319,7 +324,7 @@ def _of_arrays(
         filled = list(leaves)
         for i, array in zip(at, arrays, strict=True):
             filled[i] = array
-        return arrays_only(f(*jax.tree.unflatten(tree, filled), **keywords))
+        return drop_non_arrays(f(*jax.tree.unflatten(tree, filled), **keywords))
 
     program.__name__ = program.__qualname__ = program_name(f)
     return jax.jit(program), [leaves[i] for i in at]
@@ -330,7 +335,7 @@ def _results_of_arrays(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def program(*args: Any) -> Any:
-        return arrays_only(f(*args))
+        return drop_non_arrays(f(*args))
 
     return program
 
@@ -342,7 +347,7 @@ def _named_arrays(
     f: Callable[..., Any], args: Sequence[Any], count: int
 ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Return the arrays among the arguments and their names; none where JAX traced others."""
-    leaves = [(from_text(leaf), name) for name, leaf in argument_names(f, args)]
+    leaves = [(parse_shape_argument(leaf), name) for name, leaf in argument_names(f, args)]
     arrays = [(leaf, name) for leaf, name in leaves if _is_array(leaf)]
     if len(arrays) != count:  # a jit of its own also traces numbers, and holds some arrays static
         arrays = leaves
@@ -355,7 +360,7 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct))
 
 
-def from_text(leaf: Any) -> Any:
+def parse_shape_argument(leaf: Any) -> Any:
     """Return the shape that text such as "f32[8,6]" stands for; anything else as it is."""
     if not isinstance(leaf, str) or not _ARRAY_TEXT.fullmatch(leaf):
         return leaf

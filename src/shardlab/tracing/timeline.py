@@ -14,8 +14,8 @@ from textwrap import wrap
 from shardlab._text.units import bytes_text, seconds_text
 from shardlab.collectives.call import CollectiveCall
 from shardlab.hardware.estimate import Estimate
-from shardlab.render.palette import label_on
-from shardlab.render.svg import EDGE, FAINT, INK, LETTER, LINE, opening, text_mark
+from shardlab.render.palette import label_color
+from shardlab.render.svg import FAINT, INK, LETTER, LINE, MARGIN, svg_header, svg_text
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_text
 from shardlab.tracing.call_groups import operand_text, short_path
 from shardlab.tracing.collective_style import op_fill, op_letter, op_text
@@ -164,38 +164,38 @@ def timeline_svg(trace: Trace, estimate: Estimate | None = None) -> str:
     """Return the timeline as an SVG element."""
     one = timeline(trace, estimate)
     margin = max(map(len, ("phase", *one.lanes))) * LETTER + 14
-    top = EDGE + LINE * 1.6
+    top = MARGIN + LINE * 1.6
     lanes_top = top + 20.0
     bottom = lanes_top + _LANE * len(one.lanes)
-    width = max(2 * EDGE + margin + _WIDE, 2 * EDGE + len(one.title) * LETTER * 1.17)
-    legend = list(legend_marks(one.ops, EDGE, bottom + LINE * 2.6, width))
-    height = bottom + LINE * (3.2 + legend[-1][1] if legend else 2.0) + EDGE / 2
+    width = max(2 * MARGIN + margin + _WIDE, 2 * MARGIN + len(one.title) * LETTER * 1.17)
+    legend = list(legend_marks(one.ops, MARGIN, bottom + LINE * 2.6, width))
+    height = bottom + LINE * (3.2 + legend[-1][1] if legend else 2.0) + MARGIN / 2
     said = "; ".join(bar.hover for bar in one.bars[:40]) or "nothing is sent"
-    parts = [*opening(one.title, f"{one.title}: {said}", width, height)]
-    parts.append(text_mark(EDGE, EDGE + LINE * 0.6, one.title, INK, kind="t"))
-    parts += _phase_marks(one, EDGE + margin, top)
-    parts += _tick_marks(one, EDGE + margin, lanes_top, bottom)
-    parts += _lane_marks(one, EDGE + margin, lanes_top)
+    parts = [*svg_header(one.title, f"{one.title}: {said}", width, height)]
+    parts.append(svg_text(MARGIN, MARGIN + LINE * 0.6, one.title, INK, kind="t"))
+    parts += _phase_marks(one, MARGIN + margin, top)
+    parts += _tick_marks(one, MARGIN + margin, lanes_top, bottom)
+    parts += _lane_marks(one, MARGIN + margin, lanes_top)
     parts += [mark for mark, _ in legend]
     return "\n".join([*parts, "</svg>"])
 
 
 def _phase_marks(one: Timeline, left: float, top: float) -> Iterator[str]:
-    yield text_mark(EDGE, top + 12, "phase", FAINT)
+    yield svg_text(MARGIN, top + 12, "phase", FAINT)
     for phase, start, end in one.phases():
         x, width = left + start * _WIDE, max((end - start) * _WIDE, 0.5)
         fill = _PHASE_FILLS[phase]
         yield f"<g><title>{phase}</title>"
         yield f'<rect x="{x:.1f}" y="{top:g}" width="{width:.1f}" height="16" fill="{fill}"/>'
         if width > len(phase) * LETTER + 6:
-            yield text_mark(x + width / 2, top + 12, phase, label_on(fill), middle=True)
+            yield svg_text(x + width / 2, top + 12, phase, label_color(fill), middle=True)
         yield "</g>"
 
 
 def _lane_marks(one: Timeline, left: float, top: float) -> Iterator[str]:
     for lane, name in enumerate(one.lanes):
         y = top + _LANE * lane
-        yield text_mark(EDGE, y + _LANE / 2 + 4, name, INK)
+        yield svg_text(MARGIN, y + _LANE / 2 + 4, name, INK)
         yield (
             f'<rect x="{left:g}" y="{y + 3:g}" width="{_WIDE:g}" height="{_LANE - 6:g}" '
             'fill="#000" fill-opacity=".04"/>'
@@ -210,7 +210,7 @@ def _lane_marks(one: Timeline, left: float, top: float) -> Iterator[str]:
             f'fill="{fill}"{edge}/>'
         )
         if width > len(bar.label) * LETTER + 6:
-            yield text_mark(x + width / 2, y + 16, bar.label, label_on(fill), middle=True)
+            yield svg_text(x + width / 2, y + 16, bar.label, label_color(fill), middle=True)
         yield "</g>"
 
 
@@ -224,7 +224,7 @@ def _tick_marks(one: Timeline, left: float, top: float, bottom: float) -> Iterat
         words = one.amount(tick / _TICKS) if tick else "0"
         shift = 0 if not tick else -len(words) * LETTER if tick == _TICKS else 0
         middle = 0 < tick < _TICKS
-        yield text_mark(x + shift, bottom + LINE, words, FAINT, middle=middle)
+        yield svg_text(x + shift, bottom + LINE, words, FAINT, middle=middle)
 
 
 def legend_marks(
@@ -235,9 +235,9 @@ def legend_marks(
     for op in ops:
         words = op_text(op)
         room = len(words) * LETTER + 36
-        if x + room > width - EDGE and x > left:
+        if x + room > width - MARGIN and x > left:
             x, line = left, line + 1
         top = y + line * LINE
         box = f'<rect x="{x:g}" y="{top - 10:g}" width="12" height="12" fill="{op_fill(op)}"/>'
-        yield box + text_mark(x + 18, top, words, INK), line
+        yield box + svg_text(x + 18, top, words, INK), line
         x += room

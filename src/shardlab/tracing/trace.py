@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shardlab.collectives.call import CollectiveCall
 from shardlab.findings.finding import Finding
 from shardlab.hardware.estimate import Estimate
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 from shardlab.tracing.observation import Memory
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Trace:
     """The collective calls of one program on one mesh, and what the static checks say of them."""
 
     program: str
-    mesh: Sizes
+    mesh: MeshSizes
     collectives: tuple[CollectiveCall, ...]
     findings: tuple[Finding, ...] = ()
     flops: int | None = None

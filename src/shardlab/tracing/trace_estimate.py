@@ -10,10 +10,15 @@ from pathlib import Path
 from shardlab.errors import UnknownMeshAxis
 from shardlab.hardware.chip_file import FIGURES
 from shardlab.hardware.chips import Hardware, parse_hardware
-from shardlab.hardware.collective_time import Clock, permutation, rate_of, share_of_peak
+from shardlab.hardware.collective_time import (
+    CollectiveTimer,
+    flops_figure,
+    parse_efficiency,
+    permutation_pairs,
+)
 from shardlab.hardware.estimate import CallTime, Estimate, FigureUsed
 from shardlab.hardware.timing import Timing
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 from shardlab.tracing.trace import Trace, worst
 
 
@@ -36,9 +41,9 @@ def estimate(
     chip = parse_hardware(hardware, figures)
     dcn = (dcn,) if isinstance(dcn, str) else tuple(dcn)
     _check_axes(dcn, trace.mesh)
-    compute = share_of_peak(efficiency if compute_efficiency is None else compute_efficiency)
-    network = share_of_peak(efficiency if network_efficiency is None else network_efficiency)
-    clock = Clock(chip, trace.mesh, dcn, network)
+    compute = parse_efficiency(efficiency if compute_efficiency is None else compute_efficiency)
+    network = parse_efficiency(efficiency if network_efficiency is None else network_efficiency)
+    clock = CollectiveTimer(chip, trace.mesh, dcn, network)
     calls = _timed(trace, clock)
     seconds, formula = _compute(trace, clock, dtype, compute)
     used = tuple(
@@ -49,12 +54,12 @@ def estimate(
     return Estimate(chip.name, calls, seconds, used, formula, compute, network, notes)
 
 
-def _timed(trace: Trace, clock: Clock) -> tuple[CallTime, ...]:
+def _timed(trace: Trace, clock: CollectiveTimer) -> tuple[CallTime, ...]:
     kept = {id(call) for call in worst(trace.collectives)}
     timed = []
     seen: dict[object, Timing] = {}
     for at, call in enumerate(trace.collectives):
-        pairs = permutation(call)
+        pairs = permutation_pairs(call)
         # Layers repeat: one key for all that the clock looks at.
         sizes = (call.payload_bytes, call.group_size, call.wire_bytes)
         key = (call.op, call.mesh_axes, sizes, None if pairs is None else tuple(pairs))
@@ -74,15 +79,17 @@ def _timed(trace: Trace, clock: Clock) -> tuple[CallTime, ...]:
     return tuple(timed)
 
 
-def _compute(trace: Trace, clock: Clock, dtype: str, share: float) -> tuple[float | None, str]:
+def _compute(
+    trace: Trace, clock: CollectiveTimer, dtype: str, share: float
+) -> tuple[float | None, str]:
     if trace.flops is None:
         return None, ""
-    figure = clock.hardware.figure(rate_of(dtype), needed_for=f"needed for FLOPs in {dtype}")
+    figure = clock.hardware.figure(flops_figure(dtype), needed_for=f"needed for FLOPs in {dtype}")
     clock.used[figure.name] = figure
     return trace.flops / (figure.value * share), f"FLOPs / {figure.name}"
 
 
-def _check_axes(dcn: Sequence[str], mesh: Sizes) -> None:
+def _check_axes(dcn: Sequence[str], mesh: MeshSizes) -> None:
     names = [name for name, _ in mesh]
     for name in dcn:
         if name not in names:
@@ -105,7 +112,7 @@ def _counting_notes(trace: Trace) -> list[str]:
     return notes
 
 
-def _network_notes(trace: Trace, clock: Clock) -> list[str]:
+def _network_notes(trace: Trace, clock: CollectiveTimer) -> list[str]:
     chip, notes = clock.hardware, list[str]()
     if not trace.collectives:
         return notes
@@ -140,5 +147,5 @@ def _memory_notes(trace: Trace, chip: Hardware) -> list[str]:
     ]
 
 
-def _mesh_text(mesh: Sizes) -> str:
+def _mesh_text(mesh: MeshSizes) -> str:
     return ",".join(f"{name}={size}" for name, size in mesh)

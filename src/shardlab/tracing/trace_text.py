@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardlab._text.units import amount_text, bytes_text, count_text, seconds_text, share_text
 from shardlab.findings.finding import Finding
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 from shardlab.hardware.estimate import Estimate
 from shardlab.hardware.estimate_text import estimate_sections
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
@@ -148,7 +148,7 @@ def _row(entry: Entry, trace: Trace) -> Row:
     return Row(tuple(cells), ("; ".join(beneath),) if beneath else (), not entry.counted)
 
 
-def _place(source: Source) -> str:
+def _place(source: SourceLocation) -> str:
     return f"{short_path(source.file)}:{source.line}" if source.line else source.file
 
 

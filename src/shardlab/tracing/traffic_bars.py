@@ -10,7 +10,7 @@ from html import escape
 from textwrap import wrap
 
 from shardlab._text.units import bytes_text, share_text
-from shardlab.render.svg import EDGE, INK, LETTER, LINE, opening, text_mark
+from shardlab.render.svg import INK, LETTER, LINE, MARGIN, svg_header, svg_text
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_text
 from shardlab.tracing.collective_style import op_fill, op_letter, op_text
 from shardlab.tracing.timeline import legend_marks
@@ -64,16 +64,16 @@ def traffic_svg(trace: Trace) -> str:
     sums, title = traffic(trace), _title(trace)
     margin = max(map(len, (*sums, "x"))) * LETTER + 14
     ends = max((len(_end_text(sums, axes)) for axes in sums), default=0) * LETTER + 10
-    width = max(2 * EDGE + margin + _WIDE + ends, 2 * EDGE + len(title) * LETTER * 1.17)
-    top = EDGE + LINE * 1.6
+    width = max(2 * MARGIN + margin + _WIDE + ends, 2 * MARGIN + len(title) * LETTER * 1.17)
+    top = MARGIN + LINE * 1.6
     bottom = top + _BAR * len(sums)
     ops_met = dict.fromkeys(op for ops in sums.values() for op in ops)
-    legend = list(legend_marks(ops_met, EDGE, bottom + LINE * 1.4, width))
-    height = bottom + LINE * (2 + (legend[-1][1] if legend else 0)) + EDGE / 2
+    legend = list(legend_marks(ops_met, MARGIN, bottom + LINE * 1.4, width))
+    height = bottom + LINE * (2 + (legend[-1][1] if legend else 0)) + MARGIN / 2
     said = "; ".join(f"over {axes} {_end_text(sums, axes)}" for axes in sums) or "nothing is sent"
-    parts = [*opening(title, f"{title}: {said}", width, height)]
-    parts.append(text_mark(EDGE, EDGE + LINE * 0.6, title, INK, kind="t"))
-    parts += _bar_marks(sums, EDGE + margin, top)
+    parts = [*svg_header(title, f"{title}: {said}", width, height)]
+    parts.append(svg_text(MARGIN, MARGIN + LINE * 0.6, title, INK, kind="t"))
+    parts += _bar_marks(sums, MARGIN + margin, top)
     parts += [mark for mark, _ in legend]
     return "\n".join([*parts, "</svg>"])
 
@@ -82,7 +82,7 @@ def _bar_marks(sums: Traffic, left: float, top: float) -> Iterator[str]:
     most = max((sum(ops.values()) for ops in sums.values()), default=0)
     for at, (axes, ops) in enumerate(sums.items()):
         x, y = left, top + _BAR * at
-        yield text_mark(EDGE, y + _BAR / 2 + 4, axes, INK)
+        yield svg_text(MARGIN, y + _BAR / 2 + 4, axes, INK)
         for op, n_bytes in ops.items():
             width = max(_WIDE * n_bytes / most, 1.0) if n_bytes else 0.0
             hover = f"{op_text(op)} over {axes}: {bytes_text(n_bytes)}"
@@ -91,7 +91,7 @@ def _bar_marks(sums: Traffic, left: float, top: float) -> Iterator[str]:
                 f'fill="{op_fill(op)}"><title>{escape(hover)}</title></rect>'
             )
             x += width
-        yield text_mark(x + 8, y + _BAR / 2 + 4, _end_text(sums, axes), INK)
+        yield svg_text(x + 8, y + _BAR / 2 + 4, _end_text(sums, axes), INK)
 
 
 def _title(trace: Trace) -> str:

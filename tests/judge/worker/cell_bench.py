@@ -9,7 +9,7 @@ import numpy as np
 
 from shardlab.judge.protocol.values import ArrayLeaf, array_bytes, array_from, pack
 from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.process import Ended, Limits
+from shardlab.sandbox.process import Limits, ProcessEnded
 from shardlab.sharding.mesh import Mesh, parse_mesh
 
 
@@ -28,7 +28,7 @@ class Bench:
                 self._guests[role].ask(Frame({"do": "load"}, (self._source,)))
         try:
             return self._guests[role].ask(frame)
-        except Ended:
+        except ProcessEnded:
             self._guests.pop(role).close()
             raise
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from cell_bench import Bench
 
-from shardlab.sandbox.pool import open_house
+from shardlab.sandbox.pool import open_sandbox_pool
 
 
 @pytest.fixture(scope="session")
 def house():
     # What is tested here does not depend on the confinement; its own tests are elsewhere.
-    with open_house("C") as opened:
+    with open_sandbox_pool("C") as opened:
         yield opened
 
 

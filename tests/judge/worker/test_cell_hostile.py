@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
-from shardlab.sandbox.process import Ended
+from shardlab.sandbox.process import ProcessEnded
 
 X = np.arange(6, dtype=np.float32)
 LARGE = np.arange(1_500_000).astype(np.int8)
@@ -138,7 +138,7 @@ def test_bytes_changed_at_random_are_an_error_or_end_the_guest_and_never_the_jud
             data[place] = rng.integers(256)
         try:
             answer = bench.runner(bytes(data), None, None, X)
-        except Ended:
+        except ProcessEnded:
             continue
         assert "error" in answer or "outputs" in answer
         n_answers += 1

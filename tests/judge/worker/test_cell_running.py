@@ -8,7 +8,7 @@ import jax.export
 import numpy as np
 import pytest
 
-from shardlab._jax.exported_program import contents
+from shardlab._jax.exported_program import read_contents
 from shardlab.judge.protocol.values import Key
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -132,7 +132,7 @@ def test_values_and_collectives(bench, function, inputs, expected, calls):
 
 def test_a_loop_that_counts_down_has_no_known_length(bench):
     made = bench.author("export", "rolled_for_ever", "data=4", x=X)
-    (found,) = contents(jax.export.deserialize(bytearray(made.buffers[0]))).collectives
+    (found,) = read_contents(jax.export.deserialize(bytearray(made.buffers[0]))).collectives
     assert (found.op, found.count) == ("ppermute", None)
 
 

@@ -18,7 +18,7 @@ from jax._src import shard_map as shard_map_lib
 from shardlab import _jax
 from shardlab.checks.program import check_program
 from shardlab.tracing.collective_calls import call_at, communicates
-from shardlab.tracing.jaxpr_walk import walk
+from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.patterns import clues
 
@@ -56,7 +56,7 @@ def _seen(closed, mesh):
         jaxpr = _jax.without_dead_code(closed)
     except Exception:  # it has types at its border (unreduced, Explicit) that are not rebuilt here
         jaxpr = closed
-    sites = list(walk(jaxpr))
+    sites = list(walk_jaxpr(jaxpr))
     return Observation(
         reroute._current,
         tuple(mesh.shape.items()),

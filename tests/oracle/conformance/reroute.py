@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from shardlab import _jax
 from shardlab._jax.shard_map_hooks import hook_shard_map
 from shardlab.simulator.interpreter import evaluate as simulate
-from shardlab.simulator.interpreter.stacked_array import Axes, Spread, arrange
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange
 from shardlab.simulator.shard_map import _simulate
 
 runs: Counter[str] = Counter()
@@ -66,10 +66,10 @@ def _lower(ctx, *nodes, **params):
     def whole(*arrays):
         runs[_current] += 1
         values = [
-            Spread(array, {name: i for i, name in enumerate(names)})
+            StackedArray(array, {name: i for i, name in enumerate(names)})
             for array, names in zip(arrays, names_in, strict=True)
         ]
-        outs = simulate.shard_map(Axes(), params, values, keep_summands=True)
+        outs = simulate.shard_map(MeshAxes(), params, values, keep_summands=True)
         return [_in_front(out.force()) for out in outs]
 
     with _jax.no_mesh():

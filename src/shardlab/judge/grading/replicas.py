@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardlab.checks.replicas import reduction
+from shardlab.checks.replicas import missing_reduction
 from shardlab.checks.tolerance import is_close
-from shardlab.findings.source import NOWHERE
+from shardlab.findings.source import UNKNOWN_LOCATION
 from shardlab.judge.grading.evidence import Array, Evidence, index, is_float, number, slices
 from shardlab.judge.protocol.run_result import Shard
 from shardlab.judge.verdict import Verdict
 from shardlab.sharding.mesh import Mesh
-from shardlab.simulator.run_records import Copies
+from shardlab.simulator.run_records import ReplicaValues
 
 _BECOMES = {
     "psum": "add up to",
@@ -32,7 +32,7 @@ class Differing:
     evidence: Evidence
     devices: tuple[int, ...]
     axes: tuple[str, ...]  # along which the copies differ
-    copies: Copies
+    copies: ReplicaValues
     meant: Array
     start: tuple[int, ...]  # of that part within the output
 
@@ -48,7 +48,9 @@ class Differing:
         eps = float(np.finfo(held).eps) if held.kind in "fc" else 1e-2 * is_float(held)
         # The reference rounds in another order than the devices: as far as a value may be off.
         scale = float(np.abs(self.meant.astype(np.float64)).max(initial=1e-30)) or 1.0
-        return reduction(self.copies, self.axes, self.meant, max(eps, self.evidence.atol / scale))
+        return missing_reduction(
+            self.copies, self.axes, self.meant, max(eps, self.evidence.atol / scale)
+        )
 
 
 def common_reduction(found: Sequence[Differing]) -> str:
@@ -100,7 +102,7 @@ def _arranged(evidence: Evidence, held: Sequence[Shard]) -> Differing:
         # A layout that no spec describes may have copies on a part of these devices only.
         device = mesh.device_at(at[name] for name in mesh.axis_names)
         stacked[place] = by_device.get(device, held[0].values)
-    copies = Copies(0, 1, "", NOWHERE, along, stacked)
+    copies = ReplicaValues(0, 1, "", UNKNOWN_LOCATION, along, stacked)
     axes = tuple(
         name
         for number, name in enumerate(along)

@@ -9,9 +9,9 @@ import numpy as np
 
 from shardlab.checks import causes
 from shardlab.checks.cause_text import FIXES
-from shardlab.checks.cause_text import told as told_of
-from shardlab.checks.divergence import runs
-from shardlab.checks.tolerance import Comparison, close, is_close
+from shardlab.checks.cause_text import cause_message as told_of
+from shardlab.checks.divergence import coordinate_ranges
+from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
 from shardlab.judge.grading.evidence import Evidence, index, number
 from shardlab.judge.verdict import Verdict
 from shardlab.sharding.mesh import Mesh
@@ -273,14 +273,14 @@ _SENTENCES: dict[str, Callable[[Evidence, Cause, int, str], str]] = {
 
 def _first_wrong(each: Evidence) -> str:
     """Return the first element that is wrong: `result[0, 2] is 8, want 2`."""
-    wrong = ~close(each.whole, each.expected, each.atol)
+    wrong = ~compare_arrays(each.whole, each.expected, each.atol)
     at = tuple(map(int, np.argwhere(wrong)[0])) if wrong.any() else (0,) * wrong.ndim
     got, want = each.whole[at], each.expected[at]
     return f"{each.name}{index(at)} is {number(got)}, want {number(want)}"
 
 
 def _plain(each: Evidence) -> str:
-    wrong = ~close(each.whole, each.expected, each.atol)
+    wrong = ~compare_arrays(each.whole, each.expected, each.atol)
     told = _first_wrong(each)
     if each.whole.ndim:
         told += f"; {int(wrong.sum())} of {wrong.size} elements differ"
@@ -289,5 +289,5 @@ def _plain(each: Evidence) -> str:
         told += ", on every device"
     elif bad and len(all_devices) > 1:
         noun = "device" if len(bad) == 1 else "devices"
-        told += f", on {noun} {runs(bad)} of {len(all_devices)}"
+        told += f", on {noun} {coordinate_ranges(bad)} of {len(all_devices)}"
     return told + "."

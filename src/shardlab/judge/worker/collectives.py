@@ -19,8 +19,8 @@ import jax.numpy as jnp
 
 from shardlab._jax.exported_program import Collective
 from shardlab.collectives.wire import wire_bytes
-from shardlab.tracing.hlo.collectives import Exchange, exchanges
-from shardlab.tracing.hlo.module import dtype_name, parse_module
+from shardlab.tracing.hlo.collectives import HloCollective, hlo_collectives
+from shardlab.tracing.hlo.module import jax_dtype_name, parse_module
 
 _Kind = tuple[str, int, str]
 # What a CPU cannot add up as it is, its compiler widens.
@@ -35,7 +35,7 @@ def calls_of(own: Sequence[Collective], text: str) -> list[dict[str, Any]]:
     """Return every call between at least two devices; `text` is the compiled program."""
     written = [each for each in own if each.group_size > 1]
     credit = _Credit(written)
-    compiled = _collectives(exchanges(parse_module(text.splitlines())))
+    compiled = _collectives(hlo_collectives(parse_module(text.splitlines())))
     inserted = [left for each in compiled for left in credit.beyond(each)]
     told = [_told(each, is_inserted=False, is_folded=not credit.is_met(each)) for each in written]
     return [*told, *(_told(each, is_inserted=True) for each in inserted)]
@@ -96,12 +96,12 @@ def _kind(call: Collective) -> _Kind:
     return call.op, call.group_size, _WIDENED.get(call.dtype, call.dtype)
 
 
-def _collectives(found: Sequence[Exchange]) -> Iterator[Collective]:
+def _collectives(found: Sequence[HloCollective]) -> Iterator[Collective]:
     """Yield the exchanges between devices, those that look like the program's own first."""
     for each in sorted(found, key=lambda exchange: exchange.is_inserted):
         size = max(map(len, each.groups), default=2)
         if size < 2 or (each.pairs and all(a == b for a, b in each.pairs)):
             continue
         pairs = tuple((source, target) for source, target in each.pairs)
-        dtype = dtype_name(each.operand.dtype)
+        dtype = jax_dtype_name(each.operand.dtype)
         yield Collective(each.op, each.operand.shape, dtype, each.count, size, pairs)

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.export
 
-from shardlab._jax.exported_program import Contents, contents
+from shardlab._jax.exported_program import ProgramContents, read_contents
 
 _MOST_BYTES = 4 << 20
 _MOST_OPERATIONS = 100_000
@@ -33,13 +33,13 @@ class InvalidProgram(Exception):
 
 def read_program(
     data: bytes, arrays: Sequence[tuple[Sequence[int], str]], n_devices: int
-) -> tuple[jax.export.Exported, Contents]:
+) -> tuple[jax.export.Exported, ProgramContents]:
     """Return a program of these arrays for so many devices, or for one; and what stands in it."""
     if len(data) > _MOST_BYTES:
         raise InvalidProgram(f"the program has {len(data):,} bytes; {_MOST_BYTES:,} are the most")
     try:
         exported = jax.export.deserialize(bytearray(data))
-        found = contents(exported)
+        found = read_contents(exported)
     except Exception as error:
         raise InvalidProgram(
             f"the bytes are no exported program ({type(error).__name__})"
@@ -69,7 +69,7 @@ def _outside(exported: Any, arrays: Sequence[tuple[Sequence[int], str]], n_devic
     return ""
 
 
-def _inside(found: Contents) -> str:
+def _inside(found: ProgramContents) -> str:
     """Say what is wrong with the operations of a program."""
     others = sorted(
         name

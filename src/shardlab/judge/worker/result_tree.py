@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from shardlab.judge.protocol.values import DTYPES
 from shardlab.judge.worker.errors import AnswerError
-from shardlab.tracing.stage import arrays_only
+from shardlab.tracing.stage import drop_non_arrays
 
 
 def result_of_arrays(name: str, result: Any) -> Any:
@@ -18,7 +18,7 @@ def result_of_arrays(name: str, result: Any) -> Any:
         raise AnswerError(
             "no_result", f"{name} returned None.", "end the function with a return statement."
         )
-    found = plain(arrays_only(result))
+    found = plain(drop_non_arrays(result))
     if jax.tree.leaves(result) and not jax.tree.leaves(found):
         raise AnswerError(
             "not_an_array",

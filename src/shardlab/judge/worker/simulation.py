@@ -17,7 +17,7 @@ from shardlab.judge.worker.submission import Submission
 from shardlab.judge.worker.tracing import Stopped, stopped, trace
 from shardlab.sandbox.frame import Frame
 from shardlab.simulator.interpreter.replica_recorder import recording
-from shardlab.simulator.run_records import Copies
+from shardlab.simulator.run_records import ReplicaValues
 from shardlab.simulator.simulated_mode import simulated
 from shardlab.simulator.virtual_devices.array_labels import sharding_of
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
@@ -75,7 +75,7 @@ def _run(traced: Any, placed: Sequence[Any]) -> Any:
 
 
 def _told(
-    outputs: Any, differing: Sequence[Copies], mesh: Any
+    outputs: Any, differing: Sequence[ReplicaValues], mesh: Any
 ) -> tuple[list[dict[str, Any]], list[bytes]]:
     told, buffers = [], []
     for path, leaf in jax.tree_util.tree_leaves_with_path(outputs):
@@ -99,19 +99,19 @@ def _told(
 # ------------------------------------------------------------------------- copies that differ
 
 
-def _differ(copies: Copies) -> bool:
+def _differ(copies: ReplicaValues) -> bool:
     first = copies.values[(0,) * len(copies.mesh_axes)]
     return bool(copies.mesh_axes) and any(
         copy.tobytes() != first.tobytes() for copy in _copies(copies)
     )
 
 
-def _copies(copies: Copies) -> Iterator[Array]:
+def _copies(copies: ReplicaValues) -> Iterator[Array]:
     for place in np.ndindex(*copies.values.shape[: len(copies.mesh_axes)]):
         yield copies.values[place]
 
 
-def _is_of(copies: Copies, whole: Array) -> bool:
+def _is_of(copies: ReplicaValues, whole: Array) -> bool:
     """Say whether an output of a shard_map is this result: it has the first copy's numbers."""
     first = copies.values[(0,) * len(copies.mesh_axes)]
     if first.shape != whole.shape:
@@ -121,13 +121,13 @@ def _is_of(copies: Copies, whole: Array) -> bool:
     )
 
 
-def _copy_on(copies: Copies, device: Any, mesh: Any) -> Array:
+def _copy_on(copies: ReplicaValues, device: Any, mesh: Any) -> Array:
     at = dict(zip(mesh.axis_names, np.argwhere(mesh.devices == device)[0], strict=True))
     held: Array = copies.values[tuple(at[name] for name in copies.mesh_axes)]
     return held
 
 
-def _finding(copies: Copies) -> dict[str, Any]:
+def _finding(copies: ReplicaValues) -> dict[str, Any]:
     over = " and ".join(map(repr, copies.mesh_axes))
     shown = [_short(copy) for _, copy in zip(range(4), _copies(copies), strict=False)]
     return _data(

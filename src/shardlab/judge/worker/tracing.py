@@ -13,7 +13,7 @@ import jax.export
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shardlab._jax.axis_errors import as_unbound
+from shardlab._jax.axis_errors import convert_axis_error
 from shardlab.checks.program import check_program
 from shardlab.collectives.call import CollectiveCall
 from shardlab.judge.protocol.values import ArrayLeaf, unpack
@@ -23,11 +23,11 @@ from shardlab.judge.worker.result_tree import result_of_arrays
 from shardlab.judge.worker.submission import Submission, arguments
 from shardlab.judge.worker.traced_placement import placing_where_traced
 from shardlab.sharding.spec import parse_spec
-from shardlab.tracing.jax_rejections import refused, whole_tracebacks
-from shardlab.tracing.jaxpr_walk import walk
+from shardlab.tracing.jax_rejections import full_tracebacks, record_rejections
+from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.observe import observe_staged
-from shardlab.tracing.stage import Staged
+from shardlab.tracing.stage import StagedProgram
 
 _ANY_SIZE = 1 << 62  # a small array left whole is no finding in an exercise
 Findings = list[dict[str, Any]]
@@ -108,7 +108,7 @@ def trace(submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None) -
 
 def look(name: str, traced: Any, shapes: list[Any]) -> tuple[Observation, Findings]:
     """Return what a traced program does, and what our checks say of it."""
-    staged = Staged(name, traced, None, tuple(shapes), lambda: None)
+    staged = StagedProgram(name, traced, None, tuple(shapes), lambda: None)
     seen = observe_staged(staged, compiled="never")
     return seen, _findings(seen)
 
@@ -171,7 +171,7 @@ def _shape(leaf: ArrayLeaf, sharding: NamedSharding | None) -> Any:
 @contextlib.contextmanager
 def _whole(mesh: Mesh | None) -> Iterator[None]:
     """Keep the frames of JAX in tracebacks, which tell whose mistake it is; hide other devices."""
-    with whole_tracebacks(), contextlib.ExitStack() as stack:
+    with full_tracebacks(), contextlib.ExitStack() as stack:
         if mesh is None:
             stack.enter_context(one_device())
         yield
@@ -188,7 +188,7 @@ def _other_devices(n_own: int, n_given: int) -> AnswerError:
 
 def _callback_line(jaxpr: Any) -> int | None:
     """Return the line of the first call back into Python."""
-    for site in walk(jaxpr):
+    for site in walk_jaxpr(jaxpr):
         if "callback" in site.name or site.name.startswith("debug_"):
             return site.source.line or None
     return None
@@ -200,7 +200,7 @@ def _callback_line(jaxpr: Any) -> int | None:
 def stopped(error: BaseException, function: Any, mesh: Mesh | None) -> Stopped:
     """Return what JAX refuses in its own words and ours; anything else as it was raised."""
     sizes = dict(mesh.shape) if mesh is not None else {}
-    clue = refused(as_unbound(error, sizes) or error, function)
+    clue = record_rejections(convert_axis_error(error, sizes) or error, function)
     if clue is None or clue.facts["family"] == "other":
         return Stopped(told(error), [])
     return Stopped(told(error), _findings(Observation("", (), clues=(clue,))))

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardlab._jax.exported_program import contents
-from shardlab._jax.fork_warmup import find_plugins, rehearsal_mesh, rehearse, share_context
+from shardlab._jax.exported_program import read_contents
+from shardlab._jax.fork_warmup import export_once, find_plugins, share_context, warmup_mesh
 from shardlab.judge.worker.collectives import calls_of
 from shardlab.judge.worker.tracing import look
 
@@ -38,7 +38,7 @@ def warm() -> None:
             import_module(name)
     find_plugins()
     share_context()
-    mesh = rehearsal_mesh(2, "data")
+    mesh = warmup_mesh(2, "data")
     spec = PartitionSpec("data")
 
     def body(x: jax.Array) -> jax.Array:
@@ -52,7 +52,7 @@ def warm() -> None:
 
     shape = jax.ShapeDtypeStruct((4, 3), np.float32, sharding=NamedSharding(mesh, spec))
     look("program", jax.jit(program).trace(shape), [shape])
-    calls_of(contents(rehearse(program, [shape])).collectives, _TEXT)
+    calls_of(read_contents(export_once(program, [shape])).collectives, _TEXT)
 
 
 # The smallest text that all of the reading of compiled programs goes over.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from shardlab.errors import UnknownOption, brief
+from shardlab.errors import UnknownOption, short_repr
 
 # remat policy -> measured / estimate; a flash kernel makes selective the same as none
 MARGINS = {"none": 2.1, "selective": 2.1, "dots": 1.3, "full": 1.9}
@@ -23,7 +23,7 @@ def parse_margin(margin: Any) -> float | None:
     is_number = isinstance(margin, (int, float)) and not isinstance(margin, bool)
     if not is_number or not isfinite(margin) or margin <= 0:
         raise UnknownOption(
-            f"The margin of activations is {brief(margin)}.",
+            f"The margin of activations is {short_repr(margin)}.",
             fix="a number such as 1.5, by which their estimate is multiplied; 1 trusts it.",
         )
     return float(margin)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from shardlab.hardware.estimate import FigureUsed
 from shardlab.hardware.step_time import StepTime
-from shardlab.planner.plan import KINDS, Kind, Room
-from shardlab.sharding.mesh import Sizes
+from shardlab.planner.plan import KINDS, Kind, MemoryBudget
+from shardlab.sharding.mesh import MeshSizes
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -27,7 +27,7 @@ class Candidate:
     A mesh that cuts nothing sensible is refused as a whole: then it has no strategy and no bytes.
     """
 
-    mesh: Sizes
+    mesh: MeshSizes
     strategy: str = ""
     remat: str = ""
     n_microbatches: int = 1
@@ -79,7 +79,7 @@ class Advice:
     n_chips: int
     n_devices: int
     choices: Mapping[str, str]  # optimizer, batch, sequence, ...
-    room: Room
+    room: MemoryBudget
     ranked: tuple[Candidate, ...]  # best first
     others: tuple[Candidate, ...]
     formulas: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class Advice:
             **{
                 **kept,
                 "formulas": tuple(data["formulas"]),
-                "room": Room(**data["room"]),
+                "room": MemoryBudget(**data["room"]),
                 "ranked": tuple(map(Candidate.from_json, data["ranked"])),
                 "others": tuple(map(Candidate.from_json, data["others"])),
                 "figures": tuple(map(FigureUsed.from_json, data["figures"])),

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardlab._text.printable import plain
+from shardlab._text.printable import printable_text
 from shardlab._text.units import count_text, memory_text, seconds_text
 from shardlab.hardware.estimate import FigureUsed
 from shardlab.hardware.estimate_text import figure_text
 from shardlab.hardware.step_time import StepTime
 from shardlab.planner.advice.advice import Advice, Candidate
-from shardlab.render.markdown import escaped, sections_markdown
+from shardlab.render.markdown import escape_markdown, sections_markdown
 from shardlab.render.sheet import (
     Column,
     Row,
@@ -55,7 +55,7 @@ def advice_lines(advice: Advice, width: int, *, top: int = TOP) -> Iterator[Line
     if advice.command:
         yield []
         yield [Span("Next", is_strong=True)]
-        yield [Span(f"  {plain(advice.command)}")]  # never folded: it is to be copied
+        yield [Span(f"  {printable_text(advice.command)}")]  # never folded: it is to be copied
     yield []
     yield from section_lines(_grounds(advice), width)
 
@@ -71,8 +71,8 @@ def advice_html(advice: Advice, *, top: int = TOP) -> str:
 def advice_markdown(advice: Advice, *, top: int = TOP) -> str:
     """Return advice for a design document: GitHub's tables."""
     sheet = advice_sheet(advice, top=top, is_wide=True)
-    facts = map(escaped, sheet.facts)
-    parts = [f"**{escaped(sheet.title)}**", *facts, *sections_markdown(sheet.sections)]
+    facts = map(escape_markdown, sheet.facts)
+    parts = [f"**{escape_markdown(sheet.title)}**", *facts, *sections_markdown(sheet.sections)]
     if advice.command:
         parts += ["### Next", f"```\n{advice.command}\n```"]
     return "\n\n".join([*parts, *sections_markdown([_grounds(advice)])]) + "\n"
@@ -88,13 +88,13 @@ def advice_sheet(advice: Advice, *, top: int = TOP, is_wide: bool = False) -> Sh
     if others := tuple(_others(advice)):
         sections.append(Section("Why others lost", None, others))
     if advice.notes:
-        sections.append(Section("To know", None, tuple(map(plain, advice.notes))))
+        sections.append(Section("To know", None, tuple(map(printable_text, advice.notes))))
     return Sheet(headline(advice), tuple(_facts(advice)), tuple(sections))
 
 
 def _grounds(advice: Advice) -> Section:
     grounds = (*advice.formulas, *map(_figure, advice.figures), *_efficiency(advice))
-    return Section("Formulas and figures", None, tuple(map(plain, grounds)))
+    return Section("Formulas and figures", None, tuple(map(printable_text, grounds)))
 
 
 def _figure(figure: FigureUsed) -> str:
@@ -133,7 +133,7 @@ def _facts(advice: Advice) -> Iterator[str]:
     chips = f"{count_text(advice.n_chips, 'chip')} {advice.hardware}"
     if advice.n_devices != advice.n_chips:
         chips += f" ({advice.n_devices:,} devices)"
-    yield plain(
+    yield printable_text(
         f"{advice.model}: {advice.n_parameters:,} parameters on {chips}, "
         f"{memory_text(room.usable_bytes)} of {memory_text(room.hbm_bytes)} to be used on each"
     )

@@ -23,12 +23,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shardlab.errors import InvalidType, TooManyDevices, UnknownFigure, brief
+from shardlab.errors import InvalidType, TooManyDevices, UnknownFigure, short_repr
 from shardlab.hardware.chip_file import FIGURES
 from shardlab.hardware.chips import Hardware, parse_hardware
-from shardlab.hardware.collective_time import share_of_peak
+from shardlab.hardware.collective_time import parse_efficiency
 from shardlab.hardware.estimate import FigureUsed
-from shardlab.hardware.step_timer import Stopwatch
+from shardlab.hardware.step_timer import StepTimer
 from shardlab.planner.advice.activation_margin import margin_of, parse_margin
 from shardlab.planner.advice.advice import Advice, Candidate
 from shardlab.planner.advice.assumptions import Called, command_of, formulas_of, notes_of
@@ -36,7 +36,7 @@ from shardlab.planner.advice.candidates import Search
 from shardlab.planner.advice.ranking import rank
 from shardlab.planner.advice.weight_bytes import Scales
 from shardlab.planner.make_plan import room_of
-from shardlab.planner.memory.dtype_policy import Policy, parse_policy
+from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.memory.fp8_scales import without_scales
 from shardlab.planner.memory.optimizer import parse_optimizer
 from shardlab.planner.memory.workload import REMAT, Workload
@@ -111,7 +111,7 @@ def advise(
     zero: Sequence[int] = (0, 1, 2),
     microbatch: int | None = None,
     context: bool | None = None,
-    policy: Policy | str | None = None,
+    policy: DtypePolicy | str | None = None,
     headroom: float = 0.1,
     activation_margin: float | None = None,
     cache_dtype: str | None = None,
@@ -135,17 +135,17 @@ def advise(
     """
     n_chips, chip = _chips(chips), _chip(hardware, figures)
     workload = _workload(batch, sequence, microbatch, cache_dtype)
-    optimizer, dtypes = parse_optimizer(optimizer).name, parse_policy(policy)
+    optimizer, dtypes = parse_optimizer(optimizer).name, parse_dtype_policy(policy)
     loaded = with_architecture(check_kinds(load_model(model), _MOST_KINDS), architecture)
     search = Search(
         without_states(without_scales(loaded, dtypes)),
         room_of(chip, headroom),
         Scales(optimizer, dtypes, gathers=workload is not None),
-        Stopwatch(chip, share_of_peak(network_efficiency)),
+        StepTimer(chip, parse_efficiency(network_efficiency)),
         workload,
         _remats(remat, optimizer, workload if loaded.architecture else None),
         _stages(zero, optimizer),
-        share_of_peak(compute_efficiency),
+        parse_efficiency(compute_efficiency),
         parse_margin(activation_margin),
     )
     called = Called(model, hardware, policy, headroom, cache_dtype, architecture)
@@ -223,10 +223,12 @@ def _chips(chips: Any) -> int:
 def _chip(hardware: Any, figures: Mapping[str, float] | None) -> Hardware:
     if not isinstance(hardware, (str, Path, Hardware)):
         raise InvalidType(
-            f"{brief(hardware)} is not a chip.", fix='a name such as "tpu-v5p", or a file.'
+            f"{short_repr(hardware)} is not a chip.", fix='a name such as "tpu-v5p", or a file.'
         )
     if figures is not None and not isinstance(figures, Mapping):
-        raise InvalidType(f"{brief(figures)} are no figures.", fix='such as {"node_egress": 2e11}.')
+        raise InvalidType(
+            f"{short_repr(figures)} are no figures.", fix='such as {"node_egress": 2e11}.'
+        )
     return parse_hardware(hardware, figures)
 
 
@@ -235,7 +237,7 @@ def _stages(zero: Any, optimizer: str) -> tuple[int, ...]:
     stages = _several(zero)
     if not stages or any(isinstance(each, bool) or each not in (0, 1, 2) for each in stages):
         raise InvalidType(
-            f"The ZeRO stages are {brief(zero)}.",
+            f"The ZeRO stages are {short_repr(zero)}.",
             fix="some of 0, 1 and 2; stage 3 is what an fsdp axis does.",
         )
     return stages if optimizer != "none" else (0,)
@@ -272,7 +274,7 @@ def _remats(
     given = _several(remat)
     if not given:
         raise InvalidType(
-            f"The remat policies are {brief(remat)}.", fix="some of " + ", ".join(REMAT)
+            f"The remat policies are {short_repr(remat)}.", fix="some of " + ", ".join(REMAT)
         )
     return tuple(Workload(1, 1, remat=each).remat for each in given)
 
@@ -298,7 +300,7 @@ def _choices(search: Search) -> dict[str, str]:
     return choices
 
 
-def _figures(stopwatch: Stopwatch) -> tuple[FigureUsed, ...]:
+def _figures(stopwatch: StepTimer) -> tuple[FigureUsed, ...]:
     hbm = stopwatch.hardware.figure("hbm_bytes")
     used = {hbm.name: hbm, **stopwatch.used}
     return tuple(

@@ -14,7 +14,7 @@ from math import prod
 from shardlab._text.units import memory_text
 from shardlab.errors import TooManyDevices
 from shardlab.hardware.step_time import StepTime
-from shardlab.hardware.step_timer import Sent, Stopwatch
+from shardlab.hardware.step_timer import CollectiveSpan, StepTimer
 from shardlab.planner.advice.activation_margin import margin_of
 from shardlab.planner.advice.advice import Candidate, Why
 from shardlab.planner.advice.communication import decoding_exchanges, training_exchanges
@@ -31,11 +31,11 @@ from shardlab.planner.advice.weight_bytes import Scales, Sync, Weight
 from shardlab.planner.make_plan import plan_items
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
-from shardlab.planner.plan import KINDS, Kind, Room
-from shardlab.planner.rules.matching import Placed
+from shardlab.planner.plan import KINDS, Kind, MemoryBudget
+from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.planner.strategies.strategy import parse_strategy, place
 from shardlab.sharding.factors import divisors, n_products, products
-from shardlab.sharding.mesh import Mesh, Sizes
+from shardlab.sharding.mesh import Mesh, MeshSizes
 
 # outermost first, so that tensor stays within a node
 AXES = ("data", "fsdp", "expert", "context", "tensor")
@@ -50,9 +50,9 @@ class Search:
     """What is looked for, and what has been counted on the way."""
 
     model: Model
-    room: Room
+    room: MemoryBudget
     scales: Scales
-    stopwatch: Stopwatch
+    stopwatch: StepTimer
     workload: Workload | None
     remats: tuple[str, ...]
     zeros: tuple[int, ...]
@@ -60,7 +60,9 @@ class Search:
     margin: float | None = None  # of activations; None: as measured for each remat policy
     _activations: dict[object, dict[Kind, int]] = field(default_factory=dict)
     _works: dict[object, Work] = field(default_factory=dict)
-    _last: tuple[Mapping[Sync, Weight], dict[object, Sent]] | None = None  # of weights at work
+    _last: tuple[Mapping[Sync, Weight], dict[object, CollectiveSpan]] | None = (
+        None  # of weights at work
+    )
     _divided: dict[tuple[int, str], tuple[Workload, ...]] = field(default_factory=dict)
 
     @property
@@ -252,7 +254,7 @@ class Search:
 
     def _sent(
         self, arch: Architecture, mesh: Mesh, workload: Workload, weights: Mapping[Sync, Weight]
-    ) -> Sent:
+    ) -> CollectiveSpan:
         """Return what is sent, which is alike for remat policies that compute no layer again."""
         key = workload.n_microbatches, is_forward_repeated(workload)
         if self._last is None or self._last[0] is not weights:
@@ -275,7 +277,7 @@ class Search:
         return self._works[key]
 
 
-def _axes(sizes: Mapping[str, int]) -> Sizes:
+def _axes(sizes: Mapping[str, int]) -> MeshSizes:
     axes = tuple((name, size) for name, size in sizes.items() if size > 1)
     if {name for name, _ in axes} <= {"context"}:
         return (("data", 1), *axes)  # which the strategy data-parallel asks for
@@ -287,7 +289,7 @@ def _strategy(parts: Sequence[str], zero: int) -> str:
     return "+".join([*parts, *([f"zero{zero}"] if zero else [])]) or "data-parallel"
 
 
-def _cuts_nothing(parts: Sequence[str], placed: Sequence[Placed]) -> str | None:
+def _cuts_nothing(parts: Sequence[str], placed: Sequence[ShardedFamily]) -> str | None:
     """Return an axis that is to cut parameters and cuts none, since it divides none."""
     left = set(parts)
     for each in placed:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
-from shardlab.hardware.step_timer import Exchange
+from shardlab.hardware.step_timer import StepCollective
 from shardlab.planner.advice.step_flops import is_forward_repeated
 from shardlab.planner.advice.weight_bytes import Sync, Weight
 from shardlab.planner.memory.workload import Workload
@@ -28,7 +28,7 @@ from shardlab.sharding.mesh import Mesh
 
 def training_exchanges(
     arch: Architecture, held: Mapping[Sync, Weight], mesh: Mesh, workload: Workload
-) -> Iterator[Exchange]:
+) -> Iterator[StepCollective]:
     """Yield what one training step sends."""
     for sync, each in held.items():
         yield from _weights(sync, each, max(arch.layers, 1), mesh, workload.n_microbatches)
@@ -42,14 +42,16 @@ def training_exchanges(
     yield from _context(arch, mesh, workload, tokens)
 
 
-def decoding_exchanges(arch: Architecture, mesh: Mesh, workload: Workload) -> Iterator[Exchange]:
+def decoding_exchanges(
+    arch: Architecture, mesh: Mesh, workload: Workload
+) -> Iterator[StepCollective]:
     """Yield what is sent for one token of every sequence of the batch."""
     yield from _activations(arch, mesh, workload.batch, 1, 1, workload.dtype.bits)
 
 
 def _weights(
     sync: Sync, held: Weight, layers: int, mesh: Mesh, microbatches: int
-) -> Iterator[Exchange]:
+) -> Iterator[StepCollective]:
     """Yield what keeps parameters the same; one call for each layer, which compute can hide.
 
     Parameters are gathered before a layer is reached, gradients summed after it is done.
@@ -59,21 +61,21 @@ def _weights(
     often = layers * microbatches
     if axes := sync.gathered:
         parts = _size(mesh, axes)
-        yield Exchange("parameters, forward", axes, "all_gather", parameters, often, True)
-        yield Exchange("parameters, backward", axes, "all_gather", parameters, often, True)
-        yield Exchange("gradients", axes, "psum_scatter", gradients * parts, often, True)
+        yield StepCollective("parameters, forward", axes, "all_gather", parameters, often, True)
+        yield StepCollective("parameters, backward", axes, "all_gather", parameters, often, True)
+        yield StepCollective("gradients", axes, "psum_scatter", gradients * parts, often, True)
     if axes := tuple(name for name in sync.reduced if name not in sync.zero):
-        yield Exchange("gradients", axes, "psum", gradients, layers, True)
+        yield StepCollective("gradients", axes, "psum", gradients, layers, True)
     if axes := sync.zero:
         count = often if sync.zero_gradients else layers
         updated = _part(parameters, _size(mesh, axes))
-        yield Exchange("gradients", axes, "psum_scatter", gradients, count, True)
-        yield Exchange("updated parameters", axes, "all_gather", updated, layers, True)
+        yield StepCollective("gradients", axes, "psum_scatter", gradients, count, True)
+        yield StepCollective("updated parameters", axes, "all_gather", updated, layers, True)
 
 
 def _activations(
     arch: Architecture, mesh: Mesh, tokens: int, passes: int, microbatches: int, bits: int
-) -> Iterator[Exchange]:
+) -> Iterator[StepCollective]:
     roles = roles_of(mesh)
     tensor, expert = (_cutting(mesh, roles.get(role, ())) for role in ("tensor", "expert"))
     spread = _size(mesh, (*batch_axes(mesh), *roles.get("sequence", ())))
@@ -89,15 +91,17 @@ def _activations(
         for n, size in ((2 * arch.layers - routed, array), (routed, array * arch.top_k)):
             if n:
                 words = "activations" if size == array else "tokens at their experts"
-                yield Exchange(words, tensor, "all_gather", _part(size, parts), n * often)
-                yield Exchange(words, tensor, "psum_scatter", size, n * often)
+                yield StepCollective(words, tensor, "all_gather", _part(size, parts), n * often)
+                yield StepCollective(words, tensor, "psum_scatter", size, n * often)
     if expert and mixtures:
         size = _part(array * arch.top_k, _size(mesh, tensor))
         words = "tokens to their experts and back"
-        yield Exchange(words, expert, "all_to_all", size, 2 * mixtures * often)
+        yield StepCollective(words, expert, "all_to_all", size, 2 * mixtures * often)
 
 
-def _context(arch: Architecture, mesh: Mesh, workload: Workload, tokens: int) -> Iterator[Exchange]:
+def _context(
+    arch: Architecture, mesh: Mesh, workload: Workload, tokens: int
+) -> Iterator[StepCollective]:
     roles = roles_of(mesh)
     axes = _cutting(mesh, roles.get("sequence", ()))
     if not axes:
@@ -110,8 +114,10 @@ def _context(arch: Architecture, mesh: Mesh, workload: Workload, tokens: int) ->
     here = _part(tokens * per_token * workload.dtype.bits, 8 * _size(mesh, batch_axes(mesh)))
     often = arch.layers * workload.n_microbatches
     part = _part(here, _size(mesh, axes))
-    yield Exchange("keys and values, forward and backward", axes, "all_gather", part, 2 * often)
-    yield Exchange("gradients of keys and values", axes, "psum_scatter", here, often)
+    yield StepCollective(
+        "keys and values, forward and backward", axes, "all_gather", part, 2 * often
+    )
+    yield StepCollective("gradients of keys and values", axes, "psum_scatter", here, often)
 
 
 def _cutting(mesh: Mesh, axes: Sequence[str]) -> tuple[str, ...]:

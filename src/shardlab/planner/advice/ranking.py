@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shardlab.hardware.step_time import StepTime
 from shardlab.planner.advice.advice import Candidate
-from shardlab.sharding.mesh import Sizes
+from shardlab.sharding.mesh import MeshSizes
 
 _AS_QUICK = 1.005  # a difference that no estimate like this can tell
 _ORDER = ("variant", "slower", "memory", "batch", "model")
@@ -21,7 +21,7 @@ def rank(
     By the time that a step is expected to take, then by its upper bound, then by the bytes on a
     device; without times by bytes alone.
     """
-    fitting: dict[Sizes, list[Candidate]] = {}
+    fitting: dict[MeshSizes, list[Candidate]] = {}
     others = []
     for each in candidates:
         if each.why:

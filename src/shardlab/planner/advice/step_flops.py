@@ -20,7 +20,7 @@ from math import prod
 from shardlab.planner.family import Family
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
-from shardlab.planner.rules.matching import Placed
+from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.planner.strategies.axis_roles import roles_of
 from shardlab.sharding.mesh import Mesh
 
@@ -63,7 +63,7 @@ class Copies:
 NO_COPIES = Copies()
 
 
-def copies_of(model: Model, placed: Iterable[Placed], mesh: Mesh) -> Copies:
+def copies_of(model: Model, placed: Iterable[ShardedFamily], mesh: Mesh) -> Copies:
     """Return what a strategy left whole over the tensor axes that it would have cut there."""
     arch = model.architecture
     axes = roles_of(mesh).get("tensor", ())

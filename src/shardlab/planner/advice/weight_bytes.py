@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from shardlab.planner.advice.step_flops import is_expert
 from shardlab.planner.family import Family
 from shardlab.planner.memory.device_bytes import held_by
+from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.gathered_weights import gathered_bytes
-from shardlab.planner.memory.optimizer import Policy
 from shardlab.planner.plan import KINDS, Kind
-from shardlab.planner.rules.matching import Placed
+from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
 from shardlab.sharding.mesh import Mesh
-from shardlab.sharding.partition import cuts_of
+from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
 
 
@@ -54,12 +54,14 @@ class Scales:
     """Weighs placed tensors, and remembers."""
 
     optimizer: str
-    policy: Policy
+    policy: DtypePolicy
     gathers: bool = False  # count the weights gathered for one layer, as plans of a workload do
     _seen: dict[object, tuple[Family, Weight]] = field(default_factory=dict)
-    _gathered: tuple[Sequence[Placed], int] | None = None  # of the placement weighed last
+    _gathered: tuple[Sequence[ShardedFamily], int] | None = None  # of the placement weighed last
 
-    def weigh(self, placed: Sequence[Placed], mesh: Mesh, zero: int = 2) -> dict[Sync, Weight]:
+    def weigh(
+        self, placed: Sequence[ShardedFamily], mesh: Mesh, zero: int = 2
+    ) -> dict[Sync, Weight]:
         """Return the bytes on one device, apart for tensors that are exchanged in other ways.
 
         Tensors placed for ZeRO stage 2 are weighed for a lower stage by leaving out what it leaves
@@ -77,7 +79,7 @@ class Scales:
             )
             for spec in specs:
                 if spec not in cuts:
-                    cuts[spec] = cuts_of(spec, mesh)
+                    cuts[spec] = shard_counts(spec, mesh)
             sync = _sync(each.family, specs, batch, experts)
             key = (id(each.family), *(cuts[spec] for spec in specs))
             if key not in self._seen:
@@ -90,19 +92,19 @@ class Scales:
             one.by_kind["activations"] += self._gathered_of(placed, mesh)
         return found
 
-    def _gathered_of(self, placed: Sequence[Placed], mesh: Mesh) -> int:
+    def _gathered_of(self, placed: Sequence[ShardedFamily], mesh: Mesh) -> int:
         """Return what is gathered at one time, which is the same for every ZeRO stage below 3."""
         if self._gathered is None or self._gathered[0] is not placed:
             self._gathered = placed, gathered_bytes(placed, mesh, self.policy)
         return self._gathered[1]
 
-    def _count(self, placed: Placed, mesh: Mesh) -> Weight:
+    def _count(self, placed: ShardedFamily, mesh: Mesh) -> Weight:
         held = Weight()
         for each in held_by(placed, mesh, self.optimizer, self.policy):
             held.by_kind[each.kind] += each.bytes_per_device
         held.whole_gradient = held.by_kind["gradients"]
         if placed.gradient_spec is not None:
-            as_parameter = Placed(placed.family, placed.spec, placed.rule)
+            as_parameter = ShardedFamily(placed.family, placed.spec, placed.rule)
             held.whole_gradient = sum(
                 each.bytes_per_device
                 for each in held_by(as_parameter, mesh, self.optimizer, self.policy)

@@ -14,10 +14,10 @@ from shardlab.findings.finding import Finding
 from shardlab.planner.findings.codes import finding
 from shardlab.planner.findings.limits import Limits
 from shardlab.planner.memory.batch_shards import Share, shares_of
-from shardlab.planner.plan import Held, Plan, PlanRow
-from shardlab.planner.plan_request import Asked
+from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
+from shardlab.planner.plan_request import PlanRequest
 from shardlab.sharding.mesh import Mesh
-from shardlab.sharding.partition import cuts_of, nearest_fitting
+from shardlab.sharding.partition import nearest_divisible_sizes, shard_counts
 
 _SHOWN = 4  # paths of one finding
 
@@ -27,7 +27,7 @@ class Cut:
     """An array axis of a line of the plan that its parts do not divide."""
 
     row: PlanRow
-    held: Held
+    held: DeviceBytes
     axis: int
     mesh_axes: tuple[str, ...]
     n_parts: int
@@ -37,7 +37,7 @@ class Cut:
         return self.held.shape[self.axis]
 
 
-def indivisible(plan: Plan, asked: Asked) -> list[Finding]:
+def indivisible(plan: Plan, asked: PlanRequest) -> list[Finding]:
     """Return a finding for each size that does not divide, with all the tensors it is met in."""
     groups: dict[tuple[int, tuple[str, ...]], list[Cut]] = {}
     for cut in uneven_cuts(plan, asked.mesh):
@@ -55,8 +55,8 @@ def uneven_cuts(plan: Plan, mesh: Mesh) -> Iterator[Cut]:
                 break
 
 
-def _cuts(row: PlanRow, held: Held, mesh: Mesh) -> Iterator[Cut]:
-    parts = cuts_of(held.spec, mesh)
+def _cuts(row: PlanRow, held: DeviceBytes, mesh: Mesh) -> Iterator[Cut]:
+    parts = shard_counts(held.spec, mesh)
     for axis, (size, n, names) in enumerate(zip(held.shape, parts, held.spec.axes, strict=False)):
         if size % n:
             yield Cut(row, held, axis, names, n)
@@ -67,7 +67,7 @@ def _found(cuts: list[Cut], mesh: Mesh) -> Finding:
     others = "" if len(cuts) == 1 else f" (and of {len(cuts) - 1} more)"
     kind = "" if first.held.kind == "parameters" else f", of its {first.held.name},"
     over = " × ".join(f"'{name}'={mesh.shape[name]}" for name in first.mesh_axes)
-    below, above = nearest_fitting(first.size, first.n_parts)
+    below, above = nearest_divisible_sizes(first.size, first.n_parts)
     sizes = f"{below:,} or {above:,}" if below else f"{above:,}"
     return finding(
         "plan.indivisible",
@@ -101,7 +101,7 @@ def _other_ways(cut: Cut, mesh: Mesh) -> str:
     return ways
 
 
-def _workload(asked: Asked) -> Iterator[Finding]:
+def _workload(asked: PlanRequest) -> Iterator[Finding]:
     """The batch and the tokens are array axes too."""
     if (work := asked.workload) is None:
         return
@@ -113,7 +113,7 @@ def _workload(asked: Asked) -> Iterator[Finding]:
 
 def _split(name: str, size: int, share: Share) -> Iterator[Finding]:
     if size % share.parts:
-        below, above = nearest_fitting(size, share.parts)
+        below, above = nearest_divisible_sizes(size, share.parts)
         yield finding(
             "plan.indivisible",
             f"The {name.format(size)} cannot be split evenly over {share}: JAX refuses it.",
@@ -125,7 +125,7 @@ def _split(name: str, size: int, share: Share) -> Iterator[Finding]:
 _WORTH = 0.01  # of what a device holds: what differs by less is not worth a word
 
 
-def uneven(plan: Plan, asked: Asked, limits: Limits) -> list[Finding]:
+def uneven(plan: Plan, asked: PlanRequest, limits: Limits) -> list[Finding]:
     """Return a finding where padded shards leave the last devices less than the first."""
     mesh = asked.mesh
     rows = {id(cut.row): cut.row for cut in uneven_cuts(plan, mesh)}
@@ -149,9 +149,9 @@ def uneven(plan: Plan, asked: Asked, limits: Limits) -> list[Finding]:
     ]
 
 
-def _on_last(held: Held, mesh: Mesh) -> int:
+def _on_last(held: DeviceBytes, mesh: Mesh) -> int:
     """Return the bytes on the device that is last along every mesh axis."""
-    cuts = cuts_of(held.spec, mesh)
+    cuts = shard_counts(held.spec, mesh)
     last = [
         max(0, size - (n - 1) * piece)
         for size, n, piece in zip(held.shape, cuts, held.shard_shape, strict=False)

@@ -8,15 +8,15 @@ from shardlab.planner.advice.activation_margin import margin_of
 from shardlab.planner.findings.codes import finding
 from shardlab.planner.findings.divisibility import indivisible
 from shardlab.planner.findings.limits import Limits
-from shardlab.planner.plan import KINDS, Plan, Room
-from shardlab.planner.plan_request import Asked
+from shardlab.planner.plan import KINDS, MemoryBudget, Plan
+from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.remedies.remedy import Again, Change, fitting_changes
 
 _SHOWN = 4
 _WORDS = {"kv_cache": "KV cache", "optimizer": "optimizer states"}
 
 
-def fits(plan: Plan, asked: Asked, again: Again, limits: Limits) -> list[Finding]:
+def fits(plan: Plan, asked: PlanRequest, again: Again, limits: Limits) -> list[Finding]:
     """Return a finding where it does not fit, or only just; nothing without hardware."""
     if (room := plan.room) is None:
         return []
@@ -36,7 +36,9 @@ def _more_activations(plan: Plan) -> int:
     return int(plan.bytes_of("activations") * (margin_of(remat) - 1)) if remat else 0
 
 
-def _does_not_fit(plan: Plan, room: Room, changes: list[Change], fix: str, asked: Asked) -> Finding:
+def _does_not_fit(
+    plan: Plan, room: MemoryBudget, changes: list[Change], fix: str, asked: PlanRequest
+) -> Finding:
     needed, usable = plan.bytes_per_device, room.usable_bytes
     headroom = f" after a headroom of {room.headroom:.0%}" if room.headroom else ""
     return finding(
@@ -82,7 +84,7 @@ def _largest(plan: Plan) -> str:
     return ", ".join(f"{name} {memory_text(n)}" for n, name in things[:_SHOWN])
 
 
-def _tight(plan: Plan, room: Room, free: int) -> Finding:
+def _tight(plan: Plan, room: MemoryBudget, free: int) -> Finding:
     missing = plan.choices.get("optimizer", "none") != "none" and not plan.bytes_of("activations")
     beside = " Activations are not counted: the workload is not given." if missing else ""
     if (more := _more_activations(plan)) > free:

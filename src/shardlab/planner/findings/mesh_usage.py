@@ -20,7 +20,7 @@ from shardlab.findings.finding import Finding
 from shardlab.planner.findings.codes import finding
 from shardlab.planner.memory.batch_shards import Share, shares_of
 from shardlab.planner.plan import Plan, PlanRow
-from shardlab.planner.plan_request import Asked
+from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.strategies.axis_roles import ROLES, batch_axes, roles_of
 from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
 from shardlab.sharding.mesh import Mesh
@@ -29,7 +29,7 @@ _WHAT = {"tensor": "heads", "pipeline": "layers"}
 _PARTS = {"tensor": "tensor", "stage": "pipeline"}  # role -> part of a strategy that cuts over it
 
 
-def idle(plan: Plan, asked: Asked) -> list[Finding]:
+def idle(plan: Plan, asked: PlanRequest) -> list[Finding]:
     """Return one finding for all mesh axes that cut nothing, with what could use them."""
     if not (names := idle_axes(plan.rows, asked.mesh)):
         return []
@@ -63,7 +63,7 @@ def _used(rows: Iterable[PlanRow]) -> set[str]:
     return {name for row in rows for held in row.held for name in held.spec.mesh_axes}
 
 
-def _use(names: tuple[str, ...], asked: Asked) -> str:
+def _use(names: tuple[str, ...], asked: PlanRequest) -> str:
     roles, first = roles_of(asked.mesh), names[0]
     part = next((part for role, part in _PARTS.items() if first in roles.get(role, ())), None)
     if asked.strategy is None:
@@ -78,7 +78,7 @@ def _use(names: tuple[str, ...], asked: Asked) -> str:
     return f"strategy {strategy_name([*strategy.parts, part], strategy.zero)}"
 
 
-def kv_heads(plan: Plan, asked: Asked) -> list[Finding]:
+def kv_heads(plan: Plan, asked: PlanRequest) -> list[Finding]:
     """Return a finding where devices of the tensor axis cannot each have kv heads of their own.
 
     Latent attention has one array for all heads, and a mesh whose tensor axis cuts nothing is none.
@@ -135,7 +135,7 @@ def _shows(plan: Plan, rows: list[PlanRow], names: set[str]) -> tuple[str, ...]:
 _IS_LOOKUP = re.compile(r"(?:^|[./_])(?:\w*embed\w*|wte|tok_embeddings)(?:[./_]|$)", re.IGNORECASE)
 
 
-def embedding(plan: Plan, asked: Asked) -> list[Finding]:
+def embedding(plan: Plan, asked: PlanRequest) -> list[Finding]:
     """Return a finding for each table whose vocabulary is cut by axes that cut the batch."""
     cutting = {name for name in batch_axes(asked.mesh) if asked.mesh.shape[name] > 1}
     found = []
@@ -149,7 +149,7 @@ def embedding(plan: Plan, asked: Asked) -> list[Finding]:
     return found
 
 
-def _found(row: PlanRow, at: int, names: tuple[str, ...], asked: Asked) -> Finding:
+def _found(row: PlanRow, at: int, names: tuple[str, ...], asked: PlanRequest) -> Finding:
     held, mesh = row.parameter, asked.mesh
     n_parts = prod(mesh.shape[name] for name in names)
     over = " and ".join(f"'{name}'" for name in names)

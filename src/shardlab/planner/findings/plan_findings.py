@@ -16,13 +16,13 @@ from shardlab.planner.findings.mesh_usage import embedding, idle, kv_heads
 from shardlab.planner.findings.replication import optimizer_copies, replicated
 from shardlab.planner.findings.unsharded import not_cut
 from shardlab.planner.plan import Plan
-from shardlab.planner.plan_request import Asked
+from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.remedies.remedy import Again
 
 
 def plan_findings(
     plan: Plan,
-    asked: Asked,
+    asked: PlanRequest,
     again: Again,
     limits: Any = None,
     of_rules: Iterable[Finding] = (),

@@ -14,8 +14,8 @@ from shardlab._text.units import memory_text
 from shardlab.findings.finding import Finding
 from shardlab.planner.findings.codes import finding
 from shardlab.planner.findings.limits import Limits
-from shardlab.planner.plan import Held, Plan, PlanRow
-from shardlab.planner.plan_request import Asked
+from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
+from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
 from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
 from shardlab.sharding.mesh import Mesh
@@ -24,7 +24,7 @@ _SHOWN = 5
 
 
 def replicated(
-    plan: Plan, asked: Asked, limits: Limits, told: Collection[str] = ()
+    plan: Plan, asked: PlanRequest, limits: Limits, told: Collection[str] = ()
 ) -> list[Finding]:
     """Return one finding for all lines that every device holds whole.
 
@@ -55,7 +55,7 @@ def replicated(
     ]
 
 
-def _reason(row: PlanRow, asked: Asked) -> str:
+def _reason(row: PlanRow, asked: PlanRequest) -> str:
     """Return the reason that stands with the rule which took a line."""
     taken = re.match(r"rule (\d+)", row.rule)
     number = int(taken[1]) - 1 if taken else -1
@@ -85,7 +85,7 @@ def _by_size(row: PlanRow) -> list[int]:
     return sorted(axes, key=lambda axis: (meanings[axis] == "vocab", -shape[axis]))
 
 
-def _found(rows: list[PlanRow], asked: Asked) -> Finding:
+def _found(rows: list[PlanRow], asked: PlanRequest) -> Finding:
     n, each = asked.mesh.n_devices, sum(row.bytes_per_device for row in rows)
     lines = [
         f"{row.path} ×{row.n_tensors}: {memory_text(row.bytes_per_device)} on each device, "
@@ -107,7 +107,7 @@ def _found(rows: list[PlanRow], asked: Asked) -> Finding:
     )
 
 
-def _fix(row: PlanRow, asked: Asked) -> str:
+def _fix(row: PlanRow, asked: PlanRequest) -> str:
     mesh = asked.mesh
     if asked.strategy is not None and {"data", "fsdp"} & set(roles_of(mesh)):
         strategy = parse_strategy(asked.strategy)
@@ -140,7 +140,7 @@ def _nothing_cut(
     ]
 
 
-def optimizer_copies(plan: Plan, asked: Asked, limits: Limits) -> list[Finding]:
+def optimizer_copies(plan: Plan, asked: PlanRequest, limits: Limits) -> list[Finding]:
     """Return a finding where the states, cut over the batch axes left, would save much (ZeRO 1)."""
     axes = {name: asked.mesh.shape[name] for name in batch_axes(asked.mesh)}
     saved = sum(
@@ -168,7 +168,7 @@ def optimizer_copies(plan: Plan, asked: Asked, limits: Limits) -> list[Finding]:
     ]
 
 
-def _saved(held: Held, axes: dict[str, int]) -> int:
+def _saved(held: DeviceBytes, axes: dict[str, int]) -> int:
     """Return what is saved where some array axis takes the batch axes that the spec leaves out."""
     parts = 1
     for name, size in axes.items():

@@ -9,8 +9,8 @@ from shardlab._text.units import memory_text
 from shardlab.findings.finding import Finding
 from shardlab.planner.findings.codes import finding
 from shardlab.planner.findings.limits import Limits
-from shardlab.planner.plan import Declined, Held, Plan, PlanRow
-from shardlab.sharding.partition import nearest_fitting
+from shardlab.planner.plan import DeviceBytes, Plan, PlanRow, SkippedSharding
+from shardlab.sharding.partition import nearest_divisible_sizes
 
 _SHOWN = 4
 
@@ -20,7 +20,7 @@ def not_cut(plan: Plan, limits: Limits, told: Collection[str] = ()) -> list[Find
 
     Paths in `told` have a finding of their own.
     """
-    groups: dict[tuple[str, tuple[str, ...]], list[tuple[Declined, PlanRow]]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], list[tuple[SkippedSharding, PlanRow]]] = {}
     for row in plan.rows:
         for each in _apart(row) if row.path not in told else ():
             if excess_of(each, row) >= limits.replicated_bytes:
@@ -30,7 +30,7 @@ def not_cut(plan: Plan, limits: Limits, told: Collection[str] = ()) -> list[Find
     return [_found(group, excess) for excess, group in found]
 
 
-def _apart(row: PlanRow) -> list[Declined]:
+def _apart(row: PlanRow) -> list[SkippedSharding]:
     """Return what could not be cut; of stage 3 the states fail where their parameter does."""
     failed = {frozenset(each.mesh_axes) for each in row.declined if each.part == "fsdp"}
     return [
@@ -40,17 +40,17 @@ def _apart(row: PlanRow) -> list[Declined]:
     ]
 
 
-def excess_of(declined: Declined, row: PlanRow) -> int:
+def excess_of(declined: SkippedSharding, row: PlanRow) -> int:
     """Return what a device holds of a line beyond what the cut would have left it."""
     held = sum(each.bytes_per_device for each in row.held if _is_meant(declined, each))
     return held - held // declined.n_parts
 
 
-def _is_meant(declined: Declined, held: Held) -> bool:
+def _is_meant(declined: SkippedSharding, held: DeviceBytes) -> bool:
     return declined.part != "zero" or held.kind == "optimizer"
 
 
-def _found(group: list[tuple[Declined, PlanRow]], excess: int) -> Finding:
+def _found(group: list[tuple[SkippedSharding, PlanRow]], excess: int) -> Finding:
     first, _ = group[0]
     group = sorted(group, key=lambda pair: -pair[1].bytes_per_device)
     reasons = {(each.size, each.meaning) for each, _ in group}
@@ -74,13 +74,13 @@ def _found(group: list[tuple[Declined, PlanRow]], excess: int) -> Finding:
     )
 
 
-def _reason(declined: Declined) -> str:
+def _reason(declined: SkippedSharding) -> str:
     noun = declined.meaning.replace("_", " ")
     noun = f" {noun}" if declined.is_heads or noun == "experts" else ""
     return f", which does not divide {declined.size:,}{noun}"
 
 
-def _fix(declined: list[Declined], over: str) -> str:
+def _fix(declined: list[SkippedSharding], over: str) -> str:
     """Name a size of the mesh axes that divides these, and all that the present size divides."""
     parts = gcd(declined[0].n_parts, *(each.size for each in declined))
     mesh = f"{over} of size {parts:,}, and the other devices on another axis"
@@ -88,6 +88,6 @@ def _fix(declined: list[Declined], over: str) -> str:
     largest = declined[0]
     if largest.meaning not in ("vocab", ""):  # other sizes would be another model
         return f"{mesh}."
-    below, above = nearest_fitting(largest.size, largest.n_parts)
+    below, above = nearest_divisible_sizes(largest.size, largest.n_parts)
     sizes = f"{below:,} or {above:,}" if below else f"{above:,}"
     return f"{mesh}; or {sizes} in place of {largest.size:,}."

@@ -30,7 +30,7 @@ from typing import Literal
 from shardlab.planner.memory.batch_shards import Shares, shares_of
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
-from shardlab.planner.plan import Item
+from shardlab.planner.plan import MemoryItem
 from shardlab.sharding.mesh import Mesh
 
 _MASK_BITS = 8  # a mask of dropout is kept as bytes
@@ -38,7 +38,7 @@ _F32_BITS = 32
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedTensor:
     """One tensor of a layer: bits for each token, and what divides it.
 
     `cut` is "tensor" inside the blocks, "between" for what stands between them (whole on every
@@ -57,7 +57,7 @@ class Kept:
 
         Where units and devices do not go into each other it is whole, as strategies leave it.
 
-        >>> [Kept("keys", 64, "tensor", units=8).parts(n) for n in (4, 16, 6)]
+        >>> [SavedTensor("keys", 64, "tensor", units=8).parts(n) for n in (4, 16, 6)]
         [4, 8, 1]
         """
         if self.units is None or not self.units % n:
@@ -67,88 +67,88 @@ class Kept:
 
 def layer_tensors(
     arch: Architecture, workload: Workload, *, is_mixture: bool | None = None
-) -> tuple[Kept, ...]:
+) -> tuple[SavedTensor, ...]:
     """Return the tensors of one layer, its input first; `is_mixture` chooses the kind of layer."""
     mixture = bool(arch.experts) if is_mixture is None else is_mixture
     block = _mixture(arch, workload) if mixture else _dense(arch, workload)
     return (*_attention(arch, workload), *block)
 
 
-def _attention(arch: Architecture, work: Workload) -> Iterator[Kept]:
+def _attention(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     bits = work.dtype.bits
-    yield Kept("input", arch.hidden * bits, "between")
-    yield Kept("normed input", arch.hidden * bits, "between")
+    yield SavedTensor("input", arch.hidden * bits, "between")
+    yield SavedTensor("normed input", arch.hidden * bits, "between")
     yield from _heads(arch, bits)
     if not work.flash:
         yield from _scores(arch, work)
     attended = arch.heads * arch.value_dim * bits
-    yield Kept("attended", attended, "tensor", units=arch.heads)
+    yield SavedTensor("attended", attended, "tensor", units=arch.heads)
     if work.dropout:
-        yield Kept("attention mask", arch.hidden * _MASK_BITS, "between")
+        yield SavedTensor("attention mask", arch.hidden * _MASK_BITS, "between")
 
 
-def _scores(arch: Architecture, work: Workload) -> Iterator[Kept]:
+def _scores(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     """One for each pair of tokens and head: a kernel that never writes them keeps none."""
     scores, bits, most = arch.heads * work.sequence, work.dtype.bits, arch.heads
-    yield Kept("softmax", scores * bits, "tensor", is_score=True, units=most)
+    yield SavedTensor("softmax", scores * bits, "tensor", is_score=True, units=most)
     if work.dropout:
-        yield Kept("softmax mask", scores * _MASK_BITS, "tensor", is_score=True, units=most)
-        yield Kept("dropped softmax", scores * bits, "tensor", is_score=True, units=most)
+        yield SavedTensor("softmax mask", scores * _MASK_BITS, "tensor", is_score=True, units=most)
+        yield SavedTensor("dropped softmax", scores * bits, "tensor", is_score=True, units=most)
 
 
-def _heads(arch: Architecture, bits: int) -> Iterator[Kept]:
+def _heads(arch: Architecture, bits: int) -> Iterator[SavedTensor]:
     """Queries, keys and values: of fewer heads than queries have, or grown from a latent array."""
     query = arch.heads * arch.head_dim * bits
-    yield Kept("queries", query, "tensor", is_product=True, units=arch.heads)
+    yield SavedTensor("queries", query, "tensor", is_product=True, units=arch.heads)
     heads = arch.kv_heads
     if arch.kv_lora_rank:
         latent = (arch.kv_lora_rank + arch.rope_head_dim) * bits
-        yield Kept("latent", latent, "whole", is_product=True)
+        yield SavedTensor("latent", latent, "whole", is_product=True)
         heads = arch.heads
     for name, size in (("keys", arch.head_dim), ("values", arch.value_dim)):
-        yield Kept(name, heads * size * bits, "tensor", is_product=True, units=heads)
+        yield SavedTensor(name, heads * size * bits, "tensor", is_product=True, units=heads)
 
 
-def _dense(arch: Architecture, work: Workload) -> Iterator[Kept]:
+def _dense(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     ffn = arch.dense_ffn if arch.experts and arch.dense_ffn else arch.ffn
     yield from _between(arch, work)
     yield from _feed_forward("", 1, ffn, arch, work)
     if work.dropout:
-        yield Kept("mlp mask", arch.hidden * _MASK_BITS, "between")
+        yield SavedTensor("mlp mask", arch.hidden * _MASK_BITS, "between")
 
 
-def _mixture(arch: Architecture, work: Workload) -> Iterator[Kept]:
+def _mixture(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     """Each token goes to `top_k` experts and to all shared ones, evenly over the devices."""
     bits = work.dtype.bits
     yield from _between(arch, work)
-    yield Kept("router", arch.experts * _F32_BITS, "between", is_product=True)
-    yield Kept("sent to experts", arch.top_k * arch.hidden * bits, "between")
+    yield SavedTensor("router", arch.experts * _F32_BITS, "between", is_product=True)
+    yield SavedTensor("sent to experts", arch.top_k * arch.hidden * bits, "between")
     yield from _feed_forward("experts' ", arch.top_k, arch.ffn, arch, work)
-    yield Kept("experts' results", arch.top_k * arch.hidden * bits, "between")
+    yield SavedTensor("experts' results", arch.top_k * arch.hidden * bits, "between")
     if arch.shared_experts:
         yield from _feed_forward("shared ", arch.shared_experts, arch.ffn, arch, work)
 
 
-def _between(arch: Architecture, work: Workload) -> Iterator[Kept]:
+def _between(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     bits = work.dtype.bits
-    yield Kept("second input", arch.hidden * bits, "between", is_product=True)
-    yield Kept("normed second input", arch.hidden * bits, "between")
+    yield SavedTensor("second input", arch.hidden * bits, "between", is_product=True)
+    yield SavedTensor("normed second input", arch.hidden * bits, "between")
 
 
 def _feed_forward(
     of: str, times: int, ffn: int, arch: Architecture, work: Workload
-) -> Iterator[Kept]:
+) -> Iterator[SavedTensor]:
     bits = times * ffn * work.dtype.bits
     if arch.gated:
-        yield Kept(f"{of}gate", bits, "tensor", is_product=True, units=ffn)
-    yield Kept(f"{of}up", bits, "tensor", is_product=True, units=ffn)
-    yield Kept(f"{of}activated", bits, "tensor", units=ffn)
+        yield SavedTensor(f"{of}gate", bits, "tensor", is_product=True, units=ffn)
+    yield SavedTensor(f"{of}up", bits, "tensor", is_product=True, units=ffn)
+    yield SavedTensor(f"{of}activated", bits, "tensor", units=ffn)
 
 
 _LOGIT_BITS = 32  # the loss is computed in f32, whatever the model computes in
 
 
-def activation_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[Item, ...]:
+def activation_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[MemoryItem, ...]:
     """Return what one device keeps, each item with its formula; nothing where measures are unknown.
 
     With pipeline stages it is the first stage of a 1F1B schedule, the fullest: it has as many
@@ -177,7 +177,7 @@ def tokens_here(shares: Shares, workload: Workload) -> tuple[int, str]:
     return tokens, words + shares.sequence.over
 
 
-def _kept_item(arch: Architecture, shares: Shares, workload: Workload) -> Item:
+def _kept_item(arch: Architecture, shares: Shares, workload: Workload) -> MemoryItem:
     """All layers of the stage, each with what the remat policy keeps."""
     tokens, told = tokens_here(shares, workload)
     kinds = [
@@ -195,7 +195,7 @@ def _kept_item(arch: Architecture, shares: Shares, workload: Workload) -> Item:
     in_flight = min(shares.stage.parts, workload.n_microbatches)
     flight = f"{in_flight} microbatches in flight × " if in_flight > 1 else ""
     staged = f"; layers: {arch.layers}{shares.stage.over}" if shares.stage.parts > 1 else ""
-    return Item(
+    return MemoryItem(
         "activations",
         f"kept for the backward pass (remat {workload.remat})",
         n_bytes * in_flight,
@@ -203,9 +203,11 @@ def _kept_item(arch: Architecture, shares: Shares, workload: Workload) -> Item:
     )
 
 
-def _one_layer_item(tensors: Sequence[Kept], shares: Shares, workload: Workload) -> Item:
+def _one_layer_item(
+    tensors: Sequence[SavedTensor], shares: Shares, workload: Workload
+) -> MemoryItem:
     tokens, told = tokens_here(shares, workload)
-    return Item(
+    return MemoryItem(
         "activations",
         "one layer computed again",
         _bytes(tensors, shares, workload) * tokens,
@@ -213,11 +215,11 @@ def _one_layer_item(tensors: Sequence[Kept], shares: Shares, workload: Workload)
     )
 
 
-def _logits_item(arch: Architecture, shares: Shares, workload: Workload) -> Item:
+def _logits_item(arch: Architecture, shares: Shares, workload: Workload) -> MemoryItem:
     tokens, told = tokens_here(shares, workload)
     parts = shares.tensor.parts if not arch.vocab % shares.tensor.parts else 1
     over = shares.tensor.over if parts > 1 else ""
-    return Item(
+    return MemoryItem(
         "activations",
         "logits",
         tokens * arch.vocab // parts * _LOGIT_BITS // 8,
@@ -233,10 +235,10 @@ def _kinds(arch: Architecture) -> list[tuple[bool, int]]:
     return [(True, arch.layers - dense), *([(False, dense)] if dense else [])]
 
 
-def _policy(tensors: Sequence[Kept], workload: Workload) -> tuple[Kept, ...]:
+def _policy(tensors: Sequence[SavedTensor], workload: Workload) -> tuple[SavedTensor, ...]:
     """Return those that the remat policy keeps."""
     if (n := workload.checkpoints) is not None:
-        return (Kept(f"{n} arrays", n * tensors[0].bits, "between"),)
+        return (SavedTensor(f"{n} arrays", n * tensors[0].bits, "between"),)
     if workload.remat == "none":
         return tuple(tensors)
     if workload.remat == "selective":
@@ -246,7 +248,7 @@ def _policy(tensors: Sequence[Kept], workload: Workload) -> tuple[Kept, ...]:
     return (tensors[0],)
 
 
-def _working_set(tensors: Sequence[Kept], workload: Workload) -> tuple[Kept, ...]:
+def _working_set(tensors: Sequence[SavedTensor], workload: Workload) -> tuple[SavedTensor, ...]:
     """Return what the backward pass of one layer computes again before it can begin."""
     if workload.checkpoints is not None:
         return tuple(tensors)
@@ -254,20 +256,20 @@ def _working_set(tensors: Sequence[Kept], workload: Workload) -> tuple[Kept, ...
     return tuple(each for each in tensors if each not in kept)
 
 
-def _bytes(tensors: Iterable[Kept], shares: Shares, workload: Workload) -> int:
+def _bytes(tensors: Iterable[SavedTensor], shares: Shares, workload: Workload) -> int:
     """Return the bytes for each token on one device."""
     return sum(-(-each.bits // _parts(each, shares, workload)) for each in tensors) // 8
 
 
-def _parts(kept: Kept, shares: Shares, workload: Workload) -> int:
+def _parts(kept: SavedTensor, shares: Shares, workload: Workload) -> int:
     if kept.cut == "whole" or (kept.cut == "between" and not workload.sequence_parallel):
         return 1
     return kept.parts(shares.tensor.parts)
 
 
-def _text(tensors: Sequence[Kept], shares: Shares, workload: Workload) -> str:
+def _text(tensors: Sequence[SavedTensor], shares: Shares, workload: Workload) -> str:
     """Return the bytes of a token in words: what is divided by what."""
-    groups: dict[int, list[Kept]] = {}
+    groups: dict[int, list[SavedTensor]] = {}
     for each in tensors:
         groups.setdefault(_parts(each, shares, workload), []).append(each)
     told = []

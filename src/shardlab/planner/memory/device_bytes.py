@@ -8,18 +8,20 @@ from functools import lru_cache
 from math import prod
 
 from shardlab.planner.family import Family
-from shardlab.planner.memory.dtype_policy import Policy, is_float
+from shardlab.planner.memory.dtype_policy import DtypePolicy, is_float
 from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.memory.optimizer import State, parse_optimizer, states_of
-from shardlab.planner.plan import Held, Item, Kind
-from shardlab.planner.rules.matching import Placed
+from shardlab.planner.plan import DeviceBytes, Kind, MemoryItem
+from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.sharding.dtype import Dtype
 from shardlab.sharding.mesh import Mesh
-from shardlab.sharding.partition import cuts_of
+from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
 
 
-def held_by(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> Iterator[Held]:
+def held_by(
+    placed: ShardedFamily, mesh: Mesh, optimizer: str, policy: DtypePolicy
+) -> Iterator[DeviceBytes]:
     """Yield the parameter; with an optimizer also its gradient and the optimizer's arrays.
 
     What is not trained has neither: statistics, keys, whole numbers, scales of fp8 blocks. What an
@@ -43,14 +45,14 @@ def held_by(placed: Placed, mesh: Mesh, optimizer: str, policy: Policy) -> Itera
         )
 
 
-def counters_of(optimizer: str) -> tuple[Item, ...]:
+def counters_of(optimizer: str) -> tuple[MemoryItem, ...]:
     """Return what an optimizer keeps once for the whole model, on every device."""
     formula = "as Optax keeps it: once for the model, whole on every device"
     counters = parse_optimizer(optimizer).counters
-    return tuple(Item("optimizer", name, n_bytes, formula) for name, n_bytes in counters)
+    return tuple(MemoryItem("optimizer", name, n_bytes, formula) for name, n_bytes in counters)
 
 
-def dtype_of(family: Family, policy: Policy) -> Dtype:
+def dtype_of(family: Family, policy: DtypePolicy) -> Dtype:
     """Return what a family's tensors are held in; narrower scales would not serve their weights."""
     return family.dtype if is_scale(family) else policy.parameter(family.dtype)
 
@@ -62,13 +64,13 @@ def is_trained(family: Family) -> bool:
 
 def hold(
     kind: Kind, name: str, shape: tuple[int, ...], dtype: Dtype, spec: Spec, mesh: Mesh, n: int
-) -> Held:
+) -> DeviceBytes:
     """Return n arrays of one shape as a device holds them.
 
     An array axis that does not divide counts as padded, as XLA would: a finding says so.
     """
     piece = _piece(shape, spec, mesh)
-    return Held(
+    return DeviceBytes(
         kind,
         name,
         shape,
@@ -90,7 +92,7 @@ class _Piece:
 
 @lru_cache(maxsize=8192)
 def _piece(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> _Piece:
-    cuts = cuts_of(spec, mesh)
+    cuts = shard_counts(spec, mesh)
     shard = tuple(-(-size // parts) for size, parts in zip(shape, cuts, strict=False))
     shard += shape[len(shard) :]
     return _Piece(shard, mesh.n_devices // prod(cuts), prod(shard))

@@ -1,10 +1,10 @@
 """The dtype policy of training: what parameters, gradients and an optimizer's arrays are held in.
 
->>> str(parse_policy("mixed"))
+>>> str(parse_dtype_policy("mixed"))
 'parameters bf16, gradients bf16, moments f32, master f32'
->>> str(parse_policy("bf16,gradients=f32,master=none"))
+>>> str(parse_dtype_policy("bf16,gradients=f32,master=none"))
 'parameters bf16, gradients f32, moments f32, master none'
->>> str(parse_policy(None))
+>>> str(parse_dtype_policy(None))
 'parameters as they are, gradients the same, moments f32, master f32 with adamw'
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import InvalidType, UnknownOption, brief
+from shardlab.errors import InvalidType, UnknownOption, short_repr
 from shardlab.sharding.dtype import Dtype, parse_dtype
 
 _F32 = parse_dtype("f32")
@@ -22,7 +22,7 @@ _BF16 = parse_dtype("bf16")
 
 
 @dataclass(frozen=True)
-class Policy:
+class DtypePolicy:
     """The dtypes of training, and whether there is a master copy of parameters.
 
     A parameter of fewer than 16 bits has gradients of 16: no gradient is computed in fp8. A master
@@ -62,9 +62,9 @@ class Policy:
 
 
 NAMED = {
-    "as-is": Policy(),
-    "mixed": Policy(_BF16, _BF16, _F32, with_master=True),
-    "bf16-all": Policy(_BF16, _BF16, _BF16, with_master=False),
+    "as-is": DtypePolicy(),
+    "mixed": DtypePolicy(_BF16, _BF16, _F32, with_master=True),
+    "bf16-all": DtypePolicy(_BF16, _BF16, _BF16, with_master=False),
 }
 _SHORT = {"fp8": "float8_e4m3fn", "bfloat": "bf16"}
 _KEYS = {
@@ -85,10 +85,10 @@ def is_float(dtype: Dtype) -> bool:
     return dtype.name.startswith(("float", "bfloat", "complex"))
 
 
-def check_trained(policy: Policy) -> None:
+def check_trained(policy: DtypePolicy) -> None:
     """Refuse to train parameters in whole numbers, of which there is no gradient.
 
-    >>> check_trained(parse_policy("int8"))
+    >>> check_trained(parse_dtype_policy("int8"))
     Traceback (most recent call last):
         ...
     shardlab.errors.UnknownOption: [plan.unknown_option] int8 parameters cannot be trained.
@@ -103,32 +103,34 @@ def check_trained(policy: Policy) -> None:
         )
 
 
-def parse_policy(policy: Any = None, **parts: Any) -> Policy:
+def parse_dtype_policy(policy: Any = None, **parts: Any) -> DtypePolicy:
     """Return the policy of a name, a dtype, text such as `bf16,gradients=f32`, and single parts.
 
-    >>> parse_policy("bf16", master="none") == parse_policy("bf16,master=none")
+    >>> parse_dtype_policy("bf16", master="none") == parse_dtype_policy("bf16,master=none")
     True
 
     A name is one of `as-is`, `mixed` (bf16 with a float32 master copy and moments) and `bf16-all`;
     a dtype is that of parameters. A part is given as a dtype; `moments="same"` keeps them as
     parameters, `master="none"` keeps no master copy.
     """
-    if policy is None or isinstance(policy, Policy):
-        made = policy or Policy()
+    if policy is None or isinstance(policy, DtypePolicy):
+        made = policy or DtypePolicy()
     elif isinstance(policy, str):
         made = _parse_text(policy)
     elif type(policy).__module__ == "builtins":
-        raise InvalidType(f"{brief(policy)} is not a dtype policy.", fix='text such as "mixed".')
+        raise InvalidType(
+            f"{short_repr(policy)} is not a dtype policy.", fix='text such as "mixed".'
+        )
     else:
-        made = Policy(parse_dtype(policy))
+        made = DtypePolicy(parse_dtype(policy))
     for key, value in parts.items():
         if value is not None:
             made = _with(made, key, value)
     return made
 
 
-def _parse_text(text: str) -> Policy:
-    made = Policy()
+def _parse_text(text: str) -> DtypePolicy:
+    made = DtypePolicy()
     for word in filter(None, map(str.strip, text.split(","))):
         key, equals, value = map(str.strip, word.partition("="))
         if equals:
@@ -140,13 +142,13 @@ def _parse_text(text: str) -> Policy:
     return made
 
 
-def _with(policy: Policy, key: str, value: Any, names: Any = ()) -> Policy:
+def _with(policy: DtypePolicy, key: str, value: Any, names: Any = ()) -> DtypePolicy:
     """Return the policy with one part changed."""
     part = _KEYS.get(key.lower())
     if part is None:
         near = nearest_name(key, _KEYS)
         raise UnknownOption(
-            f"A dtype policy has no part {brief(key)}; it has parameters, gradients, moments and "
+            f"A dtype policy has no part {short_repr(key)}; it has parameters, gradients, moments and "
             "master.",
             fix=f"{_KEYS[near]!r}." if near else "such as 'bf16,gradients=f32'.",
         )
@@ -176,7 +178,7 @@ def _dtype(value: Any, names: Any) -> Dtype:
         return parse_dtype(_SHORT.get(value, value) if isinstance(value, str) else value)
     except (InvalidType, ValueError) as error:
         raise UnknownOption(
-            f"There is no dtype{' and no dtype policy' if names else ''} {brief(value)}"
+            f"There is no dtype{' and no dtype policy' if names else ''} {short_repr(value)}"
             f"{'; policies are ' + ', '.join(names) if names else ''}.",
             fix=getattr(error, "fix", None) or "a dtype such as bf16.",
         ) from None

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from shardlab.planner.family import Family
-from shardlab.planner.memory.dtype_policy import Policy
+from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.model import Model
 
 _SCALE = re.compile(r"weight_scale(_inv)?$|_scale_inv$|[./]input_scale$")
@@ -21,7 +21,7 @@ def is_scale(family: Family) -> bool:
     return _SCALE.search(family.pieces[-1]) is not None
 
 
-def without_scales(model: Model, policy: Policy) -> Model:
+def without_scales(model: Model, policy: DtypePolicy) -> Model:
     """Return the model as the policy holds it: without scales where weights have 16 bits or more.
 
     The model is the same one where there is nothing to leave out.

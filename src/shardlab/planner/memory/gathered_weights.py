@@ -16,9 +16,9 @@ from typing import Any
 from shardlab.planner.family import Family
 from shardlab.planner.memory.batch_shards import Share
 from shardlab.planner.memory.device_bytes import dtype_of, hold
-from shardlab.planner.memory.dtype_policy import Policy
-from shardlab.planner.plan import Item
-from shardlab.planner.rules.matching import Placed
+from shardlab.planner.memory.dtype_policy import DtypePolicy
+from shardlab.planner.plan import MemoryItem
+from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
 from shardlab.planner.strategies.dim_meaning import axes_of
 from shardlab.planner.strategies.layer_stack import number_of
@@ -40,14 +40,16 @@ class _Used:
         return max((self.layers.get(each, 0) for each in layers), default=0) if self.layers else 1
 
 
-def gathered_items(placed: Iterable[Placed], mesh: Mesh, policy: Policy) -> tuple[Item, ...]:
+def gathered_items(
+    placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy
+) -> tuple[MemoryItem, ...]:
     """Return the item of what is gathered at one time; nothing where no weights are cut like that.
 
     >>> from shardlab.planner.models.load import load_model
     >>> from shardlab.planner.strategies.strategy import parse_strategy, place
     >>> mesh = Mesh(fsdp=8)
     >>> placed = place(load_model("llama3-70b"), parse_strategy("fsdp"), mesh)
-    >>> gathered_items(placed, mesh, Policy())[0].bytes_per_device  # the logits' table
+    >>> gathered_items(placed, mesh, DtypePolicy())[0].bytes_per_device  # the logits' table
     2101346304
     """
     used = _used(placed, mesh, policy)
@@ -62,16 +64,16 @@ def gathered_items(placed: Iterable[Placed], mesh: Mesh, policy: Policy) -> tupl
         f"{what}, whole along {along} and cut by other axes as they are held; the largest: "
         f"{first.family.name} {list(first.family.shape)}"
     )
-    return (Item("activations", "weights gathered at one time", n_bytes, formula),)
+    return (MemoryItem("activations", "weights gathered at one time", n_bytes, formula),)
 
 
-def gathered_bytes(placed: Iterable[Placed], mesh: Mesh, policy: Policy) -> int:
+def gathered_bytes(placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy) -> int:
     """Return the bytes of `gathered_items`, without words."""
     used = _used(placed, mesh, policy)
     return _largest(used)[0] if used else 0
 
 
-def _used(placed: Iterable[Placed], mesh: Mesh, policy: Policy) -> list[_Used]:
+def _used(placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy) -> list[_Used]:
     batch = frozenset(name for name in batch_axes(mesh) if mesh.shape[name] > 1)
     experts = roles_of(mesh).get("expert", ())
     found = []

@@ -12,11 +12,11 @@ from __future__ import annotations
 from shardlab.planner.memory.batch_shards import Shares, shares_of
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
-from shardlab.planner.plan import Item
+from shardlab.planner.plan import MemoryItem
 from shardlab.sharding.mesh import Mesh
 
 
-def cache_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[Item, ...]:
+def cache_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[MemoryItem, ...]:
     """Return what one device keeps, with the formula; nothing where the measures are unknown.
 
     Layers that look back over a window keep no more tokens than that.
@@ -38,7 +38,7 @@ def cache_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[Item, ...
     )
     if shares.stage.parts > 1:
         formula += f", layers: {arch.layers}{shares.stage.over}"
-    return (Item("kv_cache", "keys and values of all tokens", n_bytes, formula),)
+    return (MemoryItem("kv_cache", "keys and values of all tokens", n_bytes, formula),)
 
 
 def _tokens(arch: Architecture, layers: int, tokens: int) -> tuple[int, str]:

@@ -2,7 +2,7 @@
 
 >>> from shardlab.sharding.dtype import parse_dtype
 >>> f32 = parse_dtype("f32")
->>> [(state.name, state.shape) for state in states_of("adafactor", (256, 512), f32, Policy())]
+>>> [(state.name, state.shape) for state in states_of("adafactor", (256, 512), f32, DtypePolicy())]
 [('v_row', (256,)), ('v_col', (512,)), ('v', (1,))]
 
 Shapes, dtypes and counters are those of Optax's functions of the same names, to the byte; a master
@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import Any
 
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import UnknownOption, brief
-from shardlab.planner.memory.dtype_policy import Policy as Policy
+from shardlab.errors import UnknownOption, short_repr
+from shardlab.planner.memory.dtype_policy import DtypePolicy as DtypePolicy
 from shardlab.sharding.dtype import Dtype
 
 _MIN_FACTORED = 128  # adafactor: Optax's min_dim_size_to_factor
@@ -59,19 +59,19 @@ def parse_optimizer(name: Any) -> Optimizer:
     if found is None:
         near = nearest_name(name, _OPTIMIZERS) if isinstance(name, str) else None
         raise UnknownOption(
-            f"There is no optimizer {brief(name)}; there is {', '.join(_OPTIMIZERS)}.",
+            f"There is no optimizer {short_repr(name)}; there is {', '.join(_OPTIMIZERS)}.",
             fix=f"{near!r}, the nearest name." if near else "one of these.",
         )
     return found
 
 
 @lru_cache(maxsize=4096)
-def states_of(name: str, shape: Shape, dtype: Dtype, policy: Policy) -> tuple[State, ...]:
+def states_of(name: str, shape: Shape, dtype: Dtype, policy: DtypePolicy) -> tuple[State, ...]:
     """Return the arrays kept beside one parameter of that shape and dtype, a master copy first."""
     return tuple(_states(name, shape, dtype, policy))
 
 
-def _states(name: str, shape: Shape, dtype: Dtype, policy: Policy) -> Iterator[State]:
+def _states(name: str, shape: Shape, dtype: Dtype, policy: DtypePolicy) -> Iterator[State]:
     optimizer = parse_optimizer(name)
     whole = tuple(range(len(shape)))
     if policy.has_master(dtype, optimizer.has_master) and optimizer.name != "none":

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import InvalidSize, InvalidType, UnknownOption, brief
+from shardlab.errors import InvalidSize, InvalidType, UnknownOption, short_repr
 from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.shape import parse_size
 
@@ -59,7 +59,7 @@ class Workload:
             if not isinstance(getattr(self, name), bool):
                 shown = getattr(self, name)
                 raise InvalidType(
-                    f"{name} of the workload is {brief(shown)}.", fix="True or False."
+                    f"{name} of the workload is {short_repr(shown)}.", fix="True or False."
                 )
         self._set("remat", _remat(self.remat))
         if self.microbatch is not None and self.batch % self.microbatch:
@@ -105,13 +105,13 @@ def parse_workload(workload: Any) -> Workload | None:
     known = [each.name for each in fields(Workload)]
     if not isinstance(workload, Mapping):
         raise InvalidType(
-            f"{brief(workload)} is not a workload.", fix="Workload(batch=64, sequence=4096)."
+            f"{short_repr(workload)} is not a workload.", fix="Workload(batch=64, sequence=4096)."
         )
     for name in workload:
         if name not in known:
             near = nearest_name(name, known) if isinstance(name, str) else None
             raise UnknownOption(
-                f"A workload has no {brief(name)}; it has {', '.join(known)}.",
+                f"A workload has no {short_repr(name)}; it has {', '.join(known)}.",
                 fix=f"{near!r}, the nearest name." if near else "one of these.",
             )
     if missing := [name for name in ("batch", "sequence") if name not in workload]:
@@ -131,7 +131,7 @@ def _count(size: Any, name: str) -> int:
 
 def _remat(remat: Any) -> str:
     if isinstance(remat, int) and not isinstance(remat, bool):
-        remat = brief(remat)
+        remat = short_repr(remat)
     if isinstance(remat, str):
         name = remat.strip().lower()
         if name in REMAT:
@@ -140,7 +140,7 @@ def _remat(remat: Any) -> str:
             return str(int(name))
     near = nearest_name(remat, REMAT) if isinstance(remat, str) else None
     raise UnknownOption(
-        f"There is no remat policy {brief(remat)}.",
+        f"There is no remat policy {short_repr(remat)}.",
         where=f"one of {', '.join(REMAT)}, or a number of arrays per layer",
         fix=f"{near!r}, the nearest name." if near else "'full', or a number such as 4.",
     )

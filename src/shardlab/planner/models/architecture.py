@@ -30,11 +30,11 @@ from os.path import exists, expanduser
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import no_such_file, read_text
-from shardlab._files.json_reader import unique
-from shardlab._files.schema import check_table
-from shardlab._files.toml_reader import read_toml
-from shardlab.errors import InvalidModel, brief
+from shardlab._files.bounded_read import file_not_found, read_bounded_text
+from shardlab._files.json_reader import reject_duplicate_keys
+from shardlab._files.schema import check_fields
+from shardlab._files.toml_reader import parse_toml
+from shardlab.errors import InvalidModel, short_repr
 from shardlab.planner.family import Family
 from shardlab.planner.memory.dtype_policy import is_float
 from shardlab.planner.memory.fp8_scales import is_scale
@@ -142,24 +142,30 @@ def parse_architecture(given: Any) -> Architecture:
     if isinstance(given, Mapping):
         return _checked(given, "architecture")
     if not (isinstance(given, (str, PathLike)) and isinstance(fspath(given), str)):
-        raise InvalidModel(f"{brief(given, 200)} is not an architecture.", fix=_WANTED)
+        raise InvalidModel(f"{short_repr(given, 200)} is not an architecture.", fix=_WANTED)
     text = fspath(given)
     if (preset := find_preset(text)) is not None and preset.architecture is not None:
         return preset.architecture
     file = Path(expanduser(text))
     if not text or not exists(file):
         if text.lower().endswith((".toml", ".json")):
-            raise no_such_file(file)
-        what = f"There is no preset and no file {brief(text, 200)} to take an architecture from."
+            raise file_not_found(file)
+        what = (
+            f"There is no preset and no file {short_repr(text, 200)} to take an architecture from."
+        )
         raise InvalidModel(what, fix=_WANTED)
     return _of_file(file)
 
 
 def _of_file(file: Path) -> Architecture:
     is_json = file.name.lower().endswith(".json")
-    text = read_text(file, _MAX_BYTES)
+    text = read_bounded_text(file, _MAX_BYTES)
     try:
-        data = json.loads(text, object_pairs_hook=unique) if is_json else read_toml(text)
+        data = (
+            json.loads(text, object_pairs_hook=reject_duplicate_keys)
+            if is_json
+            else parse_toml(text)
+        )
     except (ValueError, RecursionError) as error:
         kind = "JSON" if is_json else "TOML"
         what = f"{file.name!r} is not {kind}: {error!s:.200}"
@@ -171,4 +177,4 @@ def _of_file(file: Path) -> Architecture:
 
 
 def _checked(data: Any, where: str) -> Architecture:
-    return Architecture(**check_table(data, ARCHITECTURE, where, InvalidModel))
+    return Architecture(**check_fields(data, ARCHITECTURE, where, InvalidModel))

@@ -12,9 +12,9 @@ from os.path import exists
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import read_text
-from shardlab._files.json_reader import unique
-from shardlab.errors import InvalidModel, brief
+from shardlab._files.bounded_read import read_bounded_text
+from shardlab._files.json_reader import reject_duplicate_keys
+from shardlab.errors import InvalidModel, short_repr
 from shardlab.planner.model import Architecture
 
 _MAX_BYTES = 1_000_000
@@ -48,7 +48,9 @@ def read_architecture(folder: Path) -> tuple[Architecture | None, tuple[str, ...
     if not exists(file):
         return None, ("There is no config.json, so activations and caches cannot be told.",)
     try:
-        data = json.loads(read_text(file, _MAX_BYTES), object_pairs_hook=unique)
+        data = json.loads(
+            read_bounded_text(file, _MAX_BYTES), object_pairs_hook=reject_duplicate_keys
+        )
         return parse_config(data), ()
     except (InvalidModel, ValueError, RecursionError) as error:
         what = error.what if isinstance(error, InvalidModel) else f"{error}"
@@ -158,4 +160,4 @@ class _Config:
 
 
 def _bad(key: str, value: Any, wanted: str) -> InvalidModel:
-    return InvalidModel(f"{key!r} is {brief(value)}; {wanted}.")
+    return InvalidModel(f"{key!r} is {short_repr(value)}; {wanted}.")

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from shardlab._jax.tracer_origins import no_origins
+from shardlab._jax.tracer_origins import skip_tracer_origins
 from shardlab.errors import InvalidModel
 from shardlab.sharding.spec import Spec, parse_spec
 
@@ -100,7 +100,7 @@ def look_at_made(make: Callable[..., Any], look: Callable[[Any], Any]) -> Any:
     arguments = _arguments(make)
     eagerly: Any = nnx.use_eager_sharding
     # Annotations are what we came for; with no mesh set Flax would refuse to act on them.
-    with eagerly(False), no_origins(), _set_mesh_while_tracing(), keep_rules():
+    with eagerly(False), skip_tracer_origins(), _set_mesh_while_tracing(), keep_rules():
         jax.eval_shape(lambda: said.append(look(make(**arguments()))))
     return said[0]
 

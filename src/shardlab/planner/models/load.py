@@ -11,8 +11,8 @@ from os.path import exists, expanduser
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import names_in, no_such_file
-from shardlab.errors import InvalidModel, brief
+from shardlab._files.bounded_read import file_not_found, list_folder
+from shardlab.errors import InvalidModel, short_repr
 from shardlab.planner.model import Model
 from shardlab.planner.models.maxtext import load_maxtext
 from shardlab.planner.models.orbax import is_checkpoint, load_checkpoint
@@ -38,7 +38,7 @@ def load_model(model: Any) -> Model:
     if isinstance(model, PathLike) and isinstance(fspath(model), str):
         return _of_path(Path(model))
     if model is None or isinstance(model, (bytes, int, float, complex)):
-        raise InvalidModel(f"{brief(model, 200)} is not a model.", fix=_WANTED)
+        raise InvalidModel(f"{short_repr(model, 200)} is not a model.", fix=_WANTED)
     from shardlab.planner.models.pytree import model_of_pytree
 
     return model_of_pytree(model)
@@ -53,7 +53,7 @@ def _of_text(text: str) -> Model:
     if found := find_preset(text):
         return found
     if _looks_like_path(text):
-        raise no_such_file(path)
+        raise file_not_found(path)
     raise unknown_model(text)
 
 
@@ -74,13 +74,13 @@ def _of_path(path: Path) -> Model:
     if name.endswith((".toml", ".json")):
         return load_table(path)
     if not exists(path):
-        raise no_such_file(path)
+        raise file_not_found(path)
     what = f"{path.name!r} is no file that holds a model's shapes."
     raise InvalidModel(what, where=str(path), fix=_WANTED)
 
 
 def _of_folder(folder: Path) -> Model:
-    names = names_in(folder)
+    names = list_folder(folder)
     if any(name.endswith((".safetensors", ENDING)) for name in names):
         return load_folder(folder)
     if is_checkpoint(folder):

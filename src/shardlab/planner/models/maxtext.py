@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import read_text
-from shardlab._files.json_reader import unique
-from shardlab.errors import InvalidModel, PlanError, brief
+from shardlab._files.bounded_read import read_bounded_text
+from shardlab._files.json_reader import reject_duplicate_keys
+from shardlab.errors import InvalidModel, PlanError, short_repr
 from shardlab.planner.family import Tensor, families_of
 from shardlab.planner.model import Model
 from shardlab.sharding.dtype import parse_dtype
@@ -77,7 +77,7 @@ def read_shardings(data: Any, where: str, error: type[PlanError]) -> Shardings:
     for text, entry in data.items():
         place = f"{where}, at {text[:120]!r}"
         if not isinstance(entry, Mapping) or "partition_spec" not in entry:
-            raise error(f"{brief(entry)} is no sharding of an array.", where=place, fix=_FIX)
+            raise error(f"{short_repr(entry)} is no sharding of an array.", where=place, fix=_FIX)
         spec, shape = _spec(entry, place, error), _shape(entry, place, error)
         found = _mesh(entry, place, error)
         if mesh is not None and found is not None and found != mesh:
@@ -100,7 +100,9 @@ def load_maxtext(file: Path) -> Model:
 
 def _read(file: Path) -> Any:
     try:
-        return json.loads(read_text(file, _MOST_BYTES), object_pairs_hook=unique)
+        return json.loads(
+            read_bounded_text(file, _MOST_BYTES), object_pairs_hook=reject_duplicate_keys
+        )
     except (ValueError, RecursionError) as error:
         what = f"This is not JSON: {error!s:.200}."
         raise InvalidModel(what, where=str(file), fix=_FIX) from None
@@ -172,7 +174,7 @@ def _spec(entry: Mapping[str, Any], place: str, error: type[PlanError]) -> Spec:
     if isinstance(parts, list) and len(parts) <= 64 and all(map(_is_entry, parts)):
         return Spec(*(tuple(part) if isinstance(part, list) else part for part in parts))
     raise error(
-        f"The partition_spec is {brief(parts)}.",
+        f"The partition_spec is {short_repr(parts)}.",
         where=place,
         fix='a list with null, a mesh axis, or a list of them for each array axis: ["data", null].',
     )
@@ -190,7 +192,7 @@ def _shape(entry: Mapping[str, Any], place: str, error: type[PlanError]) -> tupl
         return None
     if isinstance(shape, list) and len(shape) <= 64 and all(map(_is_size, shape)):
         return tuple(shape)
-    raise error(f"The shape is {brief(shape)}.", where=place, fix="a list of whole numbers.")
+    raise error(f"The shape is {short_repr(shape)}.", where=place, fix="a list of whole numbers.")
 
 
 def _is_size(size: Any) -> bool:
@@ -212,7 +214,9 @@ def _mesh(
     ):
         return tuple((name, sizes[name]) for name in names)
     raise error(
-        f"The mesh is {brief(mesh)}.", where=place, fix='{"axis_names": [...], "shape": {...}}.'
+        f"The mesh is {short_repr(mesh)}.",
+        where=place,
+        fix='{"axis_names": [...], "shape": {...}}.',
     )
 
 

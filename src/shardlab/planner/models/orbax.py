@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import read_text
-from shardlab.errors import InvalidModel, LabError, brief
+from shardlab._files.bounded_read import read_bounded_text
+from shardlab.errors import InvalidModel, LabError, short_repr
 from shardlab.planner.family import Tensor, families_of
 from shardlab.planner.model import Model
 from shardlab.planner.models.optimizer_state import is_state, marked
@@ -42,13 +42,13 @@ Described = tuple[tuple[int, ...], Dtype]
 def parse_zarr(data: Any) -> Described:
     """Return what the description of an array says, of version 2 or 3 of the format."""
     if not isinstance(data, Mapping):
-        raise ValueError(f"{brief(data)} in place of a table")
+        raise ValueError(f"{short_repr(data)} in place of a table")
     dtype = data.get("dtype", data.get("data_type"))
     shape = data.get("shape")
     if not isinstance(shape, list) or not isinstance(dtype, str):
-        raise ValueError(f"a shape of {brief(shape)} and a dtype of {brief(dtype)}")
+        raise ValueError(f"a shape of {short_repr(shape)} and a dtype of {short_repr(dtype)}")
     if any(type(size) is not int for size in shape):  # a bool is one to parse_shape
-        raise ValueError(f"a shape of {brief(shape)}")
+        raise ValueError(f"a shape of {short_repr(shape)}")
     return parse_shape(tuple(shape)), parse_dtype(_name(dtype))
 
 
@@ -85,7 +85,7 @@ def _from_files(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]
         file = next((each for each in files if each.is_file()), None)
         if file is None:
             raise _missing(folder, name)
-        yield name, read_text(file, _LONGEST)
+        yield name, read_bounded_text(file, _LONGEST)
 
 
 def _from_store(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -323,7 +323,7 @@ def _sharding(key: str, text: Any, file: Path) -> Iterator[tuple[str, Spec, str]
 
 
 def _json(file: Path) -> Mapping[str, Any]:
-    text = read_text(file, _LONGEST_orbax)
+    text = read_bounded_text(file, _LONGEST_orbax)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:

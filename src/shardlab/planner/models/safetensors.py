@@ -13,8 +13,8 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any, NamedTuple
 
-from shardlab._files.bounded_read import open_plain, read_bytes
-from shardlab._files.json_reader import JsonText
+from shardlab._files.bounded_read import open_regular_file, read_bounded_bytes
+from shardlab._files.json_reader import JsonScanner
 from shardlab.errors import InvalidModel
 from shardlab.planner.family import Tensor
 from shardlab.sharding.dtype import parse_dtype
@@ -61,16 +61,16 @@ class _Entry(NamedTuple):
 
 def read_header(file: Path) -> tuple[Tensor, ...]:
     """Return the tensors that a file holds, in the order of its header."""
-    with open_plain(file) as (opened, n_bytes):
-        length = _header_length(read_bytes(opened, _N_LENGTH), n_bytes, file)
-        first = read_bytes(opened, 1)
+    with open_regular_file(file) as (opened, n_bytes):
+        length = _header_length(read_bounded_bytes(opened, _N_LENGTH), n_bytes, file)
+        first = read_bounded_bytes(opened, 1)
         if first != b"{":
             raise InvalidModel(
                 f"The header of {file.name!r} begins with {first!r}, and not with a table.",
                 where=f"{file}, byte {_N_LENGTH}",
                 fix="a safetensors file.",
             )
-        header = first + read_bytes(opened, length - 1)
+        header = first + read_bounded_bytes(opened, length - 1)
     return parse_header(header, n_bytes - _N_LENGTH - length, str(file))
 
 
@@ -82,7 +82,7 @@ def parse_header(header: bytes, data_bytes: int, where: str) -> tuple[Tensor, ..
     [('w', (2, 3))]
     """
     try:
-        text = JsonText(header.decode("utf-8"), where, _N_LENGTH)
+        text = JsonScanner(header.decode("utf-8"), where, _N_LENGTH)
     except UnicodeDecodeError as error:
         raise InvalidModel(
             f"The header is not UTF-8 text: {error.reason}.",
@@ -124,7 +124,7 @@ def _header_length(start: bytes, n_bytes: int, file: Path) -> int:
     raise InvalidModel(what, where=f"{file}, byte 0", fix=fix)
 
 
-def _entries(text: JsonText) -> Iterator[_Entry]:
+def _entries(text: JsonScanner) -> Iterator[_Entry]:
     for name in text.take_pairs(MAX_TENSORS):
         start = text.position
         if name == "__metadata__":
@@ -134,7 +134,7 @@ def _entries(text: JsonText) -> Iterator[_Entry]:
             yield _entry(name, text.take_value(), text, start)
 
 
-def _entry(name: str, found: Any, text: JsonText, start: int) -> _Entry:
+def _entry(name: str, found: Any, text: JsonScanner, start: int) -> _Entry:
     """Return the entry of a tensor, or say what is wrong with it."""
     if len(name) > _MAX_NAME or not name.isprintable():
         why = (
@@ -164,7 +164,7 @@ def _entry(name: str, found: Any, text: JsonText, start: int) -> _Entry:
     return _Entry(tensor, *offsets)
 
 
-def _bad(what: str, text: JsonText, start: int, fix: str) -> InvalidModel:
+def _bad(what: str, text: JsonScanner, start: int, fix: str) -> InvalidModel:
     return InvalidModel(what, where=text.place(start), fix=fix)
 
 

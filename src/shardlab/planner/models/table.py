@@ -21,10 +21,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import read_text
-from shardlab._files.json_reader import unique
-from shardlab._files.schema import Setting, check_table, is_count, is_table, is_text, is_texts
-from shardlab._files.toml_reader import read_toml
+from shardlab._files.bounded_read import read_bounded_text
+from shardlab._files.json_reader import reject_duplicate_keys
+from shardlab._files.schema import Field, check_fields, is_count, is_table, is_text, is_text_list
+from shardlab._files.toml_reader import parse_toml
 from shardlab.errors import InvalidModel, LabError
 from shardlab.planner.family import RANGE, Axes, Family, parse_family
 from shardlab.planner.model import Architecture, Model
@@ -148,43 +148,43 @@ def _are_names(values: list[Any]) -> bool:
 
 
 TABLE = {
-    "name": Setting("text", is_text, "of the model, as the plan shows it", True),
-    "tensors": Setting(
+    "name": Field("text", is_text, "of the model, as the plan shows it", True),
+    "tensors": Field(
         'a table such as {"layers.{0..31}.up.weight" = "bf16[14336,4096]"}',
         lambda v: is_table(v) and len(v) > 0,
         "its tensors by path; `{0..31}` in a path stands for the numbers 0 to 31",
         True,
     ),
-    "architecture": Setting(
+    "architecture": Field(
         "a table", is_table, "its measures, from which activations and caches are told"
     ),
-    "also": Setting("a list of texts", is_texts, "other names of the model; presets go by them"),
-    "note": Setting("text", is_text, "a remark that the plan repeats"),
-    "published": Setting(
+    "also": Field("a list of texts", is_text_list, "other names of the model; presets go by them"),
+    "note": Field("text", is_text, "a remark that the plan repeats"),
+    "published": Field(
         "a whole number", is_count, "parameters, as whoever released it counts them"
     ),
-    "published_source": Setting("text", is_text, "where that count is written"),
-    "config_source": Setting("text", is_text, "where its measures are written"),
-    "n_tensors": Setting(
+    "published_source": Field("text", is_text, "where that count is written"),
+    "config_source": Field("text", is_text, "where its measures are written"),
+    "n_tensors": Field(
         "a whole number", is_count, "how many tensors there are; another number is an error"
     ),
-    "n_bytes": Setting("a whole number", is_count, "what they take; another number is an error"),
+    "n_bytes": Field("a whole number", is_count, "what they take; another number is an error"),
 }
 
 TENSOR = {
-    "array": Setting('text such as "bf16[4096,1024]"', is_text, "dtype and shape together"),
-    "shape": Setting(
+    "array": Field('text such as "bf16[4096,1024]"', is_text, "dtype and shape together"),
+    "shape": Field(
         "a list of sizes such as [4096, 1024]",
         lambda v: isinstance(v, list) and not any(isinstance(size, bool) for size in v),
         "in place of array",
     ),
-    "dtype": Setting('text such as "bf16"', is_text, "beside shape; float32 where it is left out"),
-    "axes": Setting(
+    "dtype": Field('text such as "bf16"', is_text, "beside shape; float32 where it is left out"),
+    "axes": Field(
         'a list of texts such as ["vocab", "embed"]',
         lambda v: isinstance(v, list) and all(map(_is_name, v)),
         'logical names of the array axes, "" for one without; strategies and rules go by them',
     ),
-    "spec": Setting(
+    "spec": Field(
         'text such as "None,model", or a list',
         lambda v: _is_name(v) if isinstance(v, str) else isinstance(v, list) and _are_names(v),
         "the sharding that the model itself asks for",
@@ -225,18 +225,18 @@ MEASURES = {
     "v_head_dim": "width of one head of values, where it is not that of keys",
 }
 ARCHITECTURE = {
-    each.name: Setting("true or false", lambda v: isinstance(v, bool), MEASURES[each.name])
+    each.name: Field("true or false", lambda v: isinstance(v, bool), MEASURES[each.name])
     if each.type == "bool"
-    else Setting("a whole number", is_count, MEASURES[each.name])
+    else Field("a whole number", is_count, MEASURES[each.name])
     if each.default is not MISSING
-    else Setting("a whole number from 1 on", _is_size, MEASURES[each.name], True)
+    else Field("a whole number from 1 on", _is_size, MEASURES[each.name], True)
     for each in fields(Architecture)
 }
 
 
 def load_table(file: Path) -> Model:
     """Return the model that a file describes."""
-    text = read_text(file, _MAX_BYTES)
+    text = read_bounded_text(file, _MAX_BYTES)
     parse = parse_json if file.name.lower().endswith(".json") else parse_table
     return parse(text, str(file))
 
@@ -244,7 +244,7 @@ def load_table(file: Path) -> Model:
 def parse_table(text: str, where: str) -> Model:
     """Return the model that a TOML text describes."""
     try:
-        data = read_toml(text)
+        data = parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise _unread("TOML", error, where) from None
     return model_of_table(data, where)
@@ -253,7 +253,7 @@ def parse_table(text: str, where: str) -> Model:
 def parse_json(text: str, where: str) -> Model:
     """Return the model that a JSON text describes."""
     try:
-        data = json.loads(text, object_pairs_hook=unique)
+        data = json.loads(text, object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
         raise _unread("JSON", error, where) from None
     for key, said in _OTHER_FILES.items():
@@ -275,11 +275,13 @@ def _unread(kind: str, error: Exception, where: str) -> InvalidModel:
 
 def model_of_table(data: Any, where: str) -> Model:
     """Return the model of a table; each mistake is named with its place."""
-    check_table(data, TABLE, where, InvalidModel)
+    check_fields(data, TABLE, where, InvalidModel)
     check_paths(data["tensors"], where)
     architecture = None
     if "architecture" in data:
-        found = check_table(data["architecture"], ARCHITECTURE, where, InvalidModel, "architecture")
+        found = check_fields(
+            data["architecture"], ARCHITECTURE, where, InvalidModel, "architecture"
+        )
         architecture = Architecture(**found)
     model = Model(
         data["name"],
@@ -325,7 +327,7 @@ def _parts(
     if is_text(entry):
         return *parse_array(entry), None, None
     place = f"tensors.{path!r:.200}"
-    check_table(entry, TENSOR, where, InvalidModel, place)
+    check_fields(entry, TENSOR, where, InvalidModel, place)
     if ("array" in entry) == ("shape" in entry) or ("array" in entry and "dtype" in entry):
         what = f"Tensor {path!r:.200} has {', '.join(entry) or 'no keys'}."
         raise InvalidModel(

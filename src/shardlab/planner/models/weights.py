@@ -15,8 +15,8 @@ from os.path import exists  # also of names that no file can have
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shardlab._files.bounded_read import names_in, read_text
-from shardlab._files.json_reader import JsonText
+from shardlab._files.bounded_read import list_folder, read_bounded_text
+from shardlab._files.json_reader import JsonScanner
 from shardlab.errors import InvalidModel
 from shardlab.planner.family import Tensor, families_of
 from shardlab.planner.model import Model
@@ -43,7 +43,7 @@ class Index:
 
 def read_index(file: Path) -> Index:
     """Return what `model.safetensors.index.json` says."""
-    text = JsonText(read_text(file, _MAX_BYTES), str(file))
+    text = JsonScanner(read_bounded_text(file, _MAX_BYTES), str(file))
     files: dict[str, str] | None = None
     total: Any = None
     for key in text.take_pairs():
@@ -71,7 +71,7 @@ def _whole(total: Any) -> int | None:
     return total if isinstance(total, int) and not isinstance(total, bool) else None
 
 
-def _file_name(text: JsonText) -> str:
+def _file_name(text: JsonScanner) -> str:
     """Take the name of a safetensors file that stands in the folder of the index, or below it."""
     start = text.position
     name = text.take_text()
@@ -125,7 +125,7 @@ def load_index(file: Path) -> Model:
 
 def load_folder(folder: Path) -> Model:
     """Return the model of a folder: by its index, or of all its safetensors files."""
-    names = names_in(folder)
+    names = list_folder(folder)
     indexes = [name for name in names if name.endswith(ENDING)]
     if len(indexes) > 1 and f"model{ENDING}" not in indexes:
         raise InvalidModel(

@@ -9,19 +9,19 @@ from itertools import islice
 from shardlab.planner.memory.batch_shards import shares_of
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.plan import Plan
-from shardlab.planner.plan_request import Asked
+from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.remedies.alternative_meshes import OtherMeshes
 from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
 from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
 from shardlab.sharding.mesh import Mesh
 
-Tried = Iterator[tuple[str, Asked]]
+Tried = Iterator[tuple[str, PlanRequest]]
 _TRIES = 12  # meshes of one kind
 _TENSOR_TRIES = 5
 _POWERS = tuple(1 << k for k in range(1, 11))
 
 
-def splits(asked: Asked, plan: Plan) -> Tried:
+def splits(asked: PlanRequest, plan: Plan) -> Tried:
     """The same devices with other sizes of the mesh axes."""
     if _may_fit(plan, asked, asked.mesh):
         for mesh in islice(OtherMeshes(asked.model, asked.mesh).splits(), _TRIES):
@@ -29,14 +29,14 @@ def splits(asked: Asked, plan: Plan) -> Tried:
             yield told, replace(asked, mesh=mesh)
 
 
-def fewer(asked: Asked, plan: Plan) -> Tried:
+def fewer(asked: PlanRequest, plan: Plan) -> Tried:
     """Fewer devices, where the sizes of the mesh do not divide the model and others do."""
     meshes = OtherMeshes(asked.model, asked.mesh).fewer()
     for mesh in islice((mesh for mesh in meshes if _may_fit(plan, asked, mesh)), _TRIES):
         yield f"mesh {mesh_text(mesh)}, {_in_place(mesh, asked)}", replace(asked, mesh=mesh)
 
 
-def more(asked: Asked, plan: Plan) -> Tried:
+def more(asked: PlanRequest, plan: Plan) -> Tried:
     """The fewest devices first, with a strategy that cuts over them."""
     meshes = OtherMeshes(asked.model, asked.mesh).more()
     for mesh in islice((mesh for mesh in meshes if _may_fit(plan, asked, mesh)), _TRIES):
@@ -53,7 +53,7 @@ def more(asked: Asked, plan: Plan) -> Tried:
             yield f"{told}, and strategy {name}", other
 
 
-def _cutting_over(grown: set[str], asked: Asked) -> str | None:
+def _cutting_over(grown: set[str], asked: PlanRequest) -> str | None:
     """Return the strategy that cuts parameters over batch axes too, where the present does not."""
     if asked.strategy is None or not asked.is_training:
         return None
@@ -63,7 +63,7 @@ def _cutting_over(grown: set[str], asked: Asked) -> str | None:
     return strategy_name(strategy.parts, 3)
 
 
-def tensor_in_serving(asked: Asked, plan: Plan) -> Tried:
+def tensor_in_serving(asked: PlanRequest, plan: Plan) -> Tried:
     """Serving: a part of the devices that hold copies as a tensor axis."""
     shape = asked.mesh.shape
     if asked.is_training or asked.strategy is None or "tensor" in roles_of(asked.mesh):
@@ -75,7 +75,7 @@ def tensor_in_serving(asked: Asked, plan: Plan) -> Tried:
                 yield _with_part("tensor", mesh, asked, f"on the same {mesh.n_devices:,} devices")
 
 
-def new_axis(asked: Asked, plan: Plan) -> Tried:
+def new_axis(asked: PlanRequest, plan: Plan) -> Tried:
     """A mesh axis more: fsdp in training, tensor in serving, where there is none to grow."""
     roles = roles_of(asked.mesh)
     part = "fsdp" if asked.is_training else "tensor"
@@ -84,13 +84,13 @@ def new_axis(asked: Asked, plan: Plan) -> Tried:
     yield from _with_axis(part, asked, plan)
 
 
-def tensor_in_training(asked: Asked, plan: Plan) -> Tried:
+def tensor_in_training(asked: PlanRequest, plan: Plan) -> Tried:
     """A tensor axis, where what one sequence takes on a device is too much already."""
     if asked.is_training and asked.strategy is not None and "tensor" not in roles_of(asked.mesh):
         yield from islice(_with_axis("tensor", asked, plan), _TENSOR_TRIES)
 
 
-def _with_axis(part: str, asked: Asked, plan: Plan) -> Tried:
+def _with_axis(part: str, asked: PlanRequest, plan: Plan) -> Tried:
     shape = asked.mesh.shape
     for n in _POWERS:
         mesh = Mesh({part: n, **shape} if part == "fsdp" else {**shape, part: n})
@@ -98,7 +98,7 @@ def _with_axis(part: str, asked: Asked, plan: Plan) -> Tried:
             yield _with_part(part, mesh, asked, _in_place(mesh, asked))
 
 
-def _with_part(part: str, mesh: Mesh, asked: Asked, devices: str) -> tuple[str, Asked]:
+def _with_part(part: str, mesh: Mesh, asked: PlanRequest, devices: str) -> tuple[str, PlanRequest]:
     strategy = parse_strategy(asked.strategy)
     name = strategy_name([*strategy.parts, part], strategy.zero)
     work = asked.workload and work_on(mesh, asked.workload)
@@ -106,7 +106,7 @@ def _with_part(part: str, mesh: Mesh, asked: Asked, devices: str) -> tuple[str, 
     return told, replace(asked, mesh=mesh, strategy=name, workload=work)
 
 
-def _may_fit(plan: Plan, asked: Asked, mesh: Mesh) -> bool:
+def _may_fit(plan: Plan, asked: PlanRequest, mesh: Mesh) -> bool:
     """Tell whether one copy of all tensors, in even parts, is no more than the devices have."""
     once = sum(held.array_bytes for row in plan.rows for held in row.held)
     return asked.room is not None and once <= mesh.n_devices * asked.room.usable_bytes
@@ -116,7 +116,7 @@ def mesh_text(mesh: Mesh) -> str:
     return ",".join(f"{name}={size}" for name, size in mesh.shape.items())
 
 
-def _in_place(mesh: Mesh, asked: Asked) -> str:
+def _in_place(mesh: Mesh, asked: PlanRequest) -> str:
     return f"{mesh.n_devices:,} devices in place of {asked.mesh.n_devices:,}"
 
 

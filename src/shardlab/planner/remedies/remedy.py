@@ -21,7 +21,7 @@ from shardlab.planner.findings.unsharded import excess_of
 from shardlab.planner.memory.batch_shards import shares_of
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.plan import Plan, spec_json
-from shardlab.planner.plan_request import Asked
+from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.remedies.mesh_remedies import (
     Tried,
     fewer,
@@ -39,8 +39,8 @@ from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
 from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.spec import Spec
 
-Again = Callable[[Asked], Plan]
-Kind = Callable[[Asked, Plan], Tried]
+Again = Callable[[PlanRequest], Plan]
+Kind = Callable[[PlanRequest, Plan], Tried]
 _FEW_TIMES = 4  # so many times the devices are worth a word beside a change that needs none
 _LITTLE = 0.05  # of the bytes, that a strategy could not cut
 _FINE = 64  # sequences on a device, from which on each number is tried
@@ -53,10 +53,10 @@ class Change:
     """Other choices, in words, and the plan they give."""
 
     words: str
-    asked: Asked
+    asked: PlanRequest
     plan: Plan
 
-    def to_json(self, before: Asked) -> dict[str, Any]:
+    def to_json(self, before: PlanRequest) -> dict[str, Any]:
         """Return the words, the bytes, and what is to be asked for in place of what was."""
         after, options = self.asked, dict[str, Any]()
         if after.mesh != before.mesh:
@@ -84,7 +84,7 @@ def _other_fields(before: Workload | None, after: Workload) -> dict[str, Any]:
     return found
 
 
-def fitting_changes(plan: Plan, asked: Asked, again: Again) -> list[Change]:
+def fitting_changes(plan: Plan, asked: PlanRequest, again: Again) -> list[Change]:
     """Return the changes that each make the plan fit, the cheapest first.
 
     Where none does alone, it is one change: as many of them together as it takes. Nothing where
@@ -110,7 +110,7 @@ def fitting_changes(plan: Plan, asked: Asked, again: Again) -> list[Change]:
     return [] if last is None else [last]
 
 
-def _kinds(plan: Plan, asked: Asked) -> tuple[Kind, ...]:
+def _kinds(plan: Plan, asked: PlanRequest) -> tuple[Kind, ...]:
     """Return what to try, in order: where sizes do not divide, other sizes first."""
     if _left(plan) <= _LITTLE * plan.bytes_per_device:
         return _KINDS
@@ -122,7 +122,7 @@ def _left(plan: Plan) -> int:
     return sum(excess_of(each, row) for row in plan.rows for each in row.declined)
 
 
-def _is_near(asked: Asked, tried: tuple[str, Asked]) -> bool:
+def _is_near(asked: PlanRequest, tried: tuple[str, PlanRequest]) -> bool:
     """Tell whether it is the same with a few times the devices."""
     other = tried[1]
     is_same = other.strategy == asked.strategy
@@ -130,7 +130,7 @@ def _is_near(asked: Asked, tried: tuple[str, Asked]) -> bool:
 
 
 def _first_fitting(
-    changes: Iterable[tuple[str, Asked]], asked: Asked, again: Again
+    changes: Iterable[tuple[str, PlanRequest]], asked: PlanRequest, again: Again
 ) -> Change | None:
     """Return the first that fits with all cut as it is meant, else the first that fits."""
     fitting = None
@@ -144,7 +144,7 @@ def _first_fitting(
     return fitting
 
 
-def _is_clean(change: Change, asked: Asked) -> bool:
+def _is_clean(change: Change, asked: PlanRequest) -> bool:
     """Tell whether another mesh leaves little that the strategy cannot cut, and no axis idle."""
     plan = change.plan
     if change.asked.mesh == asked.mesh:
@@ -154,7 +154,7 @@ def _is_clean(change: Change, asked: Asked) -> bool:
     )
 
 
-def _together(plan: Plan, asked: Asked, again: Again) -> list[Change]:
+def _together(plan: Plan, asked: PlanRequest, again: Again) -> list[Change]:
     """Apply what helps of each kind, one after the other, until it fits.
 
     Other numbers of devices and a smaller batch are no help unless they are enough.
@@ -175,7 +175,7 @@ def _together(plan: Plan, asked: Asked, again: Again) -> list[Change]:
     return []
 
 
-def _made(other: Asked, again: Again) -> Plan | None:
+def _made(other: PlanRequest, again: Again) -> Plan | None:
     """Return the plan, or None where the choices do not go together or JAX would refuse them."""
     try:
         made = again(other)
@@ -184,7 +184,7 @@ def _made(other: Asked, again: Again) -> Plan | None:
         return None
 
 
-def _stages(asked: Asked, plan: Plan) -> Tried:
+def _stages(asked: PlanRequest, plan: Plan) -> Tried:
     """Cut states, gradients and parameters over batch axes; parameters over an unused one."""
     if asked.strategy is None:
         beside = "" if asked.rules.is_empty else " beside the rules"
@@ -203,7 +203,7 @@ def _stages(asked: Asked, plan: Plan) -> Tried:
         yield f"strategy {name}", replace(asked, strategy=name)
 
 
-def _cutting(asked: Asked, plan: Plan) -> Tried:
+def _cutting(asked: PlanRequest, plan: Plan) -> Tried:
     """Cut the lines that every device holds whole, the largest first."""
     if asked.strategy is not None:
         return
@@ -225,7 +225,7 @@ def _cutting(asked: Asked, plan: Plan) -> Tried:
             yield told, replace(asked, rules=rules)
 
 
-def _named(asked: Asked, plan: Plan) -> Tried:
+def _named(asked: PlanRequest, plan: Plan) -> Tried:
     """A strategy in place of rules: it prints those it stands for."""
     if asked.strategy is None:
         roles = roles_of(asked.mesh)
@@ -237,7 +237,7 @@ def _named(asked: Asked, plan: Plan) -> Tried:
             yield f"strategy {name}{given}", other
 
 
-def _remat(asked: Asked, plan: Plan) -> Tried:
+def _remat(asked: PlanRequest, plan: Plan) -> Tried:
     if (work := asked.workload) is None or not asked.is_training:
         return
     known = _REMAT.index(work.remat) if work.remat in _REMAT else 0
@@ -245,7 +245,7 @@ def _remat(asked: Asked, plan: Plan) -> Tried:
         yield f"remat {policy}", replace(asked, workload=replace(work, remat=policy))
 
 
-def _microbatches(asked: Asked, plan: Plan) -> Tried:
+def _microbatches(asked: PlanRequest, plan: Plan) -> Tried:
     """The largest part of the batch first: the smaller, the less a device has to do at once."""
     if (work := asked.workload) is None or not asked.is_training:
         return
@@ -257,7 +257,7 @@ def _microbatches(asked: Asked, plan: Plan) -> Tried:
             yield told, replace(asked, workload=replace(work, microbatch=size))
 
 
-def _precision(asked: Asked, plan: Plan) -> Tried:
+def _precision(asked: PlanRequest, plan: Plan) -> Tried:
     if not asked.is_training:
         work = asked.workload
         if work is not None and work.cache_dtype.bits > 8:
@@ -268,7 +268,7 @@ def _precision(asked: Asked, plan: Plan) -> Tried:
         yield "moments in bf16", replace(asked, policy=policy)
 
 
-def _even_batch(asked: Asked, plan: Plan) -> Tried:
+def _even_batch(asked: PlanRequest, plan: Plan) -> Tried:
     """A batch that divides, alone and with a change beside it, where the one asked for does not."""
     work = asked.workload and work_on(asked.mesh, asked.workload)
     if not work or work == asked.workload:
@@ -280,7 +280,7 @@ def _even_batch(asked: Asked, plan: Plan) -> Tried:
             yield f"{told} and {words}", each
 
 
-def _smaller_batch(asked: Asked, plan: Plan) -> Tried:
+def _smaller_batch(asked: PlanRequest, plan: Plan) -> Tried:
     """In training a microbatch does the same and keeps the batch."""
     if (work := asked.workload) is None or asked.is_training:
         return

@@ -11,7 +11,7 @@ from math import prod
 
 from shardlab.errors import LabError
 from shardlab.findings.finding import Finding
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 from shardlab.planner.findings.limits import Limits
 from shardlab.planner.rules.lint_logical import misspelt, nameless, squeezed, strayed
 from shardlab.planner.rules.lint_text import (
@@ -30,7 +30,7 @@ from shardlab.planner.rules.pattern import parse_pattern
 from shardlab.planner.rules.rules import Rule, Rules
 from shardlab.planner.strategies.axis_roles import like
 from shardlab.sharding.mesh import Mesh
-from shardlab.sharding.partition import cuts_of
+from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
 
 _PROBES = ("q", "#", "zz", "-~")  # what only a pattern that finds everything finds, all of them
@@ -106,7 +106,7 @@ class _About:
                 yield at, rule
 
     def is_whole(self, spec: Spec) -> bool:
-        return self.mesh.n_devices > 1 and prod(cuts_of(spec, self.mesh)) == 1
+        return self.mesh.n_devices > 1 and prod(shard_counts(spec, self.mesh)) == 1
 
 
 def _misfits(about: _About) -> Iterator[Finding]:
@@ -295,7 +295,7 @@ def _taker(found: Found, rules: Rules) -> str:
     return f"rule {found.rules[0] + 1} ({rules.rules[found.rules[0]].pattern:.60})"
 
 
-def _place(found: Found, rules: Rules) -> Source | None:
+def _place(found: Found, rules: Rules) -> SourceLocation | None:
     if found.path_spec is not None:
         return rules.specs[found.path_spec].place
     return rules.rules[found.rules[0]].place if found.rules else None

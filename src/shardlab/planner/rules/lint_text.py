@@ -8,7 +8,7 @@ from typing import Any
 
 from shardlab._text.units import memory_text
 from shardlab.findings.finding import Finding, Severity
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 from shardlab.planner.findings.codes import CODES
 from shardlab.planner.rules.path_search import Found
 
@@ -33,7 +33,7 @@ def first_of_each(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def rule_finding(
     code: str,
     what: str,
-    place: Source | None,
+    place: SourceLocation | None,
     fix: str,
     parts: Sequence[Found],
     *,

@@ -10,13 +10,13 @@ from shardlab.errors import LabError
 from shardlab.planner.family import Axes, Family
 from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.model import Model
-from shardlab.planner.plan import Declined
+from shardlab.planner.plan import SkippedSharding
 from shardlab.planner.rules.logical_axes import called, logical_spec
 from shardlab.planner.rules.path_search import Found, search
 from shardlab.planner.rules.rules import Rules
 from shardlab.planner.strategies.dim_meaning import told_axes
 from shardlab.sharding.mesh import Mesh
-from shardlab.sharding.partition import cut_shape, cuts_of
+from shardlab.sharding.partition import shard_counts, shard_shape
 from shardlab.sharding.spec import Spec
 
 NO_RULE = "no rule"
@@ -26,7 +26,7 @@ LOGICAL = "logical rules"
 
 
 @dataclass(frozen=True)
-class Placed:
+class ShardedFamily:
     """A family, or the part of one, whose tensors all have the same spec for the same reason."""
 
     family: Family
@@ -35,21 +35,21 @@ class Placed:
     number: int | None = None  # of the rule, from 0; None where no rule matched
     gradient_spec: Spec | None = None  # where not that of the parameter: ZeRO stage 2
     state_spec: Spec | None = None  # of the optimizer's arrays, where not that: ZeRO stages 1 and 2
-    declined: tuple[Declined, ...] = ()  # what a strategy would have cut, were it divisible
+    declined: tuple[SkippedSharding, ...] = ()  # what a strategy would have cut, were it divisible
 
 
-def match(model: Model, rules: Rules, mesh: Mesh) -> Iterator[Placed]:
+def match(model: Model, rules: Rules, mesh: Mesh) -> Iterator[ShardedFamily]:
     """Yield every tensor of the model once, in families split by the rule that takes them."""
     return placed_by(search(model, rules), rules, mesh)
 
 
-def placed_by(found: Iterable[Found], rules: Rules, mesh: Mesh) -> Iterator[Placed]:
+def placed_by(found: Iterable[Found], rules: Rules, mesh: Mesh) -> Iterator[ShardedFamily]:
     """Yield what was found with the specs that the rules give; one that misfits counts as none."""
     for each in found:
         spec, words, number = given_spec(each, rules, mesh)
         if misfit(spec, each.family.shape, mesh) is not None:
             spec, words = Spec(), f"{words}, which does not fit"
-        yield Placed(each.family, spec, words, number)
+        yield ShardedFamily(each.family, spec, words, number)
 
 
 def given_spec(found: Found, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int | None]:
@@ -120,9 +120,9 @@ def misfit(spec: Spec, shape: tuple[int, ...], mesh: Mesh) -> LabError | None:
     Sizes that do not divide are for the plan to say: the bytes are known there.
     """
     try:
-        cuts_of(spec, mesh)
+        shard_counts(spec, mesh)
         if len(spec) > len(shape):
-            cut_shape(shape, spec, mesh)
+            shard_shape(shape, spec, mesh)
     except LabError as error:
         return error
     return None

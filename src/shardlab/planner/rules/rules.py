@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import InvalidRules, LabError, UnknownOption, brief
-from shardlab.findings.source import Source
+from shardlab.errors import InvalidRules, LabError, UnknownOption, short_repr
+from shardlab.findings.source import SourceLocation
 from shardlab.planner.rules.pattern import parse_pattern
 from shardlab.planner.strategies.layer_stack import stack_of
 from shardlab.sharding.spec import Spec, parse_spec
@@ -47,7 +47,7 @@ class Rule:
     spec: Spec
     ends: bool = False
     reason: str = ""
-    place: Source | None = None
+    place: SourceLocation | None = None
 
     @property
     def where(self) -> str:
@@ -77,7 +77,7 @@ class LogicalRule:
 
     name: str
     axes: tuple[str, ...]
-    place: Source | None = None
+    place: SourceLocation | None = None
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,12 @@ def parse_rules(rules: Any) -> Rules:
         return _of_mapping(rules)
     if isinstance(rules, (list, tuple)):
         return _of_list(rules)
-    raise InvalidRules(f"{brief(rules)} is not a list of rules.", fix=_PAIRS)
+    raise InvalidRules(f"{short_repr(rules)} is not a list of rules.", fix=_PAIRS)
 
 
-def parse_rule(pattern: Any, spec: Any, place: Source | None = None, reason: str = "") -> Rule:
+def parse_rule(
+    pattern: Any, spec: Any, place: SourceLocation | None = None, reason: str = ""
+) -> Rule:
     """Return a rule whose pattern and spec can be read."""
     where = str(place or "")
     _text(pattern, "The pattern of a rule", where)
@@ -134,7 +136,7 @@ def parse_rule(pattern: Any, spec: Any, place: Source | None = None, reason: str
     return Rule(pattern, read, ends, reason, place)
 
 
-def parse_path_spec(path: Any, spec: Any, place: Source | None = None) -> PathSpec:
+def parse_path_spec(path: Any, spec: Any, place: SourceLocation | None = None) -> PathSpec:
     """Return the spec for a path."""
     where = str(place or "")
     _text(path, "The path of a tensor", where)
@@ -142,14 +144,14 @@ def parse_path_spec(path: Any, spec: Any, place: Source | None = None) -> PathSp
     return PathSpec(path, read, ends, "", place)
 
 
-def parse_logical(name: Any, axes: Any, place: Source | None = None) -> LogicalRule:
+def parse_logical(name: Any, axes: Any, place: SourceLocation | None = None) -> LogicalRule:
     """Return the mesh axes for a logical name: one, several, or none."""
     where = str(place or "")
     _text(name, "The logical name of a rule", where)
     names = () if axes is None else (axes,) if isinstance(axes, str) else axes
     if not isinstance(names, (tuple, list)) or not all(isinstance(n, str) and n for n in names):
         raise InvalidRules(
-            f"The mesh axes for the logical name {name!r:.80} are {brief(axes)}.",
+            f"The mesh axes for the logical name {name!r:.80} are {short_repr(axes)}.",
             where=where,
             fix="a mesh axis, a list of mesh axes, or None.",
         )
@@ -181,7 +183,7 @@ def semantics_of(value: Any, where: str = "") -> Semantics | None:
         return None
     if value not in get_args(Semantics):
         raise InvalidRules(
-            f"'logical_semantics' is {brief(value)}.",
+            f"'logical_semantics' is {short_repr(value)}.",
             where=where,
             fix='"linen", as flax.linen and MaxText read logical rules, or "nnx".',
         )
@@ -216,7 +218,7 @@ def unknown_key(key: Any, known: Iterable[str], where: str = "") -> InvalidRules
     names = tuple(known)
     near = nearest_name(str(key), names)
     return InvalidRules(
-        f"There is no entry {brief(key)}; there is {', '.join(names)}.",
+        f"There is no entry {short_repr(key)}; there is {', '.join(names)}.",
         where=where,
         fix=f"{near!r}, the nearest name." if near else f"one of {', '.join(names)}.",
     )
@@ -267,14 +269,14 @@ def _of_mapping(rules: Mapping[Any, Any]) -> Rules:
     if len(known) < len(rules):
         other = next(key for key in rules if key not in FORMS)
         raise InvalidRules(
-            f"The mapping has the key {known[0]!r}, a part of rules, and {brief(other)}.",
+            f"The mapping has the key {known[0]!r}, a part of rules, and {short_repr(other)}.",
             fix='{"specs": {path: spec}} for paths; the parts are ' + ", ".join(FORMS) + ".",
         )
     logical = (parse_logical(*pair) for pair in _pairs(rules.get("logical", ()), "logical"))
     specs = rules.get("specs", {})
     if not isinstance(specs, Mapping):
         raise InvalidRules(
-            f"'specs' is {brief(specs)}.", fix='a mapping such as {"lm_head": "tensor"}.'
+            f"'specs' is {short_repr(specs)}.", fix='a mapping such as {"lm_head": "tensor"}.'
         )
     return Rules(
         tuple(parse_rule(*pair) for pair in _pairs(rules.get("rules", ()), "rules")),
@@ -297,7 +299,7 @@ def _of_list(rules: list[Any] | tuple[Any, ...]) -> Rules:
             parts += [_of_pairs(pairs), parse_rules(item)]
             pairs = []
         else:
-            raise InvalidRules(f"{brief(item)} is not a rule.", fix=_PAIRS)
+            raise InvalidRules(f"{short_repr(item)} is not a rule.", fix=_PAIRS)
     return joined([*parts, _of_pairs(pairs)])
 
 
@@ -306,7 +308,7 @@ def _of_pairs(pairs: list[Any]) -> Rules:
     check_number(len(pairs))
     check_length(name for name, _ in pairs)
     if pairs and not any(map(_is_clear, pairs)):
-        shown = ", ".join(f"({name!r:.40}, {brief(spec, 40)})" for name, spec in pairs[:3])
+        shown = ", ".join(f"({name!r:.40}, {short_repr(spec, 40)})" for name, spec in pairs[:3])
         raise InvalidRules(
             "These pairs may be patterns, or Flax's logical rules.",
             where=shown + (", ..." if len(pairs) > 3 else ""),
@@ -327,7 +329,7 @@ def _is_clear(pair: Any) -> bool:
 
 def _pairs(pairs: Any, of: str) -> list[Any]:
     if not isinstance(pairs, (list, tuple)) or not all(map(_is_two, pairs)):
-        raise InvalidRules(f"{of!r} is {brief(pairs)}.", fix=f"a list of {_PAIRS}")
+        raise InvalidRules(f"{of!r} is {short_repr(pairs)}.", fix=f"a list of {_PAIRS}")
     check_number(len(pairs))
     check_length(name for name, _ in pairs)
     return list(pairs)
@@ -347,7 +349,9 @@ def _is_pairs(item: Any) -> bool:
 
 def _text(value: Any, what: str, where: str) -> None:
     if not isinstance(value, str):
-        raise InvalidRules(f"{what} is {brief(value)}.", where=where, fix="text in quotes.")
+        raise InvalidRules(f"{what} is {short_repr(value)}.", where=where, fix="text in quotes.")
     if not value.isprintable() and any("\ud800" <= each <= "\udfff" for each in value):
         fix = "text that UTF-8 can hold."
-        raise InvalidRules(f"{what} is {brief(value)}, which is no text.", where=where, fix=fix)
+        raise InvalidRules(
+            f"{what} is {short_repr(value)}, which is no text.", where=where, fix=fix
+        )

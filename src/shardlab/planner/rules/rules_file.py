@@ -29,10 +29,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import read_plain_file
-from shardlab._files.toml_reader import read_toml
-from shardlab.errors import InvalidRules, brief
-from shardlab.findings.source import Source
+from shardlab._files.bounded_read import read_regular_file
+from shardlab._files.toml_reader import parse_toml
+from shardlab.errors import InvalidRules, short_repr
+from shardlab.findings.source import SourceLocation
 from shardlab.planner.rules.rules import (
     LogicalRule,
     PathSpec,
@@ -64,7 +64,7 @@ def load_rules(path: str | Path) -> Rules:
     """Return the rules of a file."""
     place = Path(path)
     try:
-        found = read_plain_file(place, MAX_BYTES)
+        found = read_regular_file(place, MAX_BYTES)
         if len(found) > MAX_BYTES:
             fix = f"at most {MAX_BYTES // 2**20} MiB; one rule serves many tensors."
             raise InvalidRules("The file is too large for rules.", where=str(path), fix=fix)
@@ -87,10 +87,10 @@ def load_rules(path: str | Path) -> Rules:
 def read_rules(text: str, name: str = "") -> Rules:
     """Return the rules of a file's text."""
     try:
-        data = read_toml(text)
+        data = parse_toml(text)
     except (ValueError, RecursionError) as error:
         line = re.search(r"at line ([0-9]+)", str(error))
-        where = str(Source(name, int(line[1]) if line else 0))
+        where = str(SourceLocation(name, int(line[1]) if line else 0))
         fix = _MAXTEXT if "logical_axis_rules:" in text else _EXAMPLE
         raise InvalidRules(f"The file is not TOML: {error}.", where=where, fix=fix) from None
     lines = _Lines(text, name)
@@ -137,16 +137,16 @@ class _Lines:
             at for at, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*rules\s*\]\]", line)
         ]
 
-    def at(self, line: int) -> Source | None:
-        return Source(self.name, line + 1) if self.name else None
+    def at(self, line: int) -> SourceLocation | None:
+        return SourceLocation(self.name, line + 1) if self.name else None
 
-    def of_rule(self, number: int, n_rules: int, key: str = "") -> Source | None:
+    def of_rule(self, number: int, n_rules: int, key: str = "") -> SourceLocation | None:
         """Return the line of a rule's header, or of a key of it; the file alone where unsure.
 
         Headers inside a text of several lines would count wrongly, so all must be there.
         """
         if len(self.headers) != n_rules:
-            return Source(self.name, 0) if self.name else None
+            return SourceLocation(self.name, 0) if self.name else None
         start = self.headers[number]
         for at in range(start + 1, len(self.lines)):
             if re.match(r"\s*\[", self.lines[at]):
@@ -155,22 +155,22 @@ class _Lines:
                 return self.at(at)
         return self.at(start)
 
-    def of_key(self, key: str) -> Source | None:
+    def of_key(self, key: str) -> SourceLocation | None:
         """Return the first line that begins with a key, or a table of it."""
         wanted = re.compile(rf"\s*(?:\[+\s*)?[\"']?{re.escape(key)}")
         at = next((at for at, line in enumerate(self.lines) if wanted.match(line)), None)
-        return (Source(self.name, 0) if self.name else None) if at is None else self.at(at)
+        return (SourceLocation(self.name, 0) if self.name else None) if at is None else self.at(at)
 
-    def of_specs(self) -> dict[str, Source | None]:
+    def of_specs(self) -> dict[str, SourceLocation | None]:
         """Return the lines of the table of specs by their keys, read once for all of them."""
         start = next((at for at, line in enumerate(self.lines) if _SPECS.match(line)), 0)
-        found: dict[str, Source | None] = {}
+        found: dict[str, SourceLocation | None] = {}
         for at in range(start, len(self.lines)):
             if key := _KEY.match(self.lines[at]):
                 found.setdefault(key[1] or key[2] or key[3], self.at(at))
         return found
 
-    def of_text(self, text: str, after: str) -> Source | None:
+    def of_text(self, text: str, after: str) -> SourceLocation | None:
         """Return the first line beneath the one of a key that has a text in quotes."""
         start = self.of_key(after)
         for at in range(max(0, (start.line if start else 1) - 1), len(self.lines)):
@@ -183,7 +183,7 @@ def _check_version(data: Mapping[str, Any], lines: _Lines) -> None:
     version = data.get("format_version", FORMAT_VERSION)
     if isinstance(version, bool) or version != FORMAT_VERSION:
         raise InvalidRules(
-            f"The file has format_version {brief(version)}; this version reads {FORMAT_VERSION}.",
+            f"The file has format_version {short_repr(version)}; this version reads {FORMAT_VERSION}.",
             where=str(lines.of_key("format_version") or ""),
             fix=f"format_version = {FORMAT_VERSION}, or a newer shardlab.",
         )
@@ -192,7 +192,7 @@ def _check_version(data: Mapping[str, Any], lines: _Lines) -> None:
 def _rules(data: Mapping[str, Any], lines: _Lines) -> tuple[Rule, ...]:
     tables = data.get("rules", [])
     if not isinstance(tables, list):
-        raise _wrong(f"'rules' is {brief(tables)}.", lines.of_key("rules"), _EXAMPLE)
+        raise _wrong(f"'rules' is {short_repr(tables)}.", lines.of_key("rules"), _EXAMPLE)
     where = str(lines.of_key("rules") or "")
     check_number(len(tables), where)
     check_length((each.get("path") for each in tables if isinstance(each, dict)), where)
@@ -202,7 +202,7 @@ def _rules(data: Mapping[str, Any], lines: _Lines) -> tuple[Rule, ...]:
 def _rule(table: Any, number: int, n_rules: int, lines: _Lines) -> Rule:
     place = lines.of_rule(number, n_rules)
     if not isinstance(table, dict):
-        raise _wrong(f"Rule {number + 1} is {brief(table)}.", place, _EXAMPLE)
+        raise _wrong(f"Rule {number + 1} is {short_repr(table)}.", place, _EXAMPLE)
     for key in table:
         if key not in _RULE_KEYS:
             raise unknown_key(key, _RULE_KEYS, str(lines.of_rule(number, n_rules, key) or ""))
@@ -211,7 +211,9 @@ def _rule(table: Any, number: int, n_rules: int, lines: _Lines) -> Rule:
             raise _wrong(f"Rule {number + 1} has no {key!r}.", place, _EXAMPLE)
     if not isinstance(reason := table.get("reason", ""), str):
         at = lines.of_rule(number, n_rules, "reason")
-        raise _wrong(f"The reason of rule {number + 1} is {brief(reason)}.", at, "text in quotes.")
+        raise _wrong(
+            f"The reason of rule {number + 1} is {short_repr(reason)}.", at, "text in quotes."
+        )
     try:
         return parse_rule(table["path"], table["spec"], place, reason)
     except InvalidRules as error:
@@ -219,7 +221,12 @@ def _rule(table: Any, number: int, n_rules: int, lines: _Lines) -> Rule:
 
 
 def _at_line(
-    error: InvalidRules, place: Source | None, table: Any, lines: _Lines, number: int, n_rules: int
+    error: InvalidRules,
+    place: SourceLocation | None,
+    table: Any,
+    lines: _Lines,
+    number: int,
+    n_rules: int,
 ) -> InvalidRules:
     """Return the error with the line of the pattern or of the spec in place of the header's."""
     key = "spec" if error.what.startswith("A spec") else "path"
@@ -232,7 +239,7 @@ def _specs(data: Mapping[str, Any], lines: _Lines) -> tuple[PathSpec, ...]:
     specs = data.get("specs", {})
     fix = '[specs], then "lm_head.weight" = "tensor,None"; a path with dots stands in quotes.'
     if not isinstance(specs, dict):
-        raise _wrong(f"'specs' is {brief(specs)}.", lines.of_key("specs"), fix)
+        raise _wrong(f"'specs' is {short_repr(specs)}.", lines.of_key("specs"), fix)
     places = lines.of_specs()
     found = []
     for path, spec in specs.items():
@@ -248,20 +255,20 @@ def _logical(data: Mapping[str, Any], lines: _Lines) -> tuple[LogicalRule, ...]:
     pairs = data.get("logical", [])
     fix = 'logical = [["embed", "fsdp"], ["mlp", ["tensor", "expert"]], ["norm", []]].'
     if not isinstance(pairs, list):
-        raise _wrong(f"'logical' is {brief(pairs)}.", lines.of_key("logical"), fix)
+        raise _wrong(f"'logical' is {short_repr(pairs)}.", lines.of_key("logical"), fix)
     check_number(len(pairs), str(lines.of_key("logical") or ""))
     found = []
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
             raise _wrong(
-                f"The logical rule {brief(pair)} is no pair.", lines.of_key("logical"), fix
+                f"The logical rule {short_repr(pair)} is no pair.", lines.of_key("logical"), fix
             )
         place = lines.of_text(pair[0], "logical") if isinstance(pair[0], str) else None
         found.append(parse_logical(pair[0], pair[1], place or lines.of_key("logical")))
     return tuple(found)
 
 
-def _wrong(what: str, place: Source | None, fix: str) -> InvalidRules:
+def _wrong(what: str, place: SourceLocation | None, fix: str) -> InvalidRules:
     return InvalidRules(what, where=str(place or ""), fix=fix)
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from math import prod
 
 from shardlab.planner.family import Family
-from shardlab.planner.rules.matching import Placed
+from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.planner.rules.rule_line import RuleLine
 from shardlab.planner.rules.rules import Rules
 from shardlab.sharding.spec import Spec
@@ -65,7 +65,7 @@ def lines_of(rules: Rules) -> tuple[RuleLine, ...]:
     return (*specs, *patterns, *logical)
 
 
-def rules_of(placed: Iterable[Placed]) -> tuple[RuleLine, ...]:
+def rules_of(placed: Iterable[ShardedFamily]) -> tuple[RuleLine, ...]:
     """Return rules in order, the first that is found in a path giving its spec."""
     named = [_named(each) for each in placed]
     apart: list[_Named] = []
@@ -89,7 +89,7 @@ def rules_of(placed: Iterable[Placed]) -> tuple[RuleLine, ...]:
     return tuple(lines)
 
 
-def _named(placed: Placed) -> _Named:
+def _named(placed: ShardedFamily) -> _Named:
     family = placed.family
     name = "\0".join(family.pieces)  # a mark that stands in no path
     parts = tuple(part for part in _SPLIT.split(name))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from shardlab._text.units import memory_text
 from shardlab.findings.finding import Finding
-from shardlab.planner.plan import KINDS, Held, Plan, PlanRow
+from shardlab.planner.plan import KINDS, DeviceBytes, Plan, PlanRow
 from shardlab.planner.rules.rule_line import RuleLine
 from shardlab.planner.snapshots.comparison import Change, Comparison
 
@@ -108,20 +108,20 @@ def _tensor_change(
     return None
 
 
-def _held_text(held: Held) -> str:
+def _held_text(held: DeviceBytes) -> str:
     shard = ",".join(map(str, held.shard_shape))
     return f"{held.dtype}[{shard}] on {_devices(held)}, {held.bytes_per_device:,} bytes"
 
 
-def _devices(held: Held) -> str:
+def _devices(held: DeviceBytes) -> str:
     return f"{held.n_copies:,} device{'s' * (held.n_copies != 1)}"
 
 
 def _beside(
     a: Sequence[PlanRow],
     b: Sequence[PlanRow],
-    was: Callable[[Held], str],
-    now: Callable[[Held], str],
+    was: Callable[[DeviceBytes], str],
+    now: Callable[[DeviceBytes], str],
 ) -> tuple[str, str]:
     """Return the arrays beside a parameter that are not the same, as they were and as they are."""
     before = [[(held.name, was(held)) for held in row.held[1:]] for row in a]

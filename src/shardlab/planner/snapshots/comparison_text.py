@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardlab._text.printable import plain
+from shardlab._text.printable import printable_text
 from shardlab._text.units import count_text, memory_text
 from shardlab.planner.snapshots.comparison import TOPICS, Change, Comparison
-from shardlab.render.markdown import escaped, sections_markdown
+from shardlab.render.markdown import escape_markdown, sections_markdown
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
 
@@ -46,15 +46,18 @@ def comparison_html(one: Comparison) -> str:
 def comparison_markdown(one: Comparison) -> str:
     """Return what differs for a pull request."""
     sheet = comparison_sheet(one)
-    return "\n\n".join([f"**{escaped(sheet.title)}**", *sections_markdown(sheet.sections)]) + "\n"
+    return (
+        "\n\n".join([f"**{escape_markdown(sheet.title)}**", *sections_markdown(sheet.sections)])
+        + "\n"
+    )
 
 
 def comparison_sheet(one: Comparison) -> Sheet:
     """Return what differs by topic; nothing but one line where nothing does."""
     if one.same:
-        return Sheet(plain(f"the same: {one.title}"), (), ())
+        return Sheet(printable_text(f"the same: {one.title}"), (), ())
     n = len(one.changes)
-    title = plain(f"{count_text(n, 'difference')}: {one.title}")
+    title = printable_text(f"{count_text(n, 'difference')}: {one.title}")
     return Sheet(title, (), tuple(_sections(one)))
 
 
@@ -81,8 +84,8 @@ def _counts(changes: tuple[Change, ...]) -> str:
 def _line(change: Change) -> str:
     mark = _MARKS[change.verb]
     if change.verb == "changed":
-        return plain(f"{mark} {change.name}: {change.old} → {change.new}")
-    return plain(f"{mark} {change.name}: {change.new or change.old}")
+        return printable_text(f"{mark} {change.name}: {change.old} → {change.new}")
+    return printable_text(f"{mark} {change.name}: {change.new or change.old}")
 
 
 def _table(changes: tuple[Change, ...], *, is_code: bool) -> Table:
@@ -98,7 +101,7 @@ def _table(changes: tuple[Change, ...], *, is_code: bool) -> Table:
 
 
 def _row(change: Change) -> Row:
-    name = plain(f"{_MARKS[change.verb]} {change.name}")
+    name = printable_text(f"{_MARKS[change.verb]} {change.name}")
     old, new = change.old_bytes, change.new_bytes
     if old is None and new is None:  # the verdict, or MaxText's specs, which have no bytes
         return Row((name, "", "", "", ""), (_beneath(change),))
@@ -111,8 +114,8 @@ def _row(change: Change) -> Row:
 
 def _beneath(change: Change) -> str:
     if change.verb == "changed":
-        return plain(f"{change.old} → {change.new}")
-    return plain(change.new or change.old)
+        return printable_text(f"{change.old} → {change.new}")
+    return printable_text(change.new or change.old)
 
 
 def _signed(n_bytes: int) -> str:

@@ -28,7 +28,7 @@ _SPLIT = re.compile(r"[./]")
 
 
 @dataclass(frozen=True)
-class Golden:
+class GoldenFile:
     """What a file holds: a whole plan, or specs by path."""
 
     where: str
@@ -43,13 +43,13 @@ class Golden:
         return compare_specs(self.shardings, plan, self.where)
 
 
-def load_golden(path: str | Path) -> Golden:
+def load_golden(path: str | Path) -> GoldenFile:
     """Return what a golden file holds, of either kind."""
     where = str(path)
     data = parse_json(read_text(path), where)
     if is_maxtext(data):
-        return Golden(where, shardings=read_shardings(data, where, InvalidPlan))
-    return Golden(where, plan_of_data(data, where))
+        return GoldenFile(where, shardings=read_shardings(data, where, InvalidPlan))
+    return GoldenFile(where, plan_of_data(data, where))
 
 
 def load_specs(path: str | Path) -> Rules:

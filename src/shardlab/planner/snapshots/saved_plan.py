@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import read_plain_file
+from shardlab._files.bounded_read import read_regular_file
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import InvalidPlan, brief
+from shardlab.errors import InvalidPlan, short_repr
 from shardlab.planner.plan import FORMAT, FORMAT_VERSION, KINDS, Plan
 from shardlab.planner.rules.rule_line import RULE_KINDS
 
@@ -46,7 +46,7 @@ def check_form(data: Any, where: str) -> None:
 
 
 def _fail(value: Any, place: str, wanted: str) -> None:
-    raise _Wrong(f"{brief(value)} stands where {wanted} was expected.", place)
+    raise _Wrong(f"{short_repr(value)} stands where {wanted} was expected.", place)
 
 
 def _text(value: Any, place: str) -> None:
@@ -237,7 +237,7 @@ _WIDE = 96  # letters: what fits stays on one line, so that a diff of two files 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
     """Write a plan to a file; an interruption leaves the old file as it was."""
-    write_whole(Path(path), canonical_text(plan))
+    write_atomically(Path(path), canonical_text(plan))
 
 
 def canonical_text(plan: Plan) -> str:
@@ -287,7 +287,7 @@ def _contradictions(plan: Plan, data: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{place} the shape, the spec and the shard have different lengths."
     for name, n_bytes in plan.to_json()["bytes_per_device"].items():
         if data["bytes_per_device"].get(name) != n_bytes:
-            said = brief(data["bytes_per_device"].get(name), 40)
+            said = short_repr(data["bytes_per_device"].get(name), 40)
             yield f"bytes_per_device.{name} is {said}, but its parts add up to {n_bytes}."
 
 
@@ -295,9 +295,9 @@ def read_text(path: str | Path) -> str:
     """Return what a file holds, at most as much as a plan can have."""
     if not isinstance(path, (str, Path)):
         fix = "the path of a file that --save has written."
-        raise InvalidPlan(f"{brief(path)} is not a path.", fix=fix)
+        raise InvalidPlan(f"{short_repr(path)} is not a path.", fix=fix)
     try:
-        held = read_plain_file(Path(path), MOST_BYTES)
+        held = read_regular_file(Path(path), MOST_BYTES)
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         said = error.strerror if isinstance(error, OSError) else None
         raise InvalidPlan(
@@ -341,7 +341,7 @@ def parse_json(text: str, where: str) -> Any:
         ) from None
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a file so that whoever reads it finds the old one or the new one, never a part."""
     if path.exists() and not path.is_file():  # /dev/stdout and pipes cannot be replaced
         path.write_text(text, encoding="utf-8")
@@ -373,7 +373,7 @@ def _check_format(data: Any, where: str) -> None:
     if found != FORMAT:
         near = isinstance(found, str) and nearest_name(found, (FORMAT,))
         raise InvalidPlan(
-            f"The file is no saved plan: its format is {brief(found)}, not {FORMAT!r}."
+            f"The file is no saved plan: its format is {short_repr(found)}, not {FORMAT!r}."
             if found is not None
             else "The file is JSON, but no saved plan: it does not say what format it has.",
             where=where,
@@ -382,7 +382,7 @@ def _check_format(data: Any, where: str) -> None:
     version = data.get("format_version")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise InvalidPlan(
-            f"The saved plan's format_version is {brief(version)}, which is no number from 1 on.",
+            f"The saved plan's format_version is {short_repr(version)}, which is no number from 1 on.",
             where=where,
             fix="save it again with --save.",
         )

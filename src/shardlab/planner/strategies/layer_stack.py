@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import UnknownOption, brief
+from shardlab.errors import UnknownOption, short_repr
 from shardlab.planner.family import Family
 from shardlab.planner.model import Model
 from shardlab.planner.strategies.dim_meaning import EXPERTS, LAYERS, told_axes
@@ -56,7 +56,7 @@ def stacked_words(over: Any) -> tuple[str, ...]:
     if not isinstance(over, str) or over not in _CHOICES:
         near = nearest_name(over, _CHOICES) if isinstance(over, str) else None
         raise UnknownOption(
-            f"There is nothing named {brief(over)} to stack; there is {', '.join(_CHOICES)}.",
+            f"There is nothing named {short_repr(over)} to stack; there is {', '.join(_CHOICES)}.",
             fix=f"{near!r}, the nearest name." if near else "one of these.",
         )
     return _CHOICES[over]

@@ -29,9 +29,9 @@ from functools import lru_cache
 from typing import Any
 
 from shardlab._text.nearest import nearest_name
-from shardlab.errors import InvalidType, UnknownMeshAxis, UnknownOption, brief
+from shardlab.errors import InvalidType, UnknownMeshAxis, UnknownOption, short_repr
 from shardlab.planner.model import Model
-from shardlab.planner.rules.matching import Placed
+from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.planner.strategies.axis_roles import BATCH_ROLES, ROLES, roles_of
 from shardlab.planner.strategies.layer_stack import stack, stack_of
 from shardlab.planner.strategies.tensor_sharding import Cutting
@@ -89,7 +89,9 @@ def parse_strategy(name: Any) -> Strategy:
     if isinstance(name, Strategy):
         return name
     if not isinstance(name, str):
-        raise InvalidType(f"{brief(name)} is not a strategy.", fix='a name such as "fsdp+tensor".')
+        raise InvalidType(
+            f"{short_repr(name)} is not a strategy.", fix='a name such as "fsdp+tensor".'
+        )
     return _parsed(name)
 
 
@@ -105,7 +107,7 @@ def strategy_name(parts: Iterable[str], zero: int = 0) -> str:
     return "+".join([*named, *([f"zero{zero}"] if zero else [])]) or "data-parallel"
 
 
-def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
+def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[ShardedFamily]:
     """Yield every family of the model with the specs that the strategy gives it.
 
     With `expert` the experts of a mixture are stacked first, with `pipeline` the layers.
@@ -119,7 +121,7 @@ def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
                 names = tuple(dict.fromkeys((*names, *over["expert"])))
             cutting.cut(part, names)
         words = f"strategy {strategy.name}"
-        placed = Placed(family, cutting.spec, words, declined=tuple(cutting.declined))
+        placed = ShardedFamily(family, cutting.spec, words, declined=tuple(cutting.declined))
         yield _with_zero(placed, cutting, strategy.zero, over["zero"]) if strategy.zero else placed
 
 
@@ -135,7 +137,9 @@ def stack_for(strategy: Strategy | str) -> str | None:
     return stack_of(*(what for part, what in _STACKED.items() if part in parts))
 
 
-def cut_states(placed: Iterable[Placed], strategy: Strategy, mesh: Mesh) -> Iterator[Placed]:
+def cut_states(
+    placed: Iterable[ShardedFamily], strategy: Strategy, mesh: Mesh
+) -> Iterator[ShardedFamily]:
     """Yield what rules have placed with the states, or the gradients too, cut as ZeRO cuts them."""
     over = mesh_axes_of(strategy, mesh)
     for each in placed:
@@ -143,7 +147,9 @@ def cut_states(placed: Iterable[Placed], strategy: Strategy, mesh: Mesh) -> Iter
         yield _with_zero(each, cutting, strategy.zero, over["zero"]) if strategy.zero else each
 
 
-def _with_zero(placed: Placed, cutting: Cutting, stage: int, names: tuple[str, ...]) -> Placed:
+def _with_zero(
+    placed: ShardedFamily, cutting: Cutting, stage: int, names: tuple[str, ...]
+) -> ShardedFamily:
     cutting.cut("zero", names)
     if cutting.spec == placed.spec:
         return replace(placed, declined=tuple(cutting.declined))
@@ -198,6 +204,6 @@ def _unknown(word: str, name: str) -> UnknownOption:
     return UnknownOption(
         f"There is no strategy {word!r:.80}; there is {', '.join(_ALIASES)}, "
         "and any of them joined with +.",
-        where=f"strategy {brief(name, 200)}",
+        where=f"strategy {short_repr(name, 200)}",
         fix=f"{near!r}, the nearest name." if near else "such as 'fsdp+tensor'.",
     )

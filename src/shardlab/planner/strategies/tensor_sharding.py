@@ -8,7 +8,7 @@ from math import gcd, prod
 
 from shardlab.planner.family import Family
 from shardlab.planner.model import Architecture
-from shardlab.planner.plan import Declined
+from shardlab.planner.plan import SkippedSharding
 from shardlab.planner.strategies.dim_meaning import axes_of
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -37,7 +37,7 @@ class Cutting:
             -(-size // self._n_parts(names))
             for size, names in zip(family.shape, self.cuts, strict=True)
         ]
-        self.declined: list[Declined] = []
+        self.declined: list[SkippedSharding] = []
 
     @property
     def spec(self) -> Spec:
@@ -86,14 +86,14 @@ class Cutting:
         }
         return heads.get(axes[at] or "", 0) or self.family.shape[at]
 
-    def _declined(self, part: str, names: tuple[str, ...], at: int) -> Declined:
+    def _declined(self, part: str, names: tuple[str, ...], at: int) -> SkippedSharding:
         meaning = (self.axes[at] if self.axes else None) or ""
         n_parts, unit = self._n_parts(names), self._unit(part, at)
         is_unit = unit != self.family.shape[at] and unit % n_parts != 0
         size = unit if is_unit else self.left[at]
         named = "kv_heads" if meaning == "qkv" else meaning
         word = named if is_unit or not named.endswith("heads") else ""
-        return Declined(part, names, n_parts, at, size, word)
+        return SkippedSharding(part, names, n_parts, at, size, word)
 
     def _n_parts(self, names: tuple[str, ...]) -> int:
         return prod(self.mesh.shape[name] for name in names)

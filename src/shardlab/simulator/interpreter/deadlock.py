@@ -9,13 +9,13 @@ import jax
 import numpy as np
 
 from shardlab import _jax
-from shardlab._jax.pending_deadlock import _pending
+from shardlab._jax.pending_deadlock import pending_deadlocks
 from shardlab.errors import Deadlock
 from shardlab.simulator.interpreter.rules.collectives import collective_axes
-from shardlab.simulator.interpreter.stacked_array import Axes, Slot, Spread, arrange
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, Slot, StackedArray, arrange
 
 
-def watch(axes: Axes, eqn: Any) -> None:
+def watch(axes: MeshAxes, eqn: Any) -> None:
     """Make the program fail if only some of the devices that a collective needs get there.
 
     Where a branch or a loop has parted the devices, `axes.active` says who runs this code. It
@@ -29,13 +29,13 @@ def watch(axes: Axes, eqn: Any) -> None:
         _fail_if_parted(axes, eqn, axes.active, meets)
 
 
-def _meeting(axes: Axes, eqn: Any, active: Spread) -> tuple[str, ...]:
+def _meeting(axes: MeshAxes, eqn: Any, active: StackedArray) -> tuple[str, ...]:
     if eqn.primitive.name.startswith("ppermute"):
         return axes.ordered(active.at)
     return axes.ordered(set(collective_axes(eqn.params)) & set(active.at))
 
 
-def _fail_if_parted(axes: Axes, eqn: Any, active: Spread, meets: tuple[str, ...]) -> None:
+def _fail_if_parted(axes: MeshAxes, eqn: Any, active: StackedArray, meets: tuple[str, ...]) -> None:
     others = tuple(n for n in axes.ordered(active.at) if n not in meets)
     names = (*others, *meets)
     slots: tuple[Slot, ...] = names
@@ -56,7 +56,7 @@ def _fail_if_parted(axes: Axes, eqn: Any, active: Spread, meets: tuple[str, ...]
                 "what becomes of its result; or make the predicate the same everywhere (pmax of "
                 "it).",
             )
-            _pending.append(found)
+            pending_deadlocks.append(found)
             raise found
 
     jax.debug.callback(check, array)

@@ -20,17 +20,21 @@ from shardlab.simulator.interpreter.partial_sums import Deferred, Value, defer, 
 from shardlab.simulator.interpreter.rules import callbacks as effects
 from shardlab.simulator.interpreter.rules import control_flow as control
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
-from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES, IDENTITIES, SUMS
+from shardlab.simulator.interpreter.rules.collectives import (
+    COLLECTIVES,
+    IDENTITY_COLLECTIVES,
+    SUM_COLLECTIVES,
+)
 from shardlab.simulator.interpreter.rules.local import local
 from shardlab.simulator.interpreter.rules.permutations import axis_index
 from shardlab.simulator.interpreter.rules.reductions import names_in
-from shardlab.simulator.interpreter.stacked_array import Axes, Spread
-from shardlab.simulator.interpreter.unjoined import Kept
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.interpreter.unjoined import UnjoinedOutput
 
 
 def shard_map(
-    axes: Axes, params: dict[str, Any], ins: Sequence[Value], *, keep_summands: bool = False
-) -> list[Kept]:
+    axes: MeshAxes, params: dict[str, Any], ins: Sequence[Value], *, keep_summands: bool = False
+) -> list[UnjoinedOutput]:
     """Evaluate one shard_map equation: cut the inputs and run the body; joining can wait.
 
     An `unreduced` array is a sum whose summands lie on different devices. Outside it is held as
@@ -45,7 +49,7 @@ def shard_map(
     outs = run(inner, params["jaxpr"], shards)
     body, file, line = _jax.body_of(params["jaxpr"])
     return [
-        Kept(
+        UnjoinedOutput(
             replicas.settle(
                 value,
                 spec,
@@ -62,39 +66,43 @@ def shard_map(
     ]
 
 
-def _enter(value: Value, spec: Any, inner: Axes, newly: frozenset[str]) -> Spread:
+def _enter(value: Value, spec: Any, inner: MeshAxes, newly: frozenset[str]) -> StackedArray:
     """Give each device its slice; what another shard_map has left apart is not joined and cut."""
-    if isinstance(value, Kept) and value.fits(spec, inner, newly):
+    if isinstance(value, UnjoinedOutput) and value.fits(spec, inner, newly):
         return value.shards
     whole = force(value)
     one_sum = frozenset(spec.unreduced) - set(whole.at)
     return boundary.spread_partial_sum(boundary.cut(whole, spec, inner), one_sum, inner)
 
 
-def run(axes: Axes, jaxpr: Any, args: Sequence[Spread]) -> list[Spread]:
+def run(axes: MeshAxes, jaxpr: Any, args: Sequence[StackedArray]) -> list[StackedArray]:
     """Evaluate a jaxpr on every device at once."""
     return [force(value) for value in _run(axes, jaxpr, args)]
 
 
-def equation(axes: Axes, eqn: Any, ins: Sequence[Spread]) -> list[Spread]:
+def equation(axes: MeshAxes, eqn: Any, ins: Sequence[StackedArray]) -> list[StackedArray]:
     """Evaluate one equation on every device at once."""
     return [force(value) for value in _equation(axes, eqn, list(ins))]
 
 
-def _run(axes: Axes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
+def _run(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
     inner, consts = _jax.open_jaxpr(jaxpr)
     values: dict[Any, Value] = dict(zip(inner.invars, args, strict=True))
-    values.update((var, Spread(c)) for var, c in zip(inner.constvars, consts, strict=True))
+    values.update((var, StackedArray(c)) for var, c in zip(inner.constvars, consts, strict=True))
     n_uses = _count_uses(inner)
 
     def read(atom: Any) -> Value:
-        return Spread(_jax.literal_value(atom)) if isinstance(atom, _jax.Literal) else values[atom]
+        return (
+            StackedArray(_jax.literal_value(atom))
+            if isinstance(atom, _jax.Literal)
+            else values[atom]
+        )
 
     for eqn in inner.eqns:
         with _jax.source_of(eqn):
             outs = _equation(axes, eqn, [read(atom) for atom in eqn.invars])
         for var, out in zip(eqn.outvars, outs, strict=True):
-            values[var] = out if n_uses[var] == 1 or isinstance(out, Kept) else force(out)
+            values[var] = out if n_uses[var] == 1 or isinstance(out, UnjoinedOutput) else force(out)
     return [read(atom) for atom in inner.outvars]
 
 
@@ -103,9 +111,9 @@ def _count_uses(jaxpr: Any) -> collections.Counter[Any]:
     return collections.Counter(atom for atom in atoms if not isinstance(atom, _jax.Literal))
 
 
-def _equation(axes: Axes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
+def _equation(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     name, params = eqn.primitive.name, eqn.params
-    if name in IDENTITIES:
+    if name in IDENTITY_COLLECTIVES:
         _check_constraint(axes, eqn)
         return ins[: len(eqn.outvars)]
     body = called_jaxpr(name, params)
@@ -116,7 +124,7 @@ def _equation(axes: Axes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     ins = [force(value) if isinstance(value, _needed_now(name)) else value for value in ins]
     if name in COLLECTIVES:
         stuck.watch(axes, eqn)
-    if name in SUMS and isinstance(ins[0], Deferred) and _is_over_mesh_alone(params):
+    if name in SUM_COLLECTIVES and isinstance(ins[0], Deferred) and _is_over_mesh_alone(params):
         return [ins[0].psum(names_in(params["axes"]))]
     if len(eqn.outvars) == 1:
         kept_back = defer(
@@ -129,7 +137,7 @@ def _equation(axes: Axes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
 
 def _needed_now(name: str) -> tuple[type, ...]:
     """Return the kinds of value that must be computed before this primitive; others may wait."""
-    return (Kept, Deferred) if name == "dot_general" else (Kept,)
+    return (UnjoinedOutput, Deferred) if name == "dot_general" else (UnjoinedOutput,)
 
 
 def _is_over_mesh_alone(params: dict[str, Any]) -> bool:
@@ -139,7 +147,7 @@ def _is_over_mesh_alone(params: dict[str, Any]) -> bool:
     )
 
 
-def _strict(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
+def _strict(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """Evaluate an equation whose operands are all there."""
     name, params = eqn.primitive.name, eqn.params
     if name in COLLECTIVES:
@@ -154,7 +162,7 @@ def _strict(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
     return local(axes, eqn.primitive, params, ins)
 
 
-def _refuse_unknown_collective(axes: Axes, eqn: Any) -> None:
+def _refuse_unknown_collective(axes: MeshAxes, eqn: Any) -> None:
     named = [e.name for e in eqn.effects if isinstance(e, _jax.NamedAxisEffect)]
     # Not every collective declares that effect; all of them name their axes.
     named += [*names_in(eqn.params.get("axis_name", ())), *names_in(eqn.params.get("axes", ()))]
@@ -168,7 +176,7 @@ def _refuse_unknown_collective(axes: Axes, eqn: Any) -> None:
         )
 
 
-def _check_constraint(axes: Axes, eqn: Any) -> None:
+def _check_constraint(axes: MeshAxes, eqn: Any) -> None:
     """Refuse a constraint on a manual axis, as JAX's lowering does."""
     if eqn.primitive.name != "sharding_constraint":
         return

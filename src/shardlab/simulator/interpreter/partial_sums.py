@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from shardlab.simulator.interpreter.rules.dot_general import dot_general
 from shardlab.simulator.interpreter.rules.local import local, plain_params
 from shardlab.simulator.interpreter.rules.reductions import psum, times_copies
-from shardlab.simulator.interpreter.stacked_array import Axes, Spread
-from shardlab.simulator.interpreter.unjoined import Kept
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.interpreter.unjoined import UnjoinedOutput
 
 _LINEAR_IN_ALL = frozenset({"add", "sub", "add_any", "neg"})
 _LINEAR_IN_FIRST = frozenset(
@@ -33,16 +33,16 @@ _LINEAR_IN_FIRST = frozenset(
 class Deferred:
     """A product, or a linear step behind one, that has not been computed yet."""
 
-    axes: Axes
+    axes: MeshAxes
     primitive: Any
     params: dict[str, Any]
     operands: tuple[Value, ...]
 
-    def force(self) -> Spread:
+    def force(self) -> StackedArray:
         """Compute the value on every device."""
         return self._apply([force(operand) for operand in self.operands])
 
-    def psum(self, names: Sequence[str]) -> Spread:
+    def psum(self, names: Sequence[str]) -> StackedArray:
         """Compute the sum over `names` without ever holding the summands."""
         name = self.primitive.name
         if name == "dot_general":
@@ -55,10 +55,12 @@ class Deferred:
         first, *rest = self.operands
         return self._apply([summed(self.axes, first, names), *(force(o) for o in rest)])
 
-    def _apply(self, operands: list[Spread]) -> Spread:
+    def _apply(self, operands: list[StackedArray]) -> StackedArray:
         return local(self.axes, self.primitive, self.params, operands)[0]
 
-    def _product_summed(self, lhs: Spread, rhs: Spread, names: Sequence[str]) -> Spread:
+    def _product_summed(
+        self, lhs: StackedArray, rhs: StackedArray, names: Sequence[str]
+    ) -> StackedArray:
         equal = [n for n in names if n not in lhs.at and n not in rhs.at]
         both = [n for n in names if n in lhs.at and n in rhs.at]
         # An axis of one side only: sum that side first, which is cheaper still.
@@ -69,8 +71,8 @@ class Deferred:
         (out,) = dot_general(self.axes, self.primitive, params, [lhs, rhs], contract=both)
         return times_copies(self.axes, out, equal)
 
-    def _scaled_summed(self, names: Sequence[str]) -> Spread:
-        factors = [o for o in self.operands if isinstance(o, Spread)]
+    def _scaled_summed(self, names: Sequence[str]) -> StackedArray:
+        factors = [o for o in self.operands if isinstance(o, StackedArray)]
         if any(name in factor.at for factor in factors for name in names):
             return psum(self.axes, self.force(), names)
         return self._apply(
@@ -78,21 +80,21 @@ class Deferred:
         )
 
 
-Value = Spread | Deferred | Kept
+Value = StackedArray | Deferred | UnjoinedOutput
 
 
-def force(value: Value) -> Spread:
-    return value if isinstance(value, Spread) else value.force()
+def force(value: Value) -> StackedArray:
+    return value if isinstance(value, StackedArray) else value.force()
 
 
-def summed(axes: Axes, value: Value, names: Sequence[str]) -> Spread:
+def summed(axes: MeshAxes, value: Value, names: Sequence[str]) -> StackedArray:
     if isinstance(value, Deferred):
         return value.psum(names)
     return psum(axes, force(value), names)
 
 
 def defer(
-    axes: Axes, primitive: Any, params: dict[str, Any], ins: Sequence[Value], dtype: Any
+    axes: MeshAxes, primitive: Any, params: dict[str, Any], ins: Sequence[Value], dtype: Any
 ) -> Deferred | None:
     """Return the step kept back, or None where it must be computed at once.
 

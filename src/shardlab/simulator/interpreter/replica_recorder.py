@@ -13,8 +13,8 @@ import numpy as np
 
 from shardlab import _jax
 from shardlab.simulator.interpreter import shard_boundary as boundary
-from shardlab.simulator.interpreter.stacked_array import Axes, Spread, arrange
-from shardlab.simulator.run_records import Copies
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange
+from shardlab.simulator.run_records import ReplicaValues
 
 # A shard_map in a loop gives its outputs many times; the first ones tell what there is to tell.
 _MOST_TIMES = 16
@@ -26,10 +26,10 @@ class Book:
     """What was written down since `recording` began."""
 
     def __init__(self) -> None:
-        self.entries: list[Copies] = []
+        self.entries: list[ReplicaValues] = []
         self._times: Counter[Any] = Counter()
 
-    def write(self, copies: Copies) -> None:
+    def write(self, copies: ReplicaValues) -> None:
         self._times[copies.key] += 1
         if self._times[copies.key] <= _MOST_TIMES:
             self.entries.append(copies)
@@ -54,7 +54,9 @@ def is_recording() -> bool:
     return bool(_books)
 
 
-def record(value: Spread, spec: Any, axes: Axes, names: tuple[str, ...], blank: Copies) -> None:
+def record(
+    value: StackedArray, spec: Any, axes: MeshAxes, names: tuple[str, ...], blank: ReplicaValues
+) -> None:
     """Write the values of an output down when the program runs, joined over its other axes."""
     if value.array.size > 2**26:
         return  # a copy of this on the host would cost more than it tells
@@ -68,7 +70,7 @@ def record(value: Spread, spec: Any, axes: Axes, names: tuple[str, ...], blank: 
         if _books:
             values = plain_array(np.array(array))
             _books[-1].write(
-                Copies(blank.number, blank.of, blank.body, blank.source, names, values)
+                ReplicaValues(blank.number, blank.of, blank.body, blank.source, names, values)
             )
 
     jax.debug.callback(write, array)

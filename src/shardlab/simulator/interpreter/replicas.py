@@ -11,12 +11,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 from shardlab.simulator.interpreter import replica_recorder as copies
 from shardlab.simulator.interpreter import shard_boundary as boundary
 from shardlab.simulator.interpreter.rules.reductions import psum
-from shardlab.simulator.interpreter.stacked_array import Axes, Spread, arrange, vary
-from shardlab.simulator.run_records import Copies
+from shardlab.simulator.interpreter.stacked_array import (
+    MeshAxes,
+    StackedArray,
+    arrange,
+    broadcast_over,
+)
+from shardlab.simulator.run_records import ReplicaValues
 from shardlab.simulator.virtual_devices.run_statistics import TALLY
 
 
@@ -38,14 +43,19 @@ class Output:
         which = "the output" if self.of == 1 else f"output {self.number} of {self.of}"
         return f"{which} of '{self.body}'"
 
-    def unfilled(self) -> Copies:
-        source = Source(self.file, self.line, self.body)
-        return Copies(self.number, self.of, self.body, source, (), None)
+    def unfilled(self) -> ReplicaValues:
+        source = SourceLocation(self.file, self.line, self.body)
+        return ReplicaValues(self.number, self.of, self.body, source, (), None)
 
 
 def settle(
-    value: Spread, spec: Any, inner: Axes, newly: Collection[str], keep_summands: bool, at: Output
-) -> Spread:
+    value: StackedArray,
+    spec: Any,
+    inner: MeshAxes,
+    newly: Collection[str],
+    keep_summands: bool,
+    at: Output,
+) -> StackedArray:
     """Make an output ready to leave a shard_map: add up its summands, look at its copies.
 
     A mesh axis that the spec does not mention promises equal copies. With `check_vma=False` nobody
@@ -54,7 +64,7 @@ def settle(
     """
     unreduced = frozenset(spec.unreduced)
     if keep_summands:
-        value = vary(value, unreduced, inner)
+        value = broadcast_over(value, unreduced, inner)
     elif unreduced:
         value = psum(inner, value, inner.ordered(unreduced))
     settled = boundary.mentioned(spec) | unreduced
@@ -67,7 +77,9 @@ def settle(
     return boundary.first_copy(value, names)
 
 
-def _compare(value: Spread, names: tuple[str, ...], axes: Axes, n_devices: int, at: Output) -> None:
+def _compare(
+    value: StackedArray, names: tuple[str, ...], axes: MeshAxes, n_devices: int, at: Output
+) -> None:
     """Compare copies when the program runs; the first difference of an output is told, once."""
     rest = tuple(slot for slot in value.slots if slot not in names)
     array = arrange(value, (*names, *rest), value.array.shape)

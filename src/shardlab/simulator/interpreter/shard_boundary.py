@@ -11,12 +11,12 @@ from jax import lax
 
 from shardlab.errors import CannotSimulate
 from shardlab.simulator.interpreter.stacked_array import (
-    Axes,
-    Spread,
+    MeshAxes,
+    StackedArray,
     arrange,
     bring_before,
+    broadcast_over,
     from_slots,
-    vary,
 )
 
 
@@ -33,7 +33,7 @@ def mentioned(spec: Any) -> frozenset[str]:
     return frozenset(name for entry in entries(spec) for name in entry)
 
 
-def cut(value: Spread, spec: Any, axes: Axes) -> Spread:
+def cut(value: StackedArray, spec: Any, axes: MeshAxes) -> StackedArray:
     """Give each device its slice: split every array axis that `spec` shards into (mesh, local)."""
     shape: list[int] = []
     slots: list[str | int] = []
@@ -47,7 +47,7 @@ def cut(value: Spread, spec: Any, axes: Axes) -> Spread:
     return from_slots(lax.reshape(value.array, tuple(shape)), slots) if slots else value
 
 
-def _refuse_cut_twice(value: Spread, names: Collection[str]) -> None:
+def _refuse_cut_twice(value: StackedArray, names: Collection[str]) -> None:
     """Refuse to cut over an axis that an outer shard_map has cut over, as JAX's lowering does."""
     for name in names:
         if name in value.at:
@@ -59,7 +59,7 @@ def _refuse_cut_twice(value: Spread, names: Collection[str]) -> None:
             )
 
 
-def join(value: Spread, spec: Any, inner: Axes) -> Spread:
+def join(value: StackedArray, spec: Any, inner: MeshAxes) -> StackedArray:
     """Put the slices together: the inverse of `cut`.
 
     Every new axis that `spec` does not mention has been dealt with before (see replicas).
@@ -71,7 +71,7 @@ def join(value: Spread, spec: Any, inner: Axes) -> Spread:
     return value
 
 
-def first_copy(value: Spread, names: Collection[str]) -> Spread:
+def first_copy(value: StackedArray, names: Collection[str]) -> StackedArray:
     """Keep the copy of the first device along each of `names`."""
     for name in names:
         if name in value.at:
@@ -82,17 +82,17 @@ def first_copy(value: Spread, names: Collection[str]) -> Spread:
     return value
 
 
-def spread_partial_sum(value: Spread, names: Collection[str], axes: Axes) -> Spread:
+def spread_partial_sum(value: StackedArray, names: Collection[str], axes: MeshAxes) -> StackedArray:
     """Return summands over `names` that add up to `value`: all of it on the first device."""
     for name in axes.many(axes.ordered(names)):
-        whole = vary(value, [name], axes)
-        is_first = Spread(jnp.arange(axes.sizes[name]) == 0, {name: 0})
+        whole = broadcast_over(value, [name], axes)
+        is_first = StackedArray(jnp.arange(axes.sizes[name]) == 0, {name: 0})
         mask = arrange(is_first, whole.slots, whole.array.shape)
-        value = Spread(jnp.where(mask, whole.array, jnp.zeros_like(whole.array)), whole.at)
+        value = StackedArray(jnp.where(mask, whole.array, jnp.zeros_like(whole.array)), whole.at)
     return value
 
 
-def _merge(value: Spread, names: tuple[str, ...]) -> Spread:
+def _merge(value: StackedArray, names: tuple[str, ...]) -> StackedArray:
     """Merge the device axes `names` into the local axis that follows them."""
     start = value.at[names[0]]
     shape = value.array.shape

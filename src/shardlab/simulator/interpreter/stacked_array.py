@@ -20,7 +20,7 @@ Slot = str | int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Spread:
+class StackedArray:
     """An array and the position in it of each device axis."""
 
     array: Any
@@ -57,7 +57,7 @@ class Spread:
 
 
 @dataclasses.dataclass(frozen=True)
-class Axes:
+class MeshAxes:
     """The mesh axes in scope, in mesh order, which of them are manual, and who is there.
 
     Where a branch or a loop has parted the devices, `active` is True on those that really run this
@@ -67,7 +67,7 @@ class Axes:
 
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     manual: frozenset[str] = frozenset()
-    active: Spread | None = None
+    active: StackedArray | None = None
     parted_at: str = ""
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -84,11 +84,11 @@ class Axes:
         """
         return tuple(name for name in names if self.sizes[name] > 1)
 
-    def with_axis(self, name: str, size: int) -> Axes:
+    def with_axis(self, name: str, size: int) -> MeshAxes:
         """Return these axes and one more."""
         return dataclasses.replace(self, sizes={**self.sizes, name: size})
 
-    def enter(self, sizes: Mapping[str, int], manual: Iterable[str]) -> Axes:
+    def enter(self, sizes: Mapping[str, int], manual: Iterable[str]) -> MeshAxes:
         """Return the axes seen inside a shard_map that makes `manual` manual."""
         outer = {name: size for name, size in self.sizes.items() if name not in sizes}
         return dataclasses.replace(
@@ -96,16 +96,16 @@ class Axes:
         )
 
 
-def from_slots(array: Any, slots: Sequence[Slot]) -> Spread:
+def from_slots(array: Any, slots: Sequence[Slot]) -> StackedArray:
     """Return the Spread whose array has `slots` at its positions."""
-    return Spread(array, {slot: p for p, slot in enumerate(slots) if isinstance(slot, str)})
+    return StackedArray(array, {slot: p for p, slot in enumerate(slots) if isinstance(slot, str)})
 
 
-def shape_of(slots: Sequence[Slot], local_shape: Sequence[int], axes: Axes) -> tuple[int, ...]:
+def shape_of(slots: Sequence[Slot], local_shape: Sequence[int], axes: MeshAxes) -> tuple[int, ...]:
     return tuple(axes.sizes[s] if isinstance(s, str) else local_shape[s] for s in slots)
 
 
-def arrange(value: Spread, slots: Sequence[Slot], shape: Sequence[int]) -> Any:
+def arrange(value: StackedArray, slots: Sequence[Slot], shape: Sequence[int]) -> Any:
     """Return the array of `value` with `slots` at its positions, broadcast to `shape`.
 
     Slots that `value` does not have (device axes over which it does not vary, or the local axes of
@@ -125,7 +125,7 @@ def arrange(value: Spread, slots: Sequence[Slot], shape: Sequence[int]) -> Any:
     return lax.broadcast_in_dim(array, tuple(shape), tuple(target))
 
 
-def vary(value: Spread, names: Iterable[str], axes: Axes) -> Spread:
+def broadcast_over(value: StackedArray, names: Iterable[str], axes: MeshAxes) -> StackedArray:
     """Return `value` with a device axis for each of `names`, new ones in front."""
     new = [name for name in axes.ordered(names) if name not in value.at]
     if not new:
@@ -135,27 +135,33 @@ def vary(value: Spread, names: Iterable[str], axes: Axes) -> Spread:
     return from_slots(arrange(value, slots, shape), slots)
 
 
-def bring_before(value: Spread, names: Sequence[str], local_axis: int, axes: Axes) -> Spread:
+def bring_before(
+    value: StackedArray, names: Sequence[str], local_axis: int, axes: MeshAxes
+) -> StackedArray:
     """Return `value` varying over `names`, which stand side by side just before `local_axis`.
 
     A `local_axis` equal to the local rank means the very end.
     """
-    value = vary(value, names, axes)
+    value = broadcast_over(value, names, axes)
     rest = [slot for slot in value.slots if slot not in names]
     cut = rest.index(local_axis) if local_axis in rest else len(rest)
     slots = (*rest[:cut], *names, *rest[cut:])
     return from_slots(arrange(value, slots, value.array.shape), slots)
 
 
-def in_front(value: Spread, names: Sequence[str], axes: Axes) -> tuple[Any, tuple[Slot, ...]]:
+def in_front(
+    value: StackedArray, names: Sequence[str], axes: MeshAxes
+) -> tuple[Any, tuple[Slot, ...]]:
     """Return the array with `names` merged into one leading axis, and the slots of the rest."""
-    value = vary(value, names, axes)
+    value = broadcast_over(value, names, axes)
     rest = tuple(slot for slot in value.slots if slot not in names)
     array = arrange(value, (*names, *rest), value.array.shape)
     return array.reshape((axes.size(names), *array.shape[len(names) :])), rest
 
 
-def out_of_front(array: Any, names: Sequence[str], rest: Sequence[Slot], axes: Axes) -> Spread:
+def out_of_front(
+    array: Any, names: Sequence[str], rest: Sequence[Slot], axes: MeshAxes
+) -> StackedArray:
     """Undo `in_front`: split the leading axis into `names` again."""
     sizes = tuple(axes.sizes[name] for name in names)
     return from_slots(array.reshape((*sizes, *array.shape[1:])), (*names, *rest))

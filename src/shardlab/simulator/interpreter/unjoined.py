@@ -11,22 +11,22 @@ import dataclasses
 from typing import Any
 
 from shardlab.simulator.interpreter import shard_boundary as boundary
-from shardlab.simulator.interpreter.stacked_array import Axes, Spread
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class UnjoinedOutput:
     """The shards of an output, and how they are to be joined when someone needs the whole."""
 
-    shards: Spread
+    shards: StackedArray
     spec: Any
-    inner: Axes
+    inner: MeshAxes
     newly: frozenset[str]
 
-    def force(self) -> Spread:
+    def force(self) -> StackedArray:
         return boundary.join(self.shards, self.spec, self.inner)
 
-    def fits(self, spec: Any, inner: Axes, newly: frozenset[str]) -> bool:
+    def fits(self, spec: Any, inner: MeshAxes, newly: frozenset[str]) -> bool:
         """Say whether cutting the whole by `spec` would give these very shards."""
         return (
             _trimmed(self.spec) == _trimmed(spec)
@@ -35,8 +35,8 @@ class Kept:
             and self.newly == newly
         )
 
-    def with_array(self, array: Any) -> Kept:
-        return dataclasses.replace(self, shards=Spread(array, self.shards.at))
+    def with_array(self, array: Any) -> UnjoinedOutput:
+        return dataclasses.replace(self, shards=StackedArray(array, self.shards.at))
 
 
 def _trimmed(spec: Any) -> list[tuple[str, ...]]:

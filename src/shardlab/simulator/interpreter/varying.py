@@ -19,20 +19,20 @@ from shardlab.simulator.interpreter import shard_boundary as boundary
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.collectives import (
     COLLECTIVES,
-    IDENTITIES,
+    IDENTITY_COLLECTIVES,
     MAKE_EQUAL,
     collective_axes,
 )
-from shardlab.simulator.interpreter.stacked_array import Axes
+from shardlab.simulator.interpreter.stacked_array import MeshAxes
 
-Names = frozenset[str]
-NONE: Names = frozenset()
+AxisNames = frozenset[str]
+UNVARYING: AxisNames = frozenset()
 
 # jaxpr -> (mesh axes, which are manual, axes of each input) -> axes of each output
-_answers: weakref.WeakKeyDictionary[Any, dict[Any, list[Names]]] = weakref.WeakKeyDictionary()
+_answers: weakref.WeakKeyDictionary[Any, dict[Any, list[AxisNames]]] = weakref.WeakKeyDictionary()
 
 
-def varying(axes: Axes, jaxpr: Any, ins: Sequence[Names]) -> list[Names]:
+def varying(axes: MeshAxes, jaxpr: Any, ins: Sequence[AxisNames]) -> list[AxisNames]:
     """Return the mesh axes over which each output varies, given those of each input."""
     inner, _ = _jax.open_jaxpr(jaxpr)
     remembered = _answers.setdefault(inner, {})
@@ -42,12 +42,12 @@ def varying(axes: Axes, jaxpr: Any, ins: Sequence[Names]) -> list[Names]:
     return remembered[key]
 
 
-def _varying(axes: Axes, inner: Any, ins: Sequence[Names]) -> list[Names]:
-    known: dict[Any, Names] = dict(zip(inner.invars, ins, strict=True))
-    known.update((const, NONE) for const in inner.constvars)
+def _varying(axes: MeshAxes, inner: Any, ins: Sequence[AxisNames]) -> list[AxisNames]:
+    known: dict[Any, AxisNames] = dict(zip(inner.invars, ins, strict=True))
+    known.update((const, UNVARYING) for const in inner.constvars)
 
-    def read(atom: Any) -> Names:
-        return NONE if isinstance(atom, _jax.Literal) else known[atom]
+    def read(atom: Any) -> AxisNames:
+        return UNVARYING if isinstance(atom, _jax.Literal) else known[atom]
 
     for eqn in inner.eqns:
         outs = equation_varying(axes, eqn, [read(atom) for atom in eqn.invars])
@@ -55,20 +55,20 @@ def _varying(axes: Axes, inner: Any, ins: Sequence[Names]) -> list[Names]:
     return [read(atom) for atom in inner.outvars]
 
 
-def equation_varying(axes: Axes, eqn: Any, ins: list[Names]) -> list[Names]:
+def equation_varying(axes: MeshAxes, eqn: Any, ins: list[AxisNames]) -> list[AxisNames]:
     """Return the mesh axes over which each output of one equation varies."""
     name, params = eqn.primitive.name, eqn.params
     if name in COLLECTIVES:
         return [_collective(axes, name, params, ins)]
     if name == "axis_index":
         return [frozenset(axes.many(collective_axes(params)))]
-    if name in IDENTITIES:
+    if name in IDENTITY_COLLECTIVES:
         return ins[: len(eqn.outvars)]
     if name == "shard_map":
         return _shard_map(axes, params, ins)
     if name == "io_callback":
         # Each device calls, and the host may answer each differently.
-        return [NONE.union(axes.many(axes.manual))] * len(eqn.outvars)
+        return [UNVARYING.union(axes.many(axes.manual))] * len(eqn.outvars)
     if name == "scan":
         return _scan(axes, params, ins)
     if name == "while":
@@ -78,11 +78,13 @@ def equation_varying(axes: Axes, eqn: Any, ins: list[Names]) -> list[Names]:
     body = called_jaxpr(name, params)
     if body is not None:
         return varying(axes, body, ins)
-    return [NONE.union(*ins)] * len(eqn.outvars)
+    return [UNVARYING.union(*ins)] * len(eqn.outvars)
 
 
-def _collective(axes: Axes, name: str, params: dict[str, Any], ins: list[Names]) -> Names:
-    before = NONE.union(*ins)
+def _collective(
+    axes: MeshAxes, name: str, params: dict[str, Any], ins: list[AxisNames]
+) -> AxisNames:
+    before = UNVARYING.union(*ins)
     names = frozenset(collective_axes(params))
     if name.removesuffix("_start") in MAKE_EQUAL and params.get("axis_index_groups") is None:
         return before - names
@@ -96,14 +98,14 @@ class Pieces(frozenset[str]):
     is the same everywhere. A shard_map that takes it apart by the same spec has the pieces again.
     """
 
-    def __new__(cls, names: Names, key: Any, before: Names) -> Pieces:
+    def __new__(cls, names: AxisNames, key: Any, before: AxisNames) -> Pieces:
         made = super().__new__(cls, names)
         made.key = key  # how it was put together: spec and local shape
         made.before = before
         return made
 
     key: Any
-    before: Names
+    before: AxisNames
 
     def __eq__(self, other: object) -> bool:
         same = isinstance(other, Pieces) and (self.key, self.before) == (other.key, other.before)
@@ -112,7 +114,7 @@ class Pieces(frozenset[str]):
     __hash__ = frozenset.__hash__
 
 
-def _shard_map(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:
+def _shard_map(axes: MeshAxes, params: dict[str, Any], ins: list[AxisNames]) -> list[AxisNames]:
     inner, cut = enter_shard_map(axes, params, ins)
     newly = frozenset(params["newly_manual_axes"])
     outs = varying(inner, params["jaxpr"], cut)
@@ -123,19 +125,19 @@ def _shard_map(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Nam
     ]
 
 
-def _key(spec: Any, atom: Any, axes: Axes) -> Any:
+def _key(spec: Any, atom: Any, axes: MeshAxes) -> Any:
     shape = getattr(atom.aval, "shape", None)
     return tuple(boundary.entries(spec)), frozenset(spec.unreduced), shape, axes.manual
 
 
 def enter_shard_map(
-    axes: Axes, params: dict[str, Any], ins: Sequence[Names]
-) -> tuple[Axes, list[Names]]:
+    axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
+) -> tuple[MeshAxes, list[AxisNames]]:
     """Return the axes seen in the body of a shard_map, and those over which each input varies."""
     inner = axes.enter(dict(params["mesh"].shape), params["newly_manual_axes"])
     body, _ = _jax.open_jaxpr(params["jaxpr"])
 
-    def cut(before: Names, spec: Any, atom: Any) -> Names:
+    def cut(before: AxisNames, spec: Any, atom: Any) -> AxisNames:
         names = before.union(inner.many(boundary.mentioned(spec) | frozenset(spec.unreduced)))
         if isinstance(before, Pieces) and before.key == _key(spec, atom, inner):
             return names & before.before
@@ -144,14 +146,14 @@ def enter_shard_map(
     return inner, list(map(cut, ins, params["in_specs"], body.invars))
 
 
-def _scan(axes: Axes, params: dict[str, Any], ins: list[Names]) -> list[Names]:
+def _scan(axes: MeshAxes, params: dict[str, Any], ins: list[AxisNames]) -> list[AxisNames]:
     carry = scan_carry(axes, params, ins)
     n_consts, n_carry = _jax.scan_parts(params)
     outs = varying(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])
     return [*carry, *outs[n_carry:]]
 
 
-def scan_carry(axes: Axes, params: dict[str, Any], ins: Sequence[Names]) -> list[Names]:
+def scan_carry(axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]) -> list[AxisNames]:
     """Return the axes of each carry of a scan: the least that one more step does not widen."""
     n_consts, n_carry = _jax.scan_parts(params)
     carry = list(ins[n_consts : n_consts + n_carry])
@@ -164,8 +166,8 @@ def scan_carry(axes: Axes, params: dict[str, Any], ins: Sequence[Names]) -> list
 
 
 def while_carry(
-    axes: Axes, params: dict[str, Any], ins: Sequence[Names]
-) -> tuple[list[Names], Names]:
+    axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
+) -> tuple[list[AxisNames], AxisNames]:
     """Return the axes of each carry of a while loop, and those of its predicate."""
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     cond_consts, body_consts = list(ins[:n_cond]), list(ins[n_cond : n_cond + n_body])
@@ -179,7 +181,9 @@ def while_carry(
         carry = wider
 
 
-def cond_outputs(axes: Axes, params: dict[str, Any], ins: Sequence[Names]) -> list[Names]:
+def cond_outputs(
+    axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
+) -> list[AxisNames]:
     """Return the axes of each output of a cond: of any branch, and of what chooses it."""
     branches = [varying(axes, branch, ins[1:]) for branch in params["branches"]]
     return [ins[0].union(*outs) for outs in zip(*branches, strict=True)]

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from shardlab._jax import device_hooks as seams
-from shardlab._jax.saved_config import one_cpu_device
+from shardlab._jax.saved_config import use_one_cpu_device
 from shardlab.simulator.virtual_devices.devices import CLIENT, VirtualDevice
 
 _FLAG = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
@@ -121,5 +121,5 @@ def start_real() -> None:
 
     Whoever asks gets virtual devices; XLA reads its flags once, so it must not see them.
     """
-    with hidden_count(), one_cpu_device():
+    with hidden_count(), use_one_cpu_device():
         seams.real_backend()

@@ -17,10 +17,10 @@ from jax.sharding import AbstractMesh, Mesh, Sharding
 from shardlab import _jax
 from shardlab._jax import device_hooks as seams
 from shardlab._jax import partitioner
-from shardlab._jax.pending_deadlock import unwrapped
+from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.errors import NotMeasured, Unsupported
 from shardlab.simulator.interpreter import evaluate as simulate
-from shardlab.simulator.interpreter.stacked_array import Axes, Spread
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.virtual_devices import array_labels as labels
 from shardlab.simulator.virtual_devices.run_statistics import TALLY
 
@@ -85,7 +85,7 @@ class Unmeasured:
 
 
 def _run(name: str, jaxpr: Any, donated: tuple[bool, ...], args: Any, placement: Any) -> list[Any]:
-    with seams.real(), unwrapped():
+    with seams.real(), raise_pending_deadlock():
         outs = _program(jaxpr, donated)(*map(_as_array, args, jaxpr.in_avals))
         jax.block_until_ready(outs)
     seams.check_special(name, outs)
@@ -116,7 +116,7 @@ def _program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
             held = weak()
             if not needs_rewriting(held):
                 return _jax.eval_jaxpr(held, args)
-            outs = simulate.run(Axes(), held, [Spread(arg) for arg in args])
+            outs = simulate.run(MeshAxes(), held, [StackedArray(arg) for arg in args])
             return [out.array for out in outs]
 
         program.__name__ = "simulated"

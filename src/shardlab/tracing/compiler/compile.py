@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlab._jax import compile_worker
-from shardlab._jax.lowered import ForCompiler
+from shardlab._jax.lowered import CompilerInput
 from shardlab.errors import CompileFailed, CompileTimeout
 from shardlab.tracing.hlo.module import Module, parse_module
 
@@ -39,7 +39,7 @@ class Compiled:
     memory: dict[str, int]
 
 
-def compile_for_devices(program: ForCompiler, name: str, limit_s: float = LIMIT_S) -> Compiled:
+def compile_for_devices(program: CompilerInput, name: str, limit_s: float = LIMIT_S) -> Compiled:
     """Return the program as XLA partitions it; raise where it refuses or takes too long."""
     with tempfile.TemporaryDirectory(prefix="shardlab-") as folder:
         place = Path(folder)
@@ -57,7 +57,7 @@ def compile_for_devices(program: ForCompiler, name: str, limit_s: float = LIMIT_
             return Compiled(parse_module(lines), answer["memory"])
 
 
-def _dump_options(folder: Path, program: ForCompiler) -> dict[str, Any]:
+def _dump_options(folder: Path, program: CompilerInput) -> dict[str, Any]:
     return {
         "xla_dump_to": str(folder),
         "xla_dump_hlo_pass_re": f"^{_PASS}$",

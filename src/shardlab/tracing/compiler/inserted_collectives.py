@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardlab import _jax
-from shardlab._jax.lowered import ForCompiler, for_compiler, jaxlib_version
+from shardlab._jax.lowered import CompilerInput, compiler_input, jaxlib_version
 from shardlab.collectives.call import CollectiveCall, Phase
 from shardlab.collectives.wire import wire_bytes
-from shardlab.findings.source import Source
-from shardlab.sharding.mesh import Sizes
+from shardlab.findings.source import SourceLocation
+from shardlab.sharding.mesh import MeshSizes
 from shardlab.tracing.compiler.compile import LIMIT_S, Compiled, compile_for_devices
-from shardlab.tracing.hlo.collectives import Exchange, exchanges
+from shardlab.tracing.hlo.collectives import HloCollective, hlo_collectives
 from shardlab.tracing.hlo.hlo_flops import flops
-from shardlab.tracing.hlo.module import dtype_name, n_bytes
+from shardlab.tracing.hlo.module import jax_dtype_name, n_bytes
 from shardlab.tracing.hlo.replica_groups import Along, Groups, along, along_pairs
 from shardlab.tracing.jaxpr_flops import ONE_TURN
 from shardlab.tracing.observation import Memory
-from shardlab.tracing.stage import Staged
+from shardlab.tracing.stage import StagedProgram
 
 
 class Seen(NamedTuple):
@@ -35,22 +35,22 @@ class Seen(NamedTuple):
     flops: int | None  # None where the text is past the point at which they can be counted
 
 
-def observe_compiled(staged: Staged, limit_s: float = LIMIT_S) -> Seen:
+def observe_compiled(staged: StagedProgram, limit_s: float = LIMIT_S) -> Seen:
     """Return what the compiler tells of a program.
 
     Collectives of a shard_map are the program's own and are not among them.
     """
-    program = for_compiler(staged.lower())
+    program = compiler_input(staged.lower())
     compiled = compile_for_devices(program, staged.program, limit_s)
     compiler = f"CPU (jaxlib {jaxlib_version()})"
     return seen(program, compiled, staged.full_mesh, compiler)
 
 
-def seen(program: ForCompiler, compiled: Compiled, mesh: Any, compiler: str) -> Seen:
+def seen(program: CompilerInput, compiled: Compiled, mesh: Any, compiler: str) -> Seen:
     """Return what a compiled program tells, in the terms of the person's mesh."""
     mesh = main_mesh(program, mesh)
     places = _Places(program.device_ids, mesh)
-    told = exchanges(compiled.module, _is_theirs) if compiled.module else []
+    told = hlo_collectives(compiled.module, _is_theirs) if compiled.module else []
     found = [each for each in told if each.is_inserted]
     calls = tuple(call for each in found for call in _call(each, places))
     memory = Memory(**compiled.memory, compiler=compiler)
@@ -63,7 +63,7 @@ def seen(program: ForCompiler, compiled: Compiled, mesh: Any, compiler: str) -> 
     return Seen(calls, memory, tuple(notes), n_flops)
 
 
-def _is_theirs(place: Source) -> bool:
+def _is_theirs(place: SourceLocation) -> bool:
     return _jax.is_a_persons(place.file)
 
 
@@ -75,7 +75,7 @@ class _Places:
 
     def __init__(self, device_ids: Sequence[int], mesh: Any) -> None:
         n_devices = len(device_ids)
-        self.sizes: Sizes = (("devices", n_devices),)
+        self.sizes: MeshSizes = (("devices", n_devices),)
         self._order: list[int] | None = None
         if mesh is None or mesh.size != n_devices:
             return
@@ -87,7 +87,7 @@ class _Places:
         order = [at.get(id, place) for place, id in enumerate(device_ids)]
         self._order = None if order == list(range(n_devices)) else order
 
-    def along(self, exchange: Exchange) -> Along:
+    def along(self, exchange: HloCollective) -> Along:
         if exchange.pairs:
             return along_pairs(self._moved(exchange.pairs), self.sizes)
         return along(self._moved(exchange.groups), self.sizes)
@@ -99,7 +99,7 @@ class _Places:
         return tuple(tuple(order[device] for device in group) for group in groups)
 
 
-def main_mesh(program: ForCompiler, given: Any) -> Any:
+def main_mesh(program: CompilerInput, given: Any) -> Any:
     """Return the mesh that was given where it fits, or the program's own with most axes."""
     n_devices = len(program.device_ids)
     own = [mesh for mesh in program.meshes if mesh.size == n_devices]
@@ -111,7 +111,7 @@ def main_mesh(program: ForCompiler, given: Any) -> Any:
 # ------------------------------------------------------------------------------ the record
 
 
-def _call(exchange: Exchange, places: _Places) -> list[CollectiveCall]:
+def _call(exchange: HloCollective, places: _Places) -> list[CollectiveCall]:
     """Return the record; none where every device is alone and nothing is sent."""
     where = places.along(exchange)
     if where.size <= 1 or not where.names:
@@ -126,7 +126,7 @@ def _call(exchange: Exchange, places: _Places) -> list[CollectiveCall]:
         op=exchange.op,
         mesh_axes=where.names,
         shape=exchange.operand.shape,
-        dtype=dtype_name(exchange.operand.dtype),
+        dtype=jax_dtype_name(exchange.operand.dtype),
         payload_bytes=payload,
         wire_bytes=wire_bytes(exchange.op, payload, where.size),
         count=exchange.count,

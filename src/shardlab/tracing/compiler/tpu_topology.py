@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from shardlab import _jax
-from shardlab._jax.lowered import for_compiler
+from shardlab._jax.lowered import compiler_input
 from shardlab.errors import InvalidTopology, TpuCompilerMissing
 from shardlab.tracing.compiler.compile import LIMIT_S, Compiled, run_compiler
 from shardlab.tracing.compiler.inserted_collectives import Seen, main_mesh, seen
 from shardlab.tracing.hlo.module import parse_module
-from shardlab.tracing.stage import Staged, in_mode
+from shardlab.tracing.stage import StagedProgram, in_mode
 
 _WORKER = Path(_jax.__file__).parent / "tpu_worker.py"
 _NAME = re.compile(r"\w+(?: \w+)?[:=]\d+(?:x\d+)+")
@@ -31,7 +31,7 @@ _ALONE = {
 }
 
 
-def observe_on_topology(staged: Staged, topology: str, limit_s: float = LIMIT_S) -> Seen:
+def observe_on_topology(staged: StagedProgram, topology: str, limit_s: float = LIMIT_S) -> Seen:
     """Return what `observe_compiled` does, as the TPU compiler has it in the end.
 
     Loops, merged sums and overlapped exchanges are the real ones, and so is the memory. The mesh
@@ -39,7 +39,7 @@ def observe_on_topology(staged: Staged, topology: str, limit_s: float = LIMIT_S)
     """
     _check(topology)
     with in_mode(staged.mesh):
-        program = for_compiler(staged.traced.lower(lowering_platforms=("tpu",)), "tpu")
+        program = compiler_input(staged.traced.lower(lowering_platforms=("tpu",)), "tpu")
     mesh = main_mesh(program, staged.mesh)
     axes = dict(mesh.shape) if mesh is not None else {"devices": len(program.device_ids)}
     with tempfile.TemporaryDirectory(prefix="shardlab-") as folder:

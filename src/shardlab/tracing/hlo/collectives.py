@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shardlab.collectives.call import Scope
-from shardlab.findings.source import NOWHERE, Source
+from shardlab.collectives.call import ControlScope
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.tracing.hlo.module import Array, Computation, Instruction, Module
 from shardlab.tracing.hlo.reduction_merging import Sums
 from shardlab.tracing.hlo.replica_groups import Groups, parse_groups, parse_pairs, spelled_groups
@@ -82,7 +82,7 @@ _CHAIN = re.compile(r'\bchain_id="(\d+)"')
 
 
 @dataclass(frozen=True)
-class Exchange:
+class HloCollective:
     """One collective of a compiled program.
 
     `groups` are of partitions, that is, of devices in the program's own order; a permutation has
@@ -95,18 +95,18 @@ class Exchange:
     groups: Groups
     pairs: Groups
     op_name: str
-    source: Source
+    source: SourceLocation
     is_inserted: bool
-    within: tuple[Scope, ...]
+    within: tuple[ControlScope, ...]
     count: int | None
     reduction: str = ""
     n_sums: int = 1  # how many sums of the text are counted as this one
 
 
-IsTheirs = Callable[[Source], bool]
+IsTheirs = Callable[[SourceLocation], bool]
 
 
-def exchanges(module: Module, is_theirs: IsTheirs = lambda _: True) -> list[Exchange]:
+def hlo_collectives(module: Module, is_theirs: IsTheirs = lambda _: True) -> list[HloCollective]:
     """Return the exchanges of a module in the order of its text, loops multiplied.
 
     `is_theirs` says of a place whether it is in the person's own program.
@@ -129,10 +129,10 @@ class _Walk:
     def of(
         self,
         computation: Computation,
-        within: tuple[Scope, ...],
+        within: tuple[ControlScope, ...],
         count: int | None,
         caller: Instruction | None = None,
-    ) -> Iterator[Exchange]:
+    ) -> Iterator[HloCollective]:
         """Yield what is exchanged in a computation; `caller` is the fusion around it, if any."""
         merged = self._sums(computation)
         for one in self._loud(computation):
@@ -204,12 +204,12 @@ class _Walk:
         self,
         computation: Computation,
         loop: Instruction,
-        within: tuple[Scope, ...],
+        within: tuple[ControlScope, ...],
         count: int | None,
-    ) -> Iterator[Exchange]:
+    ) -> Iterator[HloCollective]:
         turns = trip_count(self._module, computation, loop)
         kind: Literal["scan", "while"] = "while" if turns is None else "scan"
-        scope = Scope(kind, self._source(loop), next(self._ids), length=turns)
+        scope = ControlScope(kind, self._source(loop), next(self._ids), length=turns)
         inner = (*within, scope)
         for key, times in (("condition", None if turns is None else turns + 1), ("body", turns)):
             callee = self._module.computations[loop.attribute(key) or ""]
@@ -217,8 +217,8 @@ class _Walk:
             yield from self.of(callee, inner, total)
 
     def _branches(
-        self, one: Instruction, within: tuple[Scope, ...], count: int | None
-    ) -> Iterator[Exchange]:
+        self, one: Instruction, within: tuple[ControlScope, ...], count: int | None
+    ) -> Iterator[HloCollective]:
         listed = re.search(r"branch_computations=\{([^}]*)\}", one.rest)
         if listed:
             names = [name.strip().removeprefix("%") for name in listed[1].split(",")]
@@ -226,19 +226,19 @@ class _Walk:
             names = [one.attribute(f"{key}_computation") or "" for key in ("false", "true")]
         id, source = next(self._ids), self._source(one)
         for branch, name in enumerate(names):
-            scope = Scope("cond", source, id, branch=branch, n_branches=len(names))
+            scope = ControlScope("cond", source, id, branch=branch, n_branches=len(names))
             yield from self.of(self._module.computations[name], (*within, scope), count)
 
     def _exchange(
         self, computation: Computation, one: Instruction, caller: Instruction | None
-    ) -> Iterator[Exchange]:
+    ) -> Iterator[HloCollective]:
         opcode = one.opcode.removesuffix("-start")
         op, reduction = self._op(opcode, one)
         pairs = parse_pairs(one.rest)
         told = self._metadata(computation, one, opcode)
-        if caller is not None and self._source(told) == NOWHERE:
+        if caller is not None and self._source(told) == UNKNOWN_LOCATION:
             told = caller
-        whole = Exchange(
+        whole = HloCollective(
             op,
             Array("", ()),
             Array("", ()),
@@ -266,17 +266,19 @@ class _Walk:
             else:
                 yield replace(whole, operand=given, result=result)
 
-    def _of_blocks(self, whole: Exchange, computation: Computation, one: Instruction) -> Exchange:
+    def _of_blocks(
+        self, whole: HloCollective, computation: Computation, one: Instruction
+    ) -> HloCollective:
         """Return an all-to-all whose array comes cut, a block for each device: one exchange."""
         first = one.operands[0]
         block = computation.instructions[first.name].arrays[first.index or 0]
         cut = replace(block, shape=(len(one.operands), *block.shape))
         return replace(whole, operand=cut, result=cut)
 
-    def _of_operand(self, whole: Exchange, maker: Instruction) -> Exchange:
+    def _of_operand(self, whole: HloCollective, maker: Instruction) -> HloCollective:
         """Return one part of a combined exchange, which carries the metadata of its first part."""
         source = self._source(maker)
-        if source == NOWHERE:
+        if source == UNKNOWN_LOCATION:
             return whole
         return replace(whole, source=source, op_name=op_name(maker.rest))
 
@@ -303,9 +305,9 @@ class _Walk:
 
     # ------------------------------------------------------------------------ whose line it is
 
-    def _source(self, one: Instruction) -> Source:
+    def _source(self, one: Instruction) -> SourceLocation:
         places = self._module.frames.places(one.rest)
-        return next((place for place in places if self._is_theirs(place)), NOWHERE)
+        return next((place for place in places if self._is_theirs(place)), UNKNOWN_LOCATION)
 
     def _metadata(self, computation: Computation, one: Instruction, opcode: str) -> Instruction:
         """Return the instruction whose metadata says best why this one is there.
@@ -313,7 +315,7 @@ class _Walk:
         A sum belongs to the operation that makes the partial values: its own metadata. An array
         that is moved is moved for whoever uses it; newer XLA names its origin instead.
         """
-        if opcode in ("all-reduce", "reduce-scatter") and self._source(one) != NOWHERE:
+        if opcode in ("all-reduce", "reduce-scatter") and self._source(one) != UNKNOWN_LOCATION:
             return one
         user = one
         for _ in range(4):
@@ -322,9 +324,9 @@ class _Walk:
                 break
             user = users[0]
             # The next exchange of a chain is not the reason either.
-            if user.opcode not in _NAMES and self._source(user) != NOWHERE:
+            if user.opcode not in _NAMES and self._source(user) != UNKNOWN_LOCATION:
                 return user
-        return one if self._source(one) != NOWHERE else self._maker(computation, one)
+        return one if self._source(one) != UNKNOWN_LOCATION else self._maker(computation, one)
 
     def _maker(self, computation: Computation, one: Instruction) -> Instruction:
         """Return whoever made what is exchanged, if that is known to come from a line."""
@@ -333,7 +335,7 @@ class _Walk:
             if not maker.operands:
                 break
             maker = computation.instructions[maker.operands[0].name]
-            if self._source(maker) != NOWHERE:
+            if self._source(maker) != UNKNOWN_LOCATION:
                 return maker
         return one
 

@@ -176,10 +176,10 @@ _KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
 _OTHERS = {"pred": ("bool", 8), "bf16": ("bfloat16", 16)}
 
 
-def dtype_name(word: str) -> str:
+def jax_dtype_name(word: str) -> str:
     """Return JAX's name of a dtype.
 
-    >>> dtype_name("bf16"), dtype_name("s32"), dtype_name("f8e4m3fn"), dtype_name("pred")
+    >>> jax_dtype_name("bf16"), jax_dtype_name("s32"), jax_dtype_name("f8e4m3fn"), jax_dtype_name("pred")
     ('bfloat16', 'int32', 'float8_e4m3fn', 'bool')
     """
     if word in _OTHERS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardlab.findings.source import Source
+from shardlab.findings.source import SourceLocation
 
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ENTRY = re.compile(r"(\d+) (?:\"(.*)\"|\{(.*)\})$")
@@ -38,15 +38,15 @@ class Frames:
             fields = {name: int(value) for name, value in _FIELD.findall(match[3])}
             self._fields[self._table][number] = fields
 
-    def places(self, attributes: str) -> list[Source]:
+    def places(self, attributes: str) -> list[SourceLocation]:
         """Return the places in the program that metadata names, innermost first."""
         match = _FRAME.search(attributes)
         if match and int(match[1]) in self._fields["StackFrames"]:
             return self._stack(int(match[1]))
         file, line = _FILE.search(attributes), _LINE.search(attributes)
-        return [Source(file[1], int(line[1]))] if file and line else []
+        return [SourceLocation(file[1], int(line[1]))] if file and line else []
 
-    def _stack(self, number: int) -> list[Source]:
+    def _stack(self, number: int) -> list[SourceLocation]:
         frames = self._fields["StackFrames"]
         # XLA counts from 1 and keeps 0 for "no parent", but writes each parent's number plus one.
         first = frames.get(1, {}).get("parent_frame_id", 0)
@@ -60,11 +60,11 @@ class Frames:
             number = parent
         return places
 
-    def _place(self, number: int) -> Source:
+    def _place(self, number: int) -> SourceLocation:
         where = self._fields["FileLocations"][number]
         file = self._texts["FileNames"].get(where.get("file_name_id", 0), "<unknown>")
         function = self._texts["FunctionNames"].get(where.get("function_name_id", 0), "")
-        return Source(file, where.get("line", 0), function.rpartition(".<locals>.")[2])
+        return SourceLocation(file, where.get("line", 0), function.rpartition(".<locals>.")[2])
 
 
 def op_name(attributes: str) -> str:

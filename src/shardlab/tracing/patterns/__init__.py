@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlab.tracing.jaxpr_walk import Site
-from shardlab.tracing.observation import Clue
+from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.compile_errors import impossible, ppermute_orders
 from shardlab.tracing.patterns.device_values import Program
 from shardlab.tracing.patterns.divergence import ways
@@ -30,7 +30,7 @@ def clues(
     args: Sequence[Any] = (),
     paths: Sequence[str] = (),
     shardings: Sequence[Any] = (),
-) -> tuple[Clue, ...]:
+) -> tuple[ProgramPattern, ...]:
     """Return every pattern seen in a walked program.
 
     `args` are the flat arguments of the jaxpr, arrays where their values are known; `paths` are

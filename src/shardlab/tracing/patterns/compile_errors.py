@@ -19,11 +19,11 @@ from shardlab import _jax
 from shardlab.simulator.interpreter import shard_boundary as boundary
 from shardlab.simulator.interpreter.rules.collectives import collective_axes
 from shardlab.tracing.jaxpr_walk import Site
-from shardlab.tracing.observation import Clue
+from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.device_values import Program
 
 
-def impossible(program: Program) -> Iterator[Clue]:
+def impossible(program: Program) -> Iterator[ProgramPattern]:
     """Yield a clue for each equation that could never be compiled."""
     for site in program.sites:
         if site.name.startswith("ppermute") and "perm" in site.eqn.params:
@@ -32,7 +32,7 @@ def impossible(program: Program) -> Iterator[Clue]:
             yield from _specs(site)
 
 
-def _permutation(site: Site) -> Iterator[Clue]:
+def _permutation(site: Site) -> Iterator[ProgramPattern]:
     pairs = [(int(a), int(b)) for a, b in site.eqn.params["perm"]]
     senders, receivers = [a for a, _ in pairs], [b for _, b in pairs]
     if _repeated(senders) or _repeated(receivers):
@@ -44,7 +44,7 @@ def _permutation(site: Site) -> Iterator[Clue]:
         yield _clue(site, "permutation_range", "IndexError: list index out of range")
 
 
-def _specs(site: Site) -> Iterator[Clue]:
+def _specs(site: Site) -> Iterator[ProgramPattern]:
     for spec in (*site.eqn.params["in_specs"], *site.eqn.params["out_specs"]):
         names = [name for entry in boundary.entries(spec) for name in entry]
         for name in _repeated(names):
@@ -60,11 +60,13 @@ def _repeated(items: Sequence[Any]) -> list[Any]:
     return [item for item, n in collections.Counter(items).items() if n > 1]
 
 
-def _clue(site: Site, family: str, words: str) -> Clue:
-    return Clue("refused", site.source, {"family": family, "words": words, "error": "ValueError"})
+def _clue(site: Site, family: str, words: str) -> ProgramPattern:
+    return ProgramPattern(
+        "refused", site.source, {"family": family, "words": words, "error": "ValueError"}
+    )
 
 
-def ppermute_orders(program: Program) -> Iterator[Clue]:
+def ppermute_orders(program: Program) -> Iterator[ProgramPattern]:
     """Yield a clue for each ppermute whose axes are not in the order of the mesh."""
     for site in program.sites:
         if not site.name.startswith("ppermute") or site.name.endswith("_done"):
@@ -73,4 +75,4 @@ def ppermute_orders(program: Program) -> Iterator[Clue]:
         ordered = site.place.axes.ordered(written)
         if ordered != tuple(written):
             facts = {"axes": written, "mesh_order": ordered, "rule": _jax.ppermute_order()}
-            yield Clue("ppermute_order", site.source, facts)
+            yield ProgramPattern("ppermute_order", site.source, facts)

@@ -17,7 +17,7 @@ import numpy as np
 from shardlab import _jax
 from shardlab.simulator.interpreter import evaluate as simulate
 from shardlab.simulator.interpreter import shard_boundary as boundary
-from shardlab.simulator.interpreter.stacked_array import Spread
+from shardlab.simulator.interpreter.stacked_array import StackedArray
 from shardlab.tracing.jaxpr_walk import Block, Site
 
 # Beyond these an answer would take longer than a person waits for it.
@@ -59,7 +59,7 @@ class Program:
         self.shardings = shardings  # of the arguments, then of the results
         self.args = [arg if _is_array(arg) else None for arg in args]
         self._top_consts = dict(zip(self.jaxpr.constvars, consts, strict=False))
-        self._known: dict[tuple[Block, Any, bool], Spread] = {}
+        self._known: dict[tuple[Block, Any, bool], StackedArray] = {}
         self._n_evaluated = 0
 
     # ----------------------------------------------------------------------------- what it rests on
@@ -115,7 +115,7 @@ class Program:
 
     # ---------------------------------------------------------------------------------- what it is
 
-    def value(self, block: Block, atom: Any, *, first_turn: bool = False) -> Spread:
+    def value(self, block: Block, atom: Any, *, first_turn: bool = False) -> StackedArray:
         """Return a value on every device; of a loop's carry, that of the first turn if asked for.
 
         Raises NotKnown where it rests on what was not given, or would take too long.
@@ -128,20 +128,20 @@ class Program:
         except Exception as error:  # a simulation that fails is a value not known
             raise NotKnown(str(error)) from error
 
-    def _value(self, block: Block, atom: Any, first_turn: bool) -> Spread:
+    def _value(self, block: Block, atom: Any, first_turn: bool) -> StackedArray:
         if isinstance(atom, _jax.Literal):
-            return Spread(_jax.literal_value(atom))
+            return StackedArray(_jax.literal_value(atom))
         key = (block, atom, first_turn)
         if key not in self._known:
             self._known[key] = self._found(block, atom, first_turn)
         return self._known[key]
 
-    def _found(self, block: Block, atom: Any, first_turn: bool) -> Spread:
+    def _found(self, block: Block, atom: Any, first_turn: bool) -> StackedArray:
         site = block.made(atom)
         if site is not None:
             return self._made(site, atom, first_turn)
         if atom in block.jaxpr.constvars:
-            return Spread(self._constant(block, atom))
+            return StackedArray(self._constant(block, atom))
         passed = block.passed(atom)
         if passed is not None and block.outer is not None:
             whole = self._value(block.outer.block, passed, first_turn)
@@ -152,7 +152,7 @@ class Program:
             return self._first(block, atom)
         raise NotKnown
 
-    def _made(self, site: Site, var: Any, first_turn: bool) -> Spread:
+    def _made(self, site: Site, var: Any, first_turn: bool) -> StackedArray:
         inner = self._result(site, var)
         if inner is not None:
             shards = self._value(*inner, first_turn)
@@ -166,11 +166,11 @@ class Program:
             self._known[site.block, out, first_turn] = value
         return self._known[site.block, var, first_turn]
 
-    def _argument(self, number: int) -> Spread:
+    def _argument(self, number: int) -> StackedArray:
         array = self.args[number] if number < len(self.args) else None
         if array is None or math.prod(array.shape) * array.dtype.itemsize > _MOST_BYTES:
             raise NotKnown
-        return Spread(array)
+        return StackedArray(array)
 
     def _constant(self, block: Block, var: Any) -> Any:
         if block.outer is None:
@@ -181,14 +181,14 @@ class Program:
                 return dict(zip(jaxpr.constvars, consts, strict=True))[var]
         raise NotKnown
 
-    def _cut(self, block: Block, var: Any, whole: Spread) -> Spread:
+    def _cut(self, block: Block, var: Any, whole: StackedArray) -> StackedArray:
         outer = block.outer
         if outer is None or outer.name != "shard_map":
             return whole
         number = block.jaxpr.invars.index(var)
         return boundary.cut(whole, outer.eqn.params["in_specs"][number], block.place.axes)
 
-    def _joined(self, site: Site, var: Any, shards: Spread, inner: Block) -> Spread:
+    def _joined(self, site: Site, var: Any, shards: StackedArray, inner: Block) -> StackedArray:
         if site.name != "shard_map":
             return shards
         number = next(i for i, out in enumerate(site.eqn.outvars) if out is var)
@@ -198,7 +198,7 @@ class Program:
             raise NotKnown
         return boundary.join(shards, spec, inner.place.axes)
 
-    def _first(self, block: Block, var: Any) -> Spread:
+    def _first(self, block: Block, var: Any) -> StackedArray:
         """Return what a loop's body is given in its first turn."""
         loop = block.outer
         assert loop is not None
@@ -212,11 +212,11 @@ class Program:
         return self._value(loop.block, loop.eqn.invars[-from_end], True)
 
 
-def _first_row(xs: Spread, loop: Site) -> Spread:
+def _first_row(xs: StackedArray, loop: Site) -> StackedArray:
     position = xs.local_position(0)
     row = -1 if loop.eqn.params["reverse"] else 0
     array = jax.numpy.take(xs.array, row, axis=position)
-    return Spread(array, {n: p - (p > position) for n, p in xs.at.items()})
+    return StackedArray(array, {n: p - (p > position) for n, p in xs.at.items()})
 
 
 def _has_effects(site: Site) -> bool:

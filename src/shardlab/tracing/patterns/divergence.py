@@ -21,19 +21,19 @@ from typing import Any
 import numpy as np
 
 from shardlab import _jax
-from shardlab.collectives.call import Scope
+from shardlab.collectives.call import ControlScope
 from shardlab.simulator.interpreter import evaluate as simulate
 from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES
-from shardlab.simulator.interpreter.stacked_array import Spread, arrange, vary
+from shardlab.simulator.interpreter.stacked_array import StackedArray, arrange, broadcast_over
 from shardlab.tracing.jaxpr_walk import Block, Site
-from shardlab.tracing.observation import Clue
+from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.device_values import Leaves, NotKnown, Program
 
 # A loop that has not parted its devices after so many turns is given up on.
 _MOST_TURNS = 64
 
 
-def ways(program: Program, paths: Sequence[str]) -> Iterator[Clue]:
+def ways(program: Program, paths: Sequence[str]) -> Iterator[ProgramPattern]:
     """Yield a clue for each branch or loop with collectives that devices may take differently."""
     for scope, parting in _partings(program).items():
         leaves = _leaves(program, parting)
@@ -48,12 +48,12 @@ def ways(program: Program, paths: Sequence[str]) -> Iterator[Clue]:
             "turn": turn,
             "alike": parting.name == "cond" and _alike(parting.inner),
         }
-        yield Clue("ways", scope.predicate or scope.source, facts)
+        yield ProgramPattern("ways", scope.predicate or scope.source, facts)
 
 
-def _partings(program: Program) -> dict[Scope, Site]:
+def _partings(program: Program) -> dict[ControlScope, Site]:
     """Return the scopes that part devices and hold collectives, each with its cond or while."""
-    found: dict[Scope, Site] = {}
+    found: dict[ControlScope, Site] = {}
     for site in program.sites:
         if site.name not in COLLECTIVES:
             continue
@@ -91,7 +91,7 @@ def _leaves(program: Program, parting: Site) -> Leaves:
 Outcomes = tuple[int, ...] | None
 
 
-def _outcomes(program: Program, parting: Site, scope: Scope) -> tuple[Outcomes, int | None]:
+def _outcomes(program: Program, parting: Site, scope: ControlScope) -> tuple[Outcomes, int | None]:
     """Return who goes which way, and in which turn that was seen."""
     try:
         if parting.name == "cond":
@@ -107,15 +107,17 @@ def _outcomes(program: Program, parting: Site, scope: Scope) -> tuple[Outcomes, 
         return None, None
 
 
-def _by_device(choice: Spread, parting: Site, scope: Scope) -> tuple[Outcomes, int | None]:
-    whole = vary(choice, scope.varies, parting.place.axes)
+def _by_device(
+    choice: StackedArray, parting: Site, scope: ControlScope
+) -> tuple[Outcomes, int | None]:
+    whole = broadcast_over(choice, scope.varies, parting.place.axes)
     array = arrange(whole, scope.varies, whole.array.shape)
     branches = len(parting.eqn.params["branches"]) if parting.name == "cond" else 2
     chosen = np.clip(np.asarray(array).astype(np.int64), 0, branches - 1)
     return tuple(int(n) for n in chosen.ravel()), None
 
 
-def _turns(program: Program, loop: Site, scope: Scope) -> tuple[Outcomes, int | None]:
+def _turns(program: Program, loop: Site, scope: ControlScope) -> tuple[Outcomes, int | None]:
     """Turn the loop with all devices until the first of them leaves.
 
     Until then all are there, so that its collectives are real ones. Only what decides the condition
@@ -140,14 +142,20 @@ def _turns(program: Program, loop: Site, scope: Scope) -> tuple[Outcomes, int | 
     return None, None
 
 
-def _run_needed(axes: Any, jaxpr: Any, ins: Sequence[Any], outs: Sequence[int]) -> list[Spread]:
+def _run_needed(
+    axes: Any, jaxpr: Any, ins: Sequence[Any], outs: Sequence[int]
+) -> list[StackedArray]:
     """Return some outputs of a jaxpr, computing nothing that they do not need."""
     inner, consts = _jax.open_jaxpr(jaxpr)
     values: dict[Any, Any] = dict(zip(inner.invars, ins, strict=True))
-    values.update((var, Spread(c)) for var, c in zip(inner.constvars, consts, strict=False))
+    values.update((var, StackedArray(c)) for var, c in zip(inner.constvars, consts, strict=False))
 
-    def read(atom: Any) -> Spread:
-        return Spread(_jax.literal_value(atom)) if isinstance(atom, _jax.Literal) else values[atom]
+    def read(atom: Any) -> StackedArray:
+        return (
+            StackedArray(_jax.literal_value(atom))
+            if isinstance(atom, _jax.Literal)
+            else values[atom]
+        )
 
     for eqn in _needed(inner, outs)[0]:
         results = simulate.equation(axes, eqn, [read(atom) for atom in eqn.invars])

@@ -12,11 +12,11 @@ from typing import Any
 from shardlab import _jax
 from shardlab.tracing.collective_calls import call_at, communicates
 from shardlab.tracing.jaxpr_walk import Block, Site
-from shardlab.tracing.observation import Clue
+from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.device_values import Program
 
 
-def same_each_turn(program: Program) -> Iterator[Clue]:
+def same_each_turn(program: Program) -> Iterator[ProgramPattern]:
     """Yield a clue for each collective that stands in a loop and does not rest on its turns."""
     for site in program.sites:
         if not communicates(site) or site.phase != "forward" or not site.place.within:
@@ -38,7 +38,7 @@ def same_each_turn(program: Program) -> Iterator[Clue]:
                 "kind": scope.kind,
                 "length": scope.length,
             }
-            yield Clue("same_each_turn", site.source, facts)
+            yield ProgramPattern("same_each_turn", site.source, facts)
 
 
 def _rests_on_turns(program: Program, site: Site) -> bool:

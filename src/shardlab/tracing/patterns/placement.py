@@ -18,19 +18,19 @@ from typing import Any
 from jax.sharding import NamedSharding
 
 from shardlab import _jax
-from shardlab.findings.source import NOWHERE
+from shardlab.findings.source import UNKNOWN_LOCATION
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.simulator.interpreter import shard_boundary as boundary
 from shardlab.tracing.compiler.needs_compiler import shardings_asked_for
 from shardlab.tracing.jaxpr_walk import Block, Site
-from shardlab.tracing.observation import Clue
+from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.device_values import Program
 
 # Smaller arrays are nobody's trouble; what is large is the check's to say.
 _LEAST_BYTES = 2**16
 
 
-def uneven_constraints(program: Program) -> Iterator[Clue]:
+def uneven_constraints(program: Program) -> Iterator[ProgramPattern]:
     """Yield a clue for each constraint that asks for shards of different sizes."""
     for site in program.sites:
         sharding = site.eqn.params.get("sharding")
@@ -50,13 +50,13 @@ def uneven_constraints(program: Program) -> Iterator[Clue]:
                     "possible": math.gcd(shape[axis], n),
                     "shape": tuple(shape),
                 }
-                yield Clue("uneven_constraint", site.source, facts)
+                yield ProgramPattern("uneven_constraint", site.source, facts)
 
 
 # ---------------------------------------------------------------------------- whole on every device
 
 
-def whole_everywhere(program: Program, names: Sequence[str]) -> Iterator[Clue]:
+def whole_everywhere(program: Program, names: Sequence[str]) -> Iterator[ProgramPattern]:
     """Yield a clue for each input that every device of a mesh holds whole."""
     told: set[str] = set()
     for clue in (*_of_shard_maps(program, names), *_of_arguments(program, names)):
@@ -65,7 +65,7 @@ def whole_everywhere(program: Program, names: Sequence[str]) -> Iterator[Clue]:
             yield clue
 
 
-def _of_shard_maps(program: Program, names: Sequence[str]) -> Iterator[Clue]:
+def _of_shard_maps(program: Program, names: Sequence[str]) -> Iterator[ProgramPattern]:
     for site in program.sites:
         if site.name != "shard_map" or site.phase != "forward" or site.place.axes.manual:
             continue
@@ -79,7 +79,7 @@ def _of_shard_maps(program: Program, names: Sequence[str]) -> Iterator[Clue]:
                 yield from _whole(site.source, path, atom.aval, mesh, "shard_map")
 
 
-def _of_arguments(program: Program, names: Sequence[str]) -> Iterator[Clue]:
+def _of_arguments(program: Program, names: Sequence[str]) -> Iterator[ProgramPattern]:
     """Yield what was given as a whole array: with a sharding that splits nothing, or without one.
 
     Without one only where others have one and the program places nothing itself: then the compiler
@@ -94,16 +94,18 @@ def _of_arguments(program: Program, names: Sequence[str]) -> Iterator[Clue]:
         if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
             mesh = dict(sharding.mesh.shape)
             if not _splits(boundary.mentioned(sharding.spec), mesh):
-                yield from _whole(NOWHERE, name, array, mesh, "jit")
+                yield from _whole(UNKNOWN_LOCATION, name, array, mesh, "jit")
         elif meshes and not places_itself:
-            yield from _whole(NOWHERE, name, array, dict(meshes[0].shape), "jit")
+            yield from _whole(UNKNOWN_LOCATION, name, array, dict(meshes[0].shape), "jit")
 
 
 def _splits(mentioned: frozenset[str], mesh: Mapping[str, int]) -> bool:
     return any(mesh.get(name, 1) > 1 for name in mentioned)
 
 
-def _whole(source: Any, path: str, array: Any, mesh: Mapping[str, int], at: str) -> Iterator[Clue]:
+def _whole(
+    source: Any, path: str, array: Any, mesh: Mapping[str, int], at: str
+) -> Iterator[ProgramPattern]:
     if _jax.is_extended(array.dtype):
         return
     dtype, shape = parse_dtype(array.dtype), tuple(array.shape)
@@ -118,7 +120,7 @@ def _whole(source: Any, path: str, array: Any, mesh: Mapping[str, int], at: str)
             "could": tuple(_could(shape, mesh)),
             "at": at,
         }
-        yield Clue("whole_everywhere", source, facts)
+        yield ProgramPattern("whole_everywhere", source, facts)
 
 
 def _could(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -144,7 +146,7 @@ def _path(program: Program, site: Site, atom: Any, number: int, names: Sequence[
 # ----------------------------------------------------------------------------------- nothing at all
 
 
-def nothing_sharded(program: Program) -> Iterator[Clue]:
+def nothing_sharded(program: Program) -> Iterator[ProgramPattern]:
     """Yield a clue if the program has no shard_map, asks for no sharding and is given none."""
     is_placed = any(
         isinstance(each, NamedSharding) and each.mesh.size > 1 for each in program.shardings
@@ -152,4 +154,4 @@ def nothing_sharded(program: Program) -> Iterator[Clue]:
     if not is_placed and not any(
         site.name == "shard_map" or shardings_asked_for(site.eqn.params) for site in program.sites
     ):
-        yield Clue("nothing_sharded", NOWHERE)
+        yield ProgramPattern("nothing_sharded", UNKNOWN_LOCATION)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from shardlab import _jax
-from shardlab.simulator.interpreter.rules.collectives import SUMS, collective_axes
+from shardlab.simulator.interpreter.rules.collectives import SUM_COLLECTIVES, collective_axes
 from shardlab.tracing.jaxpr_walk import Block, Site
-from shardlab.tracing.observation import Clue
+from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.device_values import Program
 from shardlab.tracing.patterns.value_uses import Use, Uses
 
@@ -32,10 +32,10 @@ _GUARDS = frozenset({"max", "add"})
 _MOST_STEPS = 40
 
 
-def sums_of_copies(program: Program, uses: Uses) -> Iterator[Clue]:
+def sums_of_copies(program: Program, uses: Uses) -> Iterator[ProgramPattern]:
     """Yield a clue for each psum that multiplies where a person may have meant to add up."""
     for site in program.sites:
-        if site.name not in SUMS or site.phase != "forward":
+        if site.name not in SUM_COLLECTIVES or site.phase != "forward":
             continue
         axes = _copied_over(site)
         if not axes or program.leaves(site.block, site.eqn.invars[0]).is_constant:
@@ -50,7 +50,7 @@ def sums_of_copies(program: Program, uses: Uses) -> Iterator[Clue]:
                 "shape": tuple(aval.shape),
                 "dtype": str(aval.dtype),
             }
-            yield Clue("sum_of_copies", site.source, facts)
+            yield ProgramPattern("sum_of_copies", site.source, facts)
 
 
 def _copied_over(site: Site) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def _is_sum_too(block: Block, atom: Any, axes: frozenset[str]) -> bool:
         site = block.definition(atom)
         if site is None:
             continue
-        if site.name in SUMS and axes <= set(collective_axes(site.eqn.params)):
+        if site.name in SUM_COLLECTIVES and axes <= set(collective_axes(site.eqn.params)):
             return True
         todo += [(site.block, operand) for operand in site.eqn.invars]
     return False

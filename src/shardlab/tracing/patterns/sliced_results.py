@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardlab import _jax
-from shardlab.simulator.interpreter.rules.collectives import SUMS, collective_axes
+from shardlab.simulator.interpreter.rules.collectives import SUM_COLLECTIVES, collective_axes
 from shardlab.tracing.jaxpr_walk import Block, Site
-from shardlab.tracing.observation import Clue
+from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.device_values import Program
 from shardlab.tracing.patterns.value_uses import Use, Uses
 
 _GATHERS = frozenset({"all_gather", "all_gather_invariant", "all_gather_reduced"})
 
 
-def slices(program: Program, uses: Uses) -> Iterator[Clue]:
+def slices(program: Program, uses: Uses) -> Iterator[ProgramPattern]:
     """Yield a clue for each collective whose result is cut down to what one device could have."""
     for site in program.sites:
         if site.phase != "forward" or site.eqn.params.get("axis_index_groups") is not None:
             continue
-        if site.name in _GATHERS or site.name in SUMS:
+        if site.name in _GATHERS or site.name in SUM_COLLECTIVES:
             use = uses.only_use(site)
             cut = _cut(use) if use is not None and use.operand == 0 else None
             if use is not None and cut is not None:
@@ -36,7 +36,7 @@ def slices(program: Program, uses: Uses) -> Iterator[Clue]:
 Cut = tuple[int, int, int, Any]  # dimension, whole size, used size, start: an atom, or a number
 
 
-def _clue(program: Program, site: Site, use: Use, cut: Cut) -> Iterator[Clue]:
+def _clue(program: Program, site: Site, use: Use, cut: Cut) -> Iterator[ProgramPattern]:
     dimension, whole, used, start = cut
     axes = site.place.axes.many(collective_axes(site.eqn.params))
     n = site.place.axes.size(axes)
@@ -59,7 +59,9 @@ def _clue(program: Program, site: Site, use: Use, cut: Cut) -> Iterator[Clue]:
         "n": n,
         "payload_bytes": aval.size * aval.dtype.itemsize,
     }
-    yield Clue("gather_then_slice" if is_gather else "psum_then_slice", site.source, facts)
+    yield ProgramPattern(
+        "gather_then_slice" if is_gather else "psum_then_slice", site.source, facts
+    )
 
 
 def _is_gathered(site: Site, dimension: int) -> bool:

@@ -8,12 +8,18 @@ from typing import Any
 
 from shardlab import _jax
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
-from shardlab.simulator.interpreter.rules.collectives import IDENTITIES
+from shardlab.simulator.interpreter.rules.collectives import IDENTITY_COLLECTIVES
 from shardlab.tracing.jaxpr_walk import Block, Site
 from shardlab.tracing.patterns.device_values import Program
 
 # One element in, the same element out, perhaps scaled or in another dtype.
-_ONE_TO_ONE = IDENTITIES | {"convert_element_type", "copy", "copy_p", "neg", "optimization_barrier"}
+_ONE_TO_ONE = IDENTITY_COLLECTIVES | {
+    "convert_element_type",
+    "copy",
+    "copy_p",
+    "neg",
+    "optimization_barrier",
+}
 _SCALING = frozenset({"mul", "div"})
 
 

@@ -13,10 +13,16 @@ from jax.experimental import io_callback
 
 from shardlab import _jax
 from shardlab.simulator.interpreter import device_context as whereabouts
-from shardlab.simulator.interpreter.stacked_array import Axes, Slot, Spread, arrange, from_slots
+from shardlab.simulator.interpreter.stacked_array import (
+    MeshAxes,
+    Slot,
+    StackedArray,
+    arrange,
+    from_slots,
+)
 
 
-def debug_callback(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
+def debug_callback(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     params = eqn.params
     visit = _visit(axes, axes.ordered(axes.manual), ins)
 
@@ -28,7 +34,7 @@ def debug_callback(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
     return []
 
 
-def debug_print(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
+def debug_print(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """`jax.debug.print`, each line led by the coordinate of the device that prints it."""
     params = eqn.params
     visit = _visit(axes, axes.ordered(axes.manual), ins)
@@ -43,7 +49,7 @@ def debug_print(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
     return []
 
 
-def io(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
+def io(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """Each device calls, also where all have the same to say: the host may answer differently."""
     visit = _visit(axes, axes.ordered(axes.manual), ins)
     shapes, host = _answering(eqn.params, visit)
@@ -51,7 +57,7 @@ def io(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
     return visit.spread(outs)
 
 
-def pure(axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
+def pure(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """Devices with equal arguments share one call."""
     asking = [*ins, axes.active] if axes.active is not None else ins
     visit = _visit(axes, axes.ordered(n for value in asking for n in value.at), ins)
@@ -82,7 +88,7 @@ class _Visit:
     The last array says which devices take part, if some do not (`masked`).
     """
 
-    axes: Axes
+    axes: MeshAxes
     names: tuple[str, ...]
     arrays: list[Any]
     positions: list[list[int]]
@@ -105,7 +111,7 @@ class _Visit:
             with whereabouts.on_device(dict(zip(self.names, coordinate, strict=True))):
                 yield coordinate, mine
 
-    def spread(self, arrays: Sequence[Any]) -> list[Spread]:
+    def spread(self, arrays: Sequence[Any]) -> list[StackedArray]:
         """Return answers, one for each device, as values."""
         names = self.axes.many(self.names)
         outs = []
@@ -116,7 +122,7 @@ class _Visit:
         return outs
 
 
-def _visit(axes: Axes, names: tuple[str, ...], ins: Sequence[Spread]) -> _Visit:
+def _visit(axes: MeshAxes, names: tuple[str, ...], ins: Sequence[StackedArray]) -> _Visit:
     values = [*ins, axes.active] if axes.active is not None else ins
     arrays, positions = [], []
     for value in values:
@@ -127,7 +133,7 @@ def _visit(axes: Axes, names: tuple[str, ...], ins: Sequence[Spread]) -> _Visit:
     return _Visit(axes, names, arrays, positions, masked=axes.active is not None)
 
 
-RULES: dict[str, Callable[..., list[Spread]]] = {
+RULES: dict[str, Callable[..., list[StackedArray]]] = {
     "debug_callback": debug_callback,
     "debug_print": debug_print,
     "io_callback": io,

@@ -8,17 +8,17 @@ from typing import Any
 from shardlab.simulator.interpreter.rules.gather_scatter import EXCHANGES
 from shardlab.simulator.interpreter.rules.permutations import PERMUTATIONS
 from shardlab.simulator.interpreter.rules.reductions import REDUCTIONS, names_in
-from shardlab.simulator.interpreter.stacked_array import Spread
+from shardlab.simulator.interpreter.stacked_array import StackedArray
 
-COLLECTIVES: dict[str, Callable[..., Spread]] = {**REDUCTIONS, **EXCHANGES, **PERMUTATIONS}
+COLLECTIVES: dict[str, Callable[..., StackedArray]] = {**REDUCTIONS, **EXCHANGES, **PERMUTATIONS}
 # Asynchronous pairs: all the work happens at the start, the end hands the value on.
 COLLECTIVES |= {f"{name}_start": rule for name, rule in list(COLLECTIVES.items())}
 
 # Sums: a product that feeds one of these can be summed within the contraction.
-SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
+SUM_COLLECTIVES = frozenset({"psum", "psum_invariant", "unreduced_psum"})
 
 # Casts between varying-axes types, and placements: the numbers stay as they are.
-IDENTITIES = frozenset(
+IDENTITY_COLLECTIVES = frozenset(
     {
         "pvary",
         "pcast",

@@ -18,53 +18,55 @@ from jax import lax
 from shardlab import _jax
 from shardlab.simulator.interpreter.rules.local import elementwise
 from shardlab.simulator.interpreter.stacked_array import (
-    Axes,
+    MeshAxes,
     Slot,
-    Spread,
+    StackedArray,
     arrange,
     from_slots,
     shape_of,
 )
-from shardlab.simulator.interpreter.varying import Names, cond_outputs, scan_carry, while_carry
+from shardlab.simulator.interpreter.varying import AxisNames, cond_outputs, scan_carry, while_carry
 
-Run = Callable[[Axes, Any, Sequence[Spread]], list[Spread]]
+Run = Callable[[MeshAxes, Any, Sequence[StackedArray]], list[StackedArray]]
 
 
-def _names(values: Sequence[Spread]) -> list[Names]:
+def _names(values: Sequence[StackedArray]) -> list[AxisNames]:
     return [frozenset(value.at) for value in values]
 
 
 class _Form:
     """The arrangement that a carried value keeps: its slots and its full shape."""
 
-    def __init__(self, value: Spread, names: Names, axes: Axes) -> None:
+    def __init__(self, value: StackedArray, names: AxisNames, axes: MeshAxes) -> None:
         new = [n for n in axes.ordered(names) if n not in value.at]
         self.slots: tuple[Slot, ...] = (*new, *value.slots)
         self.shape = shape_of(self.slots, value.local_shape, axes)
 
-    def pack(self, value: Spread) -> Any:
+    def pack(self, value: StackedArray) -> Any:
         return arrange(value, self.slots, self.shape)
 
-    def unpack(self, array: Any) -> Spread:
+    def unpack(self, array: Any) -> StackedArray:
         return from_slots(array, self.slots)
 
 
-def _pack(forms: Sequence[_Form], values: Sequence[Spread]) -> list[Any]:
+def _pack(forms: Sequence[_Form], values: Sequence[StackedArray]) -> list[Any]:
     return [form.pack(value) for form, value in zip(forms, values, strict=True)]
 
 
-def _unpack(forms: Sequence[_Form], arrays: Sequence[Any]) -> list[Spread]:
+def _unpack(forms: Sequence[_Form], arrays: Sequence[Any]) -> list[StackedArray]:
     return [form.unpack(array) for form, array in zip(forms, arrays, strict=True)]
 
 
-def _forms(values: Sequence[Spread], names: Sequence[Names], axes: Axes) -> list[_Form]:
+def _forms(
+    values: Sequence[StackedArray], names: Sequence[AxisNames], axes: MeshAxes
+) -> list[_Form]:
     return [_Form(value, n, axes) for value, n in zip(values, names, strict=True)]
 
 
 # ------------------------------------------------------------------------------------- scan
 
 
-def scan(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
+def scan(run: Run, axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     params = eqn.params
     n_consts, n_carry = _jax.scan_parts(params)
     consts, init, xs = (
@@ -96,7 +98,7 @@ def scan(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
     return [*_unpack(carry_forms, carry), *stacked]
 
 
-def _leading_local(value: Spread) -> Spread:
+def _leading_local(value: StackedArray) -> StackedArray:
     """Return `value` with local axis 0, along which a scan runs, in front of everything."""
     slots = (0, *(slot for slot in value.slots if slot != 0 or isinstance(slot, str)))
     return from_slots(arrange(value, slots, value.array.shape), slots)
@@ -105,7 +107,7 @@ def _leading_local(value: Spread) -> Spread:
 # ------------------------------------------------------------------------------------ while
 
 
-def while_loop(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
+def while_loop(run: Run, axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     params = eqn.params
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     cond_consts, body_consts = ins[:n_cond], ins[n_cond : n_cond + n_body]
@@ -113,10 +115,10 @@ def while_loop(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread
     names, differs = while_carry(axes, params, _names(ins))
     forms = _forms(init, names, axes)
 
-    def predicate(axes: Axes, carry: Sequence[Spread]) -> Spread:
+    def predicate(axes: MeshAxes, carry: Sequence[StackedArray]) -> StackedArray:
         return run(axes, params["cond_jaxpr"], [*cond_consts, *carry])[0]
 
-    def step(axes: Axes, carry: Sequence[Spread]) -> list[Spread]:
+    def step(axes: MeshAxes, carry: Sequence[StackedArray]) -> list[StackedArray]:
         return run(axes, params["body_jaxpr"], [*body_consts, *carry])
 
     if differs:
@@ -132,14 +134,14 @@ def while_loop(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread
 
 
 def _while_any(
-    axes: Axes,
+    axes: MeshAxes,
     eqn: Any,
-    predicate: Callable[[Axes, Sequence[Spread]], Spread],
-    step: Callable[[Axes, Sequence[Spread]], list[Spread]],
-    init: list[Spread],
+    predicate: Callable[[MeshAxes, Sequence[StackedArray]], StackedArray],
+    step: Callable[[MeshAxes, Sequence[StackedArray]], list[StackedArray]],
+    init: list[StackedArray],
     forms: list[_Form],
-    differs: Names,
-) -> list[Spread]:
+    differs: AxisNames,
+) -> list[StackedArray]:
     """Go on while any device does; one that has stopped keeps what it has and stays stopped."""
     first = predicate(axes, init)
     going_form = _Form(first, differs, axes)
@@ -162,24 +164,24 @@ def _while_any(
 # ----------------------------------------------------------------------------- who is there
 
 
-def only(axes: Axes, mask: Spread, eqn: Any) -> Axes:
+def only(axes: MeshAxes, mask: StackedArray, eqn: Any) -> MeshAxes:
     """Return `axes` for code that only the devices in `mask` run, which `eqn` has parted."""
     line = _jax.source_line(eqn)
     return dataclasses.replace(axes, active=_and_active(axes, mask), parted_at=line)
 
 
-def _and_active(axes: Axes, mask: Spread) -> Spread:
+def _and_active(axes: MeshAxes, mask: StackedArray) -> StackedArray:
     return mask if axes.active is None else _and(axes, axes.active, mask)
 
 
-def _and(axes: Axes, one: Spread, other: Spread) -> Spread:
+def _and(axes: MeshAxes, one: StackedArray, other: StackedArray) -> StackedArray:
     return elementwise(axes, lax.and_p, {}, [one, other])[0]
 
 
 # ------------------------------------------------------------------------------------- cond
 
 
-def cond(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
+def cond(run: Run, axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     index, operands = ins[0], ins[1:]
     if index.at:
         return _every_branch(run, axes, eqn, index, operands)
@@ -192,7 +194,7 @@ def cond(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
 
     def branch(jaxpr: Any) -> Callable[..., list[Any]]:
         def call(*arrays: Any) -> list[Any]:
-            values = [Spread(a, o.at) for a, o in zip(arrays, operands, strict=True)]
+            values = [StackedArray(a, o.at) for a, o in zip(arrays, operands, strict=True)]
             outs = run(axes, jaxpr, values)
             return [
                 arrange(out, s, shape_of(s, out.local_shape, axes))
@@ -211,11 +213,11 @@ def _out_avals(jaxpr: Any) -> list[Any]:
 
 
 def _every_branch(
-    run: Run, axes: Axes, eqn: Any, index: Spread, operands: list[Spread]
-) -> list[Spread]:
+    run: Run, axes: MeshAxes, eqn: Any, index: StackedArray, operands: list[StackedArray]
+) -> list[StackedArray]:
     branches = eqn.params["branches"]
     chosen = jnp.clip(lax.convert_element_type(index.array, jnp.int32), 0, len(branches) - 1)
-    takes = [Spread(chosen == number, index.at) for number in range(len(branches))]
+    takes = [StackedArray(chosen == number, index.at) for number in range(len(branches))]
     results = [
         run(only(axes, mask, eqn), branch, operands)
         for mask, branch in zip(takes, branches, strict=True)
@@ -226,7 +228,9 @@ def _every_branch(
     return out
 
 
-def _choose(axes: Axes, predicate: Spread, yes: Spread, no: Spread) -> Spread:
+def _choose(
+    axes: MeshAxes, predicate: StackedArray, yes: StackedArray, no: StackedArray
+) -> StackedArray:
     """Return on each device `yes` where its predicate holds, else `no`."""
     return elementwise(axes, lax.select_n_p, {}, [predicate, no, yes])[0]
 
@@ -234,7 +238,7 @@ def _choose(axes: Axes, predicate: Spread, yes: Spread, no: Spread) -> Spread:
 # ----------------------------------------------------------------------------- linear solve
 
 
-def linear_solve(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spread]:
+def linear_solve(run: Run, axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """Run the solver itself: differentiation, which needs the rest, is over."""
     lengths = eqn.params["const_lengths"]
     start = lengths.matvec + lengths.vecmat
@@ -243,7 +247,7 @@ def linear_solve(run: Run, axes: Axes, eqn: Any, ins: list[Spread]) -> list[Spre
     return run(axes, eqn.params["jaxprs"].solve, [*ins[start:end], *ins[n_consts:]])
 
 
-RULES: dict[str, Callable[..., list[Spread]]] = {
+RULES: dict[str, Callable[..., list[StackedArray]]] = {
     "scan": scan,
     "while": while_loop,
     "cond": cond,

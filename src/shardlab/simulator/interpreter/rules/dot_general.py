@@ -16,16 +16,16 @@ from typing import Any
 from jax import lax
 
 from shardlab import _jax
-from shardlab.simulator.interpreter.stacked_array import Axes, Slot, Spread, from_slots
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, Slot, StackedArray, from_slots
 
 
 def dot_general(
-    axes: Axes,
+    axes: MeshAxes,
     primitive: Any,
     params: dict[str, Any],
-    ins: list[Spread],
+    ins: list[StackedArray],
     contract: Collection[str] = (),
-) -> list[Spread]:
+) -> list[StackedArray]:
     """Return the product; summed over the mesh axes `contract`, which both operands vary over."""
     lhs, rhs = ins
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = params["dimension_numbers"]
@@ -57,7 +57,7 @@ class _Pairs:
 
 
 def _positions(
-    lhs: Spread, rhs: Spread, lhs_axes: Sequence[int], rhs_axes: Sequence[int]
+    lhs: StackedArray, rhs: StackedArray, lhs_axes: Sequence[int], rhs_axes: Sequence[int]
 ) -> list[tuple[int, int]]:
     return [
         (lhs.local_position(i), rhs.local_position(j))
@@ -65,7 +65,7 @@ def _positions(
     ]
 
 
-def _batch_slots(lhs: Spread, pairs: _Pairs, lhs_batch: Sequence[int]) -> list[Slot] | None:
+def _batch_slots(lhs: StackedArray, pairs: _Pairs, lhs_batch: Sequence[int]) -> list[Slot] | None:
     """Return the slots of the batch axes in lhs order, or None if local ones would change order."""
     slots = [lhs.slots[i] for i, _ in pairs.batch]
     local = [slot for slot in slots if isinstance(slot, int)]
@@ -74,7 +74,7 @@ def _batch_slots(lhs: Spread, pairs: _Pairs, lhs_batch: Sequence[int]) -> list[S
     return [lhs_batch.index(s) if isinstance(s, int) else s for s in slots]
 
 
-def _free_slots(lhs: Spread, rhs: Spread, pairs: _Pairs, n_batch: int) -> list[Slot]:
+def _free_slots(lhs: StackedArray, rhs: StackedArray, pairs: _Pairs, n_batch: int) -> list[Slot]:
     """Return the slots of the axes that survive on either side, local ones numbered onwards."""
     out: list[Slot] = []
     number = n_batch
@@ -89,8 +89,13 @@ def _free_slots(lhs: Spread, rhs: Spread, pairs: _Pairs, n_batch: int) -> list[S
 
 
 def _device_axes_first(
-    axes: Axes, primitive: Any, params: dict[str, Any], lhs: Spread, rhs: Spread, pairs: _Pairs
-) -> Spread:
+    axes: MeshAxes,
+    primitive: Any,
+    params: dict[str, Any],
+    lhs: StackedArray,
+    rhs: StackedArray,
+    pairs: _Pairs,
+) -> StackedArray:
     """The general case: device batch axes first, then the local ones in the order asked for."""
     (_, _), (lhs_batch, rhs_batch) = params["dimension_numbers"]
     names = [n for n in lhs.at if (lhs.at[n], rhs.at.get(n)) in pairs.batch]

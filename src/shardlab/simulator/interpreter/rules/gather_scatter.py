@@ -13,20 +13,22 @@ from jax import lax
 
 from shardlab.simulator.interpreter.rules.reductions import Groups, names_in, psum, within_groups
 from shardlab.simulator.interpreter.stacked_array import (
-    Axes,
+    MeshAxes,
     Slot,
-    Spread,
+    StackedArray,
     bring_before,
+    broadcast_over,
     from_slots,
     in_front,
     out_of_front,
-    vary,
 )
 
-Rule = Callable[[Axes, Spread, Sequence[str]], Spread]
+Rule = Callable[[MeshAxes, StackedArray, Sequence[str]], StackedArray]
 
 
-def _over(axes: Axes, value: Spread, axis_name: Any, groups: Groups | None, rule: Rule) -> Spread:
+def _over(
+    axes: MeshAxes, value: StackedArray, axis_name: Any, groups: Groups | None, rule: Rule
+) -> StackedArray:
     """Apply `rule` over the mesh axes that have more than one device, in groups if there are."""
     names = axes.many(names_in(axis_name))
     if groups is None:
@@ -35,24 +37,24 @@ def _over(axes: Axes, value: Spread, axis_name: Any, groups: Groups | None, rule
 
 
 def all_gather(
-    axes: Axes,
-    value: Spread,
+    axes: MeshAxes,
+    value: StackedArray,
     *,
     all_gather_dimension: int,
     axis_name: Any,
     axis_index_groups: Groups | None = None,
     tiled: bool,
     **_: Any,
-) -> Spread:
-    def rule(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+) -> StackedArray:
+    def rule(axes: MeshAxes, value: StackedArray, names: Sequence[str]) -> StackedArray:
         return _absorb(axes, value, names, all_gather_dimension, tiled=tiled)
 
     return _over(axes, value, axis_name, axis_index_groups, rule)
 
 
 def _absorb(
-    axes: Axes, value: Spread, names: Sequence[str], local_axis: int, *, tiled: bool
-) -> Spread:
+    axes: MeshAxes, value: StackedArray, names: Sequence[str], local_axis: int, *, tiled: bool
+) -> StackedArray:
     """Turn device axes into one new local axis before `local_axis`, merged with it if `tiled`."""
     value = bring_before(value, names, local_axis, axes)
     slots: list[Slot] = list(value.slots)
@@ -69,16 +71,16 @@ def _absorb(
 
 
 def psum_scatter(
-    axes: Axes,
-    value: Spread,
+    axes: MeshAxes,
+    value: StackedArray,
     *,
     scatter_dimension: int,
     axis_name: Any,
     axis_index_groups: Groups | None = None,
     tiled: bool,
     **_: Any,
-) -> Spread:
-    def rule(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+) -> StackedArray:
+    def rule(axes: MeshAxes, value: StackedArray, names: Sequence[str]) -> StackedArray:
         total = psum(axes, value, names)
         return _scatter(axes, total, names, scatter_dimension, tiled=tiled)
 
@@ -86,8 +88,8 @@ def psum_scatter(
 
 
 def _scatter(
-    axes: Axes, value: Spread, names: Sequence[str], local_axis: int, *, tiled: bool
-) -> Spread:
+    axes: MeshAxes, value: StackedArray, names: Sequence[str], local_axis: int, *, tiled: bool
+) -> StackedArray:
     """Split a local axis into device axes; untiled, nothing of it stays behind."""
     position = value.local_position(local_axis)
     shape, slots = list(value.array.shape), list(value.slots)
@@ -102,32 +104,34 @@ _TO = "\0to"
 
 
 def all_to_all(
-    axes: Axes,
-    value: Spread,
+    axes: MeshAxes,
+    value: StackedArray,
     *,
     axis_name: Any,
     split_axis: int,
     concat_axis: int,
     axis_index_groups: Groups | None = None,
     **_: Any,
-) -> Spread:
+) -> StackedArray:
     """Each device cuts `split_axis` in n pieces, sends piece i to device i, and joins what comes.
 
     A new device axis is cut from `split_axis`, and the one that was is merged into `concat_axis`.
     """
 
-    def rule(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+    def rule(axes: MeshAxes, value: StackedArray, names: Sequence[str]) -> StackedArray:
         if not names:
             return value
         inner = axes.with_axis(_TO, axes.size(names))
-        value = _scatter(inner, vary(value, names, axes), [_TO], split_axis, tiled=True)
+        value = _scatter(inner, broadcast_over(value, names, axes), [_TO], split_axis, tiled=True)
         value = _absorb(inner, value, names, concat_axis, tiled=True)
         return _split_device_axis(axes, value, _TO, names)
 
     return _over(axes, value, axis_name, axis_index_groups, rule)
 
 
-def _split_device_axis(axes: Axes, value: Spread, name: str, names: Sequence[str]) -> Spread:
+def _split_device_axis(
+    axes: MeshAxes, value: StackedArray, name: str, names: Sequence[str]
+) -> StackedArray:
     """Split the device axis `name` into `names`, where it stands."""
     position = value.at[name]
     shape, slots = list(value.array.shape), list(value.slots)
@@ -137,19 +141,19 @@ def _split_device_axis(axes: Axes, value: Spread, name: str, names: Sequence[str
 
 
 def ragged_all_to_all(
-    axes: Axes,
-    *values: Spread,
+    axes: MeshAxes,
+    *values: StackedArray,
     axis_name: Any,
     axis_index_groups: Groups | None = None,
     **_: Any,
-) -> Spread:
+) -> StackedArray:
     """Each device sends a chunk of rows, of any size, to each other one."""
     names = axes.many(names_in(axis_name))
     others = axes.ordered(n for v in values for n in v.at if n not in names)
     order = (*names, *others)
     arrays = []
     for value in values:
-        array, _rest = in_front(vary(value, order, axes), order, axes)
+        array, _rest = in_front(broadcast_over(value, order, axes), order, axes)
         arrays.append(array.reshape((axes.size(names), axes.size(others), *array.shape[1:])))
     groups = axis_index_groups or [list(range(axes.size(names)))]
     out = _ragged(arrays, groups)
@@ -178,7 +182,7 @@ def _ragged(arrays: Sequence[Any], groups: Groups) -> Any:
     return output
 
 
-EXCHANGES: dict[str, Callable[..., Spread]] = {
+EXCHANGES: dict[str, Callable[..., StackedArray]] = {
     "all_gather": all_gather,
     "all_gather_invariant": all_gather,
     "all_gather_reduced": all_gather,

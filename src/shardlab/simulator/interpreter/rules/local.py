@@ -17,26 +17,28 @@ from jax import lax
 from shardlab import _jax
 from shardlab.simulator.interpreter.rules.dot_general import dot_general
 from shardlab.simulator.interpreter.stacked_array import (
-    Axes,
+    MeshAxes,
     Slot,
-    Spread,
+    StackedArray,
     arrange,
+    broadcast_over,
     from_slots,
     shape_of,
-    vary,
 )
 
-Rule = Callable[[Axes, Any, dict[str, Any], list[Spread]], list[Spread]]
+Rule = Callable[[MeshAxes, Any, dict[str, Any], list[StackedArray]], list[StackedArray]]
 
 # Parameters that pin a result to a mesh: in the simulation there is none.
 _PLACEMENT = ("sharding", "out_sharding")
 
 
-def local(axes: Axes, primitive: Any, params: dict[str, Any], ins: list[Spread]) -> list[Spread]:
+def local(
+    axes: MeshAxes, primitive: Any, params: dict[str, Any], ins: list[StackedArray]
+) -> list[StackedArray]:
     """Return the outputs of a primitive that does not communicate."""
     params = plain_params(params)
     if not any(value.at for value in ins):
-        return [Spread(out) for out in _jax.bind(primitive, [v.array for v in ins], params)]
+        return [StackedArray(out) for out in _jax.bind(primitive, [v.array for v in ins], params)]
     rule = STRUCTURAL.get(primitive.name)
     if rule is not None:
         return rule(axes, primitive, params, ins)
@@ -68,8 +70,8 @@ def is_elementwise(primitive: Any) -> bool:
 
 
 def elementwise(
-    axes: Axes, primitive: Any, params: dict[str, Any], ins: list[Spread]
-) -> list[Spread]:
+    axes: MeshAxes, primitive: Any, params: dict[str, Any], ins: list[StackedArray]
+) -> list[StackedArray]:
     """Bring all operands into the arrangement of the most spread one, then bind once."""
     lead = max(ins, key=lambda value: (len(value.at), value.array.ndim))
     n_local = max(value.n_local for value in ins)
@@ -87,7 +89,7 @@ def elementwise(
 
 
 def _own_shape(
-    axes: Axes, value: Spread, slots: Sequence[Slot], whole: tuple[int, ...]
+    axes: MeshAxes, value: StackedArray, slots: Sequence[Slot], whole: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the shape of `value` in `slots`: local axes of size 1 beside larger ones stay so."""
     return shape_of(slots, value.local_shape if value.n_local == len(whole) else whole, axes)
@@ -96,7 +98,9 @@ def _own_shape(
 # -------------------------------------------------------------------------------- structural
 
 
-def _transpose(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
+def _transpose(
+    axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
+) -> list[StackedArray]:
     """A device axis travels with the local axis that follows it."""
     (value,) = ins
     groups: dict[int, list[int]] = {}
@@ -115,7 +119,9 @@ def _renumber(slots: Sequence[Slot], order: Sequence[int]) -> list[Slot]:
     return [slots[p] if isinstance(slots[p], str) else next(local) for p in order]
 
 
-def _broadcast_in_dim(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
+def _broadcast_in_dim(
+    axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
+) -> list[StackedArray]:
     """A device axis stays in front of the local axis that follows it."""
     value, *_ = ins
     dims = params["broadcast_dimensions"]
@@ -137,7 +143,9 @@ def _broadcast_in_dim(axes: Axes, primitive: Any, params: Any, ins: list[Spread]
     return [from_slots(lax.broadcast_in_dim(value.array, shape, positions), slots)]
 
 
-def _squeeze(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
+def _squeeze(
+    axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
+) -> list[StackedArray]:
     (value,) = ins
     gone = {d % value.n_local for d in params["dimensions"]} if value.n_local else set()
     positions = [p for p, slot in enumerate(value.slots) if slot in gone]
@@ -146,7 +154,9 @@ def _squeeze(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list
     return [from_slots(out, _renumber(kept, range(len(kept))))]
 
 
-def _expand_dims(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
+def _expand_dims(
+    axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
+) -> list[StackedArray]:
     (value,) = ins
     out_shape = list(value.local_shape)
     for d in sorted(params["dimensions"]):
@@ -154,7 +164,9 @@ def _expand_dims(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> 
     return _reshape(axes, primitive, {"new_sizes": tuple(out_shape), "dimensions": None}, ins)
 
 
-def _reshape(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
+def _reshape(
+    axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
+) -> list[StackedArray]:
     """Keep a device axis in place where the cut before it is also a cut of the new shape."""
     value, *_ = ins
     new = tuple(params["new_sizes"])
@@ -215,7 +227,9 @@ def _monotone(shared: dict[int, int]) -> dict[int, int]:
     return out
 
 
-def _reduce(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
+def _reduce(
+    axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
+) -> list[StackedArray]:
     """Reduce local axes where they stand; device axes stay."""
     if len(ins) != 1:
         return batched(axes, primitive, params, ins)
@@ -227,12 +241,14 @@ def _reduce(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[
     return [from_slots(out, _renumber(kept, range(len(kept)))) for out in outs]
 
 
-def _per_device(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
+def _per_device(
+    axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
+) -> list[StackedArray]:
     """Run device by device: what JAX cannot batch, or batches to something else (rbg streams)."""
     names = axes.ordered(n for v in ins for n in v.at)
     rows = []
     for value in ins:
-        value = vary(value, names, axes)
+        value = broadcast_over(value, names, axes)
         slots: tuple[Slot, ...] = (*names, *value.local_slots)
         array = arrange(value, slots, value.array.shape)
         rows.append(array.reshape((-1, *array.shape[len(names) :])))
@@ -243,7 +259,9 @@ def _per_device(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> l
     ]
 
 
-def _random(axes: Axes, primitive: Any, params: Any, ins: list[Spread]) -> list[Spread]:
+def _random(
+    axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
+) -> list[StackedArray]:
     """Draw from keys: device by device where the generator's stream depends on the batch."""
     if "rbg" in str(ins[0].array.dtype):
         return _per_device(axes, primitive, params, ins)
@@ -269,7 +287,9 @@ STRUCTURAL: dict[str, Rule] = {
 # ---------------------------------------------------------------------------- JAX's batching
 
 
-def batched(axes: Axes, primitive: Any, params: dict[str, Any], ins: list[Spread]) -> list[Spread]:
+def batched(
+    axes: MeshAxes, primitive: Any, params: dict[str, Any], ins: list[StackedArray]
+) -> list[StackedArray]:
     """Apply JAX's own batching rule once for each device axis."""
     names = axes.ordered(n for value in ins for n in value.at)
     avals = tuple(_jax.aval_of(value.array) for value in ins)
@@ -281,7 +301,7 @@ def batched(axes: Axes, primitive: Any, params: dict[str, Any], ins: list[Spread
         # JAX cannot batch this one (ragged_dot in some ways, primitives of other people).
         return _per_device(axes, primitive, params, ins)
     arrays = _jax.eval_jaxpr(closed, [value.array for value in ins])
-    return [Spread(array, dict(at)) for array, at in zip(arrays, out_at, strict=True)]
+    return [StackedArray(array, dict(at)) for array, at in zip(arrays, out_at, strict=True)]
 
 
 class _Params:

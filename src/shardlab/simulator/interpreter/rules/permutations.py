@@ -13,15 +13,17 @@ from shardlab import _jax
 from shardlab.errors import DuplicatePermutation, PermutationOrder, PermutationRange
 from shardlab.simulator.interpreter.rules.reductions import names_in
 from shardlab.simulator.interpreter.stacked_array import (
-    Axes,
-    Spread,
+    MeshAxes,
+    StackedArray,
     from_slots,
     in_front,
     out_of_front,
 )
 
 
-def ppermute(axes: Axes, value: Spread, *, axis_name: Any, perm: Any, **_: Any) -> Spread:
+def ppermute(
+    axes: MeshAxes, value: StackedArray, *, axis_name: Any, perm: Any, **_: Any
+) -> StackedArray:
     """Send along (source, destination) pairs; a device that receives nothing gets zeros.
 
     JAX 0.10 numbers devices in mesh order whatever order the axes were written in; JAX 0.12
@@ -48,7 +50,7 @@ def ppermute(axes: Axes, value: Spread, *, axis_name: Any, perm: Any, **_: Any) 
     return out_of_front(out, names, rest, axes)
 
 
-def _in_another_order(axes: Axes, names: tuple[str, ...]) -> tuple[str, ...]:
+def _in_another_order(axes: MeshAxes, names: tuple[str, ...]) -> tuple[str, ...]:
     match _jax.ppermute_order():
         case "refused":
             raise PermutationOrder(
@@ -92,7 +94,9 @@ def _sources(perm: Any, n_devices: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return source
 
 
-def pbroadcast(axes: Axes, value: Spread, *, axis_name: Any, source: int, **_: Any) -> Spread:
+def pbroadcast(
+    axes: MeshAxes, value: StackedArray, *, axis_name: Any, source: int, **_: Any
+) -> StackedArray:
     names = names_in(axis_name)
     if not any(n in value.at for n in names):
         return value
@@ -100,14 +104,14 @@ def pbroadcast(axes: Axes, value: Spread, *, axis_name: Any, source: int, **_: A
     return from_slots(lax.index_in_dim(array, source, 0, keepdims=False), rest)
 
 
-def axis_index(axes: Axes, *, axis_name: Any, **_: Any) -> Spread:
+def axis_index(axes: MeshAxes, *, axis_name: Any, **_: Any) -> StackedArray:
     names = axes.many(names_in(axis_name))
     if not names:
-        return Spread(jnp.zeros((), jnp.int32))
+        return StackedArray(jnp.zeros((), jnp.int32))
     return out_of_front(jnp.arange(axes.size(names), dtype=jnp.int32), names, (), axes)
 
 
-PERMUTATIONS: dict[str, Callable[..., Spread]] = {
+PERMUTATIONS: dict[str, Callable[..., StackedArray]] = {
     "ppermute": ppermute,
     "pbroadcast": pbroadcast,
 }

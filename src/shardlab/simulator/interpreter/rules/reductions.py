@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardlab.simulator.interpreter.stacked_array import (
-    Axes,
-    Spread,
+    MeshAxes,
+    StackedArray,
+    broadcast_over,
     from_slots,
     in_front,
     out_of_front,
-    vary,
 )
 
 Groups = Sequence[Sequence[int]]
@@ -33,19 +33,19 @@ _GROUP, _MEMBER = "\0group", "\0member"
 
 
 def within_groups(
-    axes: Axes,
-    value: Spread,
+    axes: MeshAxes,
+    value: StackedArray,
     names: Sequence[str],
     groups: Groups,
-    rule: Callable[[Axes, Spread, Sequence[str]], Spread],
-) -> Spread:
+    rule: Callable[[MeshAxes, StackedArray, Sequence[str]], StackedArray],
+) -> StackedArray:
     """Apply `rule(axes, value, names)` to each group alone; all groups have one size."""
     n_members = len(groups[0])
     order = np.concatenate([np.array(group) for group in groups])
     inner = axes.with_axis(_GROUP, len(groups)).with_axis(_MEMBER, n_members)
     array, rest = in_front(value, names, axes)
     grouped = out_of_front(array[order], (_GROUP, _MEMBER), rest, inner)
-    out = vary(rule(inner, grouped, (_MEMBER,)), (_GROUP, _MEMBER), inner)
+    out = broadcast_over(rule(inner, grouped, (_MEMBER,)), (_GROUP, _MEMBER), inner)
     array, rest = in_front(out, (_GROUP, _MEMBER), inner)
     return out_of_front(array[np.argsort(order)], names, rest, axes)
 
@@ -59,19 +59,19 @@ def names_in(axes_param: Any) -> tuple[str, ...]:
     return tuple(a for a in entries if not isinstance(a, int))
 
 
-def psum(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+def psum(axes: MeshAxes, value: StackedArray, names: Sequence[str]) -> StackedArray:
     return _drop(times_copies(axes, value, names), names, _sum)
 
 
-def pmax(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+def pmax(axes: MeshAxes, value: StackedArray, names: Sequence[str]) -> StackedArray:
     return _drop(value, names, jnp.max)
 
 
-def pmin(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+def pmin(axes: MeshAxes, value: StackedArray, names: Sequence[str]) -> StackedArray:
     return _drop(value, names, jnp.min)
 
 
-def times_copies(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
+def times_copies(axes: MeshAxes, value: StackedArray, names: Sequence[str]) -> StackedArray:
     """Multiply by the number of equal copies that a sum over `names` would add up."""
     n_copies = axes.size(n for n in names if n not in value.at)
     if n_copies == 1:
@@ -79,17 +79,19 @@ def times_copies(axes: Axes, value: Spread, names: Sequence[str]) -> Spread:
     dtype = value.array.dtype
     if jnp.issubdtype(dtype, jnp.integer):
         # A sum wraps round, and so does the number of its terms.
-        return Spread(value.array * np.int64(n_copies).astype(dtype), value.at)
+        return StackedArray(value.array * np.int64(n_copies).astype(dtype), value.at)
     # A narrow float may be too narrow for the number itself (bfloat16 has no 257).
     wide = dtype if dtype.itemsize >= 4 else jnp.float32
     product = value.array.astype(wide) * jnp.asarray(n_copies, wide)
-    return Spread(product.astype(dtype), value.at)
+    return StackedArray(product.astype(dtype), value.at)
 
 
-def reduction(rule: Callable[[Axes, Spread, Sequence[str]], Spread], reduce: Reduce) -> Any:
+def reduction(
+    rule: Callable[[MeshAxes, StackedArray, Sequence[str]], StackedArray], reduce: Reduce
+) -> Any:
     """Adapt a reduction to the parameters of its primitive: vmapped axes, and groups."""
 
-    def adapted(axes_: Axes, value: Spread, **params: Any) -> Spread:
+    def adapted(axes_: MeshAxes, value: StackedArray, **params: Any) -> StackedArray:
         names = names_in(params["axes"])
         value = _reduce_local(reduce, value, [a for a in params["axes"] if isinstance(a, int)])
         groups: Groups | None = params.get("axis_index_groups")
@@ -106,7 +108,7 @@ def _sum(array: Any, positions: tuple[int, ...]) -> Any:
     return jnp.sum(array, positions, dtype=array.dtype)
 
 
-def _drop(value: Spread, names: Sequence[str], reduce: Reduce) -> Spread:
+def _drop(value: StackedArray, names: Sequence[str], reduce: Reduce) -> StackedArray:
     positions = tuple(value.at[n] for n in names if n in value.at)
     if not positions:
         return value
@@ -114,18 +116,18 @@ def _drop(value: Spread, names: Sequence[str], reduce: Reduce) -> Spread:
     return from_slots(reduce(value.array, positions), slots)
 
 
-def _reduce_local(reduce: Reduce, value: Spread, local_axes: Sequence[int]) -> Spread:
+def _reduce_local(reduce: Reduce, value: StackedArray, local_axes: Sequence[int]) -> StackedArray:
     if not local_axes:
         return value
     positions = tuple(value.local_position(a) for a in local_axes)
     kept = [p for p in range(value.array.ndim) if p not in positions]
     at = {name: kept.index(p) for name, p in value.at.items()}
-    return Spread(reduce(value.array, positions), at)
+    return StackedArray(reduce(value.array, positions), at)
 
 
 def _in_uneven_groups(
-    axes: Axes, value: Spread, names: Sequence[str], groups: Groups, reduce: Reduce
-) -> Spread:
+    axes: MeshAxes, value: StackedArray, names: Sequence[str], groups: Groups, reduce: Reduce
+) -> StackedArray:
     array, rest = in_front(value, names, axes)
     out = jnp.zeros_like(array)
     for group in groups:
@@ -134,7 +136,7 @@ def _in_uneven_groups(
     return out_of_front(out, names, rest, axes)
 
 
-REDUCTIONS: dict[str, Callable[..., Spread]] = {
+REDUCTIONS: dict[str, Callable[..., StackedArray]] = {
     "psum": reduction(psum, _sum),
     "psum_invariant": reduction(psum, _sum),
     "unreduced_psum": reduction(psum, _sum),
