@@ -122,6 +122,3 @@ def many_lines(n_lines):
         for n in range(n_lines)
     ]
     return Trace("many", MESH, tuple(calls))
-
-
-__all__ = ["MESH", "UNKNOWN_LOCATION", "call", "many_lines", "train_step", "with_branches"]

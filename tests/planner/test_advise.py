@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.errors import (
     InvalidEfficiency,
     InvalidSize,
@@ -147,7 +147,7 @@ def test_with_a_margin_of_one_the_estimate_decides():
     edge = next(each for each in sure.others if each.why == "memory" and each.step)
     assert (edge.mesh_text, edge.remat) == (bold.best.mesh_text, bold.best.remat)
     assert edge.step == bold.best.step  # it is timed all the same
-    here, more = (memory_text(n) for n in (edge.bytes_per_device, needed(edge, MARGINS["full"])))
+    here, more = (bytes_text(n) for n in (edge.bytes_per_device, needed(edge, MARGINS["full"])))
     assert edge.reason == (
         f"fits only if activations take no more than the estimate: {here} of 14.4 GB, "
         f"{more} if they take 1.9 times that"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardlab._files.atomic_write import write_atomically
 from shardlab.errors import InvalidPlan, LabError
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
@@ -20,13 +21,7 @@ from shardlab.planner.plan_text import plan_text
 from shardlab.planner.rules.rules_file import rules_text
 from shardlab.planner.snapshots import saved_plan as saved
 from shardlab.planner.snapshots.golden_file import rules_of_plan
-from shardlab.planner.snapshots.saved_plan import (
-    canonical_text,
-    load_plan,
-    parse_plan,
-    save_plan,
-    write_atomically,
-)
+from shardlab.planner.snapshots.saved_plan import canonical_text, load_plan, parse_plan, save_plan
 
 MADE = plan(
     "llama3-8b",

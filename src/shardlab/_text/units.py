@@ -1,11 +1,9 @@
-"""Amounts of bytes as people write them.
+"""Amounts as text and back: bytes, seconds, rates, shares, counts.
 
 >>> parse_bytes("1.5MB"), parse_bytes("2 KiB"), parse_bytes(96)
 (1500000, 2048, 96)
->>> memory_text(96e9), memory_text(1500), memory_text(96)
-('96.0 GB', '1.5 KB', '96 bytes')
-
-Amounts as text.
+>>> bytes_text(96e9), bytes_text(1500), bytes_text(96)
+('96.0 GB', '1.5 kB', '96 bytes')
 """
 
 from __future__ import annotations
@@ -44,39 +42,23 @@ def parse_bytes(amount: Any) -> int:
     return round(float(found[1]) * _UNITS[found[2].lower()])
 
 
-def memory_text(n_bytes: float) -> str:
+def bytes_text(n_bytes: float) -> str:
     """Return bytes by powers of 1000 with one digit, as chips are sold and papers count.
 
-    Plans use it everywhere, so that 70 billion parameters of 2 bytes read as 140 GB, and columns
-    line up. What a program sends and what one array takes is told in powers of 1024 elsewhere.
+    The one byte formatter: arrays, plans and traffic read the same, and an amount divided by a
+    bandwidth in GB/s is a time. `parse_bytes` also reads the binary units KiB, MiB, GiB.
 
-    >>> memory_text(141_107_412_992), memory_text(999_960), memory_text(1), memory_text(-2.5e6)
+    >>> bytes_text(141_107_412_992), bytes_text(999_960), bytes_text(1), bytes_text(-2.5e6)
     ('141.1 GB', '1.0 MB', '1 byte', '-2.5 MB')
     """
     size = abs(n_bytes)
-    for power, unit in ((18, "EB"), (15, "PB"), (12, "TB"), (9, "GB"), (6, "MB"), (3, "KB")):
+    for power, unit in ((18, "EB"), (15, "PB"), (12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
         if size >= 10**power * 0.99995:
             return f"{n_bytes / 10**power:,.1f} {unit}"
     whole = round(n_bytes)
     return f"{whole} byte{'s' * (abs(whole) != 1)}"
 
 
-_UNITS_units = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-
-
-def bytes_text(n_bytes: int) -> str:
-    """Return an amount in the largest unit that keeps it at 1 or more.
-
-    >>> bytes_text(96), bytes_text(1536), bytes_text(1)
-    ('96 bytes', '1.5 KiB', '1 byte')
-    """
-    if n_bytes == 1:
-        return "1 byte"
-    power = min(max(n_bytes.bit_length() - 1, 0) // 10, len(_UNITS_units) - 1)
-    unit = 1024**power
-    tenths = (n_bytes * 20 + unit) // (2 * unit)  # rounded, in whole numbers however large
-    whole, tenth = divmod(tenths, 10)
-    return f"{whole:,}{f'.{tenth}' if tenth else ''} {_UNITS_units[power]}"
 
 
 def seconds_text(seconds: float) -> str:

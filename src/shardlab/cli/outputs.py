@@ -67,7 +67,7 @@ def _write(option: str, to: str, text: str) -> None:
     if to == TERMINAL:
         echo(text, nl=False)
         return
-    from shardlab.planner.snapshots.saved_plan import write_atomically
+    from shardlab._files.atomic_write import write_atomically
 
     try:
         write_atomically(Path(to), text)

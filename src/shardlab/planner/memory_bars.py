@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from shardlab._text.printable import printable_text
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.planner.plan import KINDS, Kind, Plan
 from shardlab.planner.plan_text import headline, kind_text
 from shardlab.render.palette import fill_color, label_color
@@ -42,7 +42,7 @@ def bars_of(plan: Plan, old: Plan | None = None) -> list[Bar]:
     if old is not None:
         return [Bar("before", _parts(old)), Bar("now", _parts(plan))]
     least = {kind: n for kind in KINDS if (n := plan.least_bytes_of(kind))}
-    if memory_text(sum(least.values())) == memory_text(plan.bytes_per_device):
+    if bytes_text(sum(least.values())) == bytes_text(plan.bytes_per_device):
         n = plan.n_devices
         name = "the device" if n == 1 else f"each of {n:,} devices"
         return [Bar(name, _parts(plan))]
@@ -83,14 +83,14 @@ def bars_svg(plan: Plan, old: Plan | None = None) -> str:
 
 
 def _bar_text(bar: Bar) -> str:
-    said = ", ".join(f"{kind_text(kind)} {memory_text(n)}" for kind, n in bar.parts.items())
-    return f"{memory_text(bar.n_bytes)} ({said})" if said else "nothing"
+    said = ", ".join(f"{kind_text(kind)} {bytes_text(n)}" for kind, n in bar.parts.items())
+    return f"{bytes_text(bar.n_bytes)} ({said})" if said else "nothing"
 
 
 def _end_texts(bar: Bar, plan: Plan) -> tuple[str, str]:
     """Return what stands at the end of a bar: how much, and how much too much."""
     over = 0 if plan.room is None else bar.n_bytes - plan.room.usable_bytes
-    return memory_text(bar.n_bytes), f"{memory_text(over)} too much" if over > 0 else ""
+    return bytes_text(bar.n_bytes), f"{bytes_text(over)} too much" if over > 0 else ""
 
 
 def _bar_marks(bar: Bar, plan: Plan, start: float, y: float, scale: float) -> Iterator[str]:
@@ -100,13 +100,13 @@ def _bar_marks(bar: Bar, plan: Plan, start: float, y: float, scale: float) -> It
     for kind, n_bytes in bar.parts.items():
         width = max(n_bytes * scale, 0.5)
         fill = _FILLS[kind]
-        hover = f"{kind_text(kind)}: {memory_text(n_bytes)}"
+        hover = f"{kind_text(kind)}: {bytes_text(n_bytes)}"
         yield (
             f'<g><title>{escape(hover)}</title><rect x="{x:.1f}" y="{y + 6:g}" '
             f'width="{width:.1f}" height="{_BAR - 12:g}" fill="{fill}" fill-opacity=".92" '
             'stroke="#000" stroke-opacity=".35" stroke-width=".8"/>'
         )
-        labels = (f"{kind_text(kind)} {memory_text(n_bytes)}", kind_text(kind), _LETTERS[kind])
+        labels = (f"{kind_text(kind)} {bytes_text(n_bytes)}", kind_text(kind), _LETTERS[kind])
         label = next((each for each in labels if len(each) * LETTER + 6 <= width), "")
         if len(label) > 1:  # at its start, clear of the lines of memory and headroom
             yield svg_text(x + 5, foot, label, label_color(fill))
@@ -144,14 +144,14 @@ def _room_marks(plan: Plan, start: float, top: float, bottom: float, scale: floa
         f'<rect x="{start:.1f}" y="{y:g}" width="{whole - start:.1f}" height="{bottom - y + 2:g}" '
         f'fill="none" stroke="{INK}" stroke-width="1.4"/>'
     )
-    said = f"{memory_text(room.hbm_bytes)} HBM"
+    said = f"{bytes_text(room.hbm_bytes)} HBM"
     yield svg_text(whole - len(said) * LETTER, y - 6, said, INK)
     if room.headroom:
         yield (
             f'<line x1="{usable:.1f}" x2="{usable:.1f}" y1="{y:g}" y2="{bottom + 2:g}" '
             f'stroke="{INK}" stroke-width="1.4" stroke-dasharray="5 4"/>'
         )
-        said = f"{memory_text(room.usable_bytes)} usable, {room.headroom * 100:g} % headroom"
+        said = f"{bytes_text(room.usable_bytes)} usable, {room.headroom * 100:g} % headroom"
         x = min(usable, start + _WIDE) - len(said) * LETTER / 2
         yield svg_text(max(start, min(x, whole - len(said) * LETTER)), bottom + LINE, said, FAINT)
 
@@ -163,7 +163,7 @@ def _legend(bars: list[Bar], y: float, width: float) -> Iterator[tuple[str, int]
         amounts = [bar.parts.get(kind, 0) for bar in bars]
         if not any(amounts):
             continue
-        several = " → ".join(map(memory_text, amounts))
+        several = " → ".join(map(bytes_text, amounts))
         words = f"{_LETTERS[kind]} {kind_text(kind)} {several}"
         room = len(words) * LETTER + 36
         if x + room > width - MARGIN and x > MARGIN:

@@ -15,7 +15,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from shardlab._text.printable import printable_text
-from shardlab._text.units import count_text, memory_text, share_text
+from shardlab._text.units import bytes_text, count_text, share_text
 from shardlab.findings.report import most_severe_first
 from shardlab.findings.report_text import finding_html, finding_lines, finding_markdown, no_excerpt
 from shardlab.planner.plan import KINDS, DeviceBytes, Kind, Plan
@@ -51,7 +51,7 @@ def totals_section(plan: Plan) -> Section:
         Column(""),
         Column("dtype", drop=3),
         Column("per device", True),
-        Column(f"of {memory_text(room.hbm_bytes)}" if room else "share", True, drop=2),
+        Column(f"of {bytes_text(room.hbm_bytes)}" if room else "share", True, drop=2),
         Column("", drop=1),
         Column("on all devices", True, drop=4),
         Column("in one copy", True, drop=5),
@@ -110,21 +110,21 @@ def _total_row(name: str, dtypes: str, amounts: tuple[int, int, int], whole: int
         (
             name,
             dtypes,
-            memory_text(each),
+            bytes_text(each),
             share_text(each, whole),
             bar_text(min(each, whole), whole) + ("▶" if each > whole else ""),
-            memory_text(everywhere),
-            memory_text(once) if once else "-",
+            bytes_text(everywhere),
+            bytes_text(once) if once else "-",
         )
     )
 
 
 def _uneven(plan: Plan) -> tuple[str, ...]:
     least = sum(map(plan.least_bytes_of, KINDS))
-    if memory_text(least) == memory_text(plan.bytes_per_device):
+    if bytes_text(least) == bytes_text(plan.bytes_per_device):
         return ()
     return (
-        f"the last device would use {memory_text(least)} of it: array axes that do not divide "
+        f"the last device would use {bytes_text(least)} of it: array axes that do not divide "
         "are counted as padded",
     )
 
@@ -254,18 +254,18 @@ def plan_html(
 
 def headline(plan: Plan) -> str:
     """Return the one sentence that matters: does it fit, and with how much to spare."""
-    held = memory_text(plan.bytes_per_device)
+    held = bytes_text(plan.bytes_per_device)
     if plan.room is None:
         return f"{held} on each of {count_text(plan.n_devices, 'device')}"
     room, usable = plan.room, plan.room.usable_bytes
     spare = usable - plan.bytes_per_device
-    where = f"{held} of {memory_text(room.hbm_bytes)} on each of {plan.n_devices:,} {room.hardware}"
+    where = f"{held} of {bytes_text(room.hbm_bytes)} on each of {plan.n_devices:,} {room.hardware}"
     share = f"{room.headroom:.0%}".replace("%", " %")
     if spare >= 0:
         beside = f" beside {share} headroom" if room.headroom else ""
-        return printable_text(f"fits{_without(plan)}: {where}, {memory_text(spare)} free{beside}")
+        return printable_text(f"fits{_without(plan)}: {where}, {bytes_text(spare)} free{beside}")
     beside = f" with {share} headroom" if room.headroom else ""
-    return printable_text(f"does not fit: {where}, {memory_text(-spare)} too much{beside}")
+    return printable_text(f"does not fit: {where}, {bytes_text(-spare)} too much{beside}")
 
 
 def _summary(plan: Plan) -> str:
@@ -326,7 +326,7 @@ def items_section(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]:
             (
                 printable_text(item.name),
                 kind_text(item.kind),
-                memory_text(item.bytes_per_device),
+                bytes_text(item.bytes_per_device),
                 share_text(item.bytes_per_device, whole),
             )
         )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table
 
 
 def presets_sheet(presets: Iterable[tuple[str, int, int, int, str]]) -> Sheet:
     """Return the table of presets: name, parameters, bytes, tensors, and measures in words."""
     rows = tuple(
-        Row((name, f"{parameters:,}", memory_text(n_bytes), f"{tensors:,}", words))
+        Row((name, f"{parameters:,}", bytes_text(n_bytes), f"{tensors:,}", words))
         for name, parameters, n_bytes, tensors, words in presets
     )
     columns = (

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from shardlab._text.printable import printable_text
-from shardlab._text.units import memory_text, share_text
+from shardlab._text.units import bytes_text, share_text
 from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
 from shardlab.render.sheet import Column, Row, Section, Table, truncate_left
 
@@ -211,7 +211,7 @@ def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
     rows: list[Row] = []
     for group in groups_of(plan, show_all=show_all):
         share = share_text(group.bytes_per_device, plan.bytes_per_device)
-        title = f"{group.title}: {memory_text(group.bytes_per_device)}, {share}"
+        title = f"{group.title}: {bytes_text(group.bytes_per_device)}, {share}"
         rows.append(Row((), heading=printable_text(title)))
         rows += [_tensor_row(row, group, plan, is_training) for row in group.rows]
         rows += [_folded_row(group, is_training)] if group.folded else []
@@ -250,10 +250,10 @@ def _tensor_row(row: PlanRow, group: Group, plan: Plan, is_training: bool) -> Ro
         plan.array_text(held),
         str(held.spec),
         f"[{','.join(map(str, held.shard_shape))}]",
-        *([memory_text(row.bytes_of("parameters"))] if is_training else []),
-        memory_text(row.bytes_per_device),
+        *([bytes_text(row.bytes_of("parameters"))] if is_training else []),
+        bytes_text(row.bytes_per_device),
         f"{held.n_copies:,}",
-        memory_text(wasted) if wasted else "-",
+        bytes_text(wasted) if wasted else "-",
     ]
     return Row(tuple(map(printable_text, cells)), _beside(row, plan))
 
@@ -285,9 +285,9 @@ def _folded_row(group: Group, is_training: bool) -> Row:
         "",
         "",
         "",
-        *([memory_text(parameters)] if is_training else []),
-        memory_text(n_bytes),
+        *([bytes_text(parameters)] if is_training else []),
+        bytes_text(n_bytes),
         "",
-        memory_text(wasted) if wasted else "-",
+        bytes_text(wasted) if wasted else "-",
     )
     return Row(cells, is_faint=True)

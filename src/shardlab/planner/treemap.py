@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 
 from shardlab._text.printable import printable_text
-from shardlab._text.units import memory_text, share_text
+from shardlab._text.units import bytes_text, share_text
 from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
 from shardlab.planner.plan_text import kind_text
 from shardlab.planner.tensor_table import Group, groups_of, name_in, shorter_names
@@ -53,15 +53,13 @@ def treemap_svg(plan: Plan) -> str:
     """Return the bytes of one device as an SVG element, grouped by layer."""
     groups = [(name, tiles) for name, tiles in _groups(plan) if tiles]
     whole = sum(tile.n_bytes for _, tiles in groups for tile in tiles)
-    title = printable_text(
-        f"{plan.model} on {plan.mesh_words}: {memory_text(whole)} on each device"
-    )
+    title = printable_text(f"{plan.model} on {plan.mesh_words}: {bytes_text(whole)} on each device")
     looks = {tile.look for _, tiles in groups for tile in tiles if tile.n_bytes >= whole * 1e-4}
     width = max(2 * MARGIN + _WIDE, 2 * MARGIN + len(title) * LETTER * 1.17)
     top = MARGIN + LINE * 1.6
     legend = list(_legend(plan, [look for look in _LOOKS if look in looks], top + _HIGH, width))
     height = top + _HIGH + LINE * (2 + (legend[-1][1] if legend else 0)) + MARGIN / 2
-    said = "; ".join(f"{name}: {memory_text(_sum(tiles))}" for name, tiles in groups)
+    said = "; ".join(f"{name}: {bytes_text(_sum(tiles))}" for name, tiles in groups)
     parts = [*svg_header(title, f"{title}. {said or 'nothing'}", width, height), *_patterns()]
     parts.append(svg_text(MARGIN, MARGIN + LINE * 0.6, title, INK, kind="t"))
     boxes = squarified([_sum(tiles) for _, tiles in groups], Box(MARGIN, top, _WIDE, _HIGH))
@@ -170,7 +168,7 @@ def _look(n_copies: int, plan: Plan) -> str:
 
 
 def _group_marks(name: str, tiles: list[Tile], box: Box, whole: int) -> Iterator[str]:
-    label = f"{printable_text(name)}: {memory_text(_sum(tiles))}"
+    label = f"{printable_text(name)}: {bytes_text(_sum(tiles))}"
     has_head = box.height > 3 * _HEAD and box.width > 60
     head = _HEAD if has_head else 0.0
     yield f"<g><title>{escape(f'{label}, {share_text(_sum(tiles), whole)}')}</title>"
@@ -187,7 +185,7 @@ def _group_marks(name: str, tiles: list[Tile], box: Box, whole: int) -> Iterator
 
 
 def _tile_marks(tile: Tile, box: Box, whole: int) -> Iterator[str]:
-    amount = memory_text(tile.n_bytes)
+    amount = bytes_text(tile.n_bytes)
     hover = f"{tile.name}: {amount}, {share_text(tile.n_bytes, whole)}; {tile.look}; {tile.said}"
     yield f"<g><title>{escape(printable_text(hover))}</title>"
     yield _rect(box, _LOOKS[tile.look], stroke="#FFFFFF")

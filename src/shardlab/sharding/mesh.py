@@ -160,7 +160,7 @@ class Mesh:
 
     def __str__(self) -> str:
         """Return the axes as text that `parse_mesh` reads: `data=2,model=4`."""
-        return ",".join(f"{name}={size}" for name, size in self.shape.items()) or "()"
+        return mesh_text(self.shape.items())
 
     def __repr__(self) -> str:
         parts = [f"{name}={size}" for name, size in self.shape.items()]
@@ -381,3 +381,12 @@ def _shortened(ids: Iterable[int], most: int = 8) -> str:
 
 
 MeshSizes = tuple[tuple[str, int], ...]  # a mesh: axis names and sizes, in mesh order
+
+
+def mesh_text(sizes: Iterable[tuple[str, int]]) -> str:
+    """Return mesh axes and sizes as text that `parse_mesh` reads; `()` for no axes.
+
+    >>> mesh_text([("data", 2), ("model", 4)])
+    'data=2,model=4'
+    """
+    return ",".join(f"{name}={size}" for name, size in sizes) or "()"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardlab._text.printable import printable_text
-from shardlab._text.units import count_text, memory_text, seconds_text
+from shardlab._text.units import bytes_text, count_text, seconds_text
 from shardlab.hardware.estimate import FigureUsed
 from shardlab.hardware.estimate_text import figure_text
 from shardlab.hardware.step_time import StepTime
@@ -100,7 +100,7 @@ def _grounds(advice: Advice) -> Section:
 def _figure(figure: FigureUsed) -> str:
     """Return a figure; memory in the units of the rest, powers of 1000."""
     if figure.unit == "bytes":
-        return f"{figure.name} {memory_text(figure.value)}: {figure.source}"
+        return f"{figure.name} {bytes_text(figure.value)}: {figure.source}"
     return figure_text(figure)
 
 
@@ -121,7 +121,7 @@ def _told(made: Candidate) -> str:
     words += f", remat {made.remat}" if made.remat and made.step else ""
     if made.n_microbatches > 1:
         words += f", {made.n_microbatches} microbatches"
-    words += f": {memory_text(made.bytes_per_device)} on a device"
+    words += f": {bytes_text(made.bytes_per_device)} on a device"
     if (step := made.step) is None:
         return words
     noun = "token" if step.reading_seconds else "step"
@@ -135,7 +135,7 @@ def _facts(advice: Advice) -> Iterator[str]:
         chips += f" ({advice.n_devices:,} devices)"
     yield printable_text(
         f"{advice.model}: {advice.n_parameters:,} parameters on {chips}, "
-        f"{memory_text(room.usable_bytes)} of {memory_text(room.hbm_bytes)} to be used on each"
+        f"{bytes_text(room.usable_bytes)} of {bytes_text(room.hbm_bytes)} to be used on each"
     )
     choices = advice.choices
     words = [f"optimizer {choices['optimizer']}"]

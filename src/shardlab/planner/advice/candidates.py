@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.errors import TooManyDevices
 from shardlab.hardware.step_time import StepTime
 from shardlab.hardware.step_timer import CollectiveSpan, StepTimer
@@ -189,17 +189,17 @@ class Search:
         return made.bytes_per_device + int(activations * more)
 
     def _too_large(self, made: Candidate) -> str:
-        usable = memory_text(self.room.usable_bytes)
-        needed = memory_text(made.bytes_per_device)
+        usable = bytes_text(self.room.usable_bytes)
+        needed = bytes_text(made.bytes_per_device)
         if made.bytes_per_device <= self.room.usable_bytes:
             margin = margin_of(made.remat, self.margin)
             return (
                 f"fits only if activations take no more than the estimate: {needed} of {usable}, "
-                f"{memory_text(self.needed(made))} if they take {margin:g} times that"
+                f"{bytes_text(self.needed(made))} if they take {margin:g} times that"
             )
         kind, n_bytes = max(made.bytes_by_kind.items(), key=lambda item: item[1])
         noun = kind.replace("_", " ")
-        return f"does not fit: {needed} of {usable}, {noun} {memory_text(n_bytes)}"
+        return f"does not fit: {needed} of {usable}, {noun} {bytes_text(n_bytes)}"
 
     def _workloads(self, mesh: Mesh, remat: str) -> Sequence[Workload | None]:
         """Return the workload in ever more microbatches, unless their size was given."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding
 from shardlab.planner.findings.codes import finding
 from shardlab.planner.findings.limits import Limits
@@ -140,10 +140,10 @@ def uneven(plan: Plan, asked: PlanRequest, limits: Limits) -> list[Finding]:
     return [
         finding(
             "plan.imbalanced",
-            f"The first device holds {memory_text(most)}, the last {memory_text(most - total)}: "
+            f"The first device holds {bytes_text(most)}, the last {bytes_text(most - total)}: "
             f"shards are padded, and the memory of the fullest device counts.",
             "sizes that divide; see plan.indivisible.",
-            shows=(f"{path}: {memory_text(less[path])} less on the last device",),
+            shows=(f"{path}: {bytes_text(less[path])} less on the last device",),
             details={"first": most, "last": most - total},
         )
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding
 from shardlab.planner.advice.activation_margin import margin_of
 from shardlab.planner.findings.codes import finding
@@ -43,8 +43,8 @@ def _does_not_fit(
     headroom = f" after a headroom of {room.headroom:.0%}" if room.headroom else ""
     return finding(
         "plan.does_not_fit",
-        f"Each device needs {memory_text(needed)}, and {room.hardware} has {memory_text(usable)} "
-        f"of {memory_text(room.hbm_bytes)}{headroom}: {memory_text(needed - usable)} too much.",
+        f"Each device needs {bytes_text(needed)}, and {room.hardware} has {bytes_text(usable)} "
+        f"of {bytes_text(room.hbm_bytes)}{headroom}: {bytes_text(needed - usable)} too much.",
         fix,
         cause="headroom" if needed <= room.hbm_bytes else "",
         shows=(f"by kind: {_kinds(plan)}", f"largest: {_largest(plan)}", *_others(changes)),
@@ -61,12 +61,12 @@ def _fix(changes: list[Change], is_sound: bool) -> str:
         return "first mend what does not divide (plan.indivisible); then changes can be tried."
     if not changes:
         return "a smaller model, or a chip with more memory: none of the changes tried is enough."
-    return f"{changes[0].words}: {memory_text(changes[0].plan.bytes_per_device)} on each device."
+    return f"{changes[0].words}: {bytes_text(changes[0].plan.bytes_per_device)} on each device."
 
 
 def _others(changes: list[Change]) -> tuple[str, ...]:
     told = [
-        f"{change.words} ({memory_text(change.plan.bytes_per_device)})" for change in changes[1:4]
+        f"{change.words} ({bytes_text(change.plan.bytes_per_device)})" for change in changes[1:4]
     ]
     return (f"would fit too: {'; '.join(told)}",) if told else ()
 
@@ -74,14 +74,14 @@ def _others(changes: list[Change]) -> tuple[str, ...]:
 def _kinds(plan: Plan) -> str:
     held = {kind: plan.bytes_of(kind) for kind in KINDS}
     ordered = sorted((kind for kind in KINDS if held[kind]), key=lambda kind: -held[kind])
-    return ", ".join(f"{_WORDS.get(kind, kind)} {memory_text(held[kind])}" for kind in ordered)
+    return ", ".join(f"{_WORDS.get(kind, kind)} {bytes_text(held[kind])}" for kind in ordered)
 
 
 def _largest(plan: Plan) -> str:
     things = [(row.bytes_per_device, f"{row.path} ×{row.n_tensors}") for row in plan.rows]
     things += [(item.bytes_per_device, item.name) for item in plan.items]
     things.sort(key=lambda thing: -thing[0])
-    return ", ".join(f"{name} {memory_text(n)}" for n, name in things[:_SHOWN])
+    return ", ".join(f"{name} {bytes_text(n)}" for n, name in things[:_SHOWN])
 
 
 def _tight(plan: Plan, room: MemoryBudget, free: int) -> Finding:
@@ -92,13 +92,13 @@ def _tight(plan: Plan, room: MemoryBudget, free: int) -> Finding:
         beside = (
             f" XLA was measured to take up to {margin_of(remat):g} times what is "
             f"estimated for activations with remat {remat}: "
-            f"{memory_text(plan.bytes_per_device + more)} in all."
+            f"{bytes_text(plan.bytes_per_device + more)} in all."
         )
     return finding(
         "plan.low_headroom",
-        f"It fits with {memory_text(free)} to spare beyond the headroom: each device needs "
-        f"{memory_text(plan.bytes_per_device)}, and {memory_text(room.usable_bytes)} of "
-        f"{memory_text(room.hbm_bytes)} are to be used.{beside}",
+        f"It fits with {bytes_text(free)} to spare beyond the headroom: each device needs "
+        f"{bytes_text(plan.bytes_per_device)}, and {bytes_text(room.usable_bytes)} of "
+        f"{bytes_text(room.hbm_bytes)} are to be used.{beside}",
         "look at what XLA itself needs (memory_analysis) before counting on it.",
         details={"free": free},
     )

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from math import gcd, prod
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding
 from shardlab.planner.findings.codes import finding
 from shardlab.planner.memory.batch_shards import Share, shares_of
@@ -36,7 +36,7 @@ def idle(plan: Plan, asked: PlanRequest) -> list[Finding]:
     n = prod(asked.mesh.shape[name] for name in names)
     axes = " and ".join(f"'{name}'={asked.mesh.shape[name]}" for name in names)
     subject, verb = ("Mesh axis", "cuts") if len(names) == 1 else ("Mesh axes", "cut")
-    held = memory_text(plan.bytes_per_device)
+    held = bytes_text(plan.bytes_per_device)
     return [
         finding(
             "plan.unused_mesh_axis",
@@ -119,7 +119,7 @@ def _shows(plan: Plan, rows: list[PlanRow], names: set[str]) -> tuple[str, ...]:
     whole = [row for row in rows if not names & set(row.parameter.spec.mesh_axes)]
     cut = [row for row in rows if row not in whole]
     if whole:
-        held = memory_text(sum(row.bytes_per_device for row in whole))
+        held = bytes_text(sum(row.bytes_per_device for row in whole))
         lines.append(f"{whole[0].path} and others like it are not cut by it: {held} on each device")
     if cut:
         shape = list(cut[0].parameter.shard_shape)
@@ -128,7 +128,7 @@ def _shows(plan: Plan, rows: list[PlanRow], names: set[str]) -> tuple[str, ...]:
             "so that XLA gathers them in every layer"
         )
     if cache := plan.bytes_of("kv_cache"):
-        lines.append(f"the cache takes {memory_text(cache)} on each device, copies and all")
+        lines.append(f"the cache takes {bytes_text(cache)} on each device, copies and all")
     return tuple(lines)
 
 
@@ -161,7 +161,7 @@ def _found(row: PlanRow, at: int, names: tuple[str, ...], asked: PlanRequest) ->
         f"too: no device has the rows that its own tokens ask for.",
         _better(row, at, n_parts, over, mesh),
         shows=(
-            f"with more tokens than rows XLA gathers the table: {memory_text(gathered)} on each "
+            f"with more tokens than rows XLA gathers the table: {bytes_text(gathered)} on each "
             "device, beside the plan",
             f"with fewer, each device looks up the tokens of all {n_parts}, and an all-reduce adds "
             "them up",

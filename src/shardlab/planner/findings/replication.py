@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from math import prod
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding
 from shardlab.planner.findings.codes import finding
 from shardlab.planner.findings.limits import Limits
@@ -88,8 +88,8 @@ def _by_size(row: PlanRow) -> list[int]:
 def _found(rows: list[PlanRow], asked: PlanRequest) -> Finding:
     n, each = asked.mesh.n_devices, sum(row.bytes_per_device for row in rows)
     lines = [
-        f"{row.path} ×{row.n_tensors}: {memory_text(row.bytes_per_device)} on each device, "
-        f"{memory_text(row.bytes_per_device * (n - 1))} of copies in all"
+        f"{row.path} ×{row.n_tensors}: {bytes_text(row.bytes_per_device)} on each device, "
+        f"{bytes_text(row.bytes_per_device * (n - 1))} of copies in all"
         + (f", by {row.rule}" if asked.strategy is None else "")
         + (f", since {reason!r:.80}" if (reason := _reason(row, asked)) else "")
         for row in rows[:_SHOWN]
@@ -99,7 +99,7 @@ def _found(rows: list[PlanRow], asked: PlanRequest) -> Finding:
     kinds = "A line of tensors is" if len(rows) == 1 else f"{len(rows)} lines of tensors are"
     return finding(
         "plan.replicated",
-        f"{kinds} whole on each of {n:,} devices, {memory_text(each)} on every one of them, while "
+        f"{kinds} whole on each of {n:,} devices, {bytes_text(each)} on every one of them, while "
         f"others are cut.",
         _fix(rows[0], asked),
         shows=tuple(lines),
@@ -119,7 +119,7 @@ def _fix(row: PlanRow, asked: PlanRequest) -> str:
     axis, names = cut
     over = " and ".join(f"'{name}'" for name in names)
     n_parts = prod(mesh.shape[name] for name in names)
-    left = memory_text(row.bytes_per_device / n_parts)
+    left = bytes_text(row.bytes_per_device / n_parts)
     return f"cut array axis {axis} of '{row.path}' over {over}: {left} on each device."
 
 
@@ -133,7 +133,7 @@ def _nothing_cut(
     return [
         finding(
             "plan.replicated",
-            f"Nothing is cut: each of {n_devices:,} devices holds all {memory_text(held)}.",
+            f"Nothing is cut: each of {n_devices:,} devices holds all {bytes_text(held)}.",
             "rules that cut something, a strategy such as fsdp, or 'data-parallel' if it is meant.",
             details={"paths": [], "bytes_per_device": held},
         )
@@ -160,8 +160,8 @@ def optimizer_copies(plan: Plan, asked: PlanRequest, limits: Limits) -> list[Fin
     return [
         finding(
             "plan.optimizer_replicated",
-            f"The optimizer's states take {memory_text(states)} on each device and are the same "
-            f"along {over}: cut over it they would take {memory_text(saved)} less.",
+            f"The optimizer's states take {bytes_text(states)} on each device and are the same "
+            f"along {over}: cut over it they would take {bytes_text(saved)} less.",
             f"ZeRO stage 1 by {name}: each device updates its part and gathers the parameters.",
             details={"bytes_per_device": states, "saved": saved},
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import gcd
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding
 from shardlab.planner.findings.codes import finding
 from shardlab.planner.findings.limits import Limits
@@ -55,7 +55,7 @@ def _found(group: list[tuple[SkippedSharding, PlanRow]], excess: int) -> Finding
     group = sorted(group, key=lambda pair: -pair[1].bytes_per_device)
     reasons = {(each.size, each.meaning) for each, _ in group}
     lines = [
-        f"{row.path} ×{row.n_tensors}, {memory_text(row.bytes_per_device)}"
+        f"{row.path} ×{row.n_tensors}, {bytes_text(row.bytes_per_device)}"
         + (f": {each}" if len(reasons) > 1 else "")
         for each, row in group[:_SHOWN]
     ]
@@ -67,7 +67,7 @@ def _found(group: list[tuple[SkippedSharding, PlanRow]], excess: int) -> Finding
     return finding(
         "plan.unsharded",
         f"Strategy part {first.part} could not cut {what} over {over} of size {first.n_parts:,}"
-        f"{why}: {memory_text(excess)} more on each device.",
+        f"{why}: {bytes_text(excess)} more on each device.",
         _fix([each for each, _ in group], over),
         shows=tuple(lines),
         details={"paths": [row.path for _, row in group], "excess": excess},

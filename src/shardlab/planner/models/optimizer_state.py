@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.errors import InvalidModel
 from shardlab.planner.family import Tensor
 from shardlab.planner.memory.dtype_policy import is_float
@@ -64,7 +64,7 @@ def without_states(model: Model) -> Model:
     n_bytes = sum(each.n_tensors * each.dtype.n_bytes(each.n_elements) for each in states)
     note = (
         f"{n:,} arrays of an optimizer that stand in the model, such as {states[0].name:.120}, "
-        f"{memory_text(n_bytes)} in all, are left out: those of the optimizer that was asked for "
+        f"{bytes_text(n_bytes)} in all, are left out: those of the optimizer that was asked for "
         "are counted."
     )
     return replace(model, families=kept, notes=(*model.notes, note))

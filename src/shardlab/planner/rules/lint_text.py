@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding, Severity
 from shardlab.findings.source import SourceLocation
 from shardlab.planner.findings.codes import CODES
@@ -44,7 +44,7 @@ def rule_finding(
 ) -> Finding:
     """Return a finding about rules with the tensors that it is about beneath, largest first."""
     largest = sorted(parts, key=bytes_of, reverse=True)
-    lines = [f"{name_of(each)}  {memory_text(bytes_of(each))}" for each in largest[:_SHOWN]]
+    lines = [f"{name_of(each)}  {bytes_text(bytes_of(each))}" for each in largest[:_SHOWN]]
     if len(largest) > _SHOWN:
         lines.append(f"and {len(largest) - _SHOWN} more, {amount_of(largest[_SHOWN:])}")
     details: dict[str, Any] = {
@@ -82,7 +82,7 @@ def amount_of(parts: Iterable[Found]) -> str:
     """Return how many tensors, and their bytes."""
     parts = list(parts)
     n = sum(each.family.n_tensors for each in parts)
-    return f"{n:,} tensor{'s' * (n != 1)} ({memory_text(sum(map(bytes_of, parts)))})"
+    return f"{n:,} tensor{'s' * (n != 1)} ({bytes_text(sum(map(bytes_of, parts)))})"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from shardlab._text.units import memory_text
+from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding
 from shardlab.planner.plan import KINDS, DeviceBytes, Plan, PlanRow
 from shardlab.planner.rules.rule_line import RuleLine
@@ -49,7 +49,7 @@ def _room_text(plan: Plan) -> str:
     if plan.room is None:
         return ""
     room = plan.room
-    return f"{room.hardware}, {memory_text(room.hbm_bytes)}, {room.headroom:.0%} headroom"
+    return f"{room.hardware}, {bytes_text(room.hbm_bytes)}, {room.headroom:.0%} headroom"
 
 
 def _totals(old: Plan, new: Plan) -> Iterator[Change]:
@@ -57,10 +57,10 @@ def _totals(old: Plan, new: Plan) -> Iterator[Change]:
         a, b = old.bytes_of(kind), new.bytes_of(kind)
         if a != b:
             name = kind.replace("_", " ")
-            yield Change("total", name, memory_text(a), memory_text(b), a, b)
+            yield Change("total", name, bytes_text(a), bytes_text(b), a, b)
     a, b = old.bytes_per_device, new.bytes_per_device
     if a != b:
-        yield Change("total", "in all", memory_text(a), memory_text(b), a, b)
+        yield Change("total", "in all", bytes_text(a), bytes_text(b), a, b)
     if old.fits != new.fits and None not in (old.fits, new.fits):
         said = {True: "fits", False: "does not fit", None: ""}
         yield Change("total", "verdict", said[old.fits], said[new.fits])
@@ -172,7 +172,7 @@ def _items(old: Plan, new: Plan) -> Iterator[Change]:
         if n_old == n_new and a is not None and b is not None:
             yield Change("item", key[1], a.formula, b.formula, n_old, n_new)
         else:
-            was, now = ("" if n is None else memory_text(n) for n in (n_old, n_new))
+            was, now = ("" if n is None else bytes_text(n) for n in (n_old, n_new))
             yield Change("item", key[1], was, now, n_old, n_new)
 
 

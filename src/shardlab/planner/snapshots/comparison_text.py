@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shardlab._text.printable import printable_text
-from shardlab._text.units import count_text, memory_text
+from shardlab._text.units import bytes_text, count_text
 from shardlab.planner.snapshots.comparison import TOPICS, Change, Comparison
 from shardlab.render.markdown import escape_markdown, sections_markdown
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
@@ -107,7 +107,7 @@ def _row(change: Change) -> Row:
         return Row((name, "", "", "", ""), (_beneath(change),))
     moved = (new or 0) - (old or 0)
     share = f"{moved / old:+.1%}".replace("%", " %") if old and moved and new else ""
-    cells = (*("-" if n is None else memory_text(n) for n in (old, new)), _signed(moved), share)
+    cells = (*("-" if n is None else bytes_text(n) for n in (old, new)), _signed(moved), share)
     is_told = change.topic == "total" or (change.topic == "item" and moved)
     return Row((name, *cells), () if is_told else (_beneath(change),))
 
@@ -121,4 +121,4 @@ def _beneath(change: Change) -> str:
 def _signed(n_bytes: int) -> str:
     if not n_bytes:
         return "-"
-    return f"{'+' if n_bytes > 0 else '-'}{memory_text(abs(n_bytes))}"
+    return f"{'+' if n_bytes > 0 else '-'}{bytes_text(abs(n_bytes))}"

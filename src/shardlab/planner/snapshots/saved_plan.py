@@ -8,14 +8,12 @@ The form of a saved plan: what each place holds, checked before anything is made
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from shardlab._files.atomic_write import write_atomically
 from shardlab._files.bounded_read import read_regular_file
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import InvalidPlan, short_repr
@@ -339,33 +337,6 @@ def parse_json(text: str, where: str) -> Any:
             where=where,
             fix="save it again with --save.",
         ) from None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that whoever reads it finds the old one or the new one, never a part."""
-    if path.exists() and not path.is_file():  # /dev/stdout and pipes cannot be replaced
-        path.write_text(text, encoding="utf-8")
-        return
-    target = Path(os.path.realpath(path))  # a link stays a link
-    mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-    number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, mode)
-        os.replace(name, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    old = os.umask(0o022)
-    os.umask(old)
-    return old
 
 
 def _check_format(data: Any, where: str) -> None:
