@@ -164,7 +164,7 @@ def whole_model() -> None:
 
 
 def heading(title: str, line: str) -> None:
-    console.print(Rule(Text(title, style="bold"), align="left"))
+    console.print(Rule(pattern=Text(title, style="bold"), align="left"))
     console.print(line + "\n")
 
 

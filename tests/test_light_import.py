@@ -46,14 +46,6 @@ def test_an_unknown_name_is_an_attribute_error():
         shardlab.nope  # noqa: B018
 
 
-def test_the_version_is_that_of_the_package():
-    import tomllib
-    from pathlib import Path
-
-    path = Path(__file__).parent.parent / "pyproject.toml"
-    assert tomllib.loads(path.read_text("utf-8"))["project"]["version"] == shardlab.__version__
-
-
 @pytest.mark.parametrize("name", shardlab.__all__)
 def test_every_public_name_is_where_the_table_says(name):
     assert getattr(shardlab, name) is not None

@@ -177,21 +177,26 @@ def test_a_sum_of_means_is_nearer_when_divided():
     ],
 )
 def test_floats_may_differ_by_the_order_of_a_sum(dtype, eps, off, agrees):
-    one = OutputLeaf(np.array([1.0, 0.25]), dtype, lineage=OutputLineage(eps=eps))
+    one = OutputLeaf(value=np.array([1.0, 0.25]), dtype=dtype, lineage=OutputLineage(eps=eps))
     found = one.value + np.array([0.0, off])
     assert is_close(found, one.value, tolerance(one)) is agrees
 
 
 def test_what_rounding_does_to_a_result_widens_its_tolerance():
     """A sum of large terms that nearly cancel: its roundings are those of the terms."""
-    steady = OutputLeaf(np.array(1e-3), "float32", lineage=OutputLineage(eps=1.2e-7))
-    shaky = OutputLeaf(np.array(1e-3), "float32", np.array(1e-6), OutputLineage(eps=1.2e-7))
+    steady = OutputLeaf(value=np.array(1e-3), dtype="float32", lineage=OutputLineage(eps=1.2e-7))
+    shaky = OutputLeaf(
+        value=np.array(1e-3),
+        dtype="float32",
+        noise=np.array(1e-6),
+        lineage=OutputLineage(eps=1.2e-7),
+    )
     assert not is_close(np.array(1.01e-3), steady.value, tolerance(steady))
     assert is_close(np.array(1.01e-3), shaky.value, tolerance(shaky))
 
 
 def test_integers_are_exact_and_nan_equals_nan():
-    whole = OutputLeaf(np.array([3, 4]), "int32", lineage=OutputLineage(eps=1.2e-7))
+    whole = OutputLeaf(value=np.array([3, 4]), dtype="int32", lineage=OutputLineage(eps=1.2e-7))
     assert tolerance(whole) == 0
     assert not is_close(np.array([3, 5]), whole.value, 0.0)
     odd = np.array([np.nan, np.inf, 1.0])

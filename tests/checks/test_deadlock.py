@@ -14,16 +14,33 @@ from shardlab.tracing.observation import Observation, ProgramPattern
 HERE, CHOICE = SourceLocation("step.py", 12, "body"), SourceLocation("step.py", 11, "body")
 MESH = (("data", 2), ("model", 4))
 PSUM = CollectiveCall(
-    "psum", ("data",), (3,), "float32", 12, 12, 1, "forward", SourceLocation("step.py", 13)
+    op="psum",
+    mesh_axes=("data",),
+    shape=(3,),
+    dtype="float32",
+    payload_bytes=12,
+    wire_bytes=12,
+    count=1,
+    phase="forward",
+    source=SourceLocation("step.py", 13),
 )
 
 
 def cond(branch, varies=("data",), id=0, n_branches=2):
-    return ControlScope("cond", HERE, id, None, branch, n_branches, varies, CHOICE)
+    return ControlScope(
+        kind="cond",
+        source=HERE,
+        id=id,
+        length=None,
+        branch=branch,
+        n_branches=n_branches,
+        varies=varies,
+        predicate=CHOICE,
+    )
 
 
 def loop(varies=("data",)):
-    return ControlScope("while", HERE, 0, varies=varies, predicate=CHOICE)
+    return ControlScope(kind="while", source=HERE, id=0, varies=varies, predicate=CHOICE)
 
 
 def under(call, *scopes, **changes):
@@ -40,7 +57,7 @@ def ways(outcomes, axes=("data",), rests_on="mesh", **facts):
 
 
 def seen(*calls, clues=(), mesh=MESH):
-    return Observation("step", mesh, calls, tuple(clues))
+    return Observation(program="step", mesh=mesh, calls=calls, clues=tuple(clues))
 
 
 # ------------------------------------------------------------------------------------ which calls
@@ -67,7 +84,7 @@ def test_a_call_is_in_danger_if_its_axes_meet_those_of_the_choice(op, axes, vari
 
 
 def test_a_scan_parts_nobody_and_a_while_does():
-    scan = ControlScope("scan", HERE, 0, length=4)
+    scan = ControlScope(kind="scan", source=HERE, id=0, length=4)
     assert deadlocks(seen(under(PSUM, scan))) == []
     (found,) = deadlocks(seen(under(PSUM, scan, loop())))
     assert "turn a loop a different number of times" in found.what

@@ -29,23 +29,28 @@ RIGHT = np.array([3.0, -1.0, 4.0, 8.0])
 
 
 def copies(values, axes=("data",), number=0):
-    return ReplicaValues(number, 1, "body", BODY, axes, np.asarray(values))
+    return ReplicaValues(
+        number=number, of=1, body="body", source=BODY, mesh_axes=axes, values=np.asarray(values)
+    )
 
 
 def run(n, lineage=PLAIN, gradients=None, written=(), **outputs):
     def leaves(arrays):
         return {
-            path: OutputLeaf(np.asarray(x), "float32", 0.0, lineage) for path, x in arrays.items()
+            path: OutputLeaf(value=np.asarray(x), dtype="float32", noise=0.0, lineage=lineage)
+            for path, x in arrays.items()
         }
 
     mesh = ONE if n == 1 else (("data", n),)
-    return MeshRun(mesh, leaves(outputs), leaves(gradients or {}), tuple(written))
+    return MeshRun(
+        mesh=mesh, outputs=leaves(outputs), gradients=leaves(gradients or {}), copies=tuple(written)
+    )
 
 
 def runs(change, lineage=PLAIN, sizes=(2, 4), right=RIGHT):
     return MeshRuns(
-        run(1, lineage, loss=right),
-        tuple(run(n, lineage, loss=change(n)) for n in sizes),
+        one=run(1, lineage, loss=right),
+        many=tuple(run(n, lineage, loss=change(n)) for n in sizes),
         source=SourceLocation("train.py", 1, "f"),
     )
 
@@ -71,8 +76,8 @@ def test_copies_differ_along_some_axes_only():
 
 def test_a_finding_shows_the_values_by_device_and_what_they_add_up_to():
     seen = MeshRuns(
-        run(1, written=[copies(7.0, ())], total=7.0),
-        (run(3, written=[copies([1.0, 2.0, 4.0])], total=1.0),),
+        one=run(1, written=[copies(7.0, ())], total=7.0),
+        many=(run(3, written=[copies([1.0, 2.0, 4.0])], total=1.0),),
     )
     (found,) = differing_replicas(seen)
     assert str(found) == (
@@ -92,8 +97,8 @@ def test_a_finding_shows_the_values_by_device_and_what_they_add_up_to():
 
 def test_a_reduction_must_hold_on_every_mesh():
     seen = MeshRuns(
-        run(1, written=[copies(7.0, ())], total=7.0),
-        (
+        one=run(1, written=[copies(7.0, ())], total=7.0),
+        many=(
             run(2, written=[copies([3.0, 4.0])], total=3.0),
             run(3, written=[copies([1.0, 2.0, 5.0])], total=1.0),
         ),
@@ -104,8 +109,8 @@ def test_a_reduction_must_hold_on_every_mesh():
 
 def test_differing_copies_are_told_once_and_not_as_mesh_dependence_too():
     seen = MeshRuns(
-        run(1, written=[copies(7.0, ())], total=7.0),
-        (run(2, written=[copies([3.0, 4.0])], total=3.0),),
+        one=run(1, written=[copies(7.0, ())], total=7.0),
+        many=(run(2, written=[copies([3.0, 4.0])], total=3.0),),
     )
     assert [found.code for found in check_runs(seen).findings] == ["hazard.replicas_differ"]
 
@@ -115,7 +120,9 @@ def test_outputs_that_differ_for_one_reason_are_told_together():
 
     def written(n, number, values):
         axes = ("data",) if n > 1 else ()
-        return ReplicaValues(number, 4, "body", BODY, axes, np.asarray(values))
+        return ReplicaValues(
+            number=number, of=4, body="body", source=BODY, mesh_axes=axes, values=np.asarray(values)
+        )
 
     right = [7.5, 9.5, 2.0, 3.0]
     one = run(
@@ -127,17 +134,22 @@ def test_outputs_that_differ_for_one_reason_are_told_together():
         2, written=[written(2, i, x) for i, x in enumerate(copies)],
         **dict(zip("wmvs", [x[0] for x in copies], strict=True)),
     )  # fmt: skip
-    (found,) = differing_replicas(MeshRuns(one, (many,)))
+    (found,) = differing_replicas(MeshRuns(one=one, many=(many,)))
     assert found.cause == "missing_pmean"
     assert found.what.startswith("Output m of 'body' and 3 more outputs, declared replicated over")
     assert found.details["outputs"] == ["m", "v", "w", "s"]
     assert found.shows == (
         "on data=2:", "  data=0: 9.", "  data=1: 10.", "on one device: 9.5", "the others: v, w, s",
     )  # fmt: skip
-    other = ReplicaValues(4, 5, "body", BODY, ("data",), np.array([3.0, 4.0]))
-    meant = ReplicaValues(4, 5, "body", BODY, (), np.array(7.0))
+    other = ReplicaValues(
+        number=4, of=5, body="body", source=BODY, mesh_axes=("data",), values=np.array([3.0, 4.0])
+    )
+    meant = ReplicaValues(
+        number=4, of=5, body="body", source=BODY, mesh_axes=(), values=np.array(7.0)
+    )
     both = MeshRuns(
-        replace(one, copies=(*one.copies, meant)), (replace(many, copies=(*many.copies, other)),)
+        one=replace(one, copies=(*one.copies, meant)),
+        many=(replace(many, copies=(*many.copies, other)),),
     )
     assert [each.cause for each in differing_replicas(both)] == ["missing_pmean", "missing_psum"]
 
@@ -184,7 +196,7 @@ def test_each_cause_is_named(change, lineage, cause):
 def test_what_has_no_name_follows_from_what_has():
     one = run(1, loss=RIGHT, weights=RIGHT)
     many = [run(n, loss=n * RIGHT, weights=RIGHT - 0.1 * n * n) for n in (2, 4)]
-    (found,) = compare_with_one_device(MeshRuns(one, tuple(many))).findings
+    (found,) = compare_with_one_device(MeshRuns(one=one, many=tuple(many))).findings
     assert found.cause == "factor_of_n"
     assert found.shows[-1] == "Output weights changes with it."
 
@@ -192,11 +204,11 @@ def test_what_has_no_name_follows_from_what_has():
 def test_gradients_are_compared_where_the_values_agree():
     one = run(1, gradients={"w": RIGHT, "b": RIGHT}, loss=RIGHT)
     many = [run(n, gradients={"w": n * RIGHT, "b": RIGHT}, loss=RIGHT) for n in (2, 4)]
-    (found,) = compare_with_one_device(MeshRuns(one, tuple(many))).findings
+    (found,) = compare_with_one_device(MeshRuns(one=one, many=tuple(many))).findings
     assert found.cause == "gradient_scaled_by_n"
     assert found.what.startswith("The gradient by w is n times that on one device")
     wrong = [run(n, gradients={"w": n * RIGHT, "b": RIGHT}, loss=n * RIGHT) for n in (2, 4)]
-    (found,) = compare_with_one_device(MeshRuns(one, tuple(wrong))).findings
+    (found,) = compare_with_one_device(MeshRuns(one=one, many=tuple(wrong))).findings
     assert found.cause == "factor_of_n"
 
 
@@ -205,12 +217,14 @@ def test_a_gradient_that_the_program_takes_itself_of_a_right_loss():
 
     def both(n, factor):
         leaves = {
-            "loss": OutputLeaf(RIGHT, "float32", 0.0, value),
-            "grad": OutputLeaf(factor * RIGHT, "float32", 0.0, grad),
+            "loss": OutputLeaf(value=RIGHT, dtype="float32", noise=0.0, lineage=value),
+            "grad": OutputLeaf(value=factor * RIGHT, dtype="float32", noise=0.0, lineage=grad),
         }
-        return MeshRun((("data", n),), leaves)
+        return MeshRun(mesh=(("data", n),), outputs=leaves)
 
-    (found,) = compare_with_one_device(MeshRuns(both(1, 1), (both(2, 2), both(4, 4)))).findings
+    (found,) = compare_with_one_device(
+        MeshRuns(one=both(1, 1), many=(both(2, 2), both(4, 4)))
+    ).findings
     assert found.cause == "gradient_scaled_by_n"
     assert found.details["paths"] == ["grad"]
 
@@ -270,9 +284,9 @@ def test_lines_that_are_shown_differ_where_values_do():
 
 
 def test_where_one_device_fails_the_smallest_mesh_is_compared_with():
-    failure = RunFailure("refused", "No.")
+    failure = RunFailure(kind="refused", words="No.")
     two, four = run(2, loss=RIGHT), run(4, loss=RIGHT + 1)
-    seen = check_runs(MeshRuns(two, (four,), not_one=failure))
+    seen = check_runs(MeshRuns(one=two, many=(four,), not_one=failure))
     (found,) = seen.findings
     assert found.what == "Output loss is not what data=2 computes."
     assert "a number of devices seems to be written into the program" in found.fix
@@ -280,7 +294,7 @@ def test_where_one_device_fails_the_smallest_mesh_is_compared_with():
     assert not seen.is_unexplained  # further sizes of a program that has one size tell nothing
     (note,) = seen.notes
     assert note.startswith("On one device the program fails: No. All else was compared with data=2")
-    (note,) = check_runs(MeshRuns(two, (), not_one=failure)).notes
+    (note,) = check_runs(MeshRuns(one=two, many=(), not_one=failure)).notes
     assert "NOTHING WAS COMPARED: it ran on data=2 alone." in note
 
 
@@ -321,19 +335,19 @@ def test_the_same_results_give_nothing():
 
 
 def failed(n, kind, words="ValueError: no"):
-    return MeshRun((("data", n),), failure=RunFailure(kind, words))
+    return MeshRun(mesh=(("data", n),), failure=RunFailure(kind=kind, words=words))
 
 
 def test_meshes_that_do_not_divide_are_named_and_an_empty_comparison_is_loud():
     one = run(1, loss=RIGHT)
-    some = check_runs(MeshRuns(one, (run(2, loss=RIGHT), failed(3, "indivisible"))))
+    some = check_runs(MeshRuns(one=one, many=(run(2, loss=RIGHT), failed(3, "indivisible"))))
     assert some.notes == ("Not run on data=3, which does not divide its arrays evenly.",)
-    none = check_runs(MeshRuns(one, (failed(3, "indivisible"),)))
+    none = check_runs(MeshRuns(one=one, many=(failed(3, "indivisible"),)))
     assert none.notes[-1].startswith("NOTHING WAS COMPARED WITH ONE DEVICE")
 
 
 def test_a_refusal_is_a_finding_on_a_mesh_that_was_asked_for():
-    seen = MeshRuns(run(1, loss=RIGHT), (failed(3, "refused"),))
+    seen = MeshRuns(one=run(1, loss=RIGHT), many=(failed(3, "refused"),))
     assert check_runs(seen).findings == ()
     (found,) = check_runs(seen, are_given=True).findings
     assert (found.code, found.severity) == ("jax.rejected", "error")
@@ -342,9 +356,12 @@ def test_a_refusal_is_a_finding_on_a_mesh_that_was_asked_for():
 
 def test_a_deadlock_is_told_with_its_place():
     stuck = RunFailure(
-        "deadlock", "Devices part ways.", "psum at a.py:3 (body), under a.py:2", "no"
+        kind="deadlock",
+        words="Devices part ways.",
+        where="psum at a.py:3 (body), under a.py:2",
+        fix="no",
     )
-    seen = MeshRuns(run(1, loss=RIGHT), (MeshRun((("data", 2),), failure=stuck),))
+    seen = MeshRuns(one=run(1, loss=RIGHT), many=(MeshRun(mesh=(("data", 2),), failure=stuck),))
     (found,) = check_runs(seen).findings
     assert (found.code, found.where) == ("hazard.deadlock", SourceLocation("a.py", 3, "body"))
 
@@ -352,23 +369,35 @@ def test_a_deadlock_is_told_with_its_place():
 def test_a_warning_gives_its_line_to_the_error_that_it_explains():
     psum = SourceLocation("train.py", 9, "body")
     details = {"mesh_axes": ["data"]}
-    warning = Finding("hazard.psum_of_replicated", "warning", "Copies.", psum, details=details)
-    other = Finding("waste.replicated", "warning", "Large.", psum)
+    warning = Finding(
+        code="hazard.psum_of_replicated",
+        severity="warning",
+        what="Copies.",
+        where=psum,
+        details=details,
+    )
+    other = Finding(code="waste.replicated", severity="warning", what="Large.", where=psum)
     (error,) = compare_with_one_device(runs(lambda n: n * RIGHT)).findings
     found, kept = merge_findings([warning, other], [error])
     assert (found.code, found.where, kept) == ("hazard.mesh_dependent", psum, other)
     elsewhere = Finding(
-        "hazard.psum_of_replicated", "warning", "Copies.", psum, details={"mesh_axes": ["model"]}
+        code="hazard.psum_of_replicated",
+        severity="warning",
+        what="Copies.",
+        where=psum,
+        details={"mesh_axes": ["model"]},
     )
     assert len(merge_findings([elsewhere], [error])) == 2
 
 
 def test_an_order_that_some_versions_of_jax_refuse_is_told_once():
-    failure = RunFailure("refused", "Not in this order.", code="simulate.permutation_order")
-    seen = MeshRuns(run(1, loss=RIGHT), (MeshRun((("data", 2),), failure=failure),))
+    failure = RunFailure(
+        kind="refused", words="Not in this order.", code="simulate.permutation_order"
+    )
+    seen = MeshRuns(one=run(1, loss=RIGHT), many=(MeshRun(mesh=(("data", 2),), failure=failure),))
     compared = check_runs(seen, are_given=True)
     assert [found.code for found in merge_findings([], compared.findings)] == ["jax.rejected"]
-    order = Finding("hazard.ppermute_axis_order", "warning", "Ignored.")
+    order = Finding(code="hazard.ppermute_axis_order", severity="warning", what="Ignored.")
     assert merge_findings([order], compared.findings) == [order]
 
 

@@ -335,11 +335,20 @@ def seconds(code):
 
 def test_sarif_has_a_rule_for_every_code_and_a_place_for_every_result(folder):
     found = Finding(
-        "hazard.deadlock", "error", "It hangs.", SourceLocation("a b.py", 3, "f"), "Do not."
+        code="hazard.deadlock",
+        severity="error",
+        what="It hangs.",
+        where=SourceLocation("a b.py", 3, "f"),
+        fix="Do not.",
     )
-    nowhere = Finding("program.no_communication", "info", "Nothing.")
-    far = Finding("waste.replicated", "warning", "Large.", SourceLocation("/elsewhere/m.py", 7))
-    report = Report((found, far, nowhere), silenced=(SuppressedFinding(found, "known"),))
+    nowhere = Finding(code="program.no_communication", severity="info", what="Nothing.")
+    far = Finding(
+        code="waste.replicated",
+        severity="warning",
+        what="Large.",
+        where=SourceLocation("/elsewhere/m.py", 7),
+    )
+    report = Report(findings=(found, far, nowhere), silenced=(SuppressedFinding(found, "known"),))
     data = sarif(report, program="a b.py")
     assert data["version"] == "2.1.0"
     assert data["$schema"].endswith("sarif-2.1.0.json")

@@ -58,8 +58,13 @@ def keep(slug, code, *, kind="submit"):
     """Put a judged submission into the record, without judging."""
     record = open_workbook("../problems").record
     number = record.hand_in(slug, 1, b"x = 1\n", kind=kind, seed=7)
-    case = CaseResult("case 1", 1, "", 7, (Verdict(code, "Said."),))
-    record.judged(number, Judgement(slug, 1, "C", 7, kind, (case,)))
+    case = CaseResult(
+        name="case 1", part=1, mesh="", seed=7, verdicts=(Verdict(code=code, what="Said."),)
+    )
+    record.judged(
+        number,
+        Judgement(problem=slug, content_version=1, level="C", seed=7, kind=kind, cases=(case,)),
+    )
 
 
 # ------------------------------------------------------------------------------- without judging

@@ -61,8 +61,16 @@ def hand_in(record):
 
 
 def judgement(seed):
-    case = CaseResult("data=2", 1, "data=2", seed, (Verdict("WA", "Said."),))
-    return Judgement("ring", 1, "C", seed, "submit", (case,))
+    case = CaseResult(
+        name="data=2",
+        part=1,
+        mesh="data=2",
+        seed=seed,
+        verdicts=(Verdict(code="WA", what="Said."),),
+    )
+    return Judgement(
+        problem="ring", content_version=1, level="C", seed=seed, kind="submit", cases=(case,)
+    )
 
 
 def test_a_kill_at_any_moment_loses_nothing_that_was_kept(record):

@@ -20,8 +20,17 @@ def record(tmp_path):
 
 
 def judgement(code="AC", *, kind="submit", version=1):
-    case = CaseResult("data=2", 1, "data=2", 7, (Verdict(code, "Said."),), facts={"values": [1, 2]})
-    return Judgement("ring", version, "C", 5, kind, (case,))
+    case = CaseResult(
+        name="data=2",
+        part=1,
+        mesh="data=2",
+        seed=7,
+        verdicts=(Verdict(code=code, what="Said."),),
+        facts={"values": [1, 2]},
+    )
+    return Judgement(
+        problem="ring", content_version=version, level="C", seed=5, kind=kind, cases=(case,)
+    )
 
 
 def hand_in(record, code="", *, problem="ring", kind="submit", source=b"x = 1\n", version=1):

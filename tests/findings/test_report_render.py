@@ -17,21 +17,21 @@ from shardlab.findings.source import SourceLocation
 from shardlab.render.palette import contrast
 
 WASTE = Finding(
-    "waste.replicated",
-    "warning",
-    "'w' is whole on each of 8 devices, 64 MiB of it.",
-    SourceLocation("train.py", 9, "step"),
-    "cut it over 'model'.",
+    code="waste.replicated",
+    severity="warning",
+    what="'w' is whole on each of 8 devices, 64 MiB of it.",
+    where=SourceLocation("train.py", 9, "step"),
+    fix="cut it over 'model'.",
 )
 HANG = Finding(
-    "hazard.deadlock",
-    "error",
-    "Devices part ways before a psum over 'data': data=0 reaches it, the other three never do.",
-    SourceLocation("train.py", 21, "step"),
-    "call psum on every device and choose its result afterwards (jnp.where).",
+    code="hazard.deadlock",
+    severity="error",
+    what="Devices part ways before a psum over 'data': data=0 reaches it, the other three never do.",
+    where=SourceLocation("train.py", 21, "step"),
+    fix="call psum on every device and choose its result afterwards (jnp.where).",
     shows=("data=0: reaches it", "data=1: does not"),
 )
-NOTE = Finding("program.no_communication", "info", "Nothing is sent.")
+NOTE = Finding(code="program.no_communication", severity="info", what="Nothing is sent.")
 LINES = {9: "    w = load()", 21: "    y = lax.cond(i == 0, f, g, x)"}
 
 
@@ -40,7 +40,7 @@ def excerpt(source):
 
 
 def report(*findings, **fields):
-    return Report(findings, "step", ("data=4",), **fields)
+    return Report(findings=findings, program="step", meshes=("data=4",), **fields)
 
 
 def test_a_report_is_told_gravest_first_with_the_line_and_the_fix():
@@ -73,10 +73,16 @@ step on data=4: 1 error, 1 warning"""
         (report(), "step on data=4: nothing found"),
         (report(WASTE, NOTE), "step on data=4: 1 warning, 1 info, no errors"),
         (report(HANG), "step on data=4: 1 error"),
-        (Report((), "step", ("a=1", "a=2", "a=4")), "step on a=1, a=2 and a=4: nothing found"),
-        (Report((), "", ()), "the program: nothing found"),
-        (Report((), "f", (), is_compared=False), "f: nothing was compared"),
-        (Report((), "f", tuple(f"a={n}" for n in range(9))), "f on 9 meshes: nothing found"),
+        (
+            Report(findings=(), program="step", meshes=("a=1", "a=2", "a=4")),
+            "step on a=1, a=2 and a=4: nothing found",
+        ),
+        (Report(findings=(), program="", meshes=()), "the program: nothing found"),
+        (Report(findings=(), program="f", meshes=(), is_compared=False), "f: nothing was compared"),
+        (
+            Report(findings=(), program="f", meshes=tuple(f"a={n}" for n in range(9))),
+            "f on 9 meshes: nothing found",
+        ),
     ],
 )
 def test_the_last_line_counts(one, said):
@@ -87,7 +93,14 @@ def test_the_last_line_counts(one, said):
 def test_a_line_that_can_be_read_is_quoted(tmp_path):
     path = tmp_path / "prog.py"
     path.write_text("x = 1\n    y = psum(x)\n", "utf-8")
-    one = report(Finding("hazard.deadlock", "error", "It hangs.", SourceLocation(str(path), 2)))
+    one = report(
+        Finding(
+            code="hazard.deadlock",
+            severity="error",
+            what="It hangs.",
+            where=SourceLocation(str(path), 2),
+        )
+    )
     assert "    2 | y = psum(x)\n" in str(one)
     assert "2 | y = psum(x)" in one._repr_html_()
 
@@ -98,11 +111,11 @@ def test_without_the_files_the_place_is_told_alone():
 
 
 LONG = Finding(
-    "hazard.mesh_dependent",
-    "error",
-    "The output is not what one device computes.",
-    SourceLocation("train.py", 9, "step"),
-    "look at what each collective adds up and over which mesh axes; shardlab.trace lists them.",
+    code="hazard.mesh_dependent",
+    severity="error",
+    what="The output is not what one device computes.",
+    where=SourceLocation("train.py", 9, "step"),
+    fix="look at what each collective adds up and over which mesh axes; shardlab.trace lists them.",
     shows=(
         "on data=4: [[0.25716 ... 0.01759] [0.0594 ... -0.02384]], 48 of 48 elements differ",
         "JAX: shard_map applied to the function 'body' was given out_specs which require it",
@@ -136,7 +149,12 @@ def test_colour_says_how_grave_it_is():
 
 def test_html_is_escaped_and_complete():
     evil = Finding(
-        "hazard.deadlock", "error", "<b>", SourceLocation("<i>.py", 1), "<u>", shows=("<s>",)
+        code="hazard.deadlock",
+        severity="error",
+        what="<b>",
+        where=SourceLocation("<i>.py", 1),
+        fix="<u>",
+        shows=("<s>",),
     )
     html = report_html(report(evil, notes=("<q>",)), lambda source: "<em>")
     assert not any(f"<{tag}>" in html for tag in ("i", "u", "s", "q", "em"))

@@ -13,7 +13,7 @@ from shardlab.tracing.observation import Memory
 from shardlab.tracing.trace import Trace
 
 MESH = (("data", 16), ("model", 32))
-LAYERS = ControlScope("scan", SourceLocation("model.py", 30, "layers"), 1, length=24)
+LAYERS = ControlScope(kind="scan", source=SourceLocation("model.py", 30, "layers"), id=1, length=24)
 
 
 def call(op, axes, shape, mesh=MESH, *, dtype="bfloat16", count=1, phase="forward", **fields):
@@ -23,7 +23,17 @@ def call(op, axes, shape, mesh=MESH, *, dtype="bfloat16", count=1, phase="forwar
     payload = parse_dtype(dtype).n_bytes(prod(shape))
     sent = wire_bytes(op, payload, group)
     fields.setdefault("group_size", group)
-    return CollectiveCall(op, axes, shape, dtype, payload, sent, count, phase, **fields)
+    return CollectiveCall(
+        op=op,
+        mesh_axes=axes,
+        shape=shape,
+        dtype=dtype,
+        payload_bytes=payload,
+        wire_bytes=sent,
+        count=count,
+        phase=phase,
+        **fields,
+    )
 
 
 def train_step():
@@ -55,11 +65,17 @@ def train_step():
         ),
     ]
     return Trace(
-        "train_step",
-        MESH,
-        tuple(calls),
+        program="train_step",
+        mesh=MESH,
+        collectives=tuple(calls),
         flops=12_000_000_000_000,
-        memory=Memory(3_000_000_000, 3_000_000_000, 9_000_000_000, 3_000_000_000, "cpu"),
+        memory=Memory(
+            argument_bytes=3_000_000_000,
+            output_bytes=3_000_000_000,
+            temp_bytes=9_000_000_000,
+            alias_bytes=3_000_000_000,
+            compiler="cpu",
+        ),
         notes=("Bytes are those of a ring.",),
     )
 
@@ -68,14 +84,16 @@ def with_branches():
     """A cond whose two branches send differently, and a while loop."""
 
     def scope(branch):
-        return ControlScope("cond", SourceLocation("a.py", 10, "f"), 7, branch=branch, n_branches=2)
+        return ControlScope(
+            kind="cond", source=SourceLocation("a.py", 10, "f"), id=7, branch=branch, n_branches=2
+        )
 
-    turn = ControlScope("while", SourceLocation("a.py", 20, "f"), 8)
+    turn = ControlScope(kind="while", source=SourceLocation("a.py", 20, "f"), id=8)
     mesh = (("x", 4),)
     return Trace(
-        "f",
-        mesh,
-        (
+        program="f",
+        mesh=mesh,
+        collectives=(
             call(
                 "psum",
                 "x",
@@ -105,11 +123,11 @@ def with_branches():
         ),
         findings=(
             Finding(
-                "hazard.deadlock",
-                "error",
-                "Devices part ways before a psum over 'x'.",
-                SourceLocation("a.py", 11, "f"),
-                "call it on every device.",
+                code="hazard.deadlock",
+                severity="error",
+                what="Devices part ways before a psum over 'x'.",
+                where=SourceLocation("a.py", 11, "f"),
+                fix="call it on every device.",
             ),
         ),
     )
@@ -121,4 +139,4 @@ def many_lines(n_lines):
         call("psum", "data", (n + 1, 64), source=SourceLocation("m.py", n + 1))
         for n in range(n_lines)
     ]
-    return Trace("many", MESH, tuple(calls))
+    return Trace(program="many", mesh=MESH, collectives=tuple(calls))

@@ -17,8 +17,8 @@ V5P, V5E, H100 = map(parse_hardware, ("tpu-v5p", "tpu-v5e", "h100"))
 
 
 def seconds(op, axes, mesh, chip, payload=2**26):
-    watch = StepTimer(chip)
-    exchange = StepCollective("", axes, op, payload, 1)
+    watch = StepTimer(hardware=chip)
+    exchange = StepCollective(what="", axes=axes, op=op, payload_bytes=payload, count=1)
     return watch.quickest(mesh, [exchange])[1][0].seconds
 
 

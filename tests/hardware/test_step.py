@@ -26,24 +26,39 @@ def forward(n_tokens, x, y, f):
     exchanges = []
     if x > 1:
         exchanges.append(
-            StepCollective("W_in, W_out", ("fsdp",), "all_gather", 2 * D * f // (x * y), 2)
+            StepCollective(
+                what="W_in, W_out",
+                axes=("fsdp",),
+                op="all_gather",
+                payload_bytes=2 * D * f // (x * y),
+                count=2,
+            )
         )
     if y > 1:
         array = 2 * n_tokens * D // x
-        exchanges.append(StepCollective("In", ("tensor",), "all_gather", array // y, 1))
-        exchanges.append(StepCollective("Out", ("tensor",), "psum_scatter", array, 1))
+        exchanges.append(
+            StepCollective(
+                what="In", axes=("tensor",), op="all_gather", payload_bytes=array // y, count=1
+            )
+        )
+        exchanges.append(
+            StepCollective(
+                what="Out", axes=("tensor",), op="psum_scatter", payload_bytes=array, count=1
+            )
+        )
     return exchanges
 
 
 def communication(n_tokens, x, y, f, chip=ANY_SIDE):
     mesh = tuple((name, size) for name, size in (("fsdp", x), ("tensor", y)) if size > 1)
     return sum(
-        each.total_seconds for each in StepTimer(chip).quickest(mesh, forward(n_tokens, x, y, f))[1]
+        each.total_seconds
+        for each in StepTimer(hardware=chip).quickest(mesh, forward(n_tokens, x, y, f))[1]
     )
 
 
 def arithmetic(n_tokens, n, f):
-    return StepTimer(V5P).compute(4 * n_tokens * D * f, n, 1.0)
+    return StepTimer(hardware=V5P).compute(4 * n_tokens * D * f, n, 1.0)
 
 
 @pytest.mark.parametrize(("n_axes", "tokens"), [(1, 2550), (2, 1275), (3, 850)])
@@ -59,7 +74,7 @@ def test_tensor_parallelism_is_bound_by_communication_beyond_f_over_2550():
     # The same at any batch: Y > F / 2550, 11 for LLaMA-3 70B; "8 way, but not 16".
     for y, is_bound in ((8, False), (16, True)):
         mesh = (("idle", 8), ("other", 8), ("tensor", y))  # a slice large enough for rings
-        timed = StepTimer(ANY_SIDE).quickest(mesh, forward(10**6, 1, y, f))[1]
+        timed = StepTimer(hardware=ANY_SIDE).quickest(mesh, forward(10**6, 1, y, f))[1]
         sent, computed = sum(each.total_seconds for each in timed), arithmetic(10**6, y, f)
         assert (sent > computed) == is_bound
         assert sent / computed == pytest.approx(y * ALPHA / f, rel=0.001)
@@ -112,31 +127,42 @@ def test_on_16x16x16_pure_fsdp_is_best_from_6_million_tokens_on(batch, is_pure):
 
 
 def test_llama_70b_takes_44_days_on_a_pod_at_40_percent():
-    seconds = StepTimer(V5P).compute(6.3e24, 8960, 0.4)
+    seconds = StepTimer(hardware=V5P).compute(6.3e24, 8960, 0.4)
     assert seconds == pytest.approx(3.8e6, rel=0.01)
     assert round(seconds / 86400) == 44
-    assert StepTimer(V5P).compute(6.3e24, 1, 1.0) / (365.25 * 86400) == pytest.approx(435, rel=0.01)
+    assert StepTimer(hardware=V5P).compute(6.3e24, 1, 1.0) / (365.25 * 86400) == pytest.approx(
+        435, rel=0.01
+    )
 
 
 def test_llama_70b_takes_17_days_on_18823_chips_at_50_percent():
-    assert round(StepTimer(V5P).compute(6.3e24, 18_823, 0.5) / 86400) == 17
+    assert round(StepTimer(hardware=V5P).compute(6.3e24, 18_823, 0.5) / 86400) == 17
 
 
 def test_data_parallelism_over_dcn_wants_75_000_tokens_a_pod():
     # "C / W_DCN = 3.8e18 / 5e13 = 76,000": gradients of a layer summed against its backward pass.
     pods, per_pod = 16, 8960
-    summed = StepCollective("gradients", ("data",), "psum", 2 * 2 * D * 32768 // per_pod, 1)
-    timed = StepTimer(V5P).quickest((("data", pods), ("fsdp", per_pod)), [summed])[1][0]
+    summed = StepCollective(
+        what="gradients",
+        axes=("data",),
+        op="psum",
+        payload_bytes=2 * 2 * D * 32768 // per_pod,
+        count=1,
+    )
+    timed = StepTimer(hardware=V5P).quickest((("data", pods), ("fsdp", per_pod)), [summed])[1][0]
     assert timed.network == "DCN"
-    backward = StepTimer(V5P).compute(8 * D * 32768, per_pod, 1.0)  # of one token in a pod
+    backward = StepTimer(hardware=V5P).compute(8 * D * 32768, per_pod, 1.0)  # of one token in a pod
     # the book leaves out (m-1)/m of m pods
     assert timed.seconds * pods / (pods - 1) / backward == pytest.approx(75_000, rel=0.03)
 
 
 def test_an_efficiency_slows_the_network_alone():
-    exchange = StepCollective("", ("fsdp",), "all_gather", 2**26, 3)
+    exchange = StepCollective(
+        what="", axes=("fsdp",), op="all_gather", payload_bytes=2**26, count=3
+    )
     whole, half = (
-        StepTimer(V5P, share).quickest((("fsdp", 64),), [exchange])[1][0] for share in (1.0, 0.5)
+        StepTimer(hardware=V5P, efficiency=share).quickest((("fsdp", 64),), [exchange])[1][0]
+        for share in (1.0, 0.5)
     )
     assert half.total_seconds == pytest.approx(2 * whole.total_seconds)
     assert whole.total_seconds == pytest.approx(3 * whole.seconds)

@@ -29,7 +29,7 @@ UNIT = 256  # GPUs under one set of leaf switches
 
 
 def microseconds(op, axes, shape, mesh, hardware, **options):
-    trace = Trace("f", mesh, (call(op, axes, shape, mesh),), flops=0)
+    trace = Trace(program="f", mesh=mesh, collectives=(call(op, axes, shape, mesh),), flops=0)
     return estimate(trace, hardware, **options).calls[0].seconds * 1e6
 
 
@@ -195,7 +195,7 @@ def test_only_the_ends_of_a_node_send_out_in_a_ring_of_neighbours():
     mesh = (("X", 16),)
     shift = {"pairs": [[at, (at + 1) % 16] for at in range(16)]}
     one = call("ppermute", "X", (1 << 20,), mesh, details=shift)
-    time = estimate(Trace("f", mesh, (one,)), "h100").calls[0]
+    time = estimate(Trace(program="f", mesh=mesh, collectives=(one,)), "h100").calls[0]
     assert time.seconds == pytest.approx((2 << 20) / 400e9)
 
 
@@ -216,12 +216,16 @@ def test_a_loop_multiplies_the_time():
 
 
 def test_much_arithmetic_makes_it_compute_bound():
-    trace = Trace("f", NODE, (call("psum", "X", (8,), NODE),), flops=10**12)
+    trace = Trace(
+        program="f", mesh=NODE, collectives=(call("psum", "X", (8,), NODE),), flops=10**12
+    )
     assert trace.estimate("h100").verdict == "compute-bound"
 
 
 def test_unknown_flops_leave_communication_only():
-    one = Trace("f", NODE, (call("psum", "X", (8,), NODE),)).estimate("h100")
+    one = Trace(program="f", mesh=NODE, collectives=(call("psum", "X", (8,), NODE),)).estimate(
+        "h100"
+    )
     assert (one.compute_seconds, one.lower) == (None, one.communication_seconds)
     assert one.verdict == "communication only: FLOPs are not known"
 
@@ -246,7 +250,7 @@ def test_efficiency_divides_rates_and_not_latency():
 
 
 def test_the_rate_is_that_of_the_dtype():
-    trace = Trace("f", (), (), flops=10**15)
+    trace = Trace(program="f", mesh=(), collectives=(), flops=10**15)
     assert trace.estimate("h100", dtype="f8e4m3fn").compute_seconds == pytest.approx(0.5)
     assert trace.estimate("h100", dtype="f32").compute_seconds == pytest.approx(1 / 0.99)
     with pytest.raises(UnknownFigure, match="'fp8_flops' for Google TPU v5p"):
@@ -267,7 +271,12 @@ def test_a_missing_figure_names_the_call_that_needs_it():
     assert caught.value.where == "hardware a100, needed for all_gather over 'data'"
     with pytest.raises(UnknownFigure, match="'link_bandwidth' for AWS Trainium2"):
         train_step().estimate("trainium2")
-    assert Trace("f", NODE, (), flops=667).estimate("trainium2").compute_seconds > 0
+    assert (
+        Trace(program="f", mesh=NODE, collectives=(), flops=667)
+        .estimate("trainium2")
+        .compute_seconds
+        > 0
+    )
 
 
 def test_a_mesh_larger_than_a_pod_is_said():
@@ -278,12 +287,22 @@ def test_a_mesh_larger_than_a_pod_is_said():
 
 def test_a_mesh_of_more_axes_than_the_torus_is_said():
     mesh = (("a", 2), ("b", 2), ("c", 4))
-    one = Trace("f", mesh, (call("psum", "a", (8,), mesh),)).estimate("tpu-v5e")
+    one = Trace(program="f", mesh=mesh, collectives=(call("psum", "a", (8,), mesh),)).estimate(
+        "tpu-v5e"
+    )
     assert "The mesh has 3 axes and the torus 2" in one.notes[0]
 
 
 def test_what_does_not_fit_is_said():
-    trace = Trace("f", (), (), flops=1, memory=Memory(10**10, 0, 10**10, 0, "cpu"))
+    trace = Trace(
+        program="f",
+        mesh=(),
+        collectives=(),
+        flops=1,
+        memory=Memory(
+            argument_bytes=10**10, output_bytes=0, temp_bytes=10**10, alias_bytes=0, compiler="cpu"
+        ),
+    )
     assert trace.estimate("tpu-v5e").notes == (
         "It does not fit: one device needs 20.0 GB as the cpu compiler counts, and has 16.0 GB.",
     )
@@ -294,7 +313,7 @@ def test_groups_within_an_axis_have_no_ring():
     mesh = (("X", 16), ("Y", 16))
     whole = call("psum", "X", (1 << 20,), mesh)
     part = call("psum", "X", (1 << 20,), mesh, group_size=4)
-    one, other = estimate(Trace("f", mesh, (whole, part)), "tpu-v5e").calls
+    one, other = estimate(Trace(program="f", mesh=mesh, collectives=(whole, part)), "tpu-v5e").calls
     assert one.formula.startswith("ring")
     assert other.formula.startswith("line")
 
@@ -329,7 +348,7 @@ def test_no_collective_beats_nvlink(op, kib, power):
     mesh = (("X", 2**power),)
     one = call(op, "X", (kib * 512,), mesh)
     chip = parse_hardware("h100")
-    seconds = estimate(Trace("f", mesh, (one,)), chip).calls[0].seconds
+    seconds = estimate(Trace(program="f", mesh=mesh, collectives=(one,)), chip).calls[0].seconds
     in_node = min(8, 2**power)
     least = one.wire_bytes / 450e9 if power <= 3 else one.payload_bytes / 450e9 / in_node
     assert seconds >= least * 0.999

@@ -12,9 +12,28 @@ from shardlab.sharding.mesh import parse_mesh
 
 def case(mesh="data=4", *, number=0, requires=(), budget=None, is_simulated=False):
     part = Part(
-        1, "", "f(x, mesh)", "program", ("data",), (), (), 1, requires, budget or {}, 1e-5, 1e-5
+        number=1,
+        name="",
+        call="f(x, mesh)",
+        kind="program",
+        axes=("data",),
+        ladder=(),
+        large=(),
+        cases=1,
+        requires=requires,
+        budget=budget or {},
+        rtol=1e-5,
+        atol=1e-5,
     )
-    return Case(part, number, mesh, parse_mesh(mesh), 7, 2, is_simulated)
+    return Case(
+        part=part,
+        number=number,
+        name=mesh,
+        mesh=parse_mesh(mesh),
+        seed=7,
+        scale=2,
+        is_simulated=is_simulated,
+    )
 
 
 def output(values, spec, mesh, path=""):
@@ -55,4 +74,4 @@ def call(op, *, count=1, payload=16, wire=24, is_inserted=False):
 
 
 def verdicts(one_case, seen_run, expected, **right):
-    return grade(one_case, seen_run, Right(expected, **right)).verdicts
+    return grade(one_case, seen_run, Right(expected=expected, **right)).verdicts

@@ -202,8 +202,8 @@ def test_a_cause_that_a_problem_names_itself_has_its_fix_beside_it():
 def test_a_gradient_that_jax_has_summed_is_told_from_one_that_it_has_not(
     variant, is_checked, words
 ):
-    cause = Cause("gradient_scaled_by_n", ("0",), "w", variant)
-    evidence = grade(case(), seen(output(4 * ROWS, "", "data=4")), Right(ROWS)).wrong[0]
+    cause = Cause(name="gradient_scaled_by_n", places=("0",), part="w", variant=variant)
+    evidence = grade(case(), seen(output(4 * ROWS, "", "data=4")), Right(expected=ROWS)).wrong[0]
     verdict = wrong_values.verdict(evidence, cause, is_checked)
     assert verdict.fix.startswith(("with check_vma=True", "take each"))
     assert words in verdict.fix

@@ -14,13 +14,27 @@ from shardlab.judge.results_json import results_json
 from shardlab.judge.verdict import Verdict
 from shardlab.render.svg import picture_svg
 
-RIGHT = CaseResult("data=1", 1, "data=1", 11, (Verdict("AC", "Right on one device."),))
+RIGHT = CaseResult(
+    name="data=1",
+    part=1,
+    mesh="data=1",
+    seed=11,
+    verdicts=(Verdict(code="AC", what="Right on one device."),),
+)
 WRONG = CaseResult(
-    "data=2",
-    1,
-    "data=2",
-    12,
-    (Verdict("WA", "result is 42, want 21.", "line 3: return x", "add once.", "factor_of_n"),),
+    name="data=2",
+    part=1,
+    mesh="data=2",
+    seed=12,
+    verdicts=(
+        Verdict(
+            code="WA",
+            what="result is 42, want 21.",
+            where="line 3: return x",
+            fix="add once.",
+            cause="factor_of_n",
+        ),
+    ),
     output="\x1b[2Jhello\nthere\0",
     facts={"collectives": [{"op": "psum", "count": 1, "payload_bytes": 4, "wire_bytes": 4}]},
     number=1,
@@ -48,14 +62,22 @@ def small(n_devices, *, holds="20", should="10"):
         "devices": devices,
     }
     facts = {"call": "f(x, mesh)", "inputs": [{"name": "x", "text": "float32[2] [1 2]"}]}
-    verdicts = (Verdict("WA", "result is 20, want 10."),)
+    verdicts = (Verdict(code="WA", what="result is 20, want 10."),)
     return CaseResult(
-        "data=2", 1, "data=2", 99, verdicts, True, facts={**facts, "outputs": [output]}
+        name="data=2",
+        part=1,
+        mesh="data=2",
+        seed=99,
+        verdicts=verdicts,
+        is_example=True,
+        facts={**facts, "outputs": [output]},
     )
 
 
 def judgement(*cases, **more):
-    return Judgement("one-sum", 1, "A", 5, "submit", cases, **more)
+    return Judgement(
+        problem="one-sum", content_version=1, level="A", seed=5, kind="submit", cases=cases, **more
+    )
 
 
 def test_the_terminal_shows_verdict_small_case_and_all_cases():
@@ -94,7 +116,9 @@ def test_right_numbers_are_said_in_words_and_what_fails_beside_them():
     (output,) = right.facts["outputs"]
     devices = [{**device, "is_wrong": False} for device in output["devices"]]
     facts = {**right.facts, "outputs": [{**output, "devices": devices}]}
-    over = replace(right, facts=facts, verdicts=(Verdict("COMM", "2 psum of 4 B; budget 1."),))
+    over = replace(
+        right, facts=facts, verdicts=(Verdict(code="COMM", what="2 psum of 4 B; budget 1."),)
+    )
     text = judgement_text(judgement(WRONG, counterexample=over), 80)
     assert "✓ 0" not in text
     assert (
@@ -114,7 +138,7 @@ def test_a_long_call_is_broken_between_words():
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\x9b2J", "\x07", "\u202e"])
 def test_nothing_of_an_answer_moves_the_cursor(evil):
-    verdict = Verdict("RTE", f"a{evil}", f"line 1: {evil}", evil, shows=(evil,))
+    verdict = Verdict(code="RTE", what=f"a{evil}", where=f"line 1: {evil}", fix=evil, shows=(evil,))
     case = replace(small(2, holds=evil, should=evil), verdicts=(verdict,), output=f"x\n{evil}")
     facts = {**case.facts, "call": f"f({evil})", "inputs": [{"name": evil, "text": evil}]}
     one = judgement(case, notes=(evil,), counterexample=replace(case, facts=facts))
@@ -155,7 +179,13 @@ def test_colour_says_nothing_that_the_marks_do_not():
 
 
 def test_other_kinds_of_failure_are_told_once_each():
-    spec = CaseResult("rows=4", 1, "rows=4", 13, (Verdict("SPEC", "No mesh axis 'data'."),))
+    spec = CaseResult(
+        name="rows=4",
+        part=1,
+        mesh="rows=4",
+        seed=13,
+        verdicts=(Verdict(code="SPEC", what="No mesh axis 'data'."),),
+    )
     text = judgement_text(judgement(WRONG, spec, spec), 80)
     assert text.count("No mesh axis 'data'.") == 1
     assert text.count("result is 42") == 1
@@ -165,7 +195,13 @@ def test_what_was_not_judged_is_said_and_never_passes():
     one = judgement(RIGHT, not_judged=("part 1, data=2",))
     assert not one.passed
     assert "1 case not judged after that" in judgement_text(one, 80)
-    fault = CaseResult("data=2", 1, "data=2", 1, (Verdict("IE", "The judge failed."),))
+    fault = CaseResult(
+        name="data=2",
+        part=1,
+        mesh="data=2",
+        seed=1,
+        verdicts=(Verdict(code="IE", what="The judge failed."),),
+    )
     assert "not counted" in judgement_text(judgement(RIGHT, fault), 80)
     assert judgement().verdict.code == "IE"
 
@@ -189,12 +225,27 @@ def test_results_have_the_keys_of_exercism_and_ours():
     ("code", "status"), [("CE", "error"), ("IE", "error"), ("TLE", "fail"), ("WA", "fail")]
 )
 def test_an_answer_that_cannot_be_judged_is_an_error(code, status):
-    one = judgement(CaseResult("data=2", 1, "data=2", 1, (Verdict(code, "It is so."),)))
+    one = judgement(
+        CaseResult(
+            name="data=2",
+            part=1,
+            mesh="data=2",
+            seed=1,
+            verdicts=(Verdict(code=code, what="It is so."),),
+        )
+    )
     assert results_json(one)["status"] == status
 
 
 def test_output_is_cut_at_500_characters():
-    loud = CaseResult("data=2", 1, "data=2", 1, (Verdict("AC", ""),), output="x" * 600)
+    loud = CaseResult(
+        name="data=2",
+        part=1,
+        mesh="data=2",
+        seed=1,
+        verdicts=(Verdict(code="AC", what=""),),
+        output="x" * 600,
+    )
     (test,) = results_json(judgement(loud))["tests"]
     assert len(test["output"]) == 500
 
@@ -219,8 +270,16 @@ def test_the_small_case_can_be_drawn_as_svg():
 def test_an_accepted_answer_tells_the_range_of_what_it_sends():
     def case(name, payload, *, is_simulated=False):
         facts = {"collectives": [{"op": "psum", "count": 1, "payload_bytes": payload}]}
-        verdict = Verdict("AC", "Right.")
-        return CaseResult(name, 1, name, 1, (verdict,), is_simulated=is_simulated, facts=facts)
+        verdict = Verdict(code="AC", what="Right.")
+        return CaseResult(
+            name=name,
+            part=1,
+            mesh=name,
+            seed=1,
+            verdicts=(verdict,),
+            is_simulated=is_simulated,
+            facts=facts,
+        )
 
     large = case("data=64", 9, is_simulated=True)
     one = judgement(case("data=2", 4), large, case("data=4", 8), large)  # as two parts give it

@@ -14,20 +14,28 @@ SOURCE = SubmissionSource("import jax\ndef f(x):\n    return g(x)\n")
 @pytest.mark.parametrize(
     ("ending", "code", "words"),
     [
-        (ExitReason("time"), "TLE", "The time limit was reached while running the program."),
-        (ExitReason("memory"), "MLE", "The memory limit was reached while running the program."),
-        (ExitReason("output"), "OLE", "More was printed or returned than is allowed"),
+        (ExitReason(why="time"), "TLE", "The time limit was reached while running the program."),
         (
-            ExitReason("exit", exit_code=3),
+            ExitReason(why="memory"),
+            "MLE",
+            "The memory limit was reached while running the program.",
+        ),
+        (ExitReason(why="output"), "OLE", "More was printed or returned than is allowed"),
+        (
+            ExitReason(why="exit", exit_code=3),
             "RTE",
             "ended by itself while running the program (exit code 3)",
         ),
-        (ExitReason("signal", signal=signal.SIGSEGV), "RTE", "(SIGSEGV)"),
-        (ExitReason("exit", exit_code=-11), "RTE", "(SIGSEGV)"),
-        (ExitReason("frame", "too long"), "RTE", "Something else than a result came back"),
-        (ExitReason("signal", signal=signal.SIGKILL), "IE", "was ended (SIGKILL)"),
-        (ExitReason("exit", exit_code=-15), "IE", "was ended (SIGTERM)"),
-        (ExitReason("judge", "the supervisor was killed"), "IE", "The judge failed"),
+        (ExitReason(why="signal", signal=signal.SIGSEGV), "RTE", "(SIGSEGV)"),
+        (ExitReason(why="exit", exit_code=-11), "RTE", "(SIGSEGV)"),
+        (
+            ExitReason(why="frame", detail="too long"),
+            "RTE",
+            "Something else than a result came back",
+        ),
+        (ExitReason(why="signal", signal=signal.SIGKILL), "IE", "was ended (SIGKILL)"),
+        (ExitReason(why="exit", exit_code=-15), "IE", "was ended (SIGTERM)"),
+        (ExitReason(why="judge", detail="the supervisor was killed"), "IE", "The judge failed"),
     ],
 )
 def test_each_end_of_a_process_has_its_own_message(ending, code, words):
@@ -38,17 +46,17 @@ def test_each_end_of_a_process_has_its_own_message(ending, code, words):
 
 def test_devices_that_wait_for_each_other_are_no_time_out():
     said = "rendezvous.cc:127] This thread has been waiting for `first call` and may be stuck."
-    for ending in (ExitReason("time"), ExitReason("signal", signal=signal.SIGABRT)):
+    for ending in (ExitReason(why="time"), ExitReason(why="signal", signal=signal.SIGABRT)):
         assert troubles.ended(ending, "running the program", said).code == "HANG"
-    assert troubles.ended(ExitReason("time"), "tracing the answer", said).code == "TLE"
-    idle = ExitReason("time", seconds=20.0, idle_seconds=18.5)
+    assert troubles.ended(ExitReason(why="time"), "tracing the answer", said).code == "TLE"
+    idle = ExitReason(why="time", seconds=20.0, idle_seconds=18.5)
     assert troubles.ended(idle, "running the program").code == "HANG"
-    busy = ExitReason("time", seconds=20.0, idle_seconds=0.5)
+    busy = ExitReason(why="time", seconds=20.0, idle_seconds=0.5)
     assert troubles.ended(busy, "running the program").code == "TLE"
 
 
 def test_a_time_out_on_virtual_devices_tells_of_unrolled_loops():
-    ending = ExitReason("time", "20 s of processor time", idle_seconds=0.0)
+    ending = ExitReason(why="time", detail="20 s of processor time", idle_seconds=0.0)
     verdict = troubles.ended(ending, "simulating the answer")
     assert "(20 s of processor time) while simulating" in verdict.what
     assert "jax.lax.fori_loop" in verdict.fix

@@ -34,10 +34,31 @@ def problem(
 ):
     kind = "value" if name == "halves" else "program"
     part = Part(
-        1, "", CALLS[name], kind, ("data",), ladder, large, 6, requires, budget or {}, 1e-5, 1e-5
+        number=1,
+        name="",
+        call=CALLS[name],
+        kind=kind,
+        axes=("data",),
+        ladder=ladder,
+        large=large,
+        cases=6,
+        requires=requires,
+        budget=budget or {},
+        rtol=1e-5,
+        atol=1e-5,
     )
     folder = PROBLEMS / name
-    return Problem(folder, name, "tests", name, "easy", 1, tags, (part,), limits or {})
+    return Problem(
+        folder=folder,
+        slug=name,
+        track="tests",
+        title=name,
+        difficulty="easy",
+        content_version=1,
+        tags=tags,
+        parts=(part,),
+        limits=limits or {},
+    )
 
 
 def mapped(body, in_specs="P(a)", out_specs="P()", options="", arguments="x"):

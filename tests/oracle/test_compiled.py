@@ -72,9 +72,11 @@ def test_keys_cut_inside_heads_are_gathered_and_whole_ones_are_not(compiled):
 @pytest.mark.parametrize("remat", ["none", "full"])
 def test_activations_are_a_lower_estimate_within_a_factor_of_two_and_a_half(compiled, remat):
     """Autodiff keeps steps of softmax and SiLU too; docs/plan-memory.md gives the ratios."""
-    arch = Architecture(8, 128, 4, 2, 32, 344, 512)
-    work = Workload(8, 128, remat=remat, dtype="f32", flash=False)
-    items = activation_items(Model("", (), architecture=arch), parse_mesh("data=1"), work)
+    arch = Architecture(layers=8, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=344, vocab=512)
+    work = Workload(batch=8, sequence=128, remat=remat, dtype="f32", flash=False)
+    items = activation_items(
+        Model(name="", families=(), architecture=arch), parse_mesh("data=1"), work
+    )
     ours = sum(item.bytes_per_device for item in items)
     assert 1 <= compiled["temporaries"][remat] / ours <= 2.5
     assert compiled["temporaries"][remat] / ours <= MARGINS[remat]  # what advice leaves room for

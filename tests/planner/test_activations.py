@@ -29,16 +29,23 @@ S, T = 2048, 8
 def gpt(name):
     heads, hidden, layers = MEGATRON[name]
     arch = Architecture(
-        layers, hidden, heads, heads, hidden // heads, 4 * hidden, 51200, gated=False
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn=4 * hidden,
+        vocab=51200,
+        gated=False,
     )
-    return Model(name, (), architecture=arch)
+    return Model(name=name, families=(), architecture=arch)
 
 
 def kept(model, mesh="tensor=1", **options):
     """Bytes kept of all layers on a device, by the Megatron habits unless told otherwise."""
     options = {"flash": False, "dropout": True, "remat": "none"} | options
     batch, sequence = options.pop("batch", 1), options.pop("sequence", S)
-    work = Workload(batch, sequence, **options)
+    work = Workload(batch=batch, sequence=sequence, **options)
     return activation_items(model, parse_mesh(mesh), work)[0].bytes_per_device
 
 
@@ -95,12 +102,20 @@ def test_the_scaling_book_llama_checkpoints_take_twenty_one_terabytes():
 
 def test_the_scaling_book_block_remat_takes_four_terabytes():
     # transformers.md, gradient checkpointing: B * T = 4M, L = 64, D = 8192: "we'd only save 4.2TB"
-    arch = Architecture(64, 8192, 64, 64, 128, 4 * 8192, 32000)
-    block = kept(Model("book", (), architecture=arch), batch=1000, sequence=4000, remat="full")
+    arch = Architecture(
+        layers=64, hidden=8192, heads=64, kv_heads=64, head_dim=128, ffn=4 * 8192, vocab=32000
+    )
+    block = kept(
+        Model(name="book", families=(), architecture=arch), batch=1000, sequence=4000, remat="full"
+    )
     assert round(block / 1e12, 1) == 4.2
     # and "roughly" 20 arrays of that size without any, 84 TB: with keys and values in every head
     every = kept(
-        Model("book", (), architecture=arch), batch=1000, sequence=4000, flash=True, dropout=False
+        Model(name="book", families=(), architecture=arch),
+        batch=1000,
+        sequence=4000,
+        flash=True,
+        dropout=False,
     )
     assert every == 20 * block
 
@@ -109,7 +124,7 @@ def test_keeping_the_products_keeps_seven_arrays_of_a_layer():
     # transformers.md: "only save the outputs of large matmuls ... closer to 7 per layer". The
     # product before the residual sum is kept as that sum, the last one as the next layer's input.
     arch = load_model("llama3-70b").architecture
-    tensors = layer_tensors(arch, Workload(1, 4096))
+    tensors = layer_tensors(arch, Workload(batch=1, sequence=4096))
     products = [each.name for each in tensors if each.is_product]
     assert products == ["queries", "keys", "values", "second input", "gate", "up"]
     assert kept(load_model("llama3-70b"), remat="dots", flash=True, dropout=False) == (
@@ -141,7 +156,7 @@ def test_without_sequence_parallelism_layer_inputs_are_whole_on_every_tensor_dev
 
 def test_keys_and_values_are_cut_into_no_more_parts_than_heads():
     arch = load_model("llama3-70b").architecture  # 8 kv heads
-    model = Model("", (), architecture=replace(arch, ffn=16, hidden=64, heads=64))
+    model = Model(name="", families=(), architecture=replace(arch, ffn=16, hidden=64, heads=64))
     work = {"flash": True, "dropout": False, "sequence_parallel": False}
     at_8, at_16 = (kept(model, f"tensor={n}", remat="dots", **work) for n in (8, 16))
     halved = 80 * S * 2 * (64 * 128 + 2 * 16) * (1 / 8 - 1 / 16)  # queries, gate, up
@@ -151,21 +166,27 @@ def test_keys_and_values_are_cut_into_no_more_parts_than_heads():
 @pytest.mark.parametrize(("measure", "size"), [("heads", 28), ("ffn", 28), ("vocab", 28)])
 def test_what_does_not_divide_over_the_tensor_axis_is_whole(measure, size):
     arch = replace(load_model("llama3-8b").architecture, kv_heads=8, **{measure: size})
-    model = Model("", (), architecture=arch)
-    work = Workload(1, 16, remat="none")
+    model = Model(name="", families=(), architecture=arch)
+    work = Workload(batch=1, sequence=16, remat="none")
     whole, cut = (
         sum(item.bytes_per_device for item in activation_items(model, parse_mesh(mesh), work))
         for mesh in ("tensor=1", "tensor=8")
     )
     rest = replace(arch, **{measure: 8 * size})  # the same, and it divides
-    finer = activation_items(Model("", (), architecture=rest), parse_mesh("tensor=8"), work)
+    finer = activation_items(
+        Model(name="", families=(), architecture=rest), parse_mesh("tensor=8"), work
+    )
     assert whole / 8 < cut == sum(item.bytes_per_device for item in finer)
 
 
 def test_a_mesh_axis_that_cuts_nothing_divides_no_activations():
     def activations(mesh, strategy):
         made = shardlab.plan(
-            "llama3-8b", mesh, strategy=strategy, optimizer="adamw", workload=Workload(8, 512)
+            "llama3-8b",
+            mesh,
+            strategy=strategy,
+            optimizer="adamw",
+            workload=Workload(batch=8, sequence=512),
         )
         return made.bytes_of("activations")
 
@@ -176,8 +197,12 @@ def test_a_mesh_axis_that_cuts_nothing_divides_no_activations():
 def test_a_mixture_counts_the_experts_of_a_token_and_its_dense_layers():
     model = load_model("deepseek-v3")
     arch = model.architecture
-    routed = sum(each.bits for each in layer_tensors(arch, Workload(1, 1), is_mixture=True))
-    dense = sum(each.bits for each in layer_tensors(arch, Workload(1, 1), is_mixture=False))
+    routed = sum(
+        each.bits for each in layer_tensors(arch, Workload(batch=1, sequence=1), is_mixture=True)
+    )
+    dense = sum(
+        each.bits for each in layer_tensors(arch, Workload(batch=1, sequence=1), is_mixture=False)
+    )
     options = {"flash": True, "dropout": False, "sequence": 1}
     assert kept(model, **options) * 8 == 58 * routed + 3 * dense
     assert routed - dense == 8 * (
@@ -189,7 +214,9 @@ def test_latent_attention_has_values_narrower_than_keys_and_shared_experts_their
     # DeepSeek-V3 (arXiv 2412.19437), 4.2: 128 heads of 128, rotary part 64 of queries and keys,
     # latent 512; each expert 2048 wide. Two shared ones here, so that their number counts.
     arch = replace(load_model("deepseek-v3").architecture, shared_experts=2)
-    widths = {each.name: each.bits // 16 for each in layer_tensors(arch, Workload(1, 1))}
+    widths = {
+        each.name: each.bits // 16 for each in layer_tensors(arch, Workload(batch=1, sequence=1))
+    }
     heads = {name: widths[name] for name in ("queries", "keys", "values", "attended", "latent")}
     assert heads == {
         "queries": 128 * 192,
@@ -200,14 +227,18 @@ def test_latent_attention_has_values_narrower_than_keys_and_shared_experts_their
     }
     assert (widths["experts' up"], widths["shared up"]) == (8 * 2048, 2 * 2048)
     # every device of a tensor axis grows its own heads from the whole latent array
-    whole = [each.name for each in layer_tensors(arch, Workload(1, 1)) if each.cut == "whole"]
+    whole = [
+        each.name
+        for each in layer_tensors(arch, Workload(batch=1, sequence=1))
+        if each.cut == "whole"
+    ]
     assert whole == ["latent"]
 
 
 def test_a_layer_computed_again_needs_what_was_not_kept():
     model = load_model("llama3-70b")
     mesh = parse_mesh("tensor=8")
-    none, full = (Workload(4, 2048, remat=remat) for remat in ("none", "full"))
+    none, full = (Workload(batch=4, sequence=2048, remat=remat) for remat in ("none", "full"))
     everything = activation_items(model, mesh, none)[0].bytes_per_device
     inputs, again, logits = activation_items(model, mesh, full)
     assert inputs.bytes_per_device / 80 + again.bytes_per_device == everything / 80
@@ -216,7 +247,9 @@ def test_a_layer_computed_again_needs_what_was_not_kept():
 
 
 def test_without_remat_nothing_is_computed_again():
-    items = activation_items(load_model("llama3-8b"), parse_mesh("data=1"), Workload(1, 8, "none"))
+    items = activation_items(
+        load_model("llama3-8b"), parse_mesh("data=1"), Workload(batch=1, sequence=8, remat="none")
+    )
     assert [item.name for item in items] == [
         "kept for the backward pass (remat none)",
         "logits",
@@ -224,7 +257,7 @@ def test_without_remat_nothing_is_computed_again():
 
 
 def test_a_formula_says_what_is_divided_by_what():
-    work = Workload(512, 4096, microbatch=128)
+    work = Workload(batch=512, sequence=4096, microbatch=128)
     mesh = parse_mesh("data=2,fsdp=32,tensor=8")
     first, _, logits = activation_items(load_model("llama3-70b"), mesh, work)
     assert first.formula == (
@@ -237,4 +270,9 @@ def test_a_formula_says_what_is_divided_by_what():
 
 
 def test_a_model_of_unknown_measures_has_no_activations():
-    assert activation_items(Model("tree", ()), parse_mesh("data=1"), Workload(1, 1)) == ()
+    assert (
+        activation_items(
+            Model(name="tree", families=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
+        )
+        == ()
+    )

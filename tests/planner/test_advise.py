@@ -87,8 +87,8 @@ def test_no_layout_has_two_names(llama):
 def planned(advice, name, each, **choices):
     batch = int(advice.choices["batch"])
     workload = Workload(
-        batch,
-        int(advice.choices["sequence"]),
+        batch=batch,
+        sequence=int(advice.choices["sequence"]),
         remat=each.remat or "full",
         microbatch=batch // each.n_microbatches if each.n_microbatches > 1 else None,
     )
@@ -320,7 +320,7 @@ def test_llama_70b_needs_225_chips_for_4m_tokens():
     # book counts no gradients
     made = plan(
         "llama3-70b", "data=1", strategy="data-parallel", optimizer="adam",
-        workload=Workload(1000, 4000, remat="4"),
+        workload=Workload(batch=1000, sequence=4000, remat="4"),
     )  # fmt: skip
     weights = made.bytes_of("parameters") + made.bytes_of("optimizer")
     assert weights == pytest.approx(700e9, rel=0.01)

@@ -53,14 +53,14 @@ TRAIN = {"optimizer": "adamw", "hardware": "tpu-v5p"}
         (
             "llama3-8b",
             "fsdp=16",
-            {"strategy": "fsdp", "workload": Workload(32, 8192, remat="none")},
+            {"strategy": "fsdp", "workload": Workload(batch=32, sequence=8192, remat="none")},
             "remat dots",
         ),
         # then time
         (
             "llama3-8b",
             "fsdp=16",
-            {"strategy": "fsdp", "workload": Workload(512, 8192)},
+            {"strategy": "fsdp", "workload": Workload(batch=512, sequence=8192)},
             "a microbatch of 128 (4 parts of the batch, gradients added up)",
         ),
         # then more devices
@@ -74,14 +74,14 @@ def test_the_cheapest_change_comes_first(model, mesh, options, words):
 
 
 def test_a_change_makes_the_plan_fit_when_it_is_made():
-    options = TRAIN | {"workload": Workload(512, 8192)}
+    options = TRAIN | {"workload": Workload(batch=512, sequence=8192)}
     found, made = changes("llama3-8b", "fsdp=16", strategy="fsdp", **options)
-    changed = options | {"workload": Workload(512, 8192, microbatch=128)}
+    changed = options | {"workload": Workload(batch=512, sequence=8192, microbatch=128)}
     again = shardlab.plan("llama3-8b", "fsdp=16", strategy="fsdp", **changed)
     assert again.fits
     assert again.bytes_per_device == made[0][1]
     # and one step less would not do
-    larger = options | {"workload": Workload(512, 8192, microbatch=256)}
+    larger = options | {"workload": Workload(batch=512, sequence=8192, microbatch=256)}
     assert not shardlab.plan("llama3-8b", "fsdp=16", strategy="fsdp", **larger).fits
     assert found.details["needed"] > found.details["usable"] >= made[0][1]
 
@@ -115,7 +115,7 @@ def test_serving_takes_a_smaller_cache_more_devices_or_fewer_sequences():
         "tensor=2",
         strategy="tensor",
         hardware="tpu-v5e",
-        workload=Workload(32, 4096),
+        workload=Workload(batch=32, sequence=4096),
     )
     assert [words for words, _ in made] == [
         "a cache in int8",
@@ -125,7 +125,7 @@ def test_serving_takes_a_smaller_cache_more_devices_or_fewer_sequences():
 
 
 def test_changes_are_joined_where_none_suffices_alone():
-    work = Workload(256, 8192, remat="none")
+    work = Workload(batch=256, sequence=8192, remat="none")
     small = TRAIN | {"hardware": "tpu-v5e", "headroom": 0.02}
     _, made = changes("llama3-8b", "fsdp=16", strategy="fsdp", **small, workload=work)
     ((words, n_bytes),) = made
@@ -138,7 +138,7 @@ def test_changes_are_joined_where_none_suffices_alone():
         "fsdp=16",
         strategy="fsdp",
         policy="moments=bf16",
-        workload=Workload(256, 8192, microbatch=16),
+        workload=Workload(batch=256, sequence=8192, microbatch=16),
         **small,
     )
     assert made.fits
@@ -151,7 +151,7 @@ def test_more_devices_bring_a_batch_that_fills_them():
         "fsdp=16",
         strategy="fsdp",
         **TRAIN,
-        workload=Workload(16, 4096),
+        workload=Workload(batch=16, sequence=4096),
     )
     assert made[0][0] == "mesh fsdp=128, 128 devices in place of 16, with a batch of 128"
 
@@ -170,7 +170,11 @@ def test_where_nothing_helps_it_is_said():
         (
             "llama3-70b",
             "fsdp=48,tensor=8",
-            {"strategy": "fsdp+tensor", "hardware": "h100", "workload": Workload(512, 8192)},
+            {
+                "strategy": "fsdp+tensor",
+                "hardware": "h100",
+                "workload": Workload(batch=512, sequence=8192),
+            },
             "mesh fsdp=32,tensor=8, 256 devices in place of 384",
         ),
         ("llama3-70b", "fsdp=96", {"strategy": "fsdp"}, "mesh fsdp=64, 64 devices in place of 96"),
@@ -214,7 +218,11 @@ def test_a_mesh_that_does_not_suit_the_model_is_mended_by_one_that_does(
 
 def test_a_batch_that_does_not_divide_is_mended_with_the_rest():
     _, made = changes(
-        "llama3-8b", "data=8", strategy="data-parallel", **TRAIN, workload=Workload(1, 4096)
+        "llama3-8b",
+        "data=8",
+        strategy="data-parallel",
+        **TRAIN,
+        workload=Workload(batch=1, sequence=4096),
     )
     assert made[0][0] == "a batch of 8 and strategy zero1"
 
@@ -225,7 +233,7 @@ def test_a_sequence_that_is_too_much_for_a_device_is_cut_over_a_tensor_axis():
         "fsdp=16",
         strategy="fsdp",
         **TRAIN | {"hardware": "tpu-v5e"},
-        workload=Workload(16, 8192),
+        workload=Workload(batch=16, sequence=8192),
     )
     assert [words for words, _ in made] == [
         "mesh fsdp=16,tensor=4, 64 devices in place of 16, and strategy fsdp+tensor"
@@ -256,7 +264,7 @@ def test_what_does_not_divide_is_to_be_mended_first():
     assert made == []
     assert found.fix.startswith("first mend what does not divide (plan.indivisible)")
     # 4,096 tokens over 3 devices
-    options = {"strategy": "fsdp", **TRAIN, "workload": Workload(8, 4096)}
+    options = {"strategy": "fsdp", **TRAIN, "workload": Workload(batch=8, sequence=4096)}
     found, made = changes("llama3-70b", "fsdp=8,context=3", **options)
     assert made == []
     assert found.fix.startswith("first mend what does not divide (plan.indivisible)")

@@ -13,7 +13,10 @@ BF16 = parse_dtype("bf16")
 
 def model(**changes):
     shapes = {"embed": (96, 16), "layers.{0..3}.up": (64, 16), "layers.{0..3}.norm": (16,)}
-    return Model("m", tuple(parse_family(p, s, BF16) for p, s in (shapes | changes).items() if s))
+    return Model(
+        name="m",
+        families=tuple(parse_family(p, s, BF16) for p, s in (shapes | changes).items() if s),
+    )
 
 
 def planned(rules=((".*", ""),), mesh="x=2,y=4", of=None, **options):
@@ -29,7 +32,7 @@ def _changes(old, new):
 
 
 def test_the_same_plan_is_the_same_wherever_its_model_was_read_from():
-    moved = Model("m", model().families, "another place")
+    moved = Model(name="m", families=model().families, source="another place")
     comparison = planned().compare(planned(of=moved))
     assert comparison.same
     assert str(comparison) == "the same: m on x=2,y=4"
@@ -124,8 +127,8 @@ def test_a_chip_too_small_changes_the_verdict():
 
 def test_what_is_counted_by_formula_is_told_with_its_bytes():
     ways = {"strategy": "fsdp", "optimizer": "adamw"}
-    old = plan("llama3-8b", "fsdp=8", workload=Workload(8, 4096), **ways)
-    new = plan("llama3-8b", "fsdp=8", workload=Workload(16, 4096), **ways)
+    old = plan("llama3-8b", "fsdp=8", workload=Workload(batch=8, sequence=4096), **ways)
+    new = plan("llama3-8b", "fsdp=8", workload=Workload(batch=16, sequence=4096), **ways)
     items = [each for each in _changes(old, new) if each.topic == "item"]
     assert items
     assert all(each.new_bytes == 2 * each.old_bytes for each in items)

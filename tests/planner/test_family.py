@@ -111,7 +111,9 @@ def test_a_large_family_is_counted_without_listing_it():
 
 
 def test_a_text_of_many_gaps_stays_short():
-    one = Family(("a.", ""), (3,), BF16, listed=tuple((str(n * n),) for n in range(50)))
+    one = Family(
+        pieces=("a.", ""), shape=(3,), dtype=BF16, listed=tuple((str(n * n),) for n in range(50))
+    )
     assert one.numbers_text == "0..1, 4, 9, 16, … 50 in all"
     pairs = tuple((str(n), str(n * n)) for n in range(50))
     assert one.only(pairs).numbers_text == "(0, 0), (1, 1), (2, 4), … 50 in all"

@@ -25,7 +25,9 @@ EVERY = Limits(replicated_bytes=1)
 def tiny(**shapes):
     """A model of bf16 tensors by name and shape; `__` stands for a dot."""
     names = ((name.replace("__", "."), shape) for name, shape in shapes.items())
-    return Model("tiny", tuple(parse_family(name, shape, BF16) for name, shape in names))
+    return Model(
+        name="tiny", families=tuple(parse_family(name, shape, BF16) for name, shape in names)
+    )
 
 
 def chip(n_bytes):
@@ -154,7 +156,7 @@ def test_a_mesh_axis_that_cuts_something_is_not(mesh, strategy):
 
 
 def test_a_stage_axis_cuts_nothing_until_stacked_layers_are_cut_over_it():
-    options = {"optimizer": "adamw", "workload": Workload(16, 128)}
+    options = {"optimizer": "adamw", "workload": Workload(batch=16, sequence=128)}
     idle = shardlab.plan("llama3-8b", "fsdp=2,stage=4", strategy="fsdp", **options)
     assert only(idle, "plan.unused_mesh_axis").fix.startswith("strategy fsdp+pipeline, or")
     whole = shardlab.plan("llama3-8b", "fsdp=2", strategy="fsdp", **options)
@@ -213,10 +215,25 @@ def test_tensors_of_one_size_share_a_finding():
 @pytest.mark.parametrize(
     ("mesh", "work", "what", "fix"),
     [
-        ("data=4", Workload(10, 8), "The batch of 10 sequences cannot be split", "8 or 12."),
-        ("fsdp=4", Workload(12, 8, microbatch=6), "The microbatch of 6 sequences", "4 or 8."),
-        ("context=3", Workload(4, 8), "The sequence of 8 tokens", "6 or 9."),
-        ("data=64", Workload(8, 8), "The batch of 8 sequences", "64, or fewer devices"),
+        (
+            "data=4",
+            Workload(batch=10, sequence=8),
+            "The batch of 10 sequences cannot be split",
+            "8 or 12.",
+        ),
+        (
+            "fsdp=4",
+            Workload(batch=12, sequence=8, microbatch=6),
+            "The microbatch of 6 sequences",
+            "4 or 8.",
+        ),
+        ("context=3", Workload(batch=4, sequence=8), "The sequence of 8 tokens", "6 or 9."),
+        (
+            "data=64",
+            Workload(batch=8, sequence=8),
+            "The batch of 8 sequences",
+            "64, or fewer devices",
+        ),
     ],
 )
 def test_batch_and_sequence_must_divide_too(mesh, work, what, fix):
@@ -369,7 +386,9 @@ def test_a_size_named_for_an_axis_divides_all_that_is_cut_now():
 
 def test_fewer_kv_heads_than_tensor_devices_are_told():
     one = only(
-        shardlab.plan("llama3-70b", "tensor=16", strategy="tensor", workload=Workload(1, 8192)),
+        shardlab.plan(
+            "llama3-70b", "tensor=16", strategy="tensor", workload=Workload(batch=1, sequence=8192)
+        ),
         "plan.kv_heads_replicated",
     )
     assert one.what == (
@@ -465,14 +484,14 @@ def test_zero_is_not_advised_twice():
 
 
 def test_activations_that_were_measured_to_take_more_make_a_plan_tight():
-    work = Workload(48, 4096, remat="none")
+    work = Workload(batch=48, sequence=4096, remat="none")
     options = {"strategy": "fsdp", "optimizer": "adamw", "workload": work}
     made = shardlab.plan("llama3-8b", "fsdp=16", hardware="tpu-v5p", **options)
     one = only(made, "plan.low_headroom")
     assert "up to 2.1 times what is estimated for activations with remat none: " in one.what
     more = made.bytes_per_device + 1.1 * made.bytes_of("activations")
     assert made.bytes_per_device < made.room.usable_bytes < more
-    options["workload"] = Workload(16, 4096, remat="none")
+    options["workload"] = Workload(batch=16, sequence=4096, remat="none")
     roomy = shardlab.plan("llama3-8b", "fsdp=16", hardware="tpu-v5p", **options)
     assert not found(roomy, "plan.low_headroom")
 
@@ -483,7 +502,7 @@ def test_findings_survive_a_saved_plan():
         "tensor=16",
         strategy="tensor",
         hardware="tpu-v5e",
-        workload=Workload(32, 8192),
+        workload=Workload(batch=32, sequence=8192),
     )
     assert len(made.findings) >= 2
     assert Plan.from_json(made.to_json()).findings == made.findings
@@ -498,4 +517,6 @@ def test_a_headroom_that_is_no_share_is_refused(bad):
 def test_a_model_without_tensors_has_no_findings():
     arch = load_model("llama3-8b").architecture
     assert isinstance(arch, Architecture)
-    assert shardlab.plan(Model("none", ()), "data=8", hardware="tpu-v5p").findings == ()
+    assert (
+        shardlab.plan(Model(name="none", families=()), "data=8", hardware="tpu-v5p").findings == ()
+    )

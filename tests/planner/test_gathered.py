@@ -11,7 +11,7 @@ from shardlab.planner.model import Model
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")
-WORK = Workload(64, 128)
+WORK = Workload(batch=64, sequence=128)
 
 
 def gathered(model, mesh, **options):
@@ -20,7 +20,9 @@ def gathered(model, mesh, **options):
 
 
 def model(*families):
-    return Model("tiny", tuple(parse_family(path, shape, BF16) for path, shape in families))
+    return Model(
+        name="tiny", families=tuple(parse_family(path, shape, BF16) for path, shape in families)
+    )
 
 
 # hidden 16384, 128 and 8 heads of 128, feed-forward 53248
@@ -81,7 +83,7 @@ def test_layers_that_alternate_are_told_apart():
     tensors = [
         Tensor(f"layers.{n}.mlp.up_proj.weight", (8 if n % 2 else 24, 8), BF16) for n in range(6)
     ]
-    made = Model("tiny", families_of(tensors))
+    made = Model(name="tiny", families=families_of(tensors))
     assert gathered(made, "fsdp=2", strategy="fsdp") == 2 * 24 * 8
 
 

@@ -62,21 +62,31 @@ def test_an_axis_that_does_not_divide_counts_as_padded():
 
 
 def test_what_is_not_trained_has_no_gradient_and_no_state():
-    trained = Family(("norm.scale",), (4,), F32)
-    mean = Family(("norm.mean",), (4,), F32, is_trained=False)
-    scales = Family(("w.weight_scale_inv",), (4, 4), F32)
+    trained = Family(pieces=("norm.scale",), shape=(4,), dtype=F32)
+    mean = Family(pieces=("norm.mean",), shape=(4,), dtype=F32, is_trained=False)
+    scales = Family(pieces=("w.weight_scale_inv",), shape=(4, 4), dtype=F32)
     assert [is_trained(each) for each in (trained, mean, scales)] == [True, False, False]
     names = [
-        each.name for each in held_by(ShardedFamily(mean, Spec(), ""), MESH, "adamw", DtypePolicy())
+        each.name
+        for each in held_by(
+            ShardedFamily(family=mean, spec=Spec(), rule=""), MESH, "adamw", DtypePolicy()
+        )
     ]
     assert names == ["parameter"]
 
 
 def test_scales_of_narrow_weights_keep_their_own_dtype():
-    fp8 = DtypePolicy(parse_dtype("float8_e4m3fn"))
+    fp8 = DtypePolicy(parameters=parse_dtype("float8_e4m3fn"))
     dtypes = [
         next(
-            held_by(ShardedFamily(Family((name,), (4, 6), F32), Spec(), ""), MESH, "none", fp8)
+            held_by(
+                ShardedFamily(
+                    family=Family(pieces=(name,), shape=(4, 6), dtype=F32), spec=Spec(), rule=""
+                ),
+                MESH,
+                "none",
+                fp8,
+            )
         ).dtype
         for name in ("w.weight", "w.weight_scale_inv")
     ]
@@ -84,15 +94,20 @@ def test_scales_of_narrow_weights_keep_their_own_dtype():
 
 
 def test_inference_holds_parameters_alone():
-    family = Family(("w",), (4,), F32)
-    held = held_by(ShardedFamily(family, Spec(), ""), MESH, "none", DtypePolicy())
+    family = Family(pieces=("w",), shape=(4,), dtype=F32)
+    held = held_by(ShardedFamily(family=family, spec=Spec(), rule=""), MESH, "none", DtypePolicy())
     assert [each.name for each in held] == ["parameter"]
     assert counters_of("none") == ()
 
 
 def test_gradients_and_states_may_have_specs_of_their_own():
     placed = ShardedFamily(
-        Family(("w",), (20, 6), F32), Spec(), "", None, Spec("data"), Spec("stage")
+        family=Family(pieces=("w",), shape=(20, 6), dtype=F32),
+        spec=Spec(),
+        rule="",
+        number=None,
+        gradient_spec=Spec("data"),
+        state_spec=Spec("stage"),
     )
     held = held_by(placed, MESH, "lion", DtypePolicy())
     assert [(each.name, each.shard_shape) for each in held] == [

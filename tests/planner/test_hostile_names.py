@@ -110,5 +110,12 @@ def test_a_mesh_axis_has_a_name_that_can_be_printed() -> None:
 
 
 def test_a_finding_shows_what_nobody_would_see_as_an_escape() -> None:
-    found = Finding("plan.x", "error", "a\x1b[31m", None, "b\u202e", shows=("c\x07",))
+    found = Finding(
+        code="plan.x",
+        severity="error",
+        what="a\x1b[31m",
+        where=None,
+        fix="b\u202e",
+        shows=("c\x07",),
+    )
     assert (found.what, found.fix, found.shows) == (r"a\x1b[31m", r"b\u202e", (r"c\x07",))

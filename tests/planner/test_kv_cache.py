@@ -35,7 +35,7 @@ def cache(model, mesh, **options):
 )
 def test_a_token_takes_the_published_bytes(model, dtype, expected):
     arch = load_model(model).architecture
-    assert token_bytes(arch, Workload(1, 1, cache_dtype=dtype)) == expected
+    assert token_bytes(arch, Workload(batch=1, sequence=1, cache_dtype=dtype)) == expected
 
 
 def test_the_scaling_book_llama_13b_sequence_takes_six_point_seven_gigabytes():
@@ -52,7 +52,7 @@ def test_the_scaling_book_llama_70b_serving_fits_eight_chips_and_barely():
         "strategy": "tensor",
         "hardware": "tpu-v5e",
         "policy": Policy(parameters=parse_dtype("int8")),
-        "workload": Workload(32, 8192, cache_dtype="int8"),
+        "workload": Workload(batch=32, sequence=8192, cache_dtype="int8"),
     }
     made = shardlab.plan("llama3-70b", "tensor=8", headroom=0, **serve)
     assert round(made.bytes_of("kv_cache") * 8 / 1e9, 1) == 42.9  # the book rounds 163,840 to 160e3
@@ -71,7 +71,9 @@ def test_batch_sequence_heads_and_layers_are_divided():
 def test_more_devices_than_kv_heads_hold_copies():
     at_8 = cache("llama3-70b", "tensor=8", batch=1, sequence=8192)
     assert cache("llama3-70b", "tensor=64", batch=1, sequence=8192) == at_8
-    (item,) = cache_items(load_model("llama3-70b"), parse_mesh("tensor=64"), Workload(1, 8192))
+    (item,) = cache_items(
+        load_model("llama3-70b"), parse_mesh("tensor=64"), Workload(batch=1, sequence=8192)
+    )
     assert "2 × 128 × 1 heads (8 / 8, 8 copies of each)" in item.formula
 
 
@@ -114,4 +116,9 @@ def test_a_stage_has_its_share_of_the_local_layers():
 
 
 def test_a_model_of_unknown_measures_has_no_cache():
-    assert cache_items(Model("tree", ()), parse_mesh("data=1"), Workload(1, 1)) == ()
+    assert (
+        cache_items(
+            Model(name="tree", families=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
+        )
+        == ()
+    )

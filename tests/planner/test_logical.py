@@ -101,7 +101,7 @@ BY_NAME = parse_rules({"logical": [("mlp", "tensor"), ("embed", "fsdp")]})
 
 def test_logical_rules_go_by_the_names_that_a_path_tells_where_the_model_has_none():
     told = parse_family("layers.{0..1}.up_proj.weight", (10, 6), BF16)
-    (placed,) = match(Model("m", (told,)), BY_NAME, MESH)
+    (placed,) = match(Model(name="m", families=(told,)), BY_NAME, MESH)
     assert (placed.spec, placed.rule) == (Spec("tensor", "fsdp"), "logical rules for mlp, embed")
 
 

@@ -28,7 +28,9 @@ MESH = Mesh(fsdp=2, tensor=3)
 
 
 def model_of(*paths, shape=(12, 6), **more):
-    return Model("m", tuple(parse_family(path, shape, BF16, **more) for path in paths))
+    return Model(
+        name="m", families=tuple(parse_family(path, shape, BF16, **more) for path in paths)
+    )
 
 
 MODEL = model_of(

@@ -112,10 +112,14 @@ def test_names_of_public_models_tell_what_their_axes_are(path, shape, axes):
 
 
 def test_what_the_author_calls_an_axis_comes_before_its_name():
-    family = Family(("layers.0.q_proj.kernel",), (4, 6), BF16, axes=("mlp_moe", "joined_kv"))
+    family = Family(
+        pieces=("layers.0.q_proj.kernel",), shape=(4, 6), dtype=BF16, axes=("mlp_moe", "joined_kv")
+    )
     assert axes_of(family) == ("mlp", "heads")
 
 
 def test_axes_that_only_the_author_understands_leave_the_name_to_decide():
-    family = Family(("layers.0.q_proj.kernel",), (4, 6), BF16, axes=("foo", None))
+    family = Family(
+        pieces=("layers.0.q_proj.kernel",), shape=(4, 6), dtype=BF16, axes=("foo", None)
+    )
     assert axes_of(family) == ("embed", "heads")

@@ -87,14 +87,16 @@ def test_patterns_of_too_many_letters_are_refused_before_they_are_read(form, mon
 
 def test_a_model_of_more_kinds_than_can_be_counted_is_refused() -> None:
     kind = parse_dtype("bf16")
-    families = tuple(Family((f"layer{each}",), (2,), kind) for each in range(MOST_KINDS + 1))
+    families = tuple(
+        Family(pieces=(f"layer{each}",), shape=(2,), dtype=kind) for each in range(MOST_KINDS + 1)
+    )
     with pytest.raises(InvalidModel, match=f"{MOST_KINDS + 1:,} kinds") as caught:
-        plan(Model("many", families), "fsdp=2")
+        plan(Model(name="many", families=families), "fsdp=2")
     assert "layer0" in caught.value.where
-    assert check_kinds(Model("few", families[:9])).n_tensors == 9
+    assert check_kinds(Model(name="few", families=families[:9])).n_tensors == 9
 
 
 def test_half_a_character_in_a_path_is_refused() -> None:
-    half = Family(("layers.\ud800",), (2,), parse_dtype("bf16"))
+    half = Family(pieces=("layers.\ud800",), shape=(2,), dtype=parse_dtype("bf16"))
     with pytest.raises(InvalidModel, match="half a character"):
-        plan(Model("half", (half,)), "fsdp=2")
+        plan(Model(name="half", families=(half,)), "fsdp=2")

@@ -21,13 +21,15 @@ from shardlab.sharding.dtype import parse_dtype
 SVG = "{http://www.w3.org/2000/svg}"
 WAYS = {"strategy": "fsdp", "optimizer": "adamw", "hardware": "tpu-v5p"}
 PLANS = {
-    "small": plan("llama3-8b", "fsdp=8", workload=Workload(64, 2048), **WAYS),
+    "small": plan("llama3-8b", "fsdp=8", workload=Workload(batch=64, sequence=2048), **WAYS),
     "large": plan("deepseek-v3", "fsdp=64,tensor=8", **WAYS),
     "over": plan("llama3-70b", "fsdp=8", **WAYS),
     "without a chip": plan("llama3-8b", "data=2,model=4", strategy="tensor"),
-    "one tensor": plan(Model("one", (parse_family("w", (6, 4), parse_dtype("f32")),)), "x=3"),
+    "one tensor": plan(
+        Model(name="one", families=(parse_family("w", (6, 4), parse_dtype("f32")),)), "x=3"
+    ),
     "one device": plan("llama3-8b", "x=1"),
-    "nothing": plan(Model("none", ()), "x=3"),
+    "nothing": plan(Model(name="none", families=()), "x=3"),
 }
 
 
@@ -76,7 +78,7 @@ def test_the_bar_is_as_long_as_the_bytes():
 def test_devices_that_hold_the_same_are_one_bar_and_uneven_ones_the_extremes():
     (bar,) = bars_of(PLANS["small"])
     assert bar.name == "each of 8 devices"
-    model = Model("odd", (parse_family("w", (5, 1000), parse_dtype("f32")),))
+    model = Model(name="odd", families=(parse_family("w", (5, 1000), parse_dtype("f32")),))
     fullest, emptiest = bars_of(plan(model, "x=4", rules={"rules": [("w", "x")]}))
     assert fullest.n_bytes == 2 * 1000 * 4
     assert (emptiest.name, emptiest.n_bytes) == ("emptiest, device 3", 0)
@@ -135,7 +137,7 @@ def test_labels_stand_out_on_every_fill():
 )
 def test_a_treemap_fills_its_box_with_areas_as_large_as_the_sizes(sizes, width, height):
     sizes = sorted(sizes, reverse=True)
-    places = squarified(sizes, Box(3, 5, width, height))
+    places = squarified(sizes, Box(x=3, y=5, width=width, height=height))
     area = width * height / sum(sizes)
     for size, box in zip(sizes, places, strict=True):
         assert box.width * box.height == pytest.approx(size * area, rel=1e-6, abs=1e-6)

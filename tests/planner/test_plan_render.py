@@ -29,7 +29,7 @@ LLAMA = plan("llama3-8b", "fsdp=4,tensor=16", strategy="fsdp+tensor", optimizer=
 
 def model(shapes, name="m", axes=None):
     families = (parse_family(p, s, BF16, (axes or {}).get(p)) for p, s in shapes.items())
-    return Model(name, tuple(families))
+    return Model(name=name, families=tuple(families))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_no_line_is_wider_than_the_terminal(width):
         strategy="fsdp+tensor",
         hardware="tpu-v5p",
         optimizer="adamw",
-        workload=Workload(512, 4096),
+        workload=Workload(batch=512, sequence=4096),
     )
     lines = plan_text(made, width, show_rules=True).splitlines()
     # four columns are the least: on narrower terminals the table of tensors is wider
@@ -102,14 +102,14 @@ def test_all_that_is_stacked_beneath_one_word_is_one_group(axis):
         ("head/kernel", (6, 4), None),
     ]
     parts = [parse_family(path, shape, BF16, axes=axes) for path, shape, axes in rows]
-    made = plan(Model("m", tuple(parts)), "x=2")
+    made = plan(Model(name="m", families=tuple(parts)), "x=2")
     titles = {group.title: len(group.rows) for group in groups_of(made, show_all=True)}
     assert titles == {"net/moe_layers/* ×8, stacked": 3, "outside the layers": 1}
 
 
 def test_one_block_that_is_not_stacked_is_no_group_of_layers():
     parts = [parse_family(f"block/{name}/kernel", (8, 6), BF16) for name in ("a", "b")]
-    (group,) = groups_of(plan(Model("m", tuple(parts)), "x=2"))
+    (group,) = groups_of(plan(Model(name="m", families=tuple(parts)), "x=2"))
     assert group.title == "all tensors"
 
 
@@ -198,7 +198,7 @@ def test_the_arrays_of_the_optimizer_are_listed_with_dtype_and_bytes():
 
 
 def test_the_cache_is_shown_with_its_dtype():
-    work = Workload(8, 128, cache_dtype="int8")
+    work = Workload(batch=8, sequence=128, cache_dtype="int8")
     text = str(plan("llama3-8b", "tensor=4", strategy="tensor", workload=work))
     assert re.search(r"KV cache +s8 +16\.8 MB", text)
 
@@ -208,7 +208,9 @@ def test_many_dtypes_are_named_by_their_bytes():
         parse_family(f"w{n}", (2**n, 8), parse_dtype(name))
         for n, name in enumerate(("f32", "bf16", "f16", "f8e4m3fn"))
     ]
-    assert "f16, f8e4m3fn, f32, 1 more" in str(plan(Model("m", tuple(families)), "x=2"))
+    assert "f16, f8e4m3fn, f32, 1 more" in str(
+        plan(Model(name="m", families=tuple(families)), "x=2")
+    )
 
 
 def test_the_headline_counts_what_stands_below():
@@ -287,7 +289,7 @@ def test_what_a_row_cannot_show_is_in_the_assumptions():
         strategy="fsdp",
         optimizer="adamw",
         hardware="h100",
-        workload=Workload(64, 2048),
+        workload=Workload(batch=64, sequence=2048),
     )
     text = str(made)
     assumed = text[text.index("\nAssumed\n") :]

@@ -17,7 +17,7 @@ F32, BF16, FP8 = parse_dtype("f32"), parse_dtype("bf16"), parse_dtype("float8_e4
 
 def bytes_per_parameter(policy, optimizer, dtype=BF16):
     """Of parameters, gradients and the optimizer, without its counters."""
-    made = plan(Model("m", (Family(("w",), (64, 100), dtype),)), "data=1", optimizer=optimizer,
+    made = plan(Model(name="m", families=(Family(pieces=("w",), shape=(64, 100), dtype=dtype),)), "data=1", optimizer=optimizer,
                 policy=policy)  # fmt: skip
     row = made.rows[0]
     return tuple(row.bytes_of(kind) / 6400 for kind in ("parameters", "gradients", "optimizer"))
@@ -55,8 +55,8 @@ def test_gradients_of_fp8_parameters_have_16_bits():
 
 
 def test_what_is_no_fraction_is_neither_cast_nor_trained():
-    model = Model("m", (Family(("positions",), (10,), parse_dtype("i32")),
-                        Family(("rng",), (2,), parse_dtype("key<fry>"))))  # fmt: skip
+    model = Model(name="m", families=(Family(pieces=("positions",), shape=(10,), dtype=parse_dtype("i32")),
+                        Family(pieces=("rng",), shape=(2,), dtype=parse_dtype("key<fry>"))))  # fmt: skip
     made = plan(model, "data=1", optimizer="adamw", policy="bf16")
     assert [each.name for row in made.rows for each in row.held] == ["parameter", "parameter"]
     assert made.bytes_of("parameters") == 10 * 4 + 2 * 8
@@ -109,7 +109,7 @@ def test_a_policy_is_text_or_a_dtype(policy):
 
 def test_parts_come_after_the_text():
     assert parse_dtype_policy("mixed", gradients="f32", master="none") == DtypePolicy(
-        BF16, F32, F32, with_master=False
+        parameters=BF16, gradients=F32, moments=F32, with_master=False
     )
     assert parse_dtype_policy(None, parameters=None) == DtypePolicy()
 

@@ -10,16 +10,39 @@ from shardlab.planner.advice.ranking import bound_of, rank
 def step(compute, reading=0.0, **sent):
     exchanges = tuple(
         StepCollectiveTime(
-            "", (axis,), "psum", 1, 2, seconds / 2, "ICI", "", axis in ("data", "fsdp")
+            what="",
+            axes=(axis,),
+            op="psum",
+            payload_bytes=1,
+            count=2,
+            seconds=seconds / 2,
+            network="ICI",
+            formula="",
+            hides=axis in ("data", "fsdp"),
         )
         for axis, seconds in sent.items()
     )
-    return StepTime(1.0, 1.0, compute, 1.0, exchanges, reading)
+    return StepTime(
+        flops=1.0,
+        model_flops=1.0,
+        compute_seconds=compute,
+        peak_flops=1.0,
+        exchanges=exchanges,
+        reading_seconds=reading,
+    )
 
 
 def candidate(mesh, timed, n_bytes=10, strategy="fsdp", remat="none", **more):
     axes = tuple((name, size) for name, size in mesh.items())
-    return Candidate(axes, strategy, remat, 1, {"parameters": n_bytes}, timed, **more)
+    return Candidate(
+        mesh=axes,
+        strategy=strategy,
+        remat=remat,
+        n_microbatches=1,
+        bytes_by_kind={"parameters": n_bytes},
+        step=timed,
+        **more,
+    )
 
 
 def words(candidates):

@@ -21,7 +21,10 @@ MESH = Mesh(fsdp=2, tensor=3)
 
 
 def families(*rows):
-    return Model("m", tuple(parse_family(path, shape, BF16, **more) for path, shape, more in rows))
+    return Model(
+        name="m",
+        families=tuple(parse_family(path, shape, BF16, **more) for path, shape, more in rows),
+    )
 
 
 # 48 MiB and 96 MiB of kernels, 1.5 MiB of biases, 128 MiB of embedding
@@ -397,7 +400,10 @@ def nnx_like():
         ("layers/mlp/wo/kernel", (32, 14336, 4096), ("layers", "mlp", "embed")),
         ("layers/norm/scale", (32, 4096), ("layers", "norm")),
     ]
-    return Model("nnx", families_of(Tensor(path, shape, BF16, axes) for path, shape, axes in rows))
+    return Model(
+        name="nnx",
+        families=families_of(Tensor(path, shape, BF16, axes) for path, shape, axes in rows),
+    )
 
 
 NNX_RULES = [

@@ -126,7 +126,7 @@ def placed(rules, **more):
     family = parse_family("layers.{0..3}.up_proj.weight", (12, 6), BF16, **more)
     return {
         path: (each.spec, each.rule)
-        for each in match(Model("m", (family,)), parse_rules(rules), MESH)
+        for each in match(Model(name="m", families=(family,)), parse_rules(rules), MESH)
         for path in each.family.paths()
     }
 

@@ -160,7 +160,14 @@ specs = st.lists(entries, max_size=4).map(lambda each: Spec(*each))
     st.sampled_from([None, "experts", "layers", "all"]),
 )
 def test_what_is_written_reads_back_as_the_same(rules, by_path, logical, semantics, stack):
-    made = Rules(tuple(rules), "", tuple(by_path), tuple(logical), semantics, stack)
+    made = Rules(
+        rules=tuple(rules),
+        source="",
+        specs=tuple(by_path),
+        logical=tuple(logical),
+        semantics=semantics,
+        stack=stack,
+    )
     assert bare(read_rules(rules_text(made))) == bare(made)
 
 

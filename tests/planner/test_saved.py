@@ -29,7 +29,7 @@ MADE = plan(
     strategy="fsdp+tensor",
     hardware="tpu-v5e",
     optimizer="adamw",
-    workload=Workload(64, 4096),
+    workload=Workload(batch=64, sequence=4096),
 )
 TEXT = canonical_text(MADE)
 DATA = json.loads(TEXT)
@@ -86,7 +86,7 @@ def test_whose_reading_of_logical_rules_counts_is_saved():
 
 
 def test_counts_are_numbers_and_yes_and_no_are_not_texts():
-    workload = Workload(64, 4096, microbatch=8, remat=4, flash=False)
+    workload = Workload(batch=64, sequence=4096, microbatch=8, remat=4, flash=False)
     made = plan("llama3-8b", "fsdp=4", strategy="fsdp", optimizer="adam", workload=workload)
     choices = json.loads(canonical_text(made))["choices"]
     assert choices == {

@@ -52,7 +52,7 @@ def test_a_sensible_training_plan_gives_no_alarm(name):
             strategy=strategy,
             hardware=CHIP,
             optimizer="adamw",
-            workload=Workload(4 * parts, 4096, microbatch=2 * parts),
+            workload=Workload(batch=4 * parts, sequence=4096, microbatch=2 * parts),
         )
         assert alarms(made) == [], f"{name} {mesh} {strategy}"
         assert made.ok
@@ -66,7 +66,11 @@ def test_a_sensible_serving_plan_gives_no_alarm(name):
     meshes.append((f"fsdp=16,tensor={t}", "fsdp+tensor"))
     for mesh, strategy in meshes:
         made = shardlab.plan(
-            model, mesh, strategy=strategy, hardware=CHIP, workload=Workload(16, 4096)
+            model,
+            mesh,
+            strategy=strategy,
+            hardware=CHIP,
+            workload=Workload(batch=16, sequence=4096),
         )
         assert alarms(made) == [], f"{name} {mesh} {strategy}"
 
@@ -81,7 +85,7 @@ def test_plain_data_parallelism_that_fits_gives_no_alarm(name):
         strategy="data-parallel",
         hardware=CHIP,
         optimizer="adamw",
-        workload=Workload(8, 4096),
+        workload=Workload(batch=8, sequence=4096),
     )
     assert made.fits
     assert alarms(made) == []

@@ -27,7 +27,9 @@ def test_a_stacked_preset_has_the_same_bytes_in_fewer_arrays(name, over):
 
 
 def test_layers_and_experts_become_the_first_array_axes():
-    model = Model("m", (parse_family("layers.{0..3}.experts.{0..7}.w1.weight", (6, 5), BF16),))
+    model = Model(
+        name="m", families=(parse_family("layers.{0..3}.experts.{0..7}.w1.weight", (6, 5), BF16),)
+    )
     shapes = {over: [(each.name, each.n_tensors, each.shape, each.told)
                      for each in stack(model, over).families]
               for over in ("experts", "layers", "all")}  # fmt: skip
@@ -75,13 +77,13 @@ def test_stacked_experts_have_the_names_that_maxtext_s_rules_use():
 
 def test_an_author_s_names_of_axes_stay_when_stacked():
     one = parse_family("layers.{0..3}.w", (6, 5), BF16, axes=("hidden", "fsdp"))
-    (made,) = stack(Model("m", (one,)), "layers").families
+    (made,) = stack(Model(name="m", families=(one,)), "layers").families
     assert made.axes == ("layers", "hidden", "fsdp")
 
 
 def test_layers_with_fewer_experts_are_stacked_apart():
     paths = [f"layers.{i}.experts.{j}.w1.weight" for i, n in enumerate((3, 5, 3)) for j in range(n)]
-    model = Model("m", families_of(Tensor(path, (6, 5), BF16) for path in paths))
+    model = Model(name="m", families=families_of(Tensor(path, (6, 5), BF16) for path in paths))
     made = stack(model, "experts").families
     assert {(tuple(each.paths()), each.shape) for each in made} == {
         (("layers.0.experts.w1.weight", "layers.2.experts.w1.weight"), (3, 6, 5)),
@@ -91,7 +93,7 @@ def test_layers_with_fewer_experts_are_stacked_apart():
 
 def test_a_spec_of_the_model_s_own_moves_with_its_axes():
     one = parse_family("layers.{0..3}.up_proj.weight", (6, 5), BF16, spec=Spec("x", None))
-    (made,) = stack(Model("m", (one,)), "layers").families
+    (made,) = stack(Model(name="m", families=(one,)), "layers").families
     assert (made.shape, made.spec) == ((4, 6, 5), Spec(None, "x", None))
 
 

@@ -47,7 +47,7 @@ def specs(model, strategy, mesh):
 
 
 def of(*families, architecture=None):
-    return Model("made", families, architecture=architecture)
+    return Model(name="made", families=families, architecture=architecture)
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
@@ -109,8 +109,10 @@ def test_kv_heads_that_do_not_divide_stay_whole_and_are_remembered():
 
 
 def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_are():
-    known = Architecture(1, 64, 8, 2, 8, 256, 100)
-    model = of(Family(("attn.qkv_proj.weight",), (96, 64), BF16), architecture=known)
+    known = Architecture(layers=1, hidden=64, heads=8, kv_heads=2, head_dim=8, ffn=256, vocab=100)
+    model = of(
+        Family(pieces=("attn.qkv_proj.weight",), shape=(96, 64), dtype=BF16), architecture=known
+    )
     assert specs(model, "tensor", "tensor=2") == {"attn.qkv_proj.weight": Spec("tensor")}
     # 96 = (8 + 2 + 2) heads of 8 would divide by 4, and 8 query heads too
     (placed,) = place(model, parse_strategy("tensor"), Mesh(tensor=4))
@@ -127,13 +129,17 @@ def test_zero3_cuts_parameters_over_every_axis_that_cuts_the_batch():
 
 
 def test_fsdp_leaves_a_bias_of_two_axes_whole():
-    model = of(Family(("attn/query/bias",), (8, 16), BF16), Family(("w",), (8, 16), BF16))
+    model = of(
+        Family(pieces=("attn/query/bias",), shape=(8, 16), dtype=BF16),
+        Family(pieces=("w",), shape=(8, 16), dtype=BF16),
+    )
     assert specs(model, "fsdp", "fsdp=4") == {"attn/query/bias": Spec(), "w": Spec(None, "fsdp")}
 
 
 def test_heads_with_an_axis_of_their_own_need_no_architecture():
     model = of(
-        Family(("a/query/kernel",), (64, 8, 16), BF16), Family(("a/key/kernel",), (64, 2, 16), BF16)
+        Family(pieces=("a/query/kernel",), shape=(64, 8, 16), dtype=BF16),
+        Family(pieces=("a/key/kernel",), shape=(64, 2, 16), dtype=BF16),
     )
     made = specs(model, "tensor", "tensor=4")
     assert made == {"a/query/kernel": Spec(None, "tensor"), "a/key/kernel": Spec()}
@@ -232,11 +238,11 @@ def test_fsdp_never_cuts_the_layers_of_a_stacked_model():
 
 def test_unknown_names_are_cut_by_shape():
     model = of(
-        Family(("foo/w",), (6, 20), BF16),
-        Family(("bar/w",), (20, 6), BF16),
-        Family(("conv/kernel",), (3, 3, 8, 16), BF16),
-        Family(("foo/b",), (20,), BF16),
-        Family(("step",), (), BF16),
+        Family(pieces=("foo/w",), shape=(6, 20), dtype=BF16),
+        Family(pieces=("bar/w",), shape=(20, 6), dtype=BF16),
+        Family(pieces=("conv/kernel",), shape=(3, 3, 8, 16), dtype=BF16),
+        Family(pieces=("foo/b",), shape=(20,), dtype=BF16),
+        Family(pieces=("step",), shape=(), dtype=BF16),
     )
     assert specs(model, "fsdp", "data=2") == {
         "foo/w": Spec(None, "data"),
@@ -285,7 +291,9 @@ def test_zero_cuts_over_the_expert_axis_what_is_no_expert():
 
 def test_zero_cuts_norms_too():
     (placed,) = place(
-        of(Family(("norm.weight",), (12,), BF16)), parse_strategy("zero3"), Mesh(data=4)
+        of(Family(pieces=("norm.weight",), shape=(12,), dtype=BF16)),
+        parse_strategy("zero3"),
+        Mesh(data=4),
     )
     assert (placed.spec, placed.gradient_spec, placed.state_spec) == (
         Spec(),
@@ -421,7 +429,9 @@ NAMES = st.sampled_from(
 )
 def test_any_tree_is_cut_so_that_it_divides_and_its_rules_say_it(tensors, sizes, strategy):
     mesh = Mesh(zip(("data", "fsdp", "tensor", "expert", "stage"), sizes, strict=True))
-    architecture = Architecture(4, 24, 6, 3, 4, 48, 96)
+    architecture = Architecture(
+        layers=4, hidden=24, heads=6, kv_heads=3, head_dim=4, ffn=48, vocab=96
+    )
     families = tuple(
         parse_family(prefix + name, tuple(shape), BF16) for prefix, name, shape in tensors
     )

@@ -39,8 +39,8 @@ def sent(model, mesh, strategy, workload=None, optimizer="adamw"):
     """Return for each kind and axes the operation, the gathered or unreduced bytes, the calls."""
     mesh = parse_mesh(mesh)
     placed = place(model, parse_strategy(strategy), mesh)
-    held = Scales(optimizer, parse_dtype_policy(None)).weigh(placed, mesh)
-    workload = workload or Workload(B, 1, remat="none")
+    held = Scales(optimizer=optimizer, policy=parse_dtype_policy(None)).weigh(placed, mesh)
+    workload = workload or Workload(batch=B, sequence=1, remat="none")
     found = {}
     for each in training_exchanges(model.architecture, held, mesh, workload):
         size = 1
@@ -96,7 +96,7 @@ def test_zero_sends_the_bytes_of_an_all_reduce(stage):
 
 
 def test_microbatches_gather_parameters_again_and_sum_gradients_once():
-    work = Workload(B, 1, remat="none", microbatch=B // 8)
+    work = Workload(batch=B, sequence=1, remat="none", microbatch=B // 8)
     assert n_bytes(sent(PLAIN, "fsdp=4", "fsdp", work), "fsdp") == 8 * 12 * D * F
     assert n_bytes(sent(PLAIN, "data=4", "data-parallel", work), "data") == 8 * D * F
     # stage 2 holds no whole gradient to sum into
@@ -106,14 +106,16 @@ def test_microbatches_gather_parameters_again_and_sum_gradients_once():
 
 def test_full_remat_sends_what_the_forward_pass_sends_again():
     once, again = (
-        n_bytes(sent(PLAIN, "tensor=4", "tensor", Workload(B, 1, remat=remat)), "tensor")
+        n_bytes(
+            sent(PLAIN, "tensor=4", "tensor", Workload(batch=B, sequence=1, remat=remat)), "tensor"
+        )
         for remat in ("none", "full")
     )
     assert again * 2 == once * 3
 
 
 def test_a_context_axis_sends_keys_and_values_and_sums_gradients():
-    found = sent(PLAIN, "fsdp=4,context=2", "fsdp", Workload(8, 16, remat="none"))
+    found = sent(PLAIN, "fsdp=4,context=2", "fsdp", Workload(batch=8, sequence=16, remat="none"))
     keys = 2 * 16 * 4 * 2 * 8 * 16 // 4  # bytes of two sequences, gathered
     assert found[("keys and values, forward and backward", ("context",))] == [
         ("all_gather", keys, 2)
@@ -124,7 +126,7 @@ def test_a_context_axis_sends_keys_and_values_and_sums_gradients():
 
 def test_tokens_go_to_their_experts_and_back_in_each_mixture_layer():
     model = load_model("mixtral-8x7b")
-    work = Workload(64, 128, remat="none")
+    work = Workload(batch=64, sequence=128, remat="none")
     found = sent(model, "fsdp=4,expert=8", "fsdp+expert", work)
     tokens = 64 * 128 // 32
     # 32 layers, there and back, forward and backward; 2 experts, hidden 4096, bf16
@@ -141,7 +143,9 @@ def test_tokens_go_to_their_experts_and_back_in_each_mixture_layer():
 
 def test_deciding_where_tokens_go_costs_tensor_axes_once_for_each_expert():
     model = load_model("mixtral-8x7b")
-    found = sent(model, "expert=8,tensor=4", "expert+tensor", Workload(64, 128, remat="none"))
+    found = sent(
+        model, "expert=8,tensor=4", "expert+tensor", Workload(batch=64, sequence=128, remat="none")
+    )
     array = 64 * 128 // 8 * 4096 * 2
     assert found[("activations", ("tensor",))][0] == ("all_gather", array, 2 * 32)
     assert found[("tokens at their experts", ("tensor",))][0] == ("all_gather", 2 * array, 2 * 32)
@@ -150,6 +154,6 @@ def test_deciding_where_tokens_go_costs_tensor_axes_once_for_each_expert():
 def test_decoding_sends_activations_of_one_token_a_sequence():
     model = load_model("llama3-70b")
     mesh = parse_mesh("data=2,tensor=8")
-    calls = list(decoding_exchanges(model.architecture, mesh, Workload(64, 8192)))
+    calls = list(decoding_exchanges(model.architecture, mesh, Workload(batch=64, sequence=8192)))
     assert [(each.op, each.count) for each in calls] == [("all_gather", 160), ("psum_scatter", 160)]
     assert calls[1].payload_bytes == 32 * 8192 * 2

@@ -10,17 +10,20 @@ from shardlab.planner.memory.workload import REMAT, Workload, parse_workload
 
 
 def test_a_workload_has_sensible_defaults():
-    work = Workload(64, 4096)
+    work = Workload(batch=64, sequence=4096)
     assert (work.remat, work.microbatch, work.dtype.short) == ("full", None, "bf16")
     assert (work.cache_dtype.short, work.flash, work.sequence_parallel) == ("bf16", True, True)
     assert work.n_microbatches == 1
 
 
 def test_dtypes_and_policies_may_be_given_as_text():
-    work = Workload(64, 4096, remat=" FULL ", cache_dtype="int8", dtype="float32")
+    work = Workload(batch=64, sequence=4096, remat=" FULL ", cache_dtype="int8", dtype="float32")
     assert (work.remat, work.cache_dtype.bits, work.dtype.bits) == ("full", 8, 32)
-    assert (Workload(1, 1, 4).remat, Workload(1, 1, "04").checkpoints) == ("4", 4)
-    assert all(Workload(1, 1, remat).checkpoints is None for remat in REMAT)
+    assert (
+        Workload(batch=1, sequence=1, remat=4).remat,
+        Workload(batch=1, sequence=1, remat="04").checkpoints,
+    ) == ("4", 4)
+    assert all(Workload(batch=1, sequence=1, remat=remat).checkpoints is None for remat in REMAT)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2**200])
@@ -39,41 +42,43 @@ def test_a_size_that_is_no_whole_number_is_named(name, bad):
 
 def test_a_batch_and_a_sequence_are_needed():
     with pytest.raises(InvalidType, match="The size of the batch is None"):
-        Workload(None, 8)
+        Workload(batch=None, sequence=8)
 
 
 def test_a_microbatch_divides_the_batch():
-    assert Workload(64, 8, microbatch=16).n_microbatches == 4
+    assert Workload(batch=64, sequence=8, microbatch=16).n_microbatches == 4
     with pytest.raises(InvalidSize, match="of 24 does not divide the batch of 64") as caught:
-        Workload(64, 8, microbatch=24)
+        Workload(batch=64, sequence=8, microbatch=24)
     assert caught.value.fix == "a microbatch of 16, so that all parts are alike."
     with pytest.raises(InvalidSize, match="of 128 does not divide the batch of 64"):
-        Workload(64, 8, microbatch=128)
+        Workload(batch=64, sequence=8, microbatch=128)
 
 
 @pytest.mark.parametrize("bad", ["fulll", "0", "-4", "9999", "", None, True, 2.0, b"full", "٤"])
 def test_an_unknown_remat_policy_is_refused(bad):
     with pytest.raises(UnknownOption, match="There is no remat policy"):
-        Workload(1, 1, bad)
+        Workload(batch=1, sequence=1, remat=bad)
 
 
 def test_the_nearest_remat_policy_is_suggested():
     with pytest.raises(UnknownOption) as caught:
-        Workload(1, 1, "selectiv")
+        Workload(batch=1, sequence=1, remat="selectiv")
     assert caught.value.fix == "'selective', the nearest name."
 
 
 def test_switches_and_dtypes_are_checked():
     with pytest.raises(InvalidType, match="flash of the workload is 1"):
-        Workload(1, 1, flash=1)
+        Workload(batch=1, sequence=1, flash=1)
     with pytest.raises(UnknownDtype, match="bf17"):
-        Workload(1, 1, cache_dtype="bf17")
+        Workload(batch=1, sequence=1, cache_dtype="bf17")
     with pytest.raises(LabError, match="is not a dtype"):
-        Workload(1, 1, dtype=None)
+        Workload(batch=1, sequence=1, dtype=None)
 
 
 def test_a_workload_may_be_a_mapping():
-    assert parse_workload({"batch": 8, "sequence": 4, "remat": "none"}) == Workload(8, 4, "none")
+    assert parse_workload({"batch": 8, "sequence": 4, "remat": "none"}) == Workload(
+        batch=8, sequence=4, remat="none"
+    )
     assert parse_workload(None) is None
 
 

@@ -21,13 +21,13 @@ from shardlab.tracing.trace_text import trace_html, trace_rich, trace_text
 from shardlab.tracing.traffic_bars import traffic
 
 SVG = "{http://www.w3.org/2000/svg}"
-EMPTY = Trace("nothing", (("x", 4),), ())
+EMPTY = Trace(program="nothing", mesh=(("x", 4),), collectives=())
 TRACES = {
     "step": train_step(),
     "branches": with_branches(),
     "many": many_lines(90),
     "empty": EMPTY,
-    "no_mesh": Trace("f", (), ()),
+    "no_mesh": Trace(program="f", mesh=(), collectives=()),
 }
 every_trace = pytest.mark.parametrize("trace", list(TRACES.values()), ids=list(TRACES))
 
@@ -116,7 +116,7 @@ def unrolled(n_layers):
         call("all_gather", "data", (8, 64), source=SourceLocation("m.py", 4)),
         call("psum", "model", (32, 64), source=SourceLocation("m.py", 7)),
     ]
-    return Trace("unrolled", MESH, tuple(layer * n_layers))
+    return Trace(program="unrolled", mesh=MESH, collectives=tuple(layer * n_layers))
 
 
 def test_layers_written_out_fold_to_one_line_each():
@@ -138,10 +138,10 @@ def test_folding_loses_no_bytes_and_no_time(trace):
 def test_what_the_compiler_inserts_is_told_once_or_by_line():
     ours, theirs = unrolled(1).collectives
     theirs = replace(theirs, origin="compiler")
-    mixed = Trace("f", MESH, (ours, theirs))
+    mixed = Trace(program="f", mesh=MESH, collectives=(ours, theirs))
     assert str(mixed).count("inserted by the compiler") == 1
     assert "    inserted by the compiler" in str(mixed)
-    only = Trace("f", MESH, (theirs, theirs))
+    only = Trace(program="f", mesh=MESH, collectives=(theirs, theirs))
     assert "in 2 collective calls from 1 line, all inserted by the compiler" in str(only)
 
 
@@ -192,7 +192,7 @@ def test_names_cannot_break_out_of_the_markup():
     evil = "<script>alert(1)</script>"
     mesh = ((evil, 4),)
     one = call("psum", evil, (8,), mesh, source=SourceLocation(evil, 3, evil))
-    trace = Trace(evil, mesh, (one,), notes=(evil,))
+    trace = Trace(program=evil, mesh=mesh, collectives=(one,), notes=(evil,))
     for drawn in (
         trace_html(trace, trace.estimate("h100")),
         trace.timeline_svg(),
@@ -260,7 +260,7 @@ def test_traffic_is_by_axis_and_then_by_operation():
 
 def test_steps_show_who_gets_what_from_whom():
     mesh = (("x", 3),)
-    one = Trace("f", mesh, (call("all_gather", "x", (8,), mesh),))
+    one = Trace(program="f", mesh=mesh, collectives=(call("all_gather", "x", (8,), mesh),))
     assert one.steps_text(0) == (
         """\
 all_gather (all-gather) over x: bf16[8]
@@ -286,7 +286,7 @@ colour: the part; at the end each device has every part"""
 @pytest.mark.parametrize("size", [1, 2, 5, 64])
 def test_steps_of_every_kind_and_size_are_drawn(op, size):
     mesh = (("x", size), ("y", 2))
-    one = Trace("f", mesh, (call(op, "x", (64,), mesh),))
+    one = Trace(program="f", mesh=mesh, collectives=(call(op, "x", (64,), mesh),))
     assert len(one.steps_text(0, 80).splitlines()) < 60
     root = ET.fromstring(one.steps_svg(0))
     assert float(root.get("width")) < 1000
@@ -295,11 +295,16 @@ def test_steps_of_every_kind_and_size_are_drawn(op, size):
 def test_who_is_sent_nothing_is_said():
     mesh = (("x", 3),)
     one = call("ppermute", "x", (8,), mesh, details={"pairs": [[0, 1]]})
-    assert "nothing" in Trace("f", mesh, (one,)).steps_text(0)
+    assert "nothing" in Trace(program="f", mesh=mesh, collectives=(one,)).steps_text(0)
 
 
 def test_memory_counts_what_arguments_and_outputs_share_once():
-    trace = replace(EMPTY, memory=Memory(1024, 1024, 2048, 512, "tpu"))
+    trace = replace(
+        EMPTY,
+        memory=Memory(
+            argument_bytes=1024, output_bytes=1024, temp_bytes=2048, alias_bytes=512, compiler="tpu"
+        ),
+    )
     assert "Memory of one device: 3.5 KiB, as the tpu compiler counts" in str(trace)
 
 

@@ -13,7 +13,7 @@ from shardlab._text.nearest import nearest_name
 from shardlab.errors import PlanError, short_repr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Field:
     """One key: what must stand there, in words and as a question, and what it is for."""
 

@@ -35,7 +35,7 @@ _REDUCTIONS = {
 _MOST_STEPS = 200_000
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Collective:
     """One collective of the program itself; `count` is None in a loop of unknown length."""
 
@@ -47,7 +47,7 @@ class Collective:
     pairs: tuple[tuple[int, int], ...] = ()
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class ProgramContents:
     """What stands in an exported program."""
 
@@ -127,7 +127,14 @@ class _Walk:
         for operand in op.operands:
             shape, dtype = _type(operand)
             self._found.collectives.append(
-                Collective(_name(op), shape, dtype, count, group_size, pairs)
+                Collective(
+                    op=_name(op),
+                    shape=shape,
+                    dtype=dtype,
+                    count=count,
+                    group_size=group_size,
+                    pairs=pairs,
+                )
             )
 
 

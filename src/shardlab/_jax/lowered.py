@@ -12,7 +12,7 @@ from jax._src.interpreters import mlir, pxla
 from jax._src.named_sharding import NamedSharding
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CompilerInput:
     """A lowered program in the form in which JAX hands it to XLA, serialised."""
 
@@ -51,10 +51,10 @@ def compiler_input(lowered: Any, platform: str = "cpu") -> CompilerInput:
         options.executable_build_options.debug_options.xla_backend_optimization_level = 0
         options.executable_build_options.debug_options.xla_llvm_disable_expensive_passes = True
     return CompilerInput(
-        mlir.module_to_bytecode(module),
-        options.SerializeAsString(),
-        ids,
-        tuple(dict.fromkeys(_meshes(found))),
+        module=mlir.module_to_bytecode(module),
+        options=options.SerializeAsString(),
+        device_ids=ids,
+        meshes=tuple(dict.fromkeys(_meshes(found))),
     )
 
 

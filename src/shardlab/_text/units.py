@@ -59,8 +59,6 @@ def bytes_text(n_bytes: float) -> str:
     return f"{whole} byte{'s' * (abs(whole) != 1)}"
 
 
-
-
 def seconds_text(seconds: float) -> str:
     """Return a time in the unit that keeps it at 1 or more, with three digits.
 

@@ -79,15 +79,15 @@ def _lineage(tags: frozenset[Tag]) -> OutputLineage:
         return [tag[1] if len(tag) == 2 else tag[1:] for tag in tags if tag[0] == kind]
 
     return OutputLineage(
-        _ARGUMENT in tags,
-        _GRADIENT in tags,
-        frozenset(of("random")),
-        tuple(sorted(of("sums_ratios"))),
-        tuple(sorted(of("sum"))),
-        max(of("eps"), default=0.0),
-        _COLLECTIVE in tags,
-        _CHECKED in tags,
-        tuple(sorted(of("divided"))),
+        has_arguments=_ARGUMENT in tags,
+        is_gradient=_GRADIENT in tags,
+        random=frozenset(of("random")),
+        sums_ratios=tuple(sorted(of("sums_ratios"))),
+        sums=tuple(sorted(of("sum"))),
+        eps=max(of("eps"), default=0.0),
+        has_collectives=_COLLECTIVE in tags,
+        checks_vma=_CHECKED in tags,
+        divided_by=tuple(sorted(of("divided"))),
     )
 
 

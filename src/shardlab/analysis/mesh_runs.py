@@ -109,10 +109,10 @@ class Bench:
         )
         arrays = {path: _plain(x) for path, x in named.items() if is_array(x) and not _is_key(x)}
         return MeshRuns(
-            reference.run,
-            many,
-            arrays,
-            source_of(self._f),
+            one=reference.run,
+            many=many,
+            arguments=arrays,
+            source=source_of(self._f),
             not_one=None if reference is first else first.run.failure,
         )
 
@@ -132,9 +132,9 @@ class Trial:
                 written = tuple(book.entries)
                 outputs = self._program.outputs(values, is_reference)
             except Exception as error:
-                self.run = MeshRun(sizes, failure=failure(error), seconds=_since(start))
+                self.run = MeshRun(mesh=sizes, failure=failure(error), seconds=_since(start))
                 return
-        self.run = MeshRun(sizes, outputs, copies=written, seconds=_since(start))
+        self.run = MeshRun(mesh=sizes, outputs=outputs, copies=written, seconds=_since(start))
 
     def differentiated(self) -> MeshRun:
         """Return the run with its gradients."""
@@ -151,7 +151,9 @@ class Trial:
                     seconds=self.run.seconds + _since(start),
                 )
             except Exception as error:
-                self.run = MeshRun(self.run.mesh, failure=failure(error), seconds=_since(start))
+                self.run = MeshRun(
+                    mesh=self.run.mesh, failure=failure(error), seconds=_since(start)
+                )
         return self.run
 
     @contextlib.contextmanager
@@ -268,7 +270,9 @@ def _leaves(
         array = _plain(value)
         with np.errstate(invalid="ignore", over="ignore"):
             noise = [np.abs(_wide(_plain(each[i])) - _wide(array)) for each in moved]
-        found[name] = OutputLeaf(array, str(value.dtype), np.nan_to_num(sum(noise, 0.0)), line)
+        found[name] = OutputLeaf(
+            value=array, dtype=str(value.dtype), noise=np.nan_to_num(sum(noise, 0.0)), lineage=line
+        )
     return found
 
 

@@ -130,13 +130,13 @@ def trace(
     raise_if_rejected(seen)
     findings = check_program(seen, replicated_bytes=config.replicated_bytes)
     return Trace(
-        seen.program,
-        seen.mesh,
-        seen.calls,
-        config.silence(findings)[0],
-        seen.flops,
-        seen.memory,
-        seen.notes,
+        program=seen.program,
+        mesh=seen.mesh,
+        collectives=seen.calls,
+        findings=config.silence(findings)[0],
+        flops=seen.flops,
+        memory=seen.memory,
+        notes=seen.notes,
     )
 
 
@@ -192,7 +192,14 @@ def check(
         notes, findings = compared.notes, merge_findings(static, compared.findings)
         is_compared = bool(where)
     left, silenced = config.silence(most_severe_first(findings))
-    return Report(left, seen.program, where, notes, silenced, is_compared)
+    return Report(
+        findings=left,
+        program=seen.program,
+        meshes=where,
+        notes=notes,
+        silenced=silenced,
+        is_compared=is_compared,
+    )
 
 
 def _compared(

@@ -99,14 +99,22 @@ _REFUSED_BY_JAX = (
 def failure(error: Exception) -> RunFailure:
     """Return why a program did not run, by what it raised."""
     if isinstance(error, Deadlock):
-        return RunFailure("deadlock", error.what, error.where or "", error.fix or "")
+        return RunFailure(
+            kind="deadlock", words=error.what, where=error.where or "", fix=error.fix or ""
+        )
     words = str(error)
     if "divisible" in words or "evenly" in words:
-        return RunFailure("indivisible", first_line(error))
+        return RunFailure(kind="indivisible", words=first_line(error))
     if isinstance(error, LabError):
         kind = "refused" if isinstance(error, _REFUSED_BY_JAX) else "not_simulated"
-        return RunFailure(kind, error.what, error.where or "", error.fix or "", error.code)
-    return RunFailure("refused", first_line(error))
+        return RunFailure(
+            kind=kind,
+            words=error.what,
+            where=error.where or "",
+            fix=error.fix or "",
+            code=error.code,
+        )
+    return RunFailure(kind="refused", words=first_line(error))
 
 
 def in_gradient(error: Deadlock) -> Deadlock:

@@ -87,7 +87,15 @@ def _trace(program: ProgramRun, path: str) -> Trace:
 
     seen = observe(program.function, program.args, None)
     findings = check_program(seen, replicated_bytes=read_config(path).replicated_bytes)
-    return Trace(seen.program, seen.mesh, seen.calls, findings, seen.flops, seen.memory, seen.notes)
+    return Trace(
+        program=seen.program,
+        mesh=seen.mesh,
+        collectives=seen.calls,
+        findings=findings,
+        flops=seen.flops,
+        memory=seen.memory,
+        notes=seen.notes,
+    )
 
 
 def _notes(seen: ScriptRun) -> list[str]:

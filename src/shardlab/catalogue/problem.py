@@ -29,7 +29,7 @@ The judge traces the function as `jax.jit` does: array arguments have a shape an
 values yet. NumPy, `float()` or an `if` on them raise."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """One function to write, and how it is judged.
 
@@ -66,7 +66,7 @@ class Part:
         return called
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """A problem, and the folder that it lies in."""
 
@@ -121,15 +121,15 @@ def load_problem(folder: Path) -> Problem:
                 fix=f"write it; a problem has {', '.join(PROBLEM_FILES)} and wrong/*.py.",
             )
     return Problem(
-        folder,
-        folder.name,
-        folder.parent.name,
-        data["title"],
-        data["difficulty"],
-        data["content_version"],
-        tuple(data.get("tags", ())),
-        parts,
-        limits,
+        folder=folder,
+        slug=folder.name,
+        track=folder.parent.name,
+        title=data["title"],
+        difficulty=data["difficulty"],
+        content_version=data["content_version"],
+        tags=tuple(data.get("tags", ())),
+        parts=parts,
+        limits=limits,
     )
 
 
@@ -137,18 +137,18 @@ def _part(number: int, table: Any, file: Path) -> Part:
     where = f"{file}, [[parts]] number {number}"
     data = check_table(table, PART, where, InvalidProblem)
     part = Part(
-        number,
-        data.get("name", ""),
-        data["call"],
-        data.get("kind", "program"),
-        tuple(data.get("axes", ())),
-        tuple(data.get("ladder", ())),
-        tuple(data.get("large", ("usual",))),
-        data.get("cases", 6),
-        tuple(data.get("requires", ())),
-        check_table(data.get("budget", {}), BUDGET, f"{where}, budget", InvalidProblem),
-        data.get("rtol", 1e-5),
-        data.get("atol", 1e-5),
+        number=number,
+        name=data.get("name", ""),
+        call=data["call"],
+        kind=data.get("kind", "program"),
+        axes=tuple(data.get("axes", ())),
+        ladder=tuple(data.get("ladder", ())),
+        large=tuple(data.get("large", ("usual",))),
+        cases=data.get("cases", 6),
+        requires=tuple(data.get("requires", ())),
+        budget=check_table(data.get("budget", {}), BUDGET, f"{where}, budget", InvalidProblem),
+        rtol=data.get("rtol", 1e-5),
+        atol=data.get("atol", 1e-5),
     )
     _check_sense(part, data, where)
     return part

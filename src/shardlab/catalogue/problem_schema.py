@@ -23,7 +23,7 @@ CALL = re.compile(r"(\w+)\((\w+(?:, ?\w+)*)?\)")
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """One key: what must stand there, in words and as a question, and what it is for."""
 
@@ -66,111 +66,156 @@ def _is_slug(text: str) -> bool:
 
 
 PROBLEM = {
-    "format_version": Setting("1", lambda v: v == 1, "of this format", True),
-    "content_version": Setting(
-        "a whole number from 1",
-        lambda v: _is_count(v, 1),
-        "goes up when the task changes, so that old submissions are known as such",
-        True,
+    "format_version": Setting(
+        wanted="1", fits=lambda v: v == 1, meaning="of this format", is_required=True
     ),
-    "title": Setting("text", _is_text, "as it is listed; the page begins with it", True),
-    "difficulty": Setting("easy, medium or hard", lambda v: v in DIFFICULTIES, "as listed", True),
-    "tags": Setting("a list of texts", _texts(), "what the problem is about"),
-    "limits": Setting("a table", lambda v: isinstance(v, Mapping), "other limits than the usual"),
+    "content_version": Setting(
+        wanted="a whole number from 1",
+        fits=lambda v: _is_count(v, 1),
+        meaning="goes up when the task changes, so that old submissions are known as such",
+        is_required=True,
+    ),
+    "title": Setting(
+        wanted="text",
+        fits=_is_text,
+        meaning="as it is listed; the page begins with it",
+        is_required=True,
+    ),
+    "difficulty": Setting(
+        wanted="easy, medium or hard",
+        fits=lambda v: v in DIFFICULTIES,
+        meaning="as listed",
+        is_required=True,
+    ),
+    "tags": Setting(wanted="a list of texts", fits=_texts(), meaning="what the problem is about"),
+    "limits": Setting(
+        wanted="a table",
+        fits=lambda v: isinstance(v, Mapping),
+        meaning="other limits than the usual",
+    ),
     "parts": Setting(
-        "one table [[parts]] for each function",
-        lambda v: isinstance(v, list) and len(v) > 0,
-        "what is judged, in order",
-        True,
+        wanted="one table [[parts]] for each function",
+        fits=lambda v: isinstance(v, list) and len(v) > 0,
+        meaning="what is judged, in order",
+        is_required=True,
     ),
 }
 
 PART = {
-    "name": Setting("text", _is_text, "shown beside the cases of this part"),
+    "name": Setting(wanted="text", fits=_is_text, meaning="shown beside the cases of this part"),
     "call": Setting(
-        "a call such as f(x, mesh)",
-        _is_call,
-        "function and arguments in order; a name is a key of the reference's inputs, "
+        wanted="a call such as f(x, mesh)",
+        fits=_is_call,
+        meaning="function and arguments in order; a name is a key of the reference's inputs, "
         "`mesh` is the case's mesh",
-        True,
+        is_required=True,
     ),
     "kind": Setting(
-        "program or value",
-        lambda v: v in KINDS,
-        "a program is traced and run on devices, a value is called with plain values",
+        wanted="program or value",
+        fits=lambda v: v in KINDS,
+        meaning="a program is traced and run on devices, a value is called with plain values",
     ),
     "axes": Setting(
-        "a list of one or two mesh axis names",
-        lambda v: _texts()(v) and 1 <= len(v) <= 2,
-        "mesh axes of the usual ladder",
+        wanted="a list of one or two mesh axis names",
+        fits=lambda v: _texts()(v) and 1 <= len(v) <= 2,
+        meaning="mesh axes of the usual ladder",
     ),
     "ladder": Setting(
-        'a list of meshes such as ["data=2", "data=4 permuted"]',
-        _texts(_is_mesh),
-        "meshes in the place of the usual ladder",
+        wanted='a list of meshes such as ["data=2", "data=4 permuted"]',
+        fits=_texts(_is_mesh),
+        meaning="meshes in the place of the usual ladder",
     ),
     "large": Setting(
-        'a list of meshes such as ["data=64"]',
-        _texts(_is_mesh),
-        "simulated meshes in the place of 64 and 512 devices; [] for none",
+        wanted='a list of meshes such as ["data=64"]',
+        fits=_texts(_is_mesh),
+        meaning="simulated meshes in the place of 64 and 512 devices; [] for none",
     ),
-    "cases": Setting("a whole number from 1", lambda v: _is_count(v, 1), "how many, of a value"),
+    "cases": Setting(
+        wanted="a whole number from 1",
+        fits=lambda v: _is_count(v, 1),
+        meaning="how many, of a value",
+    ),
     "requires": Setting(
-        f"a list of shard_map, {', '.join(COLLECTIVES)}, check_vma",
-        _texts(lambda v: v in ("shard_map", "check_vma", *COLLECTIVES)),
-        "what must be in the program; absent: API",
+        wanted=f"a list of shard_map, {', '.join(COLLECTIVES)}, check_vma",
+        fits=_texts(lambda v: v in ("shard_map", "check_vma", *COLLECTIVES)),
+        meaning="what must be in the program; absent: API",
     ),
     "budget": Setting(
-        "a table", lambda v: isinstance(v, Mapping), "what may be sent and held; beyond: COMM, MEM"
+        wanted="a table",
+        fits=lambda v: isinstance(v, Mapping),
+        meaning="what may be sent and held; beyond: COMM, MEM",
     ),
-    "rtol": Setting("a number from 0", _is_number, "allowed difference, of the largest value"),
-    "atol": Setting("a number from 0", _is_number, "allowed difference"),
+    "rtol": Setting(
+        wanted="a number from 0",
+        fits=_is_number,
+        meaning="allowed difference, of the largest value",
+    ),
+    "atol": Setting(wanted="a number from 0", fits=_is_number, meaning="allowed difference"),
 }
 
 BUDGET = {
     **{
-        name: Setting("a whole number", _is_count, f"how often {name} may run")
+        name: Setting(wanted="a whole number", fits=_is_count, meaning=f"how often {name} may run")
         for name in COLLECTIVES
     },
-    "calls": Setting("a whole number", _is_count, "collectives of all kinds together"),
-    "payload_bytes": Setting(
-        "a whole number", _is_count, "bytes that a device hands to collectives"
+    "calls": Setting(
+        wanted="a whole number", fits=_is_count, meaning="collectives of all kinds together"
     ),
-    "wire_bytes": Setting("a whole number", _is_count, "bytes that a device sends"),
-    "peak_bytes": Setting("a whole number", _is_count, "bytes that a device holds at once"),
+    "payload_bytes": Setting(
+        wanted="a whole number", fits=_is_count, meaning="bytes that a device hands to collectives"
+    ),
+    "wire_bytes": Setting(
+        wanted="a whole number", fits=_is_count, meaning="bytes that a device sends"
+    ),
+    "peak_bytes": Setting(
+        wanted="a whole number", fits=_is_count, meaning="bytes that a device holds at once"
+    ),
     "eager_bytes": Setting(
-        "a whole number", _is_count, "bytes of an array made whole on one device, outside of a jit"
+        wanted="a whole number",
+        fits=_is_count,
+        meaning="bytes of an array made whole on one device, outside of a jit",
     ),
 }
 
 LIMITS = {
     "wall_seconds": Setting(
-        "a number", _is_number, "by the clock, for the whole answer; usually 60"
+        wanted="a number", fits=_is_number, meaning="by the clock, for the whole answer; usually 60"
     ),
-    "cpu_seconds": Setting("a number", _is_number, "of processor time; usually 20"),
-    "memory_bytes": Setting("a whole number", _is_count, "of the answer's process"),
+    "cpu_seconds": Setting(
+        wanted="a number", fits=_is_number, meaning="of processor time; usually 20"
+    ),
+    "memory_bytes": Setting(
+        wanted="a whole number", fits=_is_count, meaning="of the answer's process"
+    ),
 }
 
 TRACKS = {
     "tracks": Setting(
-        "one table [[tracks]] for each track",
-        lambda v: isinstance(v, list),
-        "tracks in the order in which they are listed",
-        True,
+        wanted="one table [[tracks]] for each track",
+        fits=lambda v: isinstance(v, list),
+        meaning="tracks in the order in which they are listed",
+        is_required=True,
     ),
     "prerequisites": Setting(
-        "a table", lambda v: isinstance(v, Mapping), "slug = [slugs to have solved before it]"
+        wanted="a table",
+        fits=lambda v: isinstance(v, Mapping),
+        meaning="slug = [slugs to have solved before it]",
     ),
 }
 
 TRACK = {
-    "folder": Setting("the name of a folder", _is_text, "where its problems are", True),
-    "title": Setting("text", _is_text, "as it is listed", True),
+    "folder": Setting(
+        wanted="the name of a folder",
+        fits=_is_text,
+        meaning="where its problems are",
+        is_required=True,
+    ),
+    "title": Setting(wanted="text", fits=_is_text, meaning="as it is listed", is_required=True),
     "problems": Setting(
-        "a list of slugs such as ['split-the-rows']",
-        _texts(_is_slug),
-        "folders of its problems, in order",
-        True,
+        wanted="a list of slugs such as ['split-the-rows']",
+        fits=_texts(_is_slug),
+        meaning="folders of its problems, in order",
+        is_required=True,
     ),
 }
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Draw:
     """What inputs are made from: random numbers, the mesh, how large, and which case it is."""
 
@@ -46,7 +46,7 @@ class Draw:
     number: int  # of the case within its part, to vary what is not random
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reference:
     """The functions of one part."""
 
@@ -74,12 +74,12 @@ def load_reference(problem: Problem, part: Part) -> Reference:
                 fix=f"def {name}{suffix}({'draw' if name == 'inputs' else 'mesh, **inputs'}).",
             )
     return Reference(
-        found("inputs", None),
-        found("expected", None),
-        found("input_specs", lambda mesh: {}),
-        found("output_specs", lambda mesh: None),
-        found("budget", lambda mesh, **inputs: {}),
-        found("properties", None),
+        inputs=found("inputs", None),
+        expected=found("expected", None),
+        input_specs=found("input_specs", lambda mesh: {}),
+        output_specs=found("output_specs", lambda mesh: None),
+        budget=found("budget", lambda mesh, **inputs: {}),
+        properties=found("properties", None),
     )
 
 

@@ -64,7 +64,16 @@ def finding(
     details: Mapping[str, Any] | None = None,
 ) -> Finding:
     """Return a finding of a known code, with the severity of its kind."""
-    return Finding(code, CODES[code].severity, what, where, fix, cause, shows, details or {})
+    return Finding(
+        code=code,
+        severity=CODES[code].severity,
+        what=what,
+        where=where,
+        fix=fix,
+        cause=cause,
+        shows=shows,
+        details=details or {},
+    )
 
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")

@@ -104,7 +104,7 @@ def coordinate_ranges(numbers: Collection[int]) -> str:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Parting:
     """A cond or a while loop whose choice varies, and the calls in it that are in danger."""
 
@@ -223,7 +223,12 @@ def partings(seen: Observation) -> list[Parting]:
                 branch = 1 if scope.branch is None else scope.branch
                 calls.setdefault(scope.id, {}).setdefault(branch, []).append(call)
     found = [
-        Parting(scope, calls[id], _sizes(ways.get(id, {}), seen), ways.get(id, {}))
+        Parting(
+            scope=scope,
+            calls=calls[id],
+            sizes=_sizes(ways.get(id, {}), seen),
+            facts=ways.get(id, {}),
+        )
         for id, scope in scopes.items()
     ]
     forward = {p.scope.source for p in found if p.first.phase == "forward"}

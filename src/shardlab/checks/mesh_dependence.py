@@ -21,7 +21,7 @@ from shardlab.findings.source import SourceLocation
 from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf, OutputLineage
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Difference:
     """One output or gradient that changes with the mesh, and why."""
 
@@ -104,7 +104,9 @@ def _differences(runs: MeshRuns, kind: _Kind) -> list[Difference]:
         lineage = replace(lineage, divided_by=one.lineage.divided_by)
         if runs.not_one:
             # All sizes here are multiples of one that is not known.
-            found.append(Difference(path, tuple(seen), lineage, variant="no_one_device"))
+            found.append(
+                Difference(path=path, seen=tuple(seen), lineage=lineage, variant="no_one_device")
+            )
             continue
         found.append(explain(path, seen, lineage, runs.arguments))
     return found
@@ -155,7 +157,15 @@ def explain(
     def told(
         cause: str, axes: tuple[str, ...] = (), part: str = "", variant: str = ""
     ) -> Difference:
-        return Difference(path, tuple(seen), lineage, cause, axes, part, variant)
+        return Difference(
+            path=path,
+            seen=tuple(seen),
+            lineage=lineage,
+            cause=cause,
+            mesh_axes=axes,
+            part=part,
+            variant=variant,
+        )
 
     is_random = bool(lineage.random)
     if is_random and (axes := causes.same_random_numbers(seen)):

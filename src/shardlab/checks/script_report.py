@@ -33,7 +33,9 @@ def script_report(
         found.append(_nothing(program, traces))
     meshes = dict.fromkeys(",".join(f"{n}={s}" for n, s in t.mesh) for t in traces if t.mesh)
     said = dict.fromkeys([*(note for trace in traces for note in trace.notes), *notes])
-    return Report(most_severe_first(found), program, tuple(meshes), tuple(said))
+    return Report(
+        findings=most_severe_first(found), program=program, meshes=tuple(meshes), notes=tuple(said)
+    )
 
 
 def _differing(words: str, source: SourceLocation) -> Finding:

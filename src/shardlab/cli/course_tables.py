@@ -21,19 +21,19 @@ def course_lines(steps: Sequence[ProblemProgress], width: int) -> Iterator[Line]
     for step in steps:
         if step.track.folder != track:
             yield from (
-                ([], [Span(step.track.title, is_strong=True)])
+                ([], [Span(text=step.track.title, is_strong=True)])
                 if track
-                else ([Span(step.track.title, is_strong=True)],)
+                else ([Span(text=step.track.title, is_strong=True)],)
             )
             track = step.track.folder
         yield from _step_lines(step, widest, width)
     yield []
     n_solved = sum(step.mark == "solved" for step in steps)
-    yield [Span(f"{n_solved} of {len(steps)} solved.")]
-    yield [Span("[x] solved  [~] tried  [-] easier after others, and open all the same")]
+    yield [Span(text=f"{n_solved} of {len(steps)} solved.")]
+    yield [Span(text="[x] solved  [~] tried  [-] easier after others, and open all the same")]
     coming = next((step for step in steps if step.is_next), None)
     if coming:
-        yield [Span("Next: "), Span(coming.problem.slug, is_strong=True)]
+        yield [Span(text="Next: "), Span(text=coming.problem.slug, is_strong=True)]
 
 
 def history_lines(
@@ -47,7 +47,7 @@ def history_lines(
         verdict = each.code if each.is_finished else "not judged"
         said = f"{each.number:>5}  {when}  {each.problem:<{widest}}  {each.kind:<6}  "
         seed = f"  seed {each.seed}" if each.kind == "submit" else ""
-        yield [Span(said), Span(f"{verdict:<5}", ink=ink), Span(seed)]
+        yield [Span(text=said), Span(text=f"{verdict:<5}", ink=ink), Span(text=seed)]
     left = [each for each in submissions if not each.is_finished and each.problem in slugs]
     if left:
         told = (
@@ -55,7 +55,7 @@ def history_lines(
             f"`shardlab practice submit --again {left[-1].number}` judges one as it was handed in."
         )
         yield []
-        yield from ([Span(line, is_faint=True)] for line in wrap(told, max(width, 20)))
+        yield from ([Span(text=line, is_faint=True)] for line in wrap(told, max(width, 20)))
 
 
 def _step_lines(step: ProblemProgress, widest: int, width: int) -> Iterator[Line]:
@@ -63,10 +63,10 @@ def _step_lines(step: ProblemProgress, widest: int, width: int) -> Iterator[Line
     head = f"{step.number:>3} "
     name = f" {step.problem.slug:<{widest}}  "
     line: Line = [
-        Span(">" if step.is_next else " ", is_strong=True),
-        Span(head, is_faint=True),
-        Span(_MARKS[step.mark], ink=_INKS[step.mark]),
-        Span(name, is_faint=is_faint),
+        Span(text=">" if step.is_next else " ", is_strong=True),
+        Span(text=head, is_faint=True),
+        Span(text=_MARKS[step.mark], ink=_INKS[step.mark]),
+        Span(text=name, is_faint=is_faint),
     ]
     about = f"{step.problem.difficulty:<6}  {step.problem.title}"
     if step.is_changed:
@@ -75,9 +75,9 @@ def _step_lines(step: ProblemProgress, widest: int, width: int) -> Iterator[Line
         about += f"  (after {', '.join(step.missing)})"
     room = width - sum(len(span.text) for span in line)
     if len(about) <= room:
-        yield [*line, Span(about, is_faint=True)]
+        yield [*line, Span(text=about, is_faint=True)]
         return
     yield line
     indent = " " * 9
     for text in wrap(about, max(width, 30), initial_indent=indent, subsequent_indent=indent):
-        yield [Span(text, is_faint=True)]
+        yield [Span(text=text, is_faint=True)]

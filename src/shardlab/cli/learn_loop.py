@@ -223,7 +223,7 @@ class Lesson:
         self.screen.say(f"\n{track}: problem {at} of {len(slugs)}, {self._problem.slug}\n")
         self._page(self._problem.page)
         # Whole, so that a terminal can make a link of it.
-        self.screen.show(lambda width: [[], [Span(f"Your file: {self._path}")]])
+        self.screen.show(lambda width: [[], [Span(text=f"Your file: {self._path}")]])
         if self._editor is None:
             self.screen.say("Open it in your editor; $VISUAL or $EDITOR would open it from here.")
         elif self._editor.has_window:
@@ -288,10 +288,10 @@ class Lesson:
 
 def _rule(kind: str, width: int) -> list[Line]:
     """Return an empty line and a rule, so that one judgement is told from the last."""
-    return [[], [Span(f"-- {kind} ".ljust(min(width, 60), "-"), is_faint=True)]]
+    return [[], [Span(text=f"-- {kind} ".ljust(min(width, 60), "-"), is_faint=True)]]
 
 
 def _key_lines(width: int) -> Iterator[Line]:
     told = "  ".join(f"{key}{_FIXED}{what}" for key, what in KEYS.items())
     for line in wrap(told, max(width, 12)):
-        yield [Span(line.replace(_FIXED, " "), is_faint=True)]
+        yield [Span(text=line.replace(_FIXED, " "), is_faint=True)]

@@ -132,7 +132,7 @@ def _workload(options: dict[str, Any]) -> Any:
         "sequence_parallel": False if options["no_sequence_parallel"] else None,
     }
     return Workload(
-        whole_number("batch", batch),
-        whole_number("sequence", sequence),
+        batch=whole_number("batch", batch),
+        sequence=whole_number("sequence", sequence),
         **{name: value for name, value in given.items() if value is not None},
     )

@@ -52,7 +52,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Wanted:
     """The options of a judging."""
 

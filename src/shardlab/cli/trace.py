@@ -102,11 +102,13 @@ def command(
     )
     answer = ask(told, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     script = target.place if target.kind == "script" else ""
-    _write(answer, script, Asked(timed, json_to, html_to, svg_to, picture))
+    _write(
+        answer, script, Asked(timed=timed, json=json_to, html=html_to, svg=svg_to, picture=picture)
+    )
     raise_failure(answer)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Asked:
     """What is to be made of the traces."""
 

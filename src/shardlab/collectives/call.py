@@ -12,7 +12,7 @@ Phase = Literal["forward", "backward", "recompute"]
 Origin = Literal["program", "compiler"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ControlScope:
     """A loop or a branch that a call stands in.
 
@@ -51,18 +51,18 @@ class ControlScope:
     def from_json(cls, data: Mapping[str, Any]) -> ControlScope:
         predicate = data["predicate"]
         return cls(
-            data["kind"],
-            SourceLocation.from_json(data["source"]),
-            data["id"],
-            data["length"],
-            data["branch"],
-            data["n_branches"],
-            tuple(data["varies"]),
-            SourceLocation.from_json(predicate) if predicate else None,
+            kind=data["kind"],
+            source=SourceLocation.from_json(data["source"]),
+            id=data["id"],
+            length=data["length"],
+            branch=data["branch"],
+            n_branches=data["n_branches"],
+            varies=tuple(data["varies"]),
+            predicate=SourceLocation.from_json(predicate) if predicate else None,
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CollectiveCall:
     """One collective, as each device calls it.
 
@@ -115,19 +115,19 @@ class CollectiveCall:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CollectiveCall:
         return cls(
-            data["op"],
-            tuple(data["mesh_axes"]),
-            tuple(data["shape"]),
-            data["dtype"],
-            data["payload_bytes"],
-            data["wire_bytes"],
-            data["count"],
-            data["phase"],
-            SourceLocation.from_json(data["source"]),
-            data["group_size"],
-            tuple(data["out_shape"]),
-            tuple(data["varies"]),
-            tuple(map(ControlScope.from_json, data["within"])),
-            data["origin"],
-            data["details"],
+            op=data["op"],
+            mesh_axes=tuple(data["mesh_axes"]),
+            shape=tuple(data["shape"]),
+            dtype=data["dtype"],
+            payload_bytes=data["payload_bytes"],
+            wire_bytes=data["wire_bytes"],
+            count=data["count"],
+            phase=data["phase"],
+            source=SourceLocation.from_json(data["source"]),
+            group_size=data["group_size"],
+            out_shape=tuple(data["out_shape"]),
+            varies=tuple(data["varies"]),
+            within=tuple(map(ControlScope.from_json, data["within"])),
+            origin=data["origin"],
+            details=data["details"],
         )

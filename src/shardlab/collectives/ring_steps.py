@@ -18,7 +18,7 @@ from fractions import Fraction
 from shardlab.collectives.wire import REDUCTIONS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Send:
     """One device sends one part to another, which adds it to its own or keeps it.
 
@@ -57,10 +57,10 @@ def ring_steps(
     if op == "all_to_all":
         return _pairwise(group_size)
     if op == "pbroadcast":
-        return tuple((Send(at, at + 1, None),) for at in range(group_size - 1))
+        return tuple((Send(sender=at, receiver=at + 1, part=None),) for at in range(group_size - 1))
     if pairs is None:
         pairs = [(at, (at + 1) % group_size) for at in range(group_size)]
-    return (tuple(Send(sender, receiver, None) for sender, receiver in pairs),)
+    return (tuple(Send(sender=sender, receiver=receiver, part=None) for sender, receiver in pairs),)
 
 
 def chunk_share(op: str, group_size: int) -> Fraction:
@@ -72,14 +72,18 @@ def chunk_share(op: str, group_size: int) -> Fraction:
 def _gather(n: int) -> tuple[Step, ...]:
     """Each part goes once round the ring, from the device that has it."""
     return tuple(
-        tuple(Send(at, (at + 1) % n, (at - turn) % n) for at in range(n)) for turn in range(n - 1)
+        tuple(Send(sender=at, receiver=(at + 1) % n, part=(at - turn) % n) for at in range(n))
+        for turn in range(n - 1)
     )
 
 
 def _scatter(n: int) -> tuple[Step, ...]:
     """Each part's sum goes round the ring, growing, and ends on the device of its number."""
     return tuple(
-        tuple(Send(at, (at + 1) % n, (at - turn - 1) % n, is_added=True) for at in range(n))
+        tuple(
+            Send(sender=at, receiver=(at + 1) % n, part=(at - turn - 1) % n, is_added=True)
+            for at in range(n)
+        )
         for turn in range(n - 1)
     )
 
@@ -87,5 +91,6 @@ def _scatter(n: int) -> tuple[Step, ...]:
 def _pairwise(n: int) -> tuple[Step, ...]:
     """In step k each device sends to the one k places on."""
     return tuple(
-        tuple(Send(at, (at + turn) % n, (at + turn) % n) for at in range(n)) for turn in range(1, n)
+        tuple(Send(sender=at, receiver=(at + turn) % n, part=(at + turn) % n) for at in range(n))
+        for turn in range(1, n)
     )

@@ -31,7 +31,7 @@ _PATIENCE = 120.0
 _FEW = {1: ("{0}=1", "{0}=4", "rows=2"), 2: ("{0}=1,{1}=1", "{0}=2,{1}=4")}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Audit:
     """What came of one problem."""
 
@@ -65,15 +65,15 @@ def audit(
         if not any(fault.rule == "text.encoding" for fault in faults):
             faults += draw_faults(problem)
             patient = replace(problem, limits={"wall_seconds": _PATIENCE, **problem.limits})
-            bench = _Bench(house, patient, seed, simulate_wrong)
+            bench = _Bench(house=house, problem=patient, seed=seed, simulate_wrong=simulate_wrong)
             tried = bench.fast() if fast else bench.whole()
             for fault, n_cases in () if _is_broken(faults) else tried:
                 counted.append(n_cases)
                 faults += [fault] if fault else []
     except LabError as error:
-        faults.append(Fault("problem", error.what, error.where))
+        faults.append(Fault(rule="problem", what=error.what, file=error.where))
     n_wrong = 0 if fast else len(problem.wrong)
-    return Audit(problem.slug, tuple(faults), sum(counted), n_wrong)
+    return Audit(slug=problem.slug, faults=tuple(faults), n_cases=sum(counted), n_wrong=n_wrong)
 
 
 def _is_broken(faults: list[Fault]) -> bool:
@@ -83,7 +83,7 @@ def _is_broken(faults: list[Fault]) -> bool:
 Tried = tuple[Fault | None, int]  # and in how many cases
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Bench:
     """Where the programs of one problem are tried."""
 
@@ -110,10 +110,16 @@ class _Bench:
         judged = self._judged(problem, "starter.py")
         fault = None
         if judged.passed:
-            fault = Fault("starter.passes", "The starter passes.", "starter.py")
+            fault = Fault(rule="starter.passes", what="The starter passes.", file="starter.py")
         elif not judged.counts:
             shows = tuple(_told(judged))
-            fault = Fault("judge", "The judge itself failed.", "starter.py", 0, shows)
+            fault = Fault(
+                rule="judge",
+                what="The judge itself failed.",
+                file="starter.py",
+                line=0,
+                shows=shows,
+            )
         return fault, len(judged.cases)
 
     def _solution(self, problem: Problem) -> Tried:
@@ -122,13 +128,19 @@ class _Bench:
             return None, len(judged.cases)
         shows = tuple(_told(judged, only_failed=True))
         what = "The solution fails."
-        return Fault("solution.fails", what, "solution.py", 0, shows), len(judged.cases)
+        return Fault(
+            rule="solution.fails", what=what, file="solution.py", line=0, shows=shows
+        ), len(judged.cases)
 
     def _wrong(self, name: str, claim: Claim) -> Tried:
         problem = self.problem if self.simulate_wrong else unsimulated(self.problem)
         judged = self._judged(problem, name)
         why = unproven(claim, judged)
-        fault = Fault("wrong.unproven", why, name, 1, tuple(_told(judged))) if why else None
+        fault = (
+            Fault(rule="wrong.unproven", what=why, file=name, line=1, shows=tuple(_told(judged)))
+            if why
+            else None
+        )
         return fault, len(judged.cases)
 
     def _judged(self, problem: Problem, name: str) -> Judgement:
@@ -219,7 +231,7 @@ class _Closing:
         from shardlab.sandbox.process import ExitReason, ProcessEnded
 
         if self.is_closing:
-            raise ProcessEnded(ExitReason("judge", "the audit was stopped"))
+            raise ProcessEnded(ExitReason(why="judge", detail="the audit was stopped"))
         return self._house.guest(role, limits)
 
     def close(self) -> None:
@@ -250,15 +262,17 @@ def audit_folder(
     try:
         return audit(house, load_problem(folder), fast=fast, seed=seed)
     except LabError as error:
-        fault = Fault("problem", error.what, error.where, 0, (f"try: {error.fix}",))
-        return Audit(folder.name, (fault,))
+        fault = Fault(
+            rule="problem", what=error.what, file=error.where, line=0, shows=(f"try: {error.fix}",)
+        )
+        return Audit(slug=folder.name, faults=(fault,))
 
 
 def _with_unlisted(done: Audit) -> Audit:
     what = "tracks.toml does not list the problem."
     return Audit(
-        done.slug,
-        (*done.faults, Fault("tracks.unlisted", what)),
-        done.n_cases,
-        done.n_wrong,
+        slug=done.slug,
+        faults=(*done.faults, Fault(rule="tracks.unlisted", what=what)),
+        n_cases=done.n_cases,
+        n_wrong=done.n_wrong,
     )

@@ -22,7 +22,7 @@ def draw_faults(problem: Problem) -> Iterator[Fault]:
             yield from _of_part(part, reference)
         except Exception as error:
             what = f"For part {part.number} it raises {type(error).__name__}: {error}."
-            yield Fault("problem", what, _FILE)
+            yield Fault(rule="problem", what=what, file=_FILE)
 
 
 def _of_part(part: Part, reference: Reference) -> Iterator[Fault]:
@@ -33,18 +33,18 @@ def _of_part(part: Part, reference: Reference) -> Iterator[Fault]:
         drawn = reference.inputs(case.draw)
         if sorted(drawn) != sorted(wanted):
             what = f"The inputs of part {part.number} are {', '.join(drawn)}; it calls {part.call}."
-            yield Fault("reference.inputs", what, _FILE)
+            yield Fault(rule="reference.inputs", what=what, file=_FILE)
             return
         before = _bytes(drawn)
         with contextlib.suppress(ValueError):  # what the answer must raise too
             reference.expected(case.draw.mesh, **drawn)
         if before != _bytes(drawn):
             what = f"expected changes the inputs of part {part.number}."
-            yield Fault("reference.draw", what, _FILE)
+            yield Fault(rule="reference.draw", what=what, file=_FILE)
             return
         if before != _bytes(reference.inputs(case.draw)):
             what = f"Part {part.number} draws other inputs from the same seed."
-            yield Fault("reference.draw", what, _FILE)
+            yield Fault(rule="reference.draw", what=what, file=_FILE)
             return
 
 

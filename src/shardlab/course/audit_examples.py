@@ -73,7 +73,13 @@ def example_faults(house: SandboxPool, problem: Problem) -> Iterator[Fault]:
     for each in tested.get("failures", [{"line": 0, "got": str({**loaded, **tested})}]):
         shows = (f">>> {each.get('source', '')}", f"want {each.get('want')}", f"got  {each['got']}")
         what = "An example gives something else than the page says."
-        yield Fault("examples.doctest", what, "statement.md", line + each["line"], _lines(shows))
+        yield Fault(
+            rule="examples.doctest",
+            what=what,
+            file="statement.md",
+            line=line + each["line"],
+            shows=_lines(shows),
+        )
     yield from _among_hidden(problem, _calls(recorded))
 
 
@@ -82,7 +88,7 @@ def _other_print(line: int, wanted: str, told: dict[str, Any]) -> Iterator[Fault
     if printed.rstrip() != wanted.rstrip():
         shows = ("it prints", *(f"  {each}" for each in printed.splitlines()))
         what = "The worked example prints something else than the page says."
-        yield Fault("examples.worked", what, "statement.md", line, shows)
+        yield Fault(rule="examples.worked", what=what, file="statement.md", line=line, shows=shows)
 
 
 def _worked(page: Page) -> list[tuple[int, str, str]]:
@@ -147,7 +153,7 @@ def _among_hidden(problem: Problem, calls: list[Any]) -> Iterator[Fault]:
             hidden = [_plain(inputs[name]) for name in part.arguments if name != "mesh"]
             if any(hidden and each[: len(hidden)] == hidden for each in given):
                 what = f"An example has the inputs of {case.name} of part {part.number}."
-                yield Fault("examples.hidden", what, "statement.md")
+                yield Fault(rule="examples.hidden", what=what, file="statement.md")
                 return
 
 

@@ -39,7 +39,7 @@ class Do:
     value: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LearnSession:
     """Where the loop stands."""
 

@@ -62,7 +62,7 @@ RULES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fault:
     """One thing to mend.
 
@@ -118,7 +118,7 @@ def _files(problem: Problem) -> Iterator[Fault]:
         name = path.relative_to(problem.folder).as_posix()
         is_wrong = path.parent.name == "wrong" and path.suffix == ".py"
         if path.is_file() and name not in known and not is_wrong and "__pycache__" not in name:
-            yield Fault("files.stray", "The file is no part of a problem.", name)
+            yield Fault(rule="files.stray", what="The file is no part of a problem.", file=name)
 
 
 def _text(problem: Problem) -> Iterator[Fault]:
@@ -128,18 +128,30 @@ def _text(problem: Problem) -> Iterator[Fault]:
         try:
             text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError:
-            yield Fault("text.encoding", "The file is not UTF-8.", name)
+            yield Fault(rule="text.encoding", what="The file is not UTF-8.", file=name)
             continue
         if not text.endswith("\n") or text.endswith("\n\n"):
-            yield Fault("text.end", "The file does not end with one line break.", name)
+            yield Fault(
+                rule="text.end", what="The file does not end with one line break.", file=name
+            )
         for number, line in enumerate(text.split("\n"), 1):
             if len(line) > MAX_LINE:
                 what = f"The line has {len(line)} characters, at most {MAX_LINE} are allowed."
-                yield Fault("text.long_line", what, name, number)
+                yield Fault(rule="text.long_line", what=what, file=name, line=number)
             if line != line.rstrip() or "\t" in line:
-                yield Fault("text.spaces", "The line has a tab or ends with spaces.", name, number)
+                yield Fault(
+                    rule="text.spaces",
+                    what="The line has a tab or ends with spaces.",
+                    file=name,
+                    line=number,
+                )
             if _UNFINISHED.search(line):
-                yield Fault("text.unfinished", "The line says that it is unfinished.", name, number)
+                yield Fault(
+                    rule="text.unfinished",
+                    what="The line says that it is unfinished.",
+                    file=name,
+                    line=number,
+                )
 
 
 def _texts(problem: Problem) -> list[Path]:
@@ -156,32 +168,37 @@ def _headings(problem: Problem, page: Page) -> Iterator[Fault]:
     file = "statement.md"
     if page.title != problem.title:
         what = f"The page begins with {page.title!r}; the title is {problem.title!r}."
-        yield Fault("page.title", what, file, 1)
+        yield Fault(rule="page.title", what=what, file=file, line=1)
     found = tuple(section.heading for section in page.sections)
     if found != HEADINGS:
         what = f"The headings are {', '.join(found) or 'none'}; they must be {', '.join(HEADINGS)}."
-        yield Fault("page.headings", what, file)
+        yield Fault(rule="page.headings", what=what, file=file)
         return
     for section in page.sections:
         if not section.text.strip():
-            yield Fault("page.empty", f"'{section.heading}' is empty.", file, section.line)
+            yield Fault(
+                rule="page.empty",
+                what=f"'{section.heading}' is empty.",
+                file=file,
+                line=section.line,
+            )
     if page.n_lines not in PAGE_LINES:
         least, most = PAGE_LINES[0], PAGE_LINES[-1]
         what = f"The page has {page.n_lines} lines; a page has {least} to {most}."
-        yield Fault("page.length", what, file)
+        yield Fault(rule="page.length", what=what, file=file)
 
 
 def _picture(page: Page) -> Iterator[Fault]:
     idea = page.section("The idea")
     if idea.line and idea.block("text", "layout") is None:
         what = "The idea has no picture: a ```text drawing or a ```layout block."
-        yield Fault("page.picture", what, "statement.md", idea.line)
+        yield Fault(rule="page.picture", what=what, file="statement.md", line=idea.line)
     for block in (block for section in page.sections for block in section.blocks):
         if block.language == "layout":
             for number, line in enumerate(block.text.splitlines(), block.line + 1):
                 wrong = _layout_line(line)
                 if wrong:
-                    yield Fault("page.layout", wrong, "statement.md", number)
+                    yield Fault(rule="page.layout", what=wrong, file="statement.md", line=number)
 
 
 def _layout_line(line: str) -> str:
@@ -203,21 +220,21 @@ def _blocks(page: Page) -> Iterator[Fault]:
         fences = sum(line.startswith("```") for line in section.lines)
         if fences % 2:
             what = f"A block of '{section.heading}' is not closed."
-            yield Fault("page.fence", what, "statement.md", section.line)
+            yield Fault(rule="page.fence", what=what, file="statement.md", line=section.line)
         for block in section.blocks:
             if block.language not in LANGUAGES:
                 what = f"A block is {block.language!r}; it must be {', '.join(LANGUAGES)}."
-                yield Fault("page.language", what, "statement.md", block.line)
+                yield Fault(rule="page.language", what=what, file="statement.md", line=block.line)
     worked = page.section("Worked example")
     kinds = [block.language for block in worked.blocks if block.language in ("python", "text")]
     if worked.line and (not kinds or kinds != ["python", "text"] * (len(kinds) // 2)):
         what = "The worked example must be a ```python block and a ```text block of what it prints."
-        yield Fault("page.worked_example", what, "statement.md", worked.line)
+        yield Fault(rule="page.worked_example", what=what, file="statement.md", line=worked.line)
     examples = page.section("Examples")
     calls = examples.block("pycon")
     if examples.line and (calls is None or ">>> " not in calls.text):
         what = "The examples must be a ```pycon block."
-        yield Fault("page.examples", what, "statement.md", examples.line)
+        yield Fault(rule="page.examples", what=what, file="statement.md", line=examples.line)
 
 
 def _pitfalls(problem: Problem, page: Page) -> Iterator[Fault]:
@@ -225,14 +242,23 @@ def _pitfalls(problem: Problem, page: Page) -> Iterator[Fault]:
     for number, bullet in section.bullets:
         if _ENDS_IN_WRONG.search(bullet) is None:
             what = "The pitfall does not end in a link to the wrong answer that proves it."
-            yield Fault("page.pitfall", what, "statement.md", number)
+            yield Fault(rule="page.pitfall", what=what, file="statement.md", line=number)
     if section.line and not section.bullets:
-        yield Fault("page.pitfalls", "There are no pitfalls.", "statement.md", section.line)
+        yield Fault(
+            rule="page.pitfalls",
+            what="There are no pitfalls.",
+            file="statement.md",
+            line=section.line,
+        )
     told = {target for _, target in page.links} | set(linked(problem.text("hints.md")))
     for path in problem.wrong:
         name = f"wrong/{path.name}"
         if name not in told:
-            yield Fault("wrong.unlinked", "Nothing on the page or in the hints links to it.", name)
+            yield Fault(
+                rule="wrong.unlinked",
+                what="Nothing on the page or in the hints links to it.",
+                file=name,
+            )
 
 
 def _links(problem: Problem, page: Page) -> Iterator[Fault]:
@@ -240,7 +266,9 @@ def _links(problem: Problem, page: Page) -> Iterator[Fault]:
         if re.match(r"https?://", target):
             continue
         if not (problem.folder / target.partition("#")[0]).is_file():
-            yield Fault("page.link", f"There is no {target}.", "statement.md", number)
+            yield Fault(
+                rule="page.link", what=f"There is no {target}.", file="statement.md", line=number
+            )
 
 
 def _hints(problem: Problem) -> Iterator[Fault]:
@@ -249,9 +277,9 @@ def _hints(problem: Problem) -> Iterator[Fault]:
     wanted = [f"## Hint {number}" for number in range(1, len(headings) + 1)]
     if headings != wanted or len(headings) not in N_HINTS:
         what = f"The headings are {headings}; they must be '## Hint 1' to '## Hint 3' or 4."
-        yield Fault("hints.headings", what, "hints.md")
+        yield Fault(rule="hints.headings", what=what, file="hints.md")
     if not all(problem.hints):
-        yield Fault("hints.empty", "A hint is empty.", "hints.md")
+        yield Fault(rule="hints.empty", what="A hint is empty.", file="hints.md")
 
 
 # ---------------------------------------------------------------------------------------- the code
@@ -267,11 +295,16 @@ def _functions(problem: Problem) -> Iterator[Fault]:
         except SyntaxError as error:
             if not source.startswith("# CE"):
                 yield Fault(
-                    "code.syntax", f"It is not Python: {error.msg}.", name, error.lineno or 0
+                    rule="code.syntax",
+                    what=f"It is not Python: {error.msg}.",
+                    file=name,
+                    line=error.lineno or 0,
                 )
             continue
         for line in _experimental(tree):
-            yield Fault("code.experimental", "It imports jax.experimental.", name, line)
+            yield Fault(
+                rule="code.experimental", what="It imports jax.experimental.", file=name, line=line
+            )
         if not source.startswith("# CE"):
             yield from _signatures(problem, tree, name)
 
@@ -289,12 +322,14 @@ def _signatures(problem: Problem, tree: ast.Module, name: str) -> Iterator[Fault
         function = defined.get(part.function)
         if function is None:
             if part.function not in assigned:
-                yield Fault("code.function", f"It does not define {part.function}.", name)
+                yield Fault(
+                    rule="code.function", what=f"It does not define {part.function}.", file=name
+                )
             continue
         takes = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
         if tuple(takes[: len(part.arguments)]) != part.arguments and name.startswith("s"):
             what = f"{part.function} takes {', '.join(takes)}; the judge calls {part.call}."
-            yield Fault("code.arguments", what, name, function.lineno)
+            yield Fault(rule="code.arguments", what=what, file=name, line=function.lineno)
 
 
 def _experimental(tree: ast.Module) -> Iterable[int]:
@@ -312,8 +347,8 @@ def _experimental(tree: ast.Module) -> Iterable[int]:
 def _wrong(problem: Problem) -> Iterator[Fault]:
     if len(problem.wrong) < MIN_WRONG:
         what = f"There are {len(problem.wrong)} wrong answers; at least {MIN_WRONG} are wanted."
-        yield Fault("wrong.too_few", what, "wrong")
+        yield Fault(rule="wrong.too_few", what=what, file="wrong")
     for path in problem.wrong:
         claim = read_claim(path.read_text("utf-8"))
         if isinstance(claim, str):
-            yield Fault("wrong.header", claim, f"wrong/{path.name}", 1)
+            yield Fault(rule="wrong.header", what=claim, file=f"wrong/{path.name}", line=1)

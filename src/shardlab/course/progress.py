@@ -13,7 +13,7 @@ from shardlab.course.submission import Progress
 Mark = Literal["solved", "tried", "open", "locked"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProblemProgress:
     """One problem with its mark. Locked says what to solve first, and forbids nothing."""
 
@@ -84,11 +84,11 @@ def _step(
     if now.is_solved or now.is_tried:
         mark = "solved" if now.is_solved else "tried"
     return ProblemProgress(
-        number,
-        problem,
-        catalogue.track(problem.slug),
-        mark,
-        missing,
-        now.is_solved and now.solved_version != problem.content_version,
-        problem.slug == coming,
+        number=number,
+        problem=problem,
+        track=catalogue.track(problem.slug),
+        mark=mark,
+        missing=missing,
+        is_changed=now.is_solved and now.solved_version != problem.content_version,
+        is_next=problem.slug == coming,
     )

@@ -63,7 +63,7 @@ def statement_lines(statement: str, width: int = DEFAULT_WIDTH) -> Iterator[Line
         elif language == "layout":
             yield from _layouts(lines, max(width - 4, 20))
         else:
-            yield from ([Span(f"    {line}", ink="cyan")] for line in lines)
+            yield from ([Span(text=f"    {line}", ink="cyan")] for line in lines)
 
 
 def parse_layout_line(line: str) -> Layout:
@@ -93,7 +93,7 @@ def _layouts(lines: Sequence[str], width: int) -> Iterator[Line]:
             yield []
         picture = fitting_picture(parse_layout_line(line), width)
         yield from (
-            [Span("    "), *drawn] if drawn else [] for drawn in draw_picture(picture, width)
+            [Span(text="    "), *drawn] if drawn else [] for drawn in draw_picture(picture, width)
         )
 
 
@@ -117,9 +117,9 @@ def _blocks(lines: Sequence[str]) -> Iterator[tuple[str | None, list[str]]]:
 
 def _words(lines: Sequence[str], width: int) -> Iterator[Line]:
     if heading := re.fullmatch(r"(#+)\s+(.*)", lines[0]):
-        yield [Span(heading[2], is_strong=True)]
+        yield [Span(text=heading[2], is_strong=True)]
         if heading[1] == "#":
-            yield [Span("=" * min(len(heading[2]), width), is_faint=True)]
+            yield [Span(text="=" * min(len(heading[2]), width), is_faint=True)]
         if len(lines) > 1:
             yield from _words(lines[1:], width)
     elif lines[0].startswith("|"):
@@ -155,7 +155,7 @@ def _folded(item: str, width: int) -> Iterator[Line]:
 
 
 def _span(text: str, is_code: bool) -> Span:
-    return Span(text, ink="cyan") if is_code else Span(text)
+    return Span(text=text, ink="cyan") if is_code else Span(text=text)
 
 
 def _table(rows: Sequence[str]) -> Iterator[Line]:
@@ -167,4 +167,4 @@ def _table(rows: Sequence[str]) -> Iterator[Line]:
         if all(set(cell) <= set("-: ") for cell in row):
             row = ["-" * width for width in widths]
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        yield [Span("    " + "  ".join(padded).replace("`", ""))]
+        yield [Span(text="    " + "  ".join(padded).replace("`", ""))]

@@ -12,7 +12,7 @@ from shardlab.findings.source import SourceLocation
 Severity = Literal["error", "warning", "info"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One finding, in the parts of an error: code, what, where, fix.
 
@@ -62,12 +62,12 @@ class Finding:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:
         return cls(
-            data["code"],
-            data["severity"],
-            data["what"],
-            SourceLocation.from_json(data["where"]) if data["where"] else None,
-            data["fix"],
-            data["cause"],
-            tuple(data["shows"]),
-            data["details"],
+            code=data["code"],
+            severity=data["severity"],
+            what=data["what"],
+            where=SourceLocation.from_json(data["where"]) if data["where"] else None,
+            fix=data["fix"],
+            cause=data["cause"],
+            shows=tuple(data["shows"]),
+            details=data["details"],
         )

@@ -24,7 +24,7 @@ class SuppressedFinding:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The findings of `shardlab.check`, gravest first. Only errors make it not ok."""
 
@@ -83,15 +83,15 @@ class Report:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
         return cls(
-            tuple(map(Finding.from_json, data["findings"])),
-            data["program"],
-            tuple(data["meshes"]),
-            tuple(data["notes"]),
-            tuple(
+            findings=tuple(map(Finding.from_json, data["findings"])),
+            program=data["program"],
+            meshes=tuple(data["meshes"]),
+            notes=tuple(data["notes"]),
+            silenced=tuple(
                 SuppressedFinding(Finding.from_json(each["finding"]), each["reason"])
                 for each in data["silenced"]
             ),
-            data.get("is_compared", True),
+            is_compared=data.get("is_compared", True),
         )
 
 

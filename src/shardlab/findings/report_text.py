@@ -66,10 +66,10 @@ def report_lines(report: Report, width: int, excerpt: Excerpt) -> Iterator[Line]
         yield []
     silenced = _silenced_text(report)
     for said in (*([silenced] if silenced else []), *(f"note: {each}" for each in report.notes)):
-        yield from ([Span(line, is_faint=True)] for line in wrap(said, width))
+        yield from ([Span(text=line, is_faint=True)] for line in wrap(said, width))
     ink = next((_INKS[found.severity] for found in most_severe_first(report.findings)), "green")
     for line in wrap(summary_text(report), width):
-        yield [Span(line, is_strong=True, ink=ink)]
+        yield [Span(text=line, is_strong=True, ink=ink)]
 
 
 def summary_text(report: Report) -> str:
@@ -106,22 +106,22 @@ def finding_lines(found: Finding, width: int, excerpt: Excerpt) -> Iterator[Line
     head = f"{found.severity} [{found.code}] "
     lines = wrap(head + found.what, width, subsequent_indent="  ")
     yield [
-        Span(head, is_strong=True, ink=_INKS[found.severity]),
-        Span(lines[0][len(head) :], is_strong=True),
+        Span(text=head, is_strong=True, ink=_INKS[found.severity]),
+        Span(text=lines[0][len(head) :], is_strong=True),
     ]
-    yield from ([Span(line, is_strong=True)] for line in lines[1:])
+    yield from ([Span(text=line, is_strong=True)] for line in lines[1:])
     if found.where is not None:
-        yield [Span(f"  {found.where}")]
+        yield [Span(text=f"  {found.where}")]
         quoted = excerpt(found.where).strip()
         if quoted:
             room = width - 12
             quoted = quoted if len(quoted) <= room else f"{quoted[: room - 4]} ..."
-            yield [Span(f"    {found.where.line} | ", is_faint=True), Span(quoted)]
+            yield [Span(text=f"    {found.where.line} | ", is_faint=True), Span(text=quoted)]
     for shown in found.shows:
-        yield from ([Span(line)] for line in _folded(f"    {shown}", width))
+        yield from ([Span(text=line)] for line in _folded(f"    {shown}", width))
     if found.fix:
         advice = wrap(f"  try: {found.fix}", width, subsequent_indent=" " * len("  try: "))
-        yield from ([Span(line, ink="green")] for line in advice)
+        yield from ([Span(text=line, ink="green")] for line in advice)
 
 
 def _folded(text: str, width: int) -> list[str]:

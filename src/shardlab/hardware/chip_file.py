@@ -49,7 +49,7 @@ _WORDS = ("name", "title", "network", "like")
 _KEYS = (*_WORDS, "aliases", *_COUNTS, *FIGURES)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Chip:
     """What a file says of one chip."""
 
@@ -72,7 +72,7 @@ def read_table(text: str) -> dict[str, Chip]:
     data = tomllib.loads(text)
     sources = data.pop("sources")
     return {
-        name: _chip({"name": name, **chip}, Chip(name, name), f"[{name}]", sources)
+        name: _chip({"name": name, **chip}, Chip(name=name, title=name), f"[{name}]", sources)
         for name, chip in data.items()
     }
 
@@ -89,7 +89,7 @@ def read_chip(path: Path, known: Mapping[str, Chip]) -> Chip:
         fix = 'network = "torus" or "switch", or like = "h100" to start from a known chip.'
         raise _wrong("Neither 'network' nor 'like' is given", path, fix)
     name = data.get("name", path.stem)
-    start = Chip(name, name) if like is None else replace(known[like], aliases=())
+    start = Chip(name=name, title=name) if like is None else replace(known[like], aliases=())
     return _chip({"name": name, "title": name, **data}, start, str(path), {})
 
 

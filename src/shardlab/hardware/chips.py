@@ -29,7 +29,7 @@ class Figure:
     source: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hardware:
     """One kind of chip and how such chips are connected; `figures` are those of one device."""
 
@@ -123,15 +123,15 @@ def _of_chip(chip: Chip) -> Hardware:
             source += f"; the part of one of a chip's {chip.devices_per_chip} devices"
         figures[name] = Figure(name, value, source)
     return Hardware(
-        chip.name,
-        chip.title,
-        chip.network,
-        figures,
-        chip.torus_axes,
-        chip.pod,
-        chip.ring_multiple,
-        chip.ring_slice,
-        chip.domain,
-        chip.devices_per_chip,
-        chip.longest_side,
+        name=chip.name,
+        title=chip.title,
+        network=chip.network,
+        figures=figures,
+        torus_axes=chip.torus_axes,
+        pod=chip.pod,
+        ring_multiple=chip.ring_multiple,
+        ring_slice=chip.ring_slice,
+        domain=chip.domain,
+        devices_per_chip=chip.devices_per_chip,
+        longest_side=chip.longest_side,
     )

@@ -21,7 +21,7 @@ from shardlab.sharding.mesh import MeshSizes
 KNOWN = (*REDUCTIONS, "all_gather", "psum_scatter", "all_to_all", "ppermute", "pbroadcast")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CollectiveTimer:
     """Times the calls on one mesh, and remembers the figures that it used."""
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FigureUsed:
     """One number that an estimate rests on."""
 
@@ -28,7 +28,7 @@ class FigureUsed:
         return cls(**data)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CallTime:
     """The time of one collective call of a trace.
 
@@ -55,7 +55,7 @@ class CallTime:
         return cls(**{**data, "axes": tuple(data["axes"])})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Estimate:
     """Seconds of compute and of communication, and the bounds of a step.
 
@@ -142,12 +142,12 @@ class Estimate:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Estimate:
         return cls(
-            data["hardware"],
-            tuple(map(CallTime.from_json, data["calls"])),
-            data["compute_seconds"],
-            tuple(map(FigureUsed.from_json, data["figures"])),
-            data["compute_formula"],
-            data["compute_efficiency"],
-            data["network_efficiency"],
-            tuple(data["notes"]),
+            hardware=data["hardware"],
+            calls=tuple(map(CallTime.from_json, data["calls"])),
+            compute_seconds=data["compute_seconds"],
+            figures=tuple(map(FigureUsed.from_json, data["figures"])),
+            compute_formula=data["compute_formula"],
+            compute_efficiency=data["compute_efficiency"],
+            network_efficiency=data["network_efficiency"],
+            notes=tuple(data["notes"]),
         )

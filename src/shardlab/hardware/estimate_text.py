@@ -50,7 +50,12 @@ def estimate_sections(estimate: Estimate) -> tuple[Section, ...]:
     """Return the verdict with its parts, then what it rests on."""
     latency = "" if estimate.has_latency else " without latency"
     title = f"On {estimate.hardware}: {bounds_text(estimate)}{latency}; {estimate.verdict}"
-    parts = Section(title, Table((Column(""), Column("", True), Column("")), _parts(estimate)))
+    parts = Section(
+        title,
+        Table(
+            (Column(head=""), Column(head="", is_number=True), Column(head="")), _parts(estimate)
+        ),
+    )
     return (parts, Section("Formulas and figures", None, tuple(_grounds(estimate))))
 
 
@@ -66,14 +71,14 @@ def _parts(estimate: Estimate) -> tuple[Row, ...]:
     rows = []
     if estimate.compute_seconds is not None:
         share = share_text(estimate.compute_seconds, estimate.upper)
-        rows.append(Row(("compute", seconds_text(estimate.compute_seconds), share)))
+        rows.append(Row(cells=("compute", seconds_text(estimate.compute_seconds), share)))
     total = estimate.communication_seconds
     share = share_text(total, estimate.upper)
-    rows.append(Row(("communication", seconds_text(total), share)))
+    rows.append(Row(cells=("communication", seconds_text(total), share)))
     for axes, seconds in estimate.by_axis().items():
         networks = sorted({call.network for call in estimate.calls if _over(call, axes)} - {""})
         words = f"{share_text(seconds, estimate.upper)}, {' and '.join(networks) or 'alone'}"
-        rows.append(Row((f"  over {axes}", seconds_text(seconds), words)))
+        rows.append(Row(cells=(f"  over {axes}", seconds_text(seconds), words)))
     return tuple(rows)
 
 

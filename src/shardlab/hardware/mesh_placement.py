@@ -24,7 +24,7 @@ from shardlab.sharding.factors import divisors
 from shardlab.sharding.mesh import MeshSizes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CollectiveRoute:
     """The devices of an exchange as the clock sees them: a mesh, and the axes that take part.
 
@@ -54,7 +54,7 @@ class Block:
     sides: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeshPlacement:
     """Mesh axes on a network: blocks of a torus, or nothing but mesh order behind switches."""
 
@@ -84,7 +84,7 @@ class MeshPlacement:
         if len(blocks) == 1 and crossing == 1 and self._is_part(blocks[0]):
             size = blocks[0].axes[0][1]
             side = (("rest", self._slice_size // (2 * size)), ("side", 2 * size))
-            return (CollectiveRoute(side, ("side",), size),)
+            return (CollectiveRoute(mesh=side, axes=("side",), group_size=size),)
         if alone or crossing > 1:
             ways.append(self._along([side for block in alone for side in block.sides], crossing))
         for block in blocks:
@@ -148,7 +148,10 @@ class MeshPlacement:
         rest = ("rest", self._slice_size // prod(sides))
         names = tuple(name for name, _ in (*dcn, *pieces))
         return CollectiveRoute(
-            (*dcn, rest, *pieces), names, crossing * prod(sides), tuple(dict(dcn))
+            mesh=(*dcn, rest, *pieces),
+            axes=names,
+            group_size=crossing * prod(sides),
+            dcn=tuple(dict(dcn)),
         )
 
     def _within(self, block: Block, axes: Sequence[str]) -> Iterator[CollectiveRoute]:
@@ -159,7 +162,9 @@ class MeshPlacement:
         for name, size in block.axes:
             inner //= size
             if name in axes:
-                yield CollectiveRoute(mesh, ("side",), size, (), inner)
+                yield CollectiveRoute(
+                    mesh=mesh, axes=("side",), group_size=size, dcn=(), sharing=inner
+                )
 
 
 def mesh_placements(mesh: MeshSizes, hardware: Hardware) -> tuple[MeshPlacement, ...]:
@@ -168,7 +173,7 @@ def mesh_placements(mesh: MeshSizes, hardware: Hardware) -> tuple[MeshPlacement,
     Beyond one pod the outermost mesh axes go over the data-centre network.
     """
     if hardware.network == "switch":
-        return (MeshPlacement(mesh, is_torus=False, domain=hardware.domain),)
+        return (MeshPlacement(mesh=mesh, is_torus=False, domain=hardware.domain),)
     slices, inside = {}, []
     left = n_slices(prod(size for _, size in mesh), hardware)
     for name, size in mesh:
@@ -184,7 +189,9 @@ def mesh_placements(mesh: MeshSizes, hardware: Hardware) -> tuple[MeshPlacement,
         longest = hardware.longest_side * hardware.devices_per_chip
         most = max(longest, min(map(_longest, found)))
         found = [each for each in found if _longest(each) <= most]
-    return tuple(MeshPlacement(mesh, each, slices, longest=longest) for each in found)
+    return tuple(
+        MeshPlacement(mesh=mesh, blocks=each, slices=slices, longest=longest) for each in found
+    )
 
 
 def n_slices(n_devices: int, hardware: Hardware) -> int:
@@ -261,6 +268,8 @@ def _switched(mesh: MeshSizes, axes: Sequence[str]) -> CollectiveRoute:
         outer = prod(size for _, size in mesh[: places[0]])
         inner = prod(size for _, size in mesh[places[-1] + 1 :])
         return CollectiveRoute(
-            (("outer", outer), ("group", group), ("inner", inner)), ("group",), group
+            mesh=(("outer", outer), ("group", group), ("inner", inner)),
+            axes=("group",),
+            group_size=group,
         )
-    return CollectiveRoute(mesh, tuple(mesh[at][0] for at in places), group)
+    return CollectiveRoute(mesh=mesh, axes=tuple(mesh[at][0] for at in places), group_size=group)

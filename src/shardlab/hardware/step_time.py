@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepCollectiveTime:
     """Calls alike of one step: what is sent over which mesh axes, how often, and how long it takes.
 
@@ -37,7 +37,7 @@ class StepCollectiveTime:
         return cls(**{**data, "axes": tuple(data["axes"])})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepTime:
     """Seconds of arithmetic and of communication, what a step is expected to take, and its bounds.
 
@@ -119,10 +119,10 @@ class StepTime:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> StepTime:
         return cls(
-            data["flops"],
-            data["model_flops"],
-            data["compute_seconds"],
-            data["peak_flops"],
-            tuple(map(StepCollectiveTime.from_json, data["exchanges"])),
-            data["reading_seconds"],
+            flops=data["flops"],
+            model_flops=data["model_flops"],
+            compute_seconds=data["compute_seconds"],
+            peak_flops=data["peak_flops"],
+            exchanges=tuple(map(StepCollectiveTime.from_json, data["exchanges"])),
+            reading_seconds=data["reading_seconds"],
         )

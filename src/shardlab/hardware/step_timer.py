@@ -25,7 +25,7 @@ from shardlab.hardware.timing import Timing
 from shardlab.sharding.mesh import MeshSizes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepCollective:
     """Calls alike of one step; `payload_bytes` is the operand on one device.
 
@@ -49,7 +49,7 @@ class CollectiveSpan:
     timed: dict[int, tuple[StepCollectiveTime, ...]] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class StepTimer:
     """Times steps on one kind of hardware, and remembers what it has timed and with which figures.
 
@@ -101,15 +101,15 @@ class StepTimer:
             for timing, sharing in timed
         ]
         return StepCollectiveTime(
-            exchange.what,
-            exchange.axes,
-            exchange.op,
-            exchange.payload_bytes,
-            exchange.count,
-            sum(timing.seconds * sharing for timing, sharing in timed),
-            " and ".join(dict.fromkeys(timing.network for timing, _ in timed)),
-            "; then ".join(words) or "alone: nothing is sent",
-            exchange.hides,
+            what=exchange.what,
+            axes=exchange.axes,
+            op=exchange.op,
+            payload_bytes=exchange.payload_bytes,
+            count=exchange.count,
+            seconds=sum(timing.seconds * sharing for timing, sharing in timed),
+            network=" and ".join(dict.fromkeys(timing.network for timing, _ in timed)),
+            formula="; then ".join(words) or "alone: nothing is sent",
+            hides=exchange.hides,
         )
 
     def _both(
@@ -158,8 +158,22 @@ class StepTimer:
         key = (op, payload, way)
         if key not in self._seen:
             call = CollectiveCall(
-                op, way.axes, (), "", payload, 0, None, "forward", group_size=way.group_size
+                op=op,
+                mesh_axes=way.axes,
+                shape=(),
+                dtype="",
+                payload_bytes=payload,
+                wire_bytes=0,
+                count=None,
+                phase="forward",
+                group_size=way.group_size,
             )
-            clock = CollectiveTimer(self.hardware, way.mesh, way.dcn, self.efficiency, self.used)
+            clock = CollectiveTimer(
+                hardware=self.hardware,
+                mesh=way.mesh,
+                dcn=way.dcn,
+                efficiency=self.efficiency,
+                used=self.used,
+            )
             self._seen[key] = clock.time(call)
         return self._seen[key]

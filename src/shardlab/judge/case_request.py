@@ -81,12 +81,14 @@ class Question:
         """Return what is right. Raises the ValueError that the answer must raise."""
         reference, mesh, properties = self.reference, self.mesh, self.reference.properties
         return Right(
-            reference.expected(mesh, **self.inputs),
-            reference.output_specs(mesh),
-            {**self.case.part.budget, **reference.budget(mesh, **self.inputs)},
-            self.arguments,
-            self._pieces,
-            (lambda result: properties(mesh, dict(self.inputs), result)) if properties else None,
+            expected=reference.expected(mesh, **self.inputs),
+            specs=reference.output_specs(mesh),
+            budget={**self.case.part.budget, **reference.budget(mesh, **self.inputs)},
+            arguments=self.arguments,
+            pieces=self._pieces,
+            properties=(lambda result: properties(mesh, dict(self.inputs), result))
+            if properties
+            else None,
         )
 
     @property

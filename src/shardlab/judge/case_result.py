@@ -21,7 +21,7 @@ NO_GRADE = Grade()
 _MOST_LETTERS = 400
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """A question, what is wrong with its answer, and what was seen."""
 
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def failed(question: Question, *verdicts: Verdict) -> Outcome:
-    return Outcome(question, verdicts)
+    return Outcome(question=question, verdicts=verdicts)
 
 
 def made_of(
@@ -60,7 +60,9 @@ def made_of(
 
 
 def _no_result(why: str) -> Verdict:
-    return Verdict("RTE", f"Something else than a result came back: {why[:_MOST_LETTERS]}.")
+    return Verdict(
+        code="RTE", what=f"Something else than a result came back: {why[:_MOST_LETTERS]}."
+    )
 
 
 def needs_run(question: Question, told: Frame) -> bool:
@@ -95,7 +97,7 @@ def _made_of(
     if question.kind == "call":
         value = read_value(told)
         found = grade_value(question.case, value, right.expected)
-        return Outcome(question, tuple(found), value=value)
+        return Outcome(question=question, verdicts=tuple(found), value=value)
     seen = read_seen(ran or told, question.mesh.devices)
     if question.mesh.n_devices == 1 and not seen.has_shard_map:
         # JAX leaves no sign of it in a program for one device: there the trace's word counts.
@@ -107,7 +109,7 @@ def _made_of(
     )
     graded = grade(question.case, seen, right)
     verdicts = graded.verdicts or (tuple(hazards) if question.kind == "simulate" else ())
-    return Outcome(question, verdicts, graded, seen)
+    return Outcome(question=question, verdicts=verdicts, grade=graded, seen=seen)
 
 
 def _raised(question: Question, header: Mapping[str, Any], source: SubmissionSource) -> Verdict:
@@ -130,16 +132,16 @@ def result(outcome: Outcome, is_example: bool) -> CaseResult:
     """Return an outcome as it is kept and shown."""
     case = outcome.question.case
     return CaseResult(
-        case.name,
-        case.part.number,
-        str(case.mesh) if case.mesh else "",
-        case.seed,
-        most_telling(outcome.verdicts or (_accepted(outcome),)),
-        is_example,
-        case.is_simulated,
-        outcome.output,
-        _facts(outcome),
-        case.number,
+        name=case.name,
+        part=case.part.number,
+        mesh=str(case.mesh) if case.mesh else "",
+        seed=case.seed,
+        verdicts=most_telling(outcome.verdicts or (_accepted(outcome),)),
+        is_example=is_example,
+        is_simulated=case.is_simulated,
+        output=outcome.output,
+        facts=_facts(outcome),
+        number=case.number,
     )
 
 
@@ -162,11 +164,13 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
 def _accepted(outcome: Outcome) -> Verdict:
     case = outcome.question.case
     if case.part.kind == "value":
-        return Verdict("AC", "The value is right.")
+        return Verdict(code="AC", what="The value is right.")
     n = case.mesh.n_devices if case.mesh else 1
     what = f"Right on {n} simulated devices" if case.is_simulated else f"Right on {n} devices"
     told = [
         f"{each['count']} {each['op']} of {each['payload_bytes']:,} B"
         for each in _facts(outcome).get("collectives", ())
     ]
-    return Verdict("AC", "; ".join([what if n > 1 else "Right on one device", *told]) + ".")
+    return Verdict(
+        code="AC", what="; ".join([what if n > 1 else "Right on one device", *told]) + "."
+    )

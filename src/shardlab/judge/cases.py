@@ -15,7 +15,7 @@ from shardlab.sharding.mesh import Mesh, parse_mesh
 _RENAMED = ("rows", "cols", "depth")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """One call of an answer: on which mesh, and from which seed its inputs are drawn."""
 
@@ -30,7 +30,9 @@ class Case:
     @property
     def draw(self) -> Draw:
         mesh = self.mesh or Mesh(dict.fromkeys(self.part.axes, 1) or {"data": 1})
-        return Draw(np.random.default_rng(self.seed), mesh, self.scale, self.number)
+        return Draw(
+            rng=np.random.default_rng(self.seed), mesh=mesh, scale=self.scale, number=self.number
+        )
 
 
 def make_cases(part: Part, seed: int, scale: int) -> tuple[Case, ...]:
@@ -38,7 +40,15 @@ def make_cases(part: Part, seed: int, scale: int) -> tuple[Case, ...]:
     meshes = list(_meshes(part))
     seeds = np.random.SeedSequence([seed, part.number]).generate_state(len(meshes), np.uint32)
     return tuple(
-        Case(part, number, name, mesh, int(drawn), scale, is_simulated)
+        Case(
+            part=part,
+            number=number,
+            name=name,
+            mesh=mesh,
+            seed=int(drawn),
+            scale=scale,
+            is_simulated=is_simulated,
+        )
         for number, ((name, mesh, is_simulated), drawn) in enumerate(
             zip(meshes, seeds, strict=True)
         )

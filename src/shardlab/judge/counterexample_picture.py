@@ -25,7 +25,7 @@ def exhibit_lines(case: CaseResult, width: int) -> Iterator[Line]:
     on = f" on {case.mesh}" if case.mesh else ""
     title = f"A small case that fails: {facts.get('call', case.name)}{on}"
     for line in wrap(title, width, subsequent_indent="  ", break_on_hyphens=False):
-        yield [Span(line, is_strong=True)]
+        yield [Span(text=line, is_strong=True)]
     for each in facts.get("inputs", ()):
         yield from _folded(f"{each['name']} = {each['text']}", width)
     if "expected" in facts:
@@ -63,7 +63,7 @@ def output_lines(output: Mapping[str, Any], width: int) -> Iterator[Line]:
     A row for each device where that fits, else lines beneath each other.
     """
     asked = f", {output['asked']} was asked" if output["asked"] else ""
-    yield [Span(f"  {output['name']}  {output['array']}{asked}")]
+    yield [Span(text=f"  {output['name']}  {output['array']}{asked}")]
     devices = output["devices"]
     n_hidden = output["n_devices"] - len(devices)
     rows = [_row(device) for device in devices]
@@ -72,17 +72,17 @@ def output_lines(output: Mapping[str, Any], width: int) -> Iterator[Line]:
     widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(4)]
     is_table = sum(size + len(_GAP) for size in widths if size) <= width - 2
     if is_table:
-        yield [Span("    " + _joined(heads, widths), is_faint=True)]
+        yield [Span(text="    " + _joined(heads, widths), is_faint=True)]
     for at, (row, device) in enumerate(zip(rows, devices, strict=True)):
         if n_hidden and at == len(rows) - 1:
-            yield [Span(f"    ... {n_hidden} more devices ...", is_faint=True)]
+            yield [Span(text=f"    ... {n_hidden} more devices ...", is_faint=True)]
         mark, ink = _mark(device)
         texts = [_joined(row, widths).rstrip()] if is_table else _stacked(row, width - 4)
         for number, text in enumerate(texts):
             start = f"  {mark} " if number == 0 else "    "
             yield [
-                Span(start, ink=ink, is_strong=True),
-                Span(text, ink="red" if mark == WRONG else ""),
+                Span(text=start, ink=ink, is_strong=True),
+                Span(text=text, ink="red" if mark == WRONG else ""),
             ]
 
 
@@ -117,7 +117,7 @@ def _cut(text: str, size: int) -> str:
 
 def _folded(text: str, width: int) -> Iterator[Line]:
     for line in wrap(f"  {text}", width, subsequent_indent="      "):
-        yield [Span(line)]
+        yield [Span(text=line)]
 
 
 def exhibit_picture(case: CaseResult) -> Picture:
@@ -132,7 +132,7 @@ def exhibit_picture(case: CaseResult) -> Picture:
         for output in facts.get("outputs", ())
         for device in output["devices"]
     ]
-    return Picture(title, tuple(said), grids, "; ".join(words))
+    return Picture(title=title, facts=tuple(said), grids=grids, alternative="; ".join(words))
 
 
 def _grid(output: Mapping[str, Any]) -> Grid:

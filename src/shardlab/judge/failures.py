@@ -82,7 +82,9 @@ def _of_finding(each: Mapping[str, Any], source: SubmissionSource, words: str) -
     if code == "SPEC":
         what, shows = _jax_first(what, shows, words)
     details = {"finding": each["code"]}
-    return Verdict(code, what, source.place(line), fix, shows=shows, details=details)
+    return Verdict(
+        code=code, what=what, where=source.place(line), fix=fix, shows=shows, details=details
+    )
 
 
 def _jax_first(ours: str, shows: tuple[str, ...], words: str) -> tuple[str, tuple[str, ...]]:
@@ -101,21 +103,31 @@ def raised(error: Mapping[str, Any], source: SubmissionSource) -> Verdict:
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     head, more = f"{kind}: {lines[0]}" if lines else kind, tuple(lines[1:_MOST_LINES])
     if family in _OF_FAMILY:
-        return Verdict(_OF_FAMILY[family], ours or head, where, fix)
+        return Verdict(code=_OF_FAMILY[family], what=ours or head, where=where, fix=fix)
     code = next((c for text, c in _OF_WORDS.items() if text in words), "RTE")
     if code == "VMA":
-        return Verdict(code, _MEANS[code], where, _FIXES[code], shows=(f"JAX: {head}", *more))
+        return Verdict(
+            code=code,
+            what=_MEANS[code],
+            where=where,
+            fix=_FIXES[code],
+            shows=(f"JAX: {head}", *more),
+        )
     if code == "SPEC":
-        return Verdict(code, f"JAX: {head}", where, shows=(*more, _MEANS[code]))
+        return Verdict(code=code, what=f"JAX: {head}", where=where, shows=(*more, _MEANS[code]))
     if kind == "MemoryError" or "RESOURCE_EXHAUSTED" in words:
-        return Verdict("MLE", f"The memory limit was reached: {head}.", where, shows=more)
+        return Verdict(
+            code="MLE", what=f"The memory limit was reached: {head}.", where=where, shows=more
+        )
     if kind == "NotImplementedError" and not lines:
-        return Verdict("RTE", "NotImplementedError: this part is not written yet.", where)
+        return Verdict(
+            code="RTE", what="NotImplementedError: this part is not written yet.", where=where
+        )
     details = {"exception": kind}
     if ours:  # the exception's own words are about what is inside of JAX
         shows = () if ours in head or kind == "SystemExit" else (head,)
-        return Verdict("RTE", ours, where, fix, shows=shows, details=details)
-    return Verdict("RTE", head, where, fix, shows=more, details=details)
+        return Verdict(code="RTE", what=ours, where=where, fix=fix, shows=shows, details=details)
+    return Verdict(code="RTE", what=head, where=where, fix=fix, shows=more, details=details)
 
 
 def _lasting(words: object) -> str:
@@ -135,7 +147,12 @@ def not_loaded(error: Mapping[str, Any], source: SubmissionSource) -> Verdict:
     head = f"{kind}: {lines[0]}" if lines else kind
     if kind == "SystemExit":  # its words are a number
         head, lines = str(error.get("what") or head), []
-    return Verdict("CE", head, source.place(error.get("line")), shows=tuple(lines[1:_MOST_LINES]))
+    return Verdict(
+        code="CE",
+        what=head,
+        where=source.place(error.get("line")),
+        shows=tuple(lines[1:_MOST_LINES]),
+    )
 
 
 def must_raise(
@@ -145,12 +162,16 @@ def must_raise(
     name = type(error).__name__
     if told is None:
         what = f"It returns a result where it should raise {name} ({error})."
-        return [Verdict("WA", what, details={"must_raise": name})]
+        return [Verdict(code="WA", what=what, details={"must_raise": name})]
     if name in told.get("parents", ()):
         return []
     verdict = raised(told, source)
     what = f"It raises {told.get('kind')} where it should raise {name} ({error})."
-    return [Verdict(verdict.code, what, verdict.where, shows=(verdict.what, *verdict.shows))]
+    return [
+        Verdict(
+            code=verdict.code, what=what, where=verdict.where, shows=(verdict.what, *verdict.shows)
+        )
+    ]
 
 
 # --------------------------------------------------------------------- processes that ended
@@ -207,25 +228,27 @@ def ended(ending: ExitReason, doing: str, output: str = "") -> Verdict:
         return fault(f"the process {doing} was ended ({why})")
     if doing == "running the program" and _is_stuck(ending, output):
         return Verdict(
-            "HANG",
-            "Devices waited for each other in a collective and never met.",
+            code="HANG",
+            what="Devices waited for each other in a collective and never met.",
             fix="let every device call the same collectives in the same order.",
         )
     if ending.why == "time":
         return Verdict(
-            "TLE",
-            f"The time limit was reached{_after(ending)} while {doing}.",
+            code="TLE",
+            what=f"The time limit was reached{_after(ending)} while {doing}.",
             fix=_UNROLLED if doing == "simulating the answer" else _ENDLESS,
         )
     if ending.why == "memory":
         return Verdict(
-            "MLE", f"The memory limit was reached while {doing}. {ending.detail}".strip()
+            code="MLE", what=f"The memory limit was reached while {doing}. {ending.detail}".strip()
         )
     if ending.why == "output":
-        return Verdict("OLE", f"More was printed or returned than is allowed, while {doing}.")
+        return Verdict(
+            code="OLE", what=f"More was printed or returned than is allowed, while {doing}."
+        )
     if ending.why == "frame":
-        return Verdict("RTE", f"Something else than a result came back while {doing}.")
-    return Verdict("RTE", f"The process ended by itself while {doing} ({_told(ending)}).")
+        return Verdict(code="RTE", what=f"Something else than a result came back while {doing}.")
+    return Verdict(code="RTE", what=f"The process ended by itself while {doing} ({_told(ending)}).")
 
 
 # How the interpreter begins to say where every thread is.
@@ -259,8 +282,8 @@ def _is_stuck(ending: ExitReason, output: str) -> bool:
 def fault(why: str) -> Verdict:
     """Return the verdict on a fault of the judge's own."""
     return Verdict(
-        "IE",
-        f"The judge failed: {why}.",
+        code="IE",
+        what=f"The judge failed: {why}.",
         fix="submit again; this is not counted as an attempt.",
     )
 

@@ -103,12 +103,12 @@ def _judged(
                 shown = _shown(outcomes, seed, lambda question: line.alone(question, problem))
     left = cases[len(outcomes) :]
     return Judgement(
-        problem.slug,
-        problem.content_version,
-        house.level,
-        seed,
-        kind,
-        tuple(result(outcome, is_example) for outcome in outcomes),
+        problem=problem.slug,
+        content_version=problem.content_version,
+        level=house.level,
+        seed=seed,
+        kind=kind,
+        cases=tuple(result(outcome, is_example) for outcome in outcomes),
         not_judged=tuple(f"part {case.part.number}, {case.name}" for case in left),
         counterexample=shown,
     )
@@ -146,7 +146,7 @@ def _inputs(reference: Any, case: Case) -> dict[str, Any]:
     return inputs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Told:
     """What the author has said to a question, or why it has not."""
 
@@ -254,12 +254,24 @@ class _Line:
     def _asked(self, question: Question) -> _Told:
         try:
             answer = self._author.ask(question.for_author())
-            return _Told(question, answer, self._author.printed)
+            return _Told(question=question, answer=answer, printed=self._author.printed)
         except NotLoaded as error:
-            return _Told(question, None, self._author.printed, error.verdict, is_last=True)
+            return _Told(
+                question=question,
+                answer=None,
+                printed=self._author.printed,
+                verdict=error.verdict,
+                is_last=True,
+            )
         except Lost as lost:
             is_last = self._author.is_given_up
-            return _Told(question, None, self._author.printed, lost.verdict, is_last)
+            return _Told(
+                question=question,
+                answer=None,
+                printed=self._author.printed,
+                verdict=lost.verdict,
+                is_last=is_last,
+            )
 
     def _put(self, told: _Told | BaseException) -> None:
         while not self._is_heard.is_set():

@@ -9,7 +9,7 @@ from typing import Any
 from shardlab.judge.verdict import Verdict, most_telling
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CaseResult:
     """What came of one case; no verdicts but AC where everything holds."""
 
@@ -37,7 +37,7 @@ class CaseResult:
         return cls(**{**data, "verdicts": tuple(map(Verdict.from_json, data["verdicts"]))})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Judgement:
     """All cases of one submission, in the order in which they were judged."""
 
@@ -73,8 +73,8 @@ class Judgement:
         if failed is not None:
             return most_telling(failed.verdicts)[0]
         if not self.passed:
-            return Verdict("IE", "No case was judged.")
-        return Verdict("AC", _accepted(self.cases))
+            return Verdict(code="IE", what="No case was judged.")
+        return Verdict(code="AC", what=_accepted(self.cases))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -58,7 +58,8 @@ def judgement_lines(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Iterato
     yield from _cases(judgement, width)
     for note in judgement.notes:
         yield from (
-            [Span(line, is_faint=True)] for line in wrap(printable_text(f"note: {note}"), width)
+            [Span(text=line, is_faint=True)]
+            for line in wrap(printable_text(f"note: {note}"), width)
         )
     yield from _summary(judgement, width)
 
@@ -69,33 +70,38 @@ def case_lines(case: CaseResult, name: str, width: int) -> Iterator[Line]:
         yield from verdict_lines(verdict, name if number == 0 else "", width)
     printed = printable_lines(case.output).splitlines()
     if printed:
-        yield [Span("  printed:", is_faint=True)]
+        yield [Span(text="  printed:", is_faint=True)]
         for line in printed[:_MOST_PRINTED]:
-            yield [Span(f"    {line[: width - 4]}", is_faint=True)]
+            yield [Span(text=f"    {line[: width - 4]}", is_faint=True)]
         if len(printed) > _MOST_PRINTED:
             more = count_text(len(printed) - _MOST_PRINTED, "more line")
-            yield [Span(f"    ... {more}", is_faint=True)]
+            yield [Span(text=f"    ... {more}", is_faint=True)]
 
 
 def verdict_lines(verdict: Verdict, heading: str, width: int) -> Iterator[Line]:
     """Yield one verdict in its parts."""
     ink = "green" if verdict.code == "AC" else "yellow" if verdict.code == "IE" else "red"
     if heading:
-        yield [Span(f"{verdict.code}  ", is_strong=True, ink=ink), Span(heading, is_strong=True)]
-        yield from ([Span(line)] for line in _folded(verdict.what, width, "  "))
+        yield [
+            Span(text=f"{verdict.code}  ", is_strong=True, ink=ink),
+            Span(text=heading, is_strong=True),
+        ]
+        yield from ([Span(text=line)] for line in _folded(verdict.what, width, "  "))
     else:
         lines = wrap(
             f"{verdict.code}  {printable_text(verdict.what)}", width, subsequent_indent="  "
         )
         code = len(verdict.code)
-        yield [Span(lines[0][:code], is_strong=True, ink=ink), Span(lines[0][code:])]
-        yield from ([Span(line)] for line in lines[1:])
+        yield [Span(text=lines[0][:code], is_strong=True, ink=ink), Span(text=lines[0][code:])]
+        yield from ([Span(text=line)] for line in lines[1:])
     if verdict.where:
-        yield from ([Span(line)] for line in _folded(verdict.where, width, "  at "))
+        yield from ([Span(text=line)] for line in _folded(verdict.where, width, "  at "))
     for shown in verdict.shows:
-        yield from ([Span(line, is_faint=True)] for line in _folded(shown, width, "    "))
+        yield from ([Span(text=line, is_faint=True)] for line in _folded(shown, width, "    "))
     if verdict.fix:
-        yield from ([Span(line, ink="green")] for line in _folded(verdict.fix, width, "  try: "))
+        yield from (
+            [Span(text=line, ink="green")] for line in _folded(verdict.fix, width, "  try: ")
+        )
 
 
 def _folded(text: str, width: int, start: str) -> list[str]:
@@ -147,13 +153,13 @@ def _marked(case: CaseResult) -> tuple[str, str, str]:
 
 
 def _wrapped(head: str, items: list[tuple[str, str, str]], width: int) -> Iterator[Line]:
-    line, used = [Span(head)], len(head)
+    line, used = [Span(text=head)], len(head)
     for mark, name, ink in items:
         size = len(mark) + len(name) + 3
         if used + size > width and used > len(head):
             yield line
-            line, used = [Span(" " * len(head))], len(head)
-        line += [Span(f"{mark} ", ink=ink, is_strong=True), Span(f"{name}  ")]
+            line, used = [Span(text=" " * len(head))], len(head)
+        line += [Span(text=f"{mark} ", ink=ink, is_strong=True), Span(text=f"{name}  ")]
         used += size
     yield line
 
@@ -171,4 +177,4 @@ def _summary(judgement: Judgement, width: int) -> Iterator[Line]:
         told.append(f"seed {judgement.seed}")
     ink = "green" if judgement.passed else "red"
     for line in wrap("; ".join(told), width):
-        yield [Span(line, is_strong=True, ink=ink)]
+        yield [Span(text=line, is_strong=True, ink=ink)]

@@ -45,25 +45,29 @@ def read_submission(data: bytes) -> SubmissionSource | Verdict:
     """
     if len(data) > MAX_BYTES:
         return Verdict(
-            "CE",
-            f"The file has {len(data):,} bytes; at most {MAX_BYTES:,} are read.",
+            code="CE",
+            what=f"The file has {len(data):,} bytes; at most {MAX_BYTES:,} are read.",
             fix="keep data out of the file: the judge passes the inputs.",
         )
     if not data.strip():
-        return Verdict("CE", "The file is empty.", fix="start again from the starter (reset).")
+        return Verdict(
+            code="CE", what="The file is empty.", fix="start again from the starter (reset)."
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         return Verdict(
-            "CE",
-            f"The file is not UTF-8: byte 0x{data[error.start]:02x} cannot be read.",
-            f"line {line}",
-            "save it as UTF-8.",
+            code="CE",
+            what=f"The file is not UTF-8: byte 0x{data[error.start]:02x} cannot be read.",
+            where=f"line {line}",
+            fix="save it as UTF-8.",
         )
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        return Verdict("CE", "The file has a NUL byte in it.", f"line {line}", "remove it.")
+        return Verdict(
+            code="CE", what="The file has a NUL byte in it.", where=f"line {line}", fix="remove it."
+        )
     return SubmissionSource(text)
 
 

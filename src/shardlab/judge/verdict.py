@@ -45,7 +45,7 @@ CAUSES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """One verdict, in the parts of an error: code, what, where, fix.
 

@@ -130,7 +130,7 @@ class Desk:
         try:
             self._guest = self._house.guest(self._role, self._limits)
         except (OSError, LabError) as error:
-            raise ProcessEnded(ExitReason("house", str(error))) from error
+            raise ProcessEnded(ExitReason(why="house", detail=str(error))) from error
         if self._source is not None:
             try:
                 self._load(self._guest, self._source)
@@ -161,4 +161,4 @@ def _held(answer: Frame) -> Frame:
     try:
         return checked(answer)
     except InvalidFrame as error:
-        raise ProcessEnded(ExitReason("frame", str(error))) from error
+        raise ProcessEnded(ExitReason(why="frame", detail=str(error))) from error

@@ -131,7 +131,7 @@ _PAIR = 2
 RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """Tensors of one shape and dtype whose paths are `pieces` with numbers between them.
 
@@ -203,7 +203,15 @@ def parse_family(
         pieces.append(path[start : found.start()])
         ranges.append(range(int(found[1]), int(found[2]) + 1))
         start = found.end()
-    return Family((*pieces, path[start:]), shape, dtype, tuple(ranges), None, axes, spec)
+    return Family(
+        pieces=(*pieces, path[start:]),
+        shape=shape,
+        dtype=dtype,
+        ranges=tuple(ranges),
+        listed=None,
+        axes=axes,
+        spec=spec,
+    )
 
 
 def families_of(tensors: Iterable[Tensor]) -> tuple[Family, ...]:
@@ -268,9 +276,9 @@ def _family(one: Tensor, listed: Sequence[Numbers]) -> Family:
     if len(kept) < len(parts) // 2:
         listed = [tuple(numbers[at] for at in kept) for numbers in listed]
     family = Family(
-        tuple(pieces),
-        one.shape,
-        one.dtype,
+        pieces=tuple(pieces),
+        shape=one.shape,
+        dtype=one.dtype,
         axes=one.axes,
         spec=one.spec,
         is_trained=one.is_trained,

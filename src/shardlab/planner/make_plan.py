@@ -80,15 +80,15 @@ def plan(
     over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
     prepared = _prepared(loaded, parsed, over, optimizer)
     asked = PlanRequest(
-        prepared,
-        meant.mesh,
-        read_for(prepared, given),
-        strategy,
-        parse_optimizer(optimizer).name,
-        parsed,
-        parse_workload(workload),
-        None if meant.hardware is None else room_of(parse_hardware(meant.hardware), headroom),
-        over,
+        model=prepared,
+        mesh=meant.mesh,
+        rules=read_for(prepared, given),
+        strategy=strategy,
+        optimizer=parse_optimizer(optimizer).name,
+        policy=parsed,
+        workload=parse_workload(workload),
+        room=None if meant.hardware is None else room_of(parse_hardware(meant.hardware), headroom),
+        stack=over,
     )
     limit = parse_limits(limits)
     placed, found = _placed(asked, limit)
@@ -131,16 +131,16 @@ def _plan_of(
     asked: PlanRequest, rows: tuple[PlanRow, ...], placed: Iterable[ShardedFamily]
 ) -> Plan:
     return Plan(
-        asked.model.name,
-        asked.model.source,
-        tuple(asked.mesh.shape.items()),
-        asked.model.n_parameters,
-        rows,
-        (
+        model=asked.model.name,
+        source=asked.model.source,
+        mesh=tuple(asked.mesh.shape.items()),
+        n_parameters=asked.model.n_parameters,
+        rows=rows,
+        items=(
             *plan_items(asked.model, _working(asked.mesh, rows), asked.workload, asked.optimizer),
             *(gathered_items(placed, asked.mesh, asked.policy) if asked.workload else ()),
         ),
-        asked.room,
+        room=asked.room,
         choices={
             "strategy": asked.strategy or "",
             "optimizer": asked.optimizer,
@@ -209,13 +209,13 @@ def _row(placed: ShardedFamily, mesh: Mesh, optimizer: str, policy: DtypePolicy)
     family = placed.family
     held = tuple(held_by(placed, mesh, optimizer, policy))
     return PlanRow(
-        family.name,
-        family.n_tensors,
-        held,
-        placed.rule,
-        family.axes or axes_of(family),
-        family.numbers_text,
-        placed.declined,
+        path=family.name,
+        n_tensors=family.n_tensors,
+        held=held,
+        rule=placed.rule,
+        axes=family.axes or axes_of(family),
+        numbers=family.numbers_text,
+        declined=placed.declined,
     )
 
 
@@ -270,4 +270,6 @@ def room_of(chip: Hardware, headroom: float) -> MemoryBudget:
             f"The headroom is {short_repr(headroom)}.", fix="a share of the memory, from 0 up to 1."
         )
     hbm = chip.figure("hbm_bytes", needed_for="needed to say whether it fits")
-    return MemoryBudget(chip.name, int(hbm.value), headroom, hbm.source)
+    return MemoryBudget(
+        hardware=chip.name, hbm_bytes=int(hbm.value), headroom=headroom, source=hbm.source
+    )

@@ -11,7 +11,7 @@ from shardlab.planner.family import Family
 MOST_KINDS = 60_000  # families in a plan: some seconds, and a golden file that can be read again
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Architecture:
     """The measures of a transformer, where they are known: activations and caches need them."""
 
@@ -44,7 +44,7 @@ class Architecture:
         return self.v_head_dim or self.head_dim - (self.rope_head_dim if self.kv_lora_rank else 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """What a plan is about; `source` says in words where its tensors were read from."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardlab.planner.snapshots.comparison import Comparison
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SkippedSharding:
     """What a strategy left whole: the mesh axes it had in mind, and what did not divide.
 
@@ -70,7 +70,7 @@ Kind = Literal["parameters", "gradients", "optimizer", "activations", "kv_cache"
 KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "activations", "kv_cache")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DeviceBytes:
     """One array of a row as a device holds it: the parameter, its gradient, a moment of it."""
 
@@ -99,7 +99,7 @@ class DeviceBytes:
         return self.bytes_per_device * prod(least) // held if held else self.bytes_per_device
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanRow:
     """Tensors of one shape under one rule: one line of the table."""
 
@@ -127,7 +127,7 @@ class PlanRow:
         return sum(each.wasted_bytes for each in self.held)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryItem:
     """Bytes on a device that belong to no tensor of the model, with the formula they come from."""
 
@@ -137,7 +137,7 @@ class MemoryItem:
     formula: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryBudget:
     """The memory of one device, and what is to stay free of it."""
 
@@ -151,7 +151,7 @@ class MemoryBudget:
         return int(self.hbm_bytes * (1 - self.headroom))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Plan:
     """What each device of a mesh holds of a model. Made by `shardlab.plan`."""
 
@@ -268,17 +268,17 @@ class Plan:
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         """Return the plan that `to_json` wrote."""
         return cls(
-            data["model"],
-            data["source"],
-            tuple(data["mesh"].items()),
-            data["n_parameters"],
-            tuple(map(_row, data["rows"])),
-            tuple(MemoryItem(**item) for item in data["items"]),
-            None if data["room"] is None else MemoryBudget(**data["room"]),
-            tuple(map(RuleLine.from_json, data["rules"])),
-            data["choices"],
-            tuple(map(Finding.from_json, data["findings"])),
-            tuple(data["notes"]),
+            model=data["model"],
+            source=data["source"],
+            mesh=tuple(data["mesh"].items()),
+            n_parameters=data["n_parameters"],
+            rows=tuple(map(_row, data["rows"])),
+            items=tuple(MemoryItem(**item) for item in data["items"]),
+            room=None if data["room"] is None else MemoryBudget(**data["room"]),
+            rules=tuple(map(RuleLine.from_json, data["rules"])),
+            choices=data["choices"],
+            findings=tuple(map(Finding.from_json, data["findings"])),
+            notes=tuple(data["notes"]),
         )
 
     def save(self, path: str | Path) -> None:

@@ -39,7 +39,7 @@ MAXTEXT_AXES = (
 _SETTINGS = {"pipeline": "stage", **{name: name for name in MAXTEXT_AXES}}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanMesh:
     """A mesh; how much of each mesh axis goes between slices; the chip, where a slice was named."""
 
@@ -49,7 +49,7 @@ class PlanMesh:
     topology: TpuSlice | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Asked:
     """The sizes as they are written, -1 among them, and what there is to fill."""
 
@@ -78,15 +78,26 @@ def parse_plan_mesh(mesh: Any, n_devices: int | None = None, hardware: Any = Non
     rest, named = _without_slice(mesh) if isinstance(mesh, str) else ("", None)
     if named is None and not (isinstance(mesh, str) and _NEEDS_MORE.search(mesh)):
         known = parse_mesh(mesh)
-        _check(_Asked(str(known), known.shape, {}, n_devices, topology), known)
-        return PlanMesh(known, {}, chip, topology)
+        _check(
+            _Asked(
+                text=str(known), ici=known.shape, dcn={}, n_devices=n_devices, topology=topology
+            ),
+            known,
+        )
+        return PlanMesh(mesh=known, dcn={}, hardware=chip, topology=topology)
     if named is not None:
         chip = _same_chip(named, topology, chip, mesh)
         topology = named
     pairs, is_maxtext = _pairs(rest, mesh)
     if not pairs and topology is not None:
         pairs = [("ici", "fsdp", -1)]
-    asked = _Asked(mesh, _part(pairs, "ici"), _part(pairs, "dcn"), n_devices, topology)
+    asked = _Asked(
+        text=mesh,
+        ici=_part(pairs, "ici"),
+        dcn=_part(pairs, "dcn"),
+        n_devices=n_devices,
+        topology=topology,
+    )
     return _filled(asked, is_maxtext, chip)
 
 
@@ -175,7 +186,7 @@ def _filled(asked: _Asked, is_maxtext: bool, chip: Any) -> PlanMesh:
     mesh = Mesh((name, ici.get(name, 1) * dcn.get(name, 1)) for name in names)
     _check(asked, mesh, prod(dcn.values()))
     between = {name: size for name, size in dcn.items() if size > 1}
-    return PlanMesh(mesh, between, chip, asked.topology)
+    return PlanMesh(mesh=mesh, dcn=between, hardware=chip, topology=asked.topology)
 
 
 def _sizes(asked: _Asked) -> tuple[int | None, int | None]:

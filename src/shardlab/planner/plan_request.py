@@ -12,7 +12,7 @@ from shardlab.planner.rules.rules import Rules
 from shardlab.sharding.mesh import Mesh
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanRequest:
     """Model, mesh and choices; with `replace` it is the same question but for one choice."""
 

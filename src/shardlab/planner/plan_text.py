@@ -48,13 +48,15 @@ def totals_section(plan: Plan) -> Section:
     room = plan.room
     whole = room.hbm_bytes if room else plan.bytes_per_device
     columns = (
-        Column(""),
-        Column("dtype", drop=3),
-        Column("per device", True),
-        Column(f"of {bytes_text(room.hbm_bytes)}" if room else "share", True, drop=2),
-        Column("", drop=1),
-        Column("on all devices", True, drop=4),
-        Column("in one copy", True, drop=5),
+        Column(head=""),
+        Column(head="dtype", drop=3),
+        Column(head="per device", is_number=True),
+        Column(
+            head=f"of {bytes_text(room.hbm_bytes)}" if room else "share", is_number=True, drop=2
+        ),
+        Column(head="", drop=1),
+        Column(head="on all devices", is_number=True, drop=4),
+        Column(head="in one copy", is_number=True, drop=5),
     )
     rows = []
     for kind in KINDS:
@@ -107,7 +109,7 @@ def _dtypes(arrays: Iterable[DeviceBytes]) -> str:
 def _total_row(name: str, dtypes: str, amounts: tuple[int, int, int], whole: int) -> Row:
     each, everywhere, once = amounts
     return Row(
-        (
+        cells=(
             name,
             dtypes,
             bytes_text(each),
@@ -143,12 +145,12 @@ def rules_section(plan: Plan) -> Section:
     if plan.rules and all(row.rule.startswith("strategy ") for row in plan.rows):
         columns: tuple[Column, ...] = (_column("pattern"), _column("spec"))
         rows = [
-            Row((printable_text(rule.pattern), printable_text(rule.spec_text)))
+            Row(cells=(printable_text(rule.pattern), printable_text(rule.spec_text)))
             for rule in plan.rules
         ]
         title = "Rules that the strategy stands for; the first that is found in a path counts"
     else:
-        columns = (_column("for"), _column("spec"), Column("tensors", True))
+        columns = (_column("for"), _column("spec"), Column(head="tensors", is_number=True))
         rows = list(_given(plan))
         title = "Rules in the order in which they count, and the tensors that each took"
     more = (f"and {len(rows) - _MOST_plan_rules:,} more; --rules-to writes them all",)
@@ -158,7 +160,7 @@ def rules_section(plan: Plan) -> Section:
 
 
 def _column(head: str) -> Column:
-    return Column(head, may_cut=head != "spec", is_code=True)
+    return Column(head=head, may_cut=head != "spec", is_code=True)
 
 
 def _given(plan: Plan) -> Iterator[Row]:
@@ -178,10 +180,10 @@ def _given(plan: Plan) -> Iterator[Row]:
         n_taken = "" if line.kind == "logical" else f"{by_words[words]:,}"
         name = line.pattern if line.kind == "pattern" else f"{line.kind} {line.pattern}"
         cells = tuple(map(printable_text, (name, line.spec_text, n_taken)))
-        yield Row(cells, (printable_text(line.reason),) if line.reason else ())
+        yield Row(cells=cells, beneath=(printable_text(line.reason),) if line.reason else ())
     for (words, spec), n in taken.items():
         if words not in own:
-            yield Row((printable_text(words), printable_text(spec), f"{n:,}"))
+            yield Row(cells=(printable_text(words), printable_text(spec), f"{n:,}"))
 
 
 def _words(line: RuleLine, number: int) -> str:
@@ -211,7 +213,7 @@ def plan_lines(
     width = max(width, 40)
     ink = _ink(plan)
     for line in wrap(_summary(plan), width):
-        yield [Span(line, is_strong=True, ink=ink)]
+        yield [Span(text=line, is_strong=True, ink=ink)]
     first = first_sections(plan, show_all=show_all)
     yield from sheet_lines(Sheet("", _facts(plan), first), width)
     for found in most_severe_first(plan.findings):
@@ -323,7 +325,7 @@ def items_section(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]:
     items = sorted(plan.items, key=lambda item: (-item.bytes_per_device, item.name))
     rows = tuple(
         Row(
-            (
+            cells=(
                 printable_text(item.name),
                 kind_text(item.kind),
                 bytes_text(item.bytes_per_device),
@@ -333,8 +335,12 @@ def items_section(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]:
         for item in items
         if show_all or item.bytes_per_device * 1000 >= whole
     )
-    columns = (Column("", may_cut=True), Column("", drop=2), Column("per device", True))
-    table = Table((*columns, Column("share", True, drop=1)), rows)
+    columns = (
+        Column(head="", may_cut=True),
+        Column(head="", drop=2),
+        Column(head="per device", is_number=True),
+    )
+    table = Table((*columns, Column(head="share", is_number=True, drop=1)), rows)
     return (Section("Beside the tensors, by formula", table),) if rows else ()
 
 

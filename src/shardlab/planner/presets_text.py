@@ -11,14 +11,14 @@ from shardlab.render.sheet import Column, Row, Section, Sheet, Table
 def presets_sheet(presets: Iterable[tuple[str, int, int, int, str]]) -> Sheet:
     """Return the table of presets: name, parameters, bytes, tensors, and measures in words."""
     rows = tuple(
-        Row((name, f"{parameters:,}", bytes_text(n_bytes), f"{tensors:,}", words))
+        Row(cells=(name, f"{parameters:,}", bytes_text(n_bytes), f"{tensors:,}", words))
         for name, parameters, n_bytes, tensors, words in presets
     )
     columns = (
-        Column("model"),
-        Column("parameters", True),
-        Column("checkpoint", True),
-        Column("tensors", True, drop=2),
-        Column("", drop=1),
+        Column(head="model"),
+        Column(head="parameters", is_number=True),
+        Column(head="checkpoint", is_number=True),
+        Column(head="tensors", is_number=True, drop=2),
+        Column(head="", drop=1),
     )
     return Sheet("", (), (Section("Presets", Table(columns, rows)),))

@@ -30,7 +30,7 @@ _LAYERS = re.compile(r"\w*layers?|stage|blocks?", re.IGNORECASE)  # as the axis 
 _MOST = 40  # rows that are shown unless all are asked for
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Group:
     """Rows that belong together, what they are called, and those too small to be listed."""
 
@@ -139,7 +139,9 @@ def _group(key: tuple[str, int], rows: list[PlanRow], shown: set[int]) -> Group:
         title = _OUTSIDE
     counts = Counter(row.path for row in rows)
     split = frozenset(path for path, times in counts.items() if times > 1)
-    return Group(title, prefix, n, tuple(kept), tuple(folded), split)
+    return Group(
+        title=title, prefix=prefix, n_layers=n, rows=tuple(kept), folded=tuple(folded), split=split
+    )
 
 
 def _first_numbers(row: PlanRow, prefix: str) -> str:
@@ -212,18 +214,18 @@ def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
     for group in groups_of(plan, show_all=show_all):
         share = share_text(group.bytes_per_device, plan.bytes_per_device)
         title = f"{group.title}: {bytes_text(group.bytes_per_device)}, {share}"
-        rows.append(Row((), heading=printable_text(title)))
+        rows.append(Row(cells=(), heading=printable_text(title)))
         rows += [_tensor_row(row, group, plan, is_training) for row in group.rows]
         rows += [_folded_row(group, is_training)] if group.folded else []
     columns = (
-        Column("tensor", may_cut=True, keep=26, is_code=True, cut=short_name),
-        Column("array", may_cut=True, keep=44, is_code=True),
-        Column("spec", drop=9, is_code=True),
-        Column("shard", drop=3, is_code=True),
-        *([Column("parameter", True, drop=6)] if is_training else []),
-        Column("in all" if is_training else "per device", True),
-        Column("copies", True, drop=1),
-        Column("wasted", True),
+        Column(head="tensor", may_cut=True, keep=26, is_code=True, cut=short_name),
+        Column(head="array", may_cut=True, keep=44, is_code=True),
+        Column(head="spec", drop=9, is_code=True),
+        Column(head="shard", drop=3, is_code=True),
+        *([Column(head="parameter", is_number=True, drop=6)] if is_training else []),
+        Column(head="in all" if is_training else "per device", is_number=True),
+        Column(head="copies", is_number=True, drop=1),
+        Column(head="wasted", is_number=True),
     )
     words = "Tensors, largest first; bytes are those of one device"
     return Section(words, Table(columns, tuple(rows)), _legend(plan))
@@ -255,7 +257,7 @@ def _tensor_row(row: PlanRow, group: Group, plan: Plan, is_training: bool) -> Ro
         f"{held.n_copies:,}",
         bytes_text(wasted) if wasted else "-",
     ]
-    return Row(tuple(map(printable_text, cells)), _beside(row, plan))
+    return Row(cells=tuple(map(printable_text, cells)), beneath=_beside(row, plan))
 
 
 def _beside(row: PlanRow, plan: Plan) -> tuple[str, ...]:
@@ -290,4 +292,4 @@ def _folded_row(group: Group, is_training: bool) -> Row:
         "",
         bytes_text(wasted) if wasted else "-",
     )
-    return Row(cells, is_faint=True)
+    return Row(cells=cells, is_faint=True)

@@ -27,7 +27,7 @@ _NAMED = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*)-([0-9]{1,9})")
 _SHAPED = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*):([0-9]{1,6}(?:x[0-9]{1,6})+)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TpuSlice:
     """A slice of TPUs: chips in a grid."""
 
@@ -55,7 +55,12 @@ class _Kind:
     def topology(self, shape: tuple[int, ...]) -> TpuSlice:
         n_chips = prod(shape)
         name = f"{self.name}-{n_chips * self.number_per_chip}"
-        return TpuSlice(name, self.hardware, shape, n_chips * self.devices_per_chip)
+        return TpuSlice(
+            name=name,
+            hardware=self.hardware,
+            shape=shape,
+            n_devices=n_chips * self.devices_per_chip,
+        )
 
 
 def is_tpu_slice(text: object) -> bool:

@@ -29,7 +29,7 @@ _LOOKS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Box:
     """A place of a size in pixels."""
 
@@ -39,7 +39,7 @@ class Box:
     height: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tile:
     """One tensor, or several small ones: its size, its words, and how it is held."""
 
@@ -62,7 +62,9 @@ def treemap_svg(plan: Plan) -> str:
     said = "; ".join(f"{name}: {bytes_text(_sum(tiles))}" for name, tiles in groups)
     parts = [*svg_header(title, f"{title}. {said or 'nothing'}", width, height), *_patterns()]
     parts.append(svg_text(MARGIN, MARGIN + LINE * 0.6, title, INK, kind="t"))
-    boxes = squarified([_sum(tiles) for _, tiles in groups], Box(MARGIN, top, _WIDE, _HIGH))
+    boxes = squarified(
+        [_sum(tiles) for _, tiles in groups], Box(x=MARGIN, y=top, width=_WIDE, height=_HIGH)
+    )
     for (name, tiles), box in zip(groups, boxes, strict=True):
         parts += _group_marks(name, tiles, box, whole)
     parts += [mark for mark, _ in legend]
@@ -94,14 +96,18 @@ def squarified(sizes: Sequence[float], box: Box) -> list[Box]:
         for size in strip:
             long = size * side / total if total else 0.0
             if box.width >= box.height:
-                places.append(Box(box.x, box.y + offset, thick, long))
+                places.append(Box(x=box.x, y=box.y + offset, width=thick, height=long))
             else:
-                places.append(Box(box.x + offset, box.y, long, thick))
+                places.append(Box(x=box.x + offset, y=box.y, width=long, height=thick))
             offset += long
         if box.width >= box.height:
-            box = Box(box.x + thick, box.y, max(box.width - thick, 0.0), box.height)
+            box = Box(
+                x=box.x + thick, y=box.y, width=max(box.width - thick, 0.0), height=box.height
+            )
         else:
-            box = Box(box.x, box.y + thick, box.width, max(box.height - thick, 0.0))
+            box = Box(
+                x=box.x, y=box.y + thick, width=box.width, height=max(box.height - thick, 0.0)
+            )
     return places
 
 
@@ -126,7 +132,9 @@ def _groups(plan: Plan) -> list[tuple[str, list[Tile]]]:
     ]
     kinds: dict[str, list[Tile]] = {}
     for item in plan.items:
-        tile = Tile(item.bytes_per_device, item.name, item.formula, "by formula")
+        tile = Tile(
+            n_bytes=item.bytes_per_device, name=item.name, said=item.formula, look="by formula"
+        )
         kinds.setdefault(kind_text(item.kind), []).append(tile)
     least = plan.bytes_per_device * _LEAST
     joined = [(name, _joined(tiles, least)) for name, tiles in (*groups, *kinds.items())]
@@ -141,7 +149,7 @@ def _joined(tiles: list[Tile], least: float) -> list[Tile]:
         small = [tile for tile in tiles if tile.n_bytes < least and tile.look == look]
         if small:
             names = ", ".join(tile.name for tile in small[:8])
-            kept.append(Tile(_sum(small), f"{len(small)} more", names, look))
+            kept.append(Tile(n_bytes=_sum(small), name=f"{len(small)} more", said=names, look=look))
     return sorted(kept, key=lambda tile: -tile.n_bytes)
 
 
@@ -157,7 +165,7 @@ def _tiles(row: PlanRow, group: Group, plan: Plan) -> Iterator[Tile]:
         copies = f", each piece on {n_copies:,} devices" if n_copies > 1 else ""
         said = f"{row.path} ×{row.n_tensors:,}, {plan.array_text(arrays[0])}{copies}"
         n_bytes = sum(held.bytes_per_device for held in arrays)
-        yield Tile(n_bytes, name, said, _look(n_copies, plan))
+        yield Tile(n_bytes=n_bytes, name=name, said=said, look=_look(n_copies, plan))
 
 
 def _look(n_copies: int, plan: Plan) -> str:
@@ -177,7 +185,12 @@ def _group_marks(name: str, tiles: list[Tile], box: Box, whole: int) -> Iterator
         titles = (label, printable_text(name), printable_text(name).split(" ")[0])
         fitting = next((each for each in titles if len(each) * LETTER <= box.width - 8), titles[2])
         yield svg_text(box.x + 5, box.y + 13, _cut(fitting, box.width - 8), INK, kind="h")
-    inner = Box(box.x + 1, box.y + head, max(box.width - 2, 0), max(box.height - head - 1, 0))
+    inner = Box(
+        x=box.x + 1,
+        y=box.y + head,
+        width=max(box.width - 2, 0),
+        height=max(box.height - head - 1, 0),
+    )
     places = squarified([tile.n_bytes for tile in tiles], inner)
     for tile, place in zip(tiles, places, strict=True):
         yield from _tile_marks(tile, place, whole)
@@ -268,7 +281,7 @@ def _legend(
         if x + room > width - MARGIN and x > MARGIN:
             x, line = float(MARGIN), line + 1
         y = bottom + LINE * (1.5 + line)
-        box = Box(x, y - 11, 16, 14)
+        box = Box(x=x, y=y - 11, width=16, height=14)
         number = list(_LOOKS).index(look)
         hatch = _rect(box, f"url(#hatch{number})") if number in (1, 2) else ""
         yield _rect(box, _LOOKS[look], stroke=INK) + hatch + svg_text(x + 22, y, words, INK), line

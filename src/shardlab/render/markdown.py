@@ -35,7 +35,7 @@ def table_markdown(table: Table) -> str:
     What a terminal shows beneath a row is a column of its own.
     """
     has_beneath = any(row.beneath for row in table.rows)
-    columns = (*table.columns, *([Column("")] if has_beneath else []))
+    columns = (*table.columns, *([Column(head="")] if has_beneath else []))
     heads = " | ".join(column.head or " " for column in columns)
     marks = "|".join("---:" if column.is_number else "---" for column in columns)
     lines = [f"| {heads} |", f"|{marks}|"]

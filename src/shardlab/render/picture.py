@@ -39,7 +39,7 @@ class Cell:
     hover: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Grid:
     """Rows and columns of cells with a title, a caption, and labels along both sides."""
 
@@ -52,7 +52,7 @@ class Grid:
     is_array: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Picture:
     """A title, facts in words, grids, and the text that stands in for all of it."""
 

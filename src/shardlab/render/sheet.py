@@ -21,7 +21,7 @@ def truncate_left(text: str, n_letters: int) -> str:
     return f"…{text[len(text) - n_letters + 1 :]}" if len(text) > n_letters else text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Column:
     """The head of a column. Where width is short, columns with `drop` go, highest first."""
 
@@ -34,7 +34,7 @@ class Column:
     cut: Callable[[str, int], str] = truncate_left
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """The cells of a row, and what is to be said beneath it; or, with none, a heading."""
 
@@ -87,33 +87,33 @@ def sheet_lines(sheet: Sheet, width: int) -> Iterator[Line]:
 def section_lines(section: Section, width: int) -> Iterator[Line]:
     """Yield the lines of one section."""
     for line in wrap(section.title, width):
-        yield [Span(line, is_strong=True, ink=section.ink)]
+        yield [Span(text=line, is_strong=True, ink=section.ink)]
     if section.table is not None:
         yield from _table_lines(section.table, width)
     for said in section.lines:
         for n, line in enumerate(wrap(said, width - 4)):
-            yield [Span(f"  {'  ' if n else ''}{line}")]
+            yield [Span(text=f"  {'  ' if n else ''}{line}")]
 
 
 def _folded(text: str, width: int, *, is_strong: bool = False) -> Iterator[Line]:
     for line in wrap(text, width):
-        yield [Span(line, is_strong=is_strong)]
+        yield [Span(text=line, is_strong=is_strong)]
 
 
 def _table_lines(table: Table, width: int) -> Iterator[Line]:
     table, widths = _fitted(table, width - 2)
     heads = [column.head for column in table.columns]
     if any(heads):
-        yield [Span(_row_text(heads, table.columns, widths), is_faint=True)]
+        yield [Span(text=_row_text(heads, table.columns, widths), is_faint=True)]
     for row in table.rows:
         if row.heading:
             yield from (
-                [Span(f"  {line}", is_strong=True)] for line in wrap(row.heading, width - 2)
+                [Span(text=f"  {line}", is_strong=True)] for line in wrap(row.heading, width - 2)
             )
             continue
-        yield [Span(_row_text(row.cells, table.columns, widths), is_faint=row.is_faint)]
+        yield [Span(text=_row_text(row.cells, table.columns, widths), is_faint=row.is_faint)]
         for said in row.beneath:
-            yield from ([Span(f"    {line}", is_faint=True)] for line in wrap(said, width - 4))
+            yield from ([Span(text=f"    {line}", is_faint=True)] for line in wrap(said, width - 4))
 
 
 def _fitted(table: Table, width: int) -> tuple[Table, list[int]]:

@@ -22,7 +22,7 @@ _STYLE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Panel:
     """A grid with its measures in pixels."""
 
@@ -151,7 +151,13 @@ def _measured(grid: Grid) -> Panel:
     widths = tuple(_DOTS_WIDTH if n == "⋯" else width for n in grid.column_labels)
     heights = tuple(_DOTS_WIDTH if n == "⋮" else height for n in grid.row_labels)
     margin = max(map(len, grid.row_labels)) * LETTER + 8 if any(grid.row_labels) else 0.0
-    return Panel(grid, margin, widths, heights, _folded(grid.caption, margin + sum(widths)))
+    return Panel(
+        grid=grid,
+        margin=margin,
+        widths=widths,
+        heights=heights,
+        caption=_folded(grid.caption, margin + sum(widths)),
+    )
 
 
 def _folded(caption: str, width: float) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DEFAULT_WIDTH = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Span:
     """A run of characters of one look."""
 
@@ -64,15 +64,15 @@ def draw_picture(picture: Picture, width: int) -> Iterator[Line]:
     """Yield the picture's lines; words are folded to the width, boxes are not."""
     width = max(width, 20)
     for line in wrap(picture.title, width):
-        yield [Span(line, is_strong=True)]
+        yield [Span(text=line, is_strong=True)]
     for fact in picture.facts:
-        yield from ([Span(line)] for line in wrap(fact, width))
+        yield from ([Span(text=line)] for line in wrap(fact, width))
     for grid in picture.grids:
         yield []
-        yield [Span(grid.title, is_strong=True)]
+        yield [Span(text=grid.title, is_strong=True)]
         yield from _draw_grid(grid)
         for line in wrap(grid.caption, width):
-            yield [Span(line, is_faint=True)]
+            yield [Span(text=line, is_faint=True)]
 
 
 def _draw_grid(grid: Grid) -> Iterator[Line]:
@@ -80,7 +80,7 @@ def _draw_grid(grid: Grid) -> Iterator[Line]:
     margin = _margin(grid)
     heads = [f" {label:<{width}} " for label, width in zip(grid.column_labels, widths, strict=True)]
     if any(grid.column_labels):
-        yield [Span(" " * margin + " ".join(["", *heads]), is_faint=True)]
+        yield [Span(text=" " * margin + " ".join(["", *heads]), is_faint=True)]
     yield _rule("┌┬┐", widths, margin)
     for at, (label, row) in enumerate(zip(grid.row_labels, grid.cells, strict=True)):
         if at:
@@ -93,17 +93,17 @@ def _draw_row(
     label: str, row: Sequence[Cell], widths: Sequence[int], margin: int
 ) -> Iterator[Line]:
     for n in range(max(len(cell.lines) for cell in row)):
-        line = [Span(f"{label if n == 0 else '':<{margin}}", is_faint=True)]
+        line = [Span(text=f"{label if n == 0 else '':<{margin}}", is_faint=True)]
         for cell, width in zip(row, widths, strict=True):
             text = cell.lines[n] if n < len(cell.lines) else ""
             fill = None if cell.shard is None else fill_color(cell.shard)
-            line += [Span("│"), Span(f" {text:<{width}} ", fill=fill)]
-        yield [*line, Span("│")]
+            line += [Span(text="│"), Span(text=f" {text:<{width}} ", fill=fill)]
+        yield [*line, Span(text="│")]
 
 
 def _rule(corners: str, widths: Sequence[int], margin: int) -> Line:
     left, middle, right = corners[0], corners[1], corners[2]
-    return [Span(" " * margin + left + middle.join("─" * (w + 2) for w in widths) + right)]
+    return [Span(text=" " * margin + left + middle.join("─" * (w + 2) for w in widths) + right)]
 
 
 def _column_widths(grid: Grid) -> list[int]:

@@ -17,7 +17,7 @@ _N_USERS = 512
 _MAX_CPUS = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConfinementPlan:
     """What the zygote has prepared for its guests."""
 

@@ -72,7 +72,7 @@ class ForkServerPool:
             except (OSError, ZygoteRefused) as error:
                 if attempt == 2:
                     raise ProcessEnded(
-                        ExitReason("judge", f"no process for it: {error}")
+                        ExitReason(why="judge", detail=f"no process for it: {error}")
                     ) from error
         raise AssertionError
 

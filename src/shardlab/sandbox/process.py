@@ -27,7 +27,7 @@ class Limits:
     n_processes: int = 128
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExitReason:
     """How a guest ended: `why` is one of time, memory, output, frame, signal, exit."""
 

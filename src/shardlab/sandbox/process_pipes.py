@@ -42,7 +42,9 @@ class PipedProcess:
         """Send a request and return its answer. Raises `ProcessEnded`."""
         with self._lock:
             if self._ending or self._is_closed:
-                raise ProcessEnded(self._ending or ExitReason("exit", "the process was ended"))
+                raise ProcessEnded(
+                    self._ending or ExitReason(why="exit", detail="the process was ended")
+                )
             self._tell(b"b")
             started = time.monotonic()
             try:
@@ -179,7 +181,7 @@ class PipedProcess:
             if not poll.poll(max(until - time.monotonic(), 0) * 1000):
                 if may_pass:
                     return
-                self._raise(ExitReason("judge", "the supervisor does not answer"))
+                self._raise(ExitReason(why="judge", detail="the supervisor does not answer"))
             try:
                 chunk = os.read(self._told, _CHUNK)
             except ConnectionError:
@@ -199,7 +201,7 @@ class PipedProcess:
 def _ending(report: bytes, detail: str) -> ExitReason:
     """Return what a supervisor has reported. One that is gone without a word was killed."""
     if not report:
-        return ExitReason("judge", "the supervisor was killed")
+        return ExitReason(why="judge", detail="the supervisor was killed")
     told = json.loads(report)
     told["detail"] = told["detail"] or (detail if told["why"] in ("frame", "output") else "")
     return ExitReason(**told)

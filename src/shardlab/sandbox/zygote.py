@@ -66,17 +66,17 @@ def _prepared(level: Level, hidden: Sequence[str], control: socket.socket) -> Co
         _continue_as_first(control)
     _load()
     if sys.platform != "linux":
-        return ConfinementPlan(level)
+        return ConfinementPlan(level=level)
     proc = _proc(level)
     kernel.adopt_orphans()
     paths = guest_paths()
     is_reachable = level == "A" or _can_anybody_read(paths)
     if level == "C":
-        return ConfinementPlan(level, proc=proc, is_reachable=is_reachable)
+        return ConfinementPlan(level=level, proc=proc, is_reachable=is_reachable)
     if level == "A":
         enter_private_root(paths, hidden)
     rules = ruleset(*around(paths, hidden))
-    return ConfinementPlan(level, rules, proc, is_reachable)
+    return ConfinementPlan(level=level, rules=rules, proc=proc, is_reachable=is_reachable)
 
 
 def _proc(level: Level) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Index = tuple[slice, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """An array's shape and dtype, cut by a spec, on a mesh. Made by `layout`."""
 
@@ -221,4 +221,6 @@ def layout(shape: Any, spec: Any, mesh: Any, dtype: Any = "float32") -> Layout:
     sizes = parse_shape(shape)
     parsed_spec, parsed_mesh = parse_spec(spec), parse_mesh(mesh)
     piece = shard_shape(sizes, parsed_spec, parsed_mesh)
-    return Layout(sizes, parsed_spec, parsed_mesh, parse_dtype(dtype), piece)
+    return Layout(
+        shape=sizes, spec=parsed_spec, mesh=parsed_mesh, dtype=parse_dtype(dtype), shard_shape=piece
+    )

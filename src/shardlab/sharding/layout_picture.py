@@ -37,7 +37,7 @@ def layout_picture(layout: Layout, room: GridLimits = DEFAULT_LIMITS) -> Picture
     title, facts = _title(layout), _facts(layout)
     lines = _held_lines(layout, room.is_compact)
     grids = (_array_grid(layout, room), _mesh_grid(layout, lines, room))
-    return Picture(title, facts, grids, _alternative(layout, facts))
+    return Picture(title=title, facts=facts, grids=grids, alternative=_alternative(layout, facts))
 
 
 def holdings(
@@ -64,7 +64,7 @@ def holdings(
     grid = _mesh_grid(layout, lines, room, caption=caption)
     said = [f"device {device}: {' '.join(text.split())}" for device, text in texts.items()]
     alternative = "; ".join(said[:64]) + ("; …" if len(said) > 64 else "")
-    return Picture(title or _title(layout), (), (grid,), alternative)
+    return Picture(title=title or _title(layout), facts=(), grids=(grid,), alternative=alternative)
 
 
 def drawn_axes(layout: Layout) -> tuple[int, ...]:
@@ -297,7 +297,11 @@ def layout_svg(layout: Layout) -> str:
         narrow if max(len(wide.column_labels), len(wide.row_labels)) > 8 else wide
         for wide, narrow in zip(full.grids, compact.grids, strict=True)
     ]
-    return picture_svg(Picture(full.title, full.facts, tuple(grids), full.alternative))
+    return picture_svg(
+        Picture(
+            title=full.title, facts=full.facts, grids=tuple(grids), alternative=full.alternative
+        )
+    )
 
 
 def layout_html(layout: Layout) -> str:

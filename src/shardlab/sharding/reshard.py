@@ -36,7 +36,7 @@ Place = tuple[tuple[str, ...], ...]
 _MAX_SEARCHED = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Route:
     """The question: an array on a mesh, where it starts and where it should end."""
 
@@ -75,7 +75,7 @@ class Route:
         return self.shape[array_axis] % self.n_parts(place[array_axis]) == 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """One collective on the way, and the place it leads to."""
 
@@ -125,7 +125,9 @@ def _slices(route: Route, place: Place) -> Iterator[Step]:
         for at in range(len(place)):
             after = _replaced(place, {at: (*place[at], name)})
             if name not in used and route.fits(after, at):
-                yield Step("slice", (name,), after, 0, array_axis=at)
+                yield Step(
+                    kind="slice", mesh_axes=(name,), after=after, sent_bytes=0, array_axis=at
+                )
 
 
 def _all_gathers(route: Route, place: Place) -> Iterator[Step]:
@@ -133,7 +135,7 @@ def _all_gathers(route: Route, place: Place) -> Iterator[Step]:
     for at, tail in _tails(route, place):
         after = _replaced(place, {at: place[at][: -len(tail)]})
         sent = local * (route.n_parts(tail) - 1)
-        yield Step("all_gather", tail, after, sent, array_axis=at)
+        yield Step(kind="all_gather", mesh_axes=tail, after=after, sent_bytes=sent, array_axis=at)
 
 
 def _all_to_alls(route: Route, place: Place) -> Iterator[Step]:
@@ -144,7 +146,14 @@ def _all_to_alls(route: Route, place: Place) -> Iterator[Step]:
         for to in range(len(place)):
             after = _replaced(place, {at: place[at][: -len(tail)], to: (*place[to], *tail)})
             if to != at and route.fits(after, to):
-                yield Step("all_to_all", tail, after, sent, array_axis=at, to_array_axis=to)
+                yield Step(
+                    kind="all_to_all",
+                    mesh_axes=tail,
+                    after=after,
+                    sent_bytes=sent,
+                    array_axis=at,
+                    to_array_axis=to,
+                )
 
 
 def _permutes(route: Route, place: Place) -> Iterator[Step]:
@@ -157,7 +166,7 @@ def _permutes(route: Route, place: Place) -> Iterator[Step]:
         if after != place:
             changed = [names for pair in zip(place, after, strict=True) for names in _change(*pair)]
             names = tuple(dict.fromkeys(name for each in changed for name in each))
-            yield Step("collective_permute", names, after, local)
+            yield Step(kind="collective_permute", mesh_axes=names, after=after, sent_bytes=local)
 
 
 def _arrangements(route: Route, parts: list[int], free: tuple[str, ...]) -> Iterator[Place]:
@@ -203,11 +212,13 @@ def _plain_route(route: Route) -> Iterator[Step]:
         if tail:
             sent = route.local_bytes(place) * (route.n_parts(tail) - 1)
             place = _replaced(place, {at: place[at][:n_kept]})
-            yield Step("all_gather", tail, place, sent, array_axis=at)
+            yield Step(
+                kind="all_gather", mesh_axes=tail, after=place, sent_bytes=sent, array_axis=at
+            )
     for at, names in enumerate(route.goal):
         if tail := names[len(place[at]) :]:
             place = _replaced(place, {at: names})
-            yield Step("slice", tail, place, 0, array_axis=at)
+            yield Step(kind="slice", mesh_axes=tail, after=place, sent_bytes=0, array_axis=at)
 
 
 def _n_common(old: tuple[str, ...], new: tuple[str, ...]) -> int:
@@ -219,7 +230,7 @@ def _replaced(place: Place, changes: dict[int, tuple[str, ...]]) -> Place:
     return tuple(changes.get(at, names) for at, names in enumerate(place))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReshardStep:
     """One collective that every device takes part in, from layout `before` to `after`.
 
@@ -279,7 +290,9 @@ def reshard(before: Layout, after: Layout) -> tuple[ReshardStep, ...]:
     """
     _check_same_array(before, after)
     start, goal = _route_end(before), _route_end(after)
-    steps = cheapest_route(Route(before.shape, before.mesh, before.dtype, start, goal))
+    steps = cheapest_route(
+        Route(shape=before.shape, mesh=before.mesh, dtype=before.dtype, start=start, goal=goal)
+    )
     found: list[ReshardStep] = []
     here = before
     for at, step in enumerate(steps):
@@ -298,11 +311,11 @@ def _arrive(origin: Layout, step: Step) -> Layout:
 
 def _move(before: Layout, after: Layout, step: Step) -> ReshardStep:
     return ReshardStep(
-        step.kind,
-        step.mesh_axes,
-        before,
-        after,
-        step.sent_bytes,
+        kind=step.kind,
+        mesh_axes=step.mesh_axes,
+        before=before,
+        after=after,
+        sent_bytes=step.sent_bytes,
         array_axis=step.array_axis,
         to_array_axis=step.to_array_axis,
     )

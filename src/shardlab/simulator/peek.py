@@ -16,7 +16,7 @@ from shardlab.simulator.interpreter import device_context as whereabouts
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Peek:
     """What one device held at one call of `peek`.
 
@@ -53,7 +53,7 @@ def peek(name: str, x: T) -> T:
         host = jax.tree.map(_as_host, value)
         with _lock:
             step = sum(p.coordinate == where for p in _seen[name])
-            _seen[name].append(Peek(name, step, dict(where), host))
+            _seen[name].append(Peek(name=name, step=step, coordinate=dict(where), value=host))
 
     jax.debug.callback(record, x)
     return x

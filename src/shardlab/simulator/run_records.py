@@ -10,7 +10,7 @@ from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.sharding.mesh import MeshSizes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplicaValues:
     """One output of a shard_map on every device that should hold the same of it.
 
@@ -31,7 +31,7 @@ class ReplicaValues:
         return self.source, self.body, self.number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OutputLineage:
     """What went into one output of a program, read from the program itself.
 
@@ -56,7 +56,7 @@ class OutputLineage:
     ] = ()  # numbers written in the program that divide a sum over devices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OutputLeaf:
     """One array of an output or a gradient, and how far rounding alone can move it."""
 
@@ -66,7 +66,7 @@ class OutputLeaf:
     lineage: OutputLineage = field(default_factory=OutputLineage)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunFailure:
     """Why a program did not run, in the words that were said."""
 
@@ -77,7 +77,7 @@ class RunFailure:
     code: str = ""  # of our own error, where it was one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeshRun:
     """The outputs and gradients of a program on one mesh, by path."""
 
@@ -101,7 +101,7 @@ class MeshRun:
         return n
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeshRuns:
     """One program on one device, and on other meshes."""
 

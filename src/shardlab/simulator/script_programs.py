@@ -30,7 +30,7 @@ class ProgramRun:
     args: tuple[Any, ...]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class ScriptRun:
     """What was seen of a script while it ran."""
 

@@ -17,7 +17,7 @@ from shardlab.errors import NotSharded
 from shardlab.simulator.virtual_devices import array_labels as labels
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceShard:
     """One device, its coordinate on the mesh, and the piece of the array it holds."""
 
@@ -54,7 +54,12 @@ def shards(y: Any) -> list[DeviceShard]:
     where = sharding.devices_indices_map(y.shape)
     coordinates = _coordinates(sharding)
     return [
-        DeviceShard(device.id, coordinates.get(device.id, {}), index, whole[index])
+        DeviceShard(
+            device=device.id,
+            coordinate=coordinates.get(device.id, {}),
+            index=index,
+            data=whole[index],
+        )
         for device, index in where.items()
     ]
 

@@ -15,7 +15,7 @@ from shardlab.tracing.trace import Trace, worst
 PHASES = ("forward", "recompute", "backward")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """Calls that are alike: the first of them, how often in all, and whether they are counted.
 
@@ -36,7 +36,13 @@ def entries(trace: Trace, estimate: Estimate | None = None) -> list[Entry]:
     for at, call in enumerate(trace.collectives):
         times = 1 if call.count is None else call.count
         seconds = None if estimate is None else estimate.calls[at].seconds * times
-        entry = Entry(call, call.count, id(call) in kept, call.wire_bytes * times, seconds)
+        entry = Entry(
+            call=call,
+            count=call.count,
+            counted=id(call) in kept,
+            n_bytes=call.wire_bytes * times,
+            seconds=seconds,
+        )
         key = (_key(call), entry.counted)
         found[key] = _joined(found[key], entry) if key in found else entry
     return list(found.values())

@@ -33,7 +33,7 @@ from shardlab.simulator.interpreter.varying import (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
     """Where a jaxpr stands: what is true of all its equations."""
 
@@ -214,7 +214,10 @@ def _scan(site: Site, ids: Ids) -> Iterator[Block]:
         params["jaxpr"],
         ins,
         site.eqn.invars[:n_consts],  # a carry and a slice are not what was passed in
-        within=(*place.within, ControlScope("scan", site.source, next(ids), length=length)),
+        within=(
+            *place.within,
+            ControlScope(kind="scan", source=site.source, id=next(ids), length=length),
+        ),
         count=None if place.count is None else place.count * length,
     )
 
@@ -225,9 +228,9 @@ def _while(site: Site, ids: Ids) -> Iterator[Block]:
     carry, varies = while_carry(place.axes, params, site.ins)
     condition, _ = _jax.open_jaxpr(params["cond_jaxpr"])
     scope = ControlScope(
-        "while",
-        site.source,
-        next(ids),
+        kind="while",
+        source=site.source,
+        id=next(ids),
         varies=place.axes.ordered(varies),
         predicate=_end_source(condition, site.source),
     )
@@ -249,9 +252,9 @@ def _while(site: Site, ids: Ids) -> Iterator[Block]:
 def _cond(site: Site, ids: Ids) -> Iterator[Block]:
     place, branches = site.place, site.eqn.params["branches"]
     scope = ControlScope(
-        "cond",
-        site.source,
-        next(ids),
+        kind="cond",
+        source=site.source,
+        id=next(ids),
         n_branches=len(branches),
         varies=place.axes.ordered(site.ins[0]),
         predicate=choice(site).source,

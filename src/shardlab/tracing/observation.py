@@ -11,7 +11,7 @@ from shardlab.findings.source import SourceLocation
 from shardlab.sharding.mesh import MeshSizes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Memory:
     """What one device holds, as the compiler counts it; `compiler` says whose figures these are."""
 
@@ -42,7 +42,7 @@ class ProgramPattern:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Observation:
     """The calls, clues and figures of one program on one mesh."""
 

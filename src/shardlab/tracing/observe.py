@@ -65,7 +65,7 @@ def _refused(error: BaseException, f: Any, mesh: Any) -> Observation:
     if clue is None:
         raise error
     sizes = () if mesh is None else tuple(parse_mesh(mesh).shape.items())
-    return Observation(program_name(f), sizes, clues=(clue,))
+    return Observation(program=program_name(f), mesh=sizes, clues=(clue,))
 
 
 def observe_staged(
@@ -92,10 +92,10 @@ def observe_staged(
     if told is not None and told.flops is not None:
         n_flops, assumed = told.flops, ()
     return Observation(
-        staged.program,
-        sizes,
-        calls,
-        found,
+        program=staged.program,
+        mesh=sizes,
+        calls=calls,
+        clues=found,
         flops=n_flops,
         memory=told.memory if told else None,
         notes=(*notes, *assumed, *_count_notes(calls)),

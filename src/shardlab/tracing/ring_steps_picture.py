@@ -46,7 +46,12 @@ def steps_picture(call: CollectiveCall, mesh: MeshSizes, room: GridLimits) -> Pi
     said = [
         f"step {at + 1}: {', '.join(map(str, step[:16]))}" for at, step in enumerate(steps[:16])
     ]
-    return Picture(title, facts, (grid,), f"{title}; {'; '.join((*facts, *said))}")
+    return Picture(
+        title=title,
+        facts=facts,
+        grids=(grid,),
+        alternative=f"{title}; {'; '.join((*facts, *said))}",
+    )
 
 
 def _facts(call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step]) -> tuple[str, ...]:

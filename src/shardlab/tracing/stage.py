@@ -106,7 +106,7 @@ class NotLowered(Exception):
     """A program that JAX has traced and does not lower; its cause says why."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StagedProgram:
     """A traced program, and what is needed to lower it."""
 
@@ -207,7 +207,14 @@ def _staged(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> StagedProg
         traced = fun.trace(*leaves)
         arrays, names = _named_arrays(f, args, len(traced.jaxpr.in_avals))
         again = functools.partial(fun.trace, *leaves)
-        staged = StagedProgram(program_name(f), traced, given, arrays, again, names)
+        staged = StagedProgram(
+            program=program_name(f),
+            traced=traced,
+            mesh=given,
+            arrays=arrays,
+            trace_again=again,
+            names=names,
+        )
         if given is not None:
             check_mesh_axes_match(staged.meshes, given)
         return staged

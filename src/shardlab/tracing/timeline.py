@@ -40,7 +40,7 @@ class Bar:
     hover: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Timeline:
     """Lanes, bars on them, and what the whole width stands for."""
 
@@ -91,7 +91,14 @@ def timeline(trace: Trace, estimate: Estimate | None = None) -> Timeline:
     of = f"time on {estimate.hardware}" if estimate else "bytes that one device sends"
     note = f"the first {MOST_BARS:,} calls; {left_out:,} more follow" if left_out > 0 else ""
     title = f"{trace.program}: collective calls in program order, by {of}"
-    return Timeline(title, tuple(lanes), tuple(bars), total, estimate is not None, note)
+    return Timeline(
+        title=title,
+        lanes=tuple(lanes),
+        bars=tuple(bars),
+        total=total,
+        is_time=estimate is not None,
+        note=note,
+    )
 
 
 def _size(call: CollectiveCall, at: int, estimate: Estimate | None) -> float:
@@ -124,23 +131,23 @@ def timeline_text(
 
 def timeline_lines(one: Timeline, width: int) -> Iterator[Line]:
     """Yield the timeline's lines, each bar in the colour and with the letter of its operation."""
-    yield from ([Span(line, is_strong=True)] for line in wrap(one.title, width))
+    yield from ([Span(text=line, is_strong=True)] for line in wrap(one.title, width))
     if not one.bars:
-        yield [Span("nothing is sent")]
+        yield [Span(text="nothing is sent")]
         return
     margin = max(map(len, ("phase", *one.lanes))) + 2
     n = max(width - margin, 20)
     phases = [(start, end, phase) for phase, start, end in one.phases()]
-    yield [Span(f"{'phase':<{margin}}", is_faint=True), *_painted(phases, n, is_op=False)]
+    yield [Span(text=f"{'phase':<{margin}}", is_faint=True), *_painted(phases, n, is_op=False)]
     for lane, name in enumerate(one.lanes):
         bars = [(bar.start, bar.end, bar.op) for bar in one.bars if bar.lane == lane]
-        yield [Span(f"{name:<{margin}}"), *_painted(bars, n, is_op=True)]
+        yield [Span(text=f"{name:<{margin}}"), *_painted(bars, n, is_op=True)]
     end = one.amount(1)
-    yield [Span(" " * margin + f"0{end:>{n - 1}}", is_faint=True)]
+    yield [Span(text=" " * margin + f"0{end:>{n - 1}}", is_faint=True)]
     words = [f"{op_letter(op)} {op_text(op)}" for op in one.ops]
     words += [f"{phase[0]} {phase}" for phase in dict.fromkeys(phase for _, _, phase in phases)]
     said = ", ".join(words) + (f"; {one.note}" if one.note else "")
-    yield from ([Span(line, is_faint=True)] for line in wrap(said, width))
+    yield from ([Span(text=line, is_faint=True)] for line in wrap(said, width))
 
 
 def _painted(bars: Iterable[tuple[float, float, str]], n: int, *, is_op: bool) -> Iterator[Span]:
@@ -153,11 +160,11 @@ def _painted(bars: Iterable[tuple[float, float, str]], n: int, *, is_op: bool) -
             cells[min(at, n - 1)] = what
     for cell in cells:
         if cell is None:
-            yield Span("·", is_faint=True)
+            yield Span(text="·", is_faint=True)
         elif is_op:
-            yield Span(op_letter(cell), fill=op_fill(cell))
+            yield Span(text=op_letter(cell), fill=op_fill(cell))
         else:
-            yield Span(cell[0], is_faint=True)
+            yield Span(text=cell[0], is_faint=True)
 
 
 def timeline_svg(trace: Trace, estimate: Estimate | None = None) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trace:
     """The collective calls of one program on one mesh, and what the static checks say of them."""
 
@@ -172,14 +172,14 @@ class Trace:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trace:
         return cls(
-            data["program"],
-            tuple(data["mesh"].items()),
-            tuple(map(CollectiveCall.from_json, data["collectives"])),
-            tuple(map(Finding.from_json, data["findings"])),
-            data["flops"],
-            Memory.from_json(data["memory"]) if data["memory"] else None,
-            tuple(data["notes"]),
-            Estimate.from_json(data["estimate"]) if data.get("estimate") else None,
+            program=data["program"],
+            mesh=tuple(data["mesh"].items()),
+            collectives=tuple(map(CollectiveCall.from_json, data["collectives"])),
+            findings=tuple(map(Finding.from_json, data["findings"])),
+            flops=data["flops"],
+            memory=Memory.from_json(data["memory"]) if data["memory"] else None,
+            notes=tuple(data["notes"]),
+            timing=Estimate.from_json(data["estimate"]) if data.get("estimate") else None,
         )
 
 

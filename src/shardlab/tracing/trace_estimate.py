@@ -43,15 +43,24 @@ def estimate(
     _check_axes(dcn, trace.mesh)
     compute = parse_efficiency(efficiency if compute_efficiency is None else compute_efficiency)
     network = parse_efficiency(efficiency if network_efficiency is None else network_efficiency)
-    clock = CollectiveTimer(chip, trace.mesh, dcn, network)
+    clock = CollectiveTimer(hardware=chip, mesh=trace.mesh, dcn=dcn, efficiency=network)
     calls = _timed(trace, clock)
     seconds, formula = _compute(trace, clock, dtype, compute)
     used = tuple(
-        FigureUsed(each.name, each.value, FIGURES[each.name], each.source)
+        FigureUsed(name=each.name, value=each.value, unit=FIGURES[each.name], source=each.source)
         for each in clock.used.values()
     )
     notes = (*_counting_notes(trace), *_network_notes(trace, clock), *_memory_notes(trace, chip))
-    return Estimate(chip.name, calls, seconds, used, formula, compute, network, notes)
+    return Estimate(
+        hardware=chip.name,
+        calls=calls,
+        compute_seconds=seconds,
+        figures=used,
+        compute_formula=formula,
+        compute_efficiency=compute,
+        network_efficiency=network,
+        notes=notes,
+    )
 
 
 def _timed(trace: Trace, clock: CollectiveTimer) -> tuple[CallTime, ...]:
@@ -67,13 +76,13 @@ def _timed(trace: Trace, clock: CollectiveTimer) -> tuple[CallTime, ...]:
         count = 1 if call.count is None else call.count
         timed.append(
             CallTime(
-                at,
-                time.seconds,
-                count,
-                call.mesh_axes,
-                time.network,
-                time.formula,
-                id(call) in kept,
+                call=at,
+                seconds=time.seconds,
+                count=count,
+                axes=call.mesh_axes,
+                network=time.network,
+                formula=time.formula,
+                counted=id(call) in kept,
             )
         )
     return tuple(timed)

@@ -104,7 +104,7 @@ def _calls_section(trace: Trace, estimate: Estimate | None) -> list[Section]:
         if mine:
             n_bytes = sum(entry.n_bytes for entry in mine if entry.counted)
             share = share_text(n_bytes, trace.wire_bytes)
-            rows.append(Row((), heading=f"{phase}: {bytes_text(n_bytes)}, {share}"))
+            rows.append(Row(cells=(), heading=f"{phase}: {bytes_text(n_bytes)}, {share}"))
             rows += [_row(entry, trace) for entry in mine if id(entry) in places]
     left = _left_out([entry for entry in folded if id(entry) not in places], trace)
     return [Section("Calls", Table(_columns(estimate), tuple(rows)), left)] if rows else []
@@ -112,16 +112,16 @@ def _calls_section(trace: Trace, estimate: Estimate | None) -> list[Section]:
 
 def _columns(estimate: Estimate | None) -> tuple[Column, ...]:
     return (
-        Column("operation"),
-        Column("over"),
-        Column("operand", drop=1),
-        Column("payload", True, drop=4),
-        Column("sends", True, drop=3),
-        Column("×", True),
-        Column("in all", True),
-        Column("share", True, drop=2),
-        *([Column("time", True)] if estimate is not None else []),
-        Column("where", may_cut=True),
+        Column(head="operation"),
+        Column(head="over"),
+        Column(head="operand", drop=1),
+        Column(head="payload", is_number=True, drop=4),
+        Column(head="sends", is_number=True, drop=3),
+        Column(head="×", is_number=True),
+        Column(head="in all", is_number=True),
+        Column(head="share", is_number=True, drop=2),
+        *([Column(head="time", is_number=True)] if estimate is not None else []),
+        Column(head="where", may_cut=True),
     )
 
 
@@ -145,7 +145,11 @@ def _row(entry: Entry, trace: Trace) -> Row:
         beneath.append("not counted: another branch sends more")
     if call.origin == "compiler" and any(each.origin == "program" for each in trace.collectives):
         beneath.append("inserted by the compiler")
-    return Row(tuple(cells), ("; ".join(beneath),) if beneath else (), not entry.counted)
+    return Row(
+        cells=tuple(cells),
+        beneath=("; ".join(beneath),) if beneath else (),
+        is_faint=not entry.counted,
+    )
 
 
 def _place(source: SourceLocation) -> str:
@@ -182,9 +186,14 @@ def _by_line(trace: Trace) -> dict[str, int]:
 
 
 def _totals(title: str, totals: Mapping[str, int], whole: int, most: int = 12) -> Section:
-    columns = (Column("", may_cut=True), Column("", True), Column("", True), Column("", drop=1))
+    columns = (
+        Column(head="", may_cut=True),
+        Column(head="", is_number=True),
+        Column(head="", is_number=True),
+        Column(head="", drop=1),
+    )
     rows = [
-        Row((name, bytes_text(n), share_text(n, whole), bar_text(n, max(totals.values()))))
+        Row(cells=(name, bytes_text(n), share_text(n, whole), bar_text(n, max(totals.values()))))
         for name, n in list(totals.items())[:most]
     ]
     left = list(totals.values())[most:]
@@ -208,13 +217,13 @@ def _memory_section(trace: Trace) -> list[Section]:
     memory = trace.memory
     held = memory.argument_bytes + memory.output_bytes + memory.temp_bytes - memory.alias_bytes
     rows = (
-        Row(("arguments", bytes_text(memory.argument_bytes))),
-        Row(("outputs", bytes_text(memory.output_bytes))),
-        Row(("temporary", bytes_text(memory.temp_bytes))),
-        Row(("shared by arguments and outputs", bytes_text(memory.alias_bytes))),
+        Row(cells=("arguments", bytes_text(memory.argument_bytes))),
+        Row(cells=("outputs", bytes_text(memory.output_bytes))),
+        Row(cells=("temporary", bytes_text(memory.temp_bytes))),
+        Row(cells=("shared by arguments and outputs", bytes_text(memory.alias_bytes))),
     )
     title = f"Memory of one device: {bytes_text(held)}, as the {memory.compiler} compiler counts"
-    return [Section(title, Table((Column(""), Column("", True)), rows))]
+    return [Section(title, Table((Column(head=""), Column(head="", is_number=True)), rows))]
 
 
 def _finding_sections(findings: tuple[Finding, ...]) -> list[Section]:

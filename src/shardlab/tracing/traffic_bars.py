@@ -40,23 +40,23 @@ def traffic_text(trace: Trace, width: int = DEFAULT_WIDTH) -> str:
 def traffic_lines(trace: Trace, width: int) -> Iterator[Line]:
     """Yield a bar for each set of mesh axes, in the colours and letters of the operations."""
     sums = traffic(trace)
-    yield from ([Span(line, is_strong=True)] for line in wrap(_title(trace), width))
+    yield from ([Span(text=line, is_strong=True)] for line in wrap(_title(trace), width))
     if not trace.wire_bytes:
-        yield [Span("nothing is sent")]
+        yield [Span(text="nothing is sent")]
         return
     margin = max(map(len, sums)) + 2
     ends = {axes: _end_text(sums, axes) for axes in sums}
     n = max(width - margin - max(map(len, ends.values())) - 2, 10)
     most = max(sum(ops.values()) for ops in sums.values())
     for axes, ops in sums.items():
-        line = [Span(f"{axes:<{margin}}")]
+        line = [Span(text=f"{axes:<{margin}}")]
         for op, n_bytes in ops.items():
             n_letters = max(1 if n_bytes else 0, round(n * n_bytes / most))
-            line.append(Span(op_letter(op) * n_letters, fill=op_fill(op)))
-        yield [*line, Span(f"  {ends[axes]}")]
+            line.append(Span(text=op_letter(op) * n_letters, fill=op_fill(op)))
+        yield [*line, Span(text=f"  {ends[axes]}")]
     ops_met = dict.fromkeys(op for ops in sums.values() for op in ops)
     words = ", ".join(f"{op_letter(op)} {op_text(op)}" for op in ops_met)
-    yield from ([Span(line, is_faint=True)] for line in wrap(words, width))
+    yield from ([Span(text=line, is_faint=True)] for line in wrap(words, width))
 
 
 def traffic_svg(trace: Trace) -> str:

@@ -58,10 +58,10 @@ def _seen(closed, mesh):
         jaxpr = closed
     sites = list(walk_jaxpr(jaxpr))
     return Observation(
-        reroute._current,
-        tuple(mesh.shape.items()),
-        tuple(call_at(site) for site in sites if communicates(site)),
-        clues(jaxpr, sites),
+        program=reroute._current,
+        mesh=tuple(mesh.shape.items()),
+        calls=tuple(call_at(site) for site in sites if communicates(site)),
+        clues=clues(jaxpr, sites),
     )
 
 

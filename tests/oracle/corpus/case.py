@@ -117,7 +117,15 @@ class Table:
         assert math.prod(parse_mesh(mesh).values()) <= N_DEVICES
 
         def decorate(run: Any) -> Any:
-            self._last = Case(run.__name__, run, mesh, inputs, code, grads=self._grads, **options)
+            self._last = Case(
+                part=run.__name__,
+                number=run,
+                name=mesh,
+                mesh=inputs,
+                seed=code,
+                grads=self._grads,
+                **options,
+            )
             self._add(self.wrong_cases, self._last)
             return run
 
@@ -135,7 +143,10 @@ class Table:
         """Decorate a right program that resembles a wrong one."""
 
         def decorate(run: Any) -> Any:
-            self._add(self.right_cases, Case(run.__name__, run, mesh, inputs, grads=self._grads))
+            self._add(
+                self.right_cases,
+                Case(part=run.__name__, number=run, name=mesh, mesh=inputs, grads=self._grads),
+            )
             return run
 
         return decorate

@@ -93,6 +93,6 @@ def test_a_config_of_another_model_is_noted_and_not_used(tmp_path):
         "layers 99, and the tensors have 4; it says hidden 8, and the tensors have 64; it says "
         "kv_heads × head_dim 2, and the tensors have 16.",
     )
-    made = plan(model, "x=2", optimizer="adam", workload=Workload(8, 128))
+    made = plan(model, "x=2", optimizer="adam", workload=Workload(batch=8, sequence=128))
     assert made.bytes_of("activations") == 0
     assert any("so activations are not counted" in note for note in made.notes)

@@ -18,7 +18,7 @@ from shardlab.planner.snapshots.saved_plan import canonical_text, load_plan
 
 LLAMA = load_model("llama3-8b")
 MEASURES = asdict(LLAMA.architecture)
-WORK = {"workload": shardlab.Workload(8, 4096), "hardware": "tpu-v5p"}
+WORK = {"workload": shardlab.Workload(batch=8, sequence=4096), "hardware": "tpu-v5p"}
 CONFIG = {
     "model_type": "llama",
     "num_hidden_layers": 32,

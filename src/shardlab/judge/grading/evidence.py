@@ -28,7 +28,7 @@ def no_pieces(n: int) -> Sequence[Mapping[str, Array]]:
     return ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """One output of one case: what it is and what it should be."""
 

@@ -22,7 +22,7 @@ from shardlab.judge.verdict import Verdict
 from shardlab.sharding.spec import Spec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Right:
     """What is right for one case, from the problem's reference."""
 
@@ -35,7 +35,7 @@ class Right:
     properties: Any = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Grade:
     """What is wrong with a run, and the numbers that causes are read from.
 
@@ -54,7 +54,7 @@ def grade(case: Case, seen: Seen, right: Right) -> Grade:
     wanted = {path: np.asarray(value) for path, value in leaves(right.expected)}
     got = {output.path: output for output in seen.outputs}
     if set(wanted) != set(got):
-        return Grade((shapes.structure(set(wanted), set(got), case.part.call),))
+        return Grade(verdicts=(shapes.structure(set(wanted), set(got), case.part.call),))
     graded = _Grading(case, right)
     for path, expected in wanted.items():
         graded.output(got[path], expected)
@@ -75,7 +75,12 @@ def grade(case: Case, seen: Seen, right: Right) -> Grade:
         # On virtual devices nothing is compiled: the answer's own calls are known, and not those
         # that a compiler would put in or leave out.
         graded.verdicts += missing if case.is_simulated else [*missing, *over]
-    return Grade(tuple(graded.verdicts), tuple(graded.evidence), graded.wrong, graded.differing)
+    return Grade(
+        verdicts=tuple(graded.verdicts),
+        evidence=tuple(graded.evidence),
+        wrong=graded.wrong,
+        differing=graded.differing,
+    )
 
 
 class _Grading:
@@ -98,13 +103,13 @@ class _Grading:
             self.verdicts.append(shapes.dtype(name, output.dtype, expected.dtype.name))
             return
         evidence = Evidence(
-            output,
-            expected,
-            mesh,
-            tolerance(self._case, expected),
-            self._right.arguments,
-            self._right.pieces,
-            self._right.properties is not None,
+            output=output,
+            expected=expected,
+            mesh=mesh,
+            atol=tolerance(self._case, expected),
+            arguments=self._right.arguments,
+            pieces=self._right.pieces,
+            is_judged_by_properties=self._right.properties is not None,
         )
         found = copies.differing(evidence)
         if found:
@@ -126,7 +131,7 @@ class _Grading:
                 found = [wrong_values.cause_of([each]).name for each in self.evidence]
                 cause = next((name for name in found if name), "")
             fix = wrong_values.fix_of(cause, self._case.mesh)
-            self.verdicts.append(Verdict("WA", sentence, fix=fix, cause=cause))
+            self.verdicts.append(Verdict(code="WA", what=sentence, fix=fix, cause=cause))
 
 
 def tolerance(case: Case, expected: Array) -> float:

@@ -25,7 +25,7 @@ _BECOMES = {
 _MOST_SHOWN = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Differing:
     """Devices that hold the same part of an output, and hold different numbers in it."""
 
@@ -102,14 +102,18 @@ def _arranged(evidence: Evidence, held: Sequence[Shard]) -> Differing:
         # A layout that no spec describes may have copies on a part of these devices only.
         device = mesh.device_at(at[name] for name in mesh.axis_names)
         stacked[place] = by_device.get(device, held[0].values)
-    copies = ReplicaValues(0, 1, "", UNKNOWN_LOCATION, along, stacked)
+    copies = ReplicaValues(
+        number=0, of=1, body="", source=UNKNOWN_LOCATION, mesh_axes=along, values=stacked
+    )
     axes = tuple(
         name
         for number, name in enumerate(along)
         if stacked.tobytes() != _first_along(stacked, number).tobytes()
     )
     start = tuple(first for first, _ in held[0].ranges)
-    return Differing(evidence, devices, axes, copies, meant, start)
+    return Differing(
+        evidence=evidence, devices=devices, axes=axes, copies=copies, meant=meant, start=start
+    )
 
 
 def _along(mesh: Mesh, devices: Sequence[int]) -> tuple[str, ...]:
@@ -138,14 +142,14 @@ def verdict(found: Differing, missing: str) -> Verdict:
     if not missing:
         what = f"Devices along {over} should hold the same {name} and hold {told}; want {want}."
         fix = f"make the copies equal (psum or pmean over {over}), or name the axis in out_specs."
-        return Verdict("REPLICAS", what, fix=fix, details=details)
+        return Verdict(code="REPLICAS", what=what, fix=fix, details=details)
     what = (
         f"Devices along {over} hold {told} for {name}, which {_BECOMES[missing]} the answer "
         f"{want}: a {missing} is missing."
     )
     written = repr(found.axes[0]) if len(found.axes) == 1 else repr(found.axes)
     fix = f"return jax.lax.{missing}(value, {written})."
-    return Verdict("REPLICAS", what, fix=fix, cause=f"missing_{missing}", details=details)
+    return Verdict(code="REPLICAS", what=what, fix=fix, cause=f"missing_{missing}", details=details)
 
 
 def _element(found: Differing) -> tuple[tuple[int, ...], list[Array]]:

@@ -39,12 +39,14 @@ def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
     if seen.is_checked:
         have.add("check_vma")
     elif "check_vma" in names and n_devices > 1:
-        return [Verdict("API", _UNCHECKED, fix=_CHECK_AGAIN, details={"missing": "check_vma"})]
+        return [
+            Verdict(code="API", what=_UNCHECKED, fix=_CHECK_AGAIN, details={"missing": "check_vma"})
+        ]
     asked = [name for name in names if name == "shard_map" or n_devices > 1]
     return [
         Verdict(
-            "API",
-            f"There is no {name} in the program{_instead(name, have, seen)}.",
+            code="API",
+            what=f"There is no {name} in the program{_instead(name, have, seen)}.",
             fix=_write_it(name),
             details={"missing": name},
         )
@@ -90,8 +92,8 @@ def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
         if allowed is not None and totals[key] > allowed and not (key == "calls" and found):
             found.append(
                 Verdict(
-                    "COMM",
-                    f"{totals[key]:,} {noun}; budget {allowed:,}: {_calls_text(seen)}.",
+                    code="COMM",
+                    what=f"{totals[key]:,} {noun}; budget {allowed:,}: {_calls_text(seen)}.",
                     fix=_LESS,
                     details={key: totals[key], "budget": allowed},
                 )
@@ -100,8 +102,8 @@ def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
     if peak is not None and seen.peak_bytes > peak:
         found.append(
             Verdict(
-                "MEM",
-                f"A device holds {seen.peak_bytes:,} B at its peak; budget {peak:,} B.",
+                code="MEM",
+                what=f"A device holds {seen.peak_bytes:,} B at its peak; budget {peak:,} B.",
                 fix="work on pieces: what is gathered or replicated is whole on every device.",
                 details={"peak_bytes": seen.peak_bytes, "budget": peak},
             )
@@ -116,8 +118,8 @@ def _endless(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
     ops = sorted({str(call["op"]) for call in seen.calls if call["count"] is None})
     return [
         Verdict(
-            "COMM",
-            f"A {op} is in a loop whose length is not known before it runs.",
+            code="COMM",
+            what=f"A {op} is in a loop whose length is not known before it runs.",
             fix="let the loop's length be a Python number: a lax.scan, or a lax.fori_loop with "
             "bounds that depend on shapes alone.",
             details={"op": op, "count": None},
@@ -132,8 +134,8 @@ def _made_whole(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
         return []
     return [
         Verdict(
-            "MEM",
-            f"An array of {seen.eager_bytes:,} B is made whole on one device before it is placed; "
+            code="MEM",
+            what=f"An array of {seen.eager_bytes:,} B is made whole on one device before it is placed; "
             f"budget {most:,} B.",
             fix="make and place it in one jax.jit: with out_shardings no device makes more than "
             "its own part.",
@@ -154,8 +156,8 @@ def _kinds(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
             whose = " put in by the compiler" if all(c.get("is_inserted") for c in calls) else ""
             found.append(
                 Verdict(
-                    "COMM",
-                    f"{count} {op} of {_sizes(calls)}{whose}; budget {allowed}.",
+                    code="COMM",
+                    what=f"{count} {op} of {_sizes(calls)}{whose}; budget {allowed}.",
                     fix=_INSERTED if whose else _LESS if allowed else _do_without(op, budget),
                     details={"op": op, "count": count, "budget": allowed},
                 )

@@ -22,7 +22,9 @@ def misplaced(output: Output, asked: Spec, mesh: Mesh) -> Verdict | None:
     try:
         want = ranges_of(output.shape, asked, mesh)
     except LabError as error:
-        return Verdict("SHARD", f"{name} cannot lie as {asked}, which was asked: {error.what}")
+        return Verdict(
+            code="SHARD", what=f"{name} cannot lie as {asked}, which was asked: {error.what}"
+        )
     if held == want:
         return None
     found = spec_of(output.shape, held, mesh)
@@ -35,9 +37,11 @@ def misplaced(output: Output, asked: Spec, mesh: Mesh) -> Verdict | None:
             f"{name} lies as no spec describes: device {device} holds {_index(held.get(device))}; "
             f"{asked} puts {_index(want[device])} there."
         )
-        return Verdict("SHARD", what, fix=fix, details=details)
+        return Verdict(code="SHARD", what=what, fix=fix, details=details)
     lies = "is whole on every device" if not found.mesh_axes else f"lies as {found}"
-    return Verdict("SHARD", f"{name} {lies}; {asked} was asked.", fix=fix, details=details)
+    return Verdict(
+        code="SHARD", what=f"{name} {lies}; {asked} was asked.", fix=fix, details=details
+    )
 
 
 def ranges_of(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> dict[int, Ranges]:

@@ -39,11 +39,13 @@ def structure(wanted: Set[str], got: Set[str], call: str) -> Verdict:
 
     if not got:
         return Verdict(
-            "SHAPE",
-            f"The function returns None; asked for was {named(wanted)}.",
+            code="SHAPE",
+            what=f"The function returns None; asked for was {named(wanted)}.",
             fix=f"end {call} with a return statement.",
         )
-    return Verdict("SHAPE", f"The function returns {named(got)}; asked for was {named(wanted)}.")
+    return Verdict(
+        code="SHAPE", what=f"The function returns {named(got)}; asked for was {named(wanted)}."
+    )
 
 
 def shape(name: str, got: Shape, want: Shape, mesh: Mesh | None) -> Verdict:
@@ -54,8 +56,8 @@ def shape(name: str, got: Shape, want: Shape, mesh: Mesh | None) -> Verdict:
     """
     guess = _guess(got, want, mesh) if mesh else ""
     return Verdict(
-        "SHAPE",
-        f"{name} has shape {got}, want {want}" + (f": {guess}" if guess else "."),
+        code="SHAPE",
+        what=f"{name} has shape {got}, want {want}" + (f": {guess}" if guess else "."),
         details={"got": list(got), "want": list(want)},
     )
 
@@ -109,8 +111,8 @@ def _subsets(mesh: Mesh) -> Iterator[tuple[str, ...]]:
 def dtype(name: str, got: str, want: str) -> Verdict:
     """Return the verdict on an array of another dtype."""
     return Verdict(
-        "DTYPE",
-        f"{name} is {got}, want {want}.",
+        code="DTYPE",
+        what=f"{name} is {got}, want {want}.",
         fix=f"cast it with .astype(jnp.{want}), or compute in {want} from the start.",
         details={"got": got, "want": want},
     )

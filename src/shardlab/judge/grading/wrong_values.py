@@ -20,7 +20,7 @@ Places = tuple[str, ...]
 _ALL: Places = ("0", "1", "2")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cause:
     """A named cause, the mesh axes it is about by their places, and an argument where one is."""
 
@@ -67,7 +67,7 @@ def _asked(seen: Sequence[Evidence], known: Known) -> Cause:
             if places := ask(all_seen):
                 is_gradient = known.has_gradients and known.others_agree
                 name = "gradient_scaled_by_n" if is_gradient else ask.__name__
-                return Cause(name, places, variant=ask.__name__)
+                return Cause(name=name, places=places, variant=ask.__name__)
     return (
         _by(causes.shards_permuted, all_seen)
         or _of_argument(seen, known)
@@ -81,7 +81,7 @@ def _by(
     ask: Callable[[Sequence[Comparison]], Places | None], seen: Sequence[Comparison]
 ) -> Cause | None:
     places = ask(seen)
-    return Cause(ask.__name__, places) if places else None
+    return Cause(name=ask.__name__, places=places) if places else None
 
 
 def _of_argument(seen: Sequence[Evidence], known: Known) -> Cause | None:
@@ -94,14 +94,14 @@ def _of_argument(seen: Sequence[Evidence], known: Known) -> Cause | None:
     for each in wrong:
         bias = causes.bias_n_times([each.comparison], each.arguments)
         if bias and bias[1]:
-            told.add(Cause("bias_n_times", bias[0], bias[1]))
+            told.add(Cause(name="bias_n_times", places=bias[0], part=bias[1]))
             continue
         beside = causes.factor_beside([each.comparison], each.arguments)
         if beside is None:
             return None
         name = "gradient_scaled_by_n" if known.has_gradients else beside[0]
         variant = "beside" if beside[0] == "factor_of_n" else "beside_divided"
-        told.add(Cause(name, beside[1], beside[2], variant))
+        told.add(Cause(name=name, places=beside[1], part=beside[2], variant=variant))
     return _common(told, seen)
 
 
@@ -126,7 +126,7 @@ def _mean_of_means(seen: Sequence[Evidence]) -> Cause | None:
             and all(each.agrees for each in alone)
             and all(_is_mean(each, each.comparison.n(places)) for each in spread)
         ):
-            return Cause("mean_of_means", places)
+            return Cause(name="mean_of_means", places=places)
     return None
 
 
@@ -147,7 +147,7 @@ def _same_random_numbers(seen: Sequence[Evidence]) -> Cause | None:
         if each.expected.size >= 8 * each.comparison.n(_ALL)
     ]
     found = causes.same_random_numbers(free)
-    return Cause("same_random_numbers", found) if found else None
+    return Cause(name="same_random_numbers", places=found) if found else None
 
 
 # ------------------------------------------------------------------------------------- in words
@@ -178,8 +178,8 @@ def verdict(each: Evidence, cause: Cause, is_checked: bool = False) -> Verdict:
         details = {"mesh_axes": list(names), **({"argument": cause.part} if cause.part else {})}
         is_summed = is_checked and not cause.variant.endswith(("divided", "divided_by_n"))
         fix = told_of(cause.name, is_summed=is_summed)[1].format(**blanks)
-        return Verdict("WA", told, fix=fix, cause=cause.name, details=details)
-    return Verdict("WA", _plain(each))
+        return Verdict(code="WA", what=told, fix=fix, cause=cause.name, details=details)
+    return Verdict(code="WA", what=_plain(each))
 
 
 def _factor(each: Evidence, cause: Cause, n: int, axes: str) -> str:

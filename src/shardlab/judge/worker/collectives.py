@@ -104,4 +104,11 @@ def _collectives(found: Sequence[HloCollective]) -> Iterator[Collective]:
             continue
         pairs = tuple((source, target) for source, target in each.pairs)
         dtype = jax_dtype_name(each.operand.dtype)
-        yield Collective(each.op, each.operand.shape, dtype, each.count, size, pairs)
+        yield Collective(
+            op=each.op,
+            shape=each.operand.shape,
+            dtype=dtype,
+            count=each.count,
+            group_size=size,
+            pairs=pairs,
+        )

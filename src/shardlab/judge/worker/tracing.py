@@ -46,7 +46,7 @@ class Stopped(Exception):
         return {**given, "findings": self.findings}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Traced:
     """An answer traced for one case."""
 
@@ -93,22 +93,24 @@ def trace(submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None) -
     if any(found["severity"] == "error" for found in findings):
         raise Stopped(None, findings)
     return Traced(
-        asked["function"],
-        function,
-        jitted,
-        shapes,
-        mesh,
-        findings,
-        seen.n_shard_maps,
-        seen.calls,
-        traced.jaxpr,
-        seen.n_unchecked,
+        name=asked["function"],
+        function=function,
+        jitted=jitted,
+        shapes=shapes,
+        mesh=mesh,
+        findings=findings,
+        n_shard_maps=seen.n_shard_maps,
+        calls=seen.calls,
+        jaxpr=traced.jaxpr,
+        n_unchecked=seen.n_unchecked,
     )
 
 
 def look(name: str, traced: Any, shapes: list[Any]) -> tuple[Observation, Findings]:
     """Return what a traced program does, and what our checks say of it."""
-    staged = StagedProgram(name, traced, None, tuple(shapes), lambda: None)
+    staged = StagedProgram(
+        program=name, traced=traced, mesh=None, arrays=tuple(shapes), trace_again=lambda: None
+    )
     seen = observe_staged(staged, compiled="never")
     return seen, _findings(seen)
 
@@ -203,7 +205,7 @@ def stopped(error: BaseException, function: Any, mesh: Mesh | None) -> Stopped:
     clue = record_rejections(convert_axis_error(error, sizes) or error, function)
     if clue is None or clue.facts["family"] == "other":
         return Stopped(told(error), [])
-    return Stopped(told(error), _findings(Observation("", (), clues=(clue,))))
+    return Stopped(told(error), _findings(Observation(program="", mesh=(), clues=(clue,))))
 
 
 def _findings(seen: Observation) -> Findings:

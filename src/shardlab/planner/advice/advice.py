@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Why = Literal["", "variant", "slower", "memory", "model", "batch"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One way to cut a model: what it takes on a device, how long a step is, and why it lost.
 
@@ -68,7 +68,7 @@ class Candidate:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Advice:
     """What `shardlab.advise` found: the best way for each mesh that fits, then all the others."""
 

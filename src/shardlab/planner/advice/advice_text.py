@@ -54,8 +54,8 @@ def advice_lines(advice: Advice, width: int, *, top: int = TOP) -> Iterator[Line
     yield from sheet_lines(advice_sheet(advice, top=top), width)
     if advice.command:
         yield []
-        yield [Span("Next", is_strong=True)]
-        yield [Span(f"  {printable_text(advice.command)}")]  # never folded: it is to be copied
+        yield [Span(text="Next", is_strong=True)]
+        yield [Span(text=f"  {printable_text(advice.command)}")]  # never folded: it is to be copied
     yield []
     yield from section_lines(_grounds(advice), width)
 
@@ -167,7 +167,7 @@ def _ranked(advice: Advice, top: int, is_wide: bool) -> Section:
     for at, each in enumerate(shown, 1):
         cells = {"#": str(at), **_cells(each)}
         beneath = (each.reason,) if each.reason and not is_wide else ()
-        rows.append(Row(tuple(cells[column.head] for column in columns), beneath))
+        rows.append(Row(cells=tuple(cells[column.head] for column in columns), beneath=beneath))
     held = "on each device" + (", with the estimated activations" if is_timed else "")
     lines = [f"µb: microbatches of a step; GB: {held}"]
     lines = lines if is_training else []
@@ -188,22 +188,30 @@ def _ranked(advice: Advice, top: int, is_wide: bool) -> Section:
 
 def _columns(is_timed: bool, is_training: bool, is_wide: bool) -> Iterator[Column]:
     """Yield the columns, of which those go first at the screen's edge that say least."""
-    yield Column("#", True, drop=1)
-    yield Column("mesh")
+    yield Column(head="#", is_number=True, drop=1)
+    yield Column(head="mesh")
     if is_wide:
-        yield Column("strategy")
+        yield Column(head="strategy")
     if is_training:
-        yield from (Column("ZeRO", True, drop=4), Column("remat"), Column("µb", True))
-    yield Column("GB", True)
+        yield from (
+            Column(head="ZeRO", is_number=True, drop=4),
+            Column(head="remat"),
+            Column(head="µb", is_number=True),
+        )
+    yield Column(head="GB", is_number=True)
     if not is_timed:
         return
-    yield Column("compute" if is_training else "busy", True, drop=3)
+    yield Column(head="compute" if is_training else "busy", is_number=True, drop=3)
     if is_training:
-        yield Column("hides", True, drop=5)
-    yield from (Column("waits", True, drop=2), Column("step", True), Column("range"))
-    yield Column("MFU", True)
+        yield Column(head="hides", is_number=True, drop=5)
+    yield from (
+        Column(head="waits", is_number=True, drop=2),
+        Column(head="step", is_number=True),
+        Column(head="range"),
+    )
+    yield Column(head="MFU", is_number=True)
     if is_wide:
-        yield from (Column("sent over"), Column("laid"), Column("verdict"))
+        yield from (Column(head="sent over"), Column(head="laid"), Column(head="verdict"))
 
 
 def _cells(candidate: Candidate) -> dict[str, str]:

@@ -138,17 +138,24 @@ def advise(
     optimizer, dtypes = parse_optimizer(optimizer).name, parse_dtype_policy(policy)
     loaded = with_architecture(check_kinds(load_model(model), _MOST_KINDS), architecture)
     search = Search(
-        without_states(without_scales(loaded, dtypes)),
-        room_of(chip, headroom),
-        Scales(optimizer, dtypes, gathers=workload is not None),
-        StepTimer(chip, parse_efficiency(network_efficiency)),
-        workload,
-        _remats(remat, optimizer, workload if loaded.architecture else None),
-        _stages(zero, optimizer),
-        parse_efficiency(compute_efficiency),
-        parse_margin(activation_margin),
+        model=without_states(without_scales(loaded, dtypes)),
+        room=room_of(chip, headroom),
+        scales=Scales(optimizer=optimizer, policy=dtypes, gathers=workload is not None),
+        stopwatch=StepTimer(hardware=chip, efficiency=parse_efficiency(network_efficiency)),
+        workload=workload,
+        remats=_remats(remat, optimizer, workload if loaded.architecture else None),
+        zeros=_stages(zero, optimizer),
+        compute_efficiency=parse_efficiency(compute_efficiency),
+        margin=parse_margin(activation_margin),
     )
-    called = Called(model, hardware, policy, headroom, cache_dtype, architecture)
+    called = Called(
+        model=model,
+        hardware=hardware,
+        policy=policy,
+        headroom=headroom,
+        cache_dtype=cache_dtype,
+        architecture=architecture,
+    )
     return _found(search, n_chips, called, context)
 
 
@@ -170,20 +177,20 @@ def _advice(search: Search, n_chips: int, called: Called, with_context: bool) ->
     ranked, others = _searched(search, search.meshes(n_devices, with_context=with_context))
     is_suited = any(each.strategy for each in (*ranked, *others))
     return Advice(
-        model.name,
-        model.source,
-        model.n_parameters,
-        chip.name,
-        n_chips,
-        n_devices,
-        _choices(search),
-        search.room,
-        ranked,
-        others,
-        formulas_of(search, ranked),
-        _figures(search.stopwatch),
-        tuple(notes_of(search, n_devices, with_context=with_context, is_suited=is_suited)),
-        command_of(search, ranked, called),
+        model=model.name,
+        source=model.source,
+        n_parameters=model.n_parameters,
+        hardware=chip.name,
+        n_chips=n_chips,
+        n_devices=n_devices,
+        choices=_choices(search),
+        room=search.room,
+        ranked=ranked,
+        others=others,
+        formulas=formulas_of(search, ranked),
+        figures=_figures(search.stopwatch),
+        notes=tuple(notes_of(search, n_devices, with_context=with_context, is_suited=is_suited)),
+        command=command_of(search, ranked, called),
     )
 
 
@@ -260,7 +267,10 @@ def _workload(batch: Any, sequence: Any, microbatch: Any, cache: Any) -> Workloa
             fix="batch and sequence together, or neither of them: then memory alone is counted.",
         )
     return Workload(
-        batch, sequence, microbatch=microbatch, cache_dtype=parse_dtype(cache or "bf16")
+        batch=batch,
+        sequence=sequence,
+        microbatch=microbatch,
+        cache_dtype=parse_dtype(cache or "bf16"),
     )
 
 
@@ -276,7 +286,7 @@ def _remats(
         raise InvalidType(
             f"The remat policies are {short_repr(remat)}.", fix="some of " + ", ".join(REMAT)
         )
-    return tuple(Workload(1, 1, remat=each).remat for each in given)
+    return tuple(Workload(batch=1, sequence=1, remat=each).remat for each in given)
 
 
 def _choices(search: Search) -> dict[str, str]:
@@ -304,5 +314,6 @@ def _figures(stopwatch: StepTimer) -> tuple[FigureUsed, ...]:
     hbm = stopwatch.hardware.figure("hbm_bytes")
     used = {hbm.name: hbm, **stopwatch.used}
     return tuple(
-        FigureUsed(each.name, each.value, FIGURES[each.name], each.source) for each in used.values()
+        FigureUsed(name=each.name, value=each.value, unit=FIGURES[each.name], source=each.source)
+        for each in used.values()
     )

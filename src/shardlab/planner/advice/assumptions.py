@@ -16,7 +16,7 @@ from shardlab.planner.advice.candidates import Search
 from shardlab.planner.advice.step_flops import FORMULAS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Called:
     """What a person wrote, for the command that they run next."""
 

@@ -45,7 +45,7 @@ _MANY = 2**31  # sequences on a device
 _CUTTING = ("fsdp", "expert", "tensor")  # parts of a strategy, which cut parameters
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Search:
     """What is looked for, and what has been counted on the way."""
 
@@ -108,7 +108,9 @@ class Search:
         weights = {kind: sum(each.by_kind[kind] for each in held.values()) for kind in KINDS}
         for remat in self.remats:
             *_, last = self._workloads(mesh, remat)
-            made = self._weighed(Candidate(_axes(sizes), strategy, remat), weights, mesh, last)
+            made = self._weighed(
+                Candidate(mesh=_axes(sizes), strategy=strategy, remat=remat), weights, mesh, last
+            )
             if self.needed(made) <= self.room.usable_bytes and not _cuts_nothing(parts, placed):
                 return True
         return False
@@ -117,7 +119,7 @@ class Search:
         """Yield the ways to cut the model over one mesh, or the mesh refused."""
         axes = _axes(sizes)
         if refused := self.refusal(sizes):
-            yield Candidate(axes, why=refused[0], reason=refused[1])
+            yield Candidate(mesh=axes, why=refused[0], reason=refused[1])
             return
         mesh = Mesh(axes)
         parts = [name for name in _CUTTING if sizes.get(name, 1) > 1]
@@ -125,7 +127,7 @@ class Search:
         placed = tuple(place(self.model, parse_strategy(_strategy(parts, max(zeros))), mesh))
         if idle := _cuts_nothing(parts, placed):
             reason = f"{idle}={sizes[idle]} divides no tensor of the model"
-            yield Candidate(axes, why="model", reason=reason)
+            yield Candidate(mesh=axes, why="model", reason=reason)
             return
         copies = copies_of(self.model, placed, mesh)
         for zero in zeros:
@@ -162,7 +164,11 @@ class Search:
         copies: Copies,
     ) -> Candidate:
         held = {kind: sum(each.by_kind[kind] for each in weights.values()) for kind in KINDS}
-        made = Candidate(tuple(mesh.shape.items()), strategy, remat if self.is_training else "")
+        made = Candidate(
+            mesh=tuple(mesh.shape.items()),
+            strategy=strategy,
+            remat=remat if self.is_training else "",
+        )
         edge: tuple[Candidate, Workload | None] | None = None
         for workload in self._workloads(mesh, remat):
             made = self._weighed(made, held, mesh, workload)
@@ -180,7 +186,13 @@ class Search:
         items = self._items(mesh, workload)
         n = workload.n_microbatches if workload else 1
         held_all = {kind: n_bytes + items.get(kind, 0) for kind, n_bytes in held.items()}
-        return Candidate(made.mesh, made.strategy, made.remat, n, held_all)
+        return Candidate(
+            mesh=made.mesh,
+            strategy=made.strategy,
+            remat=made.remat,
+            n_microbatches=n,
+            bytes_by_kind=held_all,
+        )
 
     def needed(self, made: Candidate) -> int:
         """Return the bytes to make room for: those of the plan, and the margin of activations."""
@@ -249,7 +261,14 @@ class Search:
         sent = self._sent(arch, mesh, workload, weights)
         laid, timed = watch.choose(sent, max(seconds, reading))
         peak = watch.peak(mesh.n_devices)
-        step = StepTime(work.flops, work.model_flops, seconds, peak, timed, reading)
+        step = StepTime(
+            flops=work.flops,
+            model_flops=work.model_flops,
+            compute_seconds=seconds,
+            peak_flops=peak,
+            exchanges=timed,
+            reading_seconds=reading,
+        )
         return replace(made, step=step, laid=laid.words)
 
     def _sent(

@@ -61,16 +61,58 @@ def _weights(
     often = layers * microbatches
     if axes := sync.gathered:
         parts = _size(mesh, axes)
-        yield StepCollective("parameters, forward", axes, "all_gather", parameters, often, True)
-        yield StepCollective("parameters, backward", axes, "all_gather", parameters, often, True)
-        yield StepCollective("gradients", axes, "psum_scatter", gradients * parts, often, True)
+        yield StepCollective(
+            what="parameters, forward",
+            axes=axes,
+            op="all_gather",
+            payload_bytes=parameters,
+            count=often,
+            hides=True,
+        )
+        yield StepCollective(
+            what="parameters, backward",
+            axes=axes,
+            op="all_gather",
+            payload_bytes=parameters,
+            count=often,
+            hides=True,
+        )
+        yield StepCollective(
+            what="gradients",
+            axes=axes,
+            op="psum_scatter",
+            payload_bytes=gradients * parts,
+            count=often,
+            hides=True,
+        )
     if axes := tuple(name for name in sync.reduced if name not in sync.zero):
-        yield StepCollective("gradients", axes, "psum", gradients, layers, True)
+        yield StepCollective(
+            what="gradients",
+            axes=axes,
+            op="psum",
+            payload_bytes=gradients,
+            count=layers,
+            hides=True,
+        )
     if axes := sync.zero:
         count = often if sync.zero_gradients else layers
         updated = _part(parameters, _size(mesh, axes))
-        yield StepCollective("gradients", axes, "psum_scatter", gradients, count, True)
-        yield StepCollective("updated parameters", axes, "all_gather", updated, layers, True)
+        yield StepCollective(
+            what="gradients",
+            axes=axes,
+            op="psum_scatter",
+            payload_bytes=gradients,
+            count=count,
+            hides=True,
+        )
+        yield StepCollective(
+            what="updated parameters",
+            axes=axes,
+            op="all_gather",
+            payload_bytes=updated,
+            count=layers,
+            hides=True,
+        )
 
 
 def _activations(
@@ -91,12 +133,22 @@ def _activations(
         for n, size in ((2 * arch.layers - routed, array), (routed, array * arch.top_k)):
             if n:
                 words = "activations" if size == array else "tokens at their experts"
-                yield StepCollective(words, tensor, "all_gather", _part(size, parts), n * often)
-                yield StepCollective(words, tensor, "psum_scatter", size, n * often)
+                yield StepCollective(
+                    what=words,
+                    axes=tensor,
+                    op="all_gather",
+                    payload_bytes=_part(size, parts),
+                    count=n * often,
+                )
+                yield StepCollective(
+                    what=words, axes=tensor, op="psum_scatter", payload_bytes=size, count=n * often
+                )
     if expert and mixtures:
         size = _part(array * arch.top_k, _size(mesh, tensor))
         words = "tokens to their experts and back"
-        yield StepCollective(words, expert, "all_to_all", size, 2 * mixtures * often)
+        yield StepCollective(
+            what=words, axes=expert, op="all_to_all", payload_bytes=size, count=2 * mixtures * often
+        )
 
 
 def _context(
@@ -115,9 +167,19 @@ def _context(
     often = arch.layers * workload.n_microbatches
     part = _part(here, _size(mesh, axes))
     yield StepCollective(
-        "keys and values, forward and backward", axes, "all_gather", part, 2 * often
+        what="keys and values, forward and backward",
+        axes=axes,
+        op="all_gather",
+        payload_bytes=part,
+        count=2 * often,
     )
-    yield StepCollective("gradients of keys and values", axes, "psum_scatter", here, often)
+    yield StepCollective(
+        what="gradients of keys and values",
+        axes=axes,
+        op="psum_scatter",
+        payload_bytes=here,
+        count=often,
+    )
 
 
 def _cutting(mesh: Mesh, axes: Sequence[str]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sync:
     """How tensors alike must be kept the same over the mesh axes that cut the batch.
 
@@ -49,7 +49,7 @@ class Weight:
         self.whole_gradient += other.whole_gradient
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Scales:
     """Weighs placed tensors, and remembers."""
 
@@ -104,7 +104,7 @@ class Scales:
             held.by_kind[each.kind] += each.bytes_per_device
         held.whole_gradient = held.by_kind["gradients"]
         if placed.gradient_spec is not None:
-            as_parameter = ShardedFamily(placed.family, placed.spec, placed.rule)
+            as_parameter = ShardedFamily(family=placed.family, spec=placed.spec, rule=placed.rule)
             held.whole_gradient = sum(
                 each.bytes_per_device
                 for each in held_by(as_parameter, mesh, self.optimizer, self.policy)
@@ -132,8 +132,8 @@ def _sync(
     states = state.mesh_axes if state is not None else ()
     at_home = experts if experts and is_expert(family) else ()
     return Sync(
-        tuple(name for name in batch if name in cut and name not in at_home),
-        reduced,
-        tuple(name for name in reduced if name in states),
-        gradient is not None,
+        gathered=tuple(name for name in batch if name in cut and name not in at_home),
+        reduced=reduced,
+        zero=tuple(name for name in reduced if name in states),
+        zero_gradients=gradient is not None,
     )

@@ -54,4 +54,13 @@ def finding(
     >>> finding("plan.low_headroom", "5.0 GB of 96.0 GB are free.", "nothing.").severity
     'info'
     """
-    return Finding(code, CODES[code].severity, what, None, fix, cause, shows, details or {})
+    return Finding(
+        code=code,
+        severity=CODES[code].severity,
+        what=what,
+        where=None,
+        fix=fix,
+        cause=cause,
+        shows=shows,
+        details=details or {},
+    )

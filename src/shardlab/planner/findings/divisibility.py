@@ -22,7 +22,7 @@ from shardlab.sharding.partition import nearest_divisible_sizes, shard_counts
 _SHOWN = 4  # paths of one finding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cut:
     """An array axis of a line of the plan that its parts do not divide."""
 
@@ -59,7 +59,7 @@ def _cuts(row: PlanRow, held: DeviceBytes, mesh: Mesh) -> Iterator[Cut]:
     parts = shard_counts(held.spec, mesh)
     for axis, (size, n, names) in enumerate(zip(held.shape, parts, held.spec.axes, strict=False)):
         if size % n:
-            yield Cut(row, held, axis, names, n)
+            yield Cut(row=row, held=held, axis=axis, mesh_axes=names, n_parts=n)
 
 
 def _found(cuts: list[Cut], mesh: Mesh) -> Finding:

@@ -37,7 +37,7 @@ _MASK_BITS = 8  # a mask of dropout is kept as bytes
 _F32_BITS = 32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SavedTensor:
     """One tensor of a layer: bits for each token, and what divides it.
 
@@ -76,37 +76,43 @@ def layer_tensors(
 
 def _attention(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     bits = work.dtype.bits
-    yield SavedTensor("input", arch.hidden * bits, "between")
-    yield SavedTensor("normed input", arch.hidden * bits, "between")
+    yield SavedTensor(name="input", bits=arch.hidden * bits, cut="between")
+    yield SavedTensor(name="normed input", bits=arch.hidden * bits, cut="between")
     yield from _heads(arch, bits)
     if not work.flash:
         yield from _scores(arch, work)
     attended = arch.heads * arch.value_dim * bits
-    yield SavedTensor("attended", attended, "tensor", units=arch.heads)
+    yield SavedTensor(name="attended", bits=attended, cut="tensor", units=arch.heads)
     if work.dropout:
-        yield SavedTensor("attention mask", arch.hidden * _MASK_BITS, "between")
+        yield SavedTensor(name="attention mask", bits=arch.hidden * _MASK_BITS, cut="between")
 
 
 def _scores(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     """One for each pair of tokens and head: a kernel that never writes them keeps none."""
     scores, bits, most = arch.heads * work.sequence, work.dtype.bits, arch.heads
-    yield SavedTensor("softmax", scores * bits, "tensor", is_score=True, units=most)
+    yield SavedTensor(name="softmax", bits=scores * bits, cut="tensor", is_score=True, units=most)
     if work.dropout:
-        yield SavedTensor("softmax mask", scores * _MASK_BITS, "tensor", is_score=True, units=most)
-        yield SavedTensor("dropped softmax", scores * bits, "tensor", is_score=True, units=most)
+        yield SavedTensor(
+            name="softmax mask", bits=scores * _MASK_BITS, cut="tensor", is_score=True, units=most
+        )
+        yield SavedTensor(
+            name="dropped softmax", bits=scores * bits, cut="tensor", is_score=True, units=most
+        )
 
 
 def _heads(arch: Architecture, bits: int) -> Iterator[SavedTensor]:
     """Queries, keys and values: of fewer heads than queries have, or grown from a latent array."""
     query = arch.heads * arch.head_dim * bits
-    yield SavedTensor("queries", query, "tensor", is_product=True, units=arch.heads)
+    yield SavedTensor(name="queries", bits=query, cut="tensor", is_product=True, units=arch.heads)
     heads = arch.kv_heads
     if arch.kv_lora_rank:
         latent = (arch.kv_lora_rank + arch.rope_head_dim) * bits
-        yield SavedTensor("latent", latent, "whole", is_product=True)
+        yield SavedTensor(name="latent", bits=latent, cut="whole", is_product=True)
         heads = arch.heads
     for name, size in (("keys", arch.head_dim), ("values", arch.value_dim)):
-        yield SavedTensor(name, heads * size * bits, "tensor", is_product=True, units=heads)
+        yield SavedTensor(
+            name=name, bits=heads * size * bits, cut="tensor", is_product=True, units=heads
+        )
 
 
 def _dense(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
@@ -114,25 +120,25 @@ def _dense(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     yield from _between(arch, work)
     yield from _feed_forward("", 1, ffn, arch, work)
     if work.dropout:
-        yield SavedTensor("mlp mask", arch.hidden * _MASK_BITS, "between")
+        yield SavedTensor(name="mlp mask", bits=arch.hidden * _MASK_BITS, cut="between")
 
 
 def _mixture(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     """Each token goes to `top_k` experts and to all shared ones, evenly over the devices."""
     bits = work.dtype.bits
     yield from _between(arch, work)
-    yield SavedTensor("router", arch.experts * _F32_BITS, "between", is_product=True)
-    yield SavedTensor("sent to experts", arch.top_k * arch.hidden * bits, "between")
+    yield SavedTensor(name="router", bits=arch.experts * _F32_BITS, cut="between", is_product=True)
+    yield SavedTensor(name="sent to experts", bits=arch.top_k * arch.hidden * bits, cut="between")
     yield from _feed_forward("experts' ", arch.top_k, arch.ffn, arch, work)
-    yield SavedTensor("experts' results", arch.top_k * arch.hidden * bits, "between")
+    yield SavedTensor(name="experts' results", bits=arch.top_k * arch.hidden * bits, cut="between")
     if arch.shared_experts:
         yield from _feed_forward("shared ", arch.shared_experts, arch.ffn, arch, work)
 
 
 def _between(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     bits = work.dtype.bits
-    yield SavedTensor("second input", arch.hidden * bits, "between", is_product=True)
-    yield SavedTensor("normed second input", arch.hidden * bits, "between")
+    yield SavedTensor(name="second input", bits=arch.hidden * bits, cut="between", is_product=True)
+    yield SavedTensor(name="normed second input", bits=arch.hidden * bits, cut="between")
 
 
 def _feed_forward(
@@ -140,9 +146,9 @@ def _feed_forward(
 ) -> Iterator[SavedTensor]:
     bits = times * ffn * work.dtype.bits
     if arch.gated:
-        yield SavedTensor(f"{of}gate", bits, "tensor", is_product=True, units=ffn)
-    yield SavedTensor(f"{of}up", bits, "tensor", is_product=True, units=ffn)
-    yield SavedTensor(f"{of}activated", bits, "tensor", units=ffn)
+        yield SavedTensor(name=f"{of}gate", bits=bits, cut="tensor", is_product=True, units=ffn)
+    yield SavedTensor(name=f"{of}up", bits=bits, cut="tensor", is_product=True, units=ffn)
+    yield SavedTensor(name=f"{of}activated", bits=bits, cut="tensor", units=ffn)
 
 
 _LOGIT_BITS = 32  # the loss is computed in f32, whatever the model computes in
@@ -196,10 +202,10 @@ def _kept_item(arch: Architecture, shares: Shares, workload: Workload) -> Memory
     flight = f"{in_flight} microbatches in flight × " if in_flight > 1 else ""
     staged = f"; layers: {arch.layers}{shares.stage.over}" if shares.stage.parts > 1 else ""
     return MemoryItem(
-        "activations",
-        f"kept for the backward pass (remat {workload.remat})",
-        n_bytes * in_flight,
-        f"{flight}{' + '.join(words)}; tokens: {told}{staged}",
+        kind="activations",
+        name=f"kept for the backward pass (remat {workload.remat})",
+        bytes_per_device=n_bytes * in_flight,
+        formula=f"{flight}{' + '.join(words)}; tokens: {told}{staged}",
     )
 
 
@@ -208,10 +214,10 @@ def _one_layer_item(
 ) -> MemoryItem:
     tokens, told = tokens_here(shares, workload)
     return MemoryItem(
-        "activations",
-        "one layer computed again",
-        _bytes(tensors, shares, workload) * tokens,
-        f"{tokens:,} tokens × {_text(tensors, shares, workload)}; tokens: {told}",
+        kind="activations",
+        name="one layer computed again",
+        bytes_per_device=_bytes(tensors, shares, workload) * tokens,
+        formula=f"{tokens:,} tokens × {_text(tensors, shares, workload)}; tokens: {told}",
     )
 
 
@@ -220,10 +226,10 @@ def _logits_item(arch: Architecture, shares: Shares, workload: Workload) -> Memo
     parts = shares.tensor.parts if not arch.vocab % shares.tensor.parts else 1
     over = shares.tensor.over if parts > 1 else ""
     return MemoryItem(
-        "activations",
-        "logits",
-        tokens * arch.vocab // parts * _LOGIT_BITS // 8,
-        f"{tokens:,} tokens × {arch.vocab:,} of the vocabulary × 4 bytes{over}; tokens: {told}",
+        kind="activations",
+        name="logits",
+        bytes_per_device=tokens * arch.vocab // parts * _LOGIT_BITS // 8,
+        formula=f"{tokens:,} tokens × {arch.vocab:,} of the vocabulary × 4 bytes{over}; tokens: {told}",
     )
 
 
@@ -238,7 +244,7 @@ def _kinds(arch: Architecture) -> list[tuple[bool, int]]:
 def _policy(tensors: Sequence[SavedTensor], workload: Workload) -> tuple[SavedTensor, ...]:
     """Return those that the remat policy keeps."""
     if (n := workload.checkpoints) is not None:
-        return (SavedTensor(f"{n} arrays", n * tensors[0].bits, "between"),)
+        return (SavedTensor(name=f"{n} arrays", bits=n * tensors[0].bits, cut="between"),)
     if workload.remat == "none":
         return tuple(tensors)
     if workload.remat == "selective":

@@ -49,7 +49,10 @@ def counters_of(optimizer: str) -> tuple[MemoryItem, ...]:
     """Return what an optimizer keeps once for the whole model, on every device."""
     formula = "as Optax keeps it: once for the model, whole on every device"
     counters = parse_optimizer(optimizer).counters
-    return tuple(MemoryItem("optimizer", name, n_bytes, formula) for name, n_bytes in counters)
+    return tuple(
+        MemoryItem(kind="optimizer", name=name, bytes_per_device=n_bytes, formula=formula)
+        for name, n_bytes in counters
+    )
 
 
 def dtype_of(family: Family, policy: DtypePolicy) -> Dtype:
@@ -71,15 +74,15 @@ def hold(
     """
     piece = _piece(shape, spec, mesh)
     return DeviceBytes(
-        kind,
-        name,
-        shape,
-        dtype.short,
-        spec,
-        piece.shape,
-        piece.n_copies,
-        n * dtype.n_bytes(piece.n_elements),
-        n * dtype.n_bytes(prod(shape)),
+        kind=kind,
+        name=name,
+        shape=shape,
+        dtype=dtype.short,
+        spec=spec,
+        shard_shape=piece.shape,
+        n_copies=piece.n_copies,
+        bytes_per_device=n * dtype.n_bytes(piece.n_elements),
+        array_bytes=n * dtype.n_bytes(prod(shape)),
     )
 
 

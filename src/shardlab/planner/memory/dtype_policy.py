@@ -21,7 +21,7 @@ _F32 = parse_dtype("f32")
 _BF16 = parse_dtype("bf16")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DtypePolicy:
     """The dtypes of training, and whether there is a master copy of parameters.
 
@@ -63,8 +63,8 @@ class DtypePolicy:
 
 NAMED = {
     "as-is": DtypePolicy(),
-    "mixed": DtypePolicy(_BF16, _BF16, _F32, with_master=True),
-    "bf16-all": DtypePolicy(_BF16, _BF16, _BF16, with_master=False),
+    "mixed": DtypePolicy(parameters=_BF16, gradients=_BF16, moments=_F32, with_master=True),
+    "bf16-all": DtypePolicy(parameters=_BF16, gradients=_BF16, moments=_BF16, with_master=False),
 }
 _SHORT = {"fp8": "float8_e4m3fn", "bfloat": "bf16"}
 _KEYS = {
@@ -122,7 +122,7 @@ def parse_dtype_policy(policy: Any = None, **parts: Any) -> DtypePolicy:
             f"{short_repr(policy)} is not a dtype policy.", fix='text such as "mixed".'
         )
     else:
-        made = DtypePolicy(parse_dtype(policy))
+        made = DtypePolicy(parameters=parse_dtype(policy))
     for key, value in parts.items():
         if value is not None:
             made = _with(made, key, value)

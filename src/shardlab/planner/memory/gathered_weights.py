@@ -64,7 +64,14 @@ def gathered_items(
         f"{what}, whole along {along} and cut by other axes as they are held; the largest: "
         f"{first.family.name} {list(first.family.shape)}"
     )
-    return (MemoryItem("activations", "weights gathered at one time", n_bytes, formula),)
+    return (
+        MemoryItem(
+            kind="activations",
+            name="weights gathered at one time",
+            bytes_per_device=n_bytes,
+            formula=formula,
+        ),
+    )
 
 
 def gathered_bytes(placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy) -> int:

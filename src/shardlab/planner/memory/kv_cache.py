@@ -38,7 +38,14 @@ def cache_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[MemoryIte
     )
     if shares.stage.parts > 1:
         formula += f", layers: {arch.layers}{shares.stage.over}"
-    return (MemoryItem("kv_cache", "keys and values of all tokens", n_bytes, formula),)
+    return (
+        MemoryItem(
+            kind="kv_cache",
+            name="keys and values of all tokens",
+            bytes_per_device=n_bytes,
+            formula=formula,
+        ),
+    )
 
 
 def _tokens(arch: Architecture, layers: int, tokens: int) -> tuple[int, str]:

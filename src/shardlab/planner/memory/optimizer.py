@@ -25,7 +25,7 @@ _MIN_FACTORED = 128  # adafactor: Optax's min_dim_size_to_factor
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class State:
     """An array that an optimizer keeps for a parameter.
 
@@ -42,7 +42,7 @@ class State:
 Moments = Callable[[Shape], Iterator[tuple[str, tuple[int | None, ...]]]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Optimizer:
     """What an optimizer keeps: arrays of a parameter by its shape, and counters of its own."""
 
@@ -75,10 +75,10 @@ def _states(name: str, shape: Shape, dtype: Dtype, policy: DtypePolicy) -> Itera
     optimizer = parse_optimizer(name)
     whole = tuple(range(len(shape)))
     if policy.has_master(dtype, optimizer.has_master) and optimizer.name != "none":
-        yield State("master", shape, policy.master, whole)
+        yield State(name="master", shape=shape, dtype=policy.master, kept=whole)
     for array, kept in optimizer.moments(shape):
         sizes = tuple(1 if at is None else shape[at] for at in kept)
-        yield State(array, sizes, policy.moment(dtype), kept)
+        yield State(name=array, shape=sizes, dtype=policy.moment(dtype), kept=kept)
 
 
 def _like(*names: str) -> Moments:
@@ -114,13 +114,17 @@ _ALIASES = {"sgdm": "momentum", "sgd-momentum": "momentum", "sgd+momentum": "mom
 _OPTIMIZERS = {
     each.name: each
     for each in (
-        Optimizer("none", _like()),
-        Optimizer("sgd", _like()),
-        Optimizer("momentum", _like("trace")),
-        Optimizer("adam", _like("mu", "nu"), _COUNT),
-        Optimizer("adamw", _like("mu", "nu"), _COUNT, has_master=True),
-        Optimizer("adafactor", _adafactor, _COUNT),
-        Optimizer("lion", _like("mu"), _COUNT),
-        Optimizer("muon", _muon, (("count", 4), ("ns_coeffs", 12), ("adam's count", 4))),
+        Optimizer(name="none", moments=_like()),
+        Optimizer(name="sgd", moments=_like()),
+        Optimizer(name="momentum", moments=_like("trace")),
+        Optimizer(name="adam", moments=_like("mu", "nu"), counters=_COUNT),
+        Optimizer(name="adamw", moments=_like("mu", "nu"), counters=_COUNT, has_master=True),
+        Optimizer(name="adafactor", moments=_adafactor, counters=_COUNT),
+        Optimizer(name="lion", moments=_like("mu"), counters=_COUNT),
+        Optimizer(
+            name="muon",
+            moments=_muon,
+            counters=(("count", 4), ("ns_coeffs", 12), ("adam's count", 4)),
+        ),
     )
 }

@@ -31,7 +31,7 @@ REMAT = {
 _BF16 = parse_dtype("bf16")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Workload:
     """Sequences in a step over all devices, tokens in each, and what is kept for the backward pass.
 

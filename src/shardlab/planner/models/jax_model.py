@@ -71,7 +71,7 @@ Key = tuple[str, ...]
 Children = list[tuple[Key, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Named:
     """A leaf: names of its array axes, its own spec, the mesh this is for."""
 
@@ -140,7 +140,7 @@ def children_of(node: Any) -> Children | None:
 def named_of(leaf: Any) -> Named:
     """Return a leaf with the spec that it is sharded by."""
     spec, mesh = _own_spec(leaf)
-    return Named(leaf, spec=spec, mesh=mesh)
+    return Named(value=leaf, spec=spec, mesh=mesh)
 
 
 # ------------------------------------------------------------------------------------------- NNX
@@ -214,13 +214,13 @@ def _is_box(node: Any) -> bool:
 def _named_box(box: Any) -> Named:
     """Names in a box are mesh axes, but for the boxes that are for logical names."""
     if type(box).__name__ != "LogicallyPartitioned":
-        return Named(box.value, spec=Spec(*box.names))
+        return Named(value=box.value, spec=Spec(*box.names))
     if not (rules := box.rules or rules_around()):
-        return Named(box.value, tuple(box.names))
+        return Named(value=box.value, axes=tuple(box.names))
     from flax.linen import spmd
 
     spec = parse_spec(spmd.logical_to_mesh_axes(box.names, rules))
-    return Named(box.value, tuple(box.names), spec)
+    return Named(value=box.value, axes=tuple(box.names), spec=spec)
 
 
 # ------------------------------------------------------------------------------------------- specs

@@ -130,7 +130,13 @@ def model_of_maxtext(data: Any, where: str, logical: Any = None) -> Model:
         tensors.append(Tensor(entry.path, entry.shape, parse_dtype("f32"), padded, spec))
     note = "MaxText's file has no dtypes: parameters count as float32 unless --param-dtype is given"
     details = {"mesh": found.mesh_text} if found.mesh is not None else {}
-    return Model(_model_name(where), families_of(tensors), where, notes=(note,), details=details)
+    return Model(
+        name=_model_name(where),
+        families=families_of(tensors),
+        source=where,
+        notes=(note,),
+        details=details,
+    )
 
 
 def _model_name(where: str) -> str:

@@ -32,9 +32,9 @@ def model_to_json(model: Model) -> dict[str, Any]:
 def model_from_json(data: Mapping[str, Any]) -> Model:
     """Return the model that `model_to_json` wrote."""
     return Model(
-        data["name"],
-        families_of(each for family in data["families"] for each in _tensors(family)),
-        data["source"],
+        name=data["name"],
+        families=families_of(each for family in data["families"] for each in _tensors(family)),
+        source=data["source"],
         notes=tuple(data["notes"]),
         details=data["details"],
     )

@@ -165,9 +165,9 @@ def load_checkpoint(folder: Path) -> Model:
     if len(kept) < len(keys):
         notes.append(_left_out(keys, kept))
     return Model(
-        _name_orbax(folder),
-        families_of(marked(tensors)),
-        f"Orbax checkpoint {place}",
+        name=_name_orbax(folder),
+        families=families_of(marked(tensors)),
+        source=f"Orbax checkpoint {place}",
         notes=tuple(notes),
         details={"mesh": meshes.pop()} if len(meshes) == 1 else {},
     )

@@ -30,7 +30,7 @@ MOST_DEPTH = 200  # containers inside one another: no model is as deep, and JAX 
 MOST_NODES = 4_000_000  # a list that holds another twice, forty deep, is a billion lists to a walk
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Leaf:
     """What stands in a place of a tree: a tensor, or the kind of thing that is none."""
 
@@ -59,9 +59,9 @@ def model_of_pytree(tree: Any, name: str = "") -> Model:
         raise _no_arrays(tree, name, others)
     meshes = {leaf.mesh for leaf in leaves if leaf.mesh}
     return Model(
-        name,
-        families_of(tensors),
-        _source(tree),
+        name=name,
+        families=families_of(tensors),
+        source=_source(tree),
         notes=(f"Not counted, being no arrays: {_listed(others)}.",) if others else (),
         details={
             **({"mesh": meshes.pop()} if len(meshes) == 1 else {}),
@@ -173,7 +173,7 @@ def _asked_of_jax(node: Any, path: str) -> Children | None:
 def _leaf(path: str, node: Any, mark: str) -> Leaf:
     named = _named(node)
     if not _is_array(named.value):
-        return Leaf(path, _kind(named.value))
+        return Leaf(path=path, kind=_kind(named.value))
     try:
         shape = tuple(map(index, named.value.shape))
         if min(shape, default=0) < 0:
@@ -189,7 +189,7 @@ def _leaf(path: str, node: Any, mark: str) -> Leaf:
     is_state = named.is_state or mark == "state"
     is_trained = named.is_trained and not mark
     tensor = Tensor(path, shape, dtype, *_fitted(named, len(shape)), is_trained, is_state)
-    return Leaf(path, "array", tensor, named.mesh, named.flax)
+    return Leaf(path=path, kind="array", tensor=tensor, mesh=named.mesh, flax=named.flax)
 
 
 def _fitted(named: Named, rank: int) -> tuple[Axes | None, Spec | None]:
@@ -204,7 +204,7 @@ def _named(node: Any) -> Named:
     if isinstance(node, Named):
         return node
     if "jax" not in sys.modules:
-        return Named(node)
+        return Named(value=node)
     from shardlab.planner.models.jax_model import named_of
 
     return named_of(node)

@@ -148,46 +148,66 @@ def _are_names(values: list[Any]) -> bool:
 
 
 TABLE = {
-    "name": Field("text", is_text, "of the model, as the plan shows it", True),
+    "name": Field(
+        wanted="text", fits=is_text, meaning="of the model, as the plan shows it", is_required=True
+    ),
     "tensors": Field(
-        'a table such as {"layers.{0..31}.up.weight" = "bf16[14336,4096]"}',
-        lambda v: is_table(v) and len(v) > 0,
-        "its tensors by path; `{0..31}` in a path stands for the numbers 0 to 31",
-        True,
+        wanted='a table such as {"layers.{0..31}.up.weight" = "bf16[14336,4096]"}',
+        fits=lambda v: is_table(v) and len(v) > 0,
+        meaning="its tensors by path; `{0..31}` in a path stands for the numbers 0 to 31",
+        is_required=True,
     ),
     "architecture": Field(
-        "a table", is_table, "its measures, from which activations and caches are told"
+        wanted="a table",
+        fits=is_table,
+        meaning="its measures, from which activations and caches are told",
     ),
-    "also": Field("a list of texts", is_text_list, "other names of the model; presets go by them"),
-    "note": Field("text", is_text, "a remark that the plan repeats"),
+    "also": Field(
+        wanted="a list of texts",
+        fits=is_text_list,
+        meaning="other names of the model; presets go by them",
+    ),
+    "note": Field(wanted="text", fits=is_text, meaning="a remark that the plan repeats"),
     "published": Field(
-        "a whole number", is_count, "parameters, as whoever released it counts them"
+        wanted="a whole number",
+        fits=is_count,
+        meaning="parameters, as whoever released it counts them",
     ),
-    "published_source": Field("text", is_text, "where that count is written"),
-    "config_source": Field("text", is_text, "where its measures are written"),
+    "published_source": Field(wanted="text", fits=is_text, meaning="where that count is written"),
+    "config_source": Field(wanted="text", fits=is_text, meaning="where its measures are written"),
     "n_tensors": Field(
-        "a whole number", is_count, "how many tensors there are; another number is an error"
+        wanted="a whole number",
+        fits=is_count,
+        meaning="how many tensors there are; another number is an error",
     ),
-    "n_bytes": Field("a whole number", is_count, "what they take; another number is an error"),
+    "n_bytes": Field(
+        wanted="a whole number", fits=is_count, meaning="what they take; another number is an error"
+    ),
 }
 
 TENSOR = {
-    "array": Field('text such as "bf16[4096,1024]"', is_text, "dtype and shape together"),
-    "shape": Field(
-        "a list of sizes such as [4096, 1024]",
-        lambda v: isinstance(v, list) and not any(isinstance(size, bool) for size in v),
-        "in place of array",
+    "array": Field(
+        wanted='text such as "bf16[4096,1024]"', fits=is_text, meaning="dtype and shape together"
     ),
-    "dtype": Field('text such as "bf16"', is_text, "beside shape; float32 where it is left out"),
+    "shape": Field(
+        wanted="a list of sizes such as [4096, 1024]",
+        fits=lambda v: isinstance(v, list) and not any(isinstance(size, bool) for size in v),
+        meaning="in place of array",
+    ),
+    "dtype": Field(
+        wanted='text such as "bf16"',
+        fits=is_text,
+        meaning="beside shape; float32 where it is left out",
+    ),
     "axes": Field(
-        'a list of texts such as ["vocab", "embed"]',
-        lambda v: isinstance(v, list) and all(map(_is_name, v)),
-        'logical names of the array axes, "" for one without; strategies and rules go by them',
+        wanted='a list of texts such as ["vocab", "embed"]',
+        fits=lambda v: isinstance(v, list) and all(map(_is_name, v)),
+        meaning='logical names of the array axes, "" for one without; strategies and rules go by them',
     ),
     "spec": Field(
-        'text such as "None,model", or a list',
-        lambda v: _is_name(v) if isinstance(v, str) else isinstance(v, list) and _are_names(v),
-        "the sharding that the model itself asks for",
+        wanted='text such as "None,model", or a list',
+        fits=lambda v: _is_name(v) if isinstance(v, str) else isinstance(v, list) and _are_names(v),
+        meaning="the sharding that the model itself asks for",
     ),
 }
 
@@ -225,11 +245,18 @@ MEASURES = {
     "v_head_dim": "width of one head of values, where it is not that of keys",
 }
 ARCHITECTURE = {
-    each.name: Field("true or false", lambda v: isinstance(v, bool), MEASURES[each.name])
+    each.name: Field(
+        wanted="true or false", fits=lambda v: isinstance(v, bool), meaning=MEASURES[each.name]
+    )
     if each.type == "bool"
-    else Field("a whole number", is_count, MEASURES[each.name])
+    else Field(wanted="a whole number", fits=is_count, meaning=MEASURES[each.name])
     if each.default is not MISSING
-    else Field("a whole number from 1 on", _is_size, MEASURES[each.name], True)
+    else Field(
+        wanted="a whole number from 1 on",
+        fits=_is_size,
+        meaning=MEASURES[each.name],
+        is_required=True,
+    )
     for each in fields(Architecture)
 }
 
@@ -284,13 +311,13 @@ def model_of_table(data: Any, where: str) -> Model:
         )
         architecture = Architecture(**found)
     model = Model(
-        data["name"],
-        tuple(_family(path, entry, where) for path, entry in data["tensors"].items()),
-        where,
-        architecture,
-        data.get("published"),
-        (data["note"],) if "note" in data else (),
-        {key: value for key, value in data.items() if key.endswith("_source")},
+        name=data["name"],
+        families=tuple(_family(path, entry, where) for path, entry in data["tensors"].items()),
+        source=where,
+        architecture=architecture,
+        published=data.get("published"),
+        notes=(data["note"],) if "note" in data else (),
+        details={key: value for key, value in data.items() if key.endswith("_source")},
     )
     for key in ("n_tensors", "n_bytes"):
         if key in data and data[key] != getattr(model, key):

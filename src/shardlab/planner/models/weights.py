@@ -172,7 +172,7 @@ def _model(name: str, tensors: Sequence[Tensor], source: str) -> Model:
         raise InvalidModel(
             "There are no tensors to plan.", where=source, fix="a file with weights."
         )
-    return Model(name, families_of(tensors), source)
+    return Model(name=name, families=families_of(tensors), source=source)
 
 
 def _described(model: Model, folder: Path) -> Model:

@@ -216,7 +216,7 @@ def _cutting(asked: PlanRequest, plan: Plan) -> Tried:
         if (cut := cut_of(row, asked.mesh)) is not None:
             axis, names = cut
             entry = names[0] if len(names) == 1 else names
-            specs.append(PathSpec(row.path, Spec(*(None,) * axis, entry)))
+            specs.append(PathSpec(pattern=row.path, spec=Spec(*(None,) * axis, entry)))
             if len(specs) not in (1, 2, 4, 8) and row is not whole[-1]:
                 continue  # each is a plan of its own
             rules = replace(asked.rules, specs=(*specs, *asked.rules.specs))

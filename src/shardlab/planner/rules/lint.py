@@ -45,7 +45,7 @@ def lint(
 
     A rule with a `reason` is left alone, unless its spec does not fit.
     """
-    about = _About(found, rules, mesh, large_bytes)
+    about = _About(found=found, rules=rules, mesh=mesh, large_bytes=large_bytes)
     checks: tuple[Callable[[_About], Iterator[Finding]], ...] = (
         _misfits,
         _repeated,
@@ -63,7 +63,7 @@ def lint(
     return first_of_each([*made, *logical, *nameless(found, rules, mesh)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _About:
     """What lint goes by."""
 

@@ -56,11 +56,11 @@ def rule_finding(
     if rules:
         details["rules"] = [number + 1 for number in rules]
     return Finding(
-        code,
-        severity or CODES[code].severity,
-        what,
-        place,
-        fix,
+        code=code,
+        severity=severity or CODES[code].severity,
+        what=what,
+        where=place,
+        fix=fix,
         shows=(*shows, *lines),
         details=details,
     )

@@ -25,7 +25,7 @@ OWN_NAMES = "the model's own axis names"
 LOGICAL = "logical rules"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShardedFamily:
     """A family, or the part of one, whose tensors all have the same spec for the same reason."""
 
@@ -49,7 +49,7 @@ def placed_by(found: Iterable[Found], rules: Rules, mesh: Mesh) -> Iterator[Shar
         spec, words, number = given_spec(each, rules, mesh)
         if misfit(spec, each.family.shape, mesh) is not None:
             spec, words = Spec(), f"{words}, which does not fit"
-        yield ShardedFamily(each.family, spec, words, number)
+        yield ShardedFamily(family=each.family, spec=spec, rule=words, number=number)
 
 
 def given_spec(found: Found, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int | None]:

@@ -24,7 +24,7 @@ _LENGTHS = (4096, 1024, 512, 256, 192, 128, 96, 64, 48, 32, 16)
 _MOST_WAYS = 2e6  # some 0.1 s of `re` at the very worst; beyond, a search is stopped by `regex`
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Found:
     """A family, or the part of one, that the same rules find."""
 
@@ -45,7 +45,7 @@ def search(model: Model, rules: Rules) -> tuple[Found, ...]:
     by_path = _by_skeleton(rules.specs)
     is_told = not any(family.axes for family in model.families)
     return tuple(
-        Found(each, numbers, path_specs, is_told)
+        Found(family=each, rules=numbers, path_specs=path_specs, is_told=is_told)
         for family in model.families
         for path_specs, part in _given(family, rules.specs, by_path)
         for numbers, each in _split(part, groups, budget)

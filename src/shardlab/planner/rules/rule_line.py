@@ -15,7 +15,7 @@ RuleKind = Literal["pattern", "path", "logical"]
 RULE_KINDS: tuple[RuleKind, ...] = ("pattern", "path", "logical")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RuleLine:
     """One rule as a person would write it: what it is for, and the spec.
 
@@ -51,6 +51,12 @@ class RuleLine:
         kind = next(kind for kind in RULE_KINDS if kind in data)
         reason = data.get("reason", "")
         if kind == "logical":
-            return cls(data[kind], Spec(tuple(data["axes"])), kind, reason=reason)
+            return cls(pattern=data[kind], spec=Spec(tuple(data["axes"])), kind=kind, reason=reason)
         ends = data["spec"][:1] == ["..."]
-        return cls(data[kind], parse_spec(data["spec"][ends:]), kind, ends, reason)
+        return cls(
+            pattern=data[kind],
+            spec=parse_spec(data["spec"][ends:]),
+            kind=kind,
+            ends=ends,
+            reason=reason,
+        )

@@ -35,7 +35,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _PAIRS = 'pairs of pattern and spec, such as ("mlp/.*kernel", "fsdp,tensor").'
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     """A regular expression searched in a path, and the spec.
 
@@ -80,7 +80,7 @@ class LogicalRule:
     place: SourceLocation | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rules:
     """Everything that was said about specs."""
 
@@ -133,7 +133,7 @@ def parse_rule(
     _text(pattern, "The pattern of a rule", where)
     parse_pattern(pattern, where)
     read, ends = parse_rule_spec(spec, f"pattern {pattern:.80}", where)
-    return Rule(pattern, read, ends, reason, place)
+    return Rule(pattern=pattern, spec=read, ends=ends, reason=reason, place=place)
 
 
 def parse_path_spec(path: Any, spec: Any, place: SourceLocation | None = None) -> PathSpec:
@@ -141,7 +141,7 @@ def parse_path_spec(path: Any, spec: Any, place: SourceLocation | None = None) -
     where = str(place or "")
     _text(path, "The path of a tensor", where)
     read, ends = parse_rule_spec(spec, f"path {path:.80}", where)
-    return PathSpec(path, read, ends, "", place)
+    return PathSpec(pattern=path, spec=read, ends=ends, place=place)
 
 
 def parse_logical(name: Any, axes: Any, place: SourceLocation | None = None) -> LogicalRule:
@@ -251,7 +251,14 @@ def joined(parts: Iterable[Rules]) -> Rules:
     check_length(each.pattern for each in rules)
     reading = semantics.pop() if semantics else None
     by_path = tuple(specs.values())
-    return Rules(tuple(rules), ", ".join(sources), by_path, tuple(logical), reading, stack)
+    return Rules(
+        rules=tuple(rules),
+        source=", ".join(sources),
+        specs=by_path,
+        logical=tuple(logical),
+        semantics=reading,
+        stack=stack,
+    )
 
 
 def _of_text(text: str) -> tuple[Spec, bool]:
@@ -279,12 +286,12 @@ def _of_mapping(rules: Mapping[Any, Any]) -> Rules:
             f"'specs' is {short_repr(specs)}.", fix='a mapping such as {"lm_head": "tensor"}.'
         )
     return Rules(
-        tuple(parse_rule(*pair) for pair in _pairs(rules.get("rules", ()), "rules")),
-        "",
-        tuple(parse_path_spec(path, spec) for path, spec in specs.items()),
-        tuple(logical),
-        semantics_of(rules.get("logical_semantics")),
-        parse_stack(rules.get("stack")),
+        rules=tuple(parse_rule(*pair) for pair in _pairs(rules.get("rules", ()), "rules")),
+        source="",
+        specs=tuple(parse_path_spec(path, spec) for path, spec in specs.items()),
+        logical=tuple(logical),
+        semantics=semantics_of(rules.get("logical_semantics")),
+        stack=parse_stack(rules.get("stack")),
     )
 
 
@@ -314,7 +321,7 @@ def _of_pairs(pairs: list[Any]) -> Rules:
             where=shown + (", ..." if len(pairs) > 3 else ""),
             fix='{"rules": [...]} for patterns, {"logical": [...]} for logical axis names.',
         )
-    return Rules(tuple(parse_rule(*pair) for pair in pairs))
+    return Rules(rules=tuple(parse_rule(*pair) for pair in pairs))
 
 
 def _is_clear(pair: Any) -> bool:

@@ -99,12 +99,12 @@ def read_rules(text: str, name: str = "") -> Rules:
             raise unknown_key(key, _KEYS, str(lines.of_key(key)))
     _check_version(data, lines)
     return Rules(
-        _rules(data, lines),
-        name,
-        _specs(data, lines),
-        _logical(data, lines),
-        semantics_of(data.get("logical_semantics"), str(lines.of_key("logical_sem"))),
-        parse_stack(data.get("stack"), str(lines.of_key("stack"))),
+        rules=_rules(data, lines),
+        source=name,
+        specs=_specs(data, lines),
+        logical=_logical(data, lines),
+        semantics=semantics_of(data.get("logical_semantics"), str(lines.of_key("logical_sem"))),
+        stack=parse_stack(data.get("stack"), str(lines.of_key("stack"))),
     )
 
 

@@ -37,7 +37,7 @@ _LONG = 1000  # letters of a pattern that nobody reads
 _WORDS = 2  # at least so many words of a path in a pattern
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Named:
     """A family's name as words and separators, and with a star for every number of the path."""
 
@@ -59,9 +59,15 @@ def lines_of(rules: Rules) -> tuple[RuleLine, ...]:
     path out P('y')
     pattern up P(..., 'x')
     """
-    specs = (RuleLine(r.pattern, r.spec, "path", r.ends, r.reason) for r in rules.specs)
-    patterns = (RuleLine(r.pattern, r.spec, "pattern", r.ends, r.reason) for r in rules.rules)
-    logical = (RuleLine(r.name, Spec(r.axes), "logical") for r in rules.logical)
+    specs = (
+        RuleLine(pattern=r.pattern, spec=r.spec, kind="path", ends=r.ends, reason=r.reason)
+        for r in rules.specs
+    )
+    patterns = (
+        RuleLine(pattern=r.pattern, spec=r.spec, kind="pattern", ends=r.ends, reason=r.reason)
+        for r in rules.rules
+    )
+    logical = (RuleLine(pattern=r.name, spec=Spec(r.axes), kind="logical") for r in rules.logical)
     return (*specs, *patterns, *logical)
 
 
@@ -83,9 +89,11 @@ def rules_of(placed: Iterable[ShardedFamily]) -> tuple[RuleLine, ...]:
         if each.spec != whole and end is not None:
             by_spec.setdefault(each.spec, []).append(end)
     for spec, found in by_spec.items():
-        lines += [RuleLine(pattern, spec) for pattern in _joined(list(dict.fromkeys(found)))]
+        lines += [
+            RuleLine(pattern=pattern, spec=spec) for pattern in _joined(list(dict.fromkeys(found)))
+        ]
     if any(each.spec == whole for each in named):
-        lines.append(RuleLine(".*", whole))
+        lines.append(RuleLine(pattern=".*", spec=whole))
     return tuple(lines)
 
 
@@ -93,7 +101,7 @@ def _named(placed: ShardedFamily) -> _Named:
     family = placed.family
     name = "\0".join(family.pieces)  # a mark that stands in no path
     parts = tuple(part for part in _SPLIT.split(name))
-    return _Named(family, placed.spec, parts, _starred(name))
+    return _Named(family=family, spec=placed.spec, parts=parts, starred=_starred(name))
 
 
 def _starred(text: str) -> str:
@@ -185,8 +193,8 @@ def _escaped(part: str) -> str:
 def _exact_lines(family: Family, spec: Spec) -> list[RuleLine]:
     """Return a rule for these tensors and no others; if it were too long, one for each path."""
     if (pattern := _exact(family)) is not None and len(pattern) <= _LONG:
-        return [RuleLine(pattern, spec)]
-    return [RuleLine(path, spec, "path") for path in family.paths()]
+        return [RuleLine(pattern=pattern, spec=spec)]
+    return [RuleLine(pattern=path, spec=spec, kind="path") for path in family.paths()]
 
 
 def _exact(family: Family) -> str | None:

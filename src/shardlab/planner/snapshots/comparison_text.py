@@ -91,11 +91,11 @@ def _line(change: Change) -> str:
 def _table(changes: tuple[Change, ...], *, is_code: bool) -> Table:
     """Return changes in bytes, each with what it is beneath."""
     columns = (
-        Column("", may_cut=True, is_code=is_code),
-        Column("before", True),
-        Column("now", True),
-        Column("difference", True),
-        Column("", True, drop=1),
+        Column(head="", may_cut=True, is_code=is_code),
+        Column(head="before", is_number=True),
+        Column(head="now", is_number=True),
+        Column(head="difference", is_number=True),
+        Column(head="", is_number=True, drop=1),
     )
     return Table(columns, tuple(map(_row, changes)))
 
@@ -104,12 +104,12 @@ def _row(change: Change) -> Row:
     name = printable_text(f"{_MARKS[change.verb]} {change.name}")
     old, new = change.old_bytes, change.new_bytes
     if old is None and new is None:  # the verdict, or MaxText's specs, which have no bytes
-        return Row((name, "", "", "", ""), (_beneath(change),))
+        return Row(cells=(name, "", "", "", ""), beneath=(_beneath(change),))
     moved = (new or 0) - (old or 0)
     share = f"{moved / old:+.1%}".replace("%", " %") if old and moved and new else ""
     cells = (*("-" if n is None else bytes_text(n) for n in (old, new)), _signed(moved), share)
     is_told = change.topic == "total" or (change.topic == "item" and moved)
-    return Row((name, *cells), () if is_told else (_beneath(change),))
+    return Row(cells=(name, *cells), beneath=() if is_told else (_beneath(change),))
 
 
 def _beneath(change: Change) -> str:

@@ -62,23 +62,28 @@ def load_specs(path: str | Path) -> Rules:
             where=where,
             fix="named_shardings.json, which lies beside it.",
         )
-    specs = tuple(PathSpec(entry.path, entry.spec) for entry in found.parameters)
+    specs = tuple(PathSpec(pattern=entry.path, spec=entry.spec) for entry in found.parameters)
     return Rules(specs=specs, source=where)
 
 
 def rules_of_plan(plan: Plan) -> Rules:
     """Return the rules that a plan was made by, a strategy's too; without any, specs by path."""
     if not plan.rules:
-        specs = {row.path: PathSpec(row.path, row.parameter.spec) for row in plan.rows}
+        specs = {row.path: PathSpec(pattern=row.path, spec=row.parameter.spec) for row in plan.rows}
         return Rules(specs=tuple(specs.values()), stack=parse_stack(plan.choices.get("stack")))
     of = {kind: [line for line in plan.rules if line.kind == kind] for kind in RULE_KINDS}
     return Rules(
-        tuple(Rule(each.pattern, each.spec, each.ends, each.reason) for each in of["pattern"]),
-        "",
-        tuple(PathSpec(each.pattern, each.spec, each.ends) for each in of["path"]),
-        tuple(LogicalRule(each.pattern, each.spec.mesh_axes) for each in of["logical"]),
-        semantics_of(plan.choices.get("logical_semantics")),
-        parse_stack(plan.choices.get("stack")),
+        rules=tuple(
+            Rule(pattern=each.pattern, spec=each.spec, ends=each.ends, reason=each.reason)
+            for each in of["pattern"]
+        ),
+        source="",
+        specs=tuple(
+            PathSpec(pattern=each.pattern, spec=each.spec, ends=each.ends) for each in of["path"]
+        ),
+        logical=tuple(LogicalRule(each.pattern, each.spec.mesh_axes) for each in of["logical"]),
+        semantics=semantics_of(plan.choices.get("logical_semantics")),
+        stack=parse_stack(plan.choices.get("stack")),
     )
 
 

@@ -121,7 +121,9 @@ def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[ShardedFamil
                 names = tuple(dict.fromkeys((*names, *over["expert"])))
             cutting.cut(part, names)
         words = f"strategy {strategy.name}"
-        placed = ShardedFamily(family, cutting.spec, words, declined=tuple(cutting.declined))
+        placed = ShardedFamily(
+            family=family, spec=cutting.spec, rule=words, declined=tuple(cutting.declined)
+        )
         yield _with_zero(placed, cutting, strategy.zero, over["zero"]) if strategy.zero else placed
 
 

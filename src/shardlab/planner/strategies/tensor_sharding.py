@@ -93,7 +93,9 @@ class Cutting:
         size = unit if is_unit else self.left[at]
         named = "kv_heads" if meaning == "qkv" else meaning
         word = named if is_unit or not named.endswith("heads") else ""
-        return SkippedSharding(part, names, n_parts, at, size, word)
+        return SkippedSharding(
+            part=part, mesh_axes=names, n_parts=n_parts, array_axis=at, size=size, meaning=word
+        )
 
     def _n_parts(self, names: tuple[str, ...]) -> int:
         return prod(self.mesh.shape[name] for name in names)

@@ -50,7 +50,7 @@ def shard_map(
     body, file, line = _jax.body_of(params["jaxpr"])
     return [
         UnjoinedOutput(
-            replicas.settle(
+            shards=replicas.settle(
                 value,
                 spec,
                 inner,
@@ -58,9 +58,9 @@ def shard_map(
                 keep_summands,
                 replicas.Output(number, len(outs), body, file, line),
             ),
-            spec,
-            inner,
-            newly,
+            spec=spec,
+            inner=inner,
+            newly=newly,
         )
         for number, (value, spec) in enumerate(zip(outs, params["out_specs"], strict=True))
     ]

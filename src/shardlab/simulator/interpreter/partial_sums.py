@@ -29,7 +29,7 @@ _LINEAR_IN_FIRST = frozenset(
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Deferred:
     """A product, or a linear step behind one, that has not been computed yet."""
 
@@ -114,7 +114,11 @@ def defer(
         wanted = n_deferred == 1
     else:
         wanted = name in _LINEAR_IN_FIRST and isinstance(ins[0], Deferred)
-    return Deferred(axes, primitive, params, tuple(ins)) if wanted else None
+    return (
+        Deferred(axes=axes, primitive=primitive, params=params, operands=tuple(ins))
+        if wanted
+        else None
+    )
 
 
 def _adds_exactly(dtype: Any) -> bool:
@@ -142,4 +146,6 @@ def _swapped(product: Deferred, permutation: tuple[int, ...]) -> Deferred | None
     params["dimension_numbers"] = ((rhs_contract, lhs_contract), (rhs_batch, lhs_batch))
     if isinstance(params.get("precision"), tuple):
         params["precision"] = params["precision"][::-1]
-    return Deferred(product.axes, product.primitive, params, (rhs, lhs))
+    return Deferred(
+        axes=product.axes, primitive=product.primitive, params=params, operands=(rhs, lhs)
+    )

@@ -70,7 +70,14 @@ def record(
         if _books:
             values = plain_array(np.array(array))
             _books[-1].write(
-                ReplicaValues(blank.number, blank.of, blank.body, blank.source, names, values)
+                ReplicaValues(
+                    number=blank.number,
+                    of=blank.of,
+                    body=blank.body,
+                    source=blank.source,
+                    mesh_axes=names,
+                    values=values,
+                )
             )
 
     jax.debug.callback(write, array)

@@ -45,7 +45,9 @@ class Output:
 
     def unfilled(self) -> ReplicaValues:
         source = SourceLocation(self.file, self.line, self.body)
-        return ReplicaValues(self.number, self.of, self.body, source, (), None)
+        return ReplicaValues(
+            number=self.number, of=self.of, body=self.body, source=source, mesh_axes=(), values=None
+        )
 
 
 def settle(

@@ -56,7 +56,7 @@ class StackedArray:
         return self.slots.index(local_axis)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshAxes:
     """The mesh axes in scope, in mesh order, which of them are manual, and who is there.
 

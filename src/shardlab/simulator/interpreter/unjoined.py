@@ -14,7 +14,7 @@ from shardlab.simulator.interpreter import shard_boundary as boundary
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class UnjoinedOutput:
     """The shards of an output, and how they are to be joined when someone needs the whole."""
 

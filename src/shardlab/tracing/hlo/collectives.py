@@ -81,7 +81,7 @@ _HEARD = re.compile(rf" (?:(?:{_COLLECTIVE})(?:-start)?|{'|'.join(_CALLERS)})\("
 _CHAIN = re.compile(r'\bchain_id="(\d+)"')
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HloCollective:
     """One collective of a compiled program.
 
@@ -209,7 +209,7 @@ class _Walk:
     ) -> Iterator[HloCollective]:
         turns = trip_count(self._module, computation, loop)
         kind: Literal["scan", "while"] = "while" if turns is None else "scan"
-        scope = ControlScope(kind, self._source(loop), next(self._ids), length=turns)
+        scope = ControlScope(kind=kind, source=self._source(loop), id=next(self._ids), length=turns)
         inner = (*within, scope)
         for key, times in (("condition", None if turns is None else turns + 1), ("body", turns)):
             callee = self._module.computations[loop.attribute(key) or ""]
@@ -226,7 +226,9 @@ class _Walk:
             names = [one.attribute(f"{key}_computation") or "" for key in ("false", "true")]
         id, source = next(self._ids), self._source(one)
         for branch, name in enumerate(names):
-            scope = ControlScope("cond", source, id, branch=branch, n_branches=len(names))
+            scope = ControlScope(
+                kind="cond", source=source, id=id, branch=branch, n_branches=len(names)
+            )
             yield from self.of(self._module.computations[name], (*within, scope), count)
 
     def _exchange(
@@ -239,17 +241,17 @@ class _Walk:
         if caller is not None and self._source(told) == UNKNOWN_LOCATION:
             told = caller
         whole = HloCollective(
-            op,
-            Array("", ()),
-            Array("", ()),
-            () if pairs else self._grouped(opcode, one),
-            pairs,
-            op_name(told.rest),
-            self._source(told),
-            _is_inserted(opcode, one),
-            (),
-            1,
-            reduction,
+            op=op,
+            operand=Array("", ()),
+            result=Array("", ()),
+            groups=() if pairs else self._grouped(opcode, one),
+            pairs=pairs,
+            op_name=op_name(told.rest),
+            source=self._source(told),
+            is_inserted=_is_inserted(opcode, one),
+            within=(),
+            count=1,
+            reduction=reduction,
         )
         if opcode == "all-to-all" and len(one.operands) > 1:
             yield self._of_blocks(whole, computation, one)

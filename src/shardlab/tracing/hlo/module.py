@@ -35,7 +35,7 @@ class Operand:
     index: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Instruction:
     """One line: `%name = type opcode(inside), rest`."""
 
@@ -106,7 +106,7 @@ class Computation:
         return users
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Module:
     computations: dict[str, Computation]
     entry: str
@@ -139,7 +139,12 @@ def parse_module(lines: Iterable[str]) -> Module:
         elif line:
             current.lines.append(line)
     found = re.search(r"\bnum_partitions=(\d+)", header)
-    return Module(computations, entry, frames, int(found[1]) if found else 1)
+    return Module(
+        computations=computations,
+        entry=entry,
+        frames=frames,
+        n_partitions=int(found[1]) if found else 1,
+    )
 
 
 def instruction(line: str) -> Instruction:
@@ -154,11 +159,11 @@ def instruction(line: str) -> Instruction:
     opening = right.find("(", end)
     closing = _closing(right, opening)
     return Instruction(
-        name.removeprefix("%"),
-        right[:end],
-        right[end:opening].strip(),
-        right[opening + 1 : closing],
-        right[closing + 1 :],
+        name=name.removeprefix("%"),
+        type=right[:end],
+        opcode=right[end:opening].strip(),
+        inside=right[opening + 1 : closing],
+        rest=right[closing + 1 :],
     )
 
 

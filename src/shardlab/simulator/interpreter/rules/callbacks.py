@@ -81,7 +81,7 @@ def _answering(params: dict[str, Any], visit: _Visit) -> tuple[list[Any], Callab
     return shapes, host
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Visit:
     """A round of all devices along `names`: arrays for the host, and what each device has of them.
 
@@ -130,7 +130,9 @@ def _visit(axes: MeshAxes, names: tuple[str, ...], ins: Sequence[StackedArray]) 
         slots: tuple[Slot, ...] = (*mine, *value.local_slots)
         arrays.append(arrange(value, slots, value.array.shape))
         positions.append([names.index(name) for name in mine])
-    return _Visit(axes, names, arrays, positions, masked=axes.active is not None)
+    return _Visit(
+        axes=axes, names=names, arrays=arrays, positions=positions, masked=axes.active is not None
+    )
 
 
 RULES: dict[str, Callable[..., list[StackedArray]]] = {
