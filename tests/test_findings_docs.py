@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 import shardlab
 from shardlab.checks.cause_text import FIXES
 from shardlab.checks.codes import CODES
-from shardlab.planner.findings.codes import CODES as PLAN_CODES
+from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES as PLAN_CODES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "findings"
 ALL_PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.*.md"))}

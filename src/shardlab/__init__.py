@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardlab.analysis.program import check as check
     from shardlab.analysis.program import trace as trace
     from shardlab.errors import LabError as LabError
-    from shardlab.planner.advice.advise import advise as advise
+    from shardlab.planner.advice.make_advice import advise as advise
     from shardlab.planner.make_plan import plan as plan
     from shardlab.planner.memory.workload import Workload as Workload
     from shardlab.planner.snapshots.saved_plan import load_plan as load_plan
@@ -45,7 +45,7 @@ _HOMES = {
     "ReplicasDiffer": "shardlab.simulator.interpreter.replicas",
     "Spec": "shardlab.sharding.spec",
     "Workload": "shardlab.planner.memory.workload",
-    "advise": "shardlab.planner.advice.advise",
+    "advise": "shardlab.planner.advice.make_advice",
     "check": "shardlab.analysis.program",
     "forget_peeks": "shardlab.simulator.peek",
     "layout": "shardlab.sharding.layout",

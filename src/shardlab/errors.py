@@ -492,6 +492,7 @@ class UnknownFigure(HardwareError):
     """A figure that an estimate needs and nobody publishes."""
 
     code = "hardware.unknown_figure"
+    figure = ""  # its name
 
 
 class InvalidEfficiency(HardwareError):

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from shardlab.planner.advice.advice_text import advice_html, advice_text, headline
-from shardlab.planner.advice.advise import advise
+from shardlab.planner.advice.advice_text import advice_html, advice_text, advice_headline
+from shardlab.planner.advice.make_advice import advise
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,12 @@ def test_html_has_the_verdicts_in_columns(advice):
 
 def test_the_headline_says_that_nothing_fits_and_what_is_nearest():
     nothing = advise("llama3-70b", "h100", 4, batch=4, sequence=1024)
-    assert headline(nothing).startswith("nothing fits: nearest is tensor=4, which does not fit: ")
+    assert advice_headline(nothing).startswith(
+        "nothing fits: nearest is tensor=4, which does not fit: "
+    )
     assert nothing.command == ""
     refused = advise("llama3-70b", "h100", 11, batch=4, sequence=1024)
-    assert headline(refused) == "no mesh suits: each is refused below"
+    assert advice_headline(refused) == "no mesh suits: each is refused below"
     assert "11 devices have no factors that cut this batch" in str(refused)
 
 

@@ -20,9 +20,9 @@ from shardlab.errors import (
     UnknownOption,
 )
 from shardlab.hardware.chips import parse_hardware
-from shardlab.planner.advice.activation_margin import MARGINS
+from shardlab.planner.memory.activations import ACTIVATION_MARGINS
 from shardlab.planner.advice.advice import Advice
-from shardlab.planner.advice.advise import advise
+from shardlab.planner.advice.make_advice import advise
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
@@ -133,7 +133,7 @@ def test_what_fits_has_room_for_activations_as_measured_and_what_does_not_has_no
     usable = llama.room.usable_bytes
     assert usable == int(96e9 * 0.9)
     for each in weighed(llama):
-        assert (needed(each, MARGINS[each.remat]) > usable) == (each.why == "memory")
+        assert (needed(each, ACTIVATION_MARGINS[each.remat]) > usable) == (each.why == "memory")
 
 
 def test_with_a_margin_of_one_the_estimate_decides():
@@ -147,7 +147,9 @@ def test_with_a_margin_of_one_the_estimate_decides():
     edge = next(each for each in sure.others if each.why == "memory" and each.step)
     assert (edge.mesh_text, edge.remat) == (bold.best.mesh_text, bold.best.remat)
     assert edge.step == bold.best.step  # it is timed all the same
-    here, more = (bytes_text(n) for n in (edge.bytes_per_device, needed(edge, MARGINS["full"])))
+    here, more = (
+        bytes_text(n) for n in (edge.bytes_per_device, needed(edge, ACTIVATION_MARGINS["full"]))
+    )
     assert edge.reason == (
         f"fits only if activations take no more than the estimate: {here} of 14.4 GB, "
         f"{more} if they take 1.9 times that"
@@ -159,15 +161,15 @@ def test_margins_are_the_largest_that_were_measured():
     page = (Path(__file__).parents[2] / "docs/plan-memory.md").read_text("utf-8")
     for remat in ("none", "dots", "full"):
         _, most = re.search(rf"\| `{remat}` \| ([\d.]+) to ([\d.]+) \|", page).groups()
-        assert MARGINS[remat] == float(most)
-    assert MARGINS["selective"] == MARGINS["none"]
+        assert ACTIVATION_MARGINS[remat] == float(most)
+    assert ACTIVATION_MARGINS["selective"] == ACTIVATION_MARGINS["none"]
 
 
 def test_a_batch_is_divided_into_as_few_microbatches_as_fit(llama):
     for each in llama.ranked[:5]:
         assert each.n_microbatches > 1
         more = planned(llama, "llama3-70b", replace(each, n_microbatches=each.n_microbatches // 2))
-        extra = (MARGINS[each.remat] - 1) * more.bytes_of("activations")
+        extra = (ACTIVATION_MARGINS[each.remat] - 1) * more.bytes_of("activations")
         assert more.bytes_per_device + extra > llama.room.usable_bytes
 
 

@@ -10,7 +10,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 import shardlab
 from shardlab.hardware.chips import parse_hardware
 from shardlab.planner.family import parse_family
-from shardlab.planner.findings.limits import Limits
+from shardlab.planner.findings.finding_limits import Limits
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.load import load_model

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlab.planner.findings.codes import CODES
+from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "findings"
 # A program, and beneath it what it prints.
@@ -22,7 +22,7 @@ def page(code):
 
 
 def pages():
-    return {code: page(code) for code in CODES if (FOLDER / f"{code}.md").exists()}
+    return {code: page(code) for code in PLAN_FINDING_CODES if (FOLDER / f"{code}.md").exists()}
 
 
 def examples():
@@ -39,7 +39,7 @@ def test_an_example_prints_what_the_page_shows(source, shown):
     assert printed.getvalue() == shown
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", PLAN_FINDING_CODES)
 def test_a_page_shows_the_finding_and_then_a_plan_without_it(code):
     shown = [text for _, text in EXAMPLE.findall(page(code))]
     finding = re.compile(rf"^(?:error|warning|info) \[{re.escape(code)}\]", re.MULTILINE)
@@ -48,9 +48,11 @@ def test_a_page_shows_the_finding_and_then_a_plan_without_it(code):
     assert len(shown) >= 2
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", PLAN_FINDING_CODES)
 def test_a_page_says_what_it_is_what_to_do_and_what_if_it_is_meant(code):
     text = page(code)
-    assert text.startswith(f"# {code}\n\n**{CODES[code].severity}**: {CODES[code].title}")
+    assert text.startswith(
+        f"# {code}\n\n**{PLAN_FINDING_CODES[code].severity}**: {PLAN_FINDING_CODES[code].title}"
+    )
     headings = HEADING.findall(text)
     assert {"On real devices", "What to do", "If it is meant"} <= set(headings)

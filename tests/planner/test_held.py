@@ -8,7 +8,12 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardlab.planner.family import Family
 from shardlab.planner.make_plan import plan
-from shardlab.planner.memory.device_bytes import counters_of, held_by, hold, is_trained
+from shardlab.planner.memory.device_bytes import (
+    optimizer_counters,
+    device_arrays,
+    device_array,
+    is_trainable,
+)
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.models.presets import preset_names
 from shardlab.planner.rules.matching import ShardedFamily
@@ -33,7 +38,7 @@ JAX_MESH = AbstractMesh((2, 3, 5), ("data", "model", "stage"))
 )
 def test_a_device_holds_the_shard_that_jax_gives_it(spec, copies):
     shape = (20, 12, 7)
-    held = hold("parameters", "parameter", shape, BF16, Spec(*spec), MESH, 4)
+    held = device_array("parameters", "parameter", shape, BF16, Spec(*spec), MESH, 4)
     wanted = NamedSharding(JAX_MESH, PartitionSpec(*spec)).shard_shape(shape)
     assert (held.shard_shape, held.n_copies) == (wanted, copies)
     struct = jax.ShapeDtypeStruct(wanted, "bfloat16")
@@ -57,7 +62,7 @@ def test_every_array_of_every_preset_has_the_shard_that_jax_gives_it(name, optim
 
 
 def test_an_axis_that_does_not_divide_counts_as_padded():
-    held = hold("parameters", "parameter", (10,), F32, Spec("model"), MESH, 1)
+    held = device_array("parameters", "parameter", (10,), F32, Spec("model"), MESH, 1)
     assert (held.shard_shape, held.bytes_per_device) == ((4,), 16)
 
 
@@ -65,10 +70,10 @@ def test_what_is_not_trained_has_no_gradient_and_no_state():
     trained = Family(pieces=("norm.scale",), shape=(4,), dtype=F32)
     mean = Family(pieces=("norm.mean",), shape=(4,), dtype=F32, is_trained=False)
     scales = Family(pieces=("w.weight_scale_inv",), shape=(4, 4), dtype=F32)
-    assert [is_trained(each) for each in (trained, mean, scales)] == [True, False, False]
+    assert [is_trainable(each) for each in (trained, mean, scales)] == [True, False, False]
     names = [
         each.name
-        for each in held_by(
+        for each in device_arrays(
             ShardedFamily(family=mean, spec=Spec(), rule=""), MESH, "adamw", DtypePolicy()
         )
     ]
@@ -79,7 +84,7 @@ def test_scales_of_narrow_weights_keep_their_own_dtype():
     fp8 = DtypePolicy(parameters=parse_dtype("float8_e4m3fn"))
     dtypes = [
         next(
-            held_by(
+            device_arrays(
                 ShardedFamily(
                     family=Family(pieces=(name,), shape=(4, 6), dtype=F32), spec=Spec(), rule=""
                 ),
@@ -95,9 +100,11 @@ def test_scales_of_narrow_weights_keep_their_own_dtype():
 
 def test_inference_holds_parameters_alone():
     family = Family(pieces=("w",), shape=(4,), dtype=F32)
-    held = held_by(ShardedFamily(family=family, spec=Spec(), rule=""), MESH, "none", DtypePolicy())
+    held = device_arrays(
+        ShardedFamily(family=family, spec=Spec(), rule=""), MESH, "none", DtypePolicy()
+    )
     assert [each.name for each in held] == ["parameter"]
-    assert counters_of("none") == ()
+    assert optimizer_counters("none") == ()
 
 
 def test_gradients_and_states_may_have_specs_of_their_own():
@@ -109,7 +116,7 @@ def test_gradients_and_states_may_have_specs_of_their_own():
         gradient_spec=Spec("data"),
         state_spec=Spec("stage"),
     )
-    held = held_by(placed, MESH, "lion", DtypePolicy())
+    held = device_arrays(placed, MESH, "lion", DtypePolicy())
     assert [(each.name, each.shard_shape) for each in held] == [
         ("parameter", (20, 6)),
         ("gradient", (10, 6)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import shardlab
-from shardlab.planner.memory.kv_cache import cache_items, token_bytes
+from shardlab.planner.memory.kv_cache import kv_cache_items, kv_bytes_per_token
 from shardlab.planner.memory.optimizer import Policy
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
@@ -15,7 +15,7 @@ from shardlab.sharding.mesh import parse_mesh
 
 
 def cache(model, mesh, **options):
-    (item,) = cache_items(load_model(model), parse_mesh(mesh), Workload(**options))
+    (item,) = kv_cache_items(load_model(model), parse_mesh(mesh), Workload(**options))
     return item.bytes_per_device
 
 
@@ -35,7 +35,7 @@ def cache(model, mesh, **options):
 )
 def test_a_token_takes_the_published_bytes(model, dtype, expected):
     arch = load_model(model).architecture
-    assert token_bytes(arch, Workload(batch=1, sequence=1, cache_dtype=dtype)) == expected
+    assert kv_bytes_per_token(arch, Workload(batch=1, sequence=1, cache_dtype=dtype)) == expected
 
 
 def test_the_scaling_book_llama_13b_sequence_takes_six_point_seven_gigabytes():
@@ -71,7 +71,7 @@ def test_batch_sequence_heads_and_layers_are_divided():
 def test_more_devices_than_kv_heads_hold_copies():
     at_8 = cache("llama3-70b", "tensor=8", batch=1, sequence=8192)
     assert cache("llama3-70b", "tensor=64", batch=1, sequence=8192) == at_8
-    (item,) = cache_items(
+    (item,) = kv_cache_items(
         load_model("llama3-70b"), parse_mesh("tensor=64"), Workload(batch=1, sequence=8192)
     )
     assert "2 × 128 × 1 heads (8 / 8, 8 copies of each)" in item.formula
@@ -117,7 +117,7 @@ def test_a_stage_has_its_share_of_the_local_layers():
 
 def test_a_model_of_unknown_measures_has_no_cache():
     assert (
-        cache_items(
+        kv_cache_items(
             Model(name="tree", families=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
         )
         == ()

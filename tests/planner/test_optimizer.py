@@ -11,7 +11,7 @@ from shardlab.errors import UnknownOption
 from shardlab.planner.family import Family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.dtype_policy import DtypePolicy
-from shardlab.planner.memory.optimizer import parse_optimizer, states_of
+from shardlab.planner.memory.optimizer import parse_optimizer, optimizer_states
 from shardlab.planner.model import Model
 from shardlab.sharding.dtype import parse_dtype
 
@@ -67,7 +67,7 @@ def test_states_of_a_parameter_are_the_leaves_that_optax_keeps_for_it(name, dtyp
             for path, shape, dtype in kept
             if isinstance(path[-1], jax.tree_util.SequenceKey)
         )
-        found = states_of(name, shape, parse_dtype(dtype), policy)
+        found = optimizer_states(name, shape, parse_dtype(dtype), policy)
         assert sorted((each.name, each.shape, each.dtype.name) for each in found) == wanted, shape
 
 
@@ -125,10 +125,13 @@ def test_a_placeholder_is_whole_where_its_parameter_is_cut():
 
 
 def test_adamw_keeps_a_master_copy_of_narrow_parameters_alone():
-    names = {dtype: [each.name for each in states_of("adamw", (4, 6), dtype, DtypePolicy())]
+    names = {dtype: [each.name for each in optimizer_states("adamw", (4, 6), dtype, DtypePolicy())]
              for dtype in (BF16, F32)}  # fmt: skip
     assert names == {BF16: ["master", "mu", "nu"], F32: ["mu", "nu"]}
-    assert [each.name for each in states_of("adam", (4, 6), BF16, DtypePolicy())] == ["mu", "nu"]
+    assert [each.name for each in optimizer_states("adam", (4, 6), BF16, DtypePolicy())] == [
+        "mu",
+        "nu",
+    ]
 
 
 def test_sgd_with_momentum_has_other_names():

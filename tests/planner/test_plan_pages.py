@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardlab.cli import main
-from shardlab.planner.findings.codes import CODES
+from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES
 from shardlab.planner.strategies.axis_roles import ROLES
 from shardlab.planner.strategies.dim_meaning import KNOWN
 
@@ -79,7 +79,7 @@ def test_the_page_on_sources_has_a_how_to_for_each():
 def test_the_page_lists_every_finding_with_its_severity():
     page = (DOCS / "how-to-plan.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| \[([\w.]+)\]\(findings/\1\.md\) \| (\w+) \|", page, re.MULTILINE))
-    assert rows == {code: kind.severity for code, kind in CODES.items()}
+    assert rows == {code: kind.severity for code, kind in PLAN_FINDING_CODES.items()}
 
 
 def test_the_page_on_rules_names_every_axis_that_is_told_and_every_mesh_axis_with_a_role():

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from shardlab.planner.family import parse_family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
-from shardlab.planner.memory_bars import bars_of, bars_svg
+from shardlab.planner.memory_bars import memory_bars, bars_svg
 from shardlab.planner.model import Model
 from shardlab.planner.plan import KINDS
-from shardlab.planner.treemap import _LOOKS, Box, squarified
+from shardlab.planner.treemap import TILE_STYLES, Box, squarify
 from shardlab.render.palette import contrast
 from shardlab.sharding.dtype import parse_dtype
 
@@ -76,10 +76,10 @@ def test_the_bar_is_as_long_as_the_bytes():
 
 
 def test_devices_that_hold_the_same_are_one_bar_and_uneven_ones_the_extremes():
-    (bar,) = bars_of(PLANS["small"])
+    (bar,) = memory_bars(PLANS["small"])
     assert bar.name == "each of 8 devices"
     model = Model(name="odd", families=(parse_family("w", (5, 1000), parse_dtype("f32")),))
-    fullest, emptiest = bars_of(plan(model, "x=4", rules={"rules": [("w", "x")]}))
+    fullest, emptiest = memory_bars(plan(model, "x=4", rules={"rules": [("w", "x")]}))
     assert fullest.n_bytes == 2 * 1000 * 4
     assert (emptiest.name, emptiest.n_bytes) == ("emptiest, device 3", 0)
 
@@ -126,7 +126,7 @@ def test_arrays_for_which_a_name_leaves_no_room_stand_beneath_it():
 
 
 def test_labels_stand_out_on_every_fill():
-    assert min(contrast("#1A1A1A", fill) for fill in _LOOKS.values()) >= 4.5
+    assert min(contrast("#1A1A1A", fill) for fill in TILE_STYLES.values()) >= 4.5
 
 
 @example([1, 9_481_831_360], 32.0, 20.0)
@@ -137,7 +137,7 @@ def test_labels_stand_out_on_every_fill():
 )
 def test_a_treemap_fills_its_box_with_areas_as_large_as_the_sizes(sizes, width, height):
     sizes = sorted(sizes, reverse=True)
-    places = squarified(sizes, Box(x=3, y=5, width=width, height=height))
+    places = squarify(sizes, Box(x=3, y=5, width=width, height=height))
     area = width * height / sum(sizes)
     for size, box in zip(sizes, places, strict=True):
         assert box.width * box.height == pytest.approx(size * area, rel=1e-6, abs=1e-6)

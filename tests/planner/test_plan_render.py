@@ -18,8 +18,8 @@ from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
 from shardlab.planner.plan_text import plan_html, plan_markdown, plan_text
-from shardlab.planner.snapshots.comparison_text import comparison_markdown
-from shardlab.planner.tensor_table import groups_of, n_numbers, name_in
+from shardlab.planner.snapshots.plan_comparison_text import comparison_markdown
+from shardlab.planner.tensor_table import group_rows, count_numbers, name_in_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")
@@ -103,13 +103,13 @@ def test_all_that_is_stacked_beneath_one_word_is_one_group(axis):
     ]
     parts = [parse_family(path, shape, BF16, axes=axes) for path, shape, axes in rows]
     made = plan(Model(name="m", families=tuple(parts)), "x=2")
-    titles = {group.title: len(group.rows) for group in groups_of(made, show_all=True)}
+    titles = {group.title: len(group.rows) for group in group_rows(made, show_all=True)}
     assert titles == {"net/moe_layers/* ×8, stacked": 3, "outside the layers": 1}
 
 
 def test_one_block_that_is_not_stacked_is_no_group_of_layers():
     parts = [parse_family(f"block/{name}/kernel", (8, 6), BF16) for name in ("a", "b")]
-    (group,) = groups_of(plan(Model(name="m", families=tuple(parts)), "x=2"))
+    (group,) = group_rows(plan(Model(name="m", families=tuple(parts)), "x=2"))
     assert group.title == "all tensors"
 
 
@@ -125,21 +125,21 @@ def test_named_and_stacked_layers_are_grouped_alike():
         ),
         "x=2",
     )
-    assert [group.title for group in groups_of(named)] == [
+    assert [group.title for group in group_rows(named)] == [
         "net.layers.* ×8",
         "outside the layers",
     ]
-    first = groups_of(stacked)[0]
+    first = group_rows(stacked)[0]
     assert first.title == "net.layers.* ×8, stacked"
-    assert [name_in(row, first) for row in first.rows] == ["down", "up"]
+    assert [name_in_group(row, first) for row in first.rows] == ["down", "up"]
 
 
 def test_a_tensor_that_is_not_once_in_each_layer_says_how_often():
     made = plan(
         model({"layers.{0..7}.norm": (16,), "layers.{0..7}.experts.{0..31}.up": (64, 16)}), "x=2"
     )
-    (group,) = groups_of(made, show_all=True)
-    assert [name_in(row, group) for row in group.rows] == ["experts.*.up ×256", "norm"]
+    (group,) = group_rows(made, show_all=True)
+    assert [name_in_group(row, group) for row in group.rows] == ["experts.*.up ×256", "norm"]
 
 
 def test_what_one_layer_alone_has_stands_with_the_layers():
@@ -149,19 +149,19 @@ def test_what_one_layer_alone_has_stands_with_the_layers():
         "net.layers.8.experts.{0..3}.up": (64, 16),
         "net.layers.8x.up": (64, 16),
     }
-    first, outside = groups_of(plan(model(shapes), "x=2"), show_all=True)
+    first, outside = group_rows(plan(model(shapes), "x=2"), show_all=True)
     assert first.title == "net.layers.* ×9"
     names = ["8.experts.*.up ×4", "8.head", "up ×8"]
-    assert sorted(name_in(row, first) for row in first.rows) == names
+    assert sorted(name_in_group(row, first) for row in first.rows) == names
     assert [row.path for row in outside.rows] == ["net.layers.8x.up"]
 
 
 def test_a_layer_that_a_rule_cuts_in_another_way_stands_with_the_others():
     rules = {"rules": [(r"layers\.0\.", "x"), (".*", "")]}
     made = plan(model({"layers.{0..3}.up": (64, 16)}), "x=2", rules=rules)
-    (group,) = groups_of(made)
+    (group,) = group_rows(made)
     assert group.title == "layers.* ×4"
-    assert [name_in(row, group) for row in group.rows] == ["up ×3", "0.up"]
+    assert [name_in_group(row, group) for row in group.rows] == ["up ×3", "0.up"]
 
 
 def test_parts_of_a_family_are_told_apart_by_their_numbers():
@@ -172,7 +172,7 @@ def test_parts_of_a_family_are_told_apart_by_their_numbers():
 
 
 def test_numbers_are_counted_once():
-    assert n_numbers(["0..3", "2..5", "9"]) == 7
+    assert count_numbers(["0..3", "2..5", "9"]) == 7
 
 
 def test_small_tensors_are_folded_but_never_a_lone_one():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardlab.hardware.step_time import StepCollectiveTime, StepTime
 from shardlab.planner.advice.advice import Candidate
-from shardlab.planner.advice.ranking import bound_of, rank
+from shardlab.planner.advice.candidate_ranking import bottleneck_text, rank_candidates
 
 
 def step(compute, reading=0.0, **sent):
@@ -50,7 +50,7 @@ def words(candidates):
 
 
 def test_the_expected_time_ranks_then_the_upper_bound_then_bytes():
-    ranked, _ = rank(
+    ranked, _ = rank_candidates(
         [
             candidate({"a": 2}, step(8, fsdp=9)),
             candidate({"b": 2}, step(8, fsdp=6)),
@@ -72,7 +72,7 @@ def test_the_expected_time_ranks_then_the_upper_bound_then_bytes():
 
 def test_traffic_that_is_waited_for_outweighs_a_lower_bound():
     # llama3-8b on 16 v5e, as measured by nobody but told by all: fsdp before tensor
-    ranked, _ = rank(
+    ranked, _ = rank_candidates(
         [
             candidate({"tensor": 4}, step(2.36, tensor=1.15, fsdp=1.07)),
             candidate({"fsdp": 16}, step(3.03, fsdp=0.80)),
@@ -83,7 +83,7 @@ def test_traffic_that_is_waited_for_outweighs_a_lower_bound():
 
 
 def test_of_as_quick_ones_the_traffic_that_hides_is_named():
-    ranked, _ = rank(
+    ranked, _ = rank_candidates(
         [
             candidate({"a": 2}, step(8, fsdp=1, tensor=4)),
             candidate({"b": 2}, step(8, fsdp=3, tensor=4)),
@@ -93,7 +93,7 @@ def test_of_as_quick_ones_the_traffic_that_hides_is_named():
 
 
 def test_only_the_best_way_of_a_mesh_is_ranked():
-    ranked, others = rank(
+    ranked, others = rank_candidates(
         [
             candidate({"a": 2}, step(8), remat="full"),
             candidate({"a": 2}, step(6), n_bytes=20),
@@ -115,25 +115,25 @@ def test_losers_stand_by_kind_and_the_nearest_to_fitting_first():
         candidate({"c": 4}, None, 90, why="memory", reason="90"),
         candidate({"d": 4}, None, 80, why="memory", reason="80"),
     ]
-    ranked, others = rank(refused)
+    ranked, others = rank_candidates(refused)
     assert ranked == ()
     assert [each.reason for each in others] == ["80", "90", "b", "m"]
 
 
 def test_without_times_the_least_memory_is_first():
-    ranked, _ = rank([candidate({"a": 2}, None, 7), candidate({"b": 2}, None, 3)])
+    ranked, _ = rank_candidates([candidate({"a": 2}, None, 7), candidate({"b": 2}, None, 3)])
     assert words(ranked) == [("b=2", "", ""), ("a=2", "", "")]
 
 
 def test_what_bounds_a_step():
-    assert bound_of(step(2, tensor=3, fsdp=1)) == "waiting for traffic over tensor bounds it"
-    assert bound_of(step(2, tensor=1, fsdp=3)) == "traffic over fsdp bounds it"
-    assert bound_of(step(2, reading=3, tensor=1)) == "reading memory bounds it"
-    assert bound_of(step(4, reading=3, tensor=4)) == "compute bounds it"
+    assert bottleneck_text(step(2, tensor=3, fsdp=1)) == "waiting for traffic over tensor bounds it"
+    assert bottleneck_text(step(2, tensor=1, fsdp=3)) == "traffic over fsdp bounds it"
+    assert bottleneck_text(step(2, reading=3, tensor=1)) == "reading memory bounds it"
+    assert bottleneck_text(step(4, reading=3, tensor=4)) == "compute bounds it"
 
 
 def test_those_that_might_fit_stand_before_those_that_do_not():
-    _, others = rank(
+    _, others = rank_candidates(
         [
             candidate({"a": 4}, None, 5, why="memory", reason="far"),
             candidate({"b": 4}, step(9), 9, why="memory", reason="slow"),

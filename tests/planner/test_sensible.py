@@ -7,7 +7,7 @@ from math import gcd
 import pytest
 
 import shardlab
-from shardlab.planner.memory.batch_shards import shares_of
+from shardlab.planner.memory.workload_shards import workload_shards
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.presets import preset_names
@@ -45,7 +45,7 @@ def alarms(made):
 def test_a_sensible_training_plan_gives_no_alarm(name):
     model = load_model(name)
     for mesh, strategy in trainings(model):
-        parts = shares_of(parse_mesh(mesh)).batch.parts
+        parts = workload_shards(parse_mesh(mesh)).batch.parts
         made = shardlab.plan(
             model,
             mesh,

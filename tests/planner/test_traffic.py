@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.planner.advice.communication import decoding_exchanges, training_exchanges
-from shardlab.planner.advice.weight_bytes import Scales
+from shardlab.planner.advice.step_communication import decoding_collectives, training_collectives
+from shardlab.planner.advice.weight_bytes import WeightCounter
 from shardlab.planner.memory.dtype_policy import parse_dtype_policy
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
@@ -39,10 +39,10 @@ def sent(model, mesh, strategy, workload=None, optimizer="adamw"):
     """Return for each kind and axes the operation, the gathered or unreduced bytes, the calls."""
     mesh = parse_mesh(mesh)
     placed = place(model, parse_strategy(strategy), mesh)
-    held = Scales(optimizer=optimizer, policy=parse_dtype_policy(None)).weigh(placed, mesh)
+    held = WeightCounter(optimizer=optimizer, policy=parse_dtype_policy(None)).weigh(placed, mesh)
     workload = workload or Workload(batch=B, sequence=1, remat="none")
     found = {}
-    for each in training_exchanges(model.architecture, held, mesh, workload):
+    for each in training_collectives(model.architecture, held, mesh, workload):
         size = 1
         for name in each.axes:
             size *= mesh.shape[name]
@@ -154,6 +154,6 @@ def test_deciding_where_tokens_go_costs_tensor_axes_once_for_each_expert():
 def test_decoding_sends_activations_of_one_token_a_sequence():
     model = load_model("llama3-70b")
     mesh = parse_mesh("data=2,tensor=8")
-    calls = list(decoding_exchanges(model.architecture, mesh, Workload(batch=64, sequence=8192)))
+    calls = list(decoding_collectives(model.architecture, mesh, Workload(batch=64, sequence=8192)))
     assert [(each.op, each.count) for each in calls] == [("all_gather", 160), ("psum_scatter", 160)]
     assert calls[1].payload_bytes == 32 * 8192 * 2

@@ -6,9 +6,9 @@ import pytest
 
 from shardlab.planner.advice.step_flops import (
     active_parameters,
-    decoding_work,
+    decoding_flops,
     is_forward_repeated,
-    training_work,
+    training_flops,
 )
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
@@ -32,7 +32,7 @@ def test_llama_70b_takes_6_3_yottaflops_for_15_trillion_tokens():
     # JAX scaling book, applied-training.md (0819a7d): 4.2e11 for a token, 6.3e24 in all; it rounds
     # to 70e9 parameters and leaves attention out.
     model = load_model("llama3-70b")
-    per_token = training_work(
+    per_token = training_flops(
         model, model.architecture, Workload(batch=1, sequence=1, remat="none")
     ).flops
     assert per_token == pytest.approx(4.2e11, rel=0.01)
@@ -43,7 +43,7 @@ def test_attention_takes_12_l_n_h_for_each_token_and_token_of_its_sequence():
     # JAX scaling book, transformers.md: 12 B T^2 N H for each layer
     model = load_model("llama3-8b")
     short, long = (
-        training_work(
+        training_flops(
             model, model.architecture, Workload(batch=1, sequence=size, remat="none")
         ).flops
         / size
@@ -55,7 +55,7 @@ def test_attention_takes_12_l_n_h_for_each_token_and_token_of_its_sequence():
 def test_remat_computes_the_forward_pass_or_attention_again():
     model = load_model("llama3-8b")
     flops = {
-        remat: training_work(
+        remat: training_flops(
             model, model.architecture, Workload(batch=2, sequence=4096, remat=remat)
         ).flops
         for remat in ("none", "selective", "dots", "full", "4")
@@ -63,13 +63,13 @@ def test_remat_computes_the_forward_pass_or_attention_again():
     attention = 12 * 32 * 32 * 128 * 4096 * 2 * 4096
     assert flops["full"] == flops["4"] == pytest.approx(flops["none"] * 8 / 6)
     assert flops["selective"] == flops["dots"] == pytest.approx(flops["none"] + attention / 3)
-    one = training_work(model, model.architecture, Workload(batch=2, sequence=4096, remat="full"))
+    one = training_flops(model, model.architecture, Workload(batch=2, sequence=4096, remat="full"))
     assert one.model_flops == flops["none"]  # MFU counts nothing twice
 
 
 def test_a_token_takes_2_flops_for_each_parameter_to_decode():
     model = load_model("llama3-8b")
-    work = decoding_work(model, model.architecture, Workload(batch=5, sequence=1))
+    work = decoding_flops(model, model.architecture, Workload(batch=5, sequence=1))
     assert work.flops / 5 == pytest.approx(2 * 8_030_261_248, rel=0.001)
 
 
@@ -84,7 +84,7 @@ def test_values_narrower_than_keys_take_fewer_flops():
     arch = model.architecture
     assert (arch.head_dim, arch.value_dim) == (192, 128)
     short, long = (
-        training_work(model, arch, Workload(batch=1, sequence=size, remat="none")).flops / size
+        training_flops(model, arch, Workload(batch=1, sequence=size, remat="none")).flops / size
         for size in (1, 4097)
     )
     assert long - short == pytest.approx(6 * 61 * 128 * (192 + 128) * 4096)
@@ -93,7 +93,7 @@ def test_values_narrower_than_keys_take_fewer_flops():
 def test_latent_attention_decodes_on_the_latent_array():
     model = load_model("deepseek-v3-main")
     short, long = (
-        decoding_work(model, model.architecture, Workload(batch=1, sequence=size)).flops
+        decoding_flops(model, model.architecture, Workload(batch=1, sequence=size)).flops
         for size in (1, 4097)
     )
     assert long - short == pytest.approx(2 * 61 * 128 * (512 + 64 + 512) * 4096)
@@ -102,7 +102,7 @@ def test_latent_attention_decodes_on_the_latent_array():
 def test_local_layers_attend_to_their_window_alone():
     model = load_model("gemma3-27b")  # 52 of 62 layers look back over 1024 tokens
     short, long = (
-        decoding_work(model, model.architecture, Workload(batch=1, sequence=size)).flops
+        decoding_flops(model, model.architecture, Workload(batch=1, sequence=size)).flops
         for size in (1024, 8192)
     )
     assert long - short == pytest.approx(4 * 10 * 32 * 128 * (8192 - 1024))

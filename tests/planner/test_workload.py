@@ -6,7 +6,7 @@ import pytest
 
 import shardlab
 from shardlab.errors import InvalidSize, InvalidType, LabError, UnknownDtype, UnknownOption
-from shardlab.planner.memory.workload import REMAT, Workload, parse_workload
+from shardlab.planner.memory.workload import REMAT_POLICIES, Workload, parse_workload
 
 
 def test_a_workload_has_sensible_defaults():
@@ -23,7 +23,9 @@ def test_dtypes_and_policies_may_be_given_as_text():
         Workload(batch=1, sequence=1, remat=4).remat,
         Workload(batch=1, sequence=1, remat="04").checkpoints,
     ) == ("4", 4)
-    assert all(Workload(batch=1, sequence=1, remat=remat).checkpoints is None for remat in REMAT)
+    assert all(
+        Workload(batch=1, sequence=1, remat=remat).checkpoints is None for remat in REMAT_POLICIES
+    )
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2**200])

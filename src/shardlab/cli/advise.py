@@ -121,7 +121,7 @@ def command(model: str, **options: Any) -> None:
 
 def _made(model: str, options: dict[str, Any]) -> Advice:
     from shardlab.cli.model_target import is_target, load_named
-    from shardlab.planner.advice.advise import advise
+    from shardlab.planner.advice.make_advice import advise
 
     hardware, chips = _place(options)
     return advise(
@@ -159,7 +159,7 @@ def _place(options: dict[str, Any]) -> tuple[str, Any]:
                 raise click.UsageError(
                     f"--chips {chips} is a slice of {found.hardware}, and --hardware is {hardware}."
                 )
-        return hardware or found.hardware, found.n_chips
+        return hardware or found.hardware, found.n_devices
     if hardware is None:
         raise click.UsageError("Missing option '--hardware', such as --hardware tpu-v5p.")
     return hardware, whole_number("chips", chips)
@@ -178,7 +178,7 @@ def _write(advice: Advice, options: dict[str, Any]) -> None:
     from shardlab.planner.advice.advice_text import advice_html, advice_lines, advice_markdown
 
     top = options["top"]
-    title = f"{advice.model} on {advice.n_chips} {advice.hardware}"
+    title = f"{advice.model} on {advice.n_devices} {advice.hardware}"
     outputs = {
         "--json": (options["json"], lambda: json_text(advice.to_json())),
         "--html": (options["html"], lambda: page(title, [advice_html(advice, top=top)])),

@@ -9,7 +9,7 @@ from shardlab.cli.outputs import check_places, json_text, page, show, write_all
 
 if TYPE_CHECKING:
     from shardlab.planner.plan import Plan
-    from shardlab.planner.snapshots.comparison import Comparison
+    from shardlab.planner.snapshots.plan_comparison import Comparison
     from shardlab.planner.snapshots.golden_file import GoldenFile
 
 _FILES = ("json", "html", "svg", "treemap", "save", "rules_to")
@@ -37,11 +37,11 @@ def _outputs(
 ) -> dict[str, tuple[str | None, Callable[[], str]]]:
     def as_page() -> str:
         from shardlab.planner.plan_text import plan_html
-        from shardlab.planner.snapshots.comparison_text import comparison_html
+        from shardlab.planner.snapshots.plan_comparison_text import comparison_html
 
         first = [] if change is None else [comparison_html(change)]
         shown = plan_html(plan, show_all=options["show_all"], old=old)
-        return page(f"{plan.model} on {plan.mesh_words}", [*first, shown])
+        return page(f"{plan.model} on {plan.mesh_summary}", [*first, shown])
 
     def as_json() -> str:
         more = {} if change is None else {"comparison": change.to_json()}
@@ -88,7 +88,7 @@ def _show(plan: Plan, options: dict[str, Any]) -> None:
 
 
 def _show_change(change: Comparison, as_markdown: bool) -> None:
-    from shardlab.planner.snapshots.comparison_text import (
+    from shardlab.planner.snapshots.plan_comparison_text import (
         comparison_markdown,
         comparison_rich,
         comparison_text,

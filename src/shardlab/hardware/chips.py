@@ -48,12 +48,14 @@ class Hardware:
     def figure(self, name: str, *, needed_for: str = "") -> Figure:
         """Return a figure; where nobody publishes it, say so and how to give one."""
         if name not in self.figures:
-            raise UnknownFigure(
+            error = UnknownFigure(
                 f"There is no published figure {name!r} for {self.title}.",
                 where=f"hardware {self.name}" + (f", {needed_for}" if needed_for else ""),
                 fix=f'give your own: estimate("{self.name}", figures={{"{name}": ...}}), '
                 f'or a TOML file with like = "{self.name}" and {name} = ....',
             )
+            error.figure = name
+            raise error
         return self.figures[name]
 
     def makes_ring(self, axis_size: int, slice_size: int) -> bool:

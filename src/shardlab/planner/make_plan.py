@@ -1,47 +1,50 @@
-"""The plan of a model: mesh, rules and choices in, what one device holds out.
-
-What a person asked to be planned, parsed: the question that a plan answers.
-"""
+"""`plan()`: parses its arguments, shards the model, counts memory, and collects findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shardlab.errors import InvalidType, UnknownOption, short_repr
 from shardlab.findings.finding import Finding
 from shardlab.hardware.chips import Hardware, parse_hardware
-from shardlab.planner.findings.limits import Limits, parse_limits
-from shardlab.planner.findings.mesh_usage import idle_axes
+from shardlab.planner.findings.finding_limits import Limits, parse_limits
+from shardlab.planner.findings.mesh_usage import unused_axes
 from shardlab.planner.findings.plan_findings import plan_findings
 from shardlab.planner.memory.activations import activation_items
-from shardlab.planner.memory.device_bytes import counters_of, held_by
+from shardlab.planner.memory.device_bytes import device_arrays, optimizer_counters
 from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.memory.fp8_scales import without_scales
-from shardlab.planner.memory.gathered_weights import gathered_items
-from shardlab.planner.memory.kv_cache import cache_items
-from shardlab.planner.memory.optimizer import parse_optimizer
+from shardlab.planner.memory.gathered_weights import gathered_weight_items
+from shardlab.planner.memory.kv_cache import kv_cache_items
+from shardlab.planner.memory.optimizer import Optimizer, parse_optimizer
 from shardlab.planner.memory.workload import Workload, parse_workload
 from shardlab.planner.model import Model, check_kinds
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.optimizer_state import without_states
-from shardlab.planner.plan import MemoryBudget, MemoryItem, Plan, PlanRow
+from shardlab.planner.plan import Choice, MemoryBudget, MemoryItem, Plan, PlanRow
 from shardlab.planner.plan_mesh import parse_plan_mesh
 from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.rules.lint import lint
 from shardlab.planner.rules.logical_axes import read_for
 from shardlab.planner.rules.matching import ShardedFamily, has_own_specs, placed_by
-from shardlab.planner.rules.path_search import search
-from shardlab.planner.rules.rules import parse_rules
+from shardlab.planner.rules.path_search import Found, search
+from shardlab.planner.rules.rules import Rules, parse_rules
 from shardlab.planner.rules.strategy_rules import lines_of, rules_of
 from shardlab.planner.strategies.dim_meaning import axes_of
-from shardlab.planner.strategies.layer_stack import stack as stacked
+from shardlab.planner.strategies.layer_stack import stack as stack_tensors
 from shardlab.planner.strategies.layer_stack import stack_of
-from shardlab.planner.strategies.strategy import cut_states, parse_strategy, place, stack_for
-from shardlab.sharding.mesh import Mesh
+from shardlab.planner.strategies.strategy import (
+    Strategy,
+    cut_states,
+    parse_strategy,
+    place,
+    stack_for,
+)
+from shardlab.sharding.mesh import Mesh, mesh_text
 
 
 def plan(
@@ -49,9 +52,9 @@ def plan(
     mesh: Any = None,
     *,
     rules: Any = None,
-    strategy: str | None = None,
+    strategy: str | Strategy | None = None,
     hardware: str | Path | Hardware | None = None,
-    optimizer: str = "none",
+    optimizer: str | Optimizer = "none",
     policy: Any = None,
     workload: Workload | None = None,
     headroom: float = 0.1,
@@ -60,216 +63,290 @@ def plan(
     n_devices: int | None = None,
     architecture: Any = None,
 ) -> Plan:
-    """Return what each device of a mesh holds of a model.
+    """Return what each device of a mesh stores of a model.
 
-    >>> made = plan("llama3-8b", "fsdp=8", strategy="fsdp", optimizer="adamw")
-    >>> made.bytes_of("parameters") * 8 > 16e9
+    >>> llama = plan("llama3-8b", "fsdp=8", strategy="fsdp", optimizer="adamw")
+    >>> llama.bytes_of("parameters") * 8 > 16e9
     True
 
     Without an optimizer it is a plan for inference. The model is a name, a file, or an object; the
-    specs come from the rules, from a strategy, or from the model itself. The policy of dtypes is a
-    name or text (`parse_dtype_policy`); `stack` holds "experts", "layers" or "all" of both in one array.
-    Without a mesh it is the one that the model's own specs were made for, where its source has one.
+    specs come from the rules, from a strategy, or from the model itself. The dtype policy is a name
+    or text (`parse_dtype_policy`); `stack` stacks "experts", "layers" or "all" of both into one
+    array each. Without a mesh, the mesh of the model's own specs is used, if its source has one.
     One size of the mesh may be -1, with `n_devices` or a slice such as v5p-1024 as the hardware.
-    `architecture` gives measures to a model whose source has none (`parse_architecture`).
+    `architecture` describes a model whose source does not (`parse_architecture`).
     """
-    parsed = parse_dtype_policy(policy)
-    loaded = with_architecture(check_kinds(load_model(model)), architecture)
-    mesh = _own_mesh(loaded) if mesh is None else mesh
-    meant, given = parse_plan_mesh(mesh, n_devices, hardware), parse_rules(rules)
-    over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
-    prepared = _prepared(loaded, parsed, over, optimizer)
-    asked = PlanRequest(
-        model=prepared,
-        mesh=meant.mesh,
-        rules=read_for(prepared, given),
+    request = _parse_request(
+        model=model,
+        mesh=mesh,
+        rules=rules,
         strategy=strategy,
-        optimizer=parse_optimizer(optimizer).name,
-        policy=parsed,
-        workload=parse_workload(workload),
-        room=None if meant.hardware is None else room_of(parse_hardware(meant.hardware), headroom),
-        stack=over,
+        hardware=hardware,
+        optimizer=optimizer,
+        policy=policy,
+        workload=workload,
+        headroom=headroom,
+        stack=stack,
+        n_devices=n_devices,
+        architecture=architecture,
     )
-    limit = parse_limits(limits)
-    placed, found = _placed(asked, limit)
-    made = make_plan(asked, placed)
-    again = _Again(asked, placed, made)
-    lines = lines_of(asked.rules) or (rules_of(placed) if strategy is not None else ())
-    found = (*found, *plan_findings(made, asked, again, limit, found))
-    return replace(made, rules=lines, findings=found)
+    finding_limits = parse_limits(limits)
+    placement = _place_tensors(request, finding_limits)
+    rule_lines = lines_of(request.rules)
+    has_derived_rules = not rule_lines and request.strategy is not None
+    draft = replace(
+        _make_plan(request, _plan_rows(request, placement), placement),
+        rules=rules_of(placement.families) if has_derived_rules else rule_lines,
+        has_derived_rules=has_derived_rules,
+    )
+    findings = plan_findings(
+        draft,
+        request,
+        _Replanner(request, placement, draft),
+        finding_limits,
+        rule_findings=placement.findings,
+    )
+    return replace(draft, findings=(*placement.findings, *findings))
+
+
+def _parse_request(
+    *,
+    model: Any,
+    mesh: Any,
+    rules: Any,
+    strategy: Any,
+    hardware: Any,
+    optimizer: Any,
+    policy: Any,
+    workload: Any,
+    headroom: Any,
+    stack: Any,
+    n_devices: Any,
+    architecture: Any,
+) -> PlanRequest:
+    """Parse the arguments of `plan()`: the one place where its text becomes values."""
+    dtype_policy = parse_dtype_policy(policy)
+    loaded = with_architecture(check_kinds(load_model(model)), architecture)
+    plan_mesh = parse_plan_mesh(_own_mesh(loaded) if mesh is None else mesh, n_devices, hardware)
+    parsed_rules = parse_rules(rules)
+    parsed_strategy = None if strategy is None else parse_strategy(strategy)
+    stack_over = stack_of(
+        stack, parsed_rules.stack, None if parsed_strategy is None else stack_for(parsed_strategy)
+    )
+    parsed_optimizer = parse_optimizer(optimizer)
+    prepared = without_scales(loaded, dtype_policy)
+    if parsed_optimizer.is_training:
+        prepared = without_states(prepared)
+    if stack_over is not None:
+        prepared = stack_tensors(prepared, stack_over)
+    budget = None
+    if plan_mesh.hardware is not None:
+        budget = memory_budget(parse_hardware(plan_mesh.hardware), headroom)
+    return PlanRequest(
+        model=prepared,
+        mesh=plan_mesh.mesh,
+        rules=read_for(prepared, parsed_rules),
+        strategy=parsed_strategy,
+        optimizer=parsed_optimizer,
+        policy=dtype_policy,
+        workload=parse_workload(workload),
+        budget=budget,
+        stack=stack_over,
+    )
 
 
 def _own_mesh(model: Model) -> str:
     """Return the mesh that a model's source names."""
     if (mesh := model.details.get("mesh")) is None:
         raise InvalidType(
-            f"There is no mesh, and {model.name!r:.80} names none.",
+            f"No mesh was given, and {model.name!r:.80} does not name one.",
             fix='plan(model, "fsdp=4,tensor=2"): mesh axes with sizes, or a slice (v5p-1024).',
         )
     return mesh
 
 
-def _prepared(model: Model, policy: DtypePolicy, over: str | None, optimizer: str) -> Model:
-    """Return the model as its program holds it, with a note on what differs from its source."""
-    model = without_scales(model, policy)
-    if parse_optimizer(optimizer).name != "none":
-        model = without_states(model)
-    return model if over is None else stacked(model, over)
+@dataclass(frozen=True, kw_only=True)
+class _Placement:
+    """The tensors with their specs, the rule of each as an index of `Plan.rules`, lint findings."""
+
+    families: tuple[ShardedFamily, ...]
+    rule_indices: tuple[int | None, ...]
+    findings: tuple[Finding, ...] = ()
 
 
-def make_plan(asked: PlanRequest, placed: Iterable[ShardedFamily]) -> Plan:
-    """Return the plan without findings: what each device holds of tensors placed like this."""
-    placed = tuple(placed)
-    return _plan_of(asked, _rows(asked, placed), placed)
-
-
-def _rows(asked: PlanRequest, placed: Iterable[ShardedFamily]) -> tuple[PlanRow, ...]:
-    return tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed)
-
-
-def _plan_of(
-    asked: PlanRequest, rows: tuple[PlanRow, ...], placed: Iterable[ShardedFamily]
-) -> Plan:
-    return Plan(
-        model=asked.model.name,
-        source=asked.model.source,
-        mesh=tuple(asked.mesh.shape.items()),
-        n_parameters=asked.model.n_parameters,
-        rows=rows,
-        items=(
-            *plan_items(asked.model, _working(asked.mesh, rows), asked.workload, asked.optimizer),
-            *(gathered_items(placed, asked.mesh, asked.policy) if asked.workload else ()),
-        ),
-        room=asked.room,
-        choices={
-            "strategy": asked.strategy or "",
-            "optimizer": asked.optimizer,
-            **({"policy": str(asked.policy)} if asked.policy != DtypePolicy() else {}),
-            **({"stack": asked.stack} if asked.stack and asked.model.is_stacked else {}),
-            **({"logical_semantics": said} if (said := asked.rules.semantics) else {}),
-            **(asked.workload.choices(asked.is_training) if asked.workload else {}),
-            **({"measures": "unknown"} if _lacks_measures(asked) else {}),
-        },
-        notes=_notes(asked),
-    )
-
-
-def _working(mesh: Mesh, rows: tuple[PlanRow, ...]) -> Mesh:
-    """Return the mesh without the axes that cut nothing: they divide no activations either."""
-    if not (idle := idle_axes(rows, mesh)):
-        return mesh
-    return Mesh({name: size for name, size in mesh.shape.items() if name not in idle})
-
-
-class _Again:
-    """Plans the same question with other choices, and remembers: rows do not depend on all."""
-
-    def __init__(self, asked: PlanRequest, placed: tuple[ShardedFamily, ...], made: Plan) -> None:
-        # with the rules themselves: as long as they are here, nothing else has their id
-        self.placed = {self._key(asked): (placed, asked.rules)}
-        self.rows = {(self._key(asked), asked.policy): made.rows}
-
-    def __call__(self, other: PlanRequest) -> Plan:
-        key = self._key(other)
-        if key not in self.placed:
-            self.placed[key] = (_placed(other)[0], other.rules)
-        if (key, other.policy) not in self.rows:
-            self.rows[key, other.policy] = _rows(other, self.placed[key][0])
-        return _plan_of(other, self.rows[key, other.policy], self.placed[key][0])
-
-    @staticmethod
-    def _key(asked: PlanRequest) -> tuple[object, ...]:
-        return asked.strategy, asked.mesh, id(asked.rules)
-
-
-def _placed(
-    asked: PlanRequest, limits: Limits | None = None
-) -> tuple[tuple[ShardedFamily, ...], tuple[Finding, ...]]:
-    """Return the tensors with their specs, and what lint says of the rules if limits are given."""
-    model, mesh, rules = asked.model, asked.mesh, asked.rules
-    strategy = None if asked.strategy is None else parse_strategy(asked.strategy)
-    # ZeRO alone says nothing of parameters: rules, or the model's own specs, do.
-    is_beside = strategy is not None and strategy.zero and not strategy.parts
-    if strategy is not None and rules.is_empty and not (is_beside and has_own_specs(model, mesh)):
-        return tuple(place(model, strategy, mesh)), ()
-    found = search(model, rules)
-    placed = placed_by(found, rules, mesh)
+def _place_tensors(request: PlanRequest, limits: Limits | None = None) -> _Placement:
+    """Shard every tensor of the model; with limits the rules are linted too."""
+    model, mesh, rules = request.model, request.mesh, request.rules
+    strategy = request.strategy
+    # ZeRO alone does not shard parameters: rules, or the model's own specs, do.
+    is_zero_only = strategy is not None and strategy.zero and not strategy.parts
+    has_specs = not rules.is_empty or (is_zero_only and has_own_specs(model, mesh))
+    if strategy is not None and not has_specs:
+        families = tuple(place(model, strategy, mesh))
+        return _Placement(families=families, rule_indices=(None,) * len(families))
+    matches = search(model, rules)
+    sharded = placed_by(matches, rules, mesh)
     if strategy is not None:
         if strategy.parts:
             raise UnknownOption(
                 f"Rules and the strategy {strategy.name!r:.80} both give specs to parameters.",
-                fix="one of them; beside rules a strategy may be zero1 or zero2.",
+                fix="one of them; on top of rules a strategy may be zero1 or zero2.",
             )
-        placed = cut_states(placed, strategy, mesh)
-    said = () if limits is None else lint(found, rules, mesh, limits.replicated_bytes)
-    return tuple(placed), said
-
-
-def _row(placed: ShardedFamily, mesh: Mesh, optimizer: str, policy: DtypePolicy) -> PlanRow:
-    family = placed.family
-    held = tuple(held_by(placed, mesh, optimizer, policy))
-    return PlanRow(
-        path=family.name,
-        n_tensors=family.n_tensors,
-        held=held,
-        rule=placed.rule,
-        axes=family.axes or axes_of(family),
-        numbers=family.numbers_text,
-        declined=placed.declined,
+        sharded = cut_states(sharded, strategy, mesh)
+    findings = () if limits is None else lint(matches, rules, mesh, limits.replicated_bytes)
+    return _Placement(
+        families=tuple(sharded),  # one for each match, in the same order
+        rule_indices=tuple(_rule_index(match, rules) for match in matches),
+        findings=findings,
     )
+
+
+def _rule_index(match: Found, rules: Rules) -> int | None:
+    """Return the position in `lines_of(rules)` of the rule that gave the spec: specs come first."""
+    if match.path_specs:
+        return match.path_specs[0] if len(match.path_specs) == 1 else None
+    return len(rules.specs) + match.rules[0] if match.rules else None
+
+
+class _Replanner:
+    """Plans a request with other options, for remedies; reuses rows that do not depend on them."""
+
+    def __init__(self, request: PlanRequest, placement: _Placement, plan: Plan) -> None:
+        # The rules are stored with their placement: while they are alive, no other rules can get
+        # the same id, which is part of the key.
+        self._placements = {self._cache_key(request): (placement, request.rules)}
+        self._rows = {(self._cache_key(request), request.policy): plan.rows}
+
+    def __call__(self, request: PlanRequest) -> Plan:
+        key = self._cache_key(request)
+        if key not in self._placements:
+            self._placements[key] = (_place_tensors(request), request.rules)
+        placement, _ = self._placements[key]
+        if (key, request.policy) not in self._rows:
+            self._rows[key, request.policy] = _plan_rows(request, placement)
+        return _make_plan(request, self._rows[key, request.policy], placement)
+
+    @staticmethod
+    def _cache_key(request: PlanRequest) -> tuple[object, ...]:
+        return request.strategy, request.mesh, id(request.rules)
+
+
+def _plan_rows(request: PlanRequest, placement: _Placement) -> tuple[PlanRow, ...]:
+    return tuple(
+        PlanRow(
+            path=sharded.family.name,
+            n_tensors=sharded.family.n_tensors,
+            arrays=tuple(device_arrays(sharded, request.mesh, request.optimizer, request.policy)),
+            rule=sharded.rule,
+            rule_index=rule_index,
+            dim_names=sharded.family.axes or axes_of(sharded.family),
+            numbers=sharded.family.numbers_text,
+            skipped=sharded.declined,
+        )
+        for sharded, rule_index in zip(placement.families, placement.rule_indices, strict=True)
+    )
+
+
+def _make_plan(request: PlanRequest, rows: tuple[PlanRow, ...], placement: _Placement) -> Plan:
+    """Return the plan without rules and findings."""
+    working_mesh = _without_unused_axes(request.mesh, rows)
+    items = plan_items(request.model, working_mesh, request.workload, request.optimizer)
+    if request.workload:
+        items += gathered_weight_items(placement.families, request.mesh, request.policy)
+    return Plan(
+        model=request.model.name,
+        source=request.model.source,
+        mesh=tuple(request.mesh.shape.items()),
+        n_parameters=request.model.n_parameters,
+        rows=rows,
+        items=items,
+        budget=request.budget,
+        choices=_plan_choices(request),
+        notes=_plan_notes(request),
+    )
+
+
+def _plan_choices(request: PlanRequest) -> dict[str, Choice]:
+    """Return the options of a plan that it was made with, without those at their default."""
+    choices: dict[str, Choice] = {
+        "strategy": "" if request.strategy is None else request.strategy.name,
+        "optimizer": request.optimizer.name,
+    }
+    if request.policy != DtypePolicy():
+        choices["policy"] = str(request.policy)
+    if request.stack and request.model.is_stacked:
+        choices["stack"] = request.stack
+    if request.rules.semantics:
+        choices["logical_semantics"] = request.rules.semantics
+    if request.workload:
+        choices |= request.workload.choices(request.is_training)
+    if _lacks_architecture(request):
+        choices["architecture"] = "unknown"
+    return choices
+
+
+def _without_unused_axes(mesh: Mesh, rows: Iterable[PlanRow]) -> Mesh:
+    """Return the mesh without the axes that shard nothing: they divide no activations either."""
+    if not (unused := unused_axes(rows, mesh)):
+        return mesh
+    return Mesh({name: size for name, size in mesh.shape.items() if name not in unused})
 
 
 def plan_items(
-    model: Model, mesh: Mesh, workload: Workload | None, optimizer: str
+    model: Model, mesh: Mesh, workload: Workload | None, optimizer: Optimizer
 ) -> tuple[MemoryItem, ...]:
-    """Return what a device holds beside tensors and what it gathers of them.
+    """Return what a device stores besides tensors and gathered weights.
 
-    For training the optimizer's counters and activations, for inference the cache.
+    In training these are the optimizer's counters and activations, in inference the KV cache.
     """
-    counters = counters_of(optimizer)
+    counters = optimizer_counters(optimizer)
     if workload is None:
         return counters
-    if optimizer == "none":
-        return cache_items(model, mesh, workload)
+    if not optimizer.is_training:
+        return kv_cache_items(model, mesh, workload)
     return (*counters, *activation_items(model, mesh, workload))
 
 
-def _notes(asked: PlanRequest) -> tuple[str, ...]:
-    notes = asked.model.notes
-    if asked.is_training and asked.strategy and (stage := parse_strategy(asked.strategy).zero):
-        what = "arrays" if stage == 1 else "arrays and the gradients"
+def _plan_notes(request: PlanRequest) -> tuple[str, ...]:
+    notes = request.model.notes
+    stage = request.strategy.zero if request.strategy is not None else 0
+    if request.is_training and stage:
+        arrays = "states" if stage == 1 else "states and the gradients"
         notes += (
-            f"ZeRO stage {stage}: the optimizer's {what} are cut over the data axes too, each "
-            "along its first array axis that divides; rules say nothing of it.",
+            f"ZeRO stage {stage}: the optimizer's {arrays} are also sharded over the data axes, "
+            "each along its first divisible dimension; rules do not show it.",
         )
-    if (theirs := asked.model.details.get("mesh")) and asked.strategy is None:
-        ours = ",".join(f"{name}={size}" for name, size in asked.mesh.shape.items())
-        if ours != theirs.replace(" ", ""):
+    own_mesh = request.model.details.get("mesh")
+    if own_mesh and request.strategy is None:
+        planned_mesh = mesh_text(request.mesh.shape.items())
+        if planned_mesh != own_mesh.replace(" ", ""):
             notes += (
-                f"The model's own specs were made for the mesh {theirs}; this one is {ours}.",
+                f"The model's own specs were made for the mesh {own_mesh}; this one is "
+                f"{planned_mesh}.",
             )
-    if not _lacks_measures(asked):
+    if not _lacks_architecture(request):
         return notes
-    missing = "activations are" if asked.is_training else "the KV cache is"
+    missing = "activations are" if request.is_training else "the KV cache is"
     return (
         *notes,
-        f"The model's measures are not known, so {missing} not counted: --architecture, or "
-        "architecture= in Python, gives them.",
+        f"The model's architecture is unknown, so {missing} not counted: pass --architecture, or "
+        "architecture= in Python.",
     )
 
 
-def _lacks_measures(asked: PlanRequest) -> bool:
-    """Tell whether a workload is given and cannot be counted."""
-    return asked.workload is not None and asked.model.architecture is None
+def _lacks_architecture(request: PlanRequest) -> bool:
+    """Return whether there is a workload that cannot be counted."""
+    return request.workload is not None and request.model.architecture is None
 
 
-def room_of(chip: Hardware, headroom: float) -> MemoryBudget:
-    """Return the memory of one device, with what is to stay free of it."""
-    if not (isinstance(headroom, (int, float)) and 0 <= headroom < 1):  # NaN is neither
+def memory_budget(chip: Hardware, headroom: float) -> MemoryBudget:
+    """Return the memory of one device and the headroom to leave free."""
+    if not (isinstance(headroom, (int, float)) and 0 <= headroom < 1):  # also rejects NaN
         raise UnknownOption(
-            f"The headroom is {short_repr(headroom)}.", fix="a share of the memory, from 0 up to 1."
+            f"The headroom is {short_repr(headroom)}.",
+            fix="a fraction of the memory, at least 0 and less than 1.",
         )
-    hbm = chip.figure("hbm_bytes", needed_for="needed to say whether it fits")
+    hbm = chip.figure("hbm_bytes", needed_for="needed to decide whether it fits")
     return MemoryBudget(
         hardware=chip.name, hbm_bytes=int(hbm.value), headroom=headroom, source=hbm.source
     )

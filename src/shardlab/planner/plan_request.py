@@ -1,35 +1,37 @@
-"""What a plan is made for, parsed: model, mesh, rules, workload."""
+"""The parsed arguments of `plan()`: every field is a typed value, text is parsed before."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shardlab.planner.memory.dtype_policy import DtypePolicy, check_trained
+from shardlab.planner.memory.dtype_policy import DtypePolicy, check_trainable
+from shardlab.planner.memory.optimizer import Optimizer, parse_optimizer
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
 from shardlab.planner.plan import MemoryBudget
 from shardlab.planner.rules.rules import Rules
+from shardlab.planner.strategies.strategy import Strategy
 from shardlab.sharding.mesh import Mesh
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """Model, mesh and choices; with `replace` it is the same question but for one choice."""
+    """Model, mesh and options of one plan; remedies `replace` one of them and plan again."""
 
     model: Model
     mesh: Mesh
     rules: Rules
-    strategy: str | None = None  # in place of rules
-    optimizer: str = "none"
+    strategy: Strategy | None = None  # instead of rules; zero1 and zero2 also on top of them
+    optimizer: Optimizer = field(default_factory=lambda: parse_optimizer("none"))
     policy: DtypePolicy = field(default_factory=DtypePolicy)
     workload: Workload | None = None
-    room: MemoryBudget | None = None
-    stack: str | None = None  # what of the model was stacked
+    budget: MemoryBudget | None = None
+    stack: str | None = None  # which tensors of the model are stacked into one array
 
     def __post_init__(self) -> None:
         if self.is_training:
-            check_trained(self.policy)
+            check_trainable(self.policy)
 
     @property
     def is_training(self) -> bool:
-        return self.optimizer != "none"
+        return self.optimizer.is_training

@@ -1,4 +1,4 @@
-"""The list of presets: each model that can be planned by name, with its measures."""
+"""The list of presets: every model that can be planned by name, with its size."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from shardlab.render.sheet import Column, Row, Section, Sheet, Table
 
 
 def presets_sheet(presets: Iterable[tuple[str, int, int, int, str]]) -> Sheet:
-    """Return the table of presets: name, parameters, bytes, tensors, and measures in words."""
+    """Return the table of presets: name, parameters, bytes, tensors, and a description."""
     rows = tuple(
-        Row(cells=(name, f"{parameters:,}", bytes_text(n_bytes), f"{tensors:,}", words))
-        for name, parameters, n_bytes, tensors, words in presets
+        Row(cells=(name, f"{n_parameters:,}", bytes_text(n_bytes), f"{n_tensors:,}", description))
+        for name, n_parameters, n_bytes, n_tensors, description in presets
     )
     columns = (
         Column(head="model"),

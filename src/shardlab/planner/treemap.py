@@ -1,6 +1,6 @@
-"""The treemap: an area for each tensor as large as its bytes on a device, sharded or replicated.
+"""The treemap: one tile per tensor, as large as its bytes on a device, sharded or replicated.
 
-Colour never speaks alone: what is replicated is also hatched, and its label says on how many.
+Color is never the only sign: what is replicated is also hatched, and its label says so.
 """
 
 from __future__ import annotations
@@ -13,25 +13,36 @@ from shardlab._text.printable import printable_text
 from shardlab._text.units import bytes_text, share_text
 from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
 from shardlab.planner.plan_text import kind_text
-from shardlab.planner.tensor_table import Group, groups_of, name_in, shorter_names
+from shardlab.planner.tensor_table import RowGroup, group_rows, name_in_group, shorter_names
 from shardlab.render.palette import fill_color
 from shardlab.render.svg import INK, LETTER, LINE, MARGIN, svg_header, svg_text
 
-_WIDE, _HIGH = 940.0, 520.0  # pixels
-_HEAD = 18.0  # above the tensors of a group, where there is room
-_LEAST = 1 / 1500  # of the whole: what is smaller is drawn together
-# words -> fill; the hatching is the pattern of the same number
-_LOOKS = {
-    "cut over all devices": fill_color(9),
-    "some devices hold the same": fill_color(11),
-    "every device holds the same": fill_color(13),
-    "by formula": fill_color(15),
-}
+_WIDTH, _HEIGHT = 940.0, 520.0  # pixels
+_GROUP_HEADER = 18.0  # pixels above the tiles of a group, if it is tall enough
+_MIN_SHARE = 1 / 1500  # of the total: smaller tiles are merged, they would be invisible
+_MIN_LEGEND_SHARE = 1e-4  # of the total: a style that smaller tiles have is not in the legend
+_TITLE_SCALE = 1.17  # width of a letter of the title / of other text
+
+
+@dataclass(frozen=True)
+class TileStyle:
+    """How a tile looks, and what that means."""
+
+    label: str
+    fill: str
+    hatch: str = ""  # id of a pattern
+
+
+SHARDED = TileStyle("sharded over all devices", fill_color(9))
+PARTLY_REPLICATED = TileStyle("replicated on some devices", fill_color(11), "hatch1")
+REPLICATED = TileStyle("replicated on every device", fill_color(13), "hatch2")
+BY_FORMULA = TileStyle("by formula", fill_color(15))
+TILE_STYLES = (SHARDED, PARTLY_REPLICATED, REPLICATED, BY_FORMULA)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    """A place of a size in pixels."""
+    """A rectangle in pixels."""
 
     x: float
     y: float
@@ -41,217 +52,259 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """One tensor, or several small ones: its size, its words, and how it is held."""
+    """One tensor, or several small ones."""
 
     n_bytes: int
     name: str
-    said: str
-    look: str
+    details: str  # shown on hover
+    style: TileStyle
+    arrays: str = ""  # which arrays, if those of one tensor have different tiles: "mu, nu"
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.name}: {self.arrays}" if self.arrays else self.name
 
 
 def treemap_svg(plan: Plan) -> str:
     """Return the bytes of one device as an SVG element, grouped by layer."""
-    groups = [(name, tiles) for name, tiles in _groups(plan) if tiles]
-    whole = sum(tile.n_bytes for _, tiles in groups for tile in tiles)
-    title = printable_text(f"{plan.model} on {plan.mesh_words}: {bytes_text(whole)} on each device")
-    looks = {tile.look for _, tiles in groups for tile in tiles if tile.n_bytes >= whole * 1e-4}
-    width = max(2 * MARGIN + _WIDE, 2 * MARGIN + len(title) * LETTER * 1.17)
+    groups = [(name, tiles) for name, tiles in _tile_groups(plan) if tiles]
+    total = sum(tile.n_bytes for _, tiles in groups for tile in tiles)
+    title = printable_text(
+        f"{plan.model} on {plan.mesh_summary}: {bytes_text(total)} on each device"
+    )
+    used_styles = {
+        tile.style
+        for _, tiles in groups
+        for tile in tiles
+        if tile.n_bytes >= total * _MIN_LEGEND_SHARE
+    }
+    width = max(2 * MARGIN + _WIDTH, 2 * MARGIN + len(title) * LETTER * _TITLE_SCALE)
     top = MARGIN + LINE * 1.6
-    legend = list(_legend(plan, [look for look in _LOOKS if look in looks], top + _HIGH, width))
-    height = top + _HIGH + LINE * (2 + (legend[-1][1] if legend else 0)) + MARGIN / 2
-    said = "; ".join(f"{name}: {bytes_text(_sum(tiles))}" for name, tiles in groups)
-    parts = [*svg_header(title, f"{title}. {said or 'nothing'}", width, height), *_patterns()]
+    styles = [style for style in TILE_STYLES if style in used_styles]
+    legend = list(_legend_marks(plan, styles, top + _HEIGHT, width))
+    height = top + _HEIGHT + LINE * (2 + (legend[-1][1] if legend else 0)) + MARGIN / 2
+    description = "; ".join(f"{name}: {bytes_text(_total_bytes(tiles))}" for name, tiles in groups)
+    parts = [*svg_header(title, f"{title}. {description or 'nothing'}", width, height)]
+    parts += _hatch_patterns()
     parts.append(svg_text(MARGIN, MARGIN + LINE * 0.6, title, INK, kind="t"))
-    boxes = squarified(
-        [_sum(tiles) for _, tiles in groups], Box(x=MARGIN, y=top, width=_WIDE, height=_HIGH)
+    boxes = squarify(
+        [_total_bytes(tiles) for _, tiles in groups],
+        Box(x=MARGIN, y=top, width=_WIDTH, height=_HEIGHT),
     )
     for (name, tiles), box in zip(groups, boxes, strict=True):
-        parts += _group_marks(name, tiles, box, whole)
+        parts += _group_marks(name, tiles, box, total)
     parts += [mark for mark, _ in legend]
     return "\n".join([*parts, "</svg>"])
 
 
-def squarified(sizes: Sequence[float], box: Box) -> list[Box]:
-    """Return a place for each size, largest first, as near to squares as it gets.
+def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
+    """Return a box for each size, largest first, as near to squares as possible.
 
-    Bruls, Huizing and van Wijk, "Squarified Treemaps" (2000): a strip along the shorter side
-    takes sizes as long as that makes its worst place less oblong.
+    Bruls, Huizing and van Wijk, "Squarified Treemaps" (2000): a strip along the shorter side takes
+    sizes as long as that improves the worst aspect ratio in it.
 
-    >>> [(b.width, b.height) for b in squarified([6, 6, 4, 3, 2, 2, 1], Box(0, 0, 6, 4))][:2]
+    >>> boxes = squarify([6, 6, 4, 3, 2, 2, 1], Box(x=0, y=0, width=6, height=4))
+    >>> [(box.width, box.height) for box in boxes][:2]
     [(3.0, 2.0), (3.0, 2.0)]
     """
-    left = [float(size) for size in sizes]
-    scale = box.width * box.height / sum(left) if sum(left) else 0.0
-    places: list[Box] = []
-    while left:
+    remaining = [float(size) for size in sizes]
+    scale = box.width * box.height / sum(remaining) if sum(remaining) else 0.0
+    boxes: list[Box] = []
+    while remaining:
         side = min(box.width, box.height)
-        n = 1
-        while n < len(left) and _worst(left[: n + 1], side, scale) <= _worst(left[:n], side, scale):
-            n += 1
-        strip, left = left[:n], left[n:]
-        room = max(box.width, box.height)  # what is left to the last strip, rounded as it is
-        total = sum(strip)
-        thick = min(total * scale / side, room) if side else 0.0
-        offset = 0.0
-        for size in strip:
-            long = size * side / total if total else 0.0
-            if box.width >= box.height:
-                places.append(Box(x=box.x, y=box.y + offset, width=thick, height=long))
-            else:
-                places.append(Box(x=box.x + offset, y=box.y, width=long, height=thick))
-            offset += long
-        if box.width >= box.height:
-            box = Box(
-                x=box.x + thick, y=box.y, width=max(box.width - thick, 0.0), height=box.height
-            )
+        count = 1
+        while count < len(remaining) and _worst_ratio(
+            remaining[: count + 1], side, scale
+        ) <= _worst_ratio(remaining[:count], side, scale):
+            count += 1
+        strip, remaining = remaining[:count], remaining[count:]
+        strip_boxes, box = _fill_strip(strip, box, scale)
+        boxes += strip_boxes
+    return boxes
+
+
+def _fill_strip(strip: Sequence[float], box: Box, scale: float) -> tuple[list[Box], Box]:
+    """Return the boxes of one strip along the shorter side, and the rest of the box."""
+    side, total = min(box.width, box.height), sum(strip)
+    # Never thicker than what is left: rounding would push the last strip over the edge.
+    thickness = min(total * scale / side, max(box.width, box.height)) if side else 0.0
+    is_vertical = box.width >= box.height
+    boxes, offset = [], 0.0
+    for size in strip:
+        length = size * side / total if total else 0.0
+        if is_vertical:
+            boxes.append(Box(x=box.x, y=box.y + offset, width=thickness, height=length))
         else:
-            box = Box(
-                x=box.x, y=box.y + thick, width=box.width, height=max(box.height - thick, 0.0)
-            )
-    return places
+            boxes.append(Box(x=box.x + offset, y=box.y, width=length, height=thickness))
+        offset += length
+    if is_vertical:
+        width = max(box.width - thickness, 0.0)
+        return boxes, Box(x=box.x + thickness, y=box.y, width=width, height=box.height)
+    height = max(box.height - thickness, 0.0)
+    return boxes, Box(x=box.x, y=box.y + thickness, width=box.width, height=height)
 
 
-def _worst(strip: Sequence[float], side: float, scale: float) -> float:
-    """Return how oblong the worst place of a strip is: its longer side by its shorter."""
+def _worst_ratio(strip: Sequence[float], side: float, scale: float) -> float:
+    """Return the worst aspect ratio of a strip: the longer side by the shorter."""
     area = sum(strip) * scale
     if not area or not side or not min(strip):
         return float("inf")
-    thick = area / side
-    sides = [(size * scale / thick) / thick for size in (max(strip), min(strip))]
-    return max(max(ratio, 1 / ratio) for ratio in sides)
+    thickness = area / side
+    ratios = [(size * scale / thickness) / thickness for size in (max(strip), min(strip))]
+    return max(max(ratio, 1 / ratio) for ratio in ratios)
 
 
-def _sum(tiles: Sequence[Tile]) -> int:
+def _total_bytes(tiles: Sequence[Tile]) -> int:
     return sum(tile.n_bytes for tile in tiles)
 
 
-def _groups(plan: Plan) -> list[tuple[str, list[Tile]]]:
+def _tile_groups(plan: Plan) -> list[tuple[str, list[Tile]]]:
     groups = [
-        (group.title, [tile for row in group.rows for tile in _tiles(row, group, plan)])
-        for group in groups_of(plan, show_all=True)
+        (group.title, [tile for row in group.rows for tile in _row_tiles(row, group, plan)])
+        for group in group_rows(plan, show_all=True)
     ]
-    kinds: dict[str, list[Tile]] = {}
+    tiles_by_kind: dict[str, list[Tile]] = {}
     for item in plan.items:
         tile = Tile(
-            n_bytes=item.bytes_per_device, name=item.name, said=item.formula, look="by formula"
+            n_bytes=item.bytes_per_device, name=item.name, details=item.formula, style=BY_FORMULA
         )
-        kinds.setdefault(kind_text(item.kind), []).append(tile)
-    least = plan.bytes_per_device * _LEAST
-    joined = [(name, _joined(tiles, least)) for name, tiles in (*groups, *kinds.items())]
-    return sorted(joined, key=lambda group: -_sum(group[1]))
+        tiles_by_kind.setdefault(kind_text(item.kind), []).append(tile)
+    min_bytes = plan.bytes_per_device * _MIN_SHARE
+    merged = [
+        (name, _merge_small_tiles(tiles, min_bytes))
+        for name, tiles in (*groups, *tiles_by_kind.items())
+    ]
+    return sorted(merged, key=lambda group: -_total_bytes(group[1]))
 
 
-def _joined(tiles: list[Tile], least: float) -> list[Tile]:
-    """Return the tiles largest first, those that nobody could see as one of each look."""
+def _merge_small_tiles(tiles: list[Tile], min_bytes: float) -> list[Tile]:
+    """Return the tiles largest first, the invisible ones merged into one per style."""
     tiles = sorted((tile for tile in tiles if tile.n_bytes), key=lambda tile: -tile.n_bytes)
-    kept = [tile for tile in tiles if tile.n_bytes >= least]
-    for look in _LOOKS:
-        small = [tile for tile in tiles if tile.n_bytes < least and tile.look == look]
+    merged = [tile for tile in tiles if tile.n_bytes >= min_bytes]
+    for style in TILE_STYLES:
+        small = [tile for tile in tiles if tile.n_bytes < min_bytes and tile.style == style]
         if small:
-            names = ", ".join(tile.name for tile in small[:8])
-            kept.append(Tile(n_bytes=_sum(small), name=f"{len(small)} more", said=names, look=look))
-    return sorted(kept, key=lambda tile: -tile.n_bytes)
+            merged.append(
+                Tile(
+                    n_bytes=_total_bytes(small),
+                    name=f"{len(small)} more",
+                    details=", ".join(tile.full_name for tile in small[:8]),
+                    style=style,
+                )
+            )
+    return sorted(merged, key=lambda tile: -tile.n_bytes)
 
 
-def _tiles(row: PlanRow, group: Group, plan: Plan) -> Iterator[Tile]:
-    """Yield a tile for a tensor with all that is kept beside it, or one for each way of holding."""
-    ways: dict[int, list[DeviceBytes]] = {}
-    for held in row.held:
-        ways.setdefault(held.n_copies, []).append(held)
-    for n_copies, arrays in ways.items():
-        name = name_in(row, group)
-        if len(ways) > 1:
-            name = f"{name}: {', '.join(held.name for held in arrays)}"
-        copies = f", each piece on {n_copies:,} devices" if n_copies > 1 else ""
-        said = f"{row.path} ×{row.n_tensors:,}, {plan.array_text(arrays[0])}{copies}"
-        n_bytes = sum(held.bytes_per_device for held in arrays)
-        yield Tile(n_bytes=n_bytes, name=name, said=said, look=_look(n_copies, plan))
+def _row_tiles(row: PlanRow, group: RowGroup, plan: Plan) -> Iterator[Tile]:
+    """Yield one tile per tensor with its states, or one per number of replicas (ZeRO)."""
+    by_replicas: dict[int, list[DeviceBytes]] = {}
+    for array in row.arrays:
+        by_replicas.setdefault(array.n_replicas, []).append(array)
+    for n_replicas, arrays in by_replicas.items():
+        names = ", ".join(array.name for array in arrays) if len(by_replicas) > 1 else ""
+        replicas = f", each shard on {n_replicas:,} devices" if n_replicas > 1 else ""
+        yield Tile(
+            n_bytes=sum(array.bytes_per_device for array in arrays),
+            name=name_in_group(row, group),
+            details=f"{row.path} ×{row.n_tensors:,}, {plan.array_text(arrays[0])}{replicas}",
+            style=_tile_style(n_replicas, plan),
+            arrays=names,
+        )
 
 
-def _look(n_copies: int, plan: Plan) -> str:
-    if n_copies == 1:
-        return "cut over all devices"
-    every = n_copies >= plan.n_devices
-    return "every device holds the same" if every else "some devices hold the same"
+def _tile_style(n_replicas: int, plan: Plan) -> TileStyle:
+    if n_replicas == 1:
+        return SHARDED
+    return REPLICATED if n_replicas >= plan.n_devices else PARTLY_REPLICATED
 
 
-def _group_marks(name: str, tiles: list[Tile], box: Box, whole: int) -> Iterator[str]:
-    label = f"{printable_text(name)}: {bytes_text(_sum(tiles))}"
-    has_head = box.height > 3 * _HEAD and box.width > 60
-    head = _HEAD if has_head else 0.0
-    yield f"<g><title>{escape(f'{label}, {share_text(_sum(tiles), whole)}')}</title>"
-    yield _rect(box, "#E8E8E8", stroke=INK)
-    if has_head:
-        titles = (label, printable_text(name), printable_text(name).split(" ")[0])
-        fitting = next((each for each in titles if len(each) * LETTER <= box.width - 8), titles[2])
-        yield svg_text(box.x + 5, box.y + 13, _cut(fitting, box.width - 8), INK, kind="h")
+def _group_marks(name: str, tiles: list[Tile], box: Box, total: int) -> Iterator[str]:
+    label = f"{printable_text(name)}: {bytes_text(_total_bytes(tiles))}"
+    has_header = box.height > 3 * _GROUP_HEADER and box.width > 60
+    header = _GROUP_HEADER if has_header else 0.0
+    hover = f"{label}, {share_text(_total_bytes(tiles), total)}"
+    yield f"<g><title>{escape(hover)}</title>"
+    yield _rect_svg(box, "#E8E8E8", stroke=INK)
+    if has_header:
+        labels = (label, printable_text(name), printable_text(name).split(" ")[0])
+        fitting = next((text for text in labels if len(text) * LETTER <= box.width - 8), labels[2])
+        header_text = _truncate_name(fitting, "", box.width - 8)
+        yield svg_text(box.x + 5, box.y + 13, header_text, INK, kind="h")
     inner = Box(
         x=box.x + 1,
-        y=box.y + head,
+        y=box.y + header,
         width=max(box.width - 2, 0),
-        height=max(box.height - head - 1, 0),
+        height=max(box.height - header - 1, 0),
     )
-    places = squarified([tile.n_bytes for tile in tiles], inner)
-    for tile, place in zip(tiles, places, strict=True):
-        yield from _tile_marks(tile, place, whole)
+    boxes = squarify([tile.n_bytes for tile in tiles], inner)
+    for tile, tile_box in zip(tiles, boxes, strict=True):
+        yield from _tile_marks(tile, tile_box, total)
     yield "</g>"
 
 
-def _tile_marks(tile: Tile, box: Box, whole: int) -> Iterator[str]:
-    amount = bytes_text(tile.n_bytes)
-    hover = f"{tile.name}: {amount}, {share_text(tile.n_bytes, whole)}; {tile.look}; {tile.said}"
+def _tile_marks(tile: Tile, box: Box, total: int) -> Iterator[str]:
+    share = share_text(tile.n_bytes, total)
+    hover = (
+        f"{tile.full_name}: {bytes_text(tile.n_bytes)}, {share}; {tile.style.label}; {tile.details}"
+    )
     yield f"<g><title>{escape(printable_text(hover))}</title>"
-    yield _rect(box, _LOOKS[tile.look], stroke="#FFFFFF")
-    number = list(_LOOKS).index(tile.look)
-    if number in (1, 2):
-        yield _rect(box, f"url(#hatch{number})")
-    name, arrays = (
-        _cut(printable_text(tile.name), box.width - 8),
-        printable_text(tile.name).partition(": ")[2],
-    )
-    lines = [line for line in (name, amount) if line]
-    is_left_out = arrays not in name and len(arrays) * LETTER + 8 <= box.width
-    if is_left_out and box.height >= LINE * 3 + 4:
-        lines.insert(1, arrays)
-    if len(amount) * LETTER + 8 > box.width or box.height < LINE + 4:
-        lines = []
-    elif box.height < LINE * 2 + 4:
-        both = f"{printable_text(tile.name)} {amount}"
-        lines = [both if len(both) * LETTER + 8 <= box.width else lines[0]]
-    for n, line in enumerate(lines):
-        yield _plate(line, box, n) if number in (1, 2) else ""
-        yield svg_text(box.x + 5, box.y + 15 + LINE * n, line, INK)
+    yield _rect_svg(box, tile.style.fill, stroke="#FFFFFF")
+    if tile.style.hatch:
+        yield _rect_svg(box, f"url(#{tile.style.hatch})")
+    for index, line in enumerate(_tile_lines(tile, box)):
+        if tile.style.hatch:
+            yield _text_background(line, box, index)
+        yield svg_text(box.x + 5, box.y + 15 + LINE * index, line, INK)
     yield "</g>"
 
 
-def _plate(line: str, box: Box, n: int) -> str:
-    """Return a plate beneath words, so that hatching does not run through them."""
+def _tile_lines(tile: Tile, box: Box) -> list[str]:
+    """Return the lines of text that fit into a tile: name, arrays, bytes."""
+    amount = bytes_text(tile.n_bytes)
+    if len(amount) * LETTER + 8 > box.width or box.height < LINE + 4:
+        return []
+    arrays = printable_text(tile.arrays)
+    name = _truncate_name(printable_text(tile.name), arrays, box.width - 8)
+    if box.height < LINE * 2 + 4:
+        one_line = f"{printable_text(tile.full_name)} {amount}"
+        return [one_line if len(one_line) * LETTER + 8 <= box.width else name or amount]
+    lines = [line for line in (name, amount) if line]
+    are_arrays_missing = arrays not in name and len(arrays) * LETTER + 8 <= box.width
+    if are_arrays_missing and box.height >= LINE * 3 + 4:
+        lines.insert(1, arrays)
+    return lines
+
+
+def _text_background(line: str, box: Box, index: int) -> str:
+    """Return a light rectangle below text, so that hatching does not run through it."""
     width = len(line) * LETTER + 4
     return (
-        f'<rect x="{box.x + 3:.1f}" y="{box.y + 4 + LINE * n:.1f}" width="{width:.1f}" '
+        f'<rect x="{box.x + 3:.1f}" y="{box.y + 4 + LINE * index:.1f}" width="{width:.1f}" '
         f'height="{LINE - 2}" fill="#FFFFFF" fill-opacity=".82"/>'
     )
 
 
-def _cut(text: str, width: float) -> str:
-    """Return as much of a name as there is room for: the end of a path says most.
+def _truncate_name(name: str, arrays: str, width: float) -> str:
+    """Return as much of a name as fits, with its arrays if possible: a path's end says most.
 
-    >>> [_cut("mlp.up_proj.weight", width) for width in (140, 85, 60, 45)]
+    >>> [_truncate_name("mlp.up_proj.weight", "", width) for width in (140, 85, 60, 45)]
     ['mlp.up_proj.weight', 'mlp.up_proj', 'up_proj', '…_proj']
-    >>> [_cut("mlp.up_proj.weight: mu, nu", width) for width in (140, 110, 60)]
+    >>> [_truncate_name("mlp.up_proj.weight", "mu, nu", width) for width in (140, 110, 60)]
     ['mlp.up_proj: mu, nu', 'up_proj: mu, nu', 'up_proj']
     """
-    n = int(width / LETTER)
-    name, colon, arrays = text.partition(": ")
+    max_length = int(width / LETTER)
     names = (name, *shorter_names(name.split(" ×")[0].split(" (")[0]))
-    for shorter in (*(each + colon + arrays for each in names), *names):
-        if len(shorter) <= n:
-            return shorter
-    text = names[-1]
-    return f"…{text[len(text) - n + 1 :]}" if n >= 5 else ""
+    with_arrays = [f"{shorter}: {arrays}" for shorter in names] if arrays else []
+    for candidate in (*with_arrays, *names):
+        if len(candidate) <= max_length:
+            return candidate
+    shortest = names[-1]
+    if max_length < 5:
+        return ""
+    return f"…{shortest[len(shortest) - max_length + 1 :]}"
 
 
-def _rect(box: Box, fill: str, *, stroke: str = "") -> str:
+def _rect_svg(box: Box, fill: str, *, stroke: str = "") -> str:
     edge = f' stroke="{stroke}"' if stroke else ""
     return (
         f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
@@ -259,30 +312,36 @@ def _rect(box: Box, fill: str, *, stroke: str = "") -> str:
     )
 
 
-def _patterns() -> Iterator[str]:
-    """Yield the hatching: sparse for some devices, dense and crossed for every device."""
+def _hatch_patterns() -> Iterator[str]:
+    """Yield the hatching: sparse for some devices, dense and crossed for all devices."""
     yield "<defs>"
-    for number, gap, path in ((1, 14, "M0 14L14 0"), (2, 9, "M0 9L9 0M0 0L9 9")):
+    patterns = (
+        (PARTLY_REPLICATED.hatch, 14, "M0 14L14 0"),
+        (REPLICATED.hatch, 9, "M0 9L9 0M0 0L9 9"),
+    )
+    for pattern_id, gap, path in patterns:
         yield (
-            f'<pattern id="hatch{number}" width="{gap}" height="{gap}" '
+            f'<pattern id="{pattern_id}" width="{gap}" height="{gap}" '
             f'patternUnits="userSpaceOnUse"><path d="{path}" stroke="#000" stroke-opacity=".28" '
             'stroke-width="1.2" fill="none"/></pattern>'
         )
     yield "</defs>"
 
 
-def _legend(
-    plan: Plan, looks: Sequence[str], bottom: float, width: float
+def _legend_marks(
+    plan: Plan, styles: Sequence[TileStyle], bottom: float, width: float
 ) -> Iterator[tuple[str, int]]:
+    """Yield the entries of the legend, each with its line number."""
     x, line = float(MARGIN), 0
-    for look in looks:
-        words = "whole, on the one device" if plan.n_devices == 1 and "cut" in look else look
-        room = len(words) * LETTER + 40
-        if x + room > width - MARGIN and x > MARGIN:
+    for style in styles:
+        is_only_device = plan.n_devices == 1 and style == SHARDED
+        label = "stored on the only device" if is_only_device else style.label
+        entry_width = len(label) * LETTER + 40
+        if x + entry_width > width - MARGIN and x > MARGIN:
             x, line = float(MARGIN), line + 1
         y = bottom + LINE * (1.5 + line)
         box = Box(x=x, y=y - 11, width=16, height=14)
-        number = list(_LOOKS).index(look)
-        hatch = _rect(box, f"url(#hatch{number})") if number in (1, 2) else ""
-        yield _rect(box, _LOOKS[look], stroke=INK) + hatch + svg_text(x + 22, y, words, INK), line
-        x += room
+        hatch = _rect_svg(box, f"url(#{style.hatch})") if style.hatch else ""
+        label_svg = svg_text(x + 22, y, label, INK)
+        yield _rect_svg(box, style.fill, stroke=INK) + hatch + label_svg, line
+        x += entry_width

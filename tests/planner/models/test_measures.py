@@ -1,4 +1,4 @@
-"""Measures given to a model whose source has none: for activations, caches and the headline."""
+"""Measures given to a model whose source has none: for activations, caches and the plan_headline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardlab.errors import InvalidModel
 from shardlab.planner.advice.advice_text import advice_text
 from shardlab.planner.models.architecture import parse_architecture
 from shardlab.planner.models.load import load_model
-from shardlab.planner.plan_text import headline
+from shardlab.planner.plan_text import plan_headline
 from shardlab.planner.snapshots.saved_plan import canonical_text, load_plan
 
 LLAMA = load_model("llama3-8b")
@@ -83,15 +83,15 @@ def test_measures_of_a_preset_go_by_its_name():
 def test_what_fits_without_activations_says_so_first(optimizer, what):
     given = {"strategy": "fsdp", "optimizer": optimizer, **WORK}
     made = shardlab.plan(tree(), "fsdp=8", **given)
-    assert headline(made).startswith(f"fits ({what} not counted): ")
+    assert plan_headline(made).startswith(f"fits ({what} not counted): ")
     with_measures = shardlab.plan(tree(), "fsdp=8", architecture="llama3-8b", **given)
-    assert headline(with_measures).startswith("fits: ")
+    assert plan_headline(with_measures).startswith("fits: ")
 
 
 def test_a_saved_plan_still_says_what_was_not_counted(tmp_path):
     made = shardlab.plan(tree(), "fsdp=8", strategy="fsdp", optimizer="adamw", **WORK)
     (tmp_path / "plan.json").write_text(canonical_text(made), "utf-8")
-    assert headline(load_plan(tmp_path / "plan.json")) == headline(made)
+    assert plan_headline(load_plan(tmp_path / "plan.json")) == plan_headline(made)
 
 
 def test_measures_of_another_model_are_told():

@@ -1,1 +1,1 @@
-"""The search over meshes and strategies, and how candidates are ranked."""
+"""Advice: the search over meshes and strategies, the step-time estimate, and the ranking."""

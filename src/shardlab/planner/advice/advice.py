@@ -9,33 +9,61 @@ from typing import TYPE_CHECKING, Any, Literal
 from shardlab.hardware.estimate import FigureUsed
 from shardlab.hardware.step_time import StepTime
 from shardlab.planner.plan import KINDS, Kind, MemoryBudget
-from shardlab.sharding.mesh import MeshSizes
+from shardlab.sharding.mesh import MeshSizes, mesh_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-# why a candidate was not taken: another way to cut the same mesh is better; its mesh is slower; it
-# does not fit; the model or the batch cannot be cut like this
-Why = Literal["", "variant", "slower", "memory", "model", "batch"]
+FORMAT, FORMAT_VERSION = "shardlab advice", 2
+# Why a candidate lost: another way to shard over the same mesh is better; its mesh is slower; it
+# does not fit; the mesh does not divide the model, or the batch.
+LossKind = Literal["", "variant", "slower", "memory", "model", "batch"]
+# Keys of format version 1 -> now
+_OLD_KEYS = {
+    "why": "loss_kind",
+    "laid": "placement",
+    "room": "budget",
+    "enough": "sufficient",
+    "enough_chips": "sufficient_devices",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshRejection:
+    """Why a mesh cannot be used, with the size as a value, so that equal reasons can be grouped.
+
+    >>> str(MeshRejection(before="8 experts are not divisible by expert=", size=16))
+    '8 experts are not divisible by expert=16'
+    """
+
+    before: str
+    size: int
+    after: str = ""
+    detail: str = ""  # differs between meshes of the same reason and size
+
+    def __str__(self) -> str:
+        return f"{self.before}{self.size:,}{self.after}{self.detail}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One way to cut a model: what it takes on a device, how long a step is, and why it lost.
+    """One way to shard a model: its memory per device, the time of a step, and why it lost.
 
-    A mesh that cuts nothing sensible is refused as a whole: then it has no strategy and no bytes.
+    A mesh that cannot be used is rejected as a whole: then it has no strategy and no bytes.
     """
 
     mesh: MeshSizes
     strategy: str = ""
+    zero: int = 0  # the ZeRO stage of the strategy
     remat: str = ""
     n_microbatches: int = 1
     bytes_by_kind: Mapping[Kind, int] = field(default_factory=dict)
     step: StepTime | None = None
-    laid: str = ""  # how the mesh lies on the network, in words
-    why: Why = ""
-    reason: str = ""  # in words; of the best one what bounds it
+    placement: str = ""  # of the mesh on the network, as "fsdp 16x16, tensor 2"
+    loss_kind: LossKind = ""
+    reason: str = ""  # why it lost; for the best candidate what bounds it
+    rejection: MeshRejection | None = None  # of the mesh; `reason` is its text
 
     @property
     def bytes_per_device(self) -> int:
@@ -43,34 +71,37 @@ class Candidate:
 
     @property
     def mesh_text(self) -> str:
-        return ",".join(f"{name}={size}" for name, size in self.mesh)
+        return mesh_text(self.mesh)
 
     def to_json(self) -> dict[str, Any]:
         return {
             **vars(self),
             "mesh": dict(self.mesh),
-            "bytes_by_kind": {kind: n for kind, n in self.bytes_by_kind.items() if n},
+            "bytes_by_kind": {kind: size for kind, size in self.bytes_by_kind.items() if size},
             "bytes_per_device": self.bytes_per_device,
             "step": None if self.step is None else self.step.to_json(),
+            "rejection": None if self.rejection is None else vars(self.rejection).copy(),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Candidate:
-        kept = {key: value for key, value in data.items() if key != "bytes_per_device"}
-        given = data["bytes_by_kind"]
+        fields = {_OLD_KEYS.get(key, key): value for key, value in data.items()}
+        del fields["bytes_per_device"]
+        sizes, rejection = data["bytes_by_kind"], data.get("rejection")
         return cls(
             **{
-                **kept,
+                **fields,
                 "mesh": tuple(data["mesh"].items()),
-                "bytes_by_kind": {kind: given.get(kind, 0) for kind in KINDS} if given else {},
+                "bytes_by_kind": {kind: sizes.get(kind, 0) for kind in KINDS} if sizes else {},
                 "step": None if data["step"] is None else StepTime.from_json(data["step"]),
+                "rejection": None if rejection is None else MeshRejection(**rejection),
             }
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What `shardlab.advise` found: the best way for each mesh that fits, then all the others."""
+    """The result of `shardlab.advise`: the best way for each mesh that fits, then all others."""
 
     model: str
     source: str
@@ -79,15 +110,18 @@ class Advice:
     n_chips: int
     n_devices: int
     choices: Mapping[str, str]  # optimizer, batch, sequence, ...
-    room: MemoryBudget
+    budget: MemoryBudget
     ranked: tuple[Candidate, ...]  # best first
     others: tuple[Candidate, ...]
     formulas: tuple[str, ...] = ()
     figures: tuple[FigureUsed, ...] = ()
     notes: tuple[str, ...] = ()
     command: str = ""  # what to run next
-    enough: Candidate | None = None  # where nothing fits: the best on so many chips
-    enough_chips: int = 0  # the least multiple on which it fits; without, the most that was tried
+    # If nothing fits: the best candidate on the smallest multiple of the devices that is enough,
+    # and that number; or, if none is, the largest number that was tried.
+    sufficient: Candidate | None = None
+    sufficient_devices: int = 0
+    devices_tried: int = 0
 
     @property
     def best(self) -> Candidate | None:
@@ -98,45 +132,50 @@ class Advice:
         return len(self.ranked) + len(self.others)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data, the same for the same advice to the byte."""
+        """Return plain data, byte for byte the same for the same advice."""
         return {
-            "format": "shardlab advice",
-            "format_version": 1,
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
             **vars(self),
             "choices": dict(self.choices),
-            "room": vars(self.room).copy(),
-            "ranked": [each.to_json() for each in self.ranked],
-            "others": [each.to_json() for each in self.others],
+            "budget": vars(self.budget).copy(),
+            "ranked": [candidate.to_json() for candidate in self.ranked],
+            "others": [candidate.to_json() for candidate in self.others],
             "formulas": list(self.formulas),
-            "figures": [each.to_json() for each in self.figures],
+            "figures": [figure.to_json() for figure in self.figures],
             "notes": list(self.notes),
-            "enough": None if self.enough is None else self.enough.to_json(),
+            "sufficient": None if self.sufficient is None else self.sufficient.to_json(),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Advice:
-        """Return the advice that `to_json` wrote."""
-        kept = {key: value for key, value in data.items() if not key.startswith("format")}
+        """Return the advice that `to_json` wrote, here or in an older version."""
+        fields = {
+            _OLD_KEYS.get(key, key): value
+            for key, value in data.items()
+            if not key.startswith("format")
+        }
+        sufficient = fields.get("sufficient")
         return cls(
             **{
-                **kept,
-                "formulas": tuple(data["formulas"]),
-                "room": MemoryBudget(**data["room"]),
-                "ranked": tuple(map(Candidate.from_json, data["ranked"])),
-                "others": tuple(map(Candidate.from_json, data["others"])),
-                "figures": tuple(map(FigureUsed.from_json, data["figures"])),
-                "notes": tuple(data["notes"]),
-                "enough": None
-                if data.get("enough") is None
-                else Candidate.from_json(data["enough"]),
+                **fields,
+                "formulas": tuple(fields["formulas"]),
+                "budget": MemoryBudget(**fields["budget"]),
+                "ranked": tuple(map(Candidate.from_json, fields["ranked"])),
+                "others": tuple(map(Candidate.from_json, fields["others"])),
+                "figures": tuple(map(FigureUsed.from_json, fields["figures"])),
+                "notes": tuple(fields["notes"]),
+                "sufficient": None if sufficient is None else Candidate.from_json(sufficient),
             }
         )
 
     def __repr__(self) -> str:
         """Return one line; `print` shows all of it."""
-        from shardlab.planner.advice.advice_text import headline
+        from shardlab.planner.advice.advice_text import advice_headline
 
-        return f"<Advice on {self.model}, {self.n_chips} {self.hardware}: {headline(self)}>"
+        return (
+            f"<Advice on {self.model}, {self.n_devices} {self.hardware}: {advice_headline(self)}>"
+        )
 
     def __str__(self) -> str:
         from shardlab.planner.advice.advice_text import advice_text

@@ -1,13 +1,13 @@
-"""The arithmetic of one step: FLOPs by the model's parameters, and those of attention.
+"""FLOPs of one step: from the model's parameters, and from attention.
 
 >>> from shardlab.planner.models.load import load_model
 >>> mixtral = load_model("mixtral-8x7b")
 >>> round(active_parameters(mixtral) / 1e9, 1), round(mixtral.n_parameters / 1e9, 1)
 (12.9, 46.7)
 
-Training takes 6 FLOPs for each active parameter and token, and 12 L N H for each token and token of
-its sequence (scores and what they weigh, not halved for a causal mask): JAX scaling book,
-transformers.md (0819a7d, 2025-02). Where keys are wider than values, 2 H is the sum of both widths.
+Training takes 6 FLOPs per active parameter and token, and 12 L N H per token and token of its
+sequence (scores and weighted values, not halved for a causal mask): JAX scaling book,
+transformers.md (0819a7d, 2025-02). If keys are wider than values, 2 H is the sum of both widths.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.planner.strategies.axis_roles import roles_of
 from shardlab.sharding.mesh import Mesh
 
-# what stands before the number of an expert in a path; shared experts take every token
-_EXPERT = re.compile(r"(?:^|[./_\[\]])(?<!shared_)experts?[./_\[]+$")
-# how much of the forward pass is computed again for the backward: (matrix products, attention)
-_AGAIN = {"none": (0, 0), "selective": (0, 1), "dots": (0, 1), "full": (1, 1)}
+# The path before the number of an expert; shared experts get every token.
+_EXPERT_PATH = re.compile(r"(?:^|[./_\[\]])(?<!shared_)experts?[./_\[]+$")
+# Remat policy -> how often the backward pass repeats the forward (matrix products, attention)
+_RECOMPUTED = {"none": (0, 0), "selective": (0, 1), "dots": (0, 1), "full": (1, 1)}
+_FORWARD_SHARE = 3  # training FLOPs / forward FLOPs: the backward pass takes twice the forward
 FORMULAS = {
     "training": "compute: (6 x active parameters x tokens + 6 L N (H + H_v) x tokens x sequence) "
     "/ (devices x bf16_flops)",
@@ -35,106 +36,122 @@ FORMULAS = {
     "selective": "remat selective and dots: attention's forward pass once more",
     "decoding": "compute: (2 x active parameters + 2 L N (H + H_v) x sequence) x batch "
     "/ (devices x bf16_flops)",
-    "copies": "copies: what a tensor axis does not divide is computed by each of its devices",
-    "reading": "reading: (parameters + cache on a device) / hbm_bandwidth, for each token",
+    "redundant": "redundant: what a tensor axis does not divide is computed by each of its devices",
+    "reading": "reading: (parameters + cache on a device) / hbm_bandwidth, per token",
 }
 
 
 @dataclass(frozen=True)
-class Work:
-    """FLOPs of one step over all devices: what the model takes, and with what is done again."""
+class StepFlops:
+    """FLOPs of one step over all devices: of the model, and with what is computed repeatedly."""
 
     model_flops: float
     flops: float
 
 
 @dataclass(frozen=True)
-class Copies:
-    """What devices of a tensor axis compute alike, since it does not divide.
+class RedundantCompute:
+    """What several devices of a tensor axis compute alike, because it is not divisible.
 
-    `parameters` are active ones, counted once for every device that repeats what another does;
-    `attention` says how many devices compute the same heads.
+    `parameters` are active ones, counted once for each device that repeats another's work;
+    `attention_factor` is how many devices compute the same heads.
     """
 
     parameters: int = 0
-    attention: int = 1
+    attention_factor: int = 1
 
 
-NO_COPIES = Copies()
+NO_REDUNDANCY = RedundantCompute()
 
 
-def copies_of(model: Model, placed: Iterable[ShardedFamily], mesh: Mesh) -> Copies:
-    """Return what a strategy left whole over the tensor axes that it would have cut there."""
+def redundant_compute(
+    model: Model, sharded_families: Iterable[ShardedFamily], mesh: Mesh
+) -> RedundantCompute:
+    """Return what a strategy left unsharded over the tensor axes."""
     arch = model.architecture
     axes = roles_of(mesh).get("tensor", ())
-    n = prod(mesh.shape[name] for name in axes)
-    if arch is None or n == 1:
-        return NO_COPIES
-    whole = 0
-    for each in placed:
-        if any(one.part == "tensor" for one in each.declined):
-            uncut = set(axes).difference(each.spec.mesh_axes)
-            times = prod(mesh.shape[name] for name in uncut)
-            whole += (times - 1) * _active(each.family, arch)
-    return Copies(whole, n if arch.heads % n else 1)
+    n_devices = prod(mesh.shape[name] for name in axes)
+    if arch is None or n_devices == 1:
+        return NO_REDUNDANCY
+    n_parameters = 0
+    for sharded in sharded_families:
+        if any(skipped.part == "tensor" for skipped in sharded.declined):
+            unused_axes = set(axes).difference(sharded.spec.mesh_axes)
+            n_replicas = prod(mesh.shape[name] for name in unused_axes)
+            n_parameters += (n_replicas - 1) * _active_elements(sharded.family, arch)
+    return RedundantCompute(n_parameters, n_devices if arch.heads % n_devices else 1)
 
 
-def training_work(
-    model: Model, arch: Architecture, workload: Workload, copies: Copies = NO_COPIES
-) -> Work:
-    """Return the arithmetic of a training step."""
-    tokens = workload.batch * workload.sequence
-    products = 6.0 * active_parameters(model) * tokens
+def training_flops(
+    model: Model,
+    arch: Architecture,
+    workload: Workload,
+    redundant: RedundantCompute = NO_REDUNDANCY,
+) -> StepFlops:
+    """Return the FLOPs of a training step."""
+    n_tokens = workload.batch * workload.sequence
+    matmuls = 6.0 * active_parameters(model) * n_tokens
+    head_widths = arch.head_dim + arch.value_dim
+    n_attended = _attended_tokens(arch, workload.sequence)
+    attention = 6.0 * arch.heads * head_widths * n_tokens * n_attended
+    computed_matmuls = matmuls + 6.0 * redundant.parameters * n_tokens
+    computed_attention = attention * redundant.attention_factor
+    repeat_matmuls, repeat_attention = _RECOMPUTED.get(workload.remat, _RECOMPUTED["full"])
+    recomputed = computed_matmuls * repeat_matmuls + computed_attention * repeat_attention
+    flops = computed_matmuls + computed_attention + recomputed / _FORWARD_SHARE
+    return StepFlops(matmuls + attention, flops)
+
+
+def decoding_flops(
+    model: Model,
+    arch: Architecture,
+    workload: Workload,
+    redundant: RedundantCompute = NO_REDUNDANCY,
+) -> StepFlops:
+    """Return the FLOPs of one token of every sequence, with a full cache."""
+    matmuls = 2.0 * active_parameters(model)
     widths = arch.head_dim + arch.value_dim
-    attention = 6.0 * arch.heads * widths * tokens * _seen(arch, workload.sequence)
-    again = _AGAIN.get(workload.remat, _AGAIN["full"])
-    done = products + 6.0 * copies.parameters * tokens, attention * copies.attention
-    extra = (done[0] * again[0] + done[1] * again[1]) / 3
-    return Work(products + attention, sum(done) + extra)
-
-
-def decoding_work(
-    model: Model, arch: Architecture, workload: Workload, copies: Copies = NO_COPIES
-) -> Work:
-    """Return the arithmetic of one token for every sequence, each with all its tokens cached."""
-    products = 2.0 * active_parameters(model)
-    widths = arch.head_dim + arch.value_dim
-    if arch.kv_lora_rank:  # heads attend to the latent array itself, which is not grown again
+    if arch.kv_lora_rank:
+        # Absorbed latent attention: heads attend to the latent array itself, keys and values are
+        # not expanded (DeepSeek-V2, arXiv 2405.04434, section 2.1.2).
         widths = 2 * arch.kv_lora_rank + arch.rope_head_dim
-    attention = 2.0 * arch.heads * widths * _seen(arch, workload.sequence)
-    flops = (products + attention) * workload.batch
-    done = products + 2.0 * copies.parameters + attention * copies.attention
-    return Work(flops, done * workload.batch)
+    attention = 2.0 * arch.heads * widths * _attended_tokens(arch, workload.sequence)
+    computed = matmuls + 2.0 * redundant.parameters + attention * redundant.attention_factor
+    return StepFlops((matmuls + attention) * workload.batch, computed * workload.batch)
 
 
-def _seen(arch: Architecture, sequence: int) -> int:
-    """Return the tokens that one token attends to, in all layers: no mask halves them."""
-    local = min(arch.window_layers, arch.layers) if arch.window < sequence else 0
-    return (arch.layers - local) * sequence + local * arch.window
+def _attended_tokens(arch: Architecture, sequence: int) -> int:
+    """Return the tokens that one token attends to, summed over layers, not halved by a mask."""
+    n_local = min(arch.window_layers, arch.layers) if arch.window < sequence else 0
+    return (arch.layers - n_local) * sequence + n_local * arch.window
 
 
 def is_forward_repeated(workload: Workload) -> bool:
-    """Return whether the backward pass computes each layer again, and so sends what it sends."""
-    return _AGAIN.get(workload.remat, _AGAIN["full"])[0] > 0
+    """Return whether the backward pass recomputes layers, and repeats their communication."""
+    return _RECOMPUTED.get(workload.remat, _RECOMPUTED["full"])[0] > 0
 
 
 def active_parameters(model: Model) -> int:
-    """Return the parameters that one token meets: of the experts only those it is sent to."""
+    """Return the parameters that one token uses: of the experts only those it is routed to."""
     arch = model.architecture
     if arch is None or not arch.experts:
         return model.n_parameters
-    of_experts = sum(each.n_tensors * each.n_elements for each in model.families if is_expert(each))
-    return model.n_parameters - of_experts * (arch.experts - arch.top_k) // arch.experts
+    n_expert = sum(
+        family.n_tensors * family.n_elements for family in model.families if is_expert(family)
+    )
+    return model.n_parameters - n_expert * (arch.experts - arch.top_k) // arch.experts
 
 
-def _active(family: Family, arch: Architecture) -> int:
-    n = family.n_tensors * family.n_elements
-    return n * arch.top_k // arch.experts if arch.experts and is_expert(family) else n
+def _active_elements(family: Family, arch: Architecture) -> int:
+    n_elements = family.n_tensors * family.n_elements
+    if arch.experts and is_expert(family):
+        return n_elements * arch.top_k // arch.experts
+    return n_elements
 
 
 def is_expert(family: Family) -> bool:
-    """Return whether tensors are of one expert among many, or of all of them stacked."""
-    axes = family.axes or family.told or ()
-    if not {"experts", "expert", "exp"}.isdisjoint(axes):
+    """Return whether tensors belong to one of many experts, or to all of them stacked."""
+    dim_names = family.axes or family.told or ()
+    if not {"experts", "expert", "exp"}.isdisjoint(dim_names):
         return True
-    return any(_EXPERT.search(piece) for piece in family.pieces[:-1])
+    return any(_EXPERT_PATH.search(text) for text in family.pieces[:-1])

@@ -1,7 +1,7 @@
-"""Weights: the bytes that a device holds of a model's tensors, and what must be exchanged of them.
+"""Weight memory in a search: bytes per device, grouped by how the weights are synchronized.
 
-The same arithmetic as the plan's rows (`held_by`), summed: a search over thousands of meshes keeps
-what it has counted, by family and by the parts that its axes are cut in.
+The same arithmetic as the rows of a plan (`device_arrays`), summed. A search over thousands of
+meshes caches the counts by family and shard counts.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from shardlab.planner.advice.step_flops import is_expert
 from shardlab.planner.family import Family
-from shardlab.planner.memory.device_bytes import held_by
+from shardlab.planner.memory.device_bytes import device_arrays
 from shardlab.planner.memory.dtype_policy import DtypePolicy
-from shardlab.planner.memory.gathered_weights import gathered_bytes
+from shardlab.planner.memory.gathered_weights import gathered_weight_bytes
+from shardlab.planner.memory.optimizer import Optimizer
 from shardlab.planner.plan import KINDS, Kind
 from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
@@ -23,11 +24,11 @@ from shardlab.sharding.spec import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sync:
-    """How tensors alike must be kept the same over the mesh axes that cut the batch.
+class WeightSync:
+    """How weights are synchronized over the mesh axes whose devices see different tokens.
 
-    `gathered` axes cut the parameter itself, `reduced` ones hold copies of it, and of those `zero`
-    cut the optimizer's arrays (and with `zero_gradients` the gradient).
+    `gathered` axes shard the parameter itself, `reduced` ones replicate it, and of those `zero`
+    axes shard the optimizer states (and with `zero_gradients` the gradient).
     """
 
     gathered: tuple[str, ...] = ()
@@ -37,103 +38,109 @@ class Sync:
 
 
 @dataclass
-class Weight:
-    """Bytes on one device of tensors alike: by kind, and of the gradient before ZeRO cuts it."""
+class WeightBytes:
+    """Bytes per device by kind, and of the gradient before ZeRO shards it."""
 
     by_kind: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
-    whole_gradient: int = 0
+    unsharded_gradient: int = 0
 
-    def add(self, other: Weight) -> None:
-        for kind, n_bytes in other.by_kind.items():
+    def accumulate(self, addition: WeightBytes) -> None:
+        for kind, n_bytes in addition.by_kind.items():
             self.by_kind[kind] += n_bytes
-        self.whole_gradient += other.whole_gradient
+        self.unsharded_gradient += addition.unsharded_gradient
 
 
 @dataclass(kw_only=True)
-class Scales:
-    """Weighs placed tensors, and remembers."""
+class WeightCounter:
+    """Counts the bytes of sharded tensors, with a cache."""
 
-    optimizer: str
+    optimizer: Optimizer
     policy: DtypePolicy
-    gathers: bool = False  # count the weights gathered for one layer, as plans of a workload do
-    _seen: dict[object, tuple[Family, Weight]] = field(default_factory=dict)
-    _gathered: tuple[Sequence[ShardedFamily], int] | None = None  # of the placement weighed last
+    counts_gathered: bool = False  # the weights gathered for one layer, as plans with a workload do
+    _cache: dict[object, tuple[Family, WeightBytes]] = field(default_factory=dict)
+    # of the placement that was counted last
+    _gathered: tuple[Sequence[ShardedFamily], int] | None = None
 
-    def weigh(
-        self, placed: Sequence[ShardedFamily], mesh: Mesh, zero: int = 2
-    ) -> dict[Sync, Weight]:
-        """Return the bytes on one device, apart for tensors that are exchanged in other ways.
+    def count_bytes(
+        self, sharded_families: Sequence[ShardedFamily], mesh: Mesh, zero: int = 2
+    ) -> dict[WeightSync, WeightBytes]:
+        """Return the bytes per device, by how the tensors are synchronized.
 
-        Tensors placed for ZeRO stage 2 are weighed for a lower stage by leaving out what it leaves
-        whole: gradients below stage 2, the optimizer's arrays below stage 1.
+        Tensors placed for ZeRO stage 2 are counted for a lower stage by leaving out what it does
+        not shard: gradients below stage 2, the optimizer states below stage 1.
         """
-        batch = _batch_axes(mesh)
-        experts = roles_of(mesh).get("expert", ())
-        cuts: dict[Spec | None, tuple[int, ...]] = {None: ()}
-        found: dict[Sync, Weight] = {}
-        for each in placed:
+        token_axes = _token_axes(mesh)
+        expert_axes = roles_of(mesh).get("expert", ())
+        counts_by_spec: dict[Spec | None, tuple[int, ...]] = {None: ()}
+        totals: dict[WeightSync, WeightBytes] = {}
+        for sharded in sharded_families:
             specs = (
-                each.spec,
-                each.gradient_spec if zero > 1 else None,
-                each.state_spec if zero else None,
+                sharded.spec,
+                sharded.gradient_spec if zero > 1 else None,
+                sharded.state_spec if zero else None,
             )
             for spec in specs:
-                if spec not in cuts:
-                    cuts[spec] = shard_counts(spec, mesh)
-            sync = _sync(each.family, specs, batch, experts)
-            key = (id(each.family), *(cuts[spec] for spec in specs))
-            if key not in self._seen:
-                stage = replace(each, gradient_spec=specs[1], state_spec=specs[2])
-                # with the family itself: as long as it is here, nothing else has its id
-                self._seen[key] = each.family, self._count(stage, mesh)
-            found.setdefault(sync, Weight()).add(self._seen[key][1])
-        if self.gathers and found:
-            one = next(iter(found.values()))
-            one.by_kind["activations"] += self._gathered_of(placed, mesh)
-        return found
+                if spec not in counts_by_spec:
+                    counts_by_spec[spec] = shard_counts(spec, mesh)
+            sync = _weight_sync(sharded.family, specs, token_axes, expert_axes)
+            key = (id(sharded.family), *(counts_by_spec[spec] for spec in specs))
+            if key not in self._cache:
+                stage = replace(sharded, gradient_spec=specs[1], state_spec=specs[2])
+                # Cached together with the family: while it is alive, no other has its id.
+                self._cache[key] = sharded.family, self._count_family(stage, mesh)
+            totals.setdefault(sync, WeightBytes()).accumulate(self._cache[key][1])
+        if self.counts_gathered and totals:
+            first = next(iter(totals.values()))  # any: it belongs to no single tensor
+            first.by_kind["activations"] += self._gathered_bytes(sharded_families, mesh)
+        return totals
 
-    def _gathered_of(self, placed: Sequence[ShardedFamily], mesh: Mesh) -> int:
-        """Return what is gathered at one time, which is the same for every ZeRO stage below 3."""
-        if self._gathered is None or self._gathered[0] is not placed:
-            self._gathered = placed, gathered_bytes(placed, mesh, self.policy)
+    def _gathered_bytes(self, sharded_families: Sequence[ShardedFamily], mesh: Mesh) -> int:
+        """Return the peak of gathered weights, the same in all ZeRO stages below 3."""
+        if self._gathered is None or self._gathered[0] is not sharded_families:
+            n_bytes = gathered_weight_bytes(sharded_families, mesh, self.policy)
+            self._gathered = sharded_families, n_bytes
         return self._gathered[1]
 
-    def _count(self, placed: ShardedFamily, mesh: Mesh) -> Weight:
-        held = Weight()
-        for each in held_by(placed, mesh, self.optimizer, self.policy):
-            held.by_kind[each.kind] += each.bytes_per_device
-        held.whole_gradient = held.by_kind["gradients"]
-        if placed.gradient_spec is not None:
-            as_parameter = ShardedFamily(family=placed.family, spec=placed.spec, rule=placed.rule)
-            held.whole_gradient = sum(
-                each.bytes_per_device
-                for each in held_by(as_parameter, mesh, self.optimizer, self.policy)
-                if each.kind == "gradients"
+    def _count_family(self, sharded: ShardedFamily, mesh: Mesh) -> WeightBytes:
+        weights = WeightBytes()
+        for array in device_arrays(sharded, mesh, self.optimizer, self.policy):
+            weights.by_kind[array.kind] += array.bytes_per_device
+        weights.unsharded_gradient = weights.by_kind["gradients"]
+        if sharded.gradient_spec is not None:
+            like_parameter = ShardedFamily(
+                family=sharded.family, spec=sharded.spec, rule=sharded.rule
             )
-        return held
+            weights.unsharded_gradient = sum(
+                array.bytes_per_device
+                for array in device_arrays(like_parameter, mesh, self.optimizer, self.policy)
+                if array.kind == "gradients"
+            )
+        return weights
 
 
-def _batch_axes(mesh: Mesh) -> tuple[str, ...]:
-    """Return the axes over which devices see other tokens: the batch's, and the sequence's."""
+def _token_axes(mesh: Mesh) -> tuple[str, ...]:
+    """Return the axes whose devices see different tokens: of the batch and the sequence."""
     names = {*batch_axes(mesh), *roles_of(mesh).get("sequence", ())}
     return tuple(name for name in mesh.axis_names if name in names and mesh.shape[name] > 1)
 
 
-def _sync(
+def _weight_sync(
     family: Family,
     specs: tuple[Spec, Spec | None, Spec | None],
-    batch: tuple[str, ...],
-    experts: tuple[str, ...],
-) -> Sync:
-    """An expert's tokens come to the device that has it: over that axis there is nothing to sum."""
+    token_axes: tuple[str, ...],
+    expert_axes: tuple[str, ...],
+) -> WeightSync:
     parameter, gradient, state = specs
-    cut = parameter.mesh_axes
-    reduced = tuple(name for name in batch if name not in cut)
-    states = state.mesh_axes if state is not None else ()
-    at_home = experts if experts and is_expert(family) else ()
-    return Sync(
-        gathered=tuple(name for name in batch if name in cut and name not in at_home),
+    sharding_axes = parameter.mesh_axes
+    reduced = tuple(name for name in token_axes if name not in sharding_axes)
+    state_axes = state.mesh_axes if state is not None else ()
+    # The tokens of an expert are sent to its device: over that axis there is nothing to gather.
+    own_axes = expert_axes if expert_axes and is_expert(family) else ()
+    return WeightSync(
+        gathered=tuple(
+            name for name in token_axes if name in sharding_axes and name not in own_axes
+        ),
         reduced=reduced,
-        zero=tuple(name for name in reduced if name in states),
+        zero=tuple(name for name in reduced if name in state_axes),
         zero_gradients=gradient is not None,
     )

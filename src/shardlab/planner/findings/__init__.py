@@ -1,1 +1,1 @@
-"""Questions about a plan, a file each: what a person should know before they book the devices."""
+"""Findings about plans: one question per module, each answered with its cost and a fix."""

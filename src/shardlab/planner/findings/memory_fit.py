@@ -1,104 +1,120 @@
-"""Does it fit, and if not, what is the cheapest change that makes it fit?"""
+"""Does the plan fit in memory, and if not, what is the cheapest change that makes it fit?"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding
-from shardlab.planner.advice.activation_margin import margin_of
-from shardlab.planner.findings.codes import finding
-from shardlab.planner.findings.divisibility import indivisible
-from shardlab.planner.findings.limits import Limits
+from shardlab.planner.findings.divisibility import find_indivisible
+from shardlab.planner.findings.finding_limits import Limits
+from shardlab.planner.findings.plan_finding_codes import make_finding
+from shardlab.planner.memory.activations import activation_margin
 from shardlab.planner.plan import KINDS, MemoryBudget, Plan
 from shardlab.planner.plan_request import PlanRequest
-from shardlab.planner.remedies.remedy import Again, Change, fitting_changes
+from shardlab.planner.remedies.remedy import Remedy
 
-_SHOWN = 4
-_WORDS = {"kv_cache": "KV cache", "optimizer": "optimizer states"}
+_MAX_LARGEST = 4  # of the largest tensors, listed in one finding
+_MAX_REMEDIES = 3  # besides the cheapest
+_KIND_NAMES = {"kv_cache": "KV cache", "optimizer": "optimizer states"}
 
 
-def fits(plan: Plan, asked: PlanRequest, again: Again, limits: Limits) -> list[Finding]:
-    """Return a finding where it does not fit, or only just; nothing without hardware."""
-    if (room := plan.room) is None:
+def find_memory_overflow(
+    plan: Plan, request: PlanRequest, remedies: Sequence[Remedy]
+) -> list[Finding]:
+    """Return a finding if the plan does not fit; `remedies` are the changes that make it fit."""
+    if (budget := plan.budget) is None or plan.fits:
         return []
-    if not plan.fits:
-        changes = fitting_changes(plan, asked, again)
-        is_sound = not indivisible(plan, asked)
-        return [_does_not_fit(plan, room, changes, _fix(changes, is_sound), asked)]
-    free = room.usable_bytes - plan.bytes_per_device
-    if free < limits.tight_share * room.hbm_bytes or _more_activations(plan) > free:
-        return [_tight(plan, room, free)]
-    return []
+    needed, usable = plan.bytes_per_device, budget.usable_bytes
+    headroom = f" after {budget.headroom:.0%} headroom" if budget.headroom else ""
+    return [
+        make_finding(
+            "plan.does_not_fit",
+            f"Each device needs {bytes_text(needed)}, and {budget.hardware} has "
+            f"{bytes_text(usable)} of {bytes_text(budget.hbm_bytes)}{headroom}: "
+            f"{bytes_text(needed - usable)} too much.",
+            _overflow_fix(plan, request, remedies),
+            cause="headroom" if needed <= budget.hbm_bytes else "",
+            shows=(
+                f"by kind: {_kinds_text(plan)}",
+                f"largest: {_largest_text(plan)}",
+                *_more_remedies(remedies),
+            ),
+            details={
+                "needed": needed,
+                "usable": usable,
+                "changes": [remedy.to_json(request) for remedy in remedies],
+            },
+        )
+    ]
 
 
-def _more_activations(plan: Plan) -> int:
-    """Return what activations may take beyond their estimate, as measured; nothing in inference."""
-    remat = str(plan.choices.get("remat", ""))
-    return int(plan.bytes_of("activations") * (margin_of(remat) - 1)) if remat else 0
+def _overflow_fix(plan: Plan, request: PlanRequest, remedies: Sequence[Remedy]) -> str:
+    if remedies:
+        cheapest = remedies[0]
+        return f"{cheapest.text}: {bytes_text(cheapest.plan.bytes_per_device)} per device."
+    if find_indivisible(plan, request):
+        return "first fix the indivisible sizes (plan.indivisible); then changes can be tried."
+    return "a smaller model, or a chip with more memory: no change that was tried is enough."
 
 
-def _does_not_fit(
-    plan: Plan, room: MemoryBudget, changes: list[Change], fix: str, asked: PlanRequest
-) -> Finding:
-    needed, usable = plan.bytes_per_device, room.usable_bytes
-    headroom = f" after a headroom of {room.headroom:.0%}" if room.headroom else ""
-    return finding(
-        "plan.does_not_fit",
-        f"Each device needs {bytes_text(needed)}, and {room.hardware} has {bytes_text(usable)} "
-        f"of {bytes_text(room.hbm_bytes)}{headroom}: {bytes_text(needed - usable)} too much.",
-        fix,
-        cause="headroom" if needed <= room.hbm_bytes else "",
-        shows=(f"by kind: {_kinds(plan)}", f"largest: {_largest(plan)}", *_others(changes)),
-        details={
-            "needed": needed,
-            "usable": usable,
-            "changes": [change.to_json(asked) for change in changes],
-        },
+def _more_remedies(remedies: Sequence[Remedy]) -> tuple[str, ...]:
+    texts = [
+        f"{remedy.text} ({bytes_text(remedy.plan.bytes_per_device)})"
+        for remedy in remedies[1 : 1 + _MAX_REMEDIES]
+    ]
+    return (f"would also fit: {'; '.join(texts)}",) if texts else ()
+
+
+def _kinds_text(plan: Plan) -> str:
+    sizes = {kind: plan.bytes_of(kind) for kind in KINDS}
+    largest_first = sorted((kind for kind in KINDS if sizes[kind]), key=lambda kind: -sizes[kind])
+    return ", ".join(
+        f"{_KIND_NAMES.get(kind, kind)} {bytes_text(sizes[kind])}" for kind in largest_first
     )
 
 
-def _fix(changes: list[Change], is_sound: bool) -> str:
-    if not changes and not is_sound:
-        return "first mend what does not divide (plan.indivisible); then changes can be tried."
-    if not changes:
-        return "a smaller model, or a chip with more memory: none of the changes tried is enough."
-    return f"{changes[0].words}: {bytes_text(changes[0].plan.bytes_per_device)} on each device."
+def _largest_text(plan: Plan) -> str:
+    sizes = [(row.bytes_per_device, f"{row.path} ×{row.n_tensors}") for row in plan.rows]
+    sizes += [(item.bytes_per_device, item.name) for item in plan.items]
+    sizes.sort(key=lambda pair: -pair[0])
+    return ", ".join(f"{name} {bytes_text(n_bytes)}" for n_bytes, name in sizes[:_MAX_LARGEST])
 
 
-def _others(changes: list[Change]) -> tuple[str, ...]:
-    told = [
-        f"{change.words} ({bytes_text(change.plan.bytes_per_device)})" for change in changes[1:4]
-    ]
-    return (f"would fit too: {'; '.join(told)}",) if told else ()
+def find_low_headroom(plan: Plan, limits: Limits) -> list[Finding]:
+    """Return a finding if the plan fits with little to spare, or only by its estimate."""
+    if (budget := plan.budget) is None or not plan.fits:
+        return []
+    free = budget.usable_bytes - plan.bytes_per_device
+    is_little = free < limits.low_headroom * budget.hbm_bytes
+    if is_little or _activation_excess(plan) > free:
+        return [_low_headroom_finding(plan, budget, free)]
+    return []
 
 
-def _kinds(plan: Plan) -> str:
-    held = {kind: plan.bytes_of(kind) for kind in KINDS}
-    ordered = sorted((kind for kind in KINDS if held[kind]), key=lambda kind: -held[kind])
-    return ", ".join(f"{_WORDS.get(kind, kind)} {bytes_text(held[kind])}" for kind in ordered)
+def _activation_excess(plan: Plan) -> int:
+    """Return what activations may take beyond their estimate, as measured; 0 in inference."""
+    remat = str(plan.choices.get("remat", ""))
+    return int(plan.bytes_of("activations") * (activation_margin(remat) - 1)) if remat else 0
 
 
-def _largest(plan: Plan) -> str:
-    things = [(row.bytes_per_device, f"{row.path} ×{row.n_tensors}") for row in plan.rows]
-    things += [(item.bytes_per_device, item.name) for item in plan.items]
-    things.sort(key=lambda thing: -thing[0])
-    return ", ".join(f"{name} {bytes_text(n)}" for n, name in things[:_SHOWN])
-
-
-def _tight(plan: Plan, room: MemoryBudget, free: int) -> Finding:
-    missing = plan.choices.get("optimizer", "none") != "none" and not plan.bytes_of("activations")
-    beside = " Activations are not counted: the workload is not given." if missing else ""
-    if (more := _more_activations(plan)) > free:
+def _low_headroom_finding(plan: Plan, budget: MemoryBudget, free: int) -> Finding:
+    is_training = plan.choices.get("optimizer", "none") != "none"
+    note = ""
+    if is_training and not plan.bytes_of("activations"):
+        note = " Activations are not counted: no workload was given."
+    if (excess := _activation_excess(plan)) > free:
         remat = str(plan.choices["remat"])
-        beside = (
-            f" XLA was measured to take up to {margin_of(remat):g} times what is "
-            f"estimated for activations with remat {remat}: "
-            f"{bytes_text(plan.bytes_per_device + more)} in all."
+        note = (
+            f" XLA was measured to need up to {activation_margin(remat):g} times the estimated "
+            f"activations with remat {remat}: "
+            f"{bytes_text(plan.bytes_per_device + excess)} in total."
         )
-    return finding(
+    return make_finding(
         "plan.low_headroom",
-        f"It fits with {bytes_text(free)} to spare beyond the headroom: each device needs "
-        f"{bytes_text(plan.bytes_per_device)}, and {bytes_text(room.usable_bytes)} of "
-        f"{bytes_text(room.hbm_bytes)} are to be used.{beside}",
-        "look at what XLA itself needs (memory_analysis) before counting on it.",
+        f"It fits with {bytes_text(free)} free beyond the headroom: each device needs "
+        f"{bytes_text(plan.bytes_per_device)} of {bytes_text(budget.usable_bytes)} usable "
+        f"({bytes_text(budget.hbm_bytes)} memory).{note}",
+        "compile the step and read XLA's memory_analysis() before relying on it.",
         details={"free": free},
     )

@@ -1,13 +1,4 @@
-"""Is there a mesh axis that cuts nothing?
-
-Are there kv heads enough for the tensor axis?
-
-Is the embedding cut so that every lookup gathers?
-
-Measured with XLA (JAX 0.10 and 0.12, docs/findings/plan.embedding_sharding.md): a vocabulary cut over a mesh
-axis that cuts the batch too makes every device compute rows for the whole batch, or gather the
-table. Cut over a tensor axis, or along the embedding, a lookup moves the device's own rows alone.
-"""
+"""Is every mesh axis used, and used well: unused axes, kv heads, embedding tables."""
 
 from __future__ import annotations
 
@@ -17,169 +8,185 @@ from math import gcd, prod
 
 from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding
-from shardlab.planner.findings.codes import finding
-from shardlab.planner.memory.batch_shards import Share, shares_of
+from shardlab.planner.findings.plan_finding_codes import make_finding
+from shardlab.planner.memory.workload_shards import AxisShards, workload_shards
 from shardlab.planner.plan import Plan, PlanRow
 from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.strategies.axis_roles import ROLES, batch_axes, roles_of
-from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
+from shardlab.planner.strategies.strategy import strategy_name
 from shardlab.sharding.mesh import Mesh
 
-_WHAT = {"tensor": "heads", "pipeline": "layers"}
-_PARTS = {"tensor": "tensor", "stage": "pipeline"}  # role -> part of a strategy that cuts over it
+_STRATEGY_PARTS = {"tensor": "tensor", "stage": "pipeline"}  # role -> part that shards over it
+_SHARDED_UNITS = {"tensor": "heads", "pipeline": "layers"}  # part -> what it divides
+# A table for lookups, by its path; an output table (lm_head) is multiplied, not looked up.
+_LOOKUP_TABLE = re.compile(
+    r"(?:^|[./_])(?:\w*embed\w*|wte|tok_embeddings)(?:[./_]|$)", re.IGNORECASE
+)
 
 
-def idle(plan: Plan, asked: PlanRequest) -> list[Finding]:
-    """Return one finding for all mesh axes that cut nothing, with what could use them."""
-    if not (names := idle_axes(plan.rows, asked.mesh)):
+def find_unused_axes(plan: Plan, request: PlanRequest) -> list[Finding]:
+    """Return one finding for all mesh axes that shard nothing, with what could use them."""
+    if not (names := unused_axes(plan.rows, request.mesh)):
         return []
-    n = prod(asked.mesh.shape[name] for name in names)
-    axes = " and ".join(f"'{name}'={asked.mesh.shape[name]}" for name in names)
-    subject, verb = ("Mesh axis", "cuts") if len(names) == 1 else ("Mesh axes", "cut")
-    held = bytes_text(plan.bytes_per_device)
+    n_devices = prod(request.mesh.shape[name] for name in names)
+    axes = " and ".join(f"'{name}'={request.mesh.shape[name]}" for name in names)
+    subject = "Mesh axis" if len(names) == 1 else "Mesh axes"
+    verb, pronoun = ("shards", "it") if len(names) == 1 else ("shard", "them")
     return [
-        finding(
+        make_finding(
             "plan.unused_mesh_axis",
-            f"{subject} {axes} {verb} nothing, neither tensors nor the batch: {n:,} devices each "
-            f"hold the same {held}, and compute the same.",
-            f"{_use(names, asked)}, or a mesh without {'it' if len(names) == 1 else 'them'}.",
-            details={"mesh_axes": list(names), "copies": n},
+            f"{subject} {axes} {verb} nothing, neither tensors nor the batch: {n_devices:,} "
+            f"devices store the same {bytes_text(plan.bytes_per_device)} and compute the same.",
+            f"{_axis_use(names, request)}, or a mesh without {pronoun}.",
+            details={"mesh_axes": list(names), "copies": n_devices},
         )
     ]
 
 
-def idle_axes(rows: Iterable[PlanRow], mesh: Mesh) -> tuple[str, ...]:
-    """Return the mesh axes that no spec names, and whose names do not say that they cut tokens."""
-    roles = roles_of(mesh)
-    working = {*batch_axes(mesh), *roles.get("sequence", ())}
-    left = [name for name, size in mesh.shape.items() if size > 1 and name not in working]
-    if not left:
+def unused_axes(rows: Iterable[PlanRow], mesh: Mesh) -> tuple[str, ...]:
+    """Return the mesh axes that no spec uses and that do not shard tokens, by their names."""
+    token_axes = {*batch_axes(mesh), *roles_of(mesh).get("sequence", ())}
+    candidates = [name for name, size in mesh.shape.items() if size > 1 and name not in token_axes]
+    if not candidates:
         return ()
-    used = _used(rows)
-    return tuple(name for name in left if name not in used)
+    used = {name for row in rows for array in row.arrays for name in array.spec.mesh_axes}
+    return tuple(name for name in candidates if name not in used)
 
 
-def _used(rows: Iterable[PlanRow]) -> set[str]:
-    return {name for row in rows for held in row.held for name in held.spec.mesh_axes}
-
-
-def _use(names: tuple[str, ...], asked: PlanRequest) -> str:
-    roles, first = roles_of(asked.mesh), names[0]
-    part = next((part for role, part in _PARTS.items() if first in roles.get(role, ())), None)
-    if asked.strategy is None:
-        stacked = "stacked layers" if part == "pipeline" else "tensors"
-        return f"rules that cut {stacked} over '{first}'"
-    strategy = parse_strategy(asked.strategy)
+def _axis_use(names: tuple[str, ...], request: PlanRequest) -> str:
+    """Return what could use the first of these mesh axes."""
+    roles, first = roles_of(request.mesh), names[0]
+    part = next(
+        (part for role, part in _STRATEGY_PARTS.items() if first in roles.get(role, ())), None
+    )
+    strategy = request.strategy
+    if strategy is None:
+        tensors = "stacked layers" if part == "pipeline" else "tensors"
+        return f"rules that shard {tensors} over '{first}'"
     if part is None:
-        known = ", ".join(role for role in ROLES if role in ("data", "fsdp", "tensor"))
-        return f"another name for '{first}' that says what it cuts ({known})"
-    if part in strategy.parts:  # it is meant to, and could not: plan.unsharded says why
-        return f"a size of '{first}' that divides the {_WHAT[part]}"
+        example_roles = ", ".join(role for role in ROLES if role in ("data", "fsdp", "tensor"))
+        return f"another name for '{first}' that says what it shards ({example_roles})"
+    if part in strategy.parts:  # the strategy tried: plan.unsharded says why it failed
+        return f"a size of '{first}' that divides the {_SHARDED_UNITS[part]}"
     return f"strategy {strategy_name([*strategy.parts, part], strategy.zero)}"
 
 
-def kv_heads(plan: Plan, asked: PlanRequest) -> list[Finding]:
-    """Return a finding where devices of the tensor axis cannot each have kv heads of their own.
+def find_replicated_kv_heads(plan: Plan, request: PlanRequest) -> list[Finding]:
+    """Return a finding if devices of the tensor axis cannot each have kv heads of their own.
 
-    Latent attention has one array for all heads, and a mesh whose tensor axis cuts nothing is none.
+    Multi-head latent attention has one array for all heads, and is not concerned.
     """
-    arch, share = asked.model.architecture, shares_of(asked.mesh).tensor
-    if arch is None or arch.kv_lora_rank or not arch.kv_heads % share.parts:
+    arch, shards = request.model.architecture, workload_shards(request.mesh).tensor
+    if arch is None or arch.kv_lora_rank or not arch.kv_heads % shards.n_shards:
         return []
-    names = {name for name, _ in share.axes}
-    if not any(names & set(row.parameter.spec.mesh_axes) for row in plan.rows):
-        return []
-    rows = [row for row in plan.rows if "kv_heads" in (row.axes or ())]
-    fitting = gcd(arch.kv_heads, share.parts)
-    left = share.parts // fitting
+    tensor_axes = {name for name, _ in shards.axes}
+    if all(tensor_axes.isdisjoint(row.parameter.spec.mesh_axes) for row in plan.rows):
+        return []  # the tensor axis shards nothing: that is another finding
+    rows = [row for row in plan.rows if "kv_heads" in (row.dim_names or ())]
+    divisible = gcd(arch.kv_heads, shards.n_shards)
+    factor = shards.n_shards // divisible
     return [
-        finding(
+        make_finding(
             "plan.kv_heads_replicated",
-            f"There are {arch.kv_heads} kv heads for {share.parts} devices over {share}: "
-            f"{_told(arch.kv_heads, share)}.",
-            f"{fitting} device{'s' * (fitting > 1)} on the tensor axis and {left} times as many on "
-            f"a batch axis, or kv heads repeated {left} times in the model.",
-            shows=_shows(plan, rows, names),
-            details={"kv_heads": arch.kv_heads, "parts": share.parts, "fitting": fitting},
+            f"There are {arch.kv_heads} kv heads for {shards.n_shards} devices over {shards}: "
+            f"{_kv_heads_text(arch.kv_heads, shards)}.",
+            f"{divisible} device{'s' * (divisible > 1)} on the tensor axis and {factor} times as "
+            f"many on a batch axis, or repeat the kv heads {factor} times in the model.",
+            shows=_kv_heads_lines(plan, rows, tensor_axes),
+            details={
+                "kv_heads": arch.kv_heads,
+                "parts": shards.n_shards,
+                "fitting": divisible,
+            },
         )
     ]
 
 
-def _told(heads: int, share: Share) -> str:
-    if heads > share.parts:
-        return f"some devices have {-(-heads // share.parts)} of them and others fewer"
-    if share.parts % heads:
-        return "devices have parts of heads, which do not fall together with heads"
-    return f"{share.parts // heads} devices share each, and hold copies of its keys and values"
+def _kv_heads_text(n_heads: int, shards: AxisShards) -> str:
+    if n_heads > shards.n_shards:
+        return f"some devices have {-(-n_heads // shards.n_shards)} of them and others fewer"
+    if shards.n_shards % n_heads:
+        return "shards do not align with heads"
+    n_replicas = shards.n_shards // n_heads
+    return f"{n_replicas} devices hold replicas of the keys and values of each"
 
 
-def _shows(plan: Plan, rows: list[PlanRow], names: set[str]) -> tuple[str, ...]:
-    """Say what becomes of the weights of keys and values, and of the cache."""
+def _kv_heads_lines(plan: Plan, rows: list[PlanRow], tensor_axes: set[str]) -> tuple[str, ...]:
+    """Return the effect on the weights of keys and values, and on the cache."""
+    replicated = [row for row in rows if tensor_axes.isdisjoint(row.parameter.spec.mesh_axes)]
+    sharded = [row for row in rows if row not in replicated]
     lines = []
-    whole = [row for row in rows if not names & set(row.parameter.spec.mesh_axes)]
-    cut = [row for row in rows if row not in whole]
-    if whole:
-        held = bytes_text(sum(row.bytes_per_device for row in whole))
-        lines.append(f"{whole[0].path} and others like it are not cut by it: {held} on each device")
-    if cut:
-        shape = list(cut[0].parameter.shard_shape)
+    if replicated:
+        stored = bytes_text(sum(row.bytes_per_device for row in replicated))
         lines.append(
-            f"{cut[0].path} is cut inside heads, {shape} on a device: attention needs them whole, "
-            "so that XLA gathers them in every layer"
+            f"{replicated[0].path} and others like it are not sharded over it: {stored} per device"
+        )
+    if sharded:
+        # Measured on 8 devices with 4 kv heads (JAX 0.10 and 0.12, tests/oracle/test_compiled.py):
+        # one all-gather of the keys and one of the values per layer.
+        shard = list(sharded[0].parameter.shard_shape)
+        lines.append(
+            f"{sharded[0].path} is sharded inside heads, {shard} per device: attention needs full "
+            "heads, so XLA all-gathers them in every layer"
         )
     if cache := plan.bytes_of("kv_cache"):
-        lines.append(f"the cache takes {bytes_text(cache)} on each device, copies and all")
+        lines.append(f"the KV cache takes {bytes_text(cache)} per device, replicas included")
     return tuple(lines)
 
 
-_IS_LOOKUP = re.compile(r"(?:^|[./_])(?:\w*embed\w*|wte|tok_embeddings)(?:[./_]|$)", re.IGNORECASE)
+def find_embedding_sharding(plan: Plan, request: PlanRequest) -> list[Finding]:
+    """Return a finding for each table whose vocabulary is sharded over axes of the batch.
 
-
-def embedding(plan: Plan, asked: PlanRequest) -> list[Finding]:
-    """Return a finding for each table whose vocabulary is cut by axes that cut the batch."""
-    cutting = {name for name in batch_axes(asked.mesh) if asked.mesh.shape[name] > 1}
-    found = []
+    Measured with XLA (JAX 0.10 and 0.12, docs/findings/plan.embedding_sharding.md): each device
+    then looks up rows for the whole batch, or gathers the table. Sharded over a tensor axis, or
+    along the embedding, a lookup moves only the rows of the device's own tokens.
+    """
+    batch = {name for name in batch_axes(request.mesh) if request.mesh.shape[name] > 1}
+    findings = []
     for row in plan.rows:
-        if row.axes and "vocab" in row.axes and _IS_LOOKUP.search(row.path):
-            at = row.axes.index("vocab")
+        if row.dim_names and "vocab" in row.dim_names and _LOOKUP_TABLE.search(row.path):
+            dim = row.dim_names.index("vocab")
             entries = row.parameter.spec.axes
-            names = tuple(n for n in entries[at] if n in cutting) if at < len(entries) else ()
-            if names:
-                found.append(_found(row, at, names, asked))
-    return found
+            axes = entries[dim] if dim < len(entries) else ()
+            if names := tuple(name for name in axes if name in batch):
+                findings.append(_embedding_finding(row, dim, names, request.mesh))
+    return findings
 
 
-def _found(row: PlanRow, at: int, names: tuple[str, ...], asked: PlanRequest) -> Finding:
-    held, mesh = row.parameter, asked.mesh
-    n_parts = prod(mesh.shape[name] for name in names)
-    over = " and ".join(f"'{name}'" for name in names)
-    vocab = held.shape[at]
-    gathered = held.bytes_per_device // row.n_tensors * n_parts
-    return finding(
+def _embedding_finding(row: PlanRow, vocab_dim: int, names: tuple[str, ...], mesh: Mesh) -> Finding:
+    table = row.parameter
+    n_shards = prod(mesh.shape[name] for name in names)
+    axes = " and ".join(f"'{name}'" for name in names)
+    n_rows = table.shape[vocab_dim]
+    gathered = table.bytes_per_device // row.n_tensors * n_shards
+    return make_finding(
         "plan.embedding_sharding",
-        f"The vocabulary of '{row.path}' ({vocab:,} rows) is cut over {over}, which cuts the batch "
-        f"too: no device has the rows that its own tokens ask for.",
-        _better(row, at, n_parts, over, mesh),
+        f"The vocabulary of '{row.path}' ({n_rows:,} rows) is sharded over {axes}, which also "
+        f"shards the batch: no device has the rows that its own tokens need.",
+        _embedding_fix(row, vocab_dim, n_shards, axes, mesh),
         shows=(
-            f"with more tokens than rows XLA gathers the table: {bytes_text(gathered)} on each "
-            "device, beside the plan",
-            f"with fewer, each device looks up the tokens of all {n_parts}, and an all-reduce adds "
-            "them up",
+            f"with more tokens than rows XLA gathers the table: {bytes_text(gathered)} per device, "
+            "not counted in the plan",
+            f"with fewer, each device looks up the tokens of all {n_shards} and an all-reduce adds "
+            "the results",
         ),
-        details={"path": row.path, "gathered_bytes": gathered, "rows": vocab},
+        details={"path": row.path, "gathered_bytes": gathered, "rows": n_rows},
     )
 
 
-def _better(row: PlanRow, at: int, n_parts: int, over: str, mesh: Mesh) -> str:
-    """Return where to cut instead, as far as sizes divide."""
+def _embedding_fix(row: PlanRow, vocab_dim: int, n_shards: int, axes: str, mesh: Mesh) -> str:
+    """Return how to shard the table instead, if sizes are divisible."""
     shape = row.parameter.shape
-    tensor = [
+    tensor_axes = [
         name
         for name in roles_of(mesh).get("tensor", ())
-        if mesh.shape[name] > 1 and not shape[at] % mesh.shape[name]
+        if mesh.shape[name] > 1 and not shape[vocab_dim] % mesh.shape[name]
     ]
-    rows = f"the vocabulary over '{tensor[0]}'" if tensor else "the vocabulary whole"
-    others = [size for axis, size in enumerate(shape) if axis != at]
-    if any(size and not size % n_parts for size in others):
-        return f"{rows}, and the embedding axis over {over}."
-    return f"{rows}: {n_parts} does not divide the embedding axis ({', '.join(map(str, others))})."
+    vocab = "replicate the vocabulary"
+    if tensor_axes:
+        vocab = f"shard the vocabulary over '{tensor_axes[0]}'"
+    sizes = [size for dim, size in enumerate(shape) if dim != vocab_dim]
+    if any(size and not size % n_shards for size in sizes):
+        return f"{vocab}, and shard the embedding dimension over {axes}."
+    embedding = ", ".join(map(str, sizes))
+    return f"{vocab}: the embedding dimension ({embedding}) is not divisible by {n_shards}."

@@ -1,60 +1,62 @@
-"""Findings about a plan: does it fit, what is replicated, what does not divide.
-
-Limits: from where on something is worth a word.
-"""
+"""All findings about a plan, in the order in which they are reported."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from shardlab.findings.finding import Finding
-from shardlab.planner.findings.divisibility import indivisible, uneven
-from shardlab.planner.findings.limits import parse_limits
-from shardlab.planner.findings.memory_fit import fits
-from shardlab.planner.findings.mesh_usage import embedding, idle, kv_heads
-from shardlab.planner.findings.replication import optimizer_copies, replicated
-from shardlab.planner.findings.unsharded import not_cut
+from shardlab.planner.findings.divisibility import find_imbalance, find_indivisible
+from shardlab.planner.findings.finding_limits import Limits
+from shardlab.planner.findings.memory_fit import find_low_headroom, find_memory_overflow
+from shardlab.planner.findings.mesh_usage import (
+    find_embedding_sharding,
+    find_replicated_kv_heads,
+    find_unused_axes,
+)
+from shardlab.planner.findings.replicated_tensors import find_replicated, find_replicated_states
+from shardlab.planner.findings.unsharded_tensors import find_unsharded
 from shardlab.planner.plan import Plan
 from shardlab.planner.plan_request import PlanRequest
-from shardlab.planner.remedies.remedy import Again
+from shardlab.planner.remedies.remedy import Replan, find_remedies
 
 
 def plan_findings(
     plan: Plan,
-    asked: PlanRequest,
-    again: Again,
-    limits: Any = None,
-    of_rules: Iterable[Finding] = (),
+    request: PlanRequest,
+    replan: Replan,
+    limits: Limits,
+    *,
+    rule_findings: Iterable[Finding] = (),
 ) -> tuple[Finding, ...]:
-    """Return what a person should know about a plan before they book the devices.
+    """Return what a user should know about a plan before booking the devices.
 
-    `again` plans the same question with other choices, to find what would make it fit. What lint
-    said of the rules is not said again.
+    `replan` plans the same request with other options, to find what would make it fit. Tensors in
+    `rule_findings`, the lint of the rules, are not reported again.
     """
-    limits = parse_limits(limits)
-    heads = kv_heads(plan, asked)
-    told = {path for found in of_rules for path in found.details.get("paths", ())}
-    if heads:
-        told |= {row.path for row in plan.rows if "kv_heads" in (row.axes or ())}
-    left = not_cut(plan, limits, told)
-    is_cut = any(held.spec.mesh_axes for row in plan.rows for held in row.held)
-    told |= {path for found in left for path in found.details["paths"]}
-    room = fits(plan, asked, again, limits)
-    return (
-        *room,
-        *indivisible(plan, asked),
-        *uneven(plan, asked, limits),
-        *replicated(plan, asked, limits, told),
-        *left,
-        *(idle(plan, asked) if is_cut or asked.strategy else ()),
-        *heads,
-        *embedding(plan, asked),
-        *(() if _names_zero(room) else optimizer_copies(plan, asked, limits)),
+    kv_heads = find_replicated_kv_heads(plan, request)
+    reported = {path for finding in rule_findings for path in finding.details.get("paths", ())}
+    if kv_heads:
+        reported |= {row.path for row in plan.rows if "kv_heads" in (row.dim_names or ())}
+    unsharded = find_unsharded(plan, limits, reported)
+    reported |= {path for finding in unsharded for path in finding.details["paths"]}
+    remedies = [] if plan.fits is not False else find_remedies(plan, request, replan)
+    # Rules that shard nothing at all are one finding, plan.replicated, not one per mesh axis.
+    is_sharded = any(array.spec.mesh_axes for row in plan.rows for array in row.arrays)
+    recommends_zero = any(
+        remedy.request.strategy is not None
+        and remedy.request.strategy != request.strategy
+        and remedy.request.strategy.zero
+        for remedy in remedies
     )
-
-
-def _names_zero(found: Iterable[Finding]) -> bool:
-    """Tell whether a ZeRO stage is advised already."""
-    changes = (change for each in found for change in each.details.get("changes", ()))
-    return any("zero" in (change["options"].get("strategy") or "") for change in changes)
+    return (
+        *find_memory_overflow(plan, request, remedies),
+        *find_low_headroom(plan, limits),
+        *find_indivisible(plan, request),
+        *find_imbalance(plan, request, limits),
+        *find_replicated(plan, request, limits, reported),
+        *unsharded,
+        *(find_unused_axes(plan, request) if is_sharded or request.strategy else ()),
+        *kv_heads,
+        *find_embedding_sharding(plan, request),
+        *(() if recommends_zero else find_replicated_states(plan, request, limits)),
+    )

@@ -1,1 +1,1 @@
-"""What one device holds: parameters, states, activations, caches."""
+"""Memory of one device: parameters, gradients, optimizer states, activations, KV cache."""

@@ -1,24 +1,26 @@
-"""Activations: what a training step keeps on one device for its backward pass, by formula.
+"""Activation memory: what a training step saves on one device for its backward pass.
 
 >>> from shardlab.planner.models.load import load_model
 >>> from shardlab.sharding.mesh import parse_mesh
->>> whole = parse_mesh("data=1")
->>> work = Workload(batch=1000, sequence=4000, remat="4")  # the scaling book: 4 arrays a layer
->>> activation_items(load_model("llama3-70b"), whole, work)[0].bytes_per_device
+>>> one_device = parse_mesh("data=1")
+>>> work = Workload(batch=1000, sequence=4000, remat="4")  # the scaling book: 4 arrays per layer
+>>> activation_items(load_model("llama3-70b"), one_device, work)[0].bytes_per_device
 20971520000000
 
-An estimate: what XLA fuses it does not keep, and what it copies on the way is not counted.
+A transformer layer is counted tensor by tensor: each tensor that its backward pass reads, once.
 
-What a transformer layer computes that its backward pass reads, tensor by tensor.
-
->>> gpt3 = Architecture(96, 12288, 96, 96, 128, 4 * 12288, 51200, gated=False)
->>> both = Workload(1, 2048, flash=False, dropout=True)
->>> sum(each.bits for each in layer_tensors(gpt3, both)) // 8 / 12288  # 34 + 5as/h
+>>> gpt3 = Architecture(layers=96, hidden=12288, heads=96, kv_heads=96, head_dim=128,
+...                     ffn=4 * 12288, vocab=51200, gated=False)
+>>> without_flash = Workload(batch=1, sequence=2048, flash=False, dropout=True)
+>>> sum(tensor.bits for tensor in layer_tensors(gpt3, without_flash)) // 8 / 12288  # 34 + 5as/h
 114.0
 
-Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1) count a layer like this: 34 + 5as/h bytes
-for each token and hidden element. Here the same is counted for any measures, so that theirs is the
-case of a GPT layer with dropout in 16 bits.
+Korthikanti et al. 2022 (arXiv 2205.05198, section 4.1) count 34 + 5as/h bytes per token and hidden
+element for a GPT layer with dropout in 16 bits. The same count here takes any architecture, so
+their formula is a special case.
+
+This is a lower estimate. XLA does not store what it fuses, but it stores steps of softmax and SiLU
+and has temporaries of its own: `ACTIVATION_MARGINS` has the measured ratios.
 """
 
 from __future__ import annotations
@@ -27,262 +29,328 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from shardlab.planner.memory.batch_shards import Shares, shares_of
 from shardlab.planner.memory.workload import Workload
+from shardlab.planner.memory.workload_shards import WorkloadShards, workload_shards
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.plan import MemoryItem
 from shardlab.sharding.mesh import Mesh
 
-_MASK_BITS = 8  # a mask of dropout is kept as bytes
-_F32_BITS = 32
+_MASK_BITS = 8  # JAX stores a dropout mask as one byte per element
+_F32_BITS = 32  # routers and the loss are computed in f32, whatever the dtype of the model
+
+# Remat policy -> largest measured `temp_size_in_bytes` / estimate, for a small Llama in f32 without
+# a flash kernel, compiled by JAX 0.10 and 0.12 (docs/plan-memory.md; tests/oracle/test_compiled.py
+# measures it again). With a flash kernel "selective" saves the same as "none", so it has its ratio.
+ACTIVATION_MARGINS = {"none": 2.1, "selective": 2.1, "dots": 1.3, "full": 1.9}
+
+
+def activation_margin(remat: str, override: float | None = None) -> float:
+    """Return how many times their estimate activations may take under a remat policy.
+
+    A number of checkpoints recomputes whole layers, as "full" does.
+
+    >>> activation_margin("none"), activation_margin("4"), activation_margin("none", override=1.0)
+    (2.1, 1.9, 1.0)
+    """
+    if override is not None:
+        return override
+    return ACTIVATION_MARGINS.get(remat, ACTIVATION_MARGINS["full"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedTensor:
-    """One tensor of a layer: bits for each token, and what divides it.
+    """One tensor of a layer: bits per token, and how it is sharded.
 
-    `cut` is "tensor" inside the blocks, "between" for what stands between them (whole on every
-    device of a tensor axis unless sequence parallelism cuts it), "whole" for what nothing cuts.
+    `sharding` is "tensor" inside the attention and feed-forward blocks; "sequence" between them,
+    where only sequence parallelism shards over tensor axes; or "replicated".
     """
 
     name: str
     bits: int
-    cut: Literal["tensor", "between", "whole"]
-    is_score: bool = False
-    is_product: bool = False  # of a matrix product with weights: what remat "dots" keeps
-    units: int | None = None  # what must stay whole: heads, columns of the feed-forward part
+    sharding: Literal["tensor", "sequence", "replicated"]
+    is_attention_score: bool = False
+    is_matmul_output: bool = False  # of a product with weights: what remat "dots" saves
+    n_units: int | None = None  # indivisible units: heads, columns of the feed-forward block
 
-    def parts(self, n: int) -> int:
-        """Return into how many parts n devices cut it: beyond one unit each they hold copies.
+    def n_shards(self, n_devices: int) -> int:
+        """Return the shard count over n devices; with more devices than units they are replicas.
 
-        Where units and devices do not go into each other it is whole, as strategies leave it.
+        If neither number divides the other the tensor is replicated, as strategies leave it.
 
-        >>> [SavedTensor("keys", 64, "tensor", units=8).parts(n) for n in (4, 16, 6)]
+        >>> keys = SavedTensor(name="keys", bits=64, sharding="tensor", n_units=8)
+        >>> [keys.n_shards(n_devices) for n_devices in (4, 16, 6)]
         [4, 8, 1]
         """
-        if self.units is None or not self.units % n:
-            return n
-        return self.units if not n % self.units else 1
+        if self.n_units is None or not self.n_units % n_devices:
+            return n_devices
+        return self.n_units if not n_devices % self.n_units else 1
 
 
 def layer_tensors(
-    arch: Architecture, workload: Workload, *, is_mixture: bool | None = None
+    arch: Architecture, workload: Workload, *, is_moe: bool | None = None
 ) -> tuple[SavedTensor, ...]:
-    """Return the tensors of one layer, its input first; `is_mixture` chooses the kind of layer."""
-    mixture = bool(arch.experts) if is_mixture is None else is_mixture
-    block = _mixture(arch, workload) if mixture else _dense(arch, workload)
-    return (*_attention(arch, workload), *block)
+    """Return the tensors of one layer, its input first; `is_moe` selects the kind of layer."""
+    is_moe = bool(arch.experts) if is_moe is None else is_moe
+    block = _moe_tensors(arch, workload) if is_moe else _dense_tensors(arch, workload)
+    return (*_attention_tensors(arch, workload), *block)
 
 
-def _attention(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
+def _attention_tensors(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     bits = work.dtype.bits
-    yield SavedTensor(name="input", bits=arch.hidden * bits, cut="between")
-    yield SavedTensor(name="normed input", bits=arch.hidden * bits, cut="between")
-    yield from _heads(arch, bits)
+    yield SavedTensor(name="input", bits=arch.hidden * bits, sharding="sequence")
+    yield SavedTensor(name="normed input", bits=arch.hidden * bits, sharding="sequence")
+    yield from _qkv_tensors(arch, bits)
     if not work.flash:
-        yield from _scores(arch, work)
-    attended = arch.heads * arch.value_dim * bits
-    yield SavedTensor(name="attended", bits=attended, cut="tensor", units=arch.heads)
+        yield from _attention_scores(arch, work)
+    output_bits = arch.heads * arch.value_dim * bits
+    yield SavedTensor(
+        name="attention output", bits=output_bits, sharding="tensor", n_units=arch.heads
+    )
     if work.dropout:
-        yield SavedTensor(name="attention mask", bits=arch.hidden * _MASK_BITS, cut="between")
+        yield SavedTensor(name="attention mask", bits=arch.hidden * _MASK_BITS, sharding="sequence")
 
 
-def _scores(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
-    """One for each pair of tokens and head: a kernel that never writes them keeps none."""
-    scores, bits, most = arch.heads * work.sequence, work.dtype.bits, arch.heads
-    yield SavedTensor(name="softmax", bits=scores * bits, cut="tensor", is_score=True, units=most)
+def _attention_scores(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
+    """Yield one score per pair of tokens and head; a flash kernel never writes them to memory."""
+    n_scores, bits = arch.heads * work.sequence, work.dtype.bits
+    sizes = {"softmax": n_scores * bits}
     if work.dropout:
+        sizes |= {"softmax mask": n_scores * _MASK_BITS, "dropped softmax": n_scores * bits}
+    for name, score_bits in sizes.items():
         yield SavedTensor(
-            name="softmax mask", bits=scores * _MASK_BITS, cut="tensor", is_score=True, units=most
-        )
-        yield SavedTensor(
-            name="dropped softmax", bits=scores * bits, cut="tensor", is_score=True, units=most
+            name=name,
+            bits=score_bits,
+            sharding="tensor",
+            is_attention_score=True,
+            n_units=arch.heads,
         )
 
 
-def _heads(arch: Architecture, bits: int) -> Iterator[SavedTensor]:
-    """Queries, keys and values: of fewer heads than queries have, or grown from a latent array."""
-    query = arch.heads * arch.head_dim * bits
-    yield SavedTensor(name="queries", bits=query, cut="tensor", is_product=True, units=arch.heads)
-    heads = arch.kv_heads
+def _qkv_tensors(arch: Architecture, bits: int) -> Iterator[SavedTensor]:
+    """Yield queries, keys and values: grouped-query heads, or heads grown from a latent array."""
+    query_bits = arch.heads * arch.head_dim * bits
+    yield SavedTensor(
+        name="queries",
+        bits=query_bits,
+        sharding="tensor",
+        is_matmul_output=True,
+        n_units=arch.heads,
+    )
+    n_heads = arch.kv_heads
     if arch.kv_lora_rank:
-        latent = (arch.kv_lora_rank + arch.rope_head_dim) * bits
-        yield SavedTensor(name="latent", bits=latent, cut="whole", is_product=True)
-        heads = arch.heads
-    for name, size in (("keys", arch.head_dim), ("values", arch.value_dim)):
+        # Multi-head latent attention: all heads read one latent array, so each device of a tensor
+        # axis needs all of it, and keys and values then have as many heads as queries.
+        latent_bits = (arch.kv_lora_rank + arch.rope_head_dim) * bits
         yield SavedTensor(
-            name=name, bits=heads * size * bits, cut="tensor", is_product=True, units=heads
+            name="latent", bits=latent_bits, sharding="replicated", is_matmul_output=True
+        )
+        n_heads = arch.heads
+    for name, width in (("keys", arch.head_dim), ("values", arch.value_dim)):
+        yield SavedTensor(
+            name=name,
+            bits=n_heads * width * bits,
+            sharding="tensor",
+            is_matmul_output=True,
+            n_units=n_heads,
         )
 
 
-def _dense(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
+def _dense_tensors(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     ffn = arch.dense_ffn if arch.experts and arch.dense_ffn else arch.ffn
-    yield from _between(arch, work)
-    yield from _feed_forward("", 1, ffn, arch, work)
+    yield from _mlp_inputs(arch, work)
+    yield from _feed_forward_tensors("", 1, ffn, arch, work)
     if work.dropout:
-        yield SavedTensor(name="mlp mask", bits=arch.hidden * _MASK_BITS, cut="between")
+        yield SavedTensor(name="mlp mask", bits=arch.hidden * _MASK_BITS, sharding="sequence")
 
 
-def _mixture(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
-    """Each token goes to `top_k` experts and to all shared ones, evenly over the devices."""
-    bits = work.dtype.bits
-    yield from _between(arch, work)
-    yield SavedTensor(name="router", bits=arch.experts * _F32_BITS, cut="between", is_product=True)
-    yield SavedTensor(name="sent to experts", bits=arch.top_k * arch.hidden * bits, cut="between")
-    yield from _feed_forward("experts' ", arch.top_k, arch.ffn, arch, work)
-    yield SavedTensor(name="experts' results", bits=arch.top_k * arch.hidden * bits, cut="between")
+def _moe_tensors(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
+    """Each token goes to `top_k` experts and to all shared ones, balanced over the devices."""
+    routed_bits = arch.top_k * arch.hidden * work.dtype.bits
+    yield from _mlp_inputs(arch, work)
+    yield SavedTensor(
+        name="router", bits=arch.experts * _F32_BITS, sharding="sequence", is_matmul_output=True
+    )
+    yield SavedTensor(name="expert inputs", bits=routed_bits, sharding="sequence")
+    yield from _feed_forward_tensors("expert ", arch.top_k, arch.ffn, arch, work)
+    yield SavedTensor(name="expert outputs", bits=routed_bits, sharding="sequence")
     if arch.shared_experts:
-        yield from _feed_forward("shared ", arch.shared_experts, arch.ffn, arch, work)
+        yield from _feed_forward_tensors(
+            "shared expert ", arch.shared_experts, arch.ffn, arch, work
+        )
 
 
-def _between(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
+def _mlp_inputs(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
     bits = work.dtype.bits
-    yield SavedTensor(name="second input", bits=arch.hidden * bits, cut="between", is_product=True)
-    yield SavedTensor(name="normed second input", bits=arch.hidden * bits, cut="between")
+    # The product of attention with its output weights is stored as this sum with the residual.
+    yield SavedTensor(
+        name="mlp input", bits=arch.hidden * bits, sharding="sequence", is_matmul_output=True
+    )
+    yield SavedTensor(name="normed mlp input", bits=arch.hidden * bits, sharding="sequence")
 
 
-def _feed_forward(
-    of: str, times: int, ffn: int, arch: Architecture, work: Workload
+def _feed_forward_tensors(
+    prefix: str, n_blocks: int, ffn: int, arch: Architecture, work: Workload
 ) -> Iterator[SavedTensor]:
-    bits = times * ffn * work.dtype.bits
-    if arch.gated:
-        yield SavedTensor(name=f"{of}gate", bits=bits, cut="tensor", is_product=True, units=ffn)
-    yield SavedTensor(name=f"{of}up", bits=bits, cut="tensor", is_product=True, units=ffn)
-    yield SavedTensor(name=f"{of}activated", bits=bits, cut="tensor", units=ffn)
-
-
-_LOGIT_BITS = 32  # the loss is computed in f32, whatever the model computes in
+    bits = n_blocks * ffn * work.dtype.bits
+    matmuls = ("gate", "up") if arch.gated else ("up",)
+    for name in matmuls:
+        yield SavedTensor(
+            name=f"{prefix}{name}",
+            bits=bits,
+            sharding="tensor",
+            is_matmul_output=True,
+            n_units=ffn,
+        )
+    yield SavedTensor(name=f"{prefix}activated", bits=bits, sharding="tensor", n_units=ffn)
 
 
 def activation_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[MemoryItem, ...]:
-    """Return what one device keeps, each item with its formula; nothing where measures are unknown.
+    """Return the activations of one device, each item with its formula.
 
-    With pipeline stages it is the first stage of a 1F1B schedule, the fullest: it has as many
-    microbatches in flight as there are stages.
+    Empty if the architecture is unknown. With pipeline stages it is the first stage of a 1F1B
+    schedule, the fullest: it has as many microbatches in flight as there are stages.
     """
     if (arch := model.architecture) is None:
         return ()
-    shares = shares_of(mesh)
-    heaviest = max(
-        (layer_tensors(arch, workload, is_mixture=kind) for kind, _ in _kinds(arch)),
-        key=lambda tensors: _bytes(tensors, shares, workload),
+    shards = workload_shards(mesh)
+    largest_layer = max(
+        (layer_tensors(arch, workload, is_moe=is_moe) for is_moe, _ in _layer_kinds(arch)),
+        key=lambda tensors: _bytes_per_token(tensors, shards, workload),
     )
-    items = [_kept_item(arch, shares, workload)]
-    if working := _working_set(heaviest, workload):
-        items.append(_one_layer_item(working, shares, workload))
-    items.append(_logits_item(arch, shares, workload))
+    items = [_saved_item(arch, shards, workload)]
+    if recomputed := _recomputed_tensors(largest_layer, workload):
+        items.append(_recomputed_item(recomputed, shards, workload))
+    items.append(_logits_item(arch, shards, workload))
     return tuple(items)
 
 
-def tokens_here(shares: Shares, workload: Workload) -> tuple[int, str]:
-    """Return how many tokens a device works on at once, and how that comes about."""
+def _tokens_per_device(shards: WorkloadShards, workload: Workload) -> tuple[int, str]:
+    """Return how many tokens a device computes at once, and the formula."""
     batch = workload.microbatch or workload.batch
     name = "batch" if workload.microbatch is None else "microbatch"
-    words = f"{name} {batch:,}{shares.batch.over} × sequence {workload.sequence:,}"
-    tokens = shares.batch.of(batch) * shares.sequence.of(workload.sequence)
-    return tokens, words + shares.sequence.over
+    formula = f"{name} {batch:,}{shards.batch.divisor_text} × sequence {workload.sequence:,}"
+    n_tokens = shards.batch.per_device(batch) * shards.sequence.per_device(workload.sequence)
+    return n_tokens, formula + shards.sequence.divisor_text
 
 
-def _kept_item(arch: Architecture, shares: Shares, workload: Workload) -> MemoryItem:
-    """All layers of the stage, each with what the remat policy keeps."""
-    tokens, told = tokens_here(shares, workload)
+def _saved_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -> MemoryItem:
+    """Return what the remat policy saves of all layers of the stage."""
+    n_tokens, tokens_formula = _tokens_per_device(shards, workload)
     kinds = [
-        (_policy(layer_tensors(arch, workload, is_mixture=kind), workload), n)
-        for kind, n in _kinds(arch)
+        (_tensors_saved_by_remat(layer_tensors(arch, workload, is_moe=is_moe), workload), n_layers)
+        for is_moe, n_layers in _layer_kinds(arch)
     ]
-    kinds.sort(key=lambda kind: -_bytes(kind[0], shares, workload))
-    n_layers, n_bytes, words = shares.stage.of(arch.layers), 0, []
-    for tensors, n in kinds:  # the heaviest layers first: a stage may have none but these
-        here = min(n, n_layers)
-        n_layers -= here
-        n_bytes += here * _bytes(tensors, shares, workload) * tokens
-        if here:
-            words.append(f"{here} layers × {tokens:,} tokens × {_text(tensors, shares, workload)}")
-    in_flight = min(shares.stage.parts, workload.n_microbatches)
-    flight = f"{in_flight} microbatches in flight × " if in_flight > 1 else ""
-    staged = f"; layers: {arch.layers}{shares.stage.over}" if shares.stage.parts > 1 else ""
+    # A stage may hold layers of one kind only: the fullest stage has the largest ones.
+    kinds.sort(key=lambda kind: -_bytes_per_token(kind[0], shards, workload))
+    layers_left, n_bytes, terms = shards.stage.per_device(arch.layers), 0, []
+    for tensors, n_layers in kinds:
+        n_here = min(n_layers, layers_left)
+        layers_left -= n_here
+        n_bytes += n_here * _bytes_per_token(tensors, shards, workload) * n_tokens
+        if n_here:
+            bytes_formula = _bytes_per_token_text(tensors, shards, workload)
+            terms.append(f"{n_here} layers × {n_tokens:,} tokens × {bytes_formula}")
+    # 1F1B: the first stage starts p microbatches before the first backward pass reaches it
+    # (Korthikanti et al. 2022, section 4.2.3).
+    in_flight = min(shards.stage.n_shards, workload.n_microbatches)
+    flight_factor = f"{in_flight} microbatches in flight × " if in_flight > 1 else ""
+    stage_note = (
+        f"; layers: {arch.layers}{shards.stage.divisor_text}" if shards.stage.n_shards > 1 else ""
+    )
     return MemoryItem(
         kind="activations",
-        name=f"kept for the backward pass (remat {workload.remat})",
+        name=f"saved for the backward pass (remat {workload.remat})",
         bytes_per_device=n_bytes * in_flight,
-        formula=f"{flight}{' + '.join(words)}; tokens: {told}{staged}",
+        formula=f"{flight_factor}{' + '.join(terms)}; tokens: {tokens_formula}{stage_note}",
     )
 
 
-def _one_layer_item(
-    tensors: Sequence[SavedTensor], shares: Shares, workload: Workload
+def _recomputed_item(
+    tensors: Sequence[SavedTensor], shards: WorkloadShards, workload: Workload
 ) -> MemoryItem:
-    tokens, told = tokens_here(shares, workload)
+    n_tokens, tokens_formula = _tokens_per_device(shards, workload)
+    bytes_formula = _bytes_per_token_text(tensors, shards, workload)
     return MemoryItem(
         kind="activations",
-        name="one layer computed again",
-        bytes_per_device=_bytes(tensors, shares, workload) * tokens,
-        formula=f"{tokens:,} tokens × {_text(tensors, shares, workload)}; tokens: {told}",
+        name="one layer recomputed",
+        bytes_per_device=_bytes_per_token(tensors, shards, workload) * n_tokens,
+        formula=f"{n_tokens:,} tokens × {bytes_formula}; tokens: {tokens_formula}",
     )
 
 
-def _logits_item(arch: Architecture, shares: Shares, workload: Workload) -> MemoryItem:
-    tokens, told = tokens_here(shares, workload)
-    parts = shares.tensor.parts if not arch.vocab % shares.tensor.parts else 1
-    over = shares.tensor.over if parts > 1 else ""
+def _logits_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -> MemoryItem:
+    n_tokens, tokens_formula = _tokens_per_device(shards, workload)
+    n_shards = shards.tensor.n_shards if not arch.vocab % shards.tensor.n_shards else 1
+    divisor = shards.tensor.divisor_text if n_shards > 1 else ""
     return MemoryItem(
         kind="activations",
         name="logits",
-        bytes_per_device=tokens * arch.vocab // parts * _LOGIT_BITS // 8,
-        formula=f"{tokens:,} tokens × {arch.vocab:,} of the vocabulary × 4 bytes{over}; tokens: {told}",
+        bytes_per_device=n_tokens * arch.vocab // n_shards * _F32_BITS // 8,
+        formula=f"{n_tokens:,} tokens × vocabulary {arch.vocab:,} × 4 bytes{divisor}; "
+        f"tokens: {tokens_formula}",
     )
 
 
-def _kinds(arch: Architecture) -> list[tuple[bool, int]]:
-    """Return whether layers are mixtures, and how many are."""
+def _layer_kinds(arch: Architecture) -> list[tuple[bool, int]]:
+    """Return (is mixture of experts, number of layers) for each kind of layer."""
     if not arch.experts:
         return [(False, arch.layers)]
-    dense = min(arch.dense_layers, arch.layers)
-    return [(True, arch.layers - dense), *([(False, dense)] if dense else [])]
+    n_dense = min(arch.dense_layers, arch.layers)
+    return [(True, arch.layers - n_dense), *([(False, n_dense)] if n_dense else [])]
 
 
-def _policy(tensors: Sequence[SavedTensor], workload: Workload) -> tuple[SavedTensor, ...]:
-    """Return those that the remat policy keeps."""
-    if (n := workload.checkpoints) is not None:
-        return (SavedTensor(name=f"{n} arrays", bits=n * tensors[0].bits, cut="between"),)
+def _tensors_saved_by_remat(
+    tensors: Sequence[SavedTensor], workload: Workload
+) -> tuple[SavedTensor, ...]:
+    if (n_arrays := workload.checkpoints) is not None:
+        bits = n_arrays * tensors[0].bits
+        return (SavedTensor(name=f"{n_arrays} arrays", bits=bits, sharding="sequence"),)
     if workload.remat == "none":
         return tuple(tensors)
     if workload.remat == "selective":
-        return tuple(each for each in tensors if not each.is_score)
+        return tuple(tensor for tensor in tensors if not tensor.is_attention_score)
     if workload.remat == "dots":
-        return (tensors[0], *(each for each in tensors if each.is_product))
+        return (tensors[0], *(tensor for tensor in tensors if tensor.is_matmul_output))
     return (tensors[0],)
 
 
-def _working_set(tensors: Sequence[SavedTensor], workload: Workload) -> tuple[SavedTensor, ...]:
-    """Return what the backward pass of one layer computes again before it can begin."""
-    if workload.checkpoints is not None:
+def _recomputed_tensors(
+    tensors: Sequence[SavedTensor], workload: Workload
+) -> tuple[SavedTensor, ...]:
+    """Return what the backward pass of one layer recomputes before it can start."""
+    if workload.checkpoints is not None:  # which arrays are saved is unknown: recompute all
         return tuple(tensors)
-    kept = _policy(tensors, workload)
-    return tuple(each for each in tensors if each not in kept)
+    saved = _tensors_saved_by_remat(tensors, workload)
+    return tuple(tensor for tensor in tensors if tensor not in saved)
 
 
-def _bytes(tensors: Iterable[SavedTensor], shares: Shares, workload: Workload) -> int:
-    """Return the bytes for each token on one device."""
-    return sum(-(-each.bits // _parts(each, shares, workload)) for each in tensors) // 8
+def _bytes_per_token(
+    tensors: Iterable[SavedTensor], shards: WorkloadShards, workload: Workload
+) -> int:
+    """Return the bytes per token on one device."""
+    return sum(-(-tensor.bits // _n_shards(tensor, shards, workload)) for tensor in tensors) // 8
 
 
-def _parts(kept: SavedTensor, shares: Shares, workload: Workload) -> int:
-    if kept.cut == "whole" or (kept.cut == "between" and not workload.sequence_parallel):
+def _n_shards(tensor: SavedTensor, shards: WorkloadShards, workload: Workload) -> int:
+    if tensor.sharding == "replicated":
         return 1
-    return kept.parts(shares.tensor.parts)
+    if tensor.sharding == "sequence" and not workload.sequence_parallel:
+        return 1
+    return tensor.n_shards(shards.tensor.n_shards)
 
 
-def _text(tensors: Sequence[SavedTensor], shares: Shares, workload: Workload) -> str:
-    """Return the bytes of a token in words: what is divided by what."""
+def _bytes_per_token_text(
+    tensors: Sequence[SavedTensor], shards: WorkloadShards, workload: Workload
+) -> str:
+    """Return the formula of the bytes per token: which tensors are divided by what."""
     groups: dict[int, list[SavedTensor]] = {}
-    for each in tensors:
-        groups.setdefault(_parts(each, shares, workload), []).append(each)
-    told = []
-    for parts, group in groups.items():
-        names = ", ".join(each.name for each in group)
-        over = "" if parts == 1 else shares.tensor.over
-        if parts not in (1, shares.tensor.parts):
-            over = f" / {parts}"
-        told.append(f"{sum(each.bits for each in group) // 8:,} bytes{over} ({names})")
-    return told[0] if len(told) == 1 else f"({' + '.join(told)})"
+    for tensor in tensors:
+        groups.setdefault(_n_shards(tensor, shards, workload), []).append(tensor)
+    terms = []
+    for n_shards, group in groups.items():
+        names = ", ".join(tensor.name for tensor in group)
+        divisor = "" if n_shards == 1 else shards.tensor.divisor_text
+        if n_shards not in (1, shards.tensor.n_shards):  # fewer kv heads than devices
+            divisor = f" / {n_shards}"
+        terms.append(f"{sum(tensor.bits for tensor in group) // 8:,} bytes{divisor} ({names})")
+    return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"

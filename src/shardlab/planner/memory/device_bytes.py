@@ -1,4 +1,4 @@
-"""What a device holds of one array and of all that training keeps beside it."""
+"""The arrays of one tensor family on one device: parameter, gradient, optimizer states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import prod
 from shardlab.planner.family import Family
 from shardlab.planner.memory.dtype_policy import DtypePolicy, is_float
 from shardlab.planner.memory.fp8_scales import is_scale
-from shardlab.planner.memory.optimizer import State, parse_optimizer, states_of
+from shardlab.planner.memory.optimizer import Optimizer, OptimizerState, optimizer_states
 from shardlab.planner.plan import DeviceBytes, Kind, MemoryItem
 from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.sharding.dtype import Dtype
@@ -19,92 +19,128 @@ from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
 
 
-def held_by(
-    placed: ShardedFamily, mesh: Mesh, optimizer: str, policy: DtypePolicy
+def device_arrays(
+    sharded: ShardedFamily, mesh: Mesh, optimizer: Optimizer, policy: DtypePolicy
 ) -> Iterator[DeviceBytes]:
     """Yield the parameter; with an optimizer also its gradient and the optimizer's arrays.
 
-    What is not trained has neither: statistics, keys, whole numbers, scales of fp8 blocks. What an
-    optimizer keeps in the model's own tree is held as it is.
+    Tensors that are not trained have neither: batch statistics, PRNG keys, integers, fp8 scales.
+    Optimizer states in the model's own tree are counted as they are.
     """
-    family, n = placed.family, placed.family.n_tensors
+    family, n_tensors = sharded.family, sharded.family.n_tensors
     if family.is_state:
-        yield hold("optimizer", "state", family.shape, family.dtype, placed.spec, mesh, n)
+        yield device_array(
+            family.shape,
+            family.dtype,
+            sharded.spec,
+            mesh,
+            kind="optimizer",
+            name="state",
+            n_tensors=n_tensors,
+        )
         return
-    dtype = dtype_of(family, policy)
-    yield hold("parameters", "parameter", family.shape, dtype, placed.spec, mesh, n)
-    if optimizer == "none" or not is_trained(family):
+    dtype = parameter_dtype(family, policy)
+    yield device_array(
+        family.shape,
+        dtype,
+        sharded.spec,
+        mesh,
+        kind="parameters",
+        name="parameter",
+        n_tensors=n_tensors,
+    )
+    if not optimizer.is_training or not is_trainable(family):
         return
-    spec = placed.gradient_spec or placed.spec
-    yield hold("gradients", "gradient", family.shape, policy.gradient(dtype), spec, mesh, n)
-    spec = placed.state_spec or placed.spec
-    rank = len(family.shape)
-    for state in states_of(optimizer, family.shape, dtype, policy):
-        yield hold(
-            "optimizer", state.name, state.shape, state.dtype, _kept(spec, state, rank), mesh, n
+    yield device_array(
+        family.shape,
+        policy.gradient(dtype),
+        sharded.gradient_spec or sharded.spec,
+        mesh,
+        kind="gradients",
+        name="gradient",
+        n_tensors=n_tensors,
+    )
+    parameter_spec = sharded.state_spec or sharded.spec
+    for state in optimizer_states(optimizer, family.shape, dtype, policy):
+        yield device_array(
+            state.shape,
+            state.dtype,
+            _state_spec(parameter_spec, state, len(family.shape)),
+            mesh,
+            kind="optimizer",
+            name=state.name,
+            n_tensors=n_tensors,
         )
 
 
-def counters_of(optimizer: str) -> tuple[MemoryItem, ...]:
-    """Return what an optimizer keeps once for the whole model, on every device."""
-    formula = "as Optax keeps it: once for the model, whole on every device"
-    counters = parse_optimizer(optimizer).counters
+def optimizer_counters(optimizer: Optimizer) -> tuple[MemoryItem, ...]:
+    """Return what an optimizer stores once per model, on every device."""
+    formula = "as in Optax: one per model, replicated on every device"
     return tuple(
         MemoryItem(kind="optimizer", name=name, bytes_per_device=n_bytes, formula=formula)
-        for name, n_bytes in counters
+        for name, n_bytes in optimizer.counters
     )
 
 
-def dtype_of(family: Family, policy: DtypePolicy) -> Dtype:
-    """Return what a family's tensors are held in; narrower scales would not serve their weights."""
+def parameter_dtype(family: Family, policy: DtypePolicy) -> Dtype:
+    """Return the dtype that a policy stores a family in; scales keep theirs, weights need it."""
     return family.dtype if is_scale(family) else policy.parameter(family.dtype)
 
 
-def is_trained(family: Family) -> bool:
-    """Tell whether an optimizer changes a family's tensors."""
+def is_trainable(family: Family) -> bool:
+    """Return whether an optimizer updates a family's tensors."""
     return family.is_trained and is_float(family.dtype) and not is_scale(family)
 
 
-def hold(
-    kind: Kind, name: str, shape: tuple[int, ...], dtype: Dtype, spec: Spec, mesh: Mesh, n: int
+def device_array(
+    shape: tuple[int, ...],
+    dtype: Dtype,
+    spec: Spec,
+    mesh: Mesh,
+    *,
+    kind: Kind,
+    name: str,
+    n_tensors: int,
 ) -> DeviceBytes:
-    """Return n arrays of one shape as a device holds them.
+    """Return n arrays of one shape as one device stores them.
 
-    An array axis that does not divide counts as padded, as XLA would: a finding says so.
+    A dimension that is not divisible counts as padded, as XLA would store it; `plan.indivisible`
+    reports it.
     """
-    piece = _piece(shape, spec, mesh)
+    shard = _make_shard(shape, spec, mesh)
     return DeviceBytes(
         kind=kind,
         name=name,
         shape=shape,
         dtype=dtype.short,
         spec=spec,
-        shard_shape=piece.shape,
-        n_copies=piece.n_copies,
-        bytes_per_device=n * dtype.n_bytes(piece.n_elements),
-        array_bytes=n * dtype.n_bytes(prod(shape)),
+        shard_shape=shard.shape,
+        n_replicas=shard.n_replicas,
+        bytes_per_device=n_tensors * dtype.n_bytes(shard.n_elements),
+        array_bytes=n_tensors * dtype.n_bytes(prod(shape)),
     )
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _Shard:
     shape: tuple[int, ...]
-    n_copies: int
+    n_replicas: int
     n_elements: int
 
 
+# A search over thousands of meshes asks for the same shard again for each dtype and kind.
 @lru_cache(maxsize=8192)
-def _piece(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> _Piece:
-    cuts = shard_counts(spec, mesh)
-    shard = tuple(-(-size // parts) for size, parts in zip(shape, cuts, strict=False))
+def _make_shard(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> _Shard:
+    counts = shard_counts(spec, mesh)
+    shard = tuple(-(-size // count) for size, count in zip(shape, counts, strict=False))
     shard += shape[len(shard) :]
-    return _Piece(shard, mesh.n_devices // prod(cuts), prod(shard))
+    return _Shard(shard, mesh.n_devices // prod(counts), prod(shard))
 
 
-def _kept(spec: Spec, state: State, rank: int) -> Spec:
-    """Return the spec of a state: what the parameter's says of the axes that it keeps."""
-    if len(state.kept) == rank and None not in state.kept:
-        return spec
-    entries = spec.entries
-    kept = (None if at is None or at >= len(entries) else entries[at] for at in state.kept)
-    return Spec(*kept)
+def _state_spec(parameter_spec: Spec, state: OptimizerState, rank: int) -> Spec:
+    """Return the spec of a state: the parameter's entries for the dimensions that it shares."""
+    dims = state.parameter_dims
+    if len(dims) == rank and None not in dims:
+        return parameter_spec
+    entries = parameter_spec.entries
+    return Spec(*(None if dim is None or dim >= len(entries) else entries[dim] for dim in dims))

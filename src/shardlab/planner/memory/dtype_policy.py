@@ -1,4 +1,4 @@
-"""The dtype policy of training: what parameters, gradients and an optimizer's arrays are held in.
+"""The dtype policy of training: the dtypes of parameters, gradients and optimizer states.
 
 >>> str(parse_dtype_policy("mixed"))
 'parameters bf16, gradients bf16, moments f32, master f32'
@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,49 +26,50 @@ _BF16 = parse_dtype("bf16")
 class DtypePolicy:
     """The dtypes of training, and whether there is a master copy of parameters.
 
-    A parameter of fewer than 16 bits has gradients of 16: no gradient is computed in fp8. A master
-    copy is kept only of parameters with fewer bits than it has itself. Parameters may be int8 or
-    int4 too, for inference; what scales they need is not counted.
+    A master copy exists only for parameters with fewer bits than it has itself. Parameters may also
+    be int8 or int4, for inference; the scales they need are not counted.
     """
 
-    parameters: Dtype | None = None  # None: as the model has them
+    parameters: Dtype | None = None  # None: as stored in the model
     gradients: Dtype | None = None  # None: as parameters
-    moments: Dtype | None = _F32  # None: as parameters, which is what Optax does
+    moments: Dtype | None = _F32  # None: as parameters, which is Optax's default
     master: Dtype = _F32
-    with_master: bool | None = None  # None: where the optimizer is known for it, as adamw
+    with_master: bool | None = None  # None: if the optimizer usually has one, as adamw
 
     def parameter(self, dtype: Dtype) -> Dtype:
-        """Return what a parameter is held in; whole numbers and keys stay what they are."""
+        """Return the dtype of a parameter; integers and PRNG keys are not converted."""
         return self.parameters if self.parameters is not None and is_float(dtype) else dtype
 
     def gradient(self, parameter: Dtype) -> Dtype:
+        # No framework computes gradients in fp8: those of fp8 weights have 16 bits.
         return self.gradients or (parameter if parameter.bits >= 16 else _BF16)
 
     def moment(self, parameter: Dtype) -> Dtype:
         return self.moments or parameter
 
     def has_master(self, parameter: Dtype, is_usual: bool) -> bool:
-        """Tell whether a master copy is kept; `is_usual` where the optimizer is known for it."""
-        wanted = is_usual if self.with_master is None else self.with_master
-        return wanted and parameter.bits < self.master.bits
+        """Return whether there is a master copy; `is_usual` is the optimizer's default."""
+        is_requested = is_usual if self.with_master is None else self.with_master
+        return is_requested and parameter.bits < self.master.bits
 
     def __str__(self) -> str:
         parameters = "as they are" if self.parameters is None else self.parameters.short
         gradients, moments = self.gradients or self.parameters, self.moments or self.parameters
-        words = {True: self.master.short, False: "none", None: f"{self.master.short} with adamw"}
+        masters = {True: self.master.short, False: "none", None: f"{self.master.short} with adamw"}
+        master = masters[self.with_master]
         return (
             f"parameters {parameters}, gradients {gradients.short if gradients else 'the same'}, "
-            f"moments {moments.short if moments else 'the same'}, master {words[self.with_master]}"
+            f"moments {moments.short if moments else 'the same'}, master {master}"
         )
 
 
-NAMED = {
+NAMED_POLICIES = {
     "as-is": DtypePolicy(),
     "mixed": DtypePolicy(parameters=_BF16, gradients=_BF16, moments=_F32, with_master=True),
     "bf16-all": DtypePolicy(parameters=_BF16, gradients=_BF16, moments=_BF16, with_master=False),
 }
-_SHORT = {"fp8": "float8_e4m3fn", "bfloat": "bf16"}
-_KEYS = {
+_DTYPE_ALIASES = {"fp8": "float8_e4m3fn", "bfloat": "bf16"}
+_PARTS = {  # accepted key -> field of DtypePolicy
     "parameters": "parameters",
     "param": "parameters",
     "params": "parameters",
@@ -81,104 +83,113 @@ _KEYS = {
 
 
 def is_float(dtype: Dtype) -> bool:
-    """Tell whether a dtype can be trained: floating point or complex."""
+    """Return whether a dtype can be trained: floating point or complex."""
     return dtype.name.startswith(("float", "bfloat", "complex"))
 
 
-def check_trained(policy: DtypePolicy) -> None:
-    """Refuse to train parameters in whole numbers, of which there is no gradient.
+def check_trainable(policy: DtypePolicy) -> None:
+    """Reject training of integer parameters, which have no gradient.
 
-    >>> check_trained(parse_dtype_policy("int8"))
+    >>> check_trainable(parse_dtype_policy("int8"))
     Traceback (most recent call last):
         ...
     shardlab.errors.UnknownOption: [plan.unknown_option] int8 parameters cannot be trained.
       where: parameters s8, gradients s8, moments f32, master f32 with adamw
-      try:   parameters such as bf16; or no optimizer, which plans for inference.
+      try:   parameters such as bf16; or no optimizer, which plans inference.
     """
     if policy.parameters is not None and not is_float(policy.parameters):
         raise UnknownOption(
             f"{policy.parameters.name} parameters cannot be trained.",
             where=str(policy),
-            fix="parameters such as bf16; or no optimizer, which plans for inference.",
+            fix="parameters such as bf16; or no optimizer, which plans inference.",
         )
 
 
 def parse_dtype_policy(policy: Any = None, **parts: Any) -> DtypePolicy:
-    """Return the policy of a name, a dtype, text such as `bf16,gradients=f32`, and single parts.
+    """Return the policy for a name, a dtype, text such as `bf16,gradients=f32`, and single parts.
 
     >>> parse_dtype_policy("bf16", master="none") == parse_dtype_policy("bf16,master=none")
     True
 
     A name is one of `as-is`, `mixed` (bf16 with a float32 master copy and moments) and `bf16-all`;
-    a dtype is that of parameters. A part is given as a dtype; `moments="same"` keeps them as
-    parameters, `master="none"` keeps no master copy.
+    a dtype is that of parameters. A part is a dtype; `moments="same"` stores them as parameters,
+    `master="none"` stores no master copy.
     """
     if policy is None or isinstance(policy, DtypePolicy):
-        made = policy or DtypePolicy()
+        parsed = policy or DtypePolicy()
     elif isinstance(policy, str):
-        made = _parse_text(policy)
+        parsed = _parse_policy_text(policy)
     elif type(policy).__module__ == "builtins":
+        # Dtypes of NumPy, JAX and PyTorch are accepted; a list or an int cannot be one.
         raise InvalidType(
             f"{short_repr(policy)} is not a dtype policy.", fix='text such as "mixed".'
         )
     else:
-        made = DtypePolicy(parameters=parse_dtype(policy))
+        parsed = DtypePolicy(parameters=parse_dtype(policy))
     for key, value in parts.items():
         if value is not None:
-            made = _with(made, key, value)
-    return made
+            parsed = _replace_part(parsed, key, value)
+    return parsed
 
 
-def _parse_text(text: str) -> DtypePolicy:
-    made = DtypePolicy()
-    for word in filter(None, map(str.strip, text.split(","))):
-        key, equals, value = map(str.strip, word.partition("="))
+def _parse_policy_text(text: str) -> DtypePolicy:
+    policy = DtypePolicy()
+    for item in filter(None, map(str.strip, text.split(","))):
+        key, equals, value = map(str.strip, item.partition("="))
         if equals:
-            made = _with(made, key, value)
-        elif word.lower() in NAMED:
-            made = NAMED[word.lower()]
+            policy = _replace_part(policy, key, value)
+        elif item.lower() in NAMED_POLICIES:
+            policy = NAMED_POLICIES[item.lower()]
         else:
-            made = _with(made, "parameters", word, NAMED)
-    return made
+            policy = _replace_part(policy, "parameters", item, NAMED_POLICIES)
+    return policy
 
 
-def _with(policy: DtypePolicy, key: str, value: Any, names: Any = ()) -> DtypePolicy:
-    """Return the policy with one part changed."""
-    part = _KEYS.get(key.lower())
+def _replace_part(
+    policy: DtypePolicy, key: str, value: Any, policy_names: Collection[str] = ()
+) -> DtypePolicy:
+    """Return the policy with one part replaced; `policy_names` were accepted there too."""
+    part = _PARTS.get(key.lower())
     if part is None:
-        near = nearest_name(key, _KEYS)
+        suggestion = nearest_name(key, _PARTS)
         raise UnknownOption(
-            f"A dtype policy has no part {short_repr(key)}; it has parameters, gradients, moments and "
+            f"A dtype policy has no part {short_repr(key)}; known: parameters, gradients, moments, "
             "master.",
-            fix=f"{_KEYS[near]!r}." if near else "such as 'bf16,gradients=f32'.",
+            fix=f"Did you mean {_PARTS[suggestion]!r}?"
+            if suggestion
+            else "such as 'bf16,gradients=f32'.",
         )
-    if isinstance(value, str) and (special := _special(part, value.strip().lower())) is not None:
-        return replace(policy, **special)
-    dtype = _dtype(value, names)
+    if isinstance(value, str):
+        keyword = _parse_keyword(part, value.strip().lower())
+        if keyword is not None:
+            return replace(policy, **keyword)
+    dtype = _parse_part_dtype(value, policy_names)
     if not is_float(dtype) and (part != "parameters" or not dtype.name.startswith(("int", "uint"))):
         raise UnknownOption(
-            f"{dtype.name} holds no fractions, and {part} need them.", fix="such as bf16 or f32."
+            f"{dtype.name} is not a floating-point dtype, and {part} need one.",
+            fix="such as bf16 or f32.",
         )
-    changed: dict[str, Any] = {part: dtype}
+    changes: dict[str, Any] = {part: dtype}
     if part == "master":
-        changed["with_master"] = True
-    return replace(policy, **changed)
+        changes["with_master"] = True
+    return replace(policy, **changes)
 
 
-def _special(part: str, word: str) -> dict[str, Any] | None:
-    if part == "master" and word in ("none", "no", "off"):
+def _parse_keyword(part: str, value: str) -> dict[str, Any] | None:
+    """Return the fields that a keyword such as `master=none` sets; None for a dtype."""
+    if part == "master" and value in ("none", "no", "off"):
         return {"with_master": False}
-    if part != "master" and word in ("same", "as-is"):
+    if part != "master" and value in ("same", "as-is"):
         return {part: None}
     return None
 
 
-def _dtype(value: Any, names: Any) -> Dtype:
+def _parse_part_dtype(value: Any, policy_names: Collection[str]) -> Dtype:
     try:
-        return parse_dtype(_SHORT.get(value, value) if isinstance(value, str) else value)
+        return parse_dtype(_DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value)
     except (InvalidType, ValueError) as error:
         raise UnknownOption(
-            f"There is no dtype{' and no dtype policy' if names else ''} {short_repr(value)}"
-            f"{'; policies are ' + ', '.join(names) if names else ''}.",
+            f"Unknown dtype{' or dtype policy' if policy_names else ''} {short_repr(value)}"
+            f"{'; policies: ' + ', '.join(policy_names) if policy_names else ''}.",
             fix=getattr(error, "fix", None) or "a dtype such as bf16.",
         ) from None

@@ -1,7 +1,7 @@
-"""Scales of fp8 blocks: a checkpoint in fp8 keeps one number for each block of 128 x 128 weights.
+"""Scales of fp8 weights: fp8 checkpoints have one per block of 128 × 128 weights.
 
-They are no parameters: nobody trains them. Where the weights are held in a wider dtype, the scales
-are multiplied into them and are gone.
+Scales are not parameters, an optimizer does not update them. If the weights are stored in a wider
+dtype, the scales are multiplied into them and no longer exist.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from shardlab.planner.family import Family
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.model import Model
 
+# DeepSeek-V3 and compressed-tensors checkpoints name them like this.
 _SCALE = re.compile(r"weight_scale(_inv)?$|_scale_inv$|[./]input_scale$")
 
 
 def is_scale(family: Family) -> bool:
-    """Tell by its name whether a tensor holds scales of quantised weights."""
+    """Return whether tensors hold scales of quantized weights, by their name."""
     return _SCALE.search(family.pieces[-1]) is not None
 
 
 def without_scales(model: Model, policy: DtypePolicy) -> Model:
-    """Return the model as the policy holds it: without scales where weights have 16 bits or more.
+    """Return the model without scales if the policy stores weights in 16 bits or more.
 
-    The model is the same one where there is nothing to leave out.
+    Returns the same object if there is nothing to remove.
     """
     if policy.parameters is None or policy.parameters.bits < 16:
         return model
     scales = [family for family in model.families if is_scale(family)]
     if not scales:
         return model
-    n = sum(family.n_tensors for family in scales)
+    n_tensors = sum(family.n_tensors for family in scales)
     note = (
-        f"{n:,} tensors of fp8 block scales are multiplied into their weights, which the policy "
-        f"holds in {policy.parameters.short}, and take no memory."
+        f"{n_tensors:,} tensors of fp8 block scales are multiplied into their weights, which the "
+        f"policy stores in {policy.parameters.short}, and take no memory."
     )
-    kept = tuple(family for family in model.families if not is_scale(family))
-    return replace(model, families=kept, notes=(*model.notes, note))
+    weights = tuple(family for family in model.families if not is_scale(family))
+    return replace(model, families=weights, notes=(*model.notes, note))

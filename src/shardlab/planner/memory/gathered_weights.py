@@ -1,8 +1,9 @@
-"""Weights gathered to be used: what FSDP makes whole of one layer while a device works on it.
+"""Gathered weights: what FSDP all-gathers of one layer while a device computes it.
 
-Tensors cut over mesh axes that cut the batch too are whole along these while they are used, and cut
-by tensor axes, and experts by expert axes, as before. Layers come one after the other, and so do
-the tables before and after them: the largest counts, once. XLA may gather the next one meanwhile.
+Tensors that are sharded over mesh axes that also shard the batch are gathered along these axes
+before use; shards over tensor axes, and experts over expert axes, stay. Layers run one after the
+other, and so do the embedding tables before and after them: the largest counts, once. XLA may
+prefetch the next layer at the same time.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from shardlab.planner.family import Family
-from shardlab.planner.memory.batch_shards import Share
-from shardlab.planner.memory.device_bytes import dtype_of, hold
+from shardlab.planner.memory.device_bytes import device_array, parameter_dtype
 from shardlab.planner.memory.dtype_policy import DtypePolicy
+from shardlab.planner.memory.workload_shards import AxisShards
 from shardlab.planner.plan import MemoryItem
 from shardlab.planner.rules.matching import ShardedFamily
 from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
@@ -27,131 +29,154 @@ from shardlab.sharding.spec import Spec
 
 
 @dataclass(frozen=True)
-class _Used:
-    """Bytes of a family that are gathered for each of its layers; None: it is in no layer."""
+class _GatheredFamily:
+    """Bytes of a family that are gathered for each of its layers."""
 
     family: Family
-    n_bytes: int  # of one tensor, or of one slice
-    # layer -> tensors of it; arrays that hold n layers have one layer, -n
-    layers: Mapping[int, int] | None
+    n_bytes: int  # of one tensor, or of one layer's slice of a stacked one
+    # Layer -> number of tensors; None: not in a layer. An array that stacks n layers has the single
+    # key -n, so that it never equals the number of a real layer.
+    tensors_by_layer: Mapping[int, int] | None
 
-    def n_in(self, layers: Collection[int]) -> int:
-        """Return how many of its tensors are used in any of these layers at one time."""
-        return max((self.layers.get(each, 0) for each in layers), default=0) if self.layers else 1
+    def n_tensors_in(self, layers: Collection[int]) -> int:
+        """Return how many of its tensors are in use while any of these layers is computed."""
+        if not self.tensors_by_layer:
+            return 1
+        return max((self.tensors_by_layer.get(layer, 0) for layer in layers), default=0)
 
 
-def gathered_items(
-    placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy
+def gathered_weight_items(
+    sharded_families: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy
 ) -> tuple[MemoryItem, ...]:
-    """Return the item of what is gathered at one time; nothing where no weights are cut like that.
+    """Return the peak of the gathered weights; empty if no batch axis shards any weights.
 
     >>> from shardlab.planner.models.load import load_model
     >>> from shardlab.planner.strategies.strategy import parse_strategy, place
     >>> mesh = Mesh(fsdp=8)
-    >>> placed = place(load_model("llama3-70b"), parse_strategy("fsdp"), mesh)
-    >>> gathered_items(placed, mesh, DtypePolicy())[0].bytes_per_device  # the logits' table
+    >>> sharded = place(load_model("llama3-70b"), parse_strategy("fsdp"), mesh)
+    >>> gathered_weight_items(sharded, mesh, DtypePolicy())[0].bytes_per_device  # the output table
     2101346304
     """
-    used = _used(placed, mesh, policy)
-    if not used:
+    gathered = _gathered_families(sharded_families, mesh, policy)
+    if not gathered:
         return ()
-    n_bytes, tensors = _largest(used)
-    names = batch_axes(mesh)
-    along = Share(tuple((name, mesh.shape[name]) for name in names if mesh.shape[name] > 1))
-    first = max(tensors, key=lambda each: each.n_bytes * max((each.layers or {0: 1}).values()))
-    what = f"{len(tensors)} kinds of tensors of one layer" if len(tensors) > 1 else "one tensor"
+    n_bytes, families = _find_peak(gathered)
+    axes = AxisShards(
+        tuple((name, mesh.shape[name]) for name in batch_axes(mesh) if mesh.shape[name] > 1)
+    )
+    largest = max(
+        families,
+        key=lambda member: member.n_bytes * max((member.tensors_by_layer or {0: 1}).values()),
+    )
+    count = f"{len(families)} kinds of tensors of one layer" if len(families) > 1 else "one tensor"
     formula = (
-        f"{what}, whole along {along} and cut by other axes as they are held; the largest: "
-        f"{first.family.name} {list(first.family.shape)}"
+        f"{count}, gathered along {axes}, other mesh axes as stored; largest: "
+        f"{largest.family.name} {list(largest.family.shape)}"
     )
     return (
         MemoryItem(
             kind="activations",
-            name="weights gathered at one time",
+            name="gathered weights (peak)",
             bytes_per_device=n_bytes,
             formula=formula,
         ),
     )
 
 
-def gathered_bytes(placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy) -> int:
-    """Return the bytes of `gathered_items`, without words."""
-    used = _used(placed, mesh, policy)
-    return _largest(used)[0] if used else 0
+def gathered_weight_bytes(
+    sharded_families: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy
+) -> int:
+    """Return the bytes of `gathered_weight_items`, without building the formula."""
+    gathered = _gathered_families(sharded_families, mesh, policy)
+    return _find_peak(gathered)[0] if gathered else 0
 
 
-def _used(placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy) -> list[_Used]:
+def _gathered_families(
+    sharded_families: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy
+) -> list[_GatheredFamily]:
     batch = frozenset(name for name in batch_axes(mesh) if mesh.shape[name] > 1)
-    experts = roles_of(mesh).get("expert", ())
-    found = []
-    for each in placed if batch else ():
-        family = each.family
-        at_home = experts if experts and "experts" in (axes_of(family) or ()) else ()
-        if not (along := batch.difference(at_home)).isdisjoint(each.spec.mesh_axes):
-            dtype, spec = dtype_of(family, policy), _whole_along(each.spec, along)
-            held = hold("parameters", "", family.shape, dtype, spec, mesh, 1)
-            n_slices = _n_slices(family, held.shard_shape)
-            found.append(_Used(family, held.bytes_per_device // n_slices, _layers(family)))
-    return found
+    expert_axes = roles_of(mesh).get("expert", ())
+    gathered = []
+    for sharded in sharded_families if batch else ():
+        family = sharded.family
+        # Experts stay on their devices (the tokens travel), so expert axes do not gather them.
+        is_expert = expert_axes and "experts" in (axes_of(family) or ())
+        gather_axes = batch.difference(expert_axes if is_expert else ())
+        if not gather_axes.isdisjoint(sharded.spec.mesh_axes):
+            array = device_array(
+                family.shape,
+                parameter_dtype(family, policy),
+                _without_axes(sharded.spec, gather_axes),
+                mesh,
+                kind="parameters",
+                name="",
+                n_tensors=1,
+            )
+            n_bytes = array.bytes_per_device // _n_stacked_layers(family, array.shard_shape)
+            gathered.append(_GatheredFamily(family, n_bytes, _tensors_by_layer(family)))
+    return gathered
 
 
 @lru_cache(maxsize=4096)
-def _whole_along(spec: Spec, names: frozenset[str]) -> Spec:
+def _without_axes(spec: Spec, names: frozenset[str]) -> Spec:
     """Return the spec without these mesh axes."""
     return Spec(*(tuple(name for name in entry if name not in names) for entry in spec.axes))
 
 
-def _n_slices(family: Family, shape: tuple[int, ...]) -> int:
-    """Return how many layers an array, or a part of it, holds."""
+def _n_stacked_layers(family: Family, shape: tuple[int, ...]) -> int:
+    """Return how many layers an array, or a shard of it, stacks."""
     axes = axes_of(family) or ()
     return shape[axes.index("layers")] or 1 if "layers" in axes else 1
 
 
-def _layers(family: Family) -> Mapping[int, int] | None:
-    """Return how many tensors of a family are in each layer; kept with it, for searches."""
-    known: dict[str, Any] = family.__dict__
-    if "_layers" not in known:
-        known["_layers"] = _count(family)
-    layers: Mapping[int, int] | None = known["_layers"]
-    return layers
+def _tensors_by_layer(family: Family) -> Mapping[int, int] | None:
+    # Stored in the family's own __dict__: a search over meshes asks thousands of times, and the
+    # cache then lives exactly as long as the family.
+    cache: dict[str, Any] = family.__dict__
+    if "_tensors_by_layer" not in cache:
+        cache["_tensors_by_layer"] = _count_tensors_by_layer(family)
+    counts: Mapping[int, int] | None = cache["_tensors_by_layer"]
+    return counts
 
 
-def _count(family: Family) -> Mapping[int, int] | None:
-    at = number_of(family, "layers")
-    if at is None:
-        n_slices = _n_slices(family, family.shape)
-        return {-n_slices: family.n_tensors} if "layers" in (axes_of(family) or ()) else None
+def _count_tensors_by_layer(family: Family) -> Mapping[int, int] | None:
+    position = number_of(family, "layers")
+    if position is None:
+        n_layers = _n_stacked_layers(family, family.shape)
+        return {-n_layers: family.n_tensors} if "layers" in (axes_of(family) or ()) else None
     if family.listed is not None:
-        return Counter(int(numbers[at]) for numbers in family.listed)
-    each = family.n_tensors // len(family.ranges[at])
-    return dict.fromkeys(family.ranges[at], each)
+        return Counter(int(numbers[position]) for numbers in family.listed)
+    tensors_per_layer = family.n_tensors // len(family.ranges[position])
+    return dict.fromkeys(family.ranges[position], tensors_per_layer)
 
 
-def _largest(used: Sequence[_Used]) -> tuple[int, list[_Used]]:
-    """Return the most that is gathered at one time, with what it is."""
-    alone = [(each.n_bytes, [each]) for each in used if each.layers is None]
-    return max((*alone, *(_in_layers(used, layers) for layers in _at_work(used))), key=_first)
+def _find_peak(gathered: Sequence[_GatheredFamily]) -> tuple[int, list[_GatheredFamily]]:
+    """Return the most bytes that are gathered at one time, and the families they belong to."""
+    outside = [(member.n_bytes, [member]) for member in gathered if member.tensors_by_layer is None]
+    inside = (_bytes_in_layers(gathered, layers) for layers in _representative_layers(gathered))
+    return max((*outside, *inside), key=itemgetter(0))
 
 
-def _in_layers(used: Sequence[_Used], layers: Collection[int]) -> tuple[int, list[_Used]]:
-    group = [each for each in used if each.layers is not None and each.n_in(layers)]
-    return sum(each.n_bytes * each.n_in(layers) for each in group), group
+def _bytes_in_layers(
+    gathered: Sequence[_GatheredFamily], layers: Collection[int]
+) -> tuple[int, list[_GatheredFamily]]:
+    group = [
+        member
+        for member in gathered
+        if member.tensors_by_layer is not None and member.n_tensors_in(layers)
+    ]
+    return sum(member.n_bytes * member.n_tensors_in(layers) for member in group), group
 
 
-def _first(pair: tuple[int, list[_Used]]) -> int:
-    return pair[0]
-
-
-def _at_work(used: Sequence[_Used]) -> Iterator[tuple[int, ...]]:
-    """Yield one layer of each sort.
-
-    What layers hold changes only where a family begins. Of stacked arrays those that hold most
-    layers are in each, with one of the others, as the dense and the mixed feed-forward parts are.
-    """
-    starts = {min(each.layers) for each in used if each.layers}
-    for each in used:
-        if each.layers and each.family.listed is not None:
-            starts |= each.layers.keys()
+def _representative_layers(gathered: Sequence[_GatheredFamily]) -> Iterator[tuple[int, ...]]:
+    """Yield one layer of each kind, so that not every layer has to be summed."""
+    # The tensors of a layer differ from those of the layer before it only where a family begins.
+    starts = {min(member.tensors_by_layer) for member in gathered if member.tensors_by_layer}
+    for member in gathered:
+        if member.tensors_by_layer and member.family.listed is not None:
+            starts |= member.tensors_by_layer.keys()
     yield from ((start,) for start in starts if start >= 0)
+    # Of stacked arrays those with most layers (attention, norms) are in every layer, together with
+    # one of the others: the dense or the mixture-of-experts feed-forward block.
     stacked = sorted(start for start in starts if start < 0)
-    yield from ((stacked[0], other) for other in stacked)
+    yield from ((stacked[0], start) for start in stacked)

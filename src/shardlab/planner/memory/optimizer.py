@@ -1,12 +1,14 @@
-"""Optimizers: which arrays each keeps beside a parameter, and beside all of them.
+"""Optimizers: which arrays each stores per parameter, and which counters per model.
 
 >>> from shardlab.sharding.dtype import parse_dtype
->>> f32 = parse_dtype("f32")
->>> [(state.name, state.shape) for state in states_of("adafactor", (256, 512), f32, DtypePolicy())]
+>>> f32, adafactor = parse_dtype("f32"), parse_optimizer("adafactor")
+>>> states = optimizer_states(adafactor, (256, 512), f32, DtypePolicy())
+>>> [(state.name, state.shape) for state in states]
 [('v_row', (256,)), ('v_col', (512,)), ('v', (1,))]
 
-Shapes, dtypes and counters are those of Optax's functions of the same names, to the byte; a master
-copy, which Optax leaves to others, is kept by adamw as the ZeRO paper and Megatron count it.
+Shapes, dtypes and counters equal those of the Optax functions of the same names, to the byte. A
+master copy, which Optax leaves to the program, belongs to adamw as the ZeRO paper and Megatron
+count it.
 """
 
 from __future__ import annotations
@@ -18,112 +20,127 @@ from typing import Any
 
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import UnknownOption, short_repr
-from shardlab.planner.memory.dtype_policy import DtypePolicy as DtypePolicy
+from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.sharding.dtype import Dtype
 
 _MIN_FACTORED = 128  # adafactor: Optax's min_dim_size_to_factor
 Shape = tuple[int, ...]
+# For each dimension of an optimizer array the dimension of the parameter that it equals; None for
+# the placeholder of size 1 that Optax stores where it has nothing to store.
+ParameterDims = tuple[int | None, ...]
+StateLayout = Callable[[Shape], Iterator[tuple[str, ParameterDims]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
-    """An array that an optimizer keeps for a parameter.
-
-    `kept` are the parameter's array axes that the array's own are, so that it is cut as these are;
-    None for a placeholder that has none of them.
-    """
+class OptimizerState:
+    """One array that an optimizer stores for a parameter, sharded like `parameter_dims` of it."""
 
     name: str
     shape: Shape
     dtype: Dtype
-    kept: tuple[int | None, ...]
-
-
-Moments = Callable[[Shape], Iterator[tuple[str, tuple[int | None, ...]]]]
+    parameter_dims: ParameterDims
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """What an optimizer keeps: arrays of a parameter by its shape, and counters of its own."""
+    """What an optimizer stores: arrays per parameter by its shape, and counters of its own."""
 
     name: str
-    moments: Moments
-    counters: tuple[tuple[str, int], ...] = ()  # name and bytes, whole on every device
-    has_master: bool = False  # as it is usually counted
+    state_layout: StateLayout
+    counters: tuple[tuple[str, int], ...] = ()  # name and bytes, replicated on every device
+    has_master: bool = False  # in the literature's count, unless a policy says otherwise
+
+    @property
+    def is_training(self) -> bool:
+        """Whether there are gradients and states at all; "none" plans inference."""
+        return self.name != "none"
 
 
-def parse_optimizer(name: Any) -> Optimizer:
-    """Return the optimizer of a name, as `adamw`."""
-    word = name.strip().lower() if isinstance(name, str) else ""
-    found = _OPTIMIZERS.get(_ALIASES.get(word, word))
-    if found is None:
-        near = nearest_name(name, _OPTIMIZERS) if isinstance(name, str) else None
+def parse_optimizer(optimizer: Any) -> Optimizer:
+    """Return the optimizer with a name such as `adamw`; an `Optimizer` is returned as it is."""
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    name = optimizer.strip().lower() if isinstance(optimizer, str) else ""
+    match = _OPTIMIZERS.get(_ALIASES.get(name, name))
+    if match is None:
+        suggestion = nearest_name(optimizer, _OPTIMIZERS) if isinstance(optimizer, str) else None
         raise UnknownOption(
-            f"There is no optimizer {short_repr(name)}; there is {', '.join(_OPTIMIZERS)}.",
-            fix=f"{near!r}, the nearest name." if near else "one of these.",
+            f"Unknown optimizer {short_repr(optimizer)}; known: {', '.join(_OPTIMIZERS)}.",
+            fix=f"Did you mean {suggestion!r}?" if suggestion else "one of these names.",
         )
-    return found
+    return match
 
 
 @lru_cache(maxsize=4096)
-def states_of(name: str, shape: Shape, dtype: Dtype, policy: DtypePolicy) -> tuple[State, ...]:
-    """Return the arrays kept beside one parameter of that shape and dtype, a master copy first."""
-    return tuple(_states(name, shape, dtype, policy))
+def optimizer_states(
+    optimizer: Optimizer, shape: Shape, dtype: Dtype, policy: DtypePolicy
+) -> tuple[OptimizerState, ...]:
+    """Return the arrays stored for one parameter of that shape and dtype, a master copy first."""
+    states = []
+    if optimizer.is_training and policy.has_master(dtype, optimizer.has_master):
+        all_dims = tuple(range(len(shape)))
+        states.append(
+            OptimizerState(name="master", shape=shape, dtype=policy.master, parameter_dims=all_dims)
+        )
+    for name, dims in optimizer.state_layout(shape):
+        sizes = tuple(1 if dim is None else shape[dim] for dim in dims)
+        moment = policy.moment(dtype)
+        states.append(OptimizerState(name=name, shape=sizes, dtype=moment, parameter_dims=dims))
+    return tuple(states)
 
 
-def _states(name: str, shape: Shape, dtype: Dtype, policy: DtypePolicy) -> Iterator[State]:
-    optimizer = parse_optimizer(name)
-    whole = tuple(range(len(shape)))
-    if policy.has_master(dtype, optimizer.has_master) and optimizer.name != "none":
-        yield State(name="master", shape=shape, dtype=policy.master, kept=whole)
-    for array, kept in optimizer.moments(shape):
-        sizes = tuple(1 if at is None else shape[at] for at in kept)
-        yield State(name=array, shape=sizes, dtype=policy.moment(dtype), kept=kept)
+def _parameter_shaped(*names: str) -> StateLayout:
+    """Return the layout of arrays that each have the shape of the parameter."""
 
-
-def _like(*names: str) -> Moments:
-    """Return what keeps arrays of the parameter's own shape."""
-
-    def moments(shape: Shape) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+    def state_layout(shape: Shape) -> Iterator[tuple[str, ParameterDims]]:
         for name in names:
             yield name, tuple(range(len(shape)))
 
-    return moments
+    return state_layout
 
 
-def _adafactor(shape: Shape) -> Iterator[tuple[str, tuple[int | None, ...]]]:
-    """Rows and columns over the two largest axes where both are large enough, else all of it."""
-    whole = tuple(range(len(shape)))
-    by_size = sorted(whole, key=shape.__getitem__)
+def _adafactor_layout(shape: Shape) -> Iterator[tuple[str, ParameterDims]]:
+    """Yield row and column statistics over the two largest dimensions, if both are large enough.
+
+    Optax (`_factored_dims`) sorts by size with numpy's argsort: of equal sizes the first counts as
+    the smaller one, and `sorted` is stable in the same way.
+    """
+    all_dims = tuple(range(len(shape)))
+    by_size = sorted(all_dims, key=shape.__getitem__)
     if len(shape) < 2 or shape[by_size[-2]] < _MIN_FACTORED:
-        yield from (("v_row", (None,)), ("v_col", (None,)), ("v", whole))
+        yield from (("v_row", (None,)), ("v_col", (None,)), ("v", all_dims))
         return
     second, largest = by_size[-2:]
-    yield "v_row", tuple(at for at in whole if at != largest)
-    yield "v_col", tuple(at for at in whole if at != second)
+    yield "v_row", tuple(dim for dim in all_dims if dim != largest)
+    yield "v_col", tuple(dim for dim in all_dims if dim != second)
     yield "v", (None,)
 
 
-def _muon(shape: Shape) -> Iterator[tuple[str, tuple[int | None, ...]]]:
-    """One moment of a matrix; all else has Adam's two."""
-    return (_like("mu") if len(shape) == 2 else _like("mu", "nu"))(shape)
+def _muon_layout(shape: Shape) -> Iterator[tuple[str, ParameterDims]]:
+    """Yield one moment for a matrix; Optax's muon updates everything else with Adam."""
+    return (_parameter_shaped("mu") if len(shape) == 2 else _parameter_shaped("mu", "nu"))(shape)
 
 
 _COUNT = (("count", 4),)
 _ALIASES = {"sgdm": "momentum", "sgd-momentum": "momentum", "sgd+momentum": "momentum"}
 _OPTIMIZERS = {
-    each.name: each
-    for each in (
-        Optimizer(name="none", moments=_like()),
-        Optimizer(name="sgd", moments=_like()),
-        Optimizer(name="momentum", moments=_like("trace")),
-        Optimizer(name="adam", moments=_like("mu", "nu"), counters=_COUNT),
-        Optimizer(name="adamw", moments=_like("mu", "nu"), counters=_COUNT, has_master=True),
-        Optimizer(name="adafactor", moments=_adafactor, counters=_COUNT),
-        Optimizer(name="lion", moments=_like("mu"), counters=_COUNT),
+    optimizer.name: optimizer
+    for optimizer in (
+        Optimizer(name="none", state_layout=_parameter_shaped()),
+        Optimizer(name="sgd", state_layout=_parameter_shaped()),
+        Optimizer(name="momentum", state_layout=_parameter_shaped("trace")),
+        Optimizer(name="adam", state_layout=_parameter_shaped("mu", "nu"), counters=_COUNT),
+        Optimizer(
+            name="adamw",
+            state_layout=_parameter_shaped("mu", "nu"),
+            counters=_COUNT,
+            has_master=True,
+        ),
+        Optimizer(name="adafactor", state_layout=_adafactor_layout, counters=_COUNT),
+        Optimizer(name="lion", state_layout=_parameter_shaped("mu"), counters=_COUNT),
         Optimizer(
             name="muon",
-            moments=_muon,
+            state_layout=_muon_layout,
             counters=(("count", 4), ("ns_coeffs", 12), ("adam's count", 4)),
         ),
     )

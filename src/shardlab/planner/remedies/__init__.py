@@ -1,1 +1,1 @@
-"""Changes that would make a plan fit, really tried."""
+"""Remedies: changes that make a plan fit, each verified by planning again."""

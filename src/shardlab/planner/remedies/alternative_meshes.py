@@ -1,7 +1,7 @@
-"""Other meshes for the same question: other splits of its devices, fewer of them, more of them.
+"""Alternative meshes for a request: other splits of the same devices, fewer, or more devices.
 
-Only the sizes of axes change that are there, whose names say what they cut, and only to sizes that
-divide an array axis of nearly all that is large: others would cut nothing.
+Only axes that the mesh already has change their size, and only to sizes that divide a dimension of
+nearly all large tensors: others would shard nothing.
 """
 
 from __future__ import annotations
@@ -17,115 +17,142 @@ from shardlab.planner.strategies.axis_roles import roles_of
 from shardlab.sharding.factors import n_products, products
 from shardlab.sharding.mesh import MAX_DEVICES, Mesh
 
-_MOVED = ("fsdp", "data", "expert", "tensor")  # roles, in the order in which they are to grow
-_ODD = (1, 3, 5, 7)
-_NEARLY_ALL = 0.99  # of the bytes
-_NEAR = 4  # sizes below the present one that are tried of each axis
-_MOST_TIMES = 1024
-_MANY = 2000  # splits: an axis of size 1 stays so where there are more
+_RESIZED_ROLES = ("fsdp", "data", "expert", "tensor")  # in the order in which they grow
+_MAX_RESIZED = 4  # axes; with more, only those above size 1 are resized
+_ODD_FACTORS = (1, 3, 5, 7)  # sizes are these times a power of two, as slices and nodes are
+_NEARLY_ALL = 0.99  # of the elements of the model
+_MAX_SMALLER = 4  # sizes below the present one that are tried for each axis
+_MAX_GROWTH = 1024  # times the present size
+_MAX_SPLITS = 2000
 
 
 @dataclass(frozen=True)
-class OtherMeshes:
-    """The meshes to try in place of one, the nearest first."""
+class AlternativeMeshes:
+    """The meshes to try instead of one, nearest first."""
 
     model: Model
     mesh: Mesh
 
-    def splits(self) -> Iterator[Mesh]:
-        """Yield other sizes for as many devices; a larger tensor axis counts as farther away."""
-        names = self._names
-        n = prod(self.mesh.shape[name] for name in names)
-        if not names or n_products(n, len(names)) > _MANY:
+    def same_device_count(self) -> Iterator[Mesh]:
+        """Yield other sizes for the same devices; a larger tensor axis counts as farther away."""
+        names = self._resized_axes
+        if not names or n_products(self._resized_devices, len(names)) > _MAX_SPLITS:
             return
-        found = [
-            sizes for sizes in products(n, len(names)) if all(map(self._divides, names, sizes))
+        splits = [
+            sizes
+            for sizes in products(self._resized_devices, len(names))
+            if all(map(self._is_useful, names, sizes))
         ]
-        found.sort(key=lambda sizes: self._distance(dict(zip(names, sizes, strict=True))))
-        yield from self._meshes(found)
+        splits.sort(key=lambda sizes: self._distance(dict(zip(names, sizes, strict=True))))
+        yield from self._resized_meshes(splits)
 
-    def fewer(self) -> Iterator[Mesh]:
-        """Yield meshes of fewer devices, as many as may be first."""
-        choices = [(*self._good(name), *self._below(name)) for name in self._names]
-        found = [sizes for sizes in product(*choices) if prod(sizes) < self._n_moved]
-        yield from self._meshes(sorted(found, key=lambda sizes: -prod(sizes)))
+    def fewer_devices(self) -> Iterator[Mesh]:
+        """Yield meshes of fewer devices, the most devices first."""
+        choices = [
+            (*self._present_size(name), *self._smaller_sizes(name)) for name in self._resized_axes
+        ]
+        splits = [sizes for sizes in product(*choices) if prod(sizes) < self._resized_devices]
+        yield from self._resized_meshes(sorted(splits, key=lambda sizes: -prod(sizes)))
 
-    def more(self) -> Iterator[Mesh]:
-        """Yield meshes of more devices, as few as may be first, with one axis that grows."""
-        found = []
-        for name in self._names:
+    def more_devices(self) -> Iterator[Mesh]:
+        """Yield meshes of more devices, the fewest devices first, with one axis that grows."""
+        splits = []
+        for grown in self._resized_axes:
             choices = [
-                self._above(each) if each == name else self._kept(each) for each in self._names
+                self._larger_sizes(name) if name == grown else self._present_or_nearest(name)
+                for name in self._resized_axes
             ]
-            found += [sizes for sizes in product(*choices) if prod(sizes) > self._n_moved]
-        # of equal ones the first: fsdp grows before tensor
-        yield from self._meshes(sorted(dict.fromkeys(found), key=prod))
+            splits += [sizes for sizes in product(*choices) if prod(sizes) > self._resized_devices]
+        # `sorted` is stable: of equal device counts fsdp grows before tensor.
+        yield from self._resized_meshes(sorted(dict.fromkeys(splits), key=prod))
 
     @cached_property
-    def _names(self) -> tuple[str, ...]:
+    def _resized_axes(self) -> tuple[str, ...]:
         roles, shape = roles_of(self.mesh), self.mesh.shape
-        names = tuple(name for role in _MOVED for name in roles.get(role, ()))
-        # MaxText's meshes have a dozen axes of size 1
-        return names if len(names) <= 4 else tuple(name for name in names if shape[name] > 1)
+        names = tuple(name for role in _RESIZED_ROLES for name in roles.get(role, ()))
+        if len(names) <= _MAX_RESIZED:
+            return names
+        return tuple(name for name in names if shape[name] > 1)  # MaxText: a dozen of size 1
 
     @property
-    def _n_moved(self) -> int:
-        return prod(self.mesh.shape[name] for name in self._names)
+    def _resized_devices(self) -> int:
+        return prod(self.mesh.shape[name] for name in self._resized_axes)
 
-    def _meshes(self, found: list[tuple[int, ...]]) -> Iterator[Mesh]:
-        for sizes in found:
-            shape = {**self.mesh.shape, **dict(zip(self._names, sizes, strict=True))}
+    def _resized_meshes(self, splits: list[tuple[int, ...]]) -> Iterator[Mesh]:
+        for sizes in splits:
+            shape = {**self.mesh.shape, **dict(zip(self._resized_axes, sizes, strict=True))}
             if shape != self.mesh.shape and prod(shape.values()) <= MAX_DEVICES:
                 yield Mesh(shape)
 
     def _distance(self, sizes: dict[str, int]) -> float:
-        tensor = roles_of(self.mesh).get("tensor", ())
-        far = 0.0
+        """Return how far a split is from the present one: the sum of doublings and halvings.
+
+        Growth of a tensor axis counts twice, because its communication cannot be overlapped.
+        """
+        tensor_axes = roles_of(self.mesh).get("tensor", ())
+        distance = 0.0
         for name, size in sizes.items():
-            step = log2(size / self.mesh.shape[name])
-            far += abs(step) + (max(step, 0) if name in tensor else 0)
-        return far
+            doublings = log2(size / self.mesh.shape[name])
+            distance += abs(doublings) + (max(doublings, 0) if name in tensor_axes else 0)
+        return distance
 
-    def _good(self, name: str) -> tuple[int, ...]:
+    def _present_size(self, name: str) -> tuple[int, ...]:
         size = self.mesh.shape[name]
-        return (size,) if self._divides(name, size) else ()
+        return (size,) if self._is_useful(name, size) else ()
 
-    def _kept(self, name: str) -> tuple[int, ...]:
-        """Return the size itself, or those next to it where it does not divide."""
-        near = (*islice(self._below(name), 1), *self._above(name)[:1])
-        return self._good(name) or near
+    def _present_or_nearest(self, name: str) -> tuple[int, ...]:
+        """Return the present size, or those next to it if it is not useful."""
+        nearest = (*islice(self._smaller_sizes(name), 1), *self._larger_sizes(name)[:1])
+        return self._present_size(name) or nearest
 
-    def _below(self, name: str) -> Iterator[int]:
+    def _smaller_sizes(self, name: str) -> Iterator[int]:
         size = self.mesh.shape[name]
-        found = [odd << k for odd in _ODD for k in range(size.bit_length()) if odd << k < size]
-        dividing = (each for each in sorted(found, reverse=True) if self._divides(name, each))
-        return islice(dividing, _NEAR)
+        sizes = [
+            odd << power
+            for odd in _ODD_FACTORS
+            for power in range(size.bit_length())
+            if odd << power < size
+        ]
+        useful = (
+            smaller for smaller in sorted(sizes, reverse=True) if self._is_useful(name, smaller)
+        )
+        return islice(useful, _MAX_SMALLER)
 
-    def _above(self, name: str) -> tuple[int, ...]:
-        size, most = self.mesh.shape[name], self.mesh.shape[name] * _MOST_TIMES
-        last = most.bit_length()
-        found = [odd << k for odd in _ODD for k in range(last) if size < odd << k <= most]
-        return tuple(each for each in sorted(found) if self._divides(name, each))
+    def _larger_sizes(self, name: str) -> tuple[int, ...]:
+        size, limit = self.mesh.shape[name], self.mesh.shape[name] * _MAX_GROWTH
+        sizes = [
+            odd << power
+            for odd in _ODD_FACTORS
+            for power in range(limit.bit_length())
+            if size < odd << power <= limit
+        ]
+        return tuple(larger for larger in sorted(sizes) if self._is_useful(name, larger))
 
-    def _divides(self, name: str, size: int) -> bool:
-        """Tell whether nearly all bytes are in tensors with an array axis that it divides.
+    def _is_useful(self, name: str, size: int) -> bool:
+        """Return whether an axis of that size shards nearly all of the model.
 
-        An expert axis divides the experts, and a tensor axis the heads, where these are known.
+        An expert axis must divide the experts and a tensor axis the heads, if these are known.
         """
         arch, roles = self.model.architecture, roles_of(self.mesh)
         if arch is not None and name in roles.get("tensor", ()) and arch.heads % size:
             return False
         if arch is not None and name in roles.get("expert", ()) and arch.experts % size:
             return False
-        return self._is_common(size)
+        return self._divides_model(size)
 
-    def _is_common(self, size: int) -> bool:
-        cut = sum(n for shape, n in self._shapes if any(axis % size == 0 for axis in shape))
-        return cut >= _NEARLY_ALL * sum(n for _, n in self._shapes)
+    def _divides_model(self, size: int) -> bool:
+        counts = self._elements_by_shape
+        divisible = sum(
+            n_elements
+            for shape, n_elements in counts.items()
+            if any(dim_size % size == 0 for dim_size in shape)
+        )
+        return divisible >= _NEARLY_ALL * sum(counts.values())
 
     @cached_property
-    def _shapes(self) -> list[tuple[tuple[int, ...], int]]:
-        found: dict[tuple[int, ...], int] = {}
-        for each in self.model.families:
-            found[each.shape] = found.get(each.shape, 0) + each.n_tensors * each.n_elements
-        return list(found.items())
+    def _elements_by_shape(self) -> dict[tuple[int, ...], int]:
+        counts: dict[tuple[int, ...], int] = {}
+        for family in self.model.families:
+            n_elements = family.n_tensors * family.n_elements
+            counts[family.shape] = counts.get(family.shape, 0) + n_elements
+        return counts

@@ -1,4 +1,4 @@
-"""Changes of the mesh that may make a plan fit: each in words, with the question it makes."""
+"""Remedies that change the mesh: each proposal is a text and the request to plan."""
 
 from __future__ import annotations
 
@@ -6,124 +6,130 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from shardlab.planner.memory.batch_shards import shares_of
 from shardlab.planner.memory.workload import Workload
+from shardlab.planner.memory.workload_shards import workload_shards
 from shardlab.planner.plan import Plan
 from shardlab.planner.plan_request import PlanRequest
-from shardlab.planner.remedies.alternative_meshes import OtherMeshes
+from shardlab.planner.remedies.alternative_meshes import AlternativeMeshes
 from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
-from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
-from shardlab.sharding.mesh import Mesh
+from shardlab.planner.strategies.strategy import Strategy, make_strategy
+from shardlab.sharding.mesh import Mesh, mesh_text
 
-Tried = Iterator[tuple[str, PlanRequest]]
-_TRIES = 12  # meshes of one kind
-_TENSOR_TRIES = 5
-_POWERS = tuple(1 << k for k in range(1, 11))
+Proposals = Iterator[tuple[str, PlanRequest]]
+_MAX_MESHES = 12  # of one kind: each is a plan of its own
+_MAX_TENSOR_MESHES = 5
+_POWERS_OF_TWO = tuple(1 << power for power in range(1, 11))
 
 
-def splits(asked: PlanRequest, plan: Plan) -> Tried:
+def propose_other_splits(request: PlanRequest, plan: Plan) -> Proposals:
     """The same devices with other sizes of the mesh axes."""
-    if _may_fit(plan, asked, asked.mesh):
-        for mesh in islice(OtherMeshes(asked.model, asked.mesh).splits(), _TRIES):
-            told = f"mesh {mesh_text(mesh)}, on the same {mesh.n_devices:,} devices"
-            yield told, replace(asked, mesh=mesh)
+    if _may_fit(plan, request, request.mesh):
+        meshes = AlternativeMeshes(request.model, request.mesh).same_device_count()
+        for mesh in islice(meshes, _MAX_MESHES):
+            text = f"{_mesh_label(mesh)}, on the same {mesh.n_devices:,} devices"
+            yield text, replace(request, mesh=mesh)
 
 
-def fewer(asked: PlanRequest, plan: Plan) -> Tried:
-    """Fewer devices, where the sizes of the mesh do not divide the model and others do."""
-    meshes = OtherMeshes(asked.model, asked.mesh).fewer()
-    for mesh in islice((mesh for mesh in meshes if _may_fit(plan, asked, mesh)), _TRIES):
-        yield f"mesh {mesh_text(mesh)}, {_in_place(mesh, asked)}", replace(asked, mesh=mesh)
+def propose_fewer_devices(request: PlanRequest, plan: Plan) -> Proposals:
+    """Fewer devices, if the mesh does not divide the model and a smaller one does."""
+    meshes = AlternativeMeshes(request.model, request.mesh).fewer_devices()
+    for mesh in islice((mesh for mesh in meshes if _may_fit(plan, request, mesh)), _MAX_MESHES):
+        yield f"{_mesh_label(mesh)}, {_device_change(mesh, request)}", replace(request, mesh=mesh)
 
 
-def more(asked: PlanRequest, plan: Plan) -> Tried:
-    """The fewest devices first, with a strategy that cuts over them."""
-    meshes = OtherMeshes(asked.model, asked.mesh).more()
-    for mesh in islice((mesh for mesh in meshes if _may_fit(plan, asked, mesh)), _TRIES):
-        told = f"mesh {mesh_text(mesh)}, {_in_place(mesh, asked)}"
-        work = asked.workload and work_on(mesh, asked.workload)
-        if work and asked.workload and work.batch != asked.workload.batch:
-            told += f", with a batch of {work.batch:,}"
-        grown = {name for name, size in mesh.shape.items() if size != asked.mesh.shape[name]}
-        name = _cutting_over(grown, asked)
-        if name is None:
-            yield told, replace(asked, mesh=mesh, workload=work)
+def propose_more_devices(request: PlanRequest, plan: Plan) -> Proposals:
+    """The fewest devices first, with a strategy that shards over them."""
+    meshes = AlternativeMeshes(request.model, request.mesh).more_devices()
+    for mesh in islice((mesh for mesh in meshes if _may_fit(plan, request, mesh)), _MAX_MESHES):
+        text = f"{_mesh_label(mesh)}, {_device_change(mesh, request)}"
+        work = request.workload and divisible_workload(mesh, request.workload)
+        if work and request.workload and work.batch != request.workload.batch:
+            text += f", with batch {work.batch:,}"
+        grown_axes = {name for name, size in mesh.shape.items() if size != request.mesh.shape[name]}
+        strategy = _strategy_for_growth(grown_axes, request)
+        if strategy is None:
+            yield text, replace(request, mesh=mesh, workload=work)
         else:
-            other = replace(asked, mesh=mesh, workload=work, strategy=name)
-            yield f"{told}, and strategy {name}", other
+            larger = replace(request, mesh=mesh, workload=work, strategy=strategy)
+            yield f"{text}, and strategy {strategy.name}", larger
 
 
-def _cutting_over(grown: set[str], asked: PlanRequest) -> str | None:
-    """Return the strategy that cuts parameters over batch axes too, where the present does not."""
-    if asked.strategy is None or not asked.is_training:
+def _strategy_for_growth(grown_axes: set[str], request: PlanRequest) -> Strategy | None:
+    """Return ZeRO 3 if only batch axes grow, over which the present strategy replicates."""
+    strategy = request.strategy
+    if strategy is None or not request.is_training or "fsdp" in strategy.parts:
         return None
-    strategy = parse_strategy(asked.strategy)
-    if "fsdp" in strategy.parts or not grown <= set(batch_axes(asked.mesh)):
+    if not grown_axes <= set(batch_axes(request.mesh)):
         return None
-    return strategy_name(strategy.parts, 3)
+    return make_strategy(strategy.parts, 3)
 
 
-def tensor_in_serving(asked: PlanRequest, plan: Plan) -> Tried:
-    """Serving: a part of the devices that hold copies as a tensor axis."""
-    shape = asked.mesh.shape
-    if asked.is_training or asked.strategy is None or "tensor" in roles_of(asked.mesh):
+def propose_tensor_axis_for_serving(request: PlanRequest, plan: Plan) -> Proposals:
+    """Serving: some of the devices that hold replicas become a tensor axis."""
+    shape, strategy = request.mesh.shape, request.strategy
+    if request.is_training or strategy is None or "tensor" in roles_of(request.mesh):
         return
-    for name in roles_of(asked.mesh).get("data", ()):
-        for n in (n for n in _POWERS if shape[name] % n == 0):
-            mesh = Mesh({**shape, name: shape[name] // n, "tensor": n})
-            if _may_fit(plan, asked, mesh):
-                yield _with_part("tensor", mesh, asked, f"on the same {mesh.n_devices:,} devices")
+    for name in roles_of(request.mesh).get("data", ()):
+        for size in (size for size in _POWERS_OF_TWO if shape[name] % size == 0):
+            mesh = Mesh({**shape, name: shape[name] // size, "tensor": size})
+            if _may_fit(plan, request, mesh):
+                devices = f"on the same {mesh.n_devices:,} devices"
+                yield _add_part("tensor", strategy, mesh, request, devices)
 
 
-def new_axis(asked: PlanRequest, plan: Plan) -> Tried:
-    """A mesh axis more: fsdp in training, tensor in serving, where there is none to grow."""
-    roles = roles_of(asked.mesh)
-    part = "fsdp" if asked.is_training else "tensor"
-    if asked.strategy is None or part in roles or (part == "fsdp" and "data" in roles):
+def propose_new_axis(request: PlanRequest, plan: Plan) -> Proposals:
+    """One more mesh axis, if there is none to grow: fsdp in training, tensor in serving."""
+    roles, strategy = roles_of(request.mesh), request.strategy
+    part = "fsdp" if request.is_training else "tensor"
+    if strategy is None or part in roles or (part == "fsdp" and "data" in roles):
         return
-    yield from _with_axis(part, asked, plan)
+    yield from _add_axis(part, strategy, request, plan)
 
 
-def tensor_in_training(asked: PlanRequest, plan: Plan) -> Tried:
-    """A tensor axis, where what one sequence takes on a device is too much already."""
-    if asked.is_training and asked.strategy is not None and "tensor" not in roles_of(asked.mesh):
-        yield from islice(_with_axis("tensor", asked, plan), _TENSOR_TRIES)
+def propose_tensor_axis_for_training(request: PlanRequest, plan: Plan) -> Proposals:
+    """A tensor axis, if one sequence is already too much for a device."""
+    strategy = request.strategy
+    if request.is_training and strategy is not None and "tensor" not in roles_of(request.mesh):
+        yield from islice(_add_axis("tensor", strategy, request, plan), _MAX_TENSOR_MESHES)
 
 
-def _with_axis(part: str, asked: PlanRequest, plan: Plan) -> Tried:
-    shape = asked.mesh.shape
-    for n in _POWERS:
-        mesh = Mesh({part: n, **shape} if part == "fsdp" else {**shape, part: n})
-        if _may_fit(plan, asked, mesh):
-            yield _with_part(part, mesh, asked, _in_place(mesh, asked))
+def _add_axis(part: str, strategy: Strategy, request: PlanRequest, plan: Plan) -> Proposals:
+    shape = request.mesh.shape
+    for size in _POWERS_OF_TWO:
+        # Tensor parallelism is innermost, where devices are nearest to each other.
+        mesh = Mesh({part: size, **shape} if part == "fsdp" else {**shape, part: size})
+        if _may_fit(plan, request, mesh):
+            yield _add_part(part, strategy, mesh, request, _device_change(mesh, request))
 
 
-def _with_part(part: str, mesh: Mesh, asked: PlanRequest, devices: str) -> tuple[str, PlanRequest]:
-    strategy = parse_strategy(asked.strategy)
-    name = strategy_name([*strategy.parts, part], strategy.zero)
-    work = asked.workload and work_on(mesh, asked.workload)
-    told = f"mesh {mesh_text(mesh)}, {devices}, and strategy {name}"
-    return told, replace(asked, mesh=mesh, strategy=name, workload=work)
+def _add_part(
+    part: str, strategy: Strategy, mesh: Mesh, request: PlanRequest, devices: str
+) -> tuple[str, PlanRequest]:
+    extended = make_strategy([*strategy.parts, part], strategy.zero)
+    work = request.workload and divisible_workload(mesh, request.workload)
+    text = f"{_mesh_label(mesh)}, {devices}, and strategy {extended.name}"
+    return text, replace(request, mesh=mesh, strategy=extended, workload=work)
 
 
-def _may_fit(plan: Plan, asked: PlanRequest, mesh: Mesh) -> bool:
-    """Tell whether one copy of all tensors, in even parts, is no more than the devices have."""
-    once = sum(held.array_bytes for row in plan.rows for held in row.held)
-    return asked.room is not None and once <= mesh.n_devices * asked.room.usable_bytes
+def _may_fit(plan: Plan, request: PlanRequest, mesh: Mesh) -> bool:
+    """Return whether all tensors, evenly sharded, take no more than all devices have."""
+    unreplicated = sum(array.array_bytes for row in plan.rows for array in row.arrays)
+    budget = request.budget
+    return budget is not None and unreplicated <= mesh.n_devices * budget.usable_bytes
 
 
-def mesh_text(mesh: Mesh) -> str:
-    return ",".join(f"{name}={size}" for name, size in mesh.shape.items())
+def _mesh_label(mesh: Mesh) -> str:
+    return f"mesh {mesh_text(mesh.shape.items())}"
 
 
-def _in_place(mesh: Mesh, asked: PlanRequest) -> str:
-    return f"{mesh.n_devices:,} devices in place of {asked.mesh.n_devices:,}"
+def _device_change(mesh: Mesh, request: PlanRequest) -> str:
+    return f"{mesh.n_devices:,} devices instead of {request.mesh.n_devices:,}"
 
 
-def work_on(mesh: Mesh, work: Workload) -> Workload:
-    """Return the workload with a batch, and a microbatch, for every part of the mesh."""
-    parts = shares_of(mesh).batch.parts
+def divisible_workload(mesh: Mesh, work: Workload) -> Workload:
+    """Return the workload with batch and microbatch rounded up to multiples of the batch shards."""
+    n_shards = workload_shards(mesh).batch.n_shards
     size = work.microbatch or work.batch
-    size = -(-size // parts) * parts
+    size = -(-size // n_shards) * n_shards
     batch = -(-work.batch // size) * size
     return replace(work, batch=batch, microbatch=work.microbatch and size)

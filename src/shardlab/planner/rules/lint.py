@@ -12,7 +12,7 @@ from math import prod
 from shardlab.errors import LabError
 from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
-from shardlab.planner.findings.limits import Limits
+from shardlab.planner.findings.finding_limits import Limits
 from shardlab.planner.rules.lint_logical import misspelt, nameless, squeezed, strayed
 from shardlab.planner.rules.lint_text import (
     amount_of,

@@ -9,7 +9,7 @@ from typing import Any
 from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding, Severity
 from shardlab.findings.source import SourceLocation
-from shardlab.planner.findings.codes import CODES
+from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES
 from shardlab.planner.rules.path_search import Found
 
 MOST_SHOWN = 20  # findings of one code; the others are counted
@@ -57,7 +57,7 @@ def rule_finding(
         details["rules"] = [number + 1 for number in rules]
     return Finding(
         code=code,
-        severity=severity or CODES[code].severity,
+        severity=severity or PLAN_FINDING_CODES[code].severity,
         what=what,
         where=place,
         fix=fix,

@@ -1,1 +1,1 @@
-"""Plans as files: saved, read back, compared."""
+"""Saved plans, golden files, and the comparison of two plans."""

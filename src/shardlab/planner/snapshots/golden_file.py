@@ -1,4 +1,4 @@
-"""Golden files: a saved plan, or MaxText's shardings, against which a plan is compared."""
+"""Golden files: a saved plan, or MaxText's shardings, that a plan is compared with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardlab.errors import InvalidPlan, InvalidRules
 from shardlab.planner.models.maxtext import Sharded, Shardings, is_maxtext, read_shardings
-from shardlab.planner.plan import Plan, PlanRow
+from shardlab.planner.plan import Plan, PlanRow, strip_unsharded
 from shardlab.planner.rules.rule_line import RULE_KINDS
 from shardlab.planner.rules.rules import (
     LogicalRule,
@@ -19,145 +19,146 @@ from shardlab.planner.rules.rules import (
     parse_stack,
     semantics_of,
 )
-from shardlab.planner.snapshots.compare import compare
-from shardlab.planner.snapshots.comparison import Change, Comparison
-from shardlab.planner.snapshots.saved_plan import parse_json, plan_of_data, read_text
-from shardlab.sharding.spec import Spec
+from shardlab.planner.snapshots.compare_plans import compare_plans
+from shardlab.planner.snapshots.plan_comparison import Change, Comparison
+from shardlab.planner.snapshots.saved_plan import parse_plan_data, parse_plan_json, read_plan_file
 
-_SPLIT = re.compile(r"[./]")
+_PATH_SEPARATOR = re.compile(r"[./]")
+_NUMBER = re.compile(r"[0-9]+")
+_ROOT_KEYS = ("params", "model", "")  # the first keys of a path, which frameworks add or omit
 
 
 @dataclass(frozen=True)
 class GoldenFile:
-    """What a file holds: a whole plan, or specs by path."""
+    """The content of a golden file: a plan, or specs by path."""
 
     where: str
     plan: Plan | None = None
     shardings: Shardings | None = None
 
     def compare(self, plan: Plan) -> Comparison:
-        """Return what differs in a plan from the file."""
+        """Return how a plan differs from the file."""
         if self.plan is not None:
-            return compare(self.plan, plan)
+            return compare_plans(self.plan, plan)
         assert self.shardings is not None
         return compare_specs(self.shardings, plan, self.where)
 
 
 def load_golden(path: str | Path) -> GoldenFile:
-    """Return what a golden file holds, of either kind."""
+    """Return the content of a golden file, of either kind."""
     where = str(path)
-    data = parse_json(read_text(path), where)
+    data = parse_plan_json(read_plan_file(path), where)
     if is_maxtext(data):
         return GoldenFile(where, shardings=read_shardings(data, where, InvalidPlan))
-    return GoldenFile(where, plan_of_data(data, where))
+    return GoldenFile(where, parse_plan_data(data, where))
 
 
 def load_specs(path: str | Path) -> Rules:
-    """Return the specs of MaxText's `named_shardings.json` as rules, one for each path."""
+    """Return the specs of MaxText's `named_shardings.json` as rules, one per path."""
     where = str(path)
-    found = read_shardings(parse_json(read_text(path), where), where, InvalidRules)
-    if found.mesh is None:
+    shardings = read_shardings(parse_plan_json(read_plan_file(path), where), where, InvalidRules)
+    if shardings.mesh is None:
         raise InvalidRules(
-            "The file has logical names of array axes, not the mesh axes that cut them.",
+            "The file has logical names of dimensions, not the mesh axes that shard them.",
             where=where,
-            fix="named_shardings.json, which lies beside it.",
+            fix="named_shardings.json, which MaxText writes to the same folder.",
         )
-    specs = tuple(PathSpec(pattern=entry.path, spec=entry.spec) for entry in found.parameters)
+    specs = tuple(PathSpec(pattern=entry.path, spec=entry.spec) for entry in shardings.parameters)
     return Rules(specs=specs, source=where)
 
 
 def rules_of_plan(plan: Plan) -> Rules:
-    """Return the rules that a plan was made by, a strategy's too; without any, specs by path."""
+    """Return the rules that a plan was made with, or those of its strategy; else specs by path."""
+    stack = parse_stack(plan.choices.get("stack"))
     if not plan.rules:
         specs = {row.path: PathSpec(pattern=row.path, spec=row.parameter.spec) for row in plan.rows}
-        return Rules(specs=tuple(specs.values()), stack=parse_stack(plan.choices.get("stack")))
-    of = {kind: [line for line in plan.rules if line.kind == kind] for kind in RULE_KINDS}
+        return Rules(specs=tuple(specs.values()), stack=stack)
+    by_kind = {kind: [line for line in plan.rules if line.kind == kind] for kind in RULE_KINDS}
     return Rules(
         rules=tuple(
-            Rule(pattern=each.pattern, spec=each.spec, ends=each.ends, reason=each.reason)
-            for each in of["pattern"]
+            Rule(pattern=line.pattern, spec=line.spec, ends=line.ends, reason=line.reason)
+            for line in by_kind["pattern"]
         ),
         source="",
         specs=tuple(
-            PathSpec(pattern=each.pattern, spec=each.spec, ends=each.ends) for each in of["path"]
+            PathSpec(pattern=line.pattern, spec=line.spec, ends=line.ends)
+            for line in by_kind["path"]
         ),
-        logical=tuple(LogicalRule(each.pattern, each.spec.mesh_axes) for each in of["logical"]),
+        logical=tuple(
+            LogicalRule(line.pattern, line.spec.mesh_axes) for line in by_kind["logical"]
+        ),
         semantics=semantics_of(plan.choices.get("logical_semantics")),
-        stack=parse_stack(plan.choices.get("stack")),
+        stack=stack,
     )
 
 
 def compare_specs(golden: Shardings, plan: Plan, where: str) -> Comparison:
     """Return the tensors whose specs or shapes differ from those of a file, family by family."""
-    rows = [(_pattern(row.path), row) for row in plan.rows]
+    patterns = [(_path_pattern(row.path), row) for row in plan.rows]
     changes: dict[tuple[str, str, str], list[str]] = {}
-    n_shared, seen = 0, set()
+    n_shared, matched_rows = 0, set()
     for entry in golden.entries:
-        row = next((row for found, row in rows if found.fullmatch(entry.path)), None)
+        row = next((row for pattern, row in patterns if pattern.fullmatch(entry.path)), None)
         if row is not None:
             n_shared += entry.name == "parameter"
-            seen.add(id(row))
-        for change in _differences(entry, row, plan):
-            changes.setdefault(change, []).append(entry.path)
+            matched_rows.add(id(row))
+        for difference in _differences(entry, row):
+            changes.setdefault(difference, []).append(entry.path)
     if not n_shared:
+        plan_path = plan.rows[0].path if plan.rows else "nothing"
         raise InvalidPlan(
             f"No tensor of the plan has a path of the file; it has {golden.entries[0].path!r:.80}, "
-            f"the plan {plan.rows[0].path if plan.rows else 'nothing'!r:.80}.",
+            f"the plan {plan_path!r:.80}.",
             where=where,
-            fix="plan the model that the file is of: the file itself can be the MODEL.",
+            fix="plan the model of the file: the file itself can be the MODEL.",
         )
-    new = [row for row in plan.rows if id(row) not in seen]
+    new_rows = [row for row in plan.rows if id(row) not in matched_rows]
     return Comparison(
-        f"{plan.model} on {plan.mesh_words}",
+        f"{plan.model} on {plan.mesh_summary}",
         (
             *_mesh_change(golden, plan),
-            *(Change("tensor", _few(paths), *key[1:]) for key, paths in changes.items()),
-            *(Change("tensor", row.path, "", str(row.parameter.spec)) for row in new),
+            *(
+                Change(topic="tensor", name=_paths_text(paths), old=old, new=new)
+                for (_, old, new), paths in changes.items()
+            ),
+            *(
+                Change(topic="tensor", name=row.path, old="", new=str(row.parameter.spec))
+                for row in new_rows
+            ),
         ),
         n_shared,
     )
 
 
-def _differences(entry: Sharded, row: PlanRow | None, plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yield a name for the kind of difference, what the file says, and what the plan says."""
-    star = re.sub(r"[0-9]+", "*", entry.path)
+def _differences(entry: Sharded, row: PlanRow | None) -> Iterator[tuple[str, str, str]]:
+    """Yield the family of the tensor, the value of the file, and the value of the plan."""
+    family = _NUMBER.sub("*", entry.path)
     if row is None:
-        yield star, _shown(entry, ""), ""
+        shape = "" if entry.shape is None else f"{list(entry.shape)} "
+        yield family, f"{shape}{entry.spec}", ""
         return
-    held = next((each for each in row.held if each.name == entry.name), None)
-    if held is None:  # the plan keeps no such array: another optimizer, or none
+    array = next((array for array in row.arrays if array.name == entry.name), None)
+    if array is None:  # the plan has another optimizer, or none
         return
     name = "" if entry.name == "parameter" else f"{entry.name} "
-    if entry.shape is not None and entry.shape != held.shape:
-        yield star, f"{name}shape {list(entry.shape)}", f"{name}shape {list(held.shape)}"
-    if _cut(entry.spec) != _cut(held.spec):
-        yield star, f"{name}{entry.spec}", f"{name}{held.spec}"
-
-
-def _shown(entry: Sharded, name: str) -> str:
-    shape = "" if entry.shape is None else f"{list(entry.shape)} "
-    return f"{name}{shape}{entry.spec}"
+    if entry.shape is not None and entry.shape != array.shape:
+        yield family, f"{name}shape {list(entry.shape)}", f"{name}shape {list(array.shape)}"
+    if strip_unsharded(entry.spec) != array.sharded_dims:
+        yield family, f"{name}{entry.spec}", f"{name}{array.spec}"
 
 
 def _mesh_change(golden: Shardings, plan: Plan) -> Iterator[Change]:
     if golden.mesh is not None and golden.mesh != plan.mesh:
-        yield Change("question", "mesh", golden.mesh_text, plan.mesh_text)
+        yield Change(topic="question", name="mesh", old=golden.mesh_text, new=plan.mesh_text)
 
 
-def _cut(spec: Spec) -> tuple[tuple[str, ...], ...]:
-    axes = spec.axes
-    while axes and not axes[-1]:
-        axes = axes[:-1]
-    return axes
-
-
-def _few(paths: list[str]) -> str:
+def _paths_text(paths: list[str]) -> str:
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more"
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    """Return what finds the paths of a row, with dots or slashes, without a first `params`."""
-    keys = _SPLIT.split(path)
-    while len(keys) > 1 and keys[0] in ("params", "model", ""):
+def _path_pattern(path: str) -> re.Pattern[str]:
+    """Return a pattern for the paths of a row, with dots or slashes, without a leading `params`."""
+    keys = _PATH_SEPARATOR.split(path)
+    while len(keys) > 1 and keys[0] in _ROOT_KEYS:
         keys = keys[1:]
     return re.compile("[./]".join("[0-9]+".join(map(re.escape, key.split("*"))) for key in keys))

@@ -1,8 +1,7 @@
-"""Saved plans: golden files that are the same to the byte for the same plan.
+"""Saved plans: JSON files that are byte for byte the same for the same plan.
 
-A file is written whole or not at all, and read with suspicion: it may come from anywhere.
-
-The form of a saved plan: what each place holds, checked before anything is made of it.
+A file is written atomically. It is validated against a schema before anything is built from it,
+because it may come from anywhere; errors name the place in the file.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from shardlab._files.atomic_write import write_atomically
 from shardlab._files.bounded_read import read_regular_file
@@ -20,390 +19,420 @@ from shardlab.errors import InvalidPlan, short_repr
 from shardlab.planner.plan import FORMAT, FORMAT_VERSION, KINDS, Plan
 from shardlab.planner.rules.rule_line import RULE_KINDS
 
-MOST = 10**30  # more than any count of bytes that a person can mean
-_DEPTH = 100  # the axes of an array, or the mesh axes of one of them
+_MAX_COUNT = 10**30  # larger than any real count of bytes
+_MAX_DIMS = 100  # dimensions of an array, or mesh axes of one of them
+MAX_FILE_BYTES = 100_000_000  # a plan with the most kinds of tensors has fewer
+_FIX_SAVE = "save it again with --save."
+_FIX_PATH = "the path of a file written by --save."
 
-Check = Callable[[Any, str], None]  # what is there, and at which place
+Check = Callable[[Any, str], None]  # a value and its path in the file
 
 
-class _Wrong(Exception):
-    """What is wrong at a place, until the file's name is known."""
+class _SchemaError(Exception):
+    """A message and the path in the file, until the name of the file is known."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
 
 
-def check_form(data: Any, where: str) -> None:
-    """Refuse data that `Plan.from_json` cannot read, with the place of the first mistake."""
+def check_schema(data: Any, where: str) -> None:
+    """Reject data that `Plan.from_json` cannot read, with the path of the first mistake."""
     try:
         _PLAN(data, "")
-    except _Wrong as wrong:
-        said, place = wrong.args
+    except _SchemaError as error:
         raise InvalidPlan(
-            f"The saved plan is damaged: {said}",
-            where=f"{where}, at {place or 'the top'}",
-            fix="save it again with --save.",
+            f"The saved plan is corrupt: {error.message}",
+            where=f"{where}, at {error.path or 'the top level'}",
+            fix=_FIX_SAVE,
         ) from None
 
 
-def _fail(value: Any, place: str, wanted: str) -> None:
-    raise _Wrong(f"{short_repr(value)} stands where {wanted} was expected.", place)
+def _reject_value(value: Any, path: str, expected: str) -> NoReturn:
+    raise _SchemaError(f"found {short_repr(value)}, expected {expected}.", path)
 
 
-def _text(value: Any, place: str) -> None:
+def _check_text(value: Any, path: str) -> None:
     if not isinstance(value, str):
-        _fail(value, place, "text")
+        _reject_value(value, path, "text")
 
 
-def _count(value: Any, place: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
-        _fail(value, place, "a whole number from 0 on")
+def _check_count(value: Any, path: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_COUNT:
+        _reject_value(value, path, "an integer of at least 0")
 
 
-def _from_1(value: Any, place: str) -> None:
-    _count(value, place)
+def _check_positive(value: Any, path: str) -> None:
+    _check_count(value, path)
     if value == 0:
-        _fail(value, place, "a whole number from 1 on")
+        _reject_value(value, path, "an integer of at least 1")
 
 
-def _share(value: Any, place: str) -> None:
+def _check_fraction(value: Any, path: str) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 <= value < 1:
-        _fail(value, place, "a share from 0 to 1")
+        _reject_value(value, path, "a fraction from 0 to 1")
 
 
-def _anything(value: Any, place: str) -> None:
-    """Leave it: it is shown, never used."""
+def _check_flag(value: Any, path: str) -> None:
+    if not isinstance(value, bool):
+        _reject_value(value, path, "true or false")
 
 
-def _optional(check: Check) -> Check:
-    return lambda value, place: None if value is None else check(value, place)
+def _accept_any(value: Any, path: str) -> None:
+    """Accept anything: the value is displayed, never used."""
 
 
-def _one_of(*names: str) -> Check:
-    def check(value: Any, place: str) -> None:
+def _optional_check(check: Check) -> Check:
+    return lambda value, path: None if value is None else check(value, path)
+
+
+def _one_of_check(*names: str) -> Check:
+    def check_name(value: Any, path: str) -> None:
         if not isinstance(value, str) or value not in names:
-            _fail(value, place, f"one of {', '.join(names)}")
+            _reject_value(value, path, f"one of {', '.join(names)}")
 
-    return check
+    return check_name
 
 
-def _list(check: Check, most: int | None = None, least: int = 0) -> Check:
-    def checked(value: Any, place: str) -> None:
+def _list_check(check: Check, max_length: int | None = None, min_length: int = 0) -> Check:
+    def check_list(value: Any, path: str) -> None:
         if not isinstance(value, list):
-            _fail(value, place, "a list")
-        if most is not None and len(value) > most:
-            raise _Wrong(f"a list of {len(value):,} stands where at most {most} can be.", place)
-        if len(value) < least:
-            raise _Wrong("an empty list stands where at least one was expected.", place)
-        for at, each in enumerate(value):
-            check(each, f"{place}[{at}]")
+            _reject_value(value, path, "a list")
+        if max_length is not None and len(value) > max_length:
+            raise _SchemaError(
+                f"found a list of {len(value):,}, expected at most {max_length}.", path
+            )
+        if len(value) < min_length:
+            raise _SchemaError("found an empty list, expected at least one element.", path)
+        for index, element in enumerate(value):
+            check(element, f"{path}[{index}]")
 
-    return checked
+    return check_list
 
 
-def _map(check: Check) -> Check:
-    def checked(value: Any, place: str) -> None:
+def _object_check(check: Check) -> Check:
+    def check_object(value: Any, path: str) -> None:
         if not isinstance(value, Mapping):
-            _fail(value, place, "an object")
-        for name, each in value.items():
-            check(each, f"{place}.{name[:80]}")
+            _reject_value(value, path, "an object")
+        for name, member in value.items():
+            check(member, f"{path}.{name[:80]}")
 
-    return checked
+    return check_object
 
 
-def _record(needed: Mapping[str, Check], more: Mapping[str, Check] | None = None) -> Check:
-    """Return the check of an object with these names; `more` may be missing."""
-    known = {**needed, **(more or {})}
+def _record_check(
+    required: Mapping[str, Check], optional: Mapping[str, Check] | None = None
+) -> Check:
+    """Return the check of an object with these keys."""
+    checks = {**required, **(optional or {})}
 
-    def checked(value: Any, place: str) -> None:
+    def check_record(value: Any, path: str) -> None:
         if not isinstance(value, Mapping):
-            _fail(value, place, "an object")
-        for name, check in known.items():
-            inside = f"{place}.{name}" if place else name
+            _reject_value(value, path, "an object")
+        for name, check in checks.items():
+            member_path = f"{path}.{name}" if path else name
             if name in value:
-                check(value[name], inside)
-            elif name in needed:
-                raise _Wrong(f"{name!r} is missing.", place)
+                check(value[name], member_path)
+            elif name in required:
+                raise _SchemaError(f"{name!r} is missing.", path)
         for name in value:
-            if name not in known:
-                raise _Wrong(f"there is a name {name!r:.80} that no plan has.", place)
+            if name not in checks:
+                raise _SchemaError(f"found the key {name!r:.80}, which no plan has.", path)
 
-    return checked
+    return check_record
 
 
-def _entry(value: Any, place: str) -> None:
+def _check_spec_entry(value: Any, path: str) -> None:
     if isinstance(value, list):
-        _list(_text, _DEPTH)(value, place)
+        _list_check(_check_text, _MAX_DIMS)(value, path)
     elif value is not None and not isinstance(value, str):
-        _fail(value, place, "null, a mesh axis name, or a list of names")
+        _reject_value(value, path, "null, a mesh axis name, or a list of names")
 
 
-def _rule(value: Any, place: str) -> None:
+def _check_rule(value: Any, path: str) -> None:
     kinds = [kind for kind in RULE_KINDS if isinstance(value, Mapping) and kind in value]
     if len(kinds) != 1:
-        _fail(value, place, "a rule with a pattern, a path or a logical name")
-    axes = {"axes": _list(_text, _DEPTH)} if kinds == ["logical"] else {"spec": _SPEC}
-    _record({kinds[0]: _text, **axes}, {"reason": _text})(value, place)
+        _reject_value(value, path, "a rule with a pattern, a path or a logical name")
+    axes = (
+        {"axes": _list_check(_check_text, _MAX_DIMS)} if kinds == ["logical"] else {"spec": _SPEC}
+    )
+    _record_check({kinds[0]: _check_text, **axes}, {"reason": _check_text})(value, path)
 
 
-def _choice(value: Any, place: str) -> None:
+def _check_choice(value: Any, path: str) -> None:
     if not isinstance(value, (str, bool)):
-        _count(value, place)
+        _check_count(value, path)
 
 
-_SPEC = _list(_entry, _DEPTH)
-_SHAPE = _list(_count, _DEPTH)
-_KIND = _one_of(*KINDS)
-_HELD = _record(
+# Keys are those of format version 1, see `Plan.to_json`.
+_SPEC = _list_check(_check_spec_entry, _MAX_DIMS)
+_SHAPE = _list_check(_check_count, _MAX_DIMS)
+_KIND = _one_of_check(*KINDS)
+_ARRAY = _record_check(
     {
         "kind": _KIND,
-        "name": _text,
+        "name": _check_text,
         "shape": _SHAPE,
-        "dtype": _text,
+        "dtype": _check_text,
         "spec": _SPEC,
         "shard_shape": _SHAPE,
-        "n_copies": _from_1,
-        "bytes_per_device": _count,
-        "array_bytes": _count,
+        "n_copies": _check_positive,
+        "bytes_per_device": _check_count,
+        "array_bytes": _check_count,
     }
 )
-_ROW = _record(
+_SKIPPED_SHARDING = _record_check(
     {
-        "path": _text,
-        "n_tensors": _count,
-        "held": _list(_HELD, least=1),
-        "rule": _text,
-        "axes": _optional(_list(_optional(_text), _DEPTH)),
-        "numbers": _text,
+        "part": _check_text,
+        "mesh_axes": _list_check(_check_text, _MAX_DIMS),
+        "n_parts": _check_positive,
+        "array_axis": _check_count,
+        "size": _check_count,
+        "meaning": _check_text,
+    }
+)
+_ROW = _record_check(
+    {
+        "path": _check_text,
+        "n_tensors": _check_count,
+        "held": _list_check(_ARRAY, min_length=1),
+        "rule": _check_text,
+        "axes": _optional_check(_list_check(_optional_check(_check_text), _MAX_DIMS)),
+        "numbers": _check_text,
     },
+    {"rule_index": _check_count, "declined": _list_check(_SKIPPED_SHARDING)},
+)
+_SOURCE = _record_check({"file": _check_text, "line": _check_count}, {"function": _check_text})
+_FINDING = _record_check(
     {
-        "declined": _list(
-            _record(
+        "code": _check_text,
+        "severity": _one_of_check("error", "warning", "info"),
+        "what": _check_text,
+        "where": _optional_check(_SOURCE),
+        "fix": _check_text,
+        "cause": _check_text,
+        "shows": _list_check(_check_text),
+        "details": _object_check(_accept_any),
+    }
+)
+_BUDGET = _record_check(
+    {
+        "hardware": _check_text,
+        "hbm_bytes": _check_positive,
+        "headroom": _check_fraction,
+        "source": _check_text,
+    }
+)
+_PLAN = _record_check(
+    {
+        "format": _check_text,
+        "format_version": _check_positive,
+        "model": _check_text,
+        "source": _check_text,
+        "mesh": _object_check(_check_positive),
+        "n_parameters": _check_count,
+        "choices": _object_check(_check_choice),
+        "bytes_per_device": _object_check(_check_count),
+        "room": _optional_check(_BUDGET),
+        "rules": _list_check(_check_rule),
+        "rows": _list_check(_ROW),
+        "items": _list_check(
+            _record_check(
                 {
-                    "part": _text,
-                    "mesh_axes": _list(_text, _DEPTH),
-                    "n_parts": _from_1,
-                    "array_axis": _count,
-                    "size": _count,
-                    "meaning": _text,
+                    "kind": _KIND,
+                    "name": _check_text,
+                    "bytes_per_device": _check_count,
+                    "formula": _check_text,
                 }
             )
-        )
+        ),
+        "findings": _list_check(_FINDING),
+        "notes": _list_check(_check_text),
     },
-)
-_SOURCE = _record({"file": _text, "line": _count}, {"function": _text})
-_FINDING = _record(
-    {
-        "code": _text,
-        "severity": _one_of("error", "warning", "info"),
-        "what": _text,
-        "where": _optional(_SOURCE),
-        "fix": _text,
-        "cause": _text,
-        "shows": _list(_text),
-        "details": _map(_anything),
-    }
-)
-_PLAN = _record(
-    {
-        "format": _text,
-        "format_version": _from_1,
-        "model": _text,
-        "source": _text,
-        "mesh": _map(_from_1),
-        "n_parameters": _count,
-        "choices": _map(_choice),
-        "bytes_per_device": _map(_count),
-        "room": _optional(
-            _record(
-                {"hardware": _text, "hbm_bytes": _from_1, "headroom": _share, "source": _text},
-            )
-        ),
-        "rules": _list(_rule),
-        "rows": _list(_ROW),
-        "items": _list(
-            _record({"kind": _KIND, "name": _text, "bytes_per_device": _count, "formula": _text})
-        ),
-        "findings": _list(_FINDING),
-        "notes": _list(_text),
-    }
+    {"derived_rules": _check_flag},
 )
 
-
-MOST_BYTES = 100_000_000  # a plan of MOST_KINDS of tensors has less
-_flat = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-_WIDE = 96  # letters: what fits stays on one line, so that a diff of two files shows what moved
+_flat_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_LINE_WIDTH = 96  # characters: shorter values stay on one line, so that diffs show what changed
+_MIN_LEAF_WIDTH = 3  # characters that a leaf takes at least, with its separator
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan to a file; an interruption leaves the old file as it was."""
+    """Write a plan to a file; an interruption leaves the old file unchanged."""
     write_atomically(Path(path), canonical_text(plan))
 
 
 def canonical_text(plan: Plan) -> str:
-    """Return the text of a golden file: rows by path, choices by name, no fact of this machine."""
+    """Return the text of a golden file: sorted, and without anything specific to this machine."""
     data = plan.to_json()
-    data["source"] = ""  # where it was read from is another place on another machine
+    data["source"] = ""  # a path, which differs between machines
     data["choices"] = dict(sorted(data["choices"].items()))
-    for found in filter(None, (each["where"] for each in data["findings"])):
-        found["file"] = Path(found["file"]).name
+    for location in filter(None, (finding["where"] for finding in data["findings"])):
+        location["file"] = Path(location["file"]).name
     data["rows"].sort(key=lambda row: (row["path"], row["numbers"], row["rule"]))
-    return "\n".join(_lines(data)) + "\n"
+    return "\n".join(_json_lines(data)) + "\n"
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Return the plan that a file holds."""
-    return parse_plan(read_text(path), str(path))
+    """Return the plan in a file."""
+    return parse_plan(read_plan_file(path), str(path))
 
 
 def parse_plan(text: str, where: str) -> Plan:
-    """Return the plan of a text; `where` names it in errors."""
-    return plan_of_data(parse_json(text, where), where)
+    """Return the plan in a text; `where` names it in errors."""
+    return parse_plan_data(parse_plan_json(text, where), where)
 
 
-def plan_of_data(data: Any, where: str) -> Plan:
-    """Return the plan of plain data, each mistake with its place."""
+def parse_plan_data(data: Any, where: str) -> Plan:
+    """Return the plan in plain data; errors name the place in it."""
     _check_format(data, where)
-    check_form(data, where)
+    check_schema(data, where)
     plan = Plan.from_json(data)
-    for said in _contradictions(plan, data):
+    for contradiction in _contradictions(plan, data):
         raise InvalidPlan(
-            f"The saved plan contradicts itself: {said}",
-            where=where,
-            fix="save it again with --save.",
+            f"The saved plan contradicts itself: {contradiction}", where=where, fix=_FIX_SAVE
         )
     return plan
 
 
 def _contradictions(plan: Plan, data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what cannot be, though each part of it can: the files of others were edited by hand."""
-    known = dict(plan.mesh)
-    for at, row in enumerate(plan.rows):
-        for n, held in enumerate(row.held):
-            place = f"at rows[{at}].held[{n}]"
-            if strange := [name for name in held.spec.mesh_axes if name not in known]:
-                yield f"{place} the spec names {strange[0]!r:.80}, which the mesh does not have."
-            if not len(held.spec) <= len(held.shape) == len(held.shard_shape):
-                yield f"{place} the shape, the spec and the shard have different lengths."
+    """Yield what the schema cannot express; files may have been edited by hand."""
+    axis_names = dict(plan.mesh)
+    for row_index, row in enumerate(plan.rows):
+        if row.rule_index is not None and row.rule_index >= len(plan.rules):
+            yield f"rows[{row_index}].rule_index is {row.rule_index}, but there is no such rule."
+        for array_index, array in enumerate(row.arrays):
+            location = f"at rows[{row_index}].held[{array_index}]"
+            if unknown := [name for name in array.spec.mesh_axes if name not in axis_names]:
+                yield f"{location} the spec names {unknown[0]!r:.80}, which the mesh does not have."
+            if not len(array.spec) <= len(array.shape) == len(array.shard_shape):
+                yield f"{location} the shape, the spec and the shard have different lengths."
     for name, n_bytes in plan.to_json()["bytes_per_device"].items():
         if data["bytes_per_device"].get(name) != n_bytes:
-            said = short_repr(data["bytes_per_device"].get(name), 40)
-            yield f"bytes_per_device.{name} is {said}, but its parts add up to {n_bytes}."
+            value = short_repr(data["bytes_per_device"].get(name), 40)
+            yield f"bytes_per_device.{name} is {value}, but its parts add up to {n_bytes}."
 
 
-def read_text(path: str | Path) -> str:
-    """Return what a file holds, at most as much as a plan can have."""
+def read_plan_file(path: str | Path) -> str:
+    """Return the text of a file, at most as long as a plan can be."""
     if not isinstance(path, (str, Path)):
-        fix = "the path of a file that --save has written."
-        raise InvalidPlan(f"{short_repr(path)} is not a path.", fix=fix)
+        raise InvalidPlan(f"{short_repr(path)} is not a path.", fix=_FIX_PATH)
+    where = f"{path!s:.400}"
     try:
-        held = read_regular_file(Path(path), MOST_BYTES)
+        content = read_regular_file(Path(path), MAX_FILE_BYTES)
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        said = error.strerror if isinstance(error, OSError) else None
+        reason = error.strerror if isinstance(error, OSError) else None
         raise InvalidPlan(
-            f"The saved plan cannot be read: {said or error}.",
-            where=f"{path!s:.400}",
-            fix="the path of a file that --save has written.",
+            f"The saved plan cannot be read: {reason or error}.", where=where, fix=_FIX_PATH
         ) from None
-    if len(held) > MOST_BYTES:
+    if len(content) > MAX_FILE_BYTES:
         raise InvalidPlan(
-            f"The file has more than {MOST_BYTES:,} bytes, which no saved plan has.",
-            where=f"{path!s:.400}",
-            fix="the path of a file that --save has written.",
+            f"The file has more than {MAX_FILE_BYTES:,} bytes, which no saved plan has.",
+            where=where,
+            fix=_FIX_PATH,
         )
     try:
-        return held.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidPlan(
             f"The saved plan is not text: byte {error.start:,} is not UTF-8.",
-            where=f"{path!s:.400}",
-            fix="the path of a file that --save has written.",
+            where=where,
+            fix=_FIX_PATH,
         ) from None
 
 
-def parse_json(text: str, where: str) -> Any:
-    """Return JSON's plain data; NaN, names given twice and depths without end are refused."""
+def parse_plan_json(text: str, where: str) -> Any:
+    """Return JSON as plain data; NaN, duplicate keys and too deep nesting are rejected."""
     try:
-        return json.loads(text, parse_constant=_refused, object_pairs_hook=_named_once)
+        return json.loads(
+            text, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates
+        )
     except json.JSONDecodeError as error:
-        ended = not text[error.pos :].strip()
+        is_truncated = not text[error.pos :].strip()
         raise InvalidPlan(
-            f"The saved plan is {'cut short' if ended else 'not JSON'}: {error.msg}.",
+            f"The saved plan is {'truncated' if is_truncated else 'not JSON'}: {error.msg}.",
             where=f"{where}, line {error.lineno}, column {error.colno}",
-            fix="save it again with --save.",
+            fix=_FIX_SAVE,
         ) from None
     except (ValueError, RecursionError) as error:
-        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        # ValueError: from the two hooks, or an integer of more digits than Python converts.
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InvalidPlan(
-            f"The saved plan is not JSON that can be used: {said:.200}.",
-            where=where,
-            fix="save it again with --save.",
+            f"The saved plan is not valid JSON: {reason:.200}.", where=where, fix=_FIX_SAVE
         ) from None
 
 
 def _check_format(data: Any, where: str) -> None:
-    found = data.get("format") if isinstance(data, Mapping) else None
-    if found != FORMAT:
-        near = isinstance(found, str) and nearest_name(found, (FORMAT,))
+    file_format = data.get("format") if isinstance(data, Mapping) else None
+    if file_format != FORMAT:
+        is_near = isinstance(file_format, str) and nearest_name(file_format, (FORMAT,))
         raise InvalidPlan(
-            f"The file is no saved plan: its format is {short_repr(found)}, not {FORMAT!r}."
-            if found is not None
-            else "The file is JSON, but no saved plan: it does not say what format it has.",
+            f"The file is not a saved plan: its format is {short_repr(file_format)}, not "
+            f"{FORMAT!r}."
+            if file_format is not None
+            else "The file is JSON, but not a saved plan: it has no format.",
             where=where,
-            fix="save it again with --save." if near else "the path of a file that --save wrote.",
+            fix=_FIX_SAVE if is_near else _FIX_PATH,
         )
     version = data.get("format_version")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise InvalidPlan(
-            f"The saved plan's format_version is {short_repr(version)}, which is no number from 1 on.",
+            f"The saved plan's format_version is {short_repr(version)}, expected an integer of at "
+            "least 1.",
             where=where,
-            fix="save it again with --save.",
+            fix=_FIX_SAVE,
         )
     if version > FORMAT_VERSION:
         raise InvalidPlan(
-            f"The plan was saved by a newer shardlab: its format is {version:,}, and this one "
-            f"reads up to {FORMAT_VERSION}.",
+            f"The plan was saved by a newer shardlab: its format version is {version:,}, and this "
+            f"version reads up to {FORMAT_VERSION}.",
             where=where,
-            fix="update shardlab, or save the plan again with this one.",
+            fix="update shardlab, or save the plan again with this version.",
         )
 
 
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no number that JSON has")
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = Counter(names).most_common(1)[0][0]
-        raise ValueError(f"the name {twice!r:.80} is given twice")
-    return found
+        duplicate = Counter(names).most_common(1)[0][0]
+        raise ValueError(f"duplicate key {duplicate!r:.80}")
+    return members
 
 
-def _lines(value: Any, indent: int = 0, head: str = "", tail: str = "") -> Iterable[str]:
-    """Yield JSON in lines: what is short stays on one."""
+def _json_lines(value: Any, indent: int = 0, head: str = "", tail: str = "") -> Iterable[str]:
+    """Yield JSON in lines: short values stay on one."""
     margin = "  " * indent
     is_leaf = not isinstance(value, (dict, list)) or not value
-    if is_leaf or _n_leaves(value) <= _WIDE // 3:  # a leaf takes three letters at least
-        flat = f"{margin}{head}{_flat(value)}{tail}"
-        if is_leaf or len(flat) <= _WIDE:
+    # Counting leaves is cheaper than encoding: without it a plan is encoded once per level.
+    if is_leaf or _count_leaves(value) <= _LINE_WIDTH // _MIN_LEAF_WIDTH:
+        flat = f"{margin}{head}{_flat_json(value)}{tail}"
+        if is_leaf or len(flat) <= _LINE_WIDTH:
             yield flat
             return
-    pairs = value.items() if isinstance(value, dict) else ((None, each) for each in value)
-    opened, closed = "{}" if isinstance(value, dict) else "[]"
-    yield f"{margin}{head}{opened}"
-    for at, (name, each) in enumerate(pairs):
-        inner = "" if name is None else f"{_flat(name)}: "
-        yield from _lines(each, indent + 1, inner, "," if at < len(value) - 1 else "")
-    yield f"{margin}{closed}{tail}"
+    pairs = value.items() if isinstance(value, dict) else ((None, member) for member in value)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    yield f"{margin}{head}{opening}"
+    for index, (name, member) in enumerate(pairs):
+        member_head = "" if name is None else f"{_flat_json(name)}: "
+        separator = "," if index < len(value) - 1 else ""
+        yield from _json_lines(member, indent + 1, member_head, separator)
+    yield f"{margin}{closing}{tail}"
 
 
-def _n_leaves(value: Any) -> int:
-    """Return how many values there are, counting no further than matters."""
+def _count_leaves(value: Any) -> int:
+    """Return how many leaves there are, counting no further than needed."""
     if not isinstance(value, (dict, list)):
         return 1
-    n = len(value)
-    for each in value.values() if isinstance(value, dict) else value:
-        if n > _WIDE:
+    count = len(value)
+    for member in value.values() if isinstance(value, dict) else value:
+        if count > _LINE_WIDTH:
             break
-        n += _n_leaves(each) - 1 if each else 0
-    return n
+        count += _count_leaves(member) - 1 if member else 0
+    return count

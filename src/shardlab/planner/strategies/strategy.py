@@ -107,6 +107,18 @@ def strategy_name(parts: Iterable[str], zero: int = 0) -> str:
     return "+".join([*named, *([f"zero{zero}"] if zero else [])]) or "data-parallel"
 
 
+def make_strategy(parts: Iterable[str], zero: int = 0) -> Strategy:
+    """Return the strategy with these parts and that ZeRO stage, under its usual name.
+
+    >>> make_strategy(("fsdp", "tensor")) == parse_strategy("fsdp+tensor")
+    True
+    """
+    parts = set(parts)
+    sharding = {*parts, "fsdp"} if zero == 3 else parts
+    ordered = tuple(part for part in _ORDER if part in sharding)
+    return Strategy(strategy_name(parts, zero), ordered, zero)
+
+
 def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[ShardedFamily]:
     """Yield every family of the model with the specs that the strategy gives it.
 

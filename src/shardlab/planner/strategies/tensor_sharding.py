@@ -94,7 +94,7 @@ class Cutting:
         named = "kv_heads" if meaning == "qkv" else meaning
         word = named if is_unit or not named.endswith("heads") else ""
         return SkippedSharding(
-            part=part, mesh_axes=names, n_parts=n_parts, array_axis=at, size=size, meaning=word
+            part=part, mesh_axes=names, n_shards=n_parts, dim=at, size=size, meaning=word
         )
 
     def _n_parts(self, names: tuple[str, ...]) -> int:

@@ -1,4 +1,4 @@
-"""What has changed from one plan to another."""
+"""The differences between two plans."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-# question: the model, the mesh, a choice, the chip; item: what is counted by formula
+# question: model, mesh, options, hardware; item: memory that is counted by formula
 Topic = Literal["question", "total", "tensor", "item", "rule", "finding"]
 TOPICS: tuple[Topic, ...] = ("question", "total", "tensor", "item", "rule", "finding")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Change:
-    """One thing that differs: what it is, and how it was and is; empty where it was or is not.
+    """One difference: its name, the old value and the new one; "" if it did not or does not exist.
 
-    The bytes are those of one device, where the change has any.
+    The bytes are per device, if the change has any.
     """
 
     topic: Topic
@@ -39,36 +39,36 @@ class Change:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """All that differs between two plans. Made by `Plan.compare`."""
+    """All differences between two plans. Made by `Plan.compare`."""
 
     title: str
     changes: tuple[Change, ...]
-    n_compared: int  # tensors that both have
+    n_compared: int  # tensors that both plans have
 
     @property
     def same(self) -> bool:
         return not self.changes
 
-    def of(self, topic: Topic) -> tuple[Change, ...]:
+    def changes_of(self, topic: Topic) -> tuple[Change, ...]:
         return tuple(change for change in self.changes if change.topic == topic)
 
     def __repr__(self) -> str:
-        n = len(self.changes)
-        said = "the same" if self.same else f"{n:,} change{'s' * (n != 1)}"
-        return f"<Comparison of {self.title}: {said}>"
+        n_changes = len(self.changes)
+        result = "the same" if self.same else f"{n_changes:,} change{'s' * (n_changes != 1)}"
+        return f"<Comparison of {self.title}: {result}>"
 
     def __str__(self) -> str:
-        from shardlab.planner.snapshots.comparison_text import comparison_text
+        from shardlab.planner.snapshots.plan_comparison_text import comparison_text
 
         return comparison_text(self)
 
     def _repr_html_(self) -> str:
-        from shardlab.planner.snapshots.comparison_text import comparison_html
+        from shardlab.planner.snapshots.plan_comparison_text import comparison_html
 
         return comparison_html(self)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        from shardlab.planner.snapshots.comparison_text import comparison_rich
+        from shardlab.planner.snapshots.plan_comparison_text import comparison_rich
 
         yield comparison_rich(self, options.max_width)
 

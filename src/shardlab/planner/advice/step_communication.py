@@ -1,0 +1,214 @@
+"""Communication of one step: the collectives of each mesh axis, by its role.
+
+data      gradients are all-reduced once per step; with ZeRO reduce-scattered, and the parameters
+          all-gathered
+fsdp      parameters are all-gathered for the forward and for the backward pass, gradients
+          reduce-scattered, per microbatch (JAX scaling book, training.md, 0819a7d)
+tensor    2 all-gathers and 2 reduce-scatters of activations per layer, the same backward
+          (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2)
+expert    all-to-all of tokens to their experts and back, per layer, the same in the backward pass
+          (GShard, arXiv 2006.16668)
+sequence  keys and values are all-gathered per layer, and their gradients reduce-scattered
+
+Embedding, loss and the norms' sums over a tensor axis are not counted: they are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from shardlab.hardware.step_timer import StepCollective
+from shardlab.planner.advice.step_flops import is_forward_repeated
+from shardlab.planner.advice.weight_bytes import WeightBytes, WeightSync
+from shardlab.planner.memory.workload import Workload
+from shardlab.planner.model import Architecture
+from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.sharding.mesh import Mesh
+
+# role -> its communication, and the source of the formula
+COMMUNICATION_FORMULAS = {
+    "data": "data: gradients all-reduced once per step, 2 x V; with ZeRO they are reduce-scattered "
+    "and the parameters all-gathered, the same bytes; JAX scaling book, training.md (0819a7d, "
+    "2025-02)",
+    "fsdp": "fsdp: parameters all-gathered forward and backward, gradients reduce-scattered, per "
+    "microbatch; JAX scaling book, training.md (0819a7d, 2025-02)",
+    "tensor": "tensor: 2 all-gathers and 2 reduce-scatters of tokens x hidden per layer and pass; "
+    "Korthikanti et al. 2022, arXiv 2205.05198",
+    "context": "context: keys and values all-gathered forward and backward, their gradients "
+    "reduce-scattered, per layer and microbatch",
+    "expert": "expert: all-to-all of tokens x top_k x hidden to their experts and back, per layer "
+    "and pass; GShard, arXiv 2006.16668",
+}
+
+
+def training_collectives(
+    arch: Architecture,
+    weights: Mapping[WeightSync, WeightBytes],
+    mesh: Mesh,
+    workload: Workload,
+) -> Iterator[StepCollective]:
+    """Yield the collectives of one training step."""
+    n_layers = max(arch.layers, 1)
+    for sync, weight_bytes in weights.items():
+        yield from _weight_collectives(sync, weight_bytes, n_layers, mesh, workload.n_microbatches)
+    batch = workload.microbatch or workload.batch
+    # Forward and backward; if a layer is recomputed, its forward collectives run again.
+    n_passes = 3 if is_forward_repeated(workload) else 2
+    n_tokens = batch * workload.sequence
+    yield from _activation_collectives(
+        arch, mesh, n_tokens, n_passes * workload.n_microbatches, workload.dtype.bits
+    )
+    yield from _context_collectives(arch, mesh, workload, n_tokens)
+
+
+def decoding_collectives(
+    arch: Architecture, mesh: Mesh, workload: Workload
+) -> Iterator[StepCollective]:
+    """Yield the collectives of one token of every sequence of the batch."""
+    yield from _activation_collectives(arch, mesh, workload.batch, 1, workload.dtype.bits)
+
+
+def _weight_collectives(
+    sync: WeightSync, weights: WeightBytes, n_layers: int, mesh: Mesh, n_microbatches: int
+) -> Iterator[StepCollective]:
+    """Yield the collectives that synchronize parameters, one call per layer.
+
+    They overlap with compute: parameters can be gathered before a layer is reached, and gradients
+    reduced after it is done.
+    """
+    parameters = _divide_up(weights.by_kind["parameters"], n_layers)
+    gradients = _divide_up(weights.unsharded_gradient, n_layers)
+    per_microbatch = n_layers * n_microbatches
+    if axes := sync.gathered:
+        for direction in ("forward", "backward"):
+            yield StepCollective(
+                what=f"parameters, {direction}",
+                axes=axes,
+                op="all_gather",
+                payload_bytes=parameters,
+                count=per_microbatch,
+                hides=True,
+            )
+        yield StepCollective(
+            what="gradients",
+            axes=axes,
+            op="psum_scatter",
+            payload_bytes=gradients * _n_shards(mesh, axes),
+            count=per_microbatch,
+            hides=True,
+        )
+    if axes := tuple(name for name in sync.reduced if name not in sync.zero):
+        # Microbatches accumulate gradients locally, the sum is reduced once.
+        yield StepCollective(
+            what="gradients",
+            axes=axes,
+            op="psum",
+            payload_bytes=gradients,
+            count=n_layers,
+            hides=True,
+        )
+    if axes := sync.zero:
+        # ZeRO stage 2 has no full gradient to accumulate into, so each microbatch is reduced.
+        yield StepCollective(
+            what="gradients",
+            axes=axes,
+            op="psum_scatter",
+            payload_bytes=gradients,
+            count=per_microbatch if sync.zero_gradients else n_layers,
+            hides=True,
+        )
+        yield StepCollective(
+            what="updated parameters",
+            axes=axes,
+            op="all_gather",
+            payload_bytes=_divide_up(parameters, _n_shards(mesh, axes)),
+            count=n_layers,
+            hides=True,
+        )
+
+
+def _activation_collectives(
+    arch: Architecture, mesh: Mesh, n_tokens: int, n_passes: int, bits: int
+) -> Iterator[StepCollective]:
+    """Yield the collectives of activations, which the next operation needs at once."""
+    roles = roles_of(mesh)
+    tensor, expert = (_used_axes(mesh, roles.get(role, ())) for role in ("tensor", "expert"))
+    n_token_shards = _n_shards(mesh, (*batch_axes(mesh), *roles.get("sequence", ())))
+    # activations of a device's own tokens, not sharded over tensor axes
+    array_bytes = _divide_up(n_tokens * arch.hidden * bits, 8 * n_token_shards)
+    n_moe_layers = arch.layers - arch.dense_layers if arch.experts else 0
+    if tensor:
+        # Tokens that were sent to their experts are gathered there, once per expert of a token.
+        n_routed = n_moe_layers if expert else 0
+        blocks = (
+            ("activations", 2 * arch.layers - n_routed, array_bytes),
+            ("tokens at their experts", n_routed, array_bytes * arch.top_k),
+        )
+        for payload, n_blocks, size in blocks:
+            if n_blocks:
+                yield StepCollective(
+                    what=payload,
+                    axes=tensor,
+                    op="all_gather",
+                    payload_bytes=_divide_up(size, _n_shards(mesh, tensor)),
+                    count=n_blocks * n_passes,
+                )
+                yield StepCollective(
+                    what=payload,
+                    axes=tensor,
+                    op="psum_scatter",
+                    payload_bytes=size,
+                    count=n_blocks * n_passes,
+                )
+    if expert and n_moe_layers:
+        yield StepCollective(
+            what="tokens to their experts and back",
+            axes=expert,
+            op="all_to_all",
+            payload_bytes=_divide_up(array_bytes * arch.top_k, _n_shards(mesh, tensor)),
+            count=2 * n_moe_layers * n_passes,
+        )
+
+
+def _context_collectives(
+    arch: Architecture, mesh: Mesh, workload: Workload, n_tokens: int
+) -> Iterator[StepCollective]:
+    roles = roles_of(mesh)
+    axes = _used_axes(mesh, roles.get("sequence", ()))
+    if not axes:
+        return
+    width = arch.kv_heads * (arch.head_dim + arch.value_dim)
+    if arch.kv_lora_rank:
+        width = arch.kv_lora_rank + arch.rope_head_dim
+    else:  # a device of a tensor axis needs its own heads, at least one
+        width //= min(arch.kv_heads, _n_shards(mesh, roles.get("tensor", ())))
+    n_batch_shards = _n_shards(mesh, batch_axes(mesh))
+    gathered_bytes = _divide_up(n_tokens * width * workload.dtype.bits, 8 * n_batch_shards)
+    n_calls = arch.layers * workload.n_microbatches
+    yield StepCollective(
+        what="keys and values, forward and backward",
+        axes=axes,
+        op="all_gather",
+        payload_bytes=_divide_up(gathered_bytes, _n_shards(mesh, axes)),
+        count=2 * n_calls,
+    )
+    yield StepCollective(
+        what="gradients of keys and values",
+        axes=axes,
+        op="psum_scatter",
+        payload_bytes=gathered_bytes,
+        count=n_calls,
+    )
+
+
+def _used_axes(mesh: Mesh, axes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in axes if mesh.shape[name] > 1)
+
+
+def _n_shards(mesh: Mesh, axes: Sequence[str]) -> int:
+    return prod(mesh.shape[name] for name in axes)
+
+
+def _divide_up(size: int, n_shards: int) -> int:
+    return -(-size // n_shards)
