@@ -41,8 +41,8 @@ def gpt(name):
     return Model(name=name, families=(), architecture=arch)
 
 
-def kept(model, mesh="tensor=1", **options):
-    """Bytes kept of all layers on a device, by the Megatron habits unless told otherwise."""
+def saved_bytes(model, mesh="tensor=1", **options):
+    """Bytes saved of all layers on a device, with Megatron's defaults unless overridden."""
     options = {"flash": False, "dropout": True, "remat": "none"} | options
     batch, sequence = options.pop("batch", 1), options.pop("sequence", S)
     work = Workload(batch=batch, sequence=sequence, **options)
@@ -56,16 +56,19 @@ def test_a_gpt_layer_has_the_bytes_of_megatrons_formulas(name):
     sbh, scores = S * 3 * h, Fraction(5 * a * S, h)
     model = gpt(name)
     tensor = f"tensor={T}"
-    assert kept(model, batch=3) == layers * sbh * (34 + scores)
-    assert kept(model, tensor, batch=3, sequence_parallel=False) == (
+    assert saved_bytes(model, batch=3) == layers * sbh * (34 + scores)
+    assert saved_bytes(model, tensor, batch=3, sequence_parallel=False) == (
         layers * sbh * (10 + 24 // T + scores / T)
     )
-    assert kept(model, tensor, batch=3) == layers * (sbh // T) * (34 + scores)
-    assert kept(model, tensor, batch=3, remat="selective", sequence_parallel=False) == (
+    assert saved_bytes(model, tensor, batch=3) == layers * (sbh // T) * (34 + scores)
+    assert saved_bytes(model, tensor, batch=3, remat="selective", sequence_parallel=False) == (
         layers * sbh * (10 + 24 // T)
     )
-    assert kept(model, tensor, batch=3, remat="selective") == layers * sbh * 34 // T
-    assert kept(model, tensor, batch=3, remat="full", sequence_parallel=False) == layers * sbh * 2
+    assert saved_bytes(model, tensor, batch=3, remat="selective") == layers * sbh * 34 // T
+    assert (
+        saved_bytes(model, tensor, batch=3, remat="full", sequence_parallel=False)
+        == layers * sbh * 2
+    )
 
 
 @pytest.mark.parametrize(("name", "ratio", "saved"), [("175B", 80, 0.70), ("530B", 64, 0.65)])
@@ -73,30 +76,30 @@ def test_recomputing_attention_saves_the_published_share(name, ratio, saved):
     # Section 5 of the paper: 5as/h is 80 for GPT-3 and 64 for MT-NLG; 70 % and 65 % are saved.
     a, h, _ = MEGATRON[name]
     assert 5 * a * S / h == ratio
-    share = 1 - kept(gpt(name), remat="selective") / kept(gpt(name))
+    share = 1 - saved_bytes(gpt(name), remat="selective") / saved_bytes(gpt(name))
     assert round(share, 2) == saved
 
 
 @pytest.mark.parametrize("name", ["175B", "530B", "1T"])
 def test_both_techniques_together_give_the_published_factor_of_five(name):
     # The abstract: "reduces activation memory by 5x", against tensor parallelism alone.
-    baseline = kept(gpt(name), "tensor=8", sequence_parallel=False)
-    assert round(baseline / kept(gpt(name), "tensor=8", remat="selective")) == 5
+    baseline = saved_bytes(gpt(name), "tensor=8", sequence_parallel=False)
+    assert round(baseline / saved_bytes(gpt(name), "tensor=8", remat="selective")) == 5
 
 
-def test_the_first_pipeline_stage_keeps_as_much_as_without_stages():
+def test_the_first_pipeline_stage_saves_as_much_as_without_stages():
     # Section 4.2.3: with 1F1B the first stage of p holds p microbatches of L/p layers.
-    whole = kept(gpt("175B"), batch=64, microbatch=1)
-    assert kept(gpt("175B"), "stage=8", batch=64, microbatch=1) == whole
-    # and where there are fewer microbatches than stages, only these
-    assert kept(gpt("175B"), "stage=8", batch=2, microbatch=1) == whole / 8 * 2
+    unsharded = saved_bytes(gpt("175B"), batch=64, microbatch=1)
+    assert saved_bytes(gpt("175B"), "stage=8", batch=64, microbatch=1) == unsharded
+    # and with fewer microbatches than stages, only these
+    assert saved_bytes(gpt("175B"), "stage=8", batch=2, microbatch=1) == unsharded / 8 * 2
 
 
 def test_the_scaling_book_llama_checkpoints_take_twenty_one_terabytes():
     # applied-training.md: batch of 4M tokens, 2 * 8192 * 4e6 * 4 * 80 = 20.97e12 ("~20.9TB"; one
     # version of the page writes a 3 in the formula, with the result of a 4).
     model = load_model("llama3-70b")
-    book = kept(model, "data=1", batch=1000, sequence=4000, remat="4")
+    book = saved_bytes(model, "data=1", batch=1000, sequence=4000, remat="4")
     assert book == 2 * 8192 * 4e6 * 4 * 80
 
 
@@ -105,12 +108,12 @@ def test_the_scaling_book_block_remat_takes_four_terabytes():
     arch = Architecture(
         layers=64, hidden=8192, heads=64, kv_heads=64, head_dim=128, ffn=4 * 8192, vocab=32000
     )
-    block = kept(
+    block = saved_bytes(
         Model(name="book", families=(), architecture=arch), batch=1000, sequence=4000, remat="full"
     )
     assert round(block / 1e12, 1) == 4.2
     # and "roughly" 20 arrays of that size without any, 84 TB: with keys and values in every head
-    every = kept(
+    every = saved_bytes(
         Model(name="book", families=(), architecture=arch),
         batch=1000,
         sequence=4000,
@@ -120,14 +123,14 @@ def test_the_scaling_book_block_remat_takes_four_terabytes():
     assert every == 20 * block
 
 
-def test_keeping_the_products_keeps_seven_arrays_of_a_layer():
+def test_remat_dots_saves_seven_arrays_of_a_layer():
     # transformers.md: "only save the outputs of large matmuls ... closer to 7 per layer". The
-    # product before the residual sum is kept as that sum, the last one as the next layer's input.
+    # product before the residual sum is saved as that sum, the last one as the next layer's input.
     arch = load_model("llama3-70b").architecture
     tensors = layer_tensors(arch, Workload(batch=1, sequence=4096))
-    products = [each.name for each in tensors if each.is_product]
-    assert products == ["queries", "keys", "values", "second input", "gate", "up"]
-    assert kept(load_model("llama3-70b"), remat="dots", flash=True, dropout=False) == (
+    products = [tensor.name for tensor in tensors if tensor.is_matmul_output]
+    assert products == ["queries", "keys", "values", "mlp input", "gate", "up"]
+    assert saved_bytes(load_model("llama3-70b"), remat="dots", flash=True, dropout=False) == (
         80 * 2048 * 2 * (8192 + 8192 + 2 * 1024 + 8192 + 2 * 28672)
     )
 
@@ -135,8 +138,8 @@ def test_keeping_the_products_keeps_seven_arrays_of_a_layer():
 def test_batch_sequence_tensor_and_stage_axes_each_divide():
     model = load_model("llama3-70b")
     options = {"batch": 32, "flash": True, "dropout": False, "remat": "full"}
-    whole = kept(model, "data=1", **options)
-    for mesh, parts in [
+    unsharded = saved_bytes(model, "data=1", **options)
+    for mesh, n_shards in [
         ("data=4", 4),
         ("data=2,fsdp=4,expert=2", 16),
         ("context=2", 2),
@@ -145,41 +148,41 @@ def test_batch_sequence_tensor_and_stage_axes_each_divide():
         ("data=4,context=2,tensor=8,stage=5", 320),
         ("nobody_knows=4", 1),
     ]:
-        assert kept(model, mesh, **options) == whole / parts, mesh
+        assert saved_bytes(model, mesh, **options) == unsharded / n_shards, mesh
 
 
-def test_without_sequence_parallelism_layer_inputs_are_whole_on_every_tensor_device():
+def test_without_sequence_parallelism_layer_inputs_are_replicated_over_the_tensor_axis():
     model = load_model("llama3-70b")
     options = {"flash": True, "dropout": False, "remat": "full", "sequence_parallel": False}
-    assert kept(model, "tensor=8", **options) == kept(model, "tensor=1", **options)
+    assert saved_bytes(model, "tensor=8", **options) == saved_bytes(model, "tensor=1", **options)
 
 
-def test_keys_and_values_are_cut_into_no_more_parts_than_heads():
+def test_keys_and_values_have_no_more_shards_than_heads():
     arch = load_model("llama3-70b").architecture  # 8 kv heads
     model = Model(name="", families=(), architecture=replace(arch, ffn=16, hidden=64, heads=64))
     work = {"flash": True, "dropout": False, "sequence_parallel": False}
-    at_8, at_16 = (kept(model, f"tensor={n}", remat="dots", **work) for n in (8, 16))
+    at_8, at_16 = (saved_bytes(model, f"tensor={n}", remat="dots", **work) for n in (8, 16))
     halved = 80 * S * 2 * (64 * 128 + 2 * 16) * (1 / 8 - 1 / 16)  # queries, gate, up
     assert at_8 - at_16 == halved
 
 
-@pytest.mark.parametrize(("measure", "size"), [("heads", 28), ("ffn", 28), ("vocab", 28)])
-def test_what_does_not_divide_over_the_tensor_axis_is_whole(measure, size):
-    arch = replace(load_model("llama3-8b").architecture, kv_heads=8, **{measure: size})
+@pytest.mark.parametrize(("field", "size"), [("heads", 28), ("ffn", 28), ("vocab", 28)])
+def test_sizes_not_divisible_by_the_tensor_axis_are_replicated(field, size):
+    arch = replace(load_model("llama3-8b").architecture, kv_heads=8, **{field: size})
     model = Model(name="", families=(), architecture=arch)
     work = Workload(batch=1, sequence=16, remat="none")
-    whole, cut = (
+    unsharded, sharded = (
         sum(item.bytes_per_device for item in activation_items(model, parse_mesh(mesh), work))
         for mesh in ("tensor=1", "tensor=8")
     )
-    rest = replace(arch, **{measure: 8 * size})  # the same, and it divides
+    larger = replace(arch, **{field: 8 * size})  # the same, and it divides
     finer = activation_items(
-        Model(name="", families=(), architecture=rest), parse_mesh("tensor=8"), work
+        Model(name="", families=(), architecture=larger), parse_mesh("tensor=8"), work
     )
-    assert whole / 8 < cut == sum(item.bytes_per_device for item in finer)
+    assert unsharded / 8 < sharded == sum(item.bytes_per_device for item in finer)
 
 
-def test_a_mesh_axis_that_cuts_nothing_divides_no_activations():
+def test_an_unused_mesh_axis_divides_no_activations():
     def activations(mesh, strategy):
         made = shardlab.plan(
             "llama3-8b",
@@ -198,13 +201,13 @@ def test_a_mixture_counts_the_experts_of_a_token_and_its_dense_layers():
     model = load_model("deepseek-v3")
     arch = model.architecture
     routed = sum(
-        each.bits for each in layer_tensors(arch, Workload(batch=1, sequence=1), is_mixture=True)
+        tensor.bits for tensor in layer_tensors(arch, Workload(batch=1, sequence=1), is_moe=True)
     )
     dense = sum(
-        each.bits for each in layer_tensors(arch, Workload(batch=1, sequence=1), is_mixture=False)
+        tensor.bits for tensor in layer_tensors(arch, Workload(batch=1, sequence=1), is_moe=False)
     )
     options = {"flash": True, "dropout": False, "sequence": 1}
-    assert kept(model, **options) * 8 == 58 * routed + 3 * dense
+    assert saved_bytes(model, **options) * 8 == 58 * routed + 3 * dense
     assert routed - dense == 8 * (
         256 * 4 + 2 * 2 * 8 * 7168 + 2 * 3 * (8 + 1) * 2048 - 2 * 3 * 18432
     )
@@ -215,48 +218,51 @@ def test_latent_attention_has_values_narrower_than_keys_and_shared_experts_their
     # latent 512; each expert 2048 wide. Two shared ones here, so that their number counts.
     arch = replace(load_model("deepseek-v3").architecture, shared_experts=2)
     widths = {
-        each.name: each.bits // 16 for each in layer_tensors(arch, Workload(batch=1, sequence=1))
+        tensor.name: tensor.bits // 16
+        for tensor in layer_tensors(arch, Workload(batch=1, sequence=1))
     }
-    heads = {name: widths[name] for name in ("queries", "keys", "values", "attended", "latent")}
+    heads = {
+        name: widths[name] for name in ("queries", "keys", "values", "attention output", "latent")
+    }
     assert heads == {
         "queries": 128 * 192,
         "keys": 128 * 192,
         "values": 128 * 128,
-        "attended": 128 * 128,
+        "attention output": 128 * 128,
         "latent": 512 + 64,
     }
-    assert (widths["experts' up"], widths["shared up"]) == (8 * 2048, 2 * 2048)
-    # every device of a tensor axis grows its own heads from the whole latent array
+    assert (widths["expert up"], widths["shared expert up"]) == (8 * 2048, 2 * 2048)
+    # every device of a tensor axis expands its own heads from the full latent array
     whole = [
-        each.name
-        for each in layer_tensors(arch, Workload(batch=1, sequence=1))
-        if each.cut == "whole"
+        tensor.name
+        for tensor in layer_tensors(arch, Workload(batch=1, sequence=1))
+        if tensor.sharding == "replicated"
     ]
     assert whole == ["latent"]
 
 
-def test_a_layer_computed_again_needs_what_was_not_kept():
+def test_a_recomputed_layer_needs_what_was_not_saved():
     model = load_model("llama3-70b")
     mesh = parse_mesh("tensor=8")
     none, full = (Workload(batch=4, sequence=2048, remat=remat) for remat in ("none", "full"))
     everything = activation_items(model, mesh, none)[0].bytes_per_device
-    inputs, again, logits = activation_items(model, mesh, full)
-    assert inputs.bytes_per_device / 80 + again.bytes_per_device == everything / 80
-    assert again.name == "one layer computed again"
+    inputs, recomputed, logits = activation_items(model, mesh, full)
+    assert inputs.bytes_per_device / 80 + recomputed.bytes_per_device == everything / 80
+    assert recomputed.name == "one layer recomputed"
     assert logits.bytes_per_device == 4 * 2048 * 128256 * 4 // 8
 
 
-def test_without_remat_nothing_is_computed_again():
+def test_without_remat_nothing_is_recomputed():
     items = activation_items(
         load_model("llama3-8b"), parse_mesh("data=1"), Workload(batch=1, sequence=8, remat="none")
     )
     assert [item.name for item in items] == [
-        "kept for the backward pass (remat none)",
+        "saved for the backward pass (remat none)",
         "logits",
     ]
 
 
-def test_a_formula_says_what_is_divided_by_what():
+def test_a_formula_names_its_divisors():
     work = Workload(batch=512, sequence=4096, microbatch=128)
     mesh = parse_mesh("data=2,fsdp=32,tensor=8")
     first, _, logits = activation_items(load_model("llama3-70b"), mesh, work)
@@ -264,12 +270,10 @@ def test_a_formula_says_what_is_divided_by_what():
         "80 layers × 8,192 tokens × 16,384 bytes / tensor=8 (input); "
         "tokens: microbatch 128 / (data=2 × fsdp=32) × sequence 4,096"
     )
-    assert logits.formula.startswith(
-        "8,192 tokens × 128,256 of the vocabulary × 4 bytes / tensor=8;"
-    )
+    assert logits.formula.startswith("8,192 tokens × vocabulary 128,256 × 4 bytes / tensor=8;")
 
 
-def test_a_model_of_unknown_measures_has_no_activations():
+def test_a_model_of_unknown_architecture_has_no_activations():
     assert (
         activation_items(
             Model(name="tree", families=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)

@@ -1,4 +1,4 @@
-"""Advice: exhaustive, weighed as plans are, timed, and each loser with its reason."""
+"""Advice: exhaustive, with the memory of plans, timed, and candidate loser with its reason."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from shardlab.errors import (
     UnknownOption,
 )
 from shardlab.hardware.chips import parse_hardware
-from shardlab.planner.memory.activations import ACTIVATION_MARGINS
 from shardlab.planner.advice.advice import Advice
 from shardlab.planner.advice.make_advice import advise
 from shardlab.planner.make_plan import plan
+from shardlab.planner.memory.activations import ACTIVATION_MARGINS
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
 from shardlab.planner.plan import KINDS
@@ -40,12 +40,12 @@ def mixture():
     return advise("mixtral-8x7b", "h100", 48, batch=96, sequence=4096, optimizer="adafactor")
 
 
-def everything(advice):
+def all_candidates(advice):
     return (*advice.ranked, *advice.others)
 
 
-def weighed(advice):
-    return [each for each in everything(advice) if each.strategy]
+def usable_candidates(advice):
+    return [candidate for candidate in all_candidates(advice) if candidate.strategy]
 
 
 # --- exhaustive ---
@@ -56,108 +56,129 @@ def test_every_factorisation_is_a_candidate(llama, mixture):
         (llama, ("data", "fsdp", "tensor")),
         (mixture, ("data", "fsdp", "expert", "tensor")),
     ):
-        wanted = {
+        expected = {
             tuple((name, size) for name, size in zip(axes, sizes, strict=True) if size > 1)
             for sizes in products(advice.n_devices, len(axes))
         }
-        assert {each.mesh for each in everything(advice)} == wanted
+        assert {candidate.mesh for candidate in all_candidates(advice)} == expected
 
 
 def test_every_zero_stage_and_remat_policy_of_a_mesh_is_tried_once(llama):
     mesh = (("data", 8), ("fsdp", 16), ("tensor", 4))
-    ways = sorted((each.strategy, each.remat) for each in everything(llama) if each.mesh == mesh)
+    ways = sorted(
+        (candidate.strategy, candidate.remat)
+        for candidate in all_candidates(llama)
+        if candidate.mesh == mesh
+    )
     stages = ("fsdp+tensor", "fsdp+tensor+zero1", "fsdp+tensor+zero2")
     assert ways == [
         (stage, remat) for stage in stages for remat in ("dots", "full", "none", "selective")
     ]
 
 
-def test_no_layout_has_two_names(llama):
-    assert all(size > 1 for each in everything(llama) for _, size in each.mesh)
+def test_no_candidate_is_listed_twice(llama):
+    assert all(size > 1 for candidate in all_candidates(llama) for _, size in candidate.mesh)
     assert all(
-        "zero" not in each.strategy for each in weighed(llama) if "data" not in dict(each.mesh)
+        "zero" not in candidate.strategy
+        for candidate in usable_candidates(llama)
+        if "data" not in dict(candidate.mesh)
     )
-    keys = [(each.mesh, each.strategy, each.remat) for each in everything(llama)]
+    keys = [
+        (candidate.mesh, candidate.strategy, candidate.remat) for candidate in all_candidates(llama)
+    ]
     assert len(set(keys)) == len(keys)
 
 
 # --- memory: the plan's, to the byte ---
 
 
-def planned(advice, name, each, **choices):
+def plan_candidate(advice, name, candidate, **options):
     batch = int(advice.choices["batch"])
     workload = Workload(
         batch=batch,
         sequence=int(advice.choices["sequence"]),
-        remat=each.remat or "full",
-        microbatch=batch // each.n_microbatches if each.n_microbatches > 1 else None,
+        remat=candidate.remat or "full",
+        microbatch=batch // candidate.n_microbatches if candidate.n_microbatches > 1 else None,
     )
     optimizer = advice.choices["optimizer"]
     return plan(
         name,
-        each.mesh_text,
-        strategy=each.strategy,
+        candidate.mesh_text,
+        strategy=candidate.strategy,
         optimizer=optimizer,
         workload=workload,
-        **choices,
+        **options,
     )
 
 
-@pytest.mark.parametrize(("which", "name"), [("llama", "llama3-70b"), ("mixture", "mixtral-8x7b")])
-def test_memory_is_that_of_the_plan_to_the_byte(which, name, request):
-    advice = request.getfixturevalue(which)
-    candidates = weighed(advice)
-    for each in candidates[:: len(candidates) // 25]:
-        made = planned(advice, name, each)
-        assert {kind: made.bytes_of(kind) for kind in KINDS} == dict(each.bytes_by_kind)
-        assert made.bytes_per_device == each.bytes_per_device
+@pytest.mark.parametrize(
+    ("fixture", "name"), [("llama", "llama3-70b"), ("mixture", "mixtral-8x7b")]
+)
+def test_memory_is_that_of_the_plan_to_the_byte(fixture, name, request):
+    advice = request.getfixturevalue(fixture)
+    candidates = usable_candidates(advice)
+    for candidate in candidates[:: len(candidates) // 25]:
+        candidate_plan = plan_candidate(advice, name, candidate)
+        assert {kind: candidate_plan.bytes_of(kind) for kind in KINDS} == dict(
+            candidate.bytes_by_kind
+        )
+        assert candidate_plan.bytes_per_device == candidate.bytes_per_device
 
 
 def test_memory_of_inference_is_that_of_the_plan():
     advice = advise("deepseek-v3-main", "h200", 32, batch=64, sequence=4096, optimizer="none")
-    for each in weighed(advice):
-        assert planned(advice, "deepseek-v3-main", each).bytes_per_device == each.bytes_per_device
-    assert {name for each in weighed(advice) for name, _ in each.mesh} == {
+    for candidate in usable_candidates(advice):
+        assert (
+            plan_candidate(advice, "deepseek-v3-main", candidate).bytes_per_device
+            == candidate.bytes_per_device
+        )
+    assert {name for candidate in usable_candidates(advice) for name, _ in candidate.mesh} == {
         "data",
         "expert",
         "tensor",
     }
 
 
-def needed(made, margin):
-    """With so many times the activations that are estimated."""
-    return made.bytes_per_device + (margin - 1) * made.bytes_by_kind["activations"]
+def required_bytes(candidate, margin):
+    """Return the bytes with that many times the estimated activations."""
+    return candidate.bytes_per_device + (margin - 1) * candidate.bytes_by_kind["activations"]
 
 
-def test_what_fits_has_room_for_activations_as_measured_and_what_does_not_has_none(llama):
-    usable = llama.room.usable_bytes
+def test_candidates_that_fit_leave_memory_for_activations_as_measured(llama):
+    usable = llama.budget.usable_bytes
     assert usable == int(96e9 * 0.9)
-    for each in weighed(llama):
-        assert (needed(each, ACTIVATION_MARGINS[each.remat]) > usable) == (each.why == "memory")
+    for candidate in usable_candidates(llama):
+        assert (required_bytes(candidate, ACTIVATION_MARGINS[candidate.remat]) > usable) == (
+            candidate.loss_kind == "memory"
+        )
 
 
 def test_with_a_margin_of_one_the_estimate_decides():
-    asked = ("llama3-8b", "tpu-v5e", 16)
+    arguments = ("llama3-8b", "tpu-v5e", 16)
     sure, bold = (
-        advise(*asked, batch=32, sequence=4096, activation_margin=margin) for margin in (None, 1)
+        advise(*arguments, batch=32, sequence=4096, activation_margin=margin)
+        for margin in (None, 1)
     )
-    usable = sure.room.usable_bytes
-    for each in weighed(bold):
-        assert (each.bytes_per_device > usable) == (each.why == "memory")
-    edge = next(each for each in sure.others if each.why == "memory" and each.step)
+    usable = sure.budget.usable_bytes
+    for candidate in usable_candidates(bold):
+        assert (candidate.bytes_per_device > usable) == (candidate.loss_kind == "memory")
+    edge = next(
+        candidate for candidate in sure.others if candidate.loss_kind == "memory" and candidate.step
+    )
     assert (edge.mesh_text, edge.remat) == (bold.best.mesh_text, bold.best.remat)
-    assert edge.step == bold.best.step  # it is timed all the same
-    here, more = (
-        bytes_text(n) for n in (edge.bytes_per_device, needed(edge, ACTIVATION_MARGINS["full"]))
+    assert edge.step == bold.best.step  # it is timed too
+    estimate, measured = (
+        bytes_text(n)
+        for n in (edge.bytes_per_device, required_bytes(edge, ACTIVATION_MARGINS["full"]))
     )
     assert edge.reason == (
-        f"fits only if activations take no more than the estimate: {here} of 14.4 GB, "
-        f"{more} if they take 1.9 times that"
+        f"fits only if activations take no more than the estimate: {estimate} of 14.4 GB, "
+        f"{measured} if they take 1.9 times that"
     )
-    assert "room for 1 times their estimate, as given" in " ".join(bold.notes)
+    assert "Activations may take 1 times their estimate, as requested" in " ".join(bold.notes)
 
 
-def test_margins_are_the_largest_that_were_measured():
+def test_margins_are_the_largest_measured_ratios():
     page = (Path(__file__).parents[2] / "docs/plan-memory.md").read_text("utf-8")
     for remat in ("none", "dots", "full"):
         _, most = re.search(rf"\| `{remat}` \| ([\d.]+) to ([\d.]+) \|", page).groups()
@@ -166,57 +187,64 @@ def test_margins_are_the_largest_that_were_measured():
 
 
 def test_a_batch_is_divided_into_as_few_microbatches_as_fit(llama):
-    for each in llama.ranked[:5]:
-        assert each.n_microbatches > 1
-        more = planned(llama, "llama3-70b", replace(each, n_microbatches=each.n_microbatches // 2))
-        extra = (ACTIVATION_MARGINS[each.remat] - 1) * more.bytes_of("activations")
-        assert more.bytes_per_device + extra > llama.room.usable_bytes
+    for candidate in llama.ranked[:5]:
+        assert candidate.n_microbatches > 1
+        larger = plan_candidate(
+            llama, "llama3-70b", replace(candidate, n_microbatches=candidate.n_microbatches // 2)
+        )
+        extra = (ACTIVATION_MARGINS[candidate.remat] - 1) * larger.bytes_of("activations")
+        assert larger.bytes_per_device + extra > llama.budget.usable_bytes
 
 
 # --- ranking ---
 
 
-def test_what_fits_is_in_the_order_of_its_time(llama, mixture):
+def test_candidates_that_fit_are_ordered_by_time(llama, mixture):
     for advice in (llama, mixture):
-        order = [each.step.expected for each in advice.ranked]
+        order = [candidate.step.expected for candidate in advice.ranked]
         assert order == pytest.approx(sorted(order), rel=1e-5)
-        assert len({each.mesh for each in advice.ranked}) == len(advice.ranked)
+        assert len({candidate.mesh for candidate in advice.ranked}) == len(advice.ranked)
 
 
-def test_of_a_mesh_the_quickest_way_is_taken():
-    for only in ("none", "dots", "full"):
-        one = advise("llama3-8b", "tpu-v5p", 16, batch=16, sequence=4096, remat=only)
-        times = {each.mesh: each.step.expected for each in one.ranked}
-        both = advise("llama3-8b", "tpu-v5p", 16, batch=16, sequence=4096)
-        for each in both.ranked:
-            assert each.step.expected <= times.get(each.mesh, 1e9) * 1.00001
+def test_the_fastest_variant_of_a_mesh_is_ranked():
+    for policy in ("none", "dots", "full"):
+        single = advise("llama3-8b", "tpu-v5p", 16, batch=16, sequence=4096, remat=policy)
+        times = {candidate.mesh: candidate.step.expected for candidate in single.ranked}
+        every_policy = advise("llama3-8b", "tpu-v5p", 16, batch=16, sequence=4096)
+        for candidate in every_policy.ranked:
+            assert candidate.step.expected <= times.get(candidate.mesh, 1e9) * 1.00001
 
 
-def test_each_loser_says_why(llama):
-    reasons = {each.why: each.reason for each in reversed(everything(llama))}
+def test_each_loser_has_a_reason(llama):
+    reasons = {
+        candidate.loss_kind: candidate.reason for candidate in reversed(all_candidates(llama))
+    }
     assert set(reasons) == {"", "variant", "slower", "memory"}
-    assert all(each.reason for each in everything(llama))
-    assert reasons[""] == "compute bounds it"
-    too_large = [each for each in llama.others if each.why == "memory"]
-    nearest = next(each for each in too_large if each.step is None)
+    assert all(candidate.reason for candidate in all_candidates(llama))
+    assert reasons[""] == "bound by compute"
+    too_large = [candidate for candidate in llama.others if candidate.loss_kind == "memory"]
+    nearest = next(candidate for candidate in too_large if candidate.step is None)
     assert nearest.reason.startswith("does not fit: ")
     assert (
         f"of 86.4 GB, {max(nearest.bytes_by_kind, key=nearest.bytes_by_kind.get)}" in nearest.reason
     )
 
 
-def test_experts_bound_their_axis(mixture):
-    said = {each.reason for each in mixture.others if each.why == "model"}
-    assert {f"expert={size} does not divide 8 experts" for size in (3, 6, 12, 16, 24, 48)} <= said
+def test_experts_must_be_divisible_by_their_axis(mixture):
+    reasons = {candidate.reason for candidate in mixture.others if candidate.loss_kind == "model"}
+    sizes = (3, 6, 12, 16, 24, 48)
+    assert {f"8 experts are not divisible by expert={size}" for size in sizes} <= reasons
 
 
-def test_an_axis_that_divides_nothing_is_refused():
-    [refused] = [
-        each.reason
-        for each in advise("gemma2-2b", "h100", 11, batch=7, sequence=128, optimizer="sgd").others
-        if each.mesh_text == "tensor=11"
+def test_an_axis_that_divides_no_tensor_is_rejected():
+    [reason] = [
+        candidate.reason
+        for candidate in advise(
+            "gemma2-2b", "h100", 11, batch=7, sequence=128, optimizer="sgd"
+        ).others
+        if candidate.mesh_text == "tensor=11"
     ]
-    assert refused == "tensor=11 divides no tensor of the model"
+    assert reason == "tensor=11 divides no tensor of the model"
 
 
 def test_a_tensor_axis_beyond_the_kv_heads_is_a_candidate():
@@ -224,49 +252,53 @@ def test_a_tensor_axis_beyond_the_kv_heads_is_a_candidate():
     # (arXiv 2407.21783, section 6.1)
     advice = advise("llama3.1-405b", "h100", 16, batch=16, sequence=8192, optimizer="none")
     assert advice.best.mesh_text == "tensor=16"
-    made = planned(advice, "llama3.1-405b", advice.best)
-    assert made.bytes_per_device == advice.best.bytes_per_device
-    assert round(made.bytes_per_device / 1e9, 1) == 67.1
+    candidate_plan = plan_candidate(advice, "llama3.1-405b", advice.best)
+    assert candidate_plan.bytes_per_device == advice.best.bytes_per_device
+    assert round(candidate_plan.bytes_per_device / 1e9, 1) == 67.1
 
 
-def test_what_a_tensor_axis_leaves_whole_is_computed_by_each_of_its_devices():
+def test_what_a_tensor_axis_does_not_shard_is_computed_by_each_of_its_devices():
     advice = advise("llama3-8b", "tpu-v5p", 16, batch=16, sequence=4096, remat="none")
-    times = {each.mesh_text: each.step.compute_seconds for each in advice.ranked}
-    # keys and values of 8 heads: 2 x 4096 x 1024 in 32 layers, for 15 devices more than one
-    more = 6 * 15 * 32 * 2 * 4096 * 1024 * 16 * 4096 / (16 * 459e12)
-    assert times["tensor=16"] - times["fsdp=2,tensor=8"] == pytest.approx(more, rel=1e-6)
+    times = {candidate.mesh_text: candidate.step.compute_seconds for candidate in advice.ranked}
+    # keys and values of 8 heads: 2 x 4096 x 1024 in 32 layers, on 15 additional devices
+    redundant = 6 * 15 * 32 * 2 * 4096 * 1024 * 16 * 4096 / (16 * 459e12)
+    assert times["tensor=16"] - times["fsdp=2,tensor=8"] == pytest.approx(redundant, rel=1e-6)
     assert times["fsdp=2,tensor=8"] == times["fsdp=16"]
 
 
-def test_heads_that_no_axis_divides_are_attended_by_all():
-    # 28 heads over 8 devices: plans leave queries whole
+def test_heads_that_no_axis_divides_are_computed_by_all_devices():
+    # 28 heads over 8 devices: plans replicate queries
     advice = advise("qwen2.5-7b", "h100", 8, batch=8, sequence=4096, optimizer="none")
-    flops = {each.mesh_text: each.step for each in advice.ranked}
+    flops = {candidate.mesh_text: candidate.step for candidate in advice.ranked}
     assert flops["tensor=8"].model_flops == flops["data=8"].flops
     attention = 4 * 28 * 28 * 128 * 4096 * 8
     assert flops["tensor=8"].flops - flops["data=8"].flops > 7 * attention
 
 
-def test_a_batch_bounds_the_axes_that_cut_it():
+def test_a_batch_must_be_divisible_by_its_axes():
     advice = advise("llama3-8b", "tpu-v5p", 64, batch=8, sequence=4096)
-    refused = {each.mesh_text: each.reason for each in advice.others if each.why == "batch"}
-    assert refused["data=4,fsdp=16"] == "batch 8 cannot be cut in 64 (data=4 x fsdp=16)"
+    reasons = {
+        candidate.mesh_text: candidate.reason
+        for candidate in advice.others
+        if candidate.loss_kind == "batch"
+    }
+    assert reasons["data=4,fsdp=16"] == "batch 8 is not divisible by 64 (data=4 x fsdp=16)"
     assert all(
-        8 % (dict(each.mesh).get("data", 1) * dict(each.mesh).get("fsdp", 1)) == 0
-        for each in advice.ranked
+        8 % (dict(candidate.mesh).get("data", 1) * dict(candidate.mesh).get("fsdp", 1)) == 0
+        for candidate in advice.ranked
     )
-    assert {each.mesh_text for each in advice.ranked[:3]} <= {
+    assert {candidate.mesh_text for candidate in advice.ranked[:3]} <= {
         *("fsdp=8,tensor=8", "data=2,fsdp=4,tensor=8", "data=4,fsdp=2,tensor=8", "data=8,tensor=8")
     }
 
 
-def test_on_switches_what_leaves_a_node_costs_more():
+def test_on_switches_communication_between_nodes_costs_more():
     fast, slow = (
         advise("llama3-8b", "h100", 64, batch=64, sequence=4096, figures={"node_egress": egress})
         for egress in (4e12, 1e10)
     )
     times = [
-        {each.mesh: each.step.communication_seconds for each in advice.ranked}
+        {candidate.mesh: candidate.step.communication_seconds for candidate in advice.ranked}
         for advice in (fast, slow)
     ]
     tensor = (("fsdp", 8), ("tensor", 8))
@@ -274,22 +306,22 @@ def test_on_switches_what_leaves_a_node_costs_more():
     assert slow.best.step.lower >= fast.best.step.lower
 
 
-def test_what_is_waited_for_stays_within_a_node():
+def test_exposed_communication_stays_within_a_node():
     # Llama 3 405B was trained with tensor parallelism inside nodes alone (arXiv 2407.21783, 3.3.2)
     best = advise("llama3.1-405b", "h100", 1024, batch=1024, sequence=8192).best
     assert dict(best.mesh).get("tensor", 1) <= 8
-    assert "tensor 2 in a node" in best.laid
+    assert "tensor 2 in a node" in best.placement
 
 
-def test_a_small_model_on_a_torus_is_cut_by_fsdp_alone():
-    # JAX scaling book, training.md: FSDP is bound by compute from C / W tokens a chip on, here
+def test_a_small_model_on_a_torus_uses_fsdp_alone():
+    # JAX scaling book, training.md: FSDP is bound by compute from C / W tokens per chip, here
     # 9.2e14 / (2 x 2 x 9e10) = 2,550; there are 8,192
     advice = advise("gemma2-9b", "tpu-v6e", 256, batch=256, sequence=8192)
-    assert (advice.best.mesh_text, advice.best.laid) == ("fsdp=256", "fsdp 16x16")
+    assert (advice.best.mesh_text, advice.best.placement) == ("fsdp=256", "fsdp 16x16")
 
 
-def test_efficiencies_slow_arithmetic_and_network():
-    whole = advise("llama3-8b", "tpu-v5p", 8, batch=8, sequence=4096)
+def test_efficiencies_slow_compute_and_network():
+    peak = advise("llama3-8b", "tpu-v5p", 8, batch=8, sequence=4096)
     half = advise(
         "llama3-8b",
         "tpu-v5p",
@@ -299,14 +331,14 @@ def test_efficiencies_slow_arithmetic_and_network():
         compute_efficiency=0.5,
         network_efficiency=0.25,
     )
-    mesh = whole.best.mesh
-    [other] = [each.step for each in half.ranked if each.mesh == mesh]
-    assert other.compute_seconds == pytest.approx(2 * whole.best.step.compute_seconds)
-    assert other.communication_seconds == pytest.approx(4 * whole.best.step.communication_seconds)
-    assert other.utilisation(other.lower) <= 0.5
+    mesh = peak.best.mesh
+    [step] = [candidate.step for candidate in half.ranked if candidate.mesh == mesh]
+    assert step.compute_seconds == pytest.approx(2 * peak.best.step.compute_seconds)
+    assert step.communication_seconds == pytest.approx(4 * peak.best.step.communication_seconds)
+    assert step.utilisation(step.lower) <= 0.5
 
 
-def test_what_is_found_does_not_hang_on_chance():
+def test_advice_is_deterministic():
     first, second = (
         json.dumps(advise("mixtral-8x7b", "tpu-v5p", 16, batch=16, sequence=2048).to_json())
         for _ in range(2)
@@ -320,120 +352,124 @@ def test_what_is_found_does_not_hang_on_chance():
 def test_llama_70b_needs_225_chips_for_4m_tokens():
     # 140 GB of parameters, 560 GB of Adam in float32, 20.97 TB of checkpoints, 96 GB a chip; the
     # book counts no gradients
-    made = plan(
+    one_device = plan(
         "llama3-70b", "data=1", strategy="data-parallel", optimizer="adam",
         workload=Workload(batch=1000, sequence=4000, remat="4"),
     )  # fmt: skip
-    weights = made.bytes_of("parameters") + made.bytes_of("optimizer")
+    weights = one_device.bytes_of("parameters") + one_device.bytes_of("optimizer")
     assert weights == pytest.approx(700e9, rel=0.01)
-    checkpoints = next(each for each in made.items if each.kind == "activations").bytes_per_device
+    checkpoints = next(
+        item for item in one_device.items if item.kind == "activations"
+    ).bytes_per_device
     assert checkpoints == pytest.approx(20.97e12, rel=0.001)
     assert int((weights + checkpoints) / 96e9) == 225
 
 
-def test_1024_sequences_cannot_be_cut_over_a_pod_without_their_length():
+def test_1024_sequences_cannot_be_sharded_over_a_pod_without_a_context_axis():
     # "we can only really do pure data parallelism/FSDP up to 1024 chips"; with 2-way sequence and
     # 4-way tensor parallelism it works
-    asked = {"batch": 1024, "sequence": 4096, "remat": "none", "zero": 0}
-    alone = advise("llama3-70b", "tpu-v5p", 8192, **asked, context=False)
-    assert "batch 1,024 cannot be cut in 8,192 (fsdp=8192)" in {
-        each.reason for each in alone.others
+    options = {"batch": 1024, "sequence": 4096, "remat": "none", "zero": 0}
+    without_context = advise("llama3-70b", "tpu-v5p", 8192, **options, context=False)
+    assert "batch 1,024 is not divisible by 8,192 (fsdp=8192)" in {
+        candidate.reason for candidate in without_context.others
     }
-    both = advise("llama3-70b", "tpu-v5p", 8192, **asked, context=True)
+    with_context = advise("llama3-70b", "tpu-v5p", 8192, **options, context=True)
     mesh = (("fsdp", 1024), ("context", 2), ("tensor", 4))
-    [found] = [each for each in both.ranked if each.mesh == mesh]
-    assert found.bytes_per_device < 20e9
+    [candidate] = [candidate for candidate in with_context.ranked if candidate.mesh == mesh]
+    assert candidate.bytes_per_device < 20e9
 
 
 def test_llama_70b_in_int8_decodes_a_token_in_17_ms_on_8_chips_of_v5e():
     # applied-inference.md: batch 32, 8192 tokens, 112 GB of parameters and cache, "about 17ms" by
     # memory bandwidth alone
-    asked = {"batch": 32, "sequence": 8192, "optimizer": "none", "policy": "int8"}
-    best = advise("llama3-70b", "tpu-v5e", 8, **asked, cache_dtype="int8").best
+    options = {"batch": 32, "sequence": 8192, "optimizer": "none", "policy": "int8"}
+    best = advise("llama3-70b", "tpu-v5e", 8, **options, cache_dtype="int8").best
     assert best.mesh_text == "tensor=8"
     assert 8 * best.bytes_per_device == pytest.approx(112e9, rel=0.02)
     assert best.step.lower == best.step.reading_seconds == pytest.approx(17e-3, rel=0.04)
 
 
-# --- what is not known ---
+# --- missing information ---
 
 
 def test_without_batch_and_sequence_memory_ranks():
     advice = advise("llama3-8b", "h100", 8)
-    held = [each.bytes_per_device for each in advice.ranked]
-    assert held == sorted(held)
-    assert all(each.step is None for each in advice.ranked)
-    assert advice.notes[0].startswith("Without batch and sequence memory alone is counted")
+    sizes = [candidate.bytes_per_device for candidate in advice.ranked]
+    assert sizes == sorted(sizes)
+    assert all(candidate.step is None for candidate in advice.ranked)
+    assert advice.notes[0].startswith("Without batch and sequence only memory is counted")
 
 
-def test_a_model_without_measures_is_ranked_by_memory():
+def test_a_model_of_unknown_architecture_is_ranked_by_memory():
     model = replace(load_model("llama3-8b"), architecture=None)
     advice = advise(model, "h100", 8, batch=8, sequence=4096)
-    assert advice.notes[0].startswith("The model's measures are not known")
+    assert advice.notes[0].startswith("The model's architecture is unknown")
     assert advice.best.step is None
-    assert advice.best.bytes_per_device == min(each.bytes_per_device for each in advice.ranked)
+    assert advice.best.bytes_per_device == min(
+        candidate.bytes_per_device for candidate in advice.ranked
+    )
 
 
-def test_context_is_tried_where_nothing_fits_without():
-    asked = ("gemma2-2b", "h100", 11)
-    assert not advise(*asked, batch=1, sequence=4096 * 11, context=False).ranked
-    found = advise(*asked, batch=1, sequence=4096 * 11)
-    assert [each.mesh_text for each in found.ranked] == ["data=1,context=11"]
+def test_context_is_tried_if_nothing_fits_without():
+    arguments = ("gemma2-2b", "h100", 11)
+    assert not advise(*arguments, batch=1, sequence=4096 * 11, context=False).ranked
+    advice = advise(*arguments, batch=1, sequence=4096 * 11)
+    assert [candidate.mesh_text for candidate in advice.ranked] == ["data=1,context=11"]
 
 
-def test_context_is_tried_where_devices_would_repeat_all_heads():
-    asked = ("llama3-8b", "h100", 64)
-    [alone] = advise(*asked, batch=1, sequence=65536, context=False).ranked
-    assert alone.mesh_text == "tensor=64"  # of 32 heads
-    best = advise(*asked, batch=1, sequence=65536).best
+def test_context_is_tried_if_devices_would_repeat_all_heads():
+    arguments = ("llama3-8b", "h100", 64)
+    [tensor] = advise(*arguments, batch=1, sequence=65536, context=False).ranked
+    assert tensor.mesh_text == "tensor=64"  # of 32 heads
+    best = advise(*arguments, batch=1, sequence=65536).best
     assert "context" in dict(best.mesh)
-    assert best.step.expected < alone.step.expected / 4
+    assert best.step.expected < tensor.step.expected / 4
 
 
-# --- where nothing fits ---
+# --- nothing fits ---
 
 
-def test_the_least_multiple_of_the_chips_that_is_enough_is_found():
-    asked = {"batch": 8, "sequence": 1024}
-    advice = advise("llama3-70b", "h100", 4, **asked)
+def test_the_smallest_multiple_of_the_devices_that_is_enough_is_found():
+    options = {"batch": 8, "sequence": 1024}
+    advice = advise("llama3-70b", "h100", 4, **options)
     assert not advice.ranked
-    n = advice.enough_chips
-    assert n % 4 == 0
-    assert advice.enough.mesh == advise("llama3-70b", "h100", n, **asked).best.mesh
-    for fewer in range(8, n, 4):
-        assert not advise("llama3-70b", "h100", fewer, **asked).ranked
+    n_devices = advice.sufficient_devices
+    assert n_devices % 4 == 0
+    assert advice.sufficient.mesh == advise("llama3-70b", "h100", n_devices, **options).best.mesh
+    for fewer in range(8, n_devices, 4):
+        assert not advise("llama3-70b", "h100", fewer, **options).ranked
 
 
-def test_where_no_number_of_chips_is_enough_it_says_how_many_were_tried():
+def test_if_no_number_of_devices_is_enough_it_says_how_many_were_tried():
     chip = parse_hardware("h100", {"hbm_bytes": 1e6})
     advice = advise("llama3-8b", chip, 8, batch=8, sequence=1024)
-    assert (advice.ranked, advice.enough) == ((), None)
-    assert advice.enough_chips > 8
+    assert (advice.ranked, advice.sufficient, advice.sufficient_devices) == ((), None, 0)
+    assert advice.devices_tried > 8
 
 
 @pytest.mark.parametrize(
-    ("hardware", "chips", "figure"),
+    ("hardware", "devices", "figure"),
     [("a100", 16, "node_egress"), ("trainium2", 4, "link_bandwidth")],
 )
-def test_a_figure_that_nobody_publishes_is_asked_for(hardware, chips, figure):
-    asked = {"batch": 16, "sequence": 1024}
+def test_an_unpublished_figure_must_be_given(hardware, devices, figure):
+    options = {"batch": 16, "sequence": 1024}
     with pytest.raises(UnknownFigure, match=f"no published figure '{figure}'") as raised:
-        advise("llama3-8b", hardware, chips, **asked)
+        advise("llama3-8b", hardware, devices, **options)
     assert f"--figure {figure}=" in raised.value.fix
-    assert advise("llama3-8b", hardware, chips, **asked, figures={figure: 1e11}).ranked
+    assert advise("llama3-8b", hardware, devices, **options, figures={figure: 1e11}).ranked
 
 
-def test_within_a_node_nothing_about_others_is_needed():
+def test_within_a_node_no_figure_between_nodes_is_needed():
     assert advise("llama3-8b", "a100", 8, batch=8, sequence=1024).ranked
 
 
-@pytest.mark.parametrize("chips", [1, 7, 2**31 - 1])
-def test_any_number_of_chips_is_answered(chips):
-    advice = advise("gemma2-2b", "tpu-v5p", chips, batch=7, sequence=128)
-    assert bool(advice.ranked) == (chips != 2**31 - 1)
+@pytest.mark.parametrize("devices", [1, 7, 2**31 - 1])
+def test_any_number_of_devices_is_accepted(devices):
+    advice = advise("gemma2-2b", "tpu-v5p", devices, batch=7, sequence=128)
+    assert bool(advice.ranked) == (devices != 2**31 - 1)
 
 
-def test_a_batch_that_nobody_trains_with_is_answered_at_once():
+def test_a_huge_prime_batch_takes_no_time():
     advice = advise("llama3-8b", "h100", 8, batch=2**61 - 1, sequence=1)  # a prime
     assert advice.best.n_microbatches == 2**61 - 1
 
@@ -445,52 +481,80 @@ def test_a_model_without_layers_is_timed():
 
 
 def test_two_devices_of_a_chip_are_both_counted():
-    advice = advise("llama3-8b", "tpu-7x", 4, batch=8, sequence=1024)
+    advice = advise("llama3-8b", "tpu-7x", 8, batch=8, sequence=1024)
     assert (advice.n_chips, advice.n_devices) == (4, 8)
+    assert "8 tpu-7x devices (4 chips)" in str(advice)
+    with pytest.raises(InvalidType, match="7 devices are not a whole number of chips") as raised:
+        advise("llama3-8b", "tpu-7x", 7, batch=8, sequence=1024)
+    assert raised.value.fix == "6 or 8 devices."
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "words"),
+    ("change", "error", "message"),
     [
-        ({"chips": 0}, InvalidSize, "The size of the chips is 0."),
-        ({"chips": True}, InvalidType, "The number of chips is True."),
-        ({"chips": 2.5}, InvalidType, "The size of the chips is 2.5"),
-        ({"chips": 2**31}, TooManyDevices, "2,147,483,648 chips are more than XLA can count."),
-        ({"chips": 5_040_000}, TooManyDevices, "too many to try"),
-        ({"hardware": 5}, InvalidType, "5 is not a chip."),
-        ({"figures": 5}, InvalidType, "5 are no figures."),
+        ({"devices": 0}, InvalidSize, "the number of devices is 0."),
+        ({"devices": True}, InvalidType, "The number of devices is True."),
+        ({"devices": 2.5}, InvalidType, "the number of devices is 2.5"),
+        ({"devices": 2**31}, TooManyDevices, "2,147,483,648 devices are more than XLA can count."),
+        ({"devices": 5_040_000}, TooManyDevices, "too many to try"),
+        ({"hardware": 5}, InvalidType, "5 is not hardware."),
+        ({"figures": 5}, InvalidType, "5 is not a mapping of figures."),
         ({"batch": None}, InvalidType, "There is no batch."),
         ({"batch": -1}, InvalidSize, "The size of the batch is -1."),
-        ({"remat": "ful"}, UnknownOption, "There is no remat policy 'ful'."),
-        ({"optimizer": "adm"}, UnknownOption, "There is no optimizer 'adm'"),
+        ({"remat": "ful"}, UnknownOption, "Unknown remat policy 'ful'."),
+        ({"optimizer": "adm"}, UnknownOption, "Unknown optimizer 'adm'"),
         ({"zero": 3}, InvalidType, "The ZeRO stages are 3."),
-        ({"activation_margin": 0}, UnknownOption, "The margin of activations is 0."),
-        ({"activation_margin": float("nan")}, UnknownOption, "The margin of activations is nan."),
-        ({"activation_margin": True}, UnknownOption, "The margin of activations is True."),
+        ({"activation_margin": 0}, UnknownOption, "The activation margin is 0."),
+        ({"activation_margin": float("nan")}, UnknownOption, "The activation margin is nan."),
+        ({"activation_margin": True}, UnknownOption, "The activation margin is True."),
         ({"cache_dtype": "in8"}, LabError, "in8"),
         ({"zero": ()}, InvalidType, "The ZeRO stages are ()."),
         ({"headroom": float("nan")}, LabError, "The headroom is nan."),
         ({"network_efficiency": 0}, InvalidEfficiency, "The efficiency is 0."),
     ],
 )
-def test_what_cannot_be_used_is_refused(change, error, words):
-    asked = {"model": "llama3-8b", "hardware": "h100", "chips": 8, "batch": 8, "sequence": 1024}
+def test_invalid_arguments_are_rejected(change, error, message):
+    arguments = {
+        "model": "llama3-8b",
+        "hardware": "h100",
+        "devices": 8,
+        "batch": 8,
+        "sequence": 1024,
+    }
     with pytest.raises(error) as raised:
-        advise(**{**asked, **change})
-    assert words in str(raised.value)
+        advise(**{**arguments, **change})
+    assert message in str(raised.value)
 
 
 # --- the record ---
 
 
-def test_json_holds_all_of_it(llama, mixture):
+def test_json_round_trips(llama, mixture):
     for advice in (llama, mixture):
-        again = Advice.from_json(json.loads(json.dumps(advice.to_json())))
-        assert again == advice
+        loaded = Advice.from_json(json.loads(json.dumps(advice.to_json())))
+        assert loaded == advice
 
 
-def test_a_chip_of_ones_own_is_used():
+def test_a_custom_chip_is_used():
     chip = parse_hardware("h100", {"hbm_bytes": 40e9})
     advice = advise("llama3-8b", chip, 8, batch=8, sequence=1024)
-    assert advice.room.hbm_bytes == 40_000_000_000
-    assert [each.source for each in advice.figures if each.name == "hbm_bytes"] == ["given"]
+    assert advice.budget.hbm_bytes == 40_000_000_000
+    assert [candidate.source for candidate in advice.figures if candidate.name == "hbm_bytes"] == [
+        "given"
+    ]
+
+
+def test_advice_of_an_older_version_is_read(mixture):
+    data = json.loads(json.dumps(mixture.to_json()))
+    data["format_version"] = 1
+    data |= {"room": data.pop("budget"), "enough": data.pop("sufficient")}
+    data["enough_chips"] = data.pop("sufficient_devices")
+    del data["devices_tried"]
+    for entry in (*data["ranked"], *data["others"]):
+        entry |= {"why": entry.pop("loss_kind"), "laid": entry.pop("placement")}
+        del entry["zero"], entry["rejection"]
+    loaded = Advice.from_json(data)
+    assert loaded.best.placement == mixture.best.placement
+    assert [candidate.loss_kind for candidate in loaded.others] == [
+        candidate.loss_kind for candidate in mixture.others
+    ]

@@ -1,4 +1,4 @@
-"""Weights gathered at one time: of the largest layer, or of a table, and only what is cut so."""
+"""Gathered weights: of the largest layer, or of a table, and only what batch axes shard."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ WORK = Workload(batch=64, sequence=128)
 
 
 def gathered(model, mesh, **options):
-    made = shardlab.plan(model, mesh, **{"workload": WORK, **options})
-    return sum(item.bytes_per_device for item in made.items if "gathered" in item.name)
+    plan = shardlab.plan(model, mesh, **{"workload": WORK, **options})
+    return sum(item.bytes_per_device for item in plan.items if "gathered" in item.name)
 
 
 def model(*families):
@@ -42,28 +42,28 @@ LAYER_405B = 2 * (2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248)
         ("stage=6,fsdp=8", "fsdp+pipeline", LAYER_405B),
     ],
 )
-def test_a_layer_is_whole_along_batch_axes_and_cut_along_tensor_axes(
+def test_a_layer_is_gathered_along_batch_axes_and_sharded_along_tensor_axes(
     mesh, strategy, n_bytes, optimizer
 ):
     assert gathered("llama3.1-405b", mesh, strategy=strategy, optimizer=optimizer) == n_bytes
 
 
-def test_a_table_counts_where_it_is_larger_than_a_layer():
+def test_a_table_counts_if_it_is_larger_than_a_layer():
     assert gathered("llama3-8b", "fsdp=8", strategy="fsdp") == 2 * 128256 * 4096
 
 
-def test_all_experts_of_a_layer_are_gathered_unless_an_expert_axis_keeps_them():
+def test_all_experts_of_a_layer_are_gathered_unless_an_expert_axis_shards_them():
     attention = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024)
     experts, router = 2 * 8 * 3 * 4096 * 14336, 2 * 8 * 4096
-    whole = gathered("mixtral-8x7b", "fsdp=8", strategy="fsdp")
-    assert whole == attention + experts + router
-    kept = gathered("mixtral-8x7b", "fsdp=8,expert=4", strategy="fsdp+expert")
-    assert kept == attention + experts // 4 + router
+    unsharded = gathered("mixtral-8x7b", "fsdp=8", strategy="fsdp")
+    assert unsharded == attention + experts + router
+    sharded = gathered("mixtral-8x7b", "fsdp=8,expert=4", strategy="fsdp+expert")
+    assert sharded == attention + experts // 4 + router
 
 
 def test_stacked_layers_are_gathered_a_slice_at_a_time():
-    apart = gathered("llama3.1-405b", "fsdp=64", strategy="fsdp")
-    assert gathered("llama3.1-405b", "fsdp=64", strategy="fsdp", stack="layers") == apart
+    unstacked = gathered("llama3.1-405b", "fsdp=64", strategy="fsdp")
+    assert gathered("llama3.1-405b", "fsdp=64", strategy="fsdp", stack="layers") == unstacked
     mixed = gathered("qwen3-30b-a3b", "fsdp=8", strategy="fsdp")
     assert gathered("qwen3-30b-a3b", "fsdp=8", strategy="fsdp", stack="all") == mixed
 
@@ -71,23 +71,23 @@ def test_stacked_layers_are_gathered_a_slice_at_a_time():
 def test_the_largest_of_unlike_layers_counts():
     dense = ("layers.{0..1}.mlp.up_proj.weight", (40, 8))
     mixed = ("layers.{2..5}.mlp.experts.{0..3}.up_proj.weight", (16, 8))
-    each = ("layers.{0..5}.self_attn.q_proj.weight", (8, 8))
-    assert gathered(model(dense, mixed, each), "fsdp=2", strategy="fsdp") == 2 * (
+    attention = ("layers.{0..5}.self_attn.q_proj.weight", (8, 8))
+    assert gathered(model(dense, mixed, attention), "fsdp=2", strategy="fsdp") == 2 * (
         8 * 8 + 4 * 16 * 8
     )
-    stacked = gathered(model(dense, mixed, each), "fsdp=2", strategy="fsdp", stack="all")
+    stacked = gathered(model(dense, mixed, attention), "fsdp=2", strategy="fsdp", stack="all")
     assert stacked == 2 * (8 * 8 + 4 * 16 * 8)
 
 
-def test_layers_that_alternate_are_told_apart():
+def test_alternating_layers_are_distinguished():
     tensors = [
         Tensor(f"layers.{n}.mlp.up_proj.weight", (8 if n % 2 else 24, 8), BF16) for n in range(6)
     ]
-    made = Model(name="tiny", families=families_of(tensors))
-    assert gathered(made, "fsdp=2", strategy="fsdp") == 2 * 24 * 8
+    alternating = Model(name="tiny", families=families_of(tensors))
+    assert gathered(alternating, "fsdp=2", strategy="fsdp") == 2 * 24 * 8
 
 
-def test_without_a_workload_tensors_alone_are_counted():
+def test_without_a_workload_only_tensors_are_counted():
     assert gathered("llama3-8b", "fsdp=8", strategy="fsdp", workload=None) == 0
 
 
@@ -97,11 +97,11 @@ def test_they_are_gathered_in_the_dtype_of_the_parameters():
     assert f32 == 2 * bf16
 
 
-def test_the_formula_says_what_is_gathered():
-    made = shardlab.plan("llama3.1-405b", "fsdp=8,tensor=4", strategy="fsdp+tensor", workload=WORK)
-    (item,) = [item for item in made.items if "gathered" in item.name]
+def test_the_formula_names_what_is_gathered():
+    plan = shardlab.plan("llama3.1-405b", "fsdp=8,tensor=4", strategy="fsdp+tensor", workload=WORK)
+    (item,) = [item for item in plan.items if "gathered" in item.name]
     assert item.kind == "activations"
     assert item.formula == (
-        "7 kinds of tensors of one layer, whole along fsdp=8 and cut by other axes as they are "
-        "held; the largest: model.layers.*.mlp.gate_proj.weight [53248, 16384]"
+        "7 kinds of tensors of one layer, gathered along fsdp=8, other mesh axes as stored; "
+        "largest: model.layers.*.mlp.gate_proj.weight [53248, 16384]"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import shardlab
-from shardlab.planner.memory.kv_cache import kv_cache_items, kv_bytes_per_token
-from shardlab.planner.memory.optimizer import Policy
+from shardlab.planner.memory.dtype_policy import DtypePolicy
+from shardlab.planner.memory.kv_cache import kv_bytes_per_token, kv_cache_items
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
 from shardlab.planner.models.load import load_model
@@ -40,9 +40,9 @@ def test_a_token_takes_the_published_bytes(model, dtype, expected):
 
 def test_the_scaling_book_llama_13b_sequence_takes_six_point_seven_gigabytes():
     # inference.md: 8192 * 40 * 128 * 40 * 2 * 2 = 6.7 GB; a batch of 8 takes 53.6 (53.7 exactly)
-    one = cache("llama2-13b", "data=1", batch=1, sequence=8192)
-    assert round(one / 1e9, 1) == 6.7
-    assert cache("llama2-13b", "data=1", batch=8, sequence=8192) == 8 * one
+    sequence_bytes = cache("llama2-13b", "data=1", batch=1, sequence=8192)
+    assert round(sequence_bytes / 1e9, 1) == 6.7
+    assert cache("llama2-13b", "data=1", batch=8, sequence=8192) == 8 * sequence_bytes
 
 
 def test_the_scaling_book_llama_70b_serving_fits_eight_chips_and_barely():
@@ -51,42 +51,44 @@ def test_the_scaling_book_llama_70b_serving_fits_eight_chips_and_barely():
     serve = {
         "strategy": "tensor",
         "hardware": "tpu-v5e",
-        "policy": Policy(parameters=parse_dtype("int8")),
+        "policy": DtypePolicy(parameters=parse_dtype("int8")),
         "workload": Workload(batch=32, sequence=8192, cache_dtype="int8"),
     }
-    made = shardlab.plan("llama3-70b", "tensor=8", headroom=0, **serve)
-    assert round(made.bytes_of("kv_cache") * 8 / 1e9, 1) == 42.9  # the book rounds 163,840 to 160e3
-    assert made.bytes_per_device * 8 == pytest.approx(112e9, rel=0.02)
-    assert made.fits
+    served = shardlab.plan("llama3-70b", "tensor=8", headroom=0, **serve)
+    assert (
+        round(served.bytes_of("kv_cache") * 8 / 1e9, 1) == 42.9
+    )  # the book rounds 163,840 to 160e3
+    assert served.bytes_per_device * 8 == pytest.approx(112e9, rel=0.02)
+    assert served.fits
     assert not shardlab.plan("llama3-70b", "tensor=4", headroom=0, **serve).fits
     assert not shardlab.plan("llama3-70b", "tensor=8", headroom=0.15, **serve).fits
 
 
 def test_batch_sequence_heads_and_layers_are_divided():
-    whole = cache("llama3-70b", "data=1", batch=32, sequence=8192)
-    for mesh, parts in [("data=4,fsdp=2", 8), ("tensor=8", 8), ("context=4", 4), ("stage=5", 5)]:
-        assert cache("llama3-70b", mesh, batch=32, sequence=8192) == whole / parts, mesh
+    unsharded = cache("llama3-70b", "data=1", batch=32, sequence=8192)
+    for mesh, n_shards in [("data=4,fsdp=2", 8), ("tensor=8", 8), ("context=4", 4), ("stage=5", 5)]:
+        assert cache("llama3-70b", mesh, batch=32, sequence=8192) == unsharded / n_shards, mesh
 
 
-def test_more_devices_than_kv_heads_hold_copies():
+def test_more_devices_than_kv_heads_hold_replicas():
     at_8 = cache("llama3-70b", "tensor=8", batch=1, sequence=8192)
     assert cache("llama3-70b", "tensor=64", batch=1, sequence=8192) == at_8
     (item,) = kv_cache_items(
         load_model("llama3-70b"), parse_mesh("tensor=64"), Workload(batch=1, sequence=8192)
     )
-    assert "2 × 128 × 1 heads (8 / 8, 8 copies of each)" in item.formula
+    assert "2 × 128 × 1 heads (8 / 8, 8 replicas of each)" in item.formula
 
 
-def test_heads_that_do_not_divide_fill_some_devices_more():
+def test_indivisible_heads_fill_some_devices_more():
     # 40 heads on 16 devices: the fullest has 3
     one_head = cache("llama2-13b", "tensor=40", batch=1, sequence=10)
     assert cache("llama2-13b", "tensor=16", batch=1, sequence=10) == 3 * one_head
 
 
-def test_a_latent_cache_is_whole_on_every_tensor_device():
-    whole = cache("deepseek-v3", "tensor=1", batch=3, sequence=100)
-    assert whole == 3 * 100 * 61 * (512 + 64) * 2
-    assert cache("deepseek-v3", "tensor=8", batch=3, sequence=100) == whole
+def test_a_latent_cache_is_replicated_over_the_tensor_axis():
+    unsharded = cache("deepseek-v3", "tensor=1", batch=3, sequence=100)
+    assert unsharded == 3 * 100 * 61 * (512 + 64) * 2
+    assert cache("deepseek-v3", "tensor=8", batch=3, sequence=100) == unsharded
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_a_latent_cache_is_whole_on_every_tensor_device():
         ("mistral-7b-v0.1", 0, 32, 4096),
     ],
 )
-def test_local_layers_keep_no_more_tokens_than_their_window(model, n_global, n_local, window):
+def test_local_layers_cache_no_more_tokens_than_their_window(model, n_global, n_local, window):
     arch = load_model(model).architecture
     width = 2 * arch.kv_heads * arch.head_dim * 2
     long, short = 32_768, 512
@@ -115,7 +117,7 @@ def test_a_stage_has_its_share_of_the_local_layers():
     assert cache("gemma3-27b", "stage=2", batch=1, sequence=long) == expected
 
 
-def test_a_model_of_unknown_measures_has_no_cache():
+def test_a_model_of_unknown_architecture_has_no_cache():
     assert (
         kv_cache_items(
             Model(name="tree", families=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)

@@ -1,4 +1,4 @@
-"""Optimizers: what each keeps beside parameters, as Optax itself says."""
+"""Optimizers: what each stores for a parameter, compared with Optax itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardlab.errors import UnknownOption
 from shardlab.planner.family import Family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.dtype_policy import DtypePolicy
-from shardlab.planner.memory.optimizer import parse_optimizer, optimizer_states
+from shardlab.planner.memory.optimizer import optimizer_states, parse_optimizer
 from shardlab.planner.model import Model
 from shardlab.sharding.dtype import parse_dtype
 
@@ -30,11 +30,11 @@ SHAPES = [
     (),
     (7,),
     (130,),
-    (64, 512),  # too small a side for adafactor to factor
+    (64, 512),  # too small a dimension for adafactor to factor
     (127, 200),  # by one
     (128, 200),
     (200, 128),
-    (256, 256),  # of equal sides the first is the smaller one
+    (256, 256),  # of equal sizes the first counts as the smaller one
     (3, 256, 257),
     (257, 3, 256),
     (130, 131, 132),
@@ -44,7 +44,7 @@ SHAPES = [
 
 
 def optax_leaves(name, shapes, dtype):
-    """Names, shapes and dtypes of what Optax keeps, parameters by their number."""
+    """Names, shapes and dtypes of Optax's state, parameters by their number."""
     parameters = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     with_paths = jax.tree_util.tree_leaves_with_path(jax.eval_shape(OPTAX[name].init, parameters))
     return [(path, leaf.shape, leaf.dtype.name) for path, leaf in with_paths]
@@ -52,52 +52,54 @@ def optax_leaves(name, shapes, dtype):
 
 def n_bytes(leaves):
     sizes = [jax.ShapeDtypeStruct(shape, dtype) for _, shape, dtype in leaves]
-    return sum(each.size * each.dtype.itemsize for each in sizes)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in sizes)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", OPTAX)
-def test_states_of_a_parameter_are_the_leaves_that_optax_keeps_for_it(name, dtype):
+def test_states_of_a_parameter_are_the_leaves_that_optax_stores_for_it(name, dtype):
     policy = DtypePolicy(moments=None, with_master=False)
     for shape in SHAPES:
-        kept = optax_leaves(name, [shape], jnp.dtype(dtype))
-        # A leaf for a parameter has the parameter's place in the list at the end of its path.
-        wanted = sorted(
+        leaves = optax_leaves(name, [shape], jnp.dtype(dtype))
+        # The path of a parameter's leaf ends with the parameter's index.
+        expected = sorted(
             (path[-2].name, shape, dtype)
-            for path, shape, dtype in kept
+            for path, shape, dtype in leaves
             if isinstance(path[-1], jax.tree_util.SequenceKey)
         )
-        found = optimizer_states(name, shape, parse_dtype(dtype), policy)
-        assert sorted((each.name, each.shape, each.dtype.name) for each in found) == wanted, shape
+        states = optimizer_states(parse_optimizer(name), shape, parse_dtype(dtype), policy)
+        arrays = sorted((state.name, state.shape, state.dtype.name) for state in states)
+        assert arrays == expected, shape
 
 
 @pytest.mark.parametrize("name", OPTAX)
-def test_a_plan_has_every_byte_that_optax_keeps_counters_too(name):
+def test_a_plan_has_every_byte_that_optax_stores_counters_included(name):
     model = Model(
         name="made",
         families=tuple(
-            Family(pieces=(f"p{at}",), shape=s, dtype=F32) for at, s in enumerate(SHAPES)
+            Family(pieces=(f"p{index}",), shape=shape, dtype=F32)
+            for index, shape in enumerate(SHAPES)
         ),
     )
-    made = plan(model, "data=4", optimizer=name, policy=AS_OPTAX)
-    assert made.bytes_of("optimizer") == n_bytes(optax_leaves(name, SHAPES, jnp.float32))
+    trained = plan(model, "data=4", optimizer=name, policy=AS_OPTAX)
+    assert trained.bytes_of("optimizer") == n_bytes(optax_leaves(name, SHAPES, jnp.float32))
 
 
-def test_every_optimizer_but_none_is_held_to_optax():
+def test_every_optimizer_but_none_is_compared_with_optax():
     for name in OPTAX:
         assert parse_optimizer(name).name == name
     with pytest.raises(UnknownOption) as caught:
         parse_optimizer("addam")
-    listed = caught.value.what.partition("there is ")[2].rstrip(".").split(", ")
+    listed = caught.value.what.partition("known: ")[2].rstrip(".").split(", ")
     assert set(listed) == {"none", *OPTAX}
 
 
-def test_states_are_cut_as_the_parameter_axes_they_keep():
+def test_states_are_sharded_like_the_dimensions_they_share():
     model = Model(name="made", families=(Family(pieces=("w",), shape=(256, 512, 3), dtype=F32),))
     rules = [("w", ("data", "model", None))]
-    made = plan(model, "data=4,model=8", rules=rules, optimizer="adafactor")
-    shards = {each.name: each.shard_shape for each in made.rows[0].held}
-    # factored over 512 and 256: rows keep 256 and 3, columns 512 and 3
+    (row,) = plan(model, "data=4,model=8", rules=rules, optimizer="adafactor").rows
+    shards = {array.name: array.shard_shape for array in row.arrays}
+    # factored over 512 and 256: rows have 256 and 3, columns 512 and 3
     assert shards == {
         "parameter": (64, 64, 3),
         "gradient": (64, 64, 3),
@@ -105,33 +107,37 @@ def test_states_are_cut_as_the_parameter_axes_they_keep():
         "v_col": (64, 3),
         "v": (1,),
     }
-    assert {
-        each.name: str(each.spec) for each in made.rows[0].held if each.kind == "optimizer"
-    } == {
+    specs = {array.name: str(array.spec) for array in row.arrays if array.kind == "optimizer"}
+    assert specs == {
         "v_row": "P('data', None)",
         "v_col": "P('model', None)",
         "v": "P(None)",
     }
 
 
-def test_a_placeholder_is_whole_where_its_parameter_is_cut():
+def test_a_placeholder_is_replicated_if_its_parameter_is_sharded():
     model = Model(name="made", families=(Family(pieces=("b",), shape=(256,), dtype=F32),))
-    made = plan(model, "data=4", rules={"rules": [("b", ("data",))]}, optimizer="adafactor")
-    assert [(each.name, each.shape, str(each.spec)) for each in made.rows[0].held[2:]] == [
+    rules = {"rules": [("b", ("data",))]}
+    (row,) = plan(model, "data=4", rules=rules, optimizer="adafactor").rows
+    assert [(array.name, array.shape, str(array.spec)) for array in row.arrays[2:]] == [
         ("v_row", (1,), "P(None)"),
         ("v_col", (1,), "P(None)"),
         ("v", (256,), "P('data')"),
     ]
 
 
-def test_adamw_keeps_a_master_copy_of_narrow_parameters_alone():
-    names = {dtype: [each.name for each in optimizer_states("adamw", (4, 6), dtype, DtypePolicy())]
-             for dtype in (BF16, F32)}  # fmt: skip
-    assert names == {BF16: ["master", "mu", "nu"], F32: ["mu", "nu"]}
-    assert [each.name for each in optimizer_states("adam", (4, 6), BF16, DtypePolicy())] == [
-        "mu",
-        "nu",
-    ]
+def test_adamw_has_a_master_copy_of_narrow_parameters_only():
+    def state_names(name, dtype):
+        states = optimizer_states(parse_optimizer(name), (4, 6), dtype, DtypePolicy())
+        return [state.name for state in states]
+
+    assert state_names("adamw", BF16) == ["master", "mu", "nu"]
+    assert state_names("adamw", F32) == ["mu", "nu"]
+    assert state_names("adam", BF16) == ["mu", "nu"]
+
+
+def test_a_parsed_optimizer_is_accepted():
+    assert parse_optimizer(parse_optimizer("lion")) is parse_optimizer("lion")
 
 
 def test_sgd_with_momentum_has_other_names():
@@ -139,12 +145,12 @@ def test_sgd_with_momentum_has_other_names():
 
 
 @pytest.mark.parametrize("name", ["addamw", "", "ADAM W"])
-def test_an_unknown_optimizer_is_named(name):
-    with pytest.raises(UnknownOption, match="There is no optimizer"):
+def test_an_unknown_optimizer_is_rejected(name):
+    with pytest.raises(UnknownOption, match="Unknown optimizer"):
         parse_optimizer(name)
 
 
 @pytest.mark.parametrize("name", [3, None, b"adam", True, ["adam"]])
 def test_an_optimizer_is_text(name):
-    with pytest.raises(UnknownOption, match="There is no optimizer"):
+    with pytest.raises(UnknownOption, match="Unknown optimizer"):
         parse_optimizer(name)

@@ -1,4 +1,4 @@
-"""Pictures of plans: areas and lengths are the bytes, and no colour speaks alone."""
+"""Pictures of plans: areas and lengths are bytes, and color is never the only sign."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardlab.planner.family import parse_family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
-from shardlab.planner.memory_bars import memory_bars, bars_svg
+from shardlab.planner.memory_bars import bars_svg, memory_bars
 from shardlab.planner.model import Model
 from shardlab.planner.plan import KINDS
 from shardlab.planner.treemap import TILE_STYLES, Box, squarify
@@ -19,11 +19,11 @@ from shardlab.render.palette import contrast
 from shardlab.sharding.dtype import parse_dtype
 
 SVG = "{http://www.w3.org/2000/svg}"
-WAYS = {"strategy": "fsdp", "optimizer": "adamw", "hardware": "tpu-v5p"}
+OPTIONS = {"strategy": "fsdp", "optimizer": "adamw", "hardware": "tpu-v5p"}
 PLANS = {
-    "small": plan("llama3-8b", "fsdp=8", workload=Workload(batch=64, sequence=2048), **WAYS),
-    "large": plan("deepseek-v3", "fsdp=64,tensor=8", **WAYS),
-    "over": plan("llama3-70b", "fsdp=8", **WAYS),
+    "small": plan("llama3-8b", "fsdp=8", workload=Workload(batch=64, sequence=2048), **OPTIONS),
+    "large": plan("deepseek-v3", "fsdp=64,tensor=8", **OPTIONS),
+    "over": plan("llama3-70b", "fsdp=8", **OPTIONS),
     "without a chip": plan("llama3-8b", "data=2,model=4", strategy="tensor"),
     "one tensor": plan(
         Model(name="one", families=(parse_family("w", (6, 4), parse_dtype("f32")),)), "x=3"
@@ -38,7 +38,7 @@ def root(svg):
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_each_picture_says_its_name_and_its_words(name):
+def test_each_picture_has_a_title_and_a_description(name):
     for svg in (PLANS[name].svg(), PLANS[name].treemap()):
         top = root(svg)
         assert top.get("role") == "img"
@@ -47,10 +47,10 @@ def test_each_picture_says_its_name_and_its_words(name):
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_words_and_boxes_lie_within_the_picture(name):
+def test_text_and_boxes_are_within_the_picture(name):
     for svg in (PLANS[name].svg(), PLANS[name].treemap()):
         top = root(svg)
-        width, height = (float(top.get(each)) for each in ("width", "height"))
+        width, height = (float(top.get(name)) for name in ("width", "height"))
         for box in top.iter(f"{SVG}rect"):
             if box.get("x") is not None:
                 assert -1 <= float(box.get("x")) <= width + 1
@@ -64,18 +64,18 @@ def test_words_and_boxes_lie_within_the_picture(name):
 
 
 def test_the_bar_is_as_long_as_the_bytes():
-    made = PLANS["small"]
+    drawn = PLANS["small"]
     boxes = [
         (group.find(f"{SVG}title").text, float(group.find(f"{SVG}rect").get("width")))
-        for group in root(made.svg()).iter(f"{SVG}g")
+        for group in root(drawn.svg()).iter(f"{SVG}g")
     ]
-    lengths = {said.split(":")[0]: width for said, width in boxes}
-    per_byte = lengths["optimizer"] / made.bytes_of("optimizer")
+    lengths = {title.split(":")[0]: width for title, width in boxes}
+    per_byte = lengths["optimizer"] / drawn.bytes_of("optimizer")
     for kind in ("parameters", "gradients", "activations"):
-        assert lengths[kind] == pytest.approx(made.bytes_of(kind) * per_byte, abs=0.6)
+        assert lengths[kind] == pytest.approx(drawn.bytes_of(kind) * per_byte, abs=0.6)
 
 
-def test_devices_that_hold_the_same_are_one_bar_and_uneven_ones_the_extremes():
+def test_equal_devices_are_one_bar_and_unequal_ones_the_extremes():
     (bar,) = memory_bars(PLANS["small"])
     assert bar.name == "each of 8 devices"
     model = Model(name="odd", families=(parse_family("w", (5, 1000), parse_dtype("f32")),))
@@ -84,49 +84,50 @@ def test_devices_that_hold_the_same_are_one_bar_and_uneven_ones_the_extremes():
     assert (emptiest.name, emptiest.n_bytes) == ("emptiest, device 3", 0)
 
 
-def test_an_older_plan_stands_beside_the_new_one():
+def test_an_older_plan_is_drawn_next_to_the_new_one():
     svg = bars_svg(PLANS["small"], PLANS["over"])
     texts = [text.text for text in root(svg).iter(f"{SVG}text")]
     assert {"before", "now"} <= set(texts)
     assert any("→" in text for text in texts)
 
 
-def test_what_is_too_much_is_said_in_words():
+def test_the_overflow_is_labeled():
     assert "54.7 GB too much" in [t.text for t in root(PLANS["over"].svg()).iter(f"{SVG}text")]
 
 
 def test_the_treemap_hatches_what_is_replicated_and_names_it():
-    made = plan("llama3-8b", "data=2,model=4", strategy="tensor")
-    svg = made.treemap()
+    drawn = plan("llama3-8b", "data=2,model=4", strategy="tensor")
+    svg = drawn.treemap()
     texts = [text.text for text in root(svg).iter(f"{SVG}text")]
     assert "url(#hatch1)" in svg
-    assert "some devices hold the same" in texts
+    assert "replicated on some devices" in texts
     titles = [title.text for title in root(svg).iter(f"{SVG}title")]
-    assert any("each piece on 2 devices" in title for title in titles)
+    assert any("each shard on 2 devices" in title for title in titles)
 
 
-def test_zero_1_shows_the_parameter_and_the_states_apart():
-    made = plan("llama3-8b", "data=8", strategy="zero1", optimizer="adamw")
-    titles = [title.text for title in root(made.treemap()).iter(f"{SVG}title")]
+def test_zero_1_shows_the_parameter_and_the_states_separately():
+    drawn = plan("llama3-8b", "data=8", strategy="zero1", optimizer="adamw")
+    titles = [title.text for title in root(drawn.treemap()).iter(f"{SVG}title")]
     assert any(
-        "up_proj.weight: parameter, gradient" in title and "every device" in title
+        "up_proj.weight: parameter, gradient" in title and "replicated on every device" in title
         for title in titles
     )
     assert any(
-        "up_proj.weight: master, mu, nu" in title and "cut over all" in title for title in titles
+        "up_proj.weight: master, mu, nu" in title and "sharded over all" in title
+        for title in titles
     )
 
 
-def test_arrays_for_which_a_name_leaves_no_room_stand_beneath_it():
+def test_arrays_that_do_not_fit_next_to_the_name_are_below_it():
     rules = {"rules": [("mlp|attn", "fsdp")]}
-    made = plan("llama3-8b", "data=4,fsdp=8", rules=rules, strategy="zero1", optimizer="adamw")
-    words = [each.text for each in root(made.treemap()).iter(f"{SVG}text")]
-    at = words.index("mlp.down_proj")
-    assert words[at + 1] == "master, mu, nu"
+    drawn = plan("llama3-8b", "data=4,fsdp=8", rules=rules, strategy="zero1", optimizer="adamw")
+    texts = [element.text for element in root(drawn.treemap()).iter(f"{SVG}text")]
+    position = texts.index("mlp.down_proj")
+    assert texts[position + 1] == "master, mu, nu"
 
 
-def test_labels_stand_out_on_every_fill():
-    assert min(contrast("#1A1A1A", fill) for fill in TILE_STYLES.values()) >= 4.5
+def test_labels_have_contrast_on_every_fill():
+    assert min(contrast("#1A1A1A", style.fill) for style in TILE_STYLES) >= 4.5
 
 
 @example([1, 9_481_831_360], 32.0, 20.0)
@@ -135,17 +136,17 @@ def test_labels_stand_out_on_every_fill():
     st.floats(20, 1000),
     st.floats(20, 1000),
 )
-def test_a_treemap_fills_its_box_with_areas_as_large_as_the_sizes(sizes, width, height):
+def test_a_treemap_fills_its_box_with_areas_proportional_to_the_sizes(sizes, width, height):
     sizes = sorted(sizes, reverse=True)
-    places = squarify(sizes, Box(x=3, y=5, width=width, height=height))
+    boxes = squarify(sizes, Box(x=3, y=5, width=width, height=height))
     area = width * height / sum(sizes)
-    for size, box in zip(sizes, places, strict=True):
+    for size, box in zip(sizes, boxes, strict=True):
         assert box.width * box.height == pytest.approx(size * area, rel=1e-6, abs=1e-6)
         assert 3 - 1e-6 <= box.x <= box.x + box.width <= 3 + width * (1 + 1e-6)
         assert 5 - 1e-6 <= box.y <= box.y + box.height <= 5 + height * (1 + 1e-6)
 
 
-def test_every_kind_has_a_fill_and_a_letter_of_its_own():
+def test_every_kind_has_its_own_fill_and_letter():
     from shardlab.planner.memory_bars import _FILLS, _LETTERS
 
     assert len({_FILLS[kind] for kind in KINDS}) == len(KINDS) == len({*_LETTERS.values()})

@@ -1,4 +1,4 @@
-"""Plans as text: the same facts at every width, arrays as JAX prints them, nothing that acts."""
+"""Plans as text: the same facts at every width, arrays as JAX prints them, nothing unescaped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
 from shardlab.planner.plan_text import plan_html, plan_markdown, plan_text
 from shardlab.planner.snapshots.plan_comparison_text import comparison_markdown
-from shardlab.planner.tensor_table import group_rows, count_numbers, name_in_group
+from shardlab.planner.tensor_table import count_numbers, group_rows, name_in_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")
@@ -44,18 +44,18 @@ def model(shapes, name="m", axes=None):
     ],
 )
 def test_an_array_is_written_as_jax_prints_its_type(spec):
-    made = plan(model({"w": (16, 32)}), "a=2,b=4,c=8", rules={"rules": [("w", spec)]})
+    printed = plan(model({"w": (16, 32)}), "a=2,b=4,c=8", rules={"rules": [("w", spec)]})
     mesh = AbstractMesh(tuple(SIZES.values()), tuple(SIZES), axis_types=(AxisType.Explicit,) * 3)
     sharding = NamedSharding(mesh, PartitionSpec(*spec))
     with jax.sharding.use_abstract_mesh(mesh):
         array = jax.ShapeDtypeStruct((16, 32), jnp.bfloat16, sharding=sharding)
         typed = jax.make_jaxpr(lambda x: x)(array).in_avals[0].str_short(short_dtypes=True)
-    assert made.array_text(made.rows[0].parameter) == typed
+    assert printed.array_text(printed.rows[0].parameter) == typed
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 132, 200])
 def test_no_line_is_wider_than_the_terminal(width):
-    made = plan(
+    printed = plan(
         "deepseek-v3",
         "fsdp=64,tensor=8",
         strategy="fsdp+tensor",
@@ -63,38 +63,38 @@ def test_no_line_is_wider_than_the_terminal(width):
         optimizer="adamw",
         workload=Workload(batch=512, sequence=4096),
     )
-    lines = plan_text(made, width, show_rules=True).splitlines()
-    # four columns are the least: on narrower terminals the table of tensors is wider
+    lines = plan_text(printed, width, show_rules=True).splitlines()
+    # four columns are the minimum: on narrower terminals the table of tensors is wider
     assert max(map(len, lines)) <= max(width, 60)
 
 
-def test_the_columns_that_matter_most_stay_longest():
+def test_the_most_important_columns_are_dropped_last():
     heads = {
         w: next(line for line in plan_text(LLAMA, w).splitlines() if "array" in line).split()
         for w in (80, 100, 140)
     }
-    assert heads[80] == ["tensor", "array", "in", "all", "copies", "wasted"]
-    assert heads[100] == ["tensor", "array", "shard", "in", "all", "copies", "wasted"]
+    assert heads[80] == ["tensor", "array", "total", "replicas", "wasted"]
+    assert heads[100] == ["tensor", "array", "shard", "total", "replicas", "wasted"]
     assert set(heads[140]) >= {"spec", "parameter"}
 
 
-def test_tensors_of_a_layer_are_told_apart_on_a_narrow_terminal():
-    made = plan("deepseek-v3", "fsdp=64,expert=8", strategy="fsdp+expert", optimizer="adamw")
-    lines = plan_text(made, 80).splitlines()
-    start = next(at for at, line in enumerate(lines) if "model.layers.*" in line)
+def test_tensors_of_a_layer_are_distinguishable_on_a_narrow_terminal():
+    printed = plan("deepseek-v3", "fsdp=64,expert=8", strategy="fsdp+expert", optimizer="adamw")
+    lines = plan_text(printed, 80).splitlines()
+    start = next(number for number, line in enumerate(lines) if "model.layers.*" in line)
     names = [line.split()[0] for line in lines[start + 1 : start + 7]]
     assert names == ["down_proj", "gate_proj", "up_proj", "o_proj", "q_b_proj", "kv_b_proj"]
 
 
-def test_colour_adds_nothing_to_the_words():
+def test_color_adds_no_text():
     out = io.StringIO()
     Console(file=out, width=100, force_terminal=False).print(LLAMA)
     assert out.getvalue().rstrip() == plan_text(LLAMA, 100).rstrip()
 
 
 @pytest.mark.parametrize("axis", ["layers", "stage", "moe_layers"])
-def test_all_that_is_stacked_beneath_one_word_is_one_group(axis):
-    """Whatever the author calls the axis, and where only some tensors tell of it."""
+def test_all_tensors_stacked_under_one_name_are_one_group(axis):
+    """Whatever the dimension is called, and even if only some tensors name it."""
     rows = [
         ("net/moe_layers/up/kernel", (8, 6, 4), (axis, "x", None)),
         ("net/moe_layers/wi_0", (8, 4, 6), None),
@@ -102,12 +102,12 @@ def test_all_that_is_stacked_beneath_one_word_is_one_group(axis):
         ("head/kernel", (6, 4), None),
     ]
     parts = [parse_family(path, shape, BF16, axes=axes) for path, shape, axes in rows]
-    made = plan(Model(name="m", families=tuple(parts)), "x=2")
-    titles = {group.title: len(group.rows) for group in group_rows(made, show_all=True)}
+    printed = plan(Model(name="m", families=tuple(parts)), "x=2")
+    titles = {group.title: len(group.rows) for group in group_rows(printed, show_all=True)}
     assert titles == {"net/moe_layers/* ×8, stacked": 3, "outside the layers": 1}
 
 
-def test_one_block_that_is_not_stacked_is_no_group_of_layers():
+def test_one_block_that_is_not_stacked_is_not_a_group_of_layers():
     parts = [parse_family(f"block/{name}/kernel", (8, 6), BF16) for name in ("a", "b")]
     (group,) = group_rows(plan(Model(name="m", families=tuple(parts)), "x=2"))
     assert group.title == "all tensors"
@@ -134,15 +134,15 @@ def test_named_and_stacked_layers_are_grouped_alike():
     assert [name_in_group(row, first) for row in first.rows] == ["down", "up"]
 
 
-def test_a_tensor_that_is_not_once_in_each_layer_says_how_often():
-    made = plan(
+def test_a_tensor_that_is_not_once_in_each_layer_has_its_count():
+    printed = plan(
         model({"layers.{0..7}.norm": (16,), "layers.{0..7}.experts.{0..31}.up": (64, 16)}), "x=2"
     )
-    (group,) = group_rows(made, show_all=True)
+    (group,) = group_rows(printed, show_all=True)
     assert [name_in_group(row, group) for row in group.rows] == ["experts.*.up ×256", "norm"]
 
 
-def test_what_one_layer_alone_has_stands_with_the_layers():
+def test_a_tensor_of_a_single_layer_is_grouped_with_the_layers():
     shapes = {
         "net.layers.{0..7}.up": (64, 16),
         "net.layers.8.head": (64, 16),
@@ -156,15 +156,15 @@ def test_what_one_layer_alone_has_stands_with_the_layers():
     assert [row.path for row in outside.rows] == ["net.layers.8x.up"]
 
 
-def test_a_layer_that_a_rule_cuts_in_another_way_stands_with_the_others():
+def test_a_layer_that_a_rule_shards_differently_is_grouped_with_the_others():
     rules = {"rules": [(r"layers\.0\.", "x"), (".*", "")]}
-    made = plan(model({"layers.{0..3}.up": (64, 16)}), "x=2", rules=rules)
-    (group,) = group_rows(made)
+    printed = plan(model({"layers.{0..3}.up": (64, 16)}), "x=2", rules=rules)
+    (group,) = group_rows(printed)
     assert group.title == "layers.* ×4"
     assert [name_in_group(row, group) for row in group.rows] == ["up ×3", "0.up"]
 
 
-def test_parts_of_a_family_are_told_apart_by_their_numbers():
+def test_parts_of_a_family_are_distinguished_by_their_numbers():
     rules = {"rules": [(r"layers\.[0-3]\.up", "x"), (".*", "")]}
     text = str(plan(model({"layers.{0..7}.up": (64, 16)}), "x=2", rules=rules))
     assert "up (0..3)" in text
@@ -175,7 +175,7 @@ def test_numbers_are_counted_once():
     assert count_numbers(["0..3", "2..5", "9"]) == 7
 
 
-def test_small_tensors_are_folded_but_never_a_lone_one():
+def test_small_tensors_are_folded_but_never_a_single_one():
     shapes = {"big": (1024, 1024), "small": (4,)}
     assert " more" not in str(plan(model(shapes), "x=2"))
     text = str(plan(model(shapes | {"smaller": (2,)}), "x=2"))
@@ -183,18 +183,18 @@ def test_small_tensors_are_folded_but_never_a_lone_one():
     assert "12 bytes" in text
 
 
-def test_the_state_of_zero_1_is_shown_beneath_the_parameter_that_is_whole():
-    made = plan("llama3-8b", "data=8", strategy="zero1", optimizer="adamw")
-    assert "    master, mu, nu: f32[14336@data,4096]" in str(made)
+def test_the_states_of_zero_1_are_shown_below_the_replicated_parameter():
+    printed = plan("llama3-8b", "data=8", strategy="zero1", optimizer="adamw")
+    assert "    master, mu, nu: f32[14336@data,4096]" in str(printed)
 
 
 def test_the_arrays_of_the_optimizer_are_listed_with_dtype_and_bytes():
-    made = plan(model({"w": (64, 32)}), "x=2", optimizer="adamw", policy="grad=f32")
-    lines = [line.split() for line in plan_text(made).splitlines()]
-    assert ["parameters", "bf16", "4.1", "KB"] in [line[:4] for line in lines]
-    assert ["gradients", "f32", "8.2", "KB"] in [line[:4] for line in lines]
+    printed = plan(model({"w": (64, 32)}), "x=2", optimizer="adamw", policy="grad=f32")
+    lines = [line.split() for line in plan_text(printed).splitlines()]
+    assert ["parameters", "bf16", "4.1", "kB"] in [line[:4] for line in lines]
+    assert ["gradients", "f32", "8.2", "kB"] in [line[:4] for line in lines]
     parts = [line[1:5] for line in lines if line[:1] == ["·"]]
-    assert parts == [[name, "f32", "8.2", "KB"] for name in ("master", "mu", "nu")]
+    assert parts == [[name, "f32", "8.2", "kB"] for name in ("master", "mu", "nu")]
 
 
 def test_the_cache_is_shown_with_its_dtype():
@@ -203,7 +203,7 @@ def test_the_cache_is_shown_with_its_dtype():
     assert re.search(r"KV cache +s8 +16\.8 MB", text)
 
 
-def test_many_dtypes_are_named_by_their_bytes():
+def test_many_dtypes_are_ordered_by_their_bytes():
     families = [
         parse_family(f"w{n}", (2**n, 8), parse_dtype(name))
         for n, name in enumerate(("f32", "bf16", "f16", "f8e4m3fn"))
@@ -213,77 +213,83 @@ def test_many_dtypes_are_named_by_their_bytes():
     )
 
 
-def test_the_headline_counts_what_stands_below():
+def test_the_headline_counts_the_findings_below():
     rules = {"rules": [("none", ""), ("nor_this", ""), ("w", "nope"), (".*", "")]}
-    made = plan(model({"w": (64, 32)}), "x=2", rules=rules)
-    counts = Counter(each.severity for each in made.findings)
+    printed = plan(model({"w": (64, 32)}), "x=2", rules=rules)
+    counts = Counter(finding.severity for finding in printed.findings)
     assert counts["error"] == 1
     assert counts["warning"] > 1
-    first = str(made).splitlines()[0]
+    first = str(printed).splitlines()[0]
     warnings = f"{counts['warning']} warnings"
-    assert first == f"4.1 KB on each of 2 devices; 1 error and {warnings} below"
-    assert first in plan_markdown(made)
-    assert first in plan_html(made)
-    assert "below" not in made.svg()
+    assert first == f"4.1 kB on each of 2 devices; 1 error and {warnings} below"
+    assert first in plan_markdown(printed)
+    assert first in plan_html(printed)
+    assert "below" not in printed.svg()
 
 
-def test_the_spec_is_a_column_where_there_is_room_and_told_of_where_not():
+def test_the_spec_is_a_column_if_it_fits_and_explained_otherwise():
     wide, page = plan_text(LLAMA, 160), plan_html(LLAMA)
     for text in (wide, page, plan_markdown(LLAMA)):
         assert "spec" in text
     rows = [line for line in wide.splitlines() if "P('tensor', 'fsdp')  [" in line]
     assert len(rows) == 5
     assert re.search(
-        r"@ stand mesh axes: bf16\[.*@fsdp.*\] has the spec P\(", plan_text(LLAMA, 100)
+        r"@ marks mesh axes: bf16\[.*@fsdp.*\] is sharded as P\(", plan_text(LLAMA, 100)
     )
 
 
-def test_a_plan_says_in_one_line_what_it_is():
+def test_the_repr_of_a_plan_is_one_line():
     assert repr(LLAMA).startswith("<Plan of llama3-8b on fsdp=4,tensor=16: ")
     assert "\n" not in repr(LLAMA)
 
 
 @pytest.mark.parametrize("kind", ["optimiser", "", None, ["parameters"]])
-def test_a_kind_that_there_is_not_is_refused(kind):
-    with pytest.raises(UnknownOption, match="there is parameters, gradients, optimizer, ") as error:
+def test_an_unknown_kind_is_rejected(kind):
+    with pytest.raises(UnknownOption, match="known: parameters, gradients, optimizer, ") as error:
         LLAMA.bytes_of(kind)
     if kind == "optimiser":
-        assert error.value.fix == "'optimizer', the nearest name."
+        assert error.value.fix == "Did you mean 'optimizer'?"
 
 
-def test_an_empty_model_and_one_scalar_are_shown():
+def test_an_empty_model_and_a_scalar_can_be_printed():
     for shapes in ({}, {"s": ()}, {"none": (0, 4)}):
-        made = plan(model(shapes), "x=2")
-        assert str(made).splitlines()[0].startswith(("0 bytes on each", "2 bytes on each"))
-        assert plan_markdown(made)
-        assert plan_html(made)
+        printed = plan(model(shapes), "x=2")
+        assert str(printed).splitlines()[0].startswith(("0 bytes on each", "2 bytes on each"))
+        assert plan_markdown(printed)
+        assert plan_html(printed)
 
 
-def test_names_that_would_move_a_cursor_or_be_markup_are_shown_as_they_are_read():
+def test_control_characters_and_markup_in_names_are_escaped():
     hostile = "a\x1b[31m|`<script>alert(1)</script>\u202e\n# x"
-    made = plan(model({hostile: (512, 512)}, name=hostile), "x=2")
-    for text in (str(made), repr(made), plan_markdown(made), plan_html(made), made.svg()):
+    printed = plan(model({hostile: (512, 512)}, name=hostile), "x=2")
+    for text in (
+        str(printed),
+        repr(printed),
+        plan_markdown(printed),
+        plan_html(printed),
+        printed.svg(),
+    ):
         assert "\x1b" not in text
         assert "\u202e" not in text
-    assert "<script" not in plan_html(made) + made.svg() + made.treemap()
-    assert not any(line.startswith("# x") for line in plan_markdown(made).splitlines())
+    assert "<script" not in plan_html(printed) + printed.svg() + printed.treemap()
+    assert not any(line.startswith("# x") for line in plan_markdown(printed).splitlines())
 
 
-def test_markdown_keeps_bars_in_patterns_whether_they_stand_in_a_table_or_not():
-    made = plan(model({"w": (16, 32)}), "x=2", rules={"rules": [("w|v", "x"), (".*", "")]})
-    other = plan(model({"w": (16, 32)}), "x=2", rules={"rules": [("w|v", ""), (".*", "")]})
-    assert r"| `w\|v` | `P('x')` | 1 |" in plan_markdown(made, show_rules=True)
-    assert "- `~` `w|v`: P() → P('x')" in comparison_markdown(made.compare(other))
+def test_markdown_escapes_bars_in_patterns_inside_and_outside_of_tables():
+    printed = plan(model({"w": (16, 32)}), "x=2", rules={"rules": [("w|v", "x"), (".*", "")]})
+    changed = plan(model({"w": (16, 32)}), "x=2", rules={"rules": [("w|v", ""), (".*", "")]})
+    assert r"| `w\|v` | `P('x')` | 1 |" in plan_markdown(printed, show_rules=True)
+    assert "- `~` `w|v`: P() → P('x')" in comparison_markdown(printed.compare(changed))
 
 
-def test_markdown_has_what_is_beneath_a_row_in_a_column():
-    made = plan("llama3-8b", "data=8", strategy="zero1", optimizer="adamw")
-    rows = [line for line in plan_markdown(made).splitlines() if "`mlp.up_proj.weight`" in line]
+def test_markdown_has_the_line_below_a_row_in_a_column():
+    printed = plan("llama3-8b", "data=8", strategy="zero1", optimizer="adamw")
+    rows = [line for line in plan_markdown(printed).splitlines() if "`mlp.up_proj.weight`" in line]
     assert rows[0].endswith(" | master, mu, nu: `f32[14336@data,4096]` |")
 
 
-def test_what_a_row_cannot_show_is_in_the_assumptions():
-    made = plan(
+def test_options_and_formulas_are_in_the_assumptions():
+    printed = plan(
         "llama3-8b",
         "fsdp=8",
         strategy="fsdp",
@@ -291,7 +297,7 @@ def test_what_a_row_cannot_show_is_in_the_assumptions():
         hardware="h100",
         workload=Workload(batch=64, sequence=2048),
     )
-    text = str(made)
-    assumed = text[text.index("\nAssumed\n") :]
+    text = str(printed)
+    assumptions = text[text.index("\nAssumptions\n") :]
     for word in ("optimizer adamw", "batch 64", "remat full", "tokens", "memory of one h100"):
-        assert word in assumed
+        assert word in assumptions

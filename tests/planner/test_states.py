@@ -62,7 +62,7 @@ def n_bytes(tree):
 
 def held(made):
     """Return the kinds of bytes that are held for each path."""
-    return {row.path: [each.kind for each in row.held] for row in made.rows}
+    return {row.path: [each.kind for each in row.arrays] for row in made.rows}
 
 
 @pytest.mark.parametrize(("tree", "params"), TREES.values(), ids=TREES)

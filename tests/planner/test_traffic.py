@@ -1,4 +1,4 @@
-"""What a step sends: the scaling book's table, and what changes it."""
+"""Communication of a step: the scaling book's table, and what changes it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from shardlab.planner.advice.step_communication import decoding_collectives, training_collectives
 from shardlab.planner.advice.weight_bytes import WeightCounter
 from shardlab.planner.memory.dtype_policy import parse_dtype_policy
+from shardlab.planner.memory.optimizer import parse_optimizer
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.table import parse_table
@@ -14,7 +15,7 @@ from shardlab.planner.strategies.strategy import parse_strategy, place
 from shardlab.sharding.mesh import parse_mesh
 
 D, F, B = 64, 256, 128
-# Two matrices a layer and nothing else, as training.md simplifies a transformer.
+# Two matrices per layer and nothing else, as training.md simplifies a transformer.
 PLAIN = parse_table(
     f"""
 name = "plain"
@@ -35,46 +36,47 @@ gated = false
 )
 
 
-def sent(model, mesh, strategy, workload=None, optimizer="adamw"):
-    """Return for each kind and axes the operation, the gathered or unreduced bytes, the calls."""
+def collectives(model, mesh, strategy, workload=None, optimizer="adamw"):
+    """Return by payload and axes: operation, gathered or unreduced bytes, number of calls."""
     mesh = parse_mesh(mesh)
-    placed = place(model, parse_strategy(strategy), mesh)
-    held = WeightCounter(optimizer=optimizer, policy=parse_dtype_policy(None)).weigh(placed, mesh)
+    sharded = tuple(place(model, parse_strategy(strategy), mesh))
+    counter = WeightCounter(optimizer=parse_optimizer(optimizer), policy=parse_dtype_policy(None))
+    weights = counter.count_bytes(sharded, mesh)
     workload = workload or Workload(batch=B, sequence=1, remat="none")
-    found = {}
-    for each in training_collectives(model.architecture, held, mesh, workload):
+    calls = {}
+    for call in training_collectives(model.architecture, weights, mesh, workload):
         size = 1
-        for name in each.axes:
+        for name in call.axes:
             size *= mesh.shape[name]
-        whole = each.payload_bytes * (size if each.op == "all_gather" else 1)
-        found.setdefault((each.what, each.axes), []).append((each.op, whole, each.count))
-    return found
+        full_bytes = call.payload_bytes * (size if call.op == "all_gather" else 1)
+        calls.setdefault((call.what, call.axes), []).append((call.op, full_bytes, call.count))
+    return calls
 
 
-def n_bytes(found, *axes):
+def n_bytes(calls_by_axes, *axes):
     """Return the bytes as the book counts them: an all-reduce twice."""
     return sum(
-        whole * count * (2 if op == "psum" else 1)
-        for (_, over), calls in found.items()
-        for op, whole, count in calls
-        if over == axes
+        full_bytes * count * (2 if op == "psum" else 1)
+        for (_, call_axes), calls in calls_by_axes.items()
+        for op, full_bytes, count in calls
+        if call_axes == axes
     )
 
 
 # JAX scaling book, training.md (0819a7d), "Comms per layer (bytes, forward + backward pass)"
 def test_data_parallelism_sends_8df():
-    assert n_bytes(sent(PLAIN, "data=4", "data-parallel"), "data") == 8 * D * F
+    assert n_bytes(collectives(PLAIN, "data=4", "data-parallel"), "data") == 8 * D * F
 
 
 def test_fsdp_sends_4df_forward_and_8df_backward():
-    assert n_bytes(sent(PLAIN, "fsdp=4", "fsdp"), "fsdp") == 4 * D * F + 8 * D * F
+    assert n_bytes(collectives(PLAIN, "fsdp=4", "fsdp"), "fsdp") == 4 * D * F + 8 * D * F
 
 
 def test_tensor_parallelism_sends_4bd_forward_and_backward_for_each_of_two_blocks():
-    found = sent(PLAIN, "tensor=4", "tensor")
+    calls = collectives(PLAIN, "tensor=4", "tensor")
     # the book has one block, the feed-forward one
-    assert n_bytes(found, "tensor") == 2 * (4 * B * D + 4 * B * D)
-    assert found == {
+    assert n_bytes(calls, "tensor") == 2 * (4 * B * D + 4 * B * D)
+    assert calls == {
         ("activations", ("tensor",)): [
             ("all_gather", 2 * B * D, 4),
             ("psum_scatter", 2 * B * D, 4),
@@ -82,78 +84,81 @@ def test_tensor_parallelism_sends_4bd_forward_and_backward_for_each_of_two_block
     }
 
 
-def test_mixed_each_axis_makes_the_other_ones_exchanges_smaller():
-    found = sent(PLAIN, "fsdp=8,tensor=4", "fsdp+tensor")
-    assert n_bytes(found, "fsdp") == 12 * D * F // 4
-    assert n_bytes(found, "tensor") == 16 * B * D // 8
+def test_each_of_two_axes_makes_the_collectives_of_the_other_smaller():
+    calls = collectives(PLAIN, "fsdp=8,tensor=4", "fsdp+tensor")
+    assert n_bytes(calls, "fsdp") == 12 * D * F // 4
+    assert n_bytes(calls, "tensor") == 16 * B * D // 8
 
 
 @pytest.mark.parametrize("stage", [1, 2])
 def test_zero_sends_the_bytes_of_an_all_reduce(stage):
-    found = sent(PLAIN, "data=4", f"zero{stage}")
-    assert n_bytes(found, "data") == 8 * D * F
-    assert {what for what, _ in found} == {"gradients", "updated parameters"}
+    calls = collectives(PLAIN, "data=4", f"zero{stage}")
+    assert n_bytes(calls, "data") == 8 * D * F
+    assert {payload for payload, _ in calls} == {"gradients", "updated parameters"}
 
 
 def test_microbatches_gather_parameters_again_and_sum_gradients_once():
     work = Workload(batch=B, sequence=1, remat="none", microbatch=B // 8)
-    assert n_bytes(sent(PLAIN, "fsdp=4", "fsdp", work), "fsdp") == 8 * 12 * D * F
-    assert n_bytes(sent(PLAIN, "data=4", "data-parallel", work), "data") == 8 * D * F
-    # stage 2 holds no whole gradient to sum into
-    assert n_bytes(sent(PLAIN, "data=4", "zero2", work), "data") == 8 * 4 * D * F + 4 * D * F
-    assert n_bytes(sent(PLAIN, "tensor=4", "tensor", work), "tensor") == 16 * B * D
+    assert n_bytes(collectives(PLAIN, "fsdp=4", "fsdp", work), "fsdp") == 8 * 12 * D * F
+    assert n_bytes(collectives(PLAIN, "data=4", "data-parallel", work), "data") == 8 * D * F
+    # stage 2 has no full gradient to accumulate into
+    assert n_bytes(collectives(PLAIN, "data=4", "zero2", work), "data") == 8 * 4 * D * F + 4 * D * F
+    assert n_bytes(collectives(PLAIN, "tensor=4", "tensor", work), "tensor") == 16 * B * D
 
 
-def test_full_remat_sends_what_the_forward_pass_sends_again():
-    once, again = (
+def test_full_remat_repeats_the_collectives_of_the_forward_pass():
+    without_remat, with_remat = (
         n_bytes(
-            sent(PLAIN, "tensor=4", "tensor", Workload(batch=B, sequence=1, remat=remat)), "tensor"
+            collectives(PLAIN, "tensor=4", "tensor", Workload(batch=B, sequence=1, remat=remat)),
+            "tensor",
         )
         for remat in ("none", "full")
     )
-    assert again * 2 == once * 3
+    assert with_remat * 2 == without_remat * 3
 
 
 def test_a_context_axis_sends_keys_and_values_and_sums_gradients():
-    found = sent(PLAIN, "fsdp=4,context=2", "fsdp", Workload(batch=8, sequence=16, remat="none"))
+    calls = collectives(
+        PLAIN, "fsdp=4,context=2", "fsdp", Workload(batch=8, sequence=16, remat="none")
+    )
     keys = 2 * 16 * 4 * 2 * 8 * 16 // 4  # bytes of two sequences, gathered
-    assert found[("keys and values, forward and backward", ("context",))] == [
+    assert calls[("keys and values, forward and backward", ("context",))] == [
         ("all_gather", keys, 2)
     ]
-    assert found[("gradients of keys and values", ("context",))] == [("psum_scatter", keys, 1)]
-    assert found[("gradients", ("context",))] == [("psum", 4 * D * F // 4, 1)]
+    assert calls[("gradients of keys and values", ("context",))] == [("psum_scatter", keys, 1)]
+    assert calls[("gradients", ("context",))] == [("psum", 4 * D * F // 4, 1)]
 
 
 def test_tokens_go_to_their_experts_and_back_in_each_mixture_layer():
     model = load_model("mixtral-8x7b")
     work = Workload(batch=64, sequence=128, remat="none")
-    found = sent(model, "fsdp=4,expert=8", "fsdp+expert", work)
+    calls = collectives(model, "fsdp=4,expert=8", "fsdp+expert", work)
     tokens = 64 * 128 // 32
     # 32 layers, there and back, forward and backward; 2 experts, hidden 4096, bf16
-    assert found[("tokens to their experts and back", ("expert",))] == [
+    assert calls[("tokens to their experts and back", ("expert",))] == [
         ("all_to_all", tokens * 2 * 4096 * 2, 2 * 2 * 32)
     ]
-    # an expert's gradients are summed where it is; all else is cut over the expert axis too
-    over = {axes for what, axes in found if what == "parameters, forward"}
-    assert over == {("fsdp",), ("fsdp", "expert")}
+    # an expert's gradients are summed on its device; all else is also sharded over the expert axis
+    gather_axes = {axes for payload, axes in calls if payload == "parameters, forward"}
+    assert gather_axes == {("fsdp",), ("fsdp", "expert")}
     of_experts = 3 * 4096 * 14336 * 2  # bytes a layer and expert: one of 8 is on a device
-    [(_, gathered, _)] = found[("parameters, forward", ("fsdp",))]
+    [(_, gathered, _)] = calls[("parameters, forward", ("fsdp",))]
     assert gathered == of_experts
 
 
-def test_deciding_where_tokens_go_costs_tensor_axes_once_for_each_expert():
+def test_tokens_at_their_experts_are_gathered_over_tensor_axes_once_per_expert():
     model = load_model("mixtral-8x7b")
-    found = sent(
+    calls = collectives(
         model, "expert=8,tensor=4", "expert+tensor", Workload(batch=64, sequence=128, remat="none")
     )
     array = 64 * 128 // 8 * 4096 * 2
-    assert found[("activations", ("tensor",))][0] == ("all_gather", array, 2 * 32)
-    assert found[("tokens at their experts", ("tensor",))][0] == ("all_gather", 2 * array, 2 * 32)
+    assert calls[("activations", ("tensor",))][0] == ("all_gather", array, 2 * 32)
+    assert calls[("tokens at their experts", ("tensor",))][0] == ("all_gather", 2 * array, 2 * 32)
 
 
-def test_decoding_sends_activations_of_one_token_a_sequence():
+def test_decoding_sends_activations_of_one_token_per_sequence():
     model = load_model("llama3-70b")
     mesh = parse_mesh("data=2,tensor=8")
     calls = list(decoding_collectives(model.architecture, mesh, Workload(batch=64, sequence=8192)))
-    assert [(each.op, each.count) for each in calls] == [("all_gather", 160), ("psum_scatter", 160)]
+    assert [(call.op, call.count) for call in calls] == [("all_gather", 160), ("psum_scatter", 160)]
     assert calls[1].payload_bytes == 32 * 8192 * 2

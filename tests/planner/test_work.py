@@ -1,4 +1,4 @@
-"""The arithmetic of a step, against published counts."""
+"""FLOPs of a step, compared with published counts."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from shardlab.planner.models.load import load_model
 @pytest.mark.parametrize(
     ("name", "billions"),
     [
-        ("mixtral-8x7b", 12.9),  # Jiang et al. 2024, arXiv 2401.04088: 13B active, 47B in all
+        ("mixtral-8x7b", 12.9),  # Jiang et al. 2024, arXiv 2401.04088: 13B active of 47B
         ("qwen3-30b-a3b", 3.35),  # model card: 3.3B activated
         ("qwen3-235b-a22b", 22.2),  # model card: 22B activated
         ("deepseek-v3-main", 37.55),  # DeepSeek-V3, arXiv 2412.19437: 37B activated
         ("llama3-70b", 70.55),
     ],
 )
-def test_active_parameters_are_those_that_one_token_meets(name, billions):
+def test_active_parameters_are_those_that_one_token_uses(name, billions):
     assert active_parameters(load_model(name)) / 1e9 == pytest.approx(billions, abs=0.05)
 
 
 def test_llama_70b_takes_6_3_yottaflops_for_15_trillion_tokens():
-    # JAX scaling book, applied-training.md (0819a7d): 4.2e11 for a token, 6.3e24 in all; it rounds
+    # JAX scaling book, applied-training.md (0819a7d): 4.2e11 per token, 6.3e24 in total; it rounds
     # to 70e9 parameters and leaves attention out.
     model = load_model("llama3-70b")
     per_token = training_flops(
@@ -52,7 +52,7 @@ def test_attention_takes_12_l_n_h_for_each_token_and_token_of_its_sequence():
     assert long - short == pytest.approx(12 * 32 * 32 * 128 * 8192)
 
 
-def test_remat_computes_the_forward_pass_or_attention_again():
+def test_remat_recomputes_the_forward_pass_or_attention():
     model = load_model("llama3-8b")
     flops = {
         remat: training_flops(
@@ -63,18 +63,18 @@ def test_remat_computes_the_forward_pass_or_attention_again():
     attention = 12 * 32 * 32 * 128 * 4096 * 2 * 4096
     assert flops["full"] == flops["4"] == pytest.approx(flops["none"] * 8 / 6)
     assert flops["selective"] == flops["dots"] == pytest.approx(flops["none"] + attention / 3)
-    one = training_flops(model, model.architecture, Workload(batch=2, sequence=4096, remat="full"))
-    assert one.model_flops == flops["none"]  # MFU counts nothing twice
+    full = training_flops(model, model.architecture, Workload(batch=2, sequence=4096, remat="full"))
+    assert full.model_flops == flops["none"]  # MFU counts nothing twice
 
 
-def test_a_token_takes_2_flops_for_each_parameter_to_decode():
+def test_decoding_a_token_takes_2_flops_per_parameter():
     model = load_model("llama3-8b")
     work = decoding_flops(model, model.architecture, Workload(batch=5, sequence=1))
     assert work.flops / 5 == pytest.approx(2 * 8_030_261_248, rel=0.001)
 
 
 @pytest.mark.parametrize(("remat", "is_repeated"), [("full", True), ("2", True), ("dots", False)])
-def test_full_remat_repeats_what_the_forward_pass_sends(remat, is_repeated):
+def test_full_remat_repeats_the_communication_of_the_forward_pass(remat, is_repeated):
     assert is_forward_repeated(Workload(batch=1, sequence=1, remat=remat)) == is_repeated
 
 
@@ -99,7 +99,7 @@ def test_latent_attention_decodes_on_the_latent_array():
     assert long - short == pytest.approx(2 * 61 * 128 * (512 + 64 + 512) * 4096)
 
 
-def test_local_layers_attend_to_their_window_alone():
+def test_local_layers_attend_only_to_their_window():
     model = load_model("gemma3-27b")  # 52 of 62 layers look back over 1024 tokens
     short, long = (
         decoding_flops(model, model.architecture, Workload(batch=1, sequence=size)).flops

@@ -1,4 +1,4 @@
-"""Anything may be given for anything: the answer is an error in words, never a traceback."""
+"""Arguments of any type give a result or a LabError, never another exception."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardlab import LabError, Workload, advise, load_plan, plan
 
 class Mute:
     def __repr__(self) -> str:
-        raise RuntimeError("nothing is said of this")
+        raise RuntimeError("no repr")
 
 
 class Talkative:
@@ -24,16 +24,16 @@ class Talkative:
 
 
 def _deep(depth: int = 5_000) -> Any:
-    found: Any = {}
+    nested: Any = {}
     for _ in range(depth):
-        found = [found, {"a": found}][depth % 2]
-    return found
+        nested = [nested, {"a": nested}][depth % 2]
+    return nested
 
 
-def _own() -> list[Any]:
-    found: list[Any] = []
-    found.append(found)
-    return found
+def _cyclic() -> list[Any]:
+    cyclic: list[Any] = []
+    cyclic.append(cyclic)
+    return cyclic
 
 
 WRONG: Mapping[str, Callable[[], Any]] = {
@@ -45,7 +45,7 @@ WRONG: Mapping[str, Callable[[], Any]] = {
     "numpy number": lambda: np.float32(0.5),
     "numpy yes": lambda: np.bool_(True),
     "numpy array": lambda: np.zeros(3),
-    "generator": lambda: (each for each in [1]),
+    "generator": lambda: (number for number in [1]),
     "long text": lambda: "x" * 1_000_000,
     "no text": lambda: "",
     "escape": lambda: "\x1b]0;evil\x07\x1b[31m",
@@ -59,7 +59,7 @@ WRONG: Mapping[str, Callable[[], Any]] = {
     "list of a number": lambda: [1],
     "table of a number": lambda: {1: 2},
     "set": lambda: {1},
-    "its own part": _own,
+    "cyclic list": _cyclic,
     "deep": _deep,
     "deep list": lambda: _deep(5_001),
     "decimal": lambda: decimal.Decimal("NaN"),
@@ -73,47 +73,49 @@ WRONG: Mapping[str, Callable[[], Any]] = {
     "folder": lambda: Path(),
 }
 PLAN = {"model": "llama3-8b", "mesh": "fsdp=2,tensor=2"}
-ADVICE = {"model": "llama3-8b", "hardware": "tpu-v5p", "chips": 4, "batch": 4, "sequence": 64}
+ADVICE = {"model": "llama3-8b", "hardware": "tpu-v5p", "devices": 4, "batch": 4, "sequence": 64}
 
 
-def _planned(name: str, value: Any) -> None:
-    given = {**PLAN, "hardware": "tpu-v5p", name: value}
-    plan(given.pop("model"), given.pop("mesh"), **given)
+def _call_plan(name: str, value: Any) -> None:
+    arguments = {**PLAN, "hardware": "tpu-v5p", name: value}
+    plan(arguments.pop("model"), arguments.pop("mesh"), **arguments)
 
 
-def _with_workload(name: str, value: Any) -> None:
-    _planned("workload", Workload(**{"batch": 4, "sequence": 64, name: value}))
+def _call_workload(name: str, value: Any) -> None:
+    _call_plan("workload", Workload(**{"batch": 4, "sequence": 64, name: value}))
 
 
-def _advised(name: str, value: Any) -> None:
+def _call_advise(name: str, value: Any) -> None:
     advise(**{**ADVICE, name: value})
 
 
-WAYS = {
-    _planned: "model mesh rules strategy hardware optimizer policy workload headroom limits stack "
-    "n_devices",
-    _with_workload: "batch sequence remat microbatch dtype cache_dtype flash sequence_parallel",
-    _advised: "hardware chips batch sequence optimizer remat zero microbatch context policy "
+ARGUMENTS = {
+    _call_plan: "model mesh rules strategy hardware optimizer policy workload headroom limits "
+    "stack n_devices",
+    _call_workload: "batch sequence remat microbatch dtype cache_dtype flash sequence_parallel",
+    _call_advise: "hardware devices batch sequence optimizer remat zero microbatch context policy "
     "headroom compute_efficiency network_efficiency figures",
     lambda name, value: load_plan(value): "path",
 }
 
 
 @pytest.mark.parametrize(
-    ("ask", "name"), [(ask, name) for ask, names in WAYS.items() for name in names.split()]
+    ("call", "name"),
+    [(call, name) for call, names in ARGUMENTS.items() for name in names.split()],
 )
-def test_whatever_is_given_is_taken_or_refused_in_words(
-    ask: Callable[[str, Any], None], name: str
+def test_any_value_is_accepted_or_rejected_with_a_lab_error(
+    call: Callable[[str, Any], None], name: str
 ) -> None:
     for kind, make in WRONG.items():
-        said = _refusal(ask, name, make())
-        assert len(said) < 2_000, (kind, said[:200])
-        assert all(each.isprintable() for each in said.replace("\n", "")), (kind, said)
+        message = _error_message(call, name, make())
+        assert len(message) < 2_000, (kind, message[:200])
+        printable = all(character.isprintable() for character in message.replace("\n", ""))
+        assert printable, (kind, message)
 
 
-def _refusal(ask: Callable[[str, Any], None], name: str, value: Any) -> str:
+def _error_message(call: Callable[[str, Any], None], name: str, value: Any) -> str:
     try:
-        ask(name, value)
+        call(name, value)
     except LabError as error:
         return str(error)
     return ""

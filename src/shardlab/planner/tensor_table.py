@@ -199,15 +199,16 @@ def shorter_names(path: str) -> Iterator[str]:
 
 
 def short_name(name: str, max_length: int) -> str:
-    """Return a name of the table in that many characters, with how many tensors it stands for.
+    """Return a name of the table in that many characters, with its count if that fits.
 
-    >>> [short_name("mlp.up_proj.weight ×59", length) for length in (22, 16, 12, 9)]
-    ['mlp.up_proj.weight ×59', 'mlp.up_proj ×59', 'up_proj ×59', '…proj ×59']
+    >>> [short_name("mlp.up_proj.weight ×59", length) for length in (22, 16, 12, 9, 5)]
+    ['mlp.up_proj.weight ×59', 'mlp.up_proj ×59', 'up_proj ×59', 'up_proj', '…proj']
     """
     end = min((name.index(mark) for mark in (" ×", " (") if mark in name), default=len(name))
     path, count = name[:end], name[end:]
-    *_, shortest = names = [shorter + count for shorter in shorter_names(path)]
-    fitting = next((candidate for candidate in names if len(candidate) <= max_length), None)
+    *_, shortest = names = list(shorter_names(path))
+    candidates = (*(shorter + count for shorter in names), shortest)
+    fitting = next((text for text in candidates if len(text) <= max_length), None)
     return truncate_left(shortest, max_length) if fitting is None else fitting
 
 

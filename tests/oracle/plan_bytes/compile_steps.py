@@ -125,7 +125,7 @@ def trees_of(made, model, mesh):
     rows = {row.path: row for row in made.rows}
     trees = {}
     for family in model.families:
-        for held in rows[family.name].held:
+        for held in rows[family.name].arrays:
             sharding = NamedSharding(mesh, PartitionSpec(*held.spec.entries))
             dtype = parse_dtype(held.dtype).name
             struct = jax.ShapeDtypeStruct(held.shape, dtype, sharding=sharding)

@@ -39,9 +39,9 @@ def test_every_array_is_cut_as_jax_cuts_it(preset):
         elements = 0
         for row in made.rows:
             elements += row.n_tensors * math.prod(row.parameter.shape)
-            for held in row.held:
+            for held in row.arrays:
                 theirs = jax_shard_shape(mesh, held.spec.entries, held.shape)
                 assert held.shard_shape == theirs, (mesh, made.choices, row.path, held)
                 n_parts = math.prod(held.shape) // math.prod(theirs)
-                assert held.n_copies == shardlab.parse_mesh(mesh).n_devices // n_parts
+                assert held.n_replicas == shardlab.parse_mesh(mesh).n_devices // n_parts
         assert elements == n_parameters

@@ -1,4 +1,4 @@
-"""Measures given to a model whose source has none: for activations, caches and the plan_headline."""
+"""Measures given to a model whose source has none: for activations, caches and the headline."""
 
 from __future__ import annotations
 

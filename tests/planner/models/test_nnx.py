@@ -80,7 +80,7 @@ def test_only_params_are_trained(instance):
         "held/a",
     }
     made = shardlab.plan(instance, "fsdp=2,tensor=2", optimizer="adam")
-    held = {row.path: [each.name for each in row.held] for row in made.rows}
+    held = {row.path: [each.name for each in row.arrays] for row in made.rows}
     assert held["norm/mean"] == ["parameter"]
     assert held["norm/scale"] == ["parameter", "gradient", "mu", "nu"]
 
@@ -202,9 +202,9 @@ def test_zero_cuts_states_and_leaves_annotations_as_they_are(stage, gradient):
     mesh = "data=2,fsdp=2,tensor=2"
     made = shardlab.plan(Annotated, mesh, strategy=stage, optimizer="adamw")
     kernel = next(row for row in made.rows if row.path == "up/kernel")
-    states = [each.spec for each in kernel.held if each.kind == "optimizer"]
+    states = [each.spec for each in kernel.arrays if each.kind == "optimizer"]
     assert kernel.parameter.spec == Spec("fsdp", "tensor")
-    assert [each.spec for each in kernel.held if each.kind == "gradients"] == [gradient]
+    assert [each.spec for each in kernel.arrays if each.kind == "gradients"] == [gradient]
     assert states == [Spec(("fsdp", "data"), "tensor")] * 2
     alone = shardlab.plan(Annotated, mesh, optimizer="adamw")
     assert made.bytes_of("parameters") == alone.bytes_of("parameters")

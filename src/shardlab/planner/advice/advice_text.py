@@ -159,7 +159,7 @@ def _advice_facts(advice: Advice) -> Iterator[str]:
     n_meshes = len({candidate.mesh for candidate in (*advice.ranked, *advice.others)})
     yield (
         f"{count_text(advice.n_candidates, 'candidate')}; {len(advice.ranked):,} of "
-        f"{n_meshes:,} {'mesh' if n_meshes == 1 else 'meshes'} fit"
+        f"{n_meshes:,} {'mesh fits' if n_meshes == 1 else 'meshes fit'}"
     )
     if advice.sufficient is not None:
         factor = advice.sufficient_devices // advice.n_devices

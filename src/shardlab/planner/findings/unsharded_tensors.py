@@ -85,8 +85,9 @@ def _unsharded_finding(group: list[_SkippedRow], excess: int) -> Finding:
 
 def _indivisible_text(skipped: SkippedSharding) -> str:
     noun = skipped.meaning.replace("_", " ")
-    noun = f" {noun}" if skipped.is_heads or noun == "experts" else ""
-    return f", because {skipped.size:,}{noun} is not divisible by it"
+    if skipped.is_heads or noun == "experts":
+        return f", because {skipped.size:,} {noun} are not divisible by it"
+    return f", because {skipped.size:,} is not divisible by it"
 
 
 def _unsharded_fix(skipped: list[SkippedSharding], axes: str) -> str:
