@@ -1,4 +1,4 @@
-"""Each finding about plans and rules has a page, and what the page shows is what happens."""
+"""Each finding about plans and rules has a page, and its examples print what it shows."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ def pages():
 
 def examples():
     for code, text in pages().items():
-        for number, (source, shown) in enumerate(EXAMPLE.findall(text)):
-            yield pytest.param(source, shown, id=f"{code}-{number}")
+        for number, (source, output) in enumerate(EXAMPLE.findall(text)):
+            yield pytest.param(source, output, id=f"{code}-{number}")
 
 
-@pytest.mark.parametrize(("source", "shown"), list(examples()))
-def test_an_example_prints_what_the_page_shows(source, shown):
+@pytest.mark.parametrize(("source", "output"), list(examples()))
+def test_an_example_prints_what_the_page_shows(source, output):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(source, "example.py", "exec"), {})
-    assert printed.getvalue() == shown
+    assert printed.getvalue() == output
 
 
 @pytest.mark.parametrize("code", PLAN_FINDING_CODES)
 def test_a_page_shows_the_finding_and_then_a_plan_without_it(code):
-    shown = [text for _, text in EXAMPLE.findall(page(code))]
+    output = [text for _, text in EXAMPLE.findall(page(code))]
     finding = re.compile(rf"^(?:error|warning|info) \[{re.escape(code)}\]", re.MULTILINE)
-    assert finding.search(shown[0])
-    assert not finding.search(shown[-1])
-    assert len(shown) >= 2
+    assert finding.search(output[0])
+    assert not finding.search(output[-1])
+    assert len(output) >= 2
 
 
 @pytest.mark.parametrize("code", PLAN_FINDING_CODES)
-def test_a_page_says_what_it_is_what_to_do_and_what_if_it_is_meant(code):
+def test_a_page_explains_the_finding_the_fix_and_when_it_is_intended(code):
     text = page(code)
     assert text.startswith(
         f"# {code}\n\n**{PLAN_FINDING_CODES[code].severity}**: {PLAN_FINDING_CODES[code].title}"
