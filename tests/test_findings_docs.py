@@ -21,7 +21,7 @@ from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES as P
 
 FOLDER = Path(__file__).parent.parent / "docs" / "findings"
 ALL_PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.*.md"))}
-# Those of plans have their own tests: plans/test_findings_pages.py.
+# Those of plans have their own tests: planner/test_plan_findings_pages.py.
 PAGES = {code: page for code, page in ALL_PAGES.items() if code not in PLAN_CODES}
 # A program, and beneath it what it prints.
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -40,12 +40,17 @@ def run(*arguments):
 def test_it_prints_the_best_the_table_the_losers_and_what_it_rests_on():
     done = run(*ASKED)
     assert done.exit_code == 0, done.output
-    assert done.output.startswith("best: ")
-    for heading in ("What fits, quickest first", "Why others lost", "Formulas and figures", "Next"):
+    assert done.output.startswith("fastest: ")
+    for heading in (
+        "What fits, fastest first",
+        "Why the others lost",
+        "Formulas and figures",
+        "What to run next",
+    ):
         assert f"\n{heading}\n" in done.output
     assert "link_bandwidth 90 GB/s one way per link: JAX scaling book" in done.output
     lines = done.output.splitlines()
-    command = lines.pop(lines.index("Next") + 1)
+    command = lines.pop(lines.index("What to run next") + 1)
     assert all(len(line) <= 100 for line in lines)
     assert command.startswith("  shardlab plan llama3-8b --mesh ")  # not folded, to be copied
 
@@ -85,13 +90,13 @@ def test_a_margin_of_one_lets_more_fit():
             "4096", *margin).output
         for margin in ((), ("--activation-margin", "1"))
     )  # fmt: skip
-    assert "the quickest: fsdp=16 fsdp remat full (3.03 s) fits" in " ".join(few.split())
-    assert many.startswith("best: fsdp=16 with fsdp, remat full")
+    assert "the fastest: fsdp=16 fsdp remat full (3.03 s) fits" in " ".join(few.split())
+    assert many.startswith("fastest: fsdp=16 with fsdp, remat full")
 
 
 def test_a_topology_names_hardware_and_chips():
     done = run("llama3-8b", "--chips", "v5p-128", "--batch", "128", "--sequence", "4096")
-    assert "parameters on 64 chips tpu-v5p" in done.output
+    assert "parameters on 64 tpu-v5p devices" in done.output
 
 
 def test_a_model_in_a_file_is_ranked_by_memory(tmp_path):
@@ -122,7 +127,7 @@ def test_nothing_that_fits_is_exit_code_1():
         (["llama3-8b", "--hardware", "h100", "--chips", "-8"], "--chips -8"),
         (["llama3-8b", "--hardware", "h100", "--chips", "8x"], "--chips 8x: a whole number"),
         ([*ASKED[:-1], "1e3"], "--sequence 1e3: a whole number"),
-        ([*ASKED, "--activation-margin", "-1"], "The margin of activations is -1"),
+        ([*ASKED, "--activation-margin", "-1"], "The activation margin is -1"),
         ([*ASKED, "--figure", "x"], "--figure x: NAME=VALUE"),
         ([*ASKED, "--figure", "x=1"], "There is no figure 'x'"),
         ([*ASKED, "--figure", "link_bandwidth=nan"], "The figure 'link_bandwidth' is nan"),

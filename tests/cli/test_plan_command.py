@@ -67,28 +67,28 @@ def test_the_text_says_first_whether_it_fits_and_then_what_takes_the_room():
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith(
         """\
-fits: 16.1 KB of 16.0 GB on each of 8 tpu-v5e, 14.4 GB free beside 10 % headroom
+fits: 16.1 kB of 16.0 GB on each of 8 tpu-v5e, 14.4 GB free after 10 % headroom
 tiny: 7,728 parameters in 10 tensors; mesh data=2,model=4; training with adamw
 activations are not counted: no batch and sequence were given
 
-Each device holds
-              dtype  per device  of 16.0 GB    on all devices  in one copy
-  parameters  bf16       2.0 KB        <1 %           16.1 KB      15.5 KB
-  gradients   bf16       2.0 KB        <1 %           16.1 KB      15.5 KB
-  optimizer   f32       12.1 KB        <1 %           96.8 KB      92.7 KB
-  · master    f32        4.0 KB        <1 %           32.3 KB      30.9 KB
-  · mu        f32        4.0 KB        <1 %           32.3 KB      30.9 KB
-  · nu        f32        4.0 KB        <1 %           32.3 KB      30.9 KB
-  in all                16.1 KB        <1 %          129.1 KB     123.6 KB
+Memory per device
+              dtype  per device  of 16.0 GB    all devices  unreplicated
+  parameters  bf16       2.0 kB        <1 %        16.1 kB       15.5 kB
+  gradients   bf16       2.0 kB        <1 %        16.1 kB       15.5 kB
+  optimizer   f32       12.1 kB        <1 %        96.8 kB       92.7 kB
+  · master    f32        4.0 kB        <1 %        32.3 kB       30.9 kB
+  · mu        f32        4.0 kB        <1 %        32.3 kB       30.9 kB
+  · nu        f32        4.0 kB        <1 %        32.3 kB       30.9 kB
+  total                 16.1 kB        <1 %       129.1 kB      123.6 kB
 
-Tensors, largest first; bytes are those of one device
-  tensor        array                   shard   parameter     in all  copies     wasted
-  layers.* ×3: 13.1 KB, 81 %
-  down.weight   bf16[16@data,64@model]  [8,16]  768 bytes     6.1 KB       1          -
-  up.weight     bf16[64@model,16@data]  [16,8]  768 bytes     6.1 KB       1          -
-  norm.weight   bf16[16]                [16]     96 bytes  768 bytes       8  672 bytes
-  outside the layers: 3.1 KB, 19 %
-  embed.weight  bf16[96@model,16@data]  [24,8]  384 bytes     3.1 KB       1          -
+Tensors, largest first; bytes per device
+  tensor        array                   shard   parameter      total  replicas     wasted
+  layers.* ×3: 13.1 kB, 81 %
+  down.weight   bf16[16@data,64@model]  [8,16]  768 bytes     6.1 kB         1          -
+  up.weight     bf16[64@model,16@data]  [16,8]  768 bytes     6.1 kB         1          -
+  norm.weight   bf16[16]                [16]     96 bytes  768 bytes         8  672 bytes
+  outside the layers: 3.1 kB, 19 %
+  embed.weight  bf16[96@model,16@data]  [24,8]  384 bytes     3.1 kB         1          -
 """
     )
     assert "memory of one tpu-v5e: 16,000,000,000 bytes" in done.stdout
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_an_error_with_exit_code_1(folder):
     done = plan("--optimizer", "adamw", "--hardware", "chip.toml")
     assert done.exit_code == 1, done.output
     assert done.stdout.startswith("does not fit: ")
-    assert "too much with 10 % headroom" in done.stdout.splitlines()[0]
+    assert "too much after 10 % headroom" in done.stdout.splitlines()[0]
     assert "error [plan.does_not_fit]" in done.stdout
 
 
@@ -123,15 +123,15 @@ def test_all_tensors_and_the_rules_are_shown_when_asked_for():
     assert "input_layernorm.weight" not in few
     assert "input_layernorm.weight" in every
     assert " more" not in every
-    assert "Rules that the strategy stands for; the first that is found" in every
+    assert "Equivalent rules; the first that matches a path wins" in every
     assert "P('tensor', 'fsdp')" in every
 
 
 def test_markdown_has_tables_that_a_design_document_can_hold():
     done = plan(*RULES, "--markdown")
     lines = done.stdout.splitlines()
-    assert lines[0] == "**2.0 KB on each of 8 devices**"
-    assert "| tensor | array | spec | shard | per device | copies | wasted |" in lines
+    assert lines[0] == "**2.0 kB on each of 8 devices**"
+    assert "| tensor | array | spec | shard | per device | replicas | wasted |" in lines
     assert (
         "| `up.weight` | `bf16[64@model,16@data]` | `P('model', 'data')` | `[16,8]` | 768 bytes "
         "| 1 | - |" in lines
@@ -167,7 +167,7 @@ def test_several_outputs_are_written_at_once(folder):
     names = {"json": "a.json", "html": "a.html", "svg": "a.svg", "treemap": "t.svg"}
     done = plan(*RULES, *(x for pair in names.items() for x in (f"--{pair[0]}", pair[1])))
     assert done.exit_code == 0
-    assert done.stdout.startswith("2.0 KB on each")
+    assert done.stdout.startswith("2.0 kB on each")
     assert json.loads((folder / "a.json").read_text())["format"] == "shardlab plan"
     page = (folder / "a.html").read_text()
     assert page.count("<svg") == 2
@@ -200,7 +200,7 @@ def test_rules_are_written_so_that_they_give_the_same_plan(folder):
 
 def test_given_rules_are_shown_with_the_tensors_that_each_took():
     done = plan("--rule", "nothing=data", *RULES, "--show-rules", "--zero", "0")
-    text = done.stdout[done.stdout.index("Rules in the order") :].partition("\n\n")[0]
+    text = done.stdout[done.stdout.index("Rules, the first that matches wins") :].partition("\n\n")[0]
     rows = [line.split() for line in text.splitlines()[2:]]
     assert rows[0] == ["nothing", "P('data')", "0"]
     assert [int(row[-1]) for row in rows] == [0, 4, 3, 3]
@@ -225,14 +225,14 @@ def test_a_difference_is_told_with_what_moved_and_exit_code_1(folder):
         """\
 4 differences: tiny on data=2,model=4
 
-Each device holds
+Memory per device
                  before      now  difference
-  ~ parameters  10.8 KB  10.1 KB  -768 bytes  -7.1 %
-  ~ in all      10.8 KB  10.1 KB  -768 bytes  -7.1 %
+  ~ parameters  10.8 kB  10.1 kB  -768 bytes  -7.1 %
+  ~ total       10.8 kB  10.1 kB  -768 bytes  -7.1 %
 
 Tensors: 1 changed
                         before        now  difference
-  ~ layers.*.up.weight  1.5 KB  768 bytes  -768 bytes  -50.0 %
+  ~ layers.*.up.weight  1.5 kB  768 bytes  -768 bytes  -50.0 %
     bf16[64@model,16] ×3 → bf16[64@model,16@data] ×3
 
 Rules
@@ -240,9 +240,9 @@ Rules
 """
     )
     done = plan("--rule", "up=model,data", "--rule", ".*=", "--compare", "a.json", "--markdown")
-    assert done.stdout.startswith("**4 differences: tiny on data=2,model=4**\n\n### Each device")
+    assert done.stdout.startswith("**4 differences: tiny on data=2,model=4**\n\n### Memory per device")
     assert (
-        "| `~` `layers.*.up.weight` | 1.5 KB | 768 bytes | -768 bytes | -50.0 % "
+        "| `~` `layers.*.up.weight` | 1.5 kB | 768 bytes | -768 bytes | -50.0 % "
         "| `bf16[64@model,16]` ×3 → `bf16[64@model,16@data]` ×3 |" in done.stdout
     )
 
@@ -274,7 +274,7 @@ def test_maxtext_shardings_are_a_model_rules_and_a_golden_file():
 
 BAD = [
     (["--strategy", "fsdq"], "There is no strategy"),
-    (["--optimizer", "adamm"], "There is no optimizer 'adamm'"),
+    (["--optimizer", "adamm"], "Unknown optimizer 'adamm'"),
     (["--hardware", "tpu-v9"], "tpu-v9"),
     (["--rule", "noequals"], "--rule noequals: PATTERN=SPEC"),
     (["--rule", "(=data"], "plan.invalid_rules"),
@@ -287,7 +287,7 @@ BAD = [
     (["--batch", "0", "--sequence", "8"], "--batch 0: a whole number from 1 on"),
     (["--batch", "1e3", "--sequence", "8"], "--batch 1e3: a whole number from 1 on"),
     (["--remat", "full"], "need --batch and --sequence"),
-    (["--batch", "8", "--sequence", "8", "--remat", "ful"], "There is no remat policy 'ful'"),
+    (["--batch", "8", "--sequence", "8", "--remat", "ful"], "Unknown remat policy 'ful'"),
     (["--headroom", "1"], "--headroom"),
     (["--headroom", "nan"], "--headroom nan: a share of the memory, from 0 up to 1"),
     (["--param-dtype", "bf17"], "bf17"),

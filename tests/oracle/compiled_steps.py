@@ -1,6 +1,6 @@
-"""What XLA makes of lookups, heads and a train step on 8 forced host devices, as JSON.
+"""Collectives and memory of lookups, heads and a train step on 8 host devices, as JSON.
 
-Run by test_compiled.py in a process of its own, since the number of devices is fixed at the start.
+Run by test_compiled.py in its own process, because JAX fixes the number of devices at start-up.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import os
 import re
 from math import prod
 
-# Nothing runs, so that machine code need not be good.
+# Nothing is executed, so the machine code need not be optimized.
 os.environ["XLA_FLAGS"] = (
     "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 )
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # XLA says itself where it must replicate
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # XLA logs when it must replicate
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def struct(shape, spec, dtype=jnp.float32):
 
 
 def collectives(compiled):
-    """The collectives of floats: [kind, elements of the result]."""
+    """Return the collectives of floats: [kind, elements of the result]."""
     return [
         [op, prod(map(int, shape.split(",")))]
         for shape, op in COLLECTIVE.findall(compiled.as_text())
@@ -40,31 +40,31 @@ def collectives(compiled):
 
 
 def lookup(spec, vocab, batch, sequence, embed=64):
-    """Collectives of a lookup whose batch is cut over fsdp, and the sizes of A and the table."""
+    """Return the collectives of a lookup whose batch is sharded over fsdp, and the sizes."""
     out = NamedSharding(MESH, P("fsdp", None, None))
     tokens = struct((batch, sequence), P("fsdp"), jnp.int32)
     take = jax.jit(lambda table, ids: jnp.take(table, ids, axis=0), out_shardings=out)
     compiled = take.lower(struct((vocab, embed), spec), tokens).compile()
     own = batch * sequence * embed // 4
-    return {"found": collectives(compiled), "own": own, "table": vocab * embed}
+    return {"collectives": collectives(compiled), "own": own, "table": vocab * embed}
 
 
-def pull(spec, vocab, batch, sequence, embed=64):
-    """Collectives of a lookup's backward pass: the table's gradient from that of the batch."""
+def lookup_gradient(spec, vocab, batch, sequence, embed=64):
+    """Return the collectives of a lookup's backward pass."""
     tokens = struct((batch, sequence), P("fsdp"), jnp.int32)
     rows = struct((batch, sequence, embed), P("fsdp", None, None))
 
-    def gradient(table, ids, of_rows):
-        return jax.vjp(lambda each: jnp.take(each, ids, axis=0), table)[1](of_rows)[0]
+    def gradient(table, ids, row_gradients):
+        return jax.vjp(lambda table: jnp.take(table, ids, axis=0), table)[1](row_gradients)[0]
 
     step = jax.jit(gradient, out_shardings=NamedSharding(MESH, spec))
     compiled = step.lower(struct((vocab, embed), spec), tokens, rows).compile()
     own = batch * sequence * embed // 4
-    return {"found": collectives(compiled), "own": own, "table": vocab * embed}
+    return {"collectives": collectives(compiled), "own": own, "table": vocab * embed}
 
 
 def heads(kv_heads, spec):
-    """Collectives of attention whose 8 query heads are cut over all 8 devices."""
+    """Return the collectives of attention with 16 query heads sharded over all 8 devices."""
     both, size = ("fsdp", "tensor"), 32
 
     def attend(x, wq, wk, wv, wo):
@@ -81,7 +81,7 @@ def heads(kv_heads, spec):
 
 
 def train_step(remat, layers=8, hidden=128, ffn=344, n_heads=4, kv=2, size=32, vocab=512):
-    """The temporaries of a Llama's gradients on one device, batch 8 of 128 tokens in f32."""
+    """Return the bytes of temporaries of a Llama's gradients, batch 8 of 128 tokens in f32."""
 
     def norm(x, scale):
         return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * scale
@@ -100,7 +100,7 @@ def train_step(remat, layers=8, hidden=128, ffn=344, n_heads=4, kv=2, size=32, v
         layer = jax.checkpoint(layer)
 
     def loss(w, ids):
-        x, _ = jax.lax.scan(lambda x, each: (layer(x, each), None), w["e"][ids], w["l"])
+        x, _ = jax.lax.scan(lambda x, weights: (layer(x, weights), None), w["e"][ids], w["l"])
         logits = norm(x, w["n"]) @ w["h"]
         return -jnp.take_along_axis(jax.nn.log_softmax(logits), ids[..., None], -1).mean()
 
@@ -125,15 +125,15 @@ SPECS = {
 }
 if __name__ == "__main__":
     both = ("fsdp", "tensor")
-    said = {
+    results = {
         "few": {name: lookup(spec, *FEW) for name, spec in SPECS.items()},
-        "few, backward": {name: pull(spec, *FEW) for name, spec in SPECS.items()},
+        "few, backward": {name: lookup_gradient(spec, *FEW) for name, spec in SPECS.items()},
         "many": {name: lookup(spec, *MANY) for name, spec in SPECS.items()},
         "heads": {
-            "8 cut": heads(8, P(None, both)),
-            "4 cut": heads(4, P(None, both)),
-            "4 whole": heads(4, P()),
+            "8 sharded": heads(8, P(None, both)),
+            "4 sharded": heads(4, P(None, both)),
+            "4 replicated": heads(4, P()),
         },
         "temporaries": {remat: train_step(remat) for remat in ("none", "full")},
     }
-    print(json.dumps(said))
+    print(json.dumps(results))

@@ -1,4 +1,4 @@
-"""What plans say of XLA, held against what XLA compiles."""
+"""Statements of plans about XLA, compared with what XLA compiles."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from shardlab.planner.memory.activations import ACTIVATION_MARGINS
-from shardlab.planner.memory.activations import activation_items
+from shardlab.planner.memory.activations import ACTIVATION_MARGINS, activation_items
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
 from shardlab.sharding.mesh import parse_mesh
@@ -27,58 +26,56 @@ def compiled():
     return json.loads(done.stdout)
 
 
-def most(lookup):
-    """The largest collective of floats, in units of what a device's own tokens take."""
-    return max(n for _, n in lookup["found"]) / lookup["own"]
+def largest_collective(lookup):
+    """Return the largest collective of floats, relative to a device's own tokens."""
+    return max(n for _, n in lookup["collectives"]) / lookup["own"]
 
 
 @pytest.mark.parametrize("layout", ["vocab/tensor", "vocab/tensor embed/fsdp"])
-def test_a_lookup_that_no_finding_is_about_moves_a_devices_own_rows(compiled, layout):
-    assert most(compiled["few"][layout]) <= 1
+def test_a_lookup_without_a_finding_moves_only_a_devices_own_rows(compiled, layout):
+    assert largest_collective(compiled["few"][layout]) <= 1
 
 
-def test_a_vocabulary_cut_over_the_batch_axis_makes_devices_look_up_for_others(compiled):
-    # what plan.embedding_sharding says, with fewer tokens than rows
-    assert most(compiled["few"]["vocab/fsdp"]) == 2
-    assert most(compiled["few"]["vocab/both"]) == 4  # the whole batch
+def test_a_vocabulary_sharded_over_the_batch_axis_makes_devices_look_up_for_others(compiled):
+    # as plan.embedding_sharding says, with fewer tokens than rows
+    assert largest_collective(compiled["few"]["vocab/fsdp"]) == 2
+    assert largest_collective(compiled["few"]["vocab/both"]) == 4  # the full batch
 
 
-def test_the_backward_pass_of_a_lookup_gathers_gradients_as_the_page_says(compiled):
-    """docs/findings/plan.embedding_sharding.md: with JAX 0.12 also where the embedding is cut over fsdp."""
+def test_the_backward_pass_of_a_lookup_gathers_gradients_as_documented(compiled):
+    """docs/findings/plan.embedding_sharding.md: with JAX 0.12 also if fsdp shards the embedding."""
     backward = compiled["few, backward"]
-    (found,) = backward["vocab/tensor embed/fsdp"]["found"]
+    (collective,) = backward["vocab/tensor embed/fsdp"]["collectives"]
     own = backward["vocab/tensor embed/fsdp"]["own"]
     is_new = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
-    assert found == (["all-gather", 4 * own] if is_new else ["all-to-all", own // 4])
-    assert backward["vocab/both"]["found"] == [["all-gather", 4 * own]]
-    assert ["all-gather", 2 * own] in backward["vocab/fsdp"]["found"]
+    assert collective == (["all-gather", 4 * own] if is_new else ["all-to-all", own // 4])
+    assert backward["vocab/both"]["collectives"] == [["all-gather", 4 * own]]
+    assert ["all-gather", 2 * own] in backward["vocab/fsdp"]["collectives"]
 
 
 @pytest.mark.parametrize("layout", ["vocab/fsdp", "vocab/both"])
 def test_with_more_tokens_than_rows_the_table_is_gathered(compiled, layout):
     lookup = compiled["many"][layout]
-    gathered = [n for op, n in lookup["found"] if op == "all-gather"]
-    assert max(gathered) * 2 == lookup["table"]  # tensor=2 looks up a half each
-    assert most(lookup) <= 1
+    gathered = [n for op, n in lookup["collectives"] if op == "all-gather"]
+    assert max(gathered) * 2 == lookup["table"]  # each half of tensor=2 looks up its rows
+    assert largest_collective(lookup) <= 1
 
 
-def test_keys_cut_inside_heads_are_gathered_and_whole_ones_are_not(compiled):
-    # what plan.kv_heads_replicated says
-    assert compiled["heads"]["8 cut"] == ["all-reduce"]
-    assert compiled["heads"]["4 whole"] == ["all-reduce"]
-    assert sorted(compiled["heads"]["4 cut"]) == ["all-gather", "all-gather", "all-reduce"]
+def test_keys_sharded_inside_heads_are_gathered_and_replicated_ones_are_not(compiled):
+    # as plan.kv_heads_replicated says
+    assert compiled["heads"]["8 sharded"] == ["all-reduce"]
+    assert compiled["heads"]["4 replicated"] == ["all-reduce"]
+    assert sorted(compiled["heads"]["4 sharded"]) == ["all-gather", "all-gather", "all-reduce"]
 
 
 @pytest.mark.parametrize("remat", ["none", "full"])
 def test_activations_are_a_lower_estimate_within_a_factor_of_two_and_a_half(compiled, remat):
-    """Autodiff keeps steps of softmax and SiLU too; docs/plan-memory.md gives the ratios."""
+    """Autodiff also saves steps of softmax and SiLU; docs/plan-memory.md has the ratios."""
     arch = Architecture(layers=8, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=344, vocab=512)
     work = Workload(batch=8, sequence=128, remat=remat, dtype="f32", flash=False)
     items = activation_items(
         Model(name="", families=(), architecture=arch), parse_mesh("data=1"), work
     )
-    ours = sum(item.bytes_per_device for item in items)
-    assert 1 <= compiled["temporaries"][remat] / ours <= 2.5
-    assert (
-        compiled["temporaries"][remat] / ours <= ACTIVATION_MARGINS[remat]
-    )  # what advice leaves room for
+    estimate = sum(item.bytes_per_device for item in items)
+    assert 1 <= compiled["temporaries"][remat] / estimate <= 2.5
+    assert compiled["temporaries"][remat] / estimate <= ACTIVATION_MARGINS[remat]

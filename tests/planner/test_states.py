@@ -90,7 +90,9 @@ def test_an_optimizer_alone_is_no_model(tree):
 
 
 def test_advice_leaves_an_optimizer_in_the_tree_out():
-    best = [shardlab.advise(tree, "tpu-v5e", chips=4).ranked[0] for tree in (train_state(), PARAMS)]
+    best = [
+        shardlab.advise(tree, "tpu-v5e", devices=4).ranked[0] for tree in (train_state(), PARAMS)
+    ]
     assert best[0].bytes_per_device == best[1].bytes_per_device
 
 

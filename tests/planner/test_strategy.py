@@ -104,7 +104,7 @@ def test_kv_heads_that_do_not_divide_stay_whole_and_are_remembered():
     assert (query.spec, query.declined) == (Spec("tensor"), ())
     assert key.spec == Spec()  # 1024 = 8 heads of 128 would divide by 16, through every head
     assert [str(each) for each in key.declined] == [
-        "8 kv heads do not divide over 'tensor' of size 16"
+        "8 kv heads are not divisible by 16 (mesh axis 'tensor')"
     ]
 
 
@@ -118,7 +118,7 @@ def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_
     (placed,) = place(model, parse_strategy("tensor"), Mesh(tensor=4))
     assert placed.spec == Spec()
     assert [str(each) for each in placed.declined] == [
-        "2 kv heads do not divide over 'tensor' of size 4"
+        "2 kv heads are not divisible by 4 (mesh axis 'tensor')"
     ]
 
 
@@ -160,7 +160,7 @@ def test_fsdp_that_divides_nothing_leaves_a_matrix_whole_and_says_so():
     (placed,) = place(model, parse_strategy("fsdp"), Mesh(fsdp=7))
     assert placed.spec == Spec()
     assert [str(each) for each in placed.declined] == [
-        "array axis 1 of size 10 does not divide over 'fsdp' of size 7"
+        "dimension 1 of size 10 is not divisible by 7 (mesh axis 'fsdp')"
     ]
 
 
@@ -199,7 +199,7 @@ def test_too_many_devices_for_the_experts_leave_them_whole():
     experts = [each for each in placed if "experts" in each.family.name]
     assert [each.spec for each in experts] == [Spec()] * 3
     assert {str(each.declined[0]) for each in experts} == {
-        "array axis 0 of size 8 does not divide over 'expert' of size 16"
+        "dimension 0 of size 8 is not divisible by 16 (mesh axis 'expert')"
     }
 
 
@@ -221,7 +221,7 @@ def test_a_pipeline_cuts_stacked_layers_over_stages_and_leaves_tables_on_each():
         if "up_proj" in each.family.name
     ]
     assert up.spec == Spec()
-    assert str(up.declined[0]) == "array axis 0 of size 32 does not divide over 'stage' of size 3"
+    assert str(up.declined[0]) == "dimension 0 of size 32 is not divisible by 3 (mesh axis 'stage')"
 
 
 def test_fsdp_never_cuts_the_layers_of_a_stacked_model():

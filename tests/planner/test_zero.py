@@ -114,7 +114,7 @@ def test_zero_cuts_the_states_of_what_rules_have_placed():
         "nu": "P('data', 'tensor')",
     }
     assert [line.pattern for line in made.rules] == ["up_proj", ".*"]  # the person's own
-    assert "ZeRO stage 2: the optimizer's arrays and the gradients are cut" in made.notes[-1]
+    assert "ZeRO stage 2: the optimizer's states and the gradients are also" in made.notes[-1]
 
 
 def test_zero_leaves_the_specs_that_a_model_has_of_its_own():

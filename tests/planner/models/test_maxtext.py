@@ -94,7 +94,7 @@ def test_the_plan_of_the_file_has_its_specs_and_equals_it(folder):
 def test_the_mesh_is_the_files_own_where_none_is_given(folder):
     file = str(folder / "named_shardings.json")
     assert plan(file).to_json() == plan(file, "data=1,fsdp=4,tensor=2").to_json()
-    with pytest.raises(InvalidType, match="There is no mesh, and 'llama3-8b' names none") as caught:
+    with pytest.raises(InvalidType, match="No mesh was given, and 'llama3-8b' does not name one") as caught:
         plan("llama3-8b")
     assert "fsdp=4,tensor=2" in caught.value.fix
 

@@ -156,9 +156,7 @@ def test_candidates_that_might_fit_come_before_those_that_do_not():
 def test_the_range_of_a_step_is_from_full_to_no_overlap():
     decoding = step(2.0, reading=3.0, tensor=4.0, fsdp=1.0)
     assert (decoding.lower, decoding.upper, decoding.busy_seconds) == (5.0, 8.0, 3.0)
-    assert (
-        decoding.expected == 3.0 + 4.0
-    )  # fsdp overlaps, tensor does not
+    assert decoding.expected == 3.0 + 4.0  # fsdp overlaps, tensor does not
     assert step(2.0, tensor=4.0, fsdp=3.0).expected == 3.0 + 4.0
     assert decoding.by_axis() == {"tensor": 4.0, "fsdp": 1.0}
     assert decoding.utilisation(4.0) == 0.25
