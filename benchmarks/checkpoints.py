@@ -15,7 +15,7 @@ def write_checkpoint(folder: Path, preset: str, n_files: int) -> int:
     parts: list[dict[str, object]] = [{} for _ in range(n_files)]
     ends = [0] * n_files
     number = 0
-    for family in load_preset(preset).families:
+    for family in load_preset(preset).groups:
         n_bytes = family.dtype.n_bytes(family.n_elements)
         for path in family.paths():
             at = number % n_files

@@ -38,7 +38,7 @@ def gpt(name):
         vocab=51200,
         gated=False,
     )
-    return Model(name=name, families=(), architecture=arch)
+    return Model(name=name, groups=(), architecture=arch)
 
 
 def saved_bytes(model, mesh="tensor=1", **options):
@@ -109,12 +109,12 @@ def test_the_scaling_book_block_remat_takes_four_terabytes():
         layers=64, hidden=8192, heads=64, kv_heads=64, head_dim=128, ffn=4 * 8192, vocab=32000
     )
     block = saved_bytes(
-        Model(name="book", families=(), architecture=arch), batch=1000, sequence=4000, remat="full"
+        Model(name="book", groups=(), architecture=arch), batch=1000, sequence=4000, remat="full"
     )
     assert round(block / 1e12, 1) == 4.2
     # and "roughly" 20 arrays of that size without any, 84 TB: with keys and values in every head
     every = saved_bytes(
-        Model(name="book", families=(), architecture=arch),
+        Model(name="book", groups=(), architecture=arch),
         batch=1000,
         sequence=4000,
         flash=True,
@@ -159,7 +159,7 @@ def test_without_sequence_parallelism_layer_inputs_are_replicated_over_the_tenso
 
 def test_keys_and_values_have_no_more_shards_than_heads():
     arch = load_model("llama3-70b").architecture  # 8 kv heads
-    model = Model(name="", families=(), architecture=replace(arch, ffn=16, hidden=64, heads=64))
+    model = Model(name="", groups=(), architecture=replace(arch, ffn=16, hidden=64, heads=64))
     work = {"flash": True, "dropout": False, "sequence_parallel": False}
     at_8, at_16 = (saved_bytes(model, f"tensor={n}", remat="dots", **work) for n in (8, 16))
     halved = 80 * S * 2 * (64 * 128 + 2 * 16) * (1 / 8 - 1 / 16)  # queries, gate, up
@@ -169,7 +169,7 @@ def test_keys_and_values_have_no_more_shards_than_heads():
 @pytest.mark.parametrize(("field", "size"), [("heads", 28), ("ffn", 28), ("vocab", 28)])
 def test_sizes_not_divisible_by_the_tensor_axis_are_replicated(field, size):
     arch = replace(load_model("llama3-8b").architecture, kv_heads=8, **{field: size})
-    model = Model(name="", families=(), architecture=arch)
+    model = Model(name="", groups=(), architecture=arch)
     work = Workload(batch=1, sequence=16, remat="none")
     unsharded, sharded = (
         sum(item.bytes_per_device for item in activation_items(model, parse_mesh(mesh), work))
@@ -177,7 +177,7 @@ def test_sizes_not_divisible_by_the_tensor_axis_are_replicated(field, size):
     )
     larger = replace(arch, **{field: 8 * size})  # the same, and it divides
     finer = activation_items(
-        Model(name="", families=(), architecture=larger), parse_mesh("tensor=8"), work
+        Model(name="", groups=(), architecture=larger), parse_mesh("tensor=8"), work
     )
     assert unsharded / 8 < sharded == sum(item.bytes_per_device for item in finer)
 
@@ -276,7 +276,7 @@ def test_a_formula_names_its_divisors():
 def test_a_model_of_unknown_architecture_has_no_activations():
     assert (
         activation_items(
-            Model(name="tree", families=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
+            Model(name="tree", groups=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
         )
         == ()
     )

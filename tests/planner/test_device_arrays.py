@@ -6,7 +6,7 @@ import jax
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.device_bytes import (
     device_array,
@@ -17,7 +17,7 @@ from shardlab.planner.memory.device_bytes import (
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.optimizer import parse_optimizer
 from shardlab.planner.models.presets import preset_names
-from shardlab.planner.rules.matching import ShardedFamily
+from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -76,11 +76,11 @@ def test_an_indivisible_dimension_counts_as_padded():
 
 
 def test_tensors_that_are_not_trained_have_no_gradient_and_no_state():
-    scale = Family(pieces=("norm.scale",), shape=(4,), dtype=F32)
-    mean = Family(pieces=("norm.mean",), shape=(4,), dtype=F32, is_trained=False)
-    fp8_scales = Family(pieces=("w.weight_scale_inv",), shape=(4, 4), dtype=F32)
+    scale = TensorGroup(path_parts=("norm.scale",), shape=(4,), dtype=F32)
+    mean = TensorGroup(path_parts=("norm.mean",), shape=(4,), dtype=F32, is_trained=False)
+    fp8_scales = TensorGroup(path_parts=("w.weight_scale_inv",), shape=(4, 4), dtype=F32)
     assert [is_trainable(family) for family in (scale, mean, fp8_scales)] == [True, False, False]
-    sharded = ShardedFamily(family=mean, spec=Spec(), rule="")
+    sharded = ShardedGroup(group=mean, spec=Spec(), rule="")
     arrays = device_arrays(sharded, MESH, ADAMW, DtypePolicy())
     assert [array.name for array in arrays] == ["parameter"]
 
@@ -89,23 +89,23 @@ def test_scales_of_narrow_weights_keep_their_own_dtype():
     fp8 = DtypePolicy(parameters=parse_dtype("float8_e4m3fn"))
     dtypes = []
     for name in ("w.weight", "w.weight_scale_inv"):
-        family = Family(pieces=(name,), shape=(4, 6), dtype=F32)
-        sharded = ShardedFamily(family=family, spec=Spec(), rule="")
+        family = TensorGroup(path_parts=(name,), shape=(4, 6), dtype=F32)
+        sharded = ShardedGroup(group=family, spec=Spec(), rule="")
         dtypes.append(next(device_arrays(sharded, MESH, NO_OPTIMIZER, fp8)).dtype)
     assert dtypes == ["f8e4m3fn", "f32"]
 
 
 def test_inference_stores_only_parameters():
-    family = Family(pieces=("w",), shape=(4,), dtype=F32)
-    sharded = ShardedFamily(family=family, spec=Spec(), rule="")
+    family = TensorGroup(path_parts=("w",), shape=(4,), dtype=F32)
+    sharded = ShardedGroup(group=family, spec=Spec(), rule="")
     arrays = device_arrays(sharded, MESH, NO_OPTIMIZER, DtypePolicy())
     assert [array.name for array in arrays] == ["parameter"]
     assert optimizer_counters(NO_OPTIMIZER) == ()
 
 
 def test_gradients_and_states_may_have_specs_of_their_own():
-    sharded = ShardedFamily(
-        family=Family(pieces=("w",), shape=(20, 6), dtype=F32),
+    sharded = ShardedGroup(
+        group=TensorGroup(path_parts=("w",), shape=(20, 6), dtype=F32),
         spec=Spec(),
         rule="",
         number=None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import InvalidType, UnknownOption
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.model import Model
@@ -17,7 +17,7 @@ F32, BF16, FP8 = parse_dtype("f32"), parse_dtype("bf16"), parse_dtype("float8_e4
 
 def bytes_per_parameter(policy, optimizer, dtype=BF16):
     """Return the bytes of parameters, gradients and optimizer states, without counters."""
-    model = Model(name="m", families=(Family(pieces=("w",), shape=(64, 100), dtype=dtype),))
+    model = Model(name="m", groups=(TensorGroup(path_parts=("w",), shape=(64, 100), dtype=dtype),))
     (row,) = plan(model, "data=1", optimizer=optimizer, policy=policy).rows
     return tuple(row.bytes_of(kind) / 6400 for kind in ("parameters", "gradients", "optimizer"))
 
@@ -54,9 +54,9 @@ def test_gradients_of_fp8_parameters_have_16_bits():
 
 
 def test_integers_and_keys_are_neither_converted_nor_trained():
-    positions = Family(pieces=("positions",), shape=(10,), dtype=parse_dtype("i32"))
-    keys = Family(pieces=("rng",), shape=(2,), dtype=parse_dtype("key<fry>"))
-    model = Model(name="m", families=(positions, keys))
+    positions = TensorGroup(path_parts=("positions",), shape=(10,), dtype=parse_dtype("i32"))
+    keys = TensorGroup(path_parts=("rng",), shape=(2,), dtype=parse_dtype("key<fry>"))
+    model = Model(name="m", groups=(positions, keys))
     policy_plan = plan(model, "data=1", optimizer="adamw", policy="bf16")
     assert [array.name for row in policy_plan.rows for array in row.arrays] == [
         "parameter",
@@ -74,7 +74,7 @@ def test_scales_of_fp8_blocks_are_not_trained():
 
 def test_scales_disappear_if_fp8_weights_are_stored_in_bf16():
     model = load_preset("deepseek-v3")
-    scales = [family for family in model.families if "scale_inv" in family.name]
+    scales = [family for family in model.groups if "scale_inv" in family.name]
     n_elements = sum(family.n_tensors * family.n_elements for family in scales)
     n_scales = sum(family.n_tensors for family in scales)
     policy_plan = plan(model, "fsdp=1", optimizer="adamw", policy="bf16")

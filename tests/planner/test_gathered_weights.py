@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import shardlab
-from shardlab.planner.family import Tensor, families_of, parse_family
+from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
 from shardlab.sharding.dtype import parse_dtype
@@ -21,7 +21,7 @@ def gathered(model, mesh, **options):
 
 def model(*families):
     return Model(
-        name="tiny", families=tuple(parse_family(path, shape, BF16) for path, shape in families)
+        name="tiny", groups=tuple(parse_tensor_group(path, shape, BF16) for path, shape in families)
     )
 
 
@@ -83,7 +83,7 @@ def test_alternating_layers_are_distinguished():
     tensors = [
         Tensor(f"layers.{n}.mlp.up_proj.weight", (8 if n % 2 else 24, 8), BF16) for n in range(6)
     ]
-    alternating = Model(name="tiny", families=families_of(tensors))
+    alternating = Model(name="tiny", groups=group_tensors(tensors))
     assert gathered(alternating, "fsdp=2", strategy="fsdp") == 2 * 24 * 8
 
 

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from shardlab.errors import UnknownOption
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.optimizer import optimizer_states, parse_optimizer
@@ -76,8 +76,8 @@ def test_states_of_a_parameter_are_the_leaves_that_optax_stores_for_it(name, dty
 def test_a_plan_has_every_byte_that_optax_stores_counters_included(name):
     model = Model(
         name="made",
-        families=tuple(
-            Family(pieces=(f"p{index}",), shape=shape, dtype=F32)
+        groups=tuple(
+            TensorGroup(path_parts=(f"p{index}",), shape=shape, dtype=F32)
             for index, shape in enumerate(SHAPES)
         ),
     )
@@ -95,7 +95,7 @@ def test_every_optimizer_but_none_is_compared_with_optax():
 
 
 def test_states_are_sharded_like_the_dimensions_they_share():
-    model = Model(name="made", families=(Family(pieces=("w",), shape=(256, 512, 3), dtype=F32),))
+    model = Model(name="made", groups=(TensorGroup(path_parts=("w",), shape=(256, 512, 3), dtype=F32),))
     rules = [("w", ("data", "model", None))]
     (row,) = plan(model, "data=4,model=8", rules=rules, optimizer="adafactor").rows
     shards = {array.name: array.shard_shape for array in row.arrays}
@@ -116,7 +116,7 @@ def test_states_are_sharded_like_the_dimensions_they_share():
 
 
 def test_a_placeholder_is_replicated_if_its_parameter_is_sharded():
-    model = Model(name="made", families=(Family(pieces=("b",), shape=(256,), dtype=F32),))
+    model = Model(name="made", groups=(TensorGroup(path_parts=("b",), shape=(256,), dtype=F32),))
     rules = {"rules": [("b", ("data",))]}
     (row,) = plan(model, "data=4", rules=rules, optimizer="adafactor").rows
     assert [(array.name, array.shape, str(array.spec)) for array in row.arrays[2:]] == [

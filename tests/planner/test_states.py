@@ -98,7 +98,7 @@ def test_advice_leaves_an_optimizer_in_the_tree_out():
 
 def test_a_child_process_tells_what_is_an_optimizers():
     model = load_model(train_state())
-    assert model_from_json(model_to_json(model)).families == model.families
+    assert model_from_json(model_to_json(model)).groups == model.groups
 
 
 class Normed(linen.Module):

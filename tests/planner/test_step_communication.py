@@ -11,7 +11,7 @@ from shardlab.planner.memory.optimizer import parse_optimizer
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.table import parse_table
-from shardlab.planner.strategies.strategy import parse_strategy, place
+from shardlab.planner.strategies.strategy import parse_strategy, shard_model
 from shardlab.sharding.mesh import parse_mesh
 
 D, F, B = 64, 256, 128
@@ -39,7 +39,7 @@ gated = false
 def collectives(model, mesh, strategy, workload=None, optimizer="adamw"):
     """Return by payload and axes: operation, gathered or unreduced bytes, number of calls."""
     mesh = parse_mesh(mesh)
-    sharded = tuple(place(model, parse_strategy(strategy), mesh))
+    sharded = tuple(shard_model(model, parse_strategy(strategy), mesh))
     counter = WeightCounter(optimizer=parse_optimizer(optimizer), policy=parse_dtype_policy(None))
     weights = counter.count_bytes(sharded, mesh)
     workload = workload or Workload(batch=B, sequence=1, remat="none")

@@ -21,28 +21,28 @@ from shardlab.planner.memory.gathered_weights import gathered_weight_items
 from shardlab.planner.memory.kv_cache import kv_cache_items
 from shardlab.planner.memory.optimizer import Optimizer, parse_optimizer
 from shardlab.planner.memory.workload import Workload, parse_workload
-from shardlab.planner.model import Model, check_kinds
+from shardlab.planner.model import Model, check_model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
-from shardlab.planner.models.optimizer_state import without_states
+from shardlab.planner.models.optimizer_state import drop_optimizer_states
 from shardlab.planner.plan import Choice, MemoryBudget, MemoryItem, Plan, PlanRow
 from shardlab.planner.plan_mesh import parse_plan_mesh
 from shardlab.planner.plan_request import PlanRequest
-from shardlab.planner.rules.lint import lint
-from shardlab.planner.rules.logical_axes import read_for
-from shardlab.planner.rules.matching import ShardedFamily, has_own_specs, placed_by
-from shardlab.planner.rules.path_search import Found, search
+from shardlab.planner.rules.lint import lint_rules
+from shardlab.planner.rules.logical_axes import resolve_semantics
+from shardlab.planner.rules.matching import ShardedGroup, has_own_specs, apply_rules
+from shardlab.planner.rules.path_search import RuleMatch, match_paths
 from shardlab.planner.rules.rules import Rules, parse_rules
-from shardlab.planner.rules.strategy_rules import lines_of, rules_of
-from shardlab.planner.strategies.dim_meaning import axes_of
-from shardlab.planner.strategies.layer_stack import stack as stack_tensors
-from shardlab.planner.strategies.layer_stack import stack_of
+from shardlab.planner.rules.strategy_rules import rule_lines_of, derive_rules
+from shardlab.planner.strategies.dim_meaning import dim_meanings_of
+from shardlab.planner.strategies.layer_stack import stack_model as stack_tensors
+from shardlab.planner.strategies.layer_stack import merge_stack_options
 from shardlab.planner.strategies.strategy import (
     Strategy,
-    cut_states,
+    shard_optimizer_states,
     parse_strategy,
-    place,
-    stack_for,
+    shard_model,
+    stack_option_for,
 )
 from shardlab.sharding.mesh import Mesh, mesh_text
 
@@ -92,11 +92,11 @@ def plan(
     )
     finding_limits = parse_limits(limits)
     placement = _place_tensors(request, finding_limits)
-    rule_lines = lines_of(request.rules)
+    rule_lines = rule_lines_of(request.rules)
     has_derived_rules = not rule_lines and request.strategy is not None
     draft = replace(
         _make_plan(request, _plan_rows(request, placement), placement),
-        rules=rules_of(placement.families) if has_derived_rules else rule_lines,
+        rules=derive_rules(placement.groups) if has_derived_rules else rule_lines,
         has_derived_rules=has_derived_rules,
     )
     findings = plan_findings(
@@ -126,17 +126,17 @@ def _parse_request(
 ) -> PlanRequest:
     """Parse the arguments of `plan()`: the one place where its text becomes values."""
     dtype_policy = parse_dtype_policy(policy)
-    loaded = with_architecture(check_kinds(load_model(model)), architecture)
+    loaded = with_architecture(check_model(load_model(model)), architecture)
     plan_mesh = parse_plan_mesh(_own_mesh(loaded) if mesh is None else mesh, n_devices, hardware)
     parsed_rules = parse_rules(rules)
     parsed_strategy = None if strategy is None else parse_strategy(strategy)
-    stack_over = stack_of(
-        stack, parsed_rules.stack, None if parsed_strategy is None else stack_for(parsed_strategy)
+    stack_over = merge_stack_options(
+        stack, parsed_rules.stack, None if parsed_strategy is None else stack_option_for(parsed_strategy)
     )
     parsed_optimizer = parse_optimizer(optimizer)
     prepared = without_scales(loaded, dtype_policy)
     if parsed_optimizer.is_training:
-        prepared = without_states(prepared)
+        prepared = drop_optimizer_states(prepared)
     if stack_over is not None:
         prepared = stack_tensors(prepared, stack_over)
     budget = None
@@ -145,7 +145,7 @@ def _parse_request(
     return PlanRequest(
         model=prepared,
         mesh=plan_mesh.mesh,
-        rules=read_for(prepared, parsed_rules),
+        rules=resolve_semantics(prepared, parsed_rules),
         strategy=parsed_strategy,
         optimizer=parsed_optimizer,
         policy=dtype_policy,
@@ -169,7 +169,7 @@ def _own_mesh(model: Model) -> str:
 class _Placement:
     """The tensors with their specs, the rule of each as an index of `Plan.rules`, lint findings."""
 
-    families: tuple[ShardedFamily, ...]
+    groups: tuple[ShardedGroup, ...]
     rule_indices: tuple[int | None, ...]
     findings: tuple[Finding, ...] = ()
 
@@ -179,30 +179,30 @@ def _place_tensors(request: PlanRequest, limits: Limits | None = None) -> _Place
     model, mesh, rules = request.model, request.mesh, request.rules
     strategy = request.strategy
     # ZeRO alone does not shard parameters: rules, or the model's own specs, do.
-    is_zero_only = strategy is not None and strategy.zero and not strategy.parts
+    is_zero_only = strategy is not None and strategy.zero_stage and not strategy.parts
     has_specs = not rules.is_empty or (is_zero_only and has_own_specs(model, mesh))
     if strategy is not None and not has_specs:
-        families = tuple(place(model, strategy, mesh))
-        return _Placement(families=families, rule_indices=(None,) * len(families))
-    matches = search(model, rules)
-    sharded = placed_by(matches, rules, mesh)
+        families = tuple(shard_model(model, strategy, mesh))
+        return _Placement(groups=families, rule_indices=(None,) * len(families))
+    matches = match_paths(model, rules)
+    sharded = apply_rules(matches, rules, mesh)
     if strategy is not None:
         if strategy.parts:
             raise UnknownOption(
                 f"Rules and the strategy {strategy.name!r:.80} both give specs to parameters.",
                 fix="one of them; on top of rules a strategy may be zero1 or zero2.",
             )
-        sharded = cut_states(sharded, strategy, mesh)
-    findings = () if limits is None else lint(matches, rules, mesh, limits.replicated_bytes)
+        sharded = shard_optimizer_states(sharded, strategy, mesh)
+    findings = () if limits is None else lint_rules(matches, rules, mesh, limits.replicated_bytes)
     return _Placement(
-        families=tuple(sharded),  # one for each match, in the same order
+        groups=tuple(sharded),  # one for each match, in the same order
         rule_indices=tuple(_rule_index(match, rules) for match in matches),
         findings=findings,
     )
 
 
-def _rule_index(match: Found, rules: Rules) -> int | None:
-    """Return the position in `lines_of(rules)` of the rule that gave the spec: specs come first."""
+def _rule_index(match: RuleMatch, rules: Rules) -> int | None:
+    """Return the position in `rule_lines_of(rules)` of the rule that gave the spec: specs come first."""
     if match.path_specs:
         return match.path_specs[0] if len(match.path_specs) == 1 else None
     return len(rules.specs) + match.rules[0] if match.rules else None
@@ -234,16 +234,16 @@ class _Replanner:
 def _plan_rows(request: PlanRequest, placement: _Placement) -> tuple[PlanRow, ...]:
     return tuple(
         PlanRow(
-            path=sharded.family.name,
-            n_tensors=sharded.family.n_tensors,
+            path=sharded.group.name,
+            n_tensors=sharded.group.n_tensors,
             arrays=tuple(device_arrays(sharded, request.mesh, request.optimizer, request.policy)),
             rule=sharded.rule,
             rule_index=rule_index,
-            dim_names=sharded.family.axes or axes_of(sharded.family),
-            numbers=sharded.family.numbers_text,
+            dim_names=sharded.group.axes or dim_meanings_of(sharded.group),
+            numbers=sharded.group.numbers_text,
             skipped=sharded.declined,
         )
-        for sharded, rule_index in zip(placement.families, placement.rule_indices, strict=True)
+        for sharded, rule_index in zip(placement.groups, placement.rule_indices, strict=True)
     )
 
 
@@ -252,7 +252,7 @@ def _make_plan(request: PlanRequest, rows: tuple[PlanRow, ...], placement: _Plac
     working_mesh = _without_unused_axes(request.mesh, rows)
     items = plan_items(request.model, working_mesh, request.workload, request.optimizer)
     if request.workload:
-        items += gathered_weight_items(placement.families, request.mesh, request.policy)
+        items += gathered_weight_items(placement.groups, request.mesh, request.policy)
     return Plan(
         model=request.model.name,
         source=request.model.source,
@@ -309,7 +309,7 @@ def plan_items(
 
 def _plan_notes(request: PlanRequest) -> tuple[str, ...]:
     notes = request.model.notes
-    stage = request.strategy.zero if request.strategy is not None else 0
+    stage = request.strategy.zero_stage if request.strategy is not None else 0
     if request.is_training and stage:
         arrays = "states" if stage == 1 else "states and the gradients"
         notes += (

@@ -124,7 +124,7 @@ def trees_of(made, model, mesh):
     """Return the arrays of a plan by name ("parameter", "mu", ...) and path, as it cuts them."""
     rows = {row.path: row for row in made.rows}
     trees = {}
-    for family in model.families:
+    for family in model.groups:
         for held in rows[family.name].arrays:
             sharding = NamedSharding(mesh, PartitionSpec(*held.spec.entries))
             dtype = parse_dtype(held.dtype).name

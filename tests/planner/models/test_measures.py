@@ -38,7 +38,7 @@ class Array:
 def tree():
     """Return the tensors of Llama as nested dicts, whose measures nobody knows."""
     found = {}
-    for family in LLAMA.families:
+    for family in LLAMA.groups:
         for path in family.paths():
             *above, last = path.split(".")
             at = found

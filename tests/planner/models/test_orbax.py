@@ -60,7 +60,7 @@ def written(tmp_path_factory):
 def shapes(model):
     return {
         path: (family.shape, family.dtype.short)
-        for family in model.families
+        for family in model.groups
         for path in family.paths()
     }
 
@@ -102,7 +102,7 @@ def test_of_several_items_the_models_is_taken_or_proposed(tmp_path):
 
 def test_a_saved_sharding_is_the_models_own_spec(written):
     model = load_model(written / "ocdbt")
-    specs = {family.name: family.spec for family in model.families}
+    specs = {family.name: family.spec for family in model.groups}
     assert specs["params/layers/*/kernel"] == Spec("model", "data")
     assert specs["params/layers/*/bias"] is None
     made = shardlab.plan(model, "data=2,model=4")

@@ -32,8 +32,8 @@ from shardlab.planner.memory.activations import activation_margin
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.plan import KINDS, Kind, MemoryBudget
-from shardlab.planner.rules.matching import ShardedFamily
-from shardlab.planner.strategies.strategy import Strategy, make_strategy, place
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.strategies.strategy import Strategy, make_strategy, shard_model
 from shardlab.sharding.factors import divisors, n_products, products
 from shardlab.sharding.mesh import Mesh, MeshSizes
 
@@ -76,7 +76,7 @@ class CandidateSearch:
         Inference has no fsdp axis, it would gather the parameters for each token.
         """
         arch = self.model.architecture
-        has_experts = bool(arch.experts) if arch else any(map(is_expert, self.model.families))
+        has_experts = bool(arch.experts) if arch else any(map(is_expert, self.model.groups))
         is_used = {"expert": has_experts, "fsdp": self.is_training, "context": with_context}
         axes = [name for name in MESH_AXES if is_used.get(name, True)]
         n_meshes = n_products(n_devices, len(axes))
@@ -92,7 +92,7 @@ class CandidateSearch:
     def min_total_bytes(self) -> int:
         """What all devices together store at least: one replica of every tensor."""
         one_device = Mesh(data=1)
-        sharded = tuple(place(self.model, make_strategy(()), one_device))
+        sharded = tuple(shard_model(self.model, make_strategy(()), one_device))
         weights = self.weights.count_bytes(sharded, one_device, 0)
         return sum(n_bytes for group in weights.values() for n_bytes in group.by_kind.values())
 
@@ -104,7 +104,7 @@ class CandidateSearch:
         parts = _used_parts(sizes)
         zero = max(self.zero_stages) if sizes.get("data", 1) > 1 else 0
         strategy = make_strategy(parts, zero)
-        sharded = tuple(place(self.model, strategy, mesh))
+        sharded = tuple(shard_model(self.model, strategy, mesh))
         weights = _sum_by_kind(self.weights.count_bytes(sharded, mesh, zero))
         for remat in self.remat_policies:
             *_, smallest = self._workload_variants(mesh, remat)
@@ -128,7 +128,7 @@ class CandidateSearch:
         mesh = Mesh(axes)
         parts = _used_parts(sizes)
         zero_stages = self.zero_stages if sizes.get("data", 1) > 1 else (0,)
-        sharded = tuple(place(self.model, make_strategy(parts, max(zero_stages)), mesh))
+        sharded = tuple(shard_model(self.model, make_strategy(parts, max(zero_stages)), mesh))
         if unused := _unused_part(parts, sharded):
             rejection = MeshRejection(
                 before=f"{unused}=", size=sizes[unused], after=" divides no tensor of the model"
@@ -337,7 +337,7 @@ def _mesh_sizes(sizes: Mapping[str, int]) -> MeshSizes:
     return axes
 
 
-def _unused_part(parts: Sequence[str], sharded: Sequence[ShardedFamily]) -> str | None:
+def _unused_part(parts: Sequence[str], sharded: Sequence[ShardedGroup]) -> str | None:
     """Return an axis that should shard parameters and shards none, because it divides none."""
     unused = set(parts)
     for family in sharded:

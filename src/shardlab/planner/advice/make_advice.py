@@ -35,10 +35,10 @@ from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.memory.fp8_scales import without_scales
 from shardlab.planner.memory.optimizer import Optimizer, parse_optimizer
 from shardlab.planner.memory.workload import REMAT_POLICIES, Workload
-from shardlab.planner.model import check_kinds
+from shardlab.planner.model import check_model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
-from shardlab.planner.models.optimizer_state import without_states
+from shardlab.planner.models.optimizer_state import drop_optimizer_states
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import MAX_DEVICES
 from shardlab.sharding.shape import parse_size
@@ -88,10 +88,10 @@ def advise(
     n_devices = _parse_devices(devices, chip)
     workload = _parse_workload(batch, sequence, microbatch, cache_dtype)
     parsed_optimizer, dtype_policy = parse_optimizer(optimizer), parse_dtype_policy(policy)
-    loaded = with_architecture(check_kinds(load_model(model), _MAX_KINDS), architecture)
+    loaded = with_architecture(check_model(load_model(model), _MAX_KINDS), architecture)
     timed_workload = workload if loaded.architecture else None
     search = CandidateSearch(
-        model=without_states(without_scales(loaded, dtype_policy)),
+        model=drop_optimizer_states(without_scales(loaded, dtype_policy)),
         budget=memory_budget(chip, headroom),
         weights=WeightCounter(
             optimizer=parsed_optimizer, policy=dtype_policy, counts_gathered=workload is not None

@@ -23,7 +23,7 @@ from shardlab.planner.advice.step_flops import is_forward_repeated
 from shardlab.planner.advice.weight_bytes import WeightBytes, WeightSync
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.sharding.mesh import Mesh
 
 # role -> its communication, and the source of the formula
@@ -132,7 +132,7 @@ def _activation_collectives(
     arch: Architecture, mesh: Mesh, n_tokens: int, n_passes: int, bits: int
 ) -> Iterator[StepCollective]:
     """Yield the collectives of activations, which the next operation needs at once."""
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     tensor, expert = (_used_axes(mesh, roles.get(role, ())) for role in ("tensor", "expert"))
     n_token_shards = _n_shards(mesh, (*batch_axes(mesh), *roles.get("sequence", ())))
     # activations of a device's own tokens, not sharded over tensor axes
@@ -174,7 +174,7 @@ def _activation_collectives(
 def _context_collectives(
     arch: Architecture, mesh: Mesh, workload: Workload, n_tokens: int
 ) -> Iterator[StepCollective]:
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     axes = _used_axes(mesh, roles.get("sequence", ()))
     if not axes:
         return

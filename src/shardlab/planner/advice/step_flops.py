@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
-from shardlab.planner.rules.matching import ShardedFamily
-from shardlab.planner.strategies.axis_roles import roles_of
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.sharding.mesh import Mesh
 
 # The path before the number of an expert; shared experts get every token.
@@ -65,11 +65,11 @@ NO_REDUNDANCY = RedundantCompute()
 
 
 def redundant_compute(
-    model: Model, sharded_families: Iterable[ShardedFamily], mesh: Mesh
+    model: Model, sharded_families: Iterable[ShardedGroup], mesh: Mesh
 ) -> RedundantCompute:
     """Return what a strategy left unsharded over the tensor axes."""
     arch = model.architecture
-    axes = roles_of(mesh).get("tensor", ())
+    axes = mesh_axis_roles(mesh).get("tensor", ())
     n_devices = prod(mesh.shape[name] for name in axes)
     if arch is None or n_devices == 1:
         return NO_REDUNDANCY
@@ -78,7 +78,7 @@ def redundant_compute(
         if any(skipped.part == "tensor" for skipped in sharded.declined):
             unused_axes = set(axes).difference(sharded.spec.mesh_axes)
             n_replicas = prod(mesh.shape[name] for name in unused_axes)
-            n_parameters += (n_replicas - 1) * _active_elements(sharded.family, arch)
+            n_parameters += (n_replicas - 1) * _active_elements(sharded.group, arch)
     return RedundantCompute(n_parameters, n_devices if arch.heads % n_devices else 1)
 
 
@@ -137,21 +137,21 @@ def active_parameters(model: Model) -> int:
     if arch is None or not arch.experts:
         return model.n_parameters
     n_expert = sum(
-        family.n_tensors * family.n_elements for family in model.families if is_expert(family)
+        family.n_tensors * family.n_elements for family in model.groups if is_expert(family)
     )
     return model.n_parameters - n_expert * (arch.experts - arch.top_k) // arch.experts
 
 
-def _active_elements(family: Family, arch: Architecture) -> int:
+def _active_elements(family: TensorGroup, arch: Architecture) -> int:
     n_elements = family.n_tensors * family.n_elements
     if arch.experts and is_expert(family):
         return n_elements * arch.top_k // arch.experts
     return n_elements
 
 
-def is_expert(family: Family) -> bool:
+def is_expert(family: TensorGroup) -> bool:
     """Return whether tensors belong to one of many experts, or to all of them stacked."""
-    dim_names = family.axes or family.told or ()
+    dim_names = family.axes or family.stacked_meanings or ()
     if not {"experts", "expert", "exp"}.isdisjoint(dim_names):
         return True
-    return any(_EXPERT_PATH.search(text) for text in family.pieces[:-1])
+    return any(_EXPERT_PATH.search(text) for text in family.path_parts[:-1])

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shardlab.planner.advice.step_flops import is_expert
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.device_bytes import device_arrays
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.gathered_weights import gathered_weight_bytes
 from shardlab.planner.memory.optimizer import Optimizer
 from shardlab.planner.plan import KINDS, Kind
-from shardlab.planner.rules.matching import ShardedFamily
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
@@ -57,12 +57,12 @@ class WeightCounter:
     optimizer: Optimizer
     policy: DtypePolicy
     counts_gathered: bool = False  # the weights gathered for one layer, as plans with a workload do
-    _cache: dict[object, tuple[Family, WeightBytes]] = field(default_factory=dict)
+    _cache: dict[object, tuple[TensorGroup, WeightBytes]] = field(default_factory=dict)
     # of the placement that was counted last
-    _gathered: tuple[Sequence[ShardedFamily], int] | None = None
+    _gathered: tuple[Sequence[ShardedGroup], int] | None = None
 
     def count_bytes(
-        self, sharded_families: Sequence[ShardedFamily], mesh: Mesh, zero: int = 2
+        self, sharded_families: Sequence[ShardedGroup], mesh: Mesh, zero: int = 2
     ) -> dict[WeightSync, WeightBytes]:
         """Return the bytes per device, by how the tensors are synchronized.
 
@@ -70,7 +70,7 @@ class WeightCounter:
         not shard: gradients below stage 2, the optimizer states below stage 1.
         """
         token_axes = _token_axes(mesh)
-        expert_axes = roles_of(mesh).get("expert", ())
+        expert_axes = mesh_axis_roles(mesh).get("expert", ())
         counts_by_spec: dict[Spec | None, tuple[int, ...]] = {None: ()}
         totals: dict[WeightSync, WeightBytes] = {}
         for sharded in sharded_families:
@@ -82,33 +82,33 @@ class WeightCounter:
             for spec in specs:
                 if spec not in counts_by_spec:
                     counts_by_spec[spec] = shard_counts(spec, mesh)
-            sync = _weight_sync(sharded.family, specs, token_axes, expert_axes)
-            key = (id(sharded.family), *(counts_by_spec[spec] for spec in specs))
+            sync = _weight_sync(sharded.group, specs, token_axes, expert_axes)
+            key = (id(sharded.group), *(counts_by_spec[spec] for spec in specs))
             if key not in self._cache:
                 stage = replace(sharded, gradient_spec=specs[1], state_spec=specs[2])
                 # Cached together with the family: while it is alive, no other has its id.
-                self._cache[key] = sharded.family, self._count_family(stage, mesh)
+                self._cache[key] = sharded.group, self._count_family(stage, mesh)
             totals.setdefault(sync, WeightBytes()).accumulate(self._cache[key][1])
         if self.counts_gathered and totals:
             first = next(iter(totals.values()))  # any: it belongs to no single tensor
             first.by_kind["activations"] += self._gathered_bytes(sharded_families, mesh)
         return totals
 
-    def _gathered_bytes(self, sharded_families: Sequence[ShardedFamily], mesh: Mesh) -> int:
+    def _gathered_bytes(self, sharded_families: Sequence[ShardedGroup], mesh: Mesh) -> int:
         """Return the peak of gathered weights, the same in all ZeRO stages below 3."""
         if self._gathered is None or self._gathered[0] is not sharded_families:
             n_bytes = gathered_weight_bytes(sharded_families, mesh, self.policy)
             self._gathered = sharded_families, n_bytes
         return self._gathered[1]
 
-    def _count_family(self, sharded: ShardedFamily, mesh: Mesh) -> WeightBytes:
+    def _count_family(self, sharded: ShardedGroup, mesh: Mesh) -> WeightBytes:
         weights = WeightBytes()
         for array in device_arrays(sharded, mesh, self.optimizer, self.policy):
             weights.by_kind[array.kind] += array.bytes_per_device
         weights.unsharded_gradient = weights.by_kind["gradients"]
         if sharded.gradient_spec is not None:
-            like_parameter = ShardedFamily(
-                family=sharded.family, spec=sharded.spec, rule=sharded.rule
+            like_parameter = ShardedGroup(
+                group=sharded.group, spec=sharded.spec, rule=sharded.rule
             )
             weights.unsharded_gradient = sum(
                 array.bytes_per_device
@@ -120,12 +120,12 @@ class WeightCounter:
 
 def _token_axes(mesh: Mesh) -> tuple[str, ...]:
     """Return the axes whose devices see different tokens: of the batch and the sequence."""
-    names = {*batch_axes(mesh), *roles_of(mesh).get("sequence", ())}
+    names = {*batch_axes(mesh), *mesh_axis_roles(mesh).get("sequence", ())}
     return tuple(name for name in mesh.axis_names if name in names and mesh.shape[name] > 1)
 
 
 def _weight_sync(
-    family: Family,
+    family: TensorGroup,
     specs: tuple[Spec, Spec | None, Spec | None],
     token_axes: tuple[str, ...],
     expert_axes: tuple[str, ...],

@@ -12,7 +12,7 @@ from shardlab.planner.findings.plan_finding_codes import make_finding
 from shardlab.planner.memory.workload_shards import AxisShards, workload_shards
 from shardlab.planner.plan import Plan, PlanRow
 from shardlab.planner.plan_request import PlanRequest
-from shardlab.planner.strategies.axis_roles import ROLES, batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import ROLES, batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.strategy import strategy_name
 from shardlab.sharding.mesh import Mesh
 
@@ -45,7 +45,7 @@ def find_unused_axes(plan: Plan, request: PlanRequest) -> list[Finding]:
 
 def unused_axes(rows: Iterable[PlanRow], mesh: Mesh) -> tuple[str, ...]:
     """Return the mesh axes that no spec uses and that do not shard tokens, by their names."""
-    token_axes = {*batch_axes(mesh), *roles_of(mesh).get("sequence", ())}
+    token_axes = {*batch_axes(mesh), *mesh_axis_roles(mesh).get("sequence", ())}
     candidates = [name for name, size in mesh.shape.items() if size > 1 and name not in token_axes]
     if not candidates:
         return ()
@@ -55,7 +55,7 @@ def unused_axes(rows: Iterable[PlanRow], mesh: Mesh) -> tuple[str, ...]:
 
 def _axis_use(names: tuple[str, ...], request: PlanRequest) -> str:
     """Return what could use the first of these mesh axes."""
-    roles, first = roles_of(request.mesh), names[0]
+    roles, first = mesh_axis_roles(request.mesh), names[0]
     part = next(
         (part for role, part in _STRATEGY_PARTS.items() if first in roles.get(role, ())), None
     )
@@ -68,7 +68,7 @@ def _axis_use(names: tuple[str, ...], request: PlanRequest) -> str:
         return f"another name for '{first}' that says what it shards ({example_roles})"
     if part in strategy.parts:  # the strategy tried: plan.unsharded says why it failed
         return f"a size of '{first}' that divides the {_SHARDED_UNITS[part]}"
-    return f"strategy {strategy_name([*strategy.parts, part], strategy.zero)}"
+    return f"strategy {strategy_name([*strategy.parts, part], strategy.zero_stage)}"
 
 
 def find_replicated_kv_heads(plan: Plan, request: PlanRequest) -> list[Finding]:
@@ -179,7 +179,7 @@ def _embedding_fix(row: PlanRow, vocab_dim: int, n_shards: int, axes: str, mesh:
     shape = row.parameter.shape
     tensor_axes = [
         name
-        for name in roles_of(mesh).get("tensor", ())
+        for name in mesh_axis_roles(mesh).get("tensor", ())
         if mesh.shape[name] > 1 and not shape[vocab_dim] % mesh.shape[name]
     ]
     vocab = "replicate the vocabulary"

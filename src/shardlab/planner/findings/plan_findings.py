@@ -45,7 +45,7 @@ def plan_findings(
     recommends_zero = any(
         remedy.request.strategy is not None
         and remedy.request.strategy != request.strategy
-        and remedy.request.strategy.zero
+        and remedy.request.strategy.zero_stage
         for remedy in remedies
     )
     return (

@@ -12,7 +12,7 @@ from shardlab.planner.findings.finding_limits import Limits
 from shardlab.planner.findings.plan_finding_codes import make_finding
 from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
 from shardlab.planner.plan_request import PlanRequest
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.strategy import strategy_name
 from shardlab.sharding.mesh import Mesh
 
@@ -111,7 +111,7 @@ def _replicated_line(row: PlanRow, plan: Plan, request: PlanRequest) -> str:
 
 def _replicated_fix(row: PlanRow, request: PlanRequest) -> str:
     mesh, strategy = request.mesh, request.strategy
-    has_batch_axes = not {"data", "fsdp"}.isdisjoint(roles_of(mesh))
+    has_batch_axes = not {"data", "fsdp"}.isdisjoint(mesh_axis_roles(mesh))
     if strategy is not None and has_batch_axes and "fsdp" not in strategy.parts:
         name = strategy_name(strategy.parts, 3)
         return f"strategy {name}, which also shards them over the batch axes."

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.dtype_policy import DtypePolicy, is_float
 from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.memory.optimizer import Optimizer, OptimizerState, optimizer_states
 from shardlab.planner.plan import DeviceBytes, Kind, MemoryItem
-from shardlab.planner.rules.matching import ShardedFamily
+from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.sharding.dtype import Dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts
@@ -20,15 +20,15 @@ from shardlab.sharding.spec import Spec
 
 
 def device_arrays(
-    sharded: ShardedFamily, mesh: Mesh, optimizer: Optimizer, policy: DtypePolicy
+    sharded: ShardedGroup, mesh: Mesh, optimizer: Optimizer, policy: DtypePolicy
 ) -> Iterator[DeviceBytes]:
     """Yield the parameter; with an optimizer also its gradient and the optimizer's arrays.
 
     Tensors that are not trained have neither: batch statistics, PRNG keys, integers, fp8 scales.
     Optimizer states in the model's own tree are counted as they are.
     """
-    family, n_tensors = sharded.family, sharded.family.n_tensors
-    if family.is_state:
+    family, n_tensors = sharded.group, sharded.group.n_tensors
+    if family.is_optimizer_state:
         yield device_array(
             family.shape,
             family.dtype,
@@ -82,12 +82,12 @@ def optimizer_counters(optimizer: Optimizer) -> tuple[MemoryItem, ...]:
     )
 
 
-def parameter_dtype(family: Family, policy: DtypePolicy) -> Dtype:
+def parameter_dtype(family: TensorGroup, policy: DtypePolicy) -> Dtype:
     """Return the dtype that a policy stores a family in; scales keep theirs, weights need it."""
     return family.dtype if is_scale(family) else policy.parameter(family.dtype)
 
 
-def is_trainable(family: Family) -> bool:
+def is_trainable(family: TensorGroup) -> bool:
     """Return whether an optimizer updates a family's tensors."""
     return family.is_trained and is_float(family.dtype) and not is_scale(family)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.model import Model
 
@@ -17,9 +17,9 @@ from shardlab.planner.model import Model
 _SCALE = re.compile(r"weight_scale(_inv)?$|_scale_inv$|[./]input_scale$")
 
 
-def is_scale(family: Family) -> bool:
+def is_scale(family: TensorGroup) -> bool:
     """Return whether tensors hold scales of quantized weights, by their name."""
-    return _SCALE.search(family.pieces[-1]) is not None
+    return _SCALE.search(family.path_parts[-1]) is not None
 
 
 def without_scales(model: Model, policy: DtypePolicy) -> Model:
@@ -29,7 +29,7 @@ def without_scales(model: Model, policy: DtypePolicy) -> Model:
     """
     if policy.parameters is None or policy.parameters.bits < 16:
         return model
-    scales = [family for family in model.families if is_scale(family)]
+    scales = [family for family in model.groups if is_scale(family)]
     if not scales:
         return model
     n_tensors = sum(family.n_tensors for family in scales)
@@ -37,5 +37,5 @@ def without_scales(model: Model, policy: DtypePolicy) -> Model:
         f"{n_tensors:,} tensors of fp8 block scales are multiplied into their weights, which the "
         f"policy stores in {policy.parameters.short}, and take no memory."
     )
-    weights = tuple(family for family in model.families if not is_scale(family))
-    return replace(model, families=weights, notes=(*model.notes, note))
+    weights = tuple(family for family in model.groups if not is_scale(family))
+    return replace(model, groups=weights, notes=(*model.notes, note))

@@ -15,15 +15,15 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.device_bytes import device_array, parameter_dtype
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.workload_shards import AxisShards
 from shardlab.planner.plan import MemoryItem
-from shardlab.planner.rules.matching import ShardedFamily
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
-from shardlab.planner.strategies.dim_meaning import axes_of
-from shardlab.planner.strategies.layer_stack import number_of
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
+from shardlab.planner.strategies.dim_meaning import dim_meanings_of
+from shardlab.planner.strategies.layer_stack import find_stack_position
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
@@ -32,7 +32,7 @@ from shardlab.sharding.spec import Spec
 class _GatheredFamily:
     """Bytes of a family that are gathered for each of its layers."""
 
-    family: Family
+    group: TensorGroup
     n_bytes: int  # of one tensor, or of one layer's slice of a stacked one
     # Layer -> number of tensors; None: not in a layer. An array that stacks n layers has the single
     # key -n, so that it never equals the number of a real layer.
@@ -46,7 +46,7 @@ class _GatheredFamily:
 
 
 def gathered_weight_items(
-    sharded_families: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy
+    sharded_families: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
 ) -> tuple[MemoryItem, ...]:
     """Return the peak of the gathered weights; empty if no batch axis shards any weights.
 
@@ -71,7 +71,7 @@ def gathered_weight_items(
     count = f"{len(families)} kinds of tensors of one layer" if len(families) > 1 else "one tensor"
     formula = (
         f"{count}, gathered along {axes}, other mesh axes as stored; largest: "
-        f"{largest.family.name} {list(largest.family.shape)}"
+        f"{largest.group.name} {list(largest.group.shape)}"
     )
     return (
         MemoryItem(
@@ -84,7 +84,7 @@ def gathered_weight_items(
 
 
 def gathered_weight_bytes(
-    sharded_families: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy
+    sharded_families: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
 ) -> int:
     """Return the bytes of `gathered_weight_items`, without building the formula."""
     gathered = _gathered_families(sharded_families, mesh, policy)
@@ -92,15 +92,15 @@ def gathered_weight_bytes(
 
 
 def _gathered_families(
-    sharded_families: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy
+    sharded_families: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
 ) -> list[_GatheredFamily]:
     batch = frozenset(name for name in batch_axes(mesh) if mesh.shape[name] > 1)
-    expert_axes = roles_of(mesh).get("expert", ())
+    expert_axes = mesh_axis_roles(mesh).get("expert", ())
     gathered = []
     for sharded in sharded_families if batch else ():
-        family = sharded.family
+        family = sharded.group
         # Experts stay on their devices (the tokens travel), so expert axes do not gather them.
-        is_expert = expert_axes and "experts" in (axes_of(family) or ())
+        is_expert = expert_axes and "experts" in (dim_meanings_of(family) or ())
         gather_axes = batch.difference(expert_axes if is_expert else ())
         if not gather_axes.isdisjoint(sharded.spec.mesh_axes):
             array = device_array(
@@ -123,13 +123,13 @@ def _without_axes(spec: Spec, names: frozenset[str]) -> Spec:
     return Spec(*(tuple(name for name in entry if name not in names) for entry in spec.axes))
 
 
-def _n_stacked_layers(family: Family, shape: tuple[int, ...]) -> int:
+def _n_stacked_layers(family: TensorGroup, shape: tuple[int, ...]) -> int:
     """Return how many layers an array, or a shard of it, stacks."""
-    axes = axes_of(family) or ()
+    axes = dim_meanings_of(family) or ()
     return shape[axes.index("layers")] or 1 if "layers" in axes else 1
 
 
-def _tensors_by_layer(family: Family) -> Mapping[int, int] | None:
+def _tensors_by_layer(family: TensorGroup) -> Mapping[int, int] | None:
     # Stored in the family's own __dict__: a search over meshes asks thousands of times, and the
     # cache then lives exactly as long as the family.
     cache: dict[str, Any] = family.__dict__
@@ -139,13 +139,13 @@ def _tensors_by_layer(family: Family) -> Mapping[int, int] | None:
     return counts
 
 
-def _count_tensors_by_layer(family: Family) -> Mapping[int, int] | None:
-    position = number_of(family, "layers")
+def _count_tensors_by_layer(family: TensorGroup) -> Mapping[int, int] | None:
+    position = find_stack_position(family, "layers")
     if position is None:
         n_layers = _n_stacked_layers(family, family.shape)
-        return {-n_layers: family.n_tensors} if "layers" in (axes_of(family) or ()) else None
-    if family.listed is not None:
-        return Counter(int(numbers[position]) for numbers in family.listed)
+        return {-n_layers: family.n_tensors} if "layers" in (dim_meanings_of(family) or ()) else None
+    if family.listed_numbers is not None:
+        return Counter(int(numbers[position]) for numbers in family.listed_numbers)
     tensors_per_layer = family.n_tensors // len(family.ranges[position])
     return dict.fromkeys(family.ranges[position], tensors_per_layer)
 
@@ -173,7 +173,7 @@ def _representative_layers(gathered: Sequence[_GatheredFamily]) -> Iterator[tupl
     # The tensors of a layer differ from those of the layer before it only where a family begins.
     starts = {min(member.tensors_by_layer) for member in gathered if member.tensors_by_layer}
     for member in gathered:
-        if member.tensors_by_layer and member.family.listed is not None:
+        if member.tensors_by_layer and member.group.listed_numbers is not None:
             starts |= member.tensors_by_layer.keys()
     yield from ((start,) for start in starts if start >= 0)
     # Of stacked arrays those with most layers (attention, norms) are in every layer, together with

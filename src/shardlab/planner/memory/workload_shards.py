@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.sharding.mesh import Mesh, MeshSizes
 
 
@@ -55,7 +55,7 @@ class WorkloadShards:
 
 def workload_shards(mesh: Mesh) -> WorkloadShards:
     """Return the shards of a workload, by the names of the mesh axes."""
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     return WorkloadShards(
         batch=_axis_shards(mesh, batch_axes(mesh)),
         sequence=_axis_shards(mesh, roles.get("sequence", ())),

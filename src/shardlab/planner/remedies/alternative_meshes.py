@@ -13,7 +13,7 @@ from itertools import islice, product
 from math import log2, prod
 
 from shardlab.planner.model import Model
-from shardlab.planner.strategies.axis_roles import roles_of
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.sharding.factors import n_products, products
 from shardlab.sharding.mesh import MAX_DEVICES, Mesh
 
@@ -68,7 +68,7 @@ class AlternativeMeshes:
 
     @cached_property
     def _resized_axes(self) -> tuple[str, ...]:
-        roles, shape = roles_of(self.mesh), self.mesh.shape
+        roles, shape = mesh_axis_roles(self.mesh), self.mesh.shape
         names = tuple(name for role in _RESIZED_ROLES for name in roles.get(role, ()))
         if len(names) <= _MAX_RESIZED:
             return names
@@ -89,7 +89,7 @@ class AlternativeMeshes:
 
         Growth of a tensor axis counts twice, because its communication cannot be overlapped.
         """
-        tensor_axes = roles_of(self.mesh).get("tensor", ())
+        tensor_axes = mesh_axis_roles(self.mesh).get("tensor", ())
         distance = 0.0
         for name, size in sizes.items():
             doublings = log2(size / self.mesh.shape[name])
@@ -133,7 +133,7 @@ class AlternativeMeshes:
 
         An expert axis must divide the experts and a tensor axis the heads, if these are known.
         """
-        arch, roles = self.model.architecture, roles_of(self.mesh)
+        arch, roles = self.model.architecture, mesh_axis_roles(self.mesh)
         if arch is not None and name in roles.get("tensor", ()) and arch.heads % size:
             return False
         if arch is not None and name in roles.get("expert", ()) and arch.experts % size:
@@ -152,7 +152,7 @@ class AlternativeMeshes:
     @cached_property
     def _elements_by_shape(self) -> dict[tuple[int, ...], int]:
         counts: dict[tuple[int, ...], int] = {}
-        for family in self.model.families:
+        for family in self.model.groups:
             n_elements = family.n_tensors * family.n_elements
             counts[family.shape] = counts.get(family.shape, 0) + n_elements
         return counts

@@ -11,7 +11,7 @@ from shardlab.planner.memory.workload_shards import workload_shards
 from shardlab.planner.plan import Plan
 from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.remedies.alternative_meshes import AlternativeMeshes
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.strategy import Strategy, make_strategy
 from shardlab.sharding.mesh import Mesh, mesh_text
 
@@ -67,9 +67,9 @@ def _strategy_for_growth(grown_axes: set[str], request: PlanRequest) -> Strategy
 def propose_tensor_axis_for_serving(request: PlanRequest, plan: Plan) -> Proposals:
     """Serving: some of the devices that hold replicas become a tensor axis."""
     shape, strategy = request.mesh.shape, request.strategy
-    if request.is_training or strategy is None or "tensor" in roles_of(request.mesh):
+    if request.is_training or strategy is None or "tensor" in mesh_axis_roles(request.mesh):
         return
-    for name in roles_of(request.mesh).get("data", ()):
+    for name in mesh_axis_roles(request.mesh).get("data", ()):
         for size in (size for size in _POWERS_OF_TWO if shape[name] % size == 0):
             mesh = Mesh({**shape, name: shape[name] // size, "tensor": size})
             if _may_fit(plan, request, mesh):
@@ -79,7 +79,7 @@ def propose_tensor_axis_for_serving(request: PlanRequest, plan: Plan) -> Proposa
 
 def propose_new_axis(request: PlanRequest, plan: Plan) -> Proposals:
     """One more mesh axis, if there is none to grow: fsdp in training, tensor in serving."""
-    roles, strategy = roles_of(request.mesh), request.strategy
+    roles, strategy = mesh_axis_roles(request.mesh), request.strategy
     part = "fsdp" if request.is_training else "tensor"
     if strategy is None or part in roles or (part == "fsdp" and "data" in roles):
         return
@@ -89,7 +89,7 @@ def propose_new_axis(request: PlanRequest, plan: Plan) -> Proposals:
 def propose_tensor_axis_for_training(request: PlanRequest, plan: Plan) -> Proposals:
     """A tensor axis, if one sequence is already too much for a device."""
     strategy = request.strategy
-    if request.is_training and strategy is not None and "tensor" not in roles_of(request.mesh):
+    if request.is_training and strategy is not None and "tensor" not in mesh_axis_roles(request.mesh):
         yield from islice(_add_axis("tensor", strategy, request, plan), _MAX_TENSOR_MESHES)
 
 
@@ -105,7 +105,7 @@ def _add_axis(part: str, strategy: Strategy, request: PlanRequest, plan: Plan) -
 def _add_part(
     part: str, strategy: Strategy, mesh: Mesh, request: PlanRequest, devices: str
 ) -> tuple[str, PlanRequest]:
-    extended = make_strategy([*strategy.parts, part], strategy.zero)
+    extended = make_strategy([*strategy.parts, part], strategy.zero_stage)
     work = request.workload and divisible_workload(mesh, request.workload)
     text = f"{_mesh_label(mesh)}, {devices}, and strategy {extended.name}"
     return text, replace(request, mesh=mesh, strategy=extended, workload=work)

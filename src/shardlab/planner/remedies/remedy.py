@@ -33,7 +33,7 @@ from shardlab.planner.remedies.mesh_remedies import (
     propose_tensor_axis_for_training,
 )
 from shardlab.planner.rules.rules import PathSpec, Rules
-from shardlab.planner.strategies.axis_roles import roles_of
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.planner.strategies.strategy import make_strategy
 from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.mesh import mesh_text
@@ -198,11 +198,11 @@ def _propose_zero_stages(request: PlanRequest, plan: Plan) -> Proposals:
             zero = make_strategy((), stage)
             yield f"strategy {zero.name}{addition}", replace(request, strategy=zero)
         return
-    first_stage = strategy.zero + 1 if request.is_training else 3
+    first_stage = strategy.zero_stage + 1 if request.is_training else 3
     candidates = [make_strategy(strategy.parts, stage) for stage in range(first_stage, 4)]
     for role, part in (("tensor", "tensor"), ("stage", "pipeline")):
-        if role in roles_of(request.mesh) and part not in strategy.parts:
-            candidates.append(make_strategy([*strategy.parts, part], strategy.zero))
+        if role in mesh_axis_roles(request.mesh) and part not in strategy.parts:
+            candidates.append(make_strategy([*strategy.parts, part], strategy.zero_stage))
     for candidate in candidates:
         yield f"strategy {candidate.name}", replace(request, strategy=candidate)
 
@@ -234,7 +234,7 @@ def _propose_path_specs(request: PlanRequest, plan: Plan) -> Proposals:
 
 def _propose_strategies(request: PlanRequest, plan: Plan) -> Proposals:
     """A strategy instead of rules: `--rules-to` writes the rules that it stands for."""
-    roles = roles_of(request.mesh)
+    roles = mesh_axis_roles(request.mesh)
     if request.strategy is not None or {"data", "fsdp"}.isdisjoint(roles):
         return
     parts = [part for part in ("expert", "tensor") if part in roles]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardlab.errors import InvalidPlan, InvalidRules
-from shardlab.planner.models.maxtext import Sharded, Shardings, is_maxtext, read_shardings
+from shardlab.planner.models.maxtext import ArraySharding, ShardingDump, is_sharding_dump, read_sharding_dump
 from shardlab.planner.plan import Plan, PlanRow, strip_unsharded
 from shardlab.planner.rules.rule_line import RULE_KINDS
 from shardlab.planner.rules.rules import (
@@ -17,7 +17,7 @@ from shardlab.planner.rules.rules import (
     Rule,
     Rules,
     parse_stack,
-    semantics_of,
+    parse_semantics,
 )
 from shardlab.planner.snapshots.compare_plans import compare_plans
 from shardlab.planner.snapshots.plan_comparison import Change, Comparison
@@ -34,7 +34,7 @@ class GoldenFile:
 
     where: str
     plan: Plan | None = None
-    shardings: Shardings | None = None
+    shardings: ShardingDump | None = None
 
     def compare(self, plan: Plan) -> Comparison:
         """Return how a plan differs from the file."""
@@ -48,15 +48,15 @@ def load_golden(path: str | Path) -> GoldenFile:
     """Return the content of a golden file, of either kind."""
     where = str(path)
     data = parse_plan_json(read_plan_file(path), where)
-    if is_maxtext(data):
-        return GoldenFile(where, shardings=read_shardings(data, where, InvalidPlan))
+    if is_sharding_dump(data):
+        return GoldenFile(where, shardings=read_sharding_dump(data, where, InvalidPlan))
     return GoldenFile(where, parse_plan_data(data, where))
 
 
 def load_specs(path: str | Path) -> Rules:
     """Return the specs of MaxText's `named_shardings.json` as rules, one per path."""
     where = str(path)
-    shardings = read_shardings(parse_plan_json(read_plan_file(path), where), where, InvalidRules)
+    shardings = read_sharding_dump(parse_plan_json(read_plan_file(path), where), where, InvalidRules)
     if shardings.mesh is None:
         raise InvalidRules(
             "The file has logical names of dimensions, not the mesh axes that shard them.",
@@ -76,23 +76,23 @@ def rules_of_plan(plan: Plan) -> Rules:
     by_kind = {kind: [line for line in plan.rules if line.kind == kind] for kind in RULE_KINDS}
     return Rules(
         rules=tuple(
-            Rule(pattern=line.pattern, spec=line.spec, ends=line.ends, reason=line.reason)
+            Rule(pattern=line.pattern, spec=line.spec, is_trailing=line.is_trailing, reason=line.reason)
             for line in by_kind["pattern"]
         ),
         source="",
         specs=tuple(
-            PathSpec(pattern=line.pattern, spec=line.spec, ends=line.ends)
+            PathSpec(pattern=line.pattern, spec=line.spec, is_trailing=line.is_trailing)
             for line in by_kind["path"]
         ),
         logical=tuple(
             LogicalRule(line.pattern, line.spec.mesh_axes) for line in by_kind["logical"]
         ),
-        semantics=semantics_of(plan.choices.get("logical_semantics")),
+        semantics=parse_semantics(plan.choices.get("logical_semantics")),
         stack=stack,
     )
 
 
-def compare_specs(golden: Shardings, plan: Plan, where: str) -> Comparison:
+def compare_specs(golden: ShardingDump, plan: Plan, where: str) -> Comparison:
     """Return the tensors whose specs or shapes differ from those of a file, family by family."""
     patterns = [(_path_pattern(row.path), row) for row in plan.rows]
     changes: dict[tuple[str, str, str], list[str]] = {}
@@ -130,7 +130,7 @@ def compare_specs(golden: Shardings, plan: Plan, where: str) -> Comparison:
     )
 
 
-def _differences(entry: Sharded, row: PlanRow | None) -> Iterator[tuple[str, str, str]]:
+def _differences(entry: ArraySharding, row: PlanRow | None) -> Iterator[tuple[str, str, str]]:
     """Yield the family of the tensor, the value of the file, and the value of the plan."""
     family = _NUMBER.sub("*", entry.path)
     if row is None:
@@ -147,7 +147,7 @@ def _differences(entry: Sharded, row: PlanRow | None) -> Iterator[tuple[str, str
         yield family, f"{name}{entry.spec}", f"{name}{array.spec}"
 
 
-def _mesh_change(golden: Shardings, plan: Plan) -> Iterator[Change]:
+def _mesh_change(golden: ShardingDump, plan: Plan) -> Iterator[Change]:
     if golden.mesh is not None and golden.mesh != plan.mesh:
         yield Change(topic="question", name="mesh", old=golden.mesh_text, new=plan.mesh_text)
 
