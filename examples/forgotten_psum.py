@@ -17,6 +17,8 @@ def body(w, x, y):
     return jnp.mean((x @ w - y) ** 2)
 
 
-loss = jax.shard_map(body, in_specs=(P(), P("data"), P("data")), out_specs=P(), check_vma=False)
+SPECS = {"in_specs": (P(), P("data"), P("data")), "out_specs": P(), "check_vma": False}
+
+loss = jax.shard_map(body, **SPECS)
 
 example_args = ("f32[6]", "f32[48,6]", "f32[48]")
