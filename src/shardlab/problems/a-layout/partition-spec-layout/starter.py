@@ -7,6 +7,6 @@ def partition_spec_layout(num_devices, kernel_in, kernel_out):
 
 
 def shard_shape(shape, spec, mesh_shape):
-    """Return the shape of the piece that one device holds, as a tuple."""
+    """Return the shape of the shard that one device holds, as a tuple."""
     # An entry of spec is None, the name of a mesh axis, or a tuple of names.
     raise NotImplementedError
