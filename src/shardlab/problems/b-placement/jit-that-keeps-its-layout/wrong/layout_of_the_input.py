@@ -1,4 +1,4 @@
-# SHARD: nothing is said about the result, so it is laid out as x is: whole on every device
+# SHARD: no out_shardings, so the result has the layout of x: replicated
 import jax
 import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-# COMM: x is split before the maximum is taken, so that the devices have to exchange theirs
+# COMM: x is sharded before the maximum is taken, so the devices must communicate
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
