@@ -1,4 +1,4 @@
-# WA: the pieces are stacked behind the rows, and a reshape mixes them
+# WA: the shards are stacked after the rows, and a reshape mixes them
 import jax
 from jax.sharding import PartitionSpec
 
