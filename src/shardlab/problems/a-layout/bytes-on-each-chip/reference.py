@@ -28,9 +28,9 @@ def inputs(draw):
     data, model = ((2, 4), (4, 2), (3, 5), (2, 3))[draw.number % 4]
     mesh_shape = {"data": data, "model": model}
     shapes, specs = {}, {}
-    for name, (smallest, dtype, spec) in _MODELS[draw.number % len(_MODELS)].items():
-        shard_counts = _shard_counts(spec, len(smallest), mesh_shape)
-        shard_shape = [size + int(draw.rng.integers(0, 3 * draw.scale)) for size in smallest]
+    for name, (min_shape, dtype, spec) in _MODELS[draw.number % len(_MODELS)].items():
+        shard_counts = _shard_counts(spec, len(min_shape), mesh_shape)
+        shard_shape = [size + int(draw.rng.integers(0, 3 * draw.scale)) for size in min_shape]
         shape = tuple(count * size for count, size in zip(shard_counts, shard_shape, strict=True))
         shapes[name], specs[name] = (shape, dtype), spec
     return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}

@@ -21,8 +21,8 @@ _CASES = (
 
 def inputs(draw):
     spec, mesh_shape = _CASES[draw.number % len(_CASES)]
-    unsharded = (1,) * (2 - len(spec.axes))
-    counts = (*(math.prod(mesh_shape[name] for name in names) for names in spec.axes), *unsharded)
+    ones = (1,) * (2 - len(spec.axes))
+    counts = (*(math.prod(mesh_shape[name] for name in names) for names in spec.axes), *ones)
     shard_sizes = draw.rng.permutation([2, 3]) + draw.scale - 1
     shape = tuple(int(count * size) for count, size in zip(counts, shard_sizes, strict=True))
     return {"shape": shape, "spec": spec, "mesh_shape": mesh_shape}

@@ -16,9 +16,9 @@ _MODELS = (
 def inputs(draw):
     mesh_shape = ({"data": 2, "model": 4}, {"data": 3, "model": 2})[draw.number % 2]
     params, spec = {}, {}
-    for name, (smallest, dtype, param_spec) in _MODELS[draw.number % 3].items():
-        shard_shape = [size + int(draw.rng.integers(0, 3 * draw.scale)) for size in smallest]
-        shard_counts = _shard_counts(param_spec, len(smallest), mesh_shape)
+    for name, (min_shape, dtype, param_spec) in _MODELS[draw.number % 3].items():
+        shard_shape = [size + int(draw.rng.integers(0, 3 * draw.scale)) for size in min_shape]
+        shard_counts = _shard_counts(param_spec, len(min_shape), mesh_shape)
         shape = tuple(count * size for count, size in zip(shard_counts, shard_shape, strict=True))
         params[name], spec[name] = (shape, dtype), param_spec
     optimizer = ("adam", "momentum", "sgd", "adam")[draw.number // 3 % 4]

@@ -6,8 +6,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 def scale(x, mesh):
     """Return x divided by its largest absolute element, with its rows sharded over the mesh."""
 
-    def scaled(x):
+    def divide_by_max(x):
         return x / jnp.max(jnp.abs(x))
 
     # The numbers are correct, but the result is replicated.
-    return jax.jit(scaled)(x)
+    return jax.jit(divide_by_max)(x)

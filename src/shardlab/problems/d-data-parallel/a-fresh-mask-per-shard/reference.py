@@ -30,9 +30,9 @@ def input_specs(mesh):
 def properties(mesh, inputs, result):
     x, p = inputs["x"], inputs["p"]
     mask = result != 0
-    scaled = np.where(mask, x / np.float32(1 - p), 0)
-    if not np.allclose(result, scaled, rtol=1e-5):
-        position = tuple(map(int, np.argwhere(~np.isclose(result, scaled, rtol=1e-5))[0]))
+    expected_values = np.where(mask, x / np.float32(1 - p), 0)
+    if not np.allclose(result, expected_values, rtol=1e-5):
+        position = tuple(map(int, np.argwhere(~np.isclose(result, expected_values, rtol=1e-5))[0]))
         return [
             f"For x{list(position)} = {x[position]:g} and p = {p}, the result is "
             f"{result[position]:.6g}; expected 0 or {x[position] / (1 - p):.6g}."
@@ -57,10 +57,10 @@ def properties_2(mesh, inputs, result):
     for step in result:
         if violations := properties(mesh, inputs, step):
             return violations
-    first, second, repeated = (step != 0 for step in result)
+    first, second, third = (step != 0 for step in result)
     if np.array_equal(first, second):
         return ["keys[0] and keys[1] are different keys, but give the same mask."]
-    if not np.array_equal(first, repeated):
+    if not np.array_equal(first, third):
         return ["keys[0] and keys[2] are the same key, but give different masks."]
     return []
 

@@ -9,8 +9,8 @@ def summary(x, mesh):
 
     def body(shard):
         # The gathered array is the same on every device, and to="invarying" declares it.
-        gathered = jax.lax.all_gather(shard, axis, tiled=True, to="invarying")
+        all_elements = jax.lax.all_gather(shard, axis, tiled=True, to="invarying")
         # The mean of one shard is not: that is the bug that the check had found.
-        return {"sorted": jnp.sort(gathered), "mean": jax.lax.pmean(jnp.mean(shard), axis)}
+        return {"sorted": jnp.sort(all_elements), "mean": jax.lax.pmean(jnp.mean(shard), axis)}
 
     return jax.shard_map(body, mesh=mesh, in_specs=P(axis), out_specs=P())(x)

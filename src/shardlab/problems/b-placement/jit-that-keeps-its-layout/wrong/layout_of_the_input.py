@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 def scale(x, mesh):
     @jax.jit
-    def scaled(x):
+    def divide_by_max(x):
         return x / jnp.max(jnp.abs(x))
 
-    return scaled(x)
+    return divide_by_max(x)

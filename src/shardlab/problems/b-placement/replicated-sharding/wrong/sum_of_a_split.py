@@ -9,8 +9,8 @@ def replicated_sharding_value(x, mesh=None):
     """Place a full copy of x on every device and return its sum."""
     if mesh is None:
         mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
-    sharded = jax.device_put(x, NamedSharding(mesh, PartitionSpec(mesh.axis_names[0])))
-    return jnp.sum(sharded)
+    sharded_x = jax.device_put(x, NamedSharding(mesh, PartitionSpec(mesh.axis_names[0])))
+    return jnp.sum(sharded_x)
 
 
 def replicate(x, mesh):

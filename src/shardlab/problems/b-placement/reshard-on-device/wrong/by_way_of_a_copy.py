@@ -4,5 +4,5 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def reshard(x, mesh, spec):
-    replicated = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))(x)
-    return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, spec))(replicated)
+    full_copy = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))(x)
+    return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, spec))(full_copy)

@@ -9,9 +9,9 @@ def gather_rows(x, mesh):
 
     def gather(y):
         start = jax.lax.axis_index(axis) * y.shape[0]
-        padded = jnp.zeros(x.shape, y.dtype)
-        padded = jax.lax.pcast(padded, axis, to="varying")
-        return jax.lax.psum(jax.lax.dynamic_update_slice_in_dim(padded, y, start, axis=0), axis)
+        buffer = jnp.zeros(x.shape, y.dtype)
+        buffer = jax.lax.pcast(buffer, axis, to="varying")
+        return jax.lax.psum(jax.lax.dynamic_update_slice_in_dim(buffer, y, start, axis=0), axis)
 
     return jax.shard_map(
         gather, mesh=mesh, in_specs=PartitionSpec(axis), out_specs=PartitionSpec()

@@ -7,9 +7,9 @@ def swap_axis(x, mesh):
     axis = mesh.axis_names[0]
 
     def swap(y):
-        gathered = jax.lax.all_gather(y, axis, axis=0, tiled=True)
-        size = gathered.shape[1] // mesh.shape[axis]
-        return jax.lax.dynamic_slice_in_dim(gathered, jax.lax.axis_index(axis) * size, size, axis=1)
+        full_x = jax.lax.all_gather(y, axis, axis=0, tiled=True)
+        size = full_x.shape[1] // mesh.shape[axis]
+        return jax.lax.dynamic_slice_in_dim(full_x, jax.lax.axis_index(axis) * size, size, axis=1)
 
     return jax.shard_map(
         swap,

@@ -8,10 +8,10 @@ def softmax_cols(x, mesh):
     axis = mesh.axis_names[0]
 
     def softmax(y):
-        gathered = jax.lax.all_gather(y, axis, axis=1, tiled=True)
+        full_rows = jax.lax.all_gather(y, axis, axis=1, tiled=True)
         start = jax.lax.axis_index(axis) * y.shape[1]
         return jax.lax.dynamic_slice_in_dim(
-            jax.nn.softmax(gathered, axis=1), start, y.shape[1], axis=1
+            jax.nn.softmax(full_rows, axis=1), start, y.shape[1], axis=1
         )
 
     spec = PartitionSpec(None, axis)

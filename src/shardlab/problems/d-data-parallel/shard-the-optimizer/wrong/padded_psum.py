@@ -12,9 +12,9 @@ def adam_shard(params, grads, m, v, t, mesh):
         v = 0.999 * v + 0.001 * g**2
         p = p - 0.1 * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)
         start = jax.lax.axis_index(axis) * len(p)
-        padded = jnp.zeros((len(p) * jax.lax.axis_size(axis), *p.shape[1:]))
-        padded = jax.lax.dynamic_update_slice_in_dim(padded, p, start, axis=0)
-        return jax.lax.psum(padded, axis), m, v
+        buffer = jnp.zeros((len(p) * jax.lax.axis_size(axis), *p.shape[1:]))
+        buffer = jax.lax.dynamic_update_slice_in_dim(buffer, p, start, axis=0)
+        return jax.lax.psum(buffer, axis), m, v
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=P(axis), out_specs=(P(), P(axis), P(axis)))(
         params, grads, m, v

@@ -8,7 +8,7 @@ def summary(x, mesh):
     axis = mesh.axis_names[0]
 
     def body(shard):
-        gathered = jax.lax.all_gather(shard, axis, tiled=True)
-        return {"sorted": jnp.sort(gathered), "mean": jax.lax.pmean(jnp.mean(shard), axis)}
+        all_elements = jax.lax.all_gather(shard, axis, tiled=True)
+        return {"sorted": jnp.sort(all_elements), "mean": jax.lax.pmean(jnp.mean(shard), axis)}
 
     return jax.shard_map(body, mesh=mesh, in_specs=P(axis), out_specs=P(), check_vma=False)(x)

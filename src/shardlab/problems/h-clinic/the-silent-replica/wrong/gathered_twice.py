@@ -8,8 +8,8 @@ def summary(x, mesh):
     axis = mesh.axis_names[0]
 
     def body(shard):
-        gathered = jax.lax.all_gather(shard, axis, tiled=True, to="invarying")
-        gathered_again = jax.lax.all_gather(shard * 1.0, axis, to="invarying")
-        return {"sorted": jnp.sort(gathered), "mean": jnp.mean(gathered_again)}
+        all_elements = jax.lax.all_gather(shard, axis, tiled=True, to="invarying")
+        second_copy = jax.lax.all_gather(shard * 1.0, axis, to="invarying")
+        return {"sorted": jnp.sort(all_elements), "mean": jnp.mean(second_copy)}
 
     return jax.shard_map(body, mesh=mesh, in_specs=P(axis), out_specs=P())(x)
