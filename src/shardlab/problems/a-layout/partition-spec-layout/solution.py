@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 
 def partition_spec_layout(num_devices, kernel_in, kernel_out):
-    """Return [rows, columns] of one shard of a kernel laid out as PartitionSpec(None, 'model')."""
+    """Return [rows, columns] of one shard of a kernel sharded as PartitionSpec(None, 'model')."""
     # Dimension 0 has None and is not sharded; dimension 1 has the mesh axis and is divided.
     return jnp.array([kernel_in, kernel_out // num_devices], dtype=jnp.float32)
 

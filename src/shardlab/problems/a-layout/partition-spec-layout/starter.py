@@ -2,7 +2,7 @@ import jax.numpy as jnp
 
 
 def partition_spec_layout(num_devices, kernel_in, kernel_out):
-    """Return [rows, columns] of one shard of a kernel laid out as PartitionSpec(None, 'model')."""
+    """Return [rows, columns] of one shard of a kernel sharded as PartitionSpec(None, 'model')."""
     return jnp.array([kernel_in, kernel_out], dtype=jnp.float32)
 
 

