@@ -1,4 +1,4 @@
-# REPL: the index counts all devices of the mesh, so copies of the same shard differ
+# REPLICAS: the index counts all devices of the mesh, so copies of the same shard differ
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec

@@ -1,4 +1,4 @@
-# REPL missing_pmean: with check_vma=False, every device returns the mean of its own shard
+# REPLICAS missing_pmean: with check_vma=False, every device returns the mean of its own shard
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
