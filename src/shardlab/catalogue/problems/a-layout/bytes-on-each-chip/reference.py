@@ -2,7 +2,7 @@
 
 import math
 
-from shardlab.layouts.spec import Spec
+from shardlab import Spec
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int32": 4, "float16": 2}
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 
-from shardlab.layouts.spec import Spec
+from shardlab import Spec
 
 _CASES = (
     (Spec("data", "model"), {"data": 2, "model": 3}),

@@ -1,8 +1,8 @@
 """Draw inputs from a seed and check properties of the result: many masks are correct."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
 
+from shardlab import Spec
 from shardlab.judge.protocol.values import Key
 
 

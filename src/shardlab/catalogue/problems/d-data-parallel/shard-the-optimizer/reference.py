@@ -1,7 +1,8 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 LEARNING_RATE, B1, B2, EPS = 0.1, 0.9, 0.999, 1e-8
 

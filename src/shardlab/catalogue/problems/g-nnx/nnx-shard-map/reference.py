@@ -1,8 +1,8 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
 
+from shardlab import Spec
 from shardlab.catalogue.threefry import linear_kernel
 
 
