@@ -74,6 +74,7 @@ def compare_variants(variants: Mapping[str, Variant], n_rounds: int) -> dict[str
     """Measure all variants; the results of the others must equal that of the first."""
     measurements = {name: Measurement() for name in variants}
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        # The first variant is the unsharded program, whose result is the reference.
         reference = str(Path(folder, "reference.npz"))
         ready: list[tuple[WorkerClient, int]] = []
         for number, (name, variant) in enumerate(variants.items()):
@@ -96,6 +97,7 @@ def _record_failure(measurement: Measurement) -> Iterator[None]:
 
 def _warm_up(client: WorkerClient, measurement: Measurement) -> int:
     """Make the first calls, and return how many calls fill a batch."""
+    # The first call compiles, so the second one tells how long a call takes.
     response = client.request("first_calls")
     measurement.first_s, measurement.peak_mb = response["first_s"], response["peak_mb"]
     return max(1, min(_MAX_CALLS, round(_BATCH_S / response["second_s"])))
@@ -115,5 +117,6 @@ def _time_rounds(
                 continue
             with _record_failure(measurement):
                 seconds = client.request("time_calls", n_calls=n_calls)["seconds"]
+                # The median of a batch ignores single calls that the scheduler interrupted.
                 measurement.rounds.append(statistics.median(seconds))
                 spent_s[client.name] += sum(seconds)

@@ -11,6 +11,7 @@ from benchmarks.report import Goal, Section, ratio_text
 from benchmarks.worker import Response
 from benchmarks.worker_client import NotMeasured, start_worker
 
+# Forced host devices pay for their threads and buffers in the first call, most at large counts.
 _FIRST_CALL_DEVICES = 512
 _FIRST_CALL_PROGRAMS = ("mlp", "gather")
 _STAGES = ("trace_s", "lower_s", "compile_s")
@@ -54,6 +55,7 @@ def _add_first_call(section: Section, program: str, options: Options) -> None:
 
 def measure_compilation(options: Options) -> Section:
     """Time tracing, lowering and compiling the transformer step, against plain jit."""
+    # The unsharded program is the same for every device count, so one of them is enough.
     settings = {"unsharded": _worker_settings("unsharded", "transformer", options.devices[0])}
     for n_devices in options.devices:
         name = f"simulated, {n_devices} devices"

@@ -24,6 +24,7 @@ class JaxWorker(worker.Worker):
 
         from benchmarks import programs
 
+        # Takes effect only before the CPU backend starts, so before any other JAX call.
         if kind == "forced":
             jax.config.update("jax_num_cpu_devices", devices)
         self.program = programs.make_program(program, devices)
@@ -34,6 +35,7 @@ class JaxWorker(worker.Worker):
     def run_program(self) -> Any:
         import jax
 
+        # JAX dispatches asynchronously: without blocking, only the dispatch would be timed.
         return jax.block_until_ready(self.step(*self.args))
 
     def result_arrays(self) -> list[Any]:
@@ -82,6 +84,7 @@ class JaxWorker(worker.Worker):
         import jax
 
         axes = self.program.mesh
+        # The default of make_mesh is Explicit (JAX 0.10); the programs are written for Auto.
         types = (jax.sharding.AxisType.Auto,) * len(axes)
         return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types)
 

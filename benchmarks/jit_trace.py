@@ -100,6 +100,7 @@ def _make_train_step(mesh: Any) -> tuple[Any, tuple[Any, ...]]:
 def compile_with_jax() -> Response:
     import jax
 
+    # The compiler needs as many devices as partitions; shardlab.trace needs none.
     jax.config.update("jax_num_cpu_devices", 512)
     types = (jax.sharding.AxisType.Auto,) * len(_MESH)
     mesh = jax.make_mesh(tuple(_MESH.values()), tuple(_MESH), axis_types=types)

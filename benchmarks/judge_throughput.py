@@ -18,6 +18,7 @@ from benchmarks.worker_client import ROOT
 from shardlab.sandbox.pool import open_sandbox_pool
 
 _WARM_2, _WARM_1, _COLD = "warm, 2 workers", "warm, 1 worker", "cold, 2 processes"
+# The fork server sets the same for the warm judge; otherwise threads alone would decide.
 _COLD_ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "JAX_NUM_CPU_DEVICES": "8",
@@ -44,7 +45,7 @@ def measure_judge(options: Options) -> Section:
             _WARM_1: (judge_warm, 8, 1),
             _COLD: (_judge_cold, 4, 2),
         }
-        judge_warm(0)
+        judge_warm(0)  # loads the modules that the judge imports late
         for number in range(n_rounds):
             for name, (judge_one, n, n_threads) in variants.items():
                 batch_seconds, rate = _time_batch(judge_one, number * n, n, n_threads)
@@ -64,6 +65,7 @@ def _time_batch(
         return time.perf_counter() - start
 
     start = time.perf_counter()
+    # Threads are enough: most of the work is in other processes, which the judge waits for.
     with ThreadPoolExecutor(n_threads) as executor:
         seconds = list(executor.map(time_one, range(first, first + n)))
     return seconds, n / (time.perf_counter() - start)

@@ -79,9 +79,9 @@ def _plan_over_budget() -> object:
         strategy="tensor",
         hardware="tpu-v5p",
         optimizer="adamw",
-        workload={"batch": 4096, "sequence": 8192},
+        workload=shardlab.Workload(batch=4096, sequence=8192),
     )
-    assert plan.fits is False
+    assert plan.fits is False  # the suggested changes are part of what is timed
     return plan
 
 
@@ -122,6 +122,7 @@ def _jax_shard_shapes() -> Callable[[], None]:
 
     import shardlab
 
+    # 16,384 devices exist nowhere; shard_shape needs only the sizes of the mesh axes.
     mesh = AbstractMesh((128, 128), ("data", "model"))
     # One entry per tensor, not per row: JAX has no notion of tensors that differ in a number only.
     arrays = [
@@ -155,6 +156,7 @@ def _measure_command(section: Section, n: int) -> None:
 
 
 def _loads_jax() -> bool:
+    # In another process: JAX is loaded here, by the comparison with NamedSharding.
     code = "import sys; from shardlab.cli import main; main(standalone_mode=False); "
     code += "sys.exit('jax' in sys.modules)"
     command = [sys.executable, "-c", code, *_PLAN_ARGUMENTS]

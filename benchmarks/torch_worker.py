@@ -30,6 +30,7 @@ class Ranks:
     def __init__(self, mesh: dict[str, int]) -> None:
         self.shape = tuple(mesh.values())
         self.n = int(np.prod(self.shape))
+        # The fake backend sends nothing; LocalTensorMode computes the collectives itself.
         dist.init_process_group("fake", rank=0, world_size=self.n)
         self.mode = LocalTensorMode(self.n)
         with self.mode:
@@ -137,6 +138,7 @@ def make_ring_matmul(ranks: Ranks, inputs: Inputs) -> Program:
         for i in range(n):
             total = total + select_columns(i) @ rows
             shards = rows._local_tensors
+            # clone(): a send copies, and rows that share memory would make the ring look cheaper.
             rows = ranks.mode.rank_map(lambda rank, shards=shards: shards[(rank - 1) % n].clone())
         return total
 

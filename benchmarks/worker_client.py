@@ -51,6 +51,7 @@ class WorkerClient:
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
+            # A response is one short line that is flushed at once, so readable means complete.
             ready = selector.select(self.limit_s)
         if not ready:
             self.close()
@@ -84,7 +85,7 @@ def start_worker(name: str, command: list[str], limit_s: float) -> Iterator[Work
             env=_worker_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=log,  # a file: a pipe that is not read would block a worker that logs a lot
         )
         client = WorkerClient(name=name, process=process, log=log, limit_s=limit_s)
         try:

@@ -62,6 +62,7 @@ def train_step(
 ) -> tuple[Any, Params]:
     def loss_function(params: Params) -> Any:
         hidden = jax.nn.relu(x @ params["up"] + params["up_bias"])
+        # The bias is added after the psum, or it would count once per device along `model`.
         out = psum_model(hidden @ params["down"]) + params["down_bias"]
         return pmean_data(jnp.mean((out - y) ** 2))
 

@@ -104,6 +104,7 @@ def _mlp_block(layer: Params, x: Any, psum_model: Collective) -> Any:
 
 
 def _param_specs(size: Size) -> Params:
+    # As in Megatron: q, k, v, up by columns, out and down by rows, so each block needs one psum.
     heads = P(None, "model")
     layer = {
         "attention_scale": P(),
