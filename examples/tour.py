@@ -27,7 +27,7 @@ import shardlab
 from shardlab.findings.report_text import report_rich
 from shardlab.findings.source import SourceLocation
 from shardlab.render.terminal import picture_rich
-from shardlab.sharding.layout_picture import holdings
+from shardlab.sharding.layout_picture import device_values_picture
 
 N_DEVICES = 8
 ALL = ("data", "model")
@@ -184,7 +184,7 @@ def show_shards(y: jax.Array) -> None:
 
 def show_texts(x, mesh: Mesh, texts: dict[int, str], spec=(ALL,)) -> None:
     layout = shardlab.layout(x.shape, spec, mesh)
-    picture = holdings(layout, texts, caption="what each device holds")
+    picture = device_values_picture(layout, texts, caption="what each device holds")
     console.print(picture_rich(picture, console.width))
 
 
