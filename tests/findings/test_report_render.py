@@ -45,7 +45,7 @@ def report(*findings, **fields):
 
 def test_a_report_is_told_gravest_first_with_the_line_and_the_fix():
     silenced = (SuppressedFinding(WASTE, "small here"), SuppressedFinding(WASTE, "small here"))
-    one = report(WASTE, HANG, notes=("Not run on 1x8.",), silenced=silenced)
+    one = report(WASTE, HANG, notes=("Not run on 1x8.",), suppressed=silenced)
     assert report_text(one, 80, excerpt) == (
         """\
 error [hazard.deadlock] Devices part ways before a psum over 'data': data=0

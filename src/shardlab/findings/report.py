@@ -32,7 +32,7 @@ class Report:
     program: str = ""  # the name of what was checked
     meshes: tuple[str, ...] = ()  # each mesh it was checked on, as text
     notes: tuple[str, ...] = ()  # what was not checked, and why
-    silenced: tuple[SuppressedFinding, ...] = ()
+    suppressed: tuple[SuppressedFinding, ...] = ()
     is_compared: bool = True  # False where it was to be run and nothing could be compared
 
     @property
@@ -73,8 +73,8 @@ class Report:
             "meshes": list(self.meshes),
             "ok": self.ok,
             "findings": [found.to_json() for found in self.findings],
-            "silenced": [
-                {"finding": each.finding.to_json(), "reason": each.reason} for each in self.silenced
+            "suppressed": [
+                {"finding": each.finding.to_json(), "reason": each.reason} for each in self.suppressed
             ],
             "notes": list(self.notes),
             "is_compared": self.is_compared,
@@ -87,9 +87,9 @@ class Report:
             program=data["program"],
             meshes=tuple(data["meshes"]),
             notes=tuple(data["notes"]),
-            silenced=tuple(
+            suppressed=tuple(
                 SuppressedFinding(Finding.from_json(each["finding"]), each["reason"])
-                for each in data["silenced"]
+                for each in data["suppressed"]
             ),
             is_compared=data.get("is_compared", True),
         )

@@ -137,10 +137,10 @@ def _folded(text: str, width: int) -> list[str]:
 
 
 def _silenced_text(report: Report) -> str:
-    if not report.silenced:
+    if not report.suppressed:
         return ""
     reasons: dict[str, int] = {}
-    for each in report.silenced:
+    for each in report.suppressed:
         said = f"{each.finding.code} ({each.reason})"
         reasons[said] = reasons.get(said, 0) + 1
     kinds = (f"{said} ×{n}" if n > 1 else said for said, n in reasons.items())
