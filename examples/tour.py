@@ -135,7 +135,7 @@ def forget() -> None:
 def deadlock() -> None:
     heading("A step that hangs", "shardlab check examples/hang.py:step --mesh data=8")
     report = shardlab.check(hang.step, *hang.example_args, mesh="data=8")
-    console.print(report_rich(report, console.width, SourceLocation.quoted))
+    console.print(report_rich(report, console.width, SourceLocation.read_line))
     console.print()
 
 

@@ -126,7 +126,8 @@ def test_the_text_alternative_describes_the_picture():
         "bfloat16[8, 6]  P('model')  on mesh data=2,model=2: dimension 0 has 2 shards over "
         "model; each device holds [4, 6], 48 bytes; 2 shards, each replicated on 2 devices; "
         "total 192 bytes on all devices; full array 96 bytes; "
-        "device 0 holds [0:4, :]; device 1 holds [4:8, :]; device 2 holds [0:4, :]; device 3 holds [4:8, :]."
+        "device 0 holds [0:4, :]; device 1 holds [4:8, :]; device 2 holds [0:4, :]; "
+        "device 3 holds [4:8, :]."
     )
 
 

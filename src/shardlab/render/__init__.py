@@ -1,1 +1,1 @@
-"""Drawing primitives: pictures, sheets, terminal text, SVG, HTML, Markdown. They know no records."""
+"""Drawing primitives: pictures, sheets, terminal text, SVG, HTML, Markdown; no records."""

@@ -174,7 +174,7 @@ class Layout:
         return layout(data["shape"], data["spec"], mesh, data["dtype"])
 
     def text(self, width: int = 100) -> str:
-        """Return the picture as plain text: the shards of the array, and the devices of the mesh."""
+        """Return the picture as plain text: the shards and the devices."""
         from shardlab.sharding.layout_picture import layout_text
 
         return layout_text(self, width)

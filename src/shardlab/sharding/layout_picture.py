@@ -222,10 +222,7 @@ def _layout_title(layout: Layout) -> str:
 def _layout_facts(layout: Layout) -> tuple[str, ...]:
     size = f"{shape_text(layout.shard_shape)}, {bytes_text(layout.bytes_per_device)}"
     devices = count_text(layout.n_replicas, "device")
-    if layout.n_replicas > 1:
-        devices = f"replicated on {devices}"
-    else:
-        devices = f"on {devices}"
+    devices = f"replicated on {devices}" if layout.n_replicas > 1 else f"on {devices}"
     if layout.n_shards == 1:
         shards = f"1 shard, the full array, {devices}"
     else:

@@ -32,7 +32,7 @@ from shardlab.sharding.spec import Spec
 
 Assignment = tuple[tuple[str, ...], ...]  # the mesh axes of each dimension, major first
 
-# The number of assignments grows like the factorial of the mesh axes that change; five take seconds.
+# Assignments grow like the factorial of the mesh axes that change; five axes take seconds.
 _MAX_SEARCHED_AXES = 4
 
 
@@ -108,7 +108,7 @@ def reshard(before: Layout, after: Layout) -> tuple[ReshardStep, ...]:
     steps: list[ReshardStep] = []
     current = before
     for index, edge in enumerate(edges):
-        # The last step ends at `after` itself, whose spec may write the same assignment differently.
+        # The last step ends at `after` itself, whose spec may spell the assignment differently.
         is_last = index == len(edges) - 1
         following = after if is_last else _assignment_layout(before, edge.after)
         steps.append(
@@ -329,7 +329,7 @@ def _permute_edges(problem: ReshardProblem, assignment: Assignment) -> Iterator[
         after = tuple(head + tail for head, tail in zip(heads, tails, strict=True))
         if after == assignment:
             continue
-        # A ring over all mesh axes of the dimensions that change contains every sender and receiver.
+        # All senders and receivers differ only along the mesh axes of the changed dimensions.
         changed = [
             name
             for old, new in zip(assignment, after, strict=True)

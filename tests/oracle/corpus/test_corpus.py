@@ -43,7 +43,7 @@ def test_a_wrong_program_gives_its_finding_and_no_other(case):
 @each(RIGHT)
 def test_a_right_program_gives_no_alarm(case):
     report = checked(case)
-    assert not report.of("error"), str(report)
+    assert not report.with_severity("error"), str(report)
     assert not report.of("warning"), str(report)
 
 
