@@ -112,16 +112,16 @@ def read_bounded_text(path: Path, max_bytes: int) -> str:
         data = read_bounded_bytes(file, max_bytes + 1)
     if len(data) > max_bytes:
         size = max(n_bytes, len(data))
-        what = (
+        message = (
             f"{path.name!r} has {size:,} bytes; the limit for this kind of file is {max_bytes:,}."
         )
-        raise InvalidModel(what, where=str(path), fix="a smaller file.")
+        raise InvalidModel(message, where=str(path), fix="a smaller file.")
     try:
         return data.decode("utf-8-sig")  # some editors write a byte-order mark
     except UnicodeDecodeError as error:
-        what = f"{path.name!r} is not UTF-8 text: {error.reason}."
+        message = f"{path.name!r} is not UTF-8 text: {error.reason}."
         where = f"{path}, byte {error.start}"
-        raise InvalidModel(what, where=where, fix="save it as UTF-8.") from None
+        raise InvalidModel(message, where=where, fix="save it as UTF-8.") from None
 
 
 def list_folder(folder: Path) -> list[str]:
@@ -139,13 +139,13 @@ def file_not_found(path: Path) -> InvalidModel:
     try:
         names = [entry.name for entry in islice(path.parent.iterdir(), _MAX_SUGGESTIONS)]
     except (OSError, ValueError):
-        what = f"There is no folder {str(path.parent)!r:.200}, so no file {path.name!r:.200}."
-        return InvalidModel(what, where=where, fix="a path that exists.")
+        message = f"There is no folder {str(path.parent)!r:.200}, so no file {path.name!r:.200}."
+        return InvalidModel(message, where=where, fix="a path that exists.")
     nearest = nearest_name(path.name, names)
-    what = f"There is no file {path.name!r:.200}."
+    message = f"There is no file {path.name!r:.200}."
     if nearest is not None:
-        what += f" Did you mean {nearest!r:.200}?"
-    return InvalidModel(what, where=where, fix="a path that exists.")
+        message += f" Did you mean {nearest!r:.200}?"
+    return InvalidModel(message, where=where, fix="a path that exists.")
 
 
 def _unreadable_error(path: Path, error: OSError) -> InvalidModel:

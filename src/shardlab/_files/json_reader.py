@@ -90,13 +90,13 @@ class JsonScanner:
         if self._skip_space() < len(self.text):
             raise self.error("There is text after the end of the object.")
 
-    def error(self, what: str, position: int | None = None) -> InvalidModel:
+    def error(self, message: str, position: int | None = None) -> InvalidModel:
         """Return an error about the next value, or about another position."""
         if position is None:
             position = self.position
         excerpt = self.text[position : position + 40]
         actual = f" Found {excerpt!r}." if excerpt else " The text ends here."
-        return InvalidModel(what + actual, where=self.place(position), fix=_FIX)
+        return InvalidModel(message + actual, where=self.place(position), fix=_FIX)
 
     def place(self, position: int) -> str:
         """Return file and byte offset of a position, skipping leading spaces."""

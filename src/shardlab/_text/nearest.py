@@ -45,5 +45,5 @@ def unknown_name_text(kind: str, name: object, names: Iterable[str]) -> str:
     """
     names = list(names)
     suggestion = did_you_mean(name, names) if isinstance(name, str) else ""
-    known = f"Known: {', '.join(names) or 'none'}."
-    return " ".join(filter(None, (f"Unknown {kind} {short_repr(name)}.", suggestion, known)))
+    listing = f"Known: {', '.join(names) or 'none'}."
+    return " ".join(filter(None, (f"Unknown {kind} {short_repr(name)}.", suggestion, listing)))

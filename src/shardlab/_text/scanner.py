@@ -74,7 +74,7 @@ class Scanner:
         self._skip_space()
         return self.position == len(self.source)
 
-    def error(self, what: str, *, fix: str, back: bool = False) -> InvalidSyntax:
+    def error(self, message: str, *, fix: str, back: bool = False) -> InvalidSyntax:
         """Return an error that points at the next word, or with `back` at the last token."""
         self._skip_space()
         if back:
@@ -84,7 +84,7 @@ class Scanner:
             start = self.position
             word = _WORD.match(self.source, start)
             stop = word.end() if word else start + 1
-        return syntax_error(what, self.source, start, stop, kind=self.kind, fix=fix)
+        return syntax_error(message, self.source, start, stop, kind=self.kind, fix=fix)
 
     def _match(self, pattern: re.Pattern[str]) -> str | None:
         self._skip_space()
@@ -105,24 +105,24 @@ class Scanner:
 
 
 def syntax_error(
-    what: str, source: str, start: int, stop: int, *, kind: str, fix: str
+    message: str, source: str, start: int, stop: int, *, kind: str, fix: str
 ) -> InvalidSyntax:
     """Return an `InvalidSyntax` whose `where` marks characters start to stop with `^^^`."""
     line, start, stop = _excerpt_line(source, start, stop)
     marks = " " * start + "^" * (stop - start)
     where = f"the {kind} text\n         {line}\n         {marks}"
-    return InvalidSyntax(what, where=where, fix=fix)
+    return InvalidSyntax(message, where=where, fix=fix)
 
 
 def _excerpt_line(source: str, start: int, stop: int, width: int = 72) -> tuple[str, int, int]:
     """Return one line of `source` around start to stop, and both positions in that line."""
     flat = "".join(map(_visible_character, source))
     stop = min(stop, start + width // 2)
-    left = max(0, min(start - width // 2, len(flat) - width))
-    right = left + width
-    head, tail = ("…" if left else ""), ("…" if right < len(flat) else "")
-    shift = len(head) - left
-    return head + flat[left:right] + tail, start + shift, stop + shift
+    first = max(0, min(start - width // 2, len(flat) - width))
+    last = first + width
+    head, tail = ("…" if first else ""), ("…" if last < len(flat) else "")
+    shift = len(head) - first
+    return head + flat[first:last] + tail, start + shift, stop + shift
 
 
 def _visible_character(character: str) -> str:

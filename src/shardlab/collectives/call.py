@@ -90,7 +90,7 @@ class CollectiveCall:
 
     @property
     def total_wire_bytes(self) -> int | None:
-        """The bytes that one device sends in all executions; None if the count is unknown."""
+        """The bytes that one device sends over all executions; None if the count is unknown."""
         return None if self.count is None else self.count * self.wire_bytes
 
     def to_json(self) -> dict[str, Any]:

@@ -183,8 +183,8 @@ def finding_html(finding: Finding, excerpt: Excerpt) -> str:
 
 def finding_markdown(finding: Finding) -> str:
     """Return a finding as an item of a Markdown list."""
-    what = escape_markdown(printable_text(finding.what))
-    lines = [f"- **{finding.severity}** `{finding.code}` {what}"]
+    message = escape_markdown(printable_text(finding.what))
+    lines = [f"- **{finding.severity}** `{finding.code}` {message}"]
     lines += [f"  - {escape_markdown(printable_text(line.strip()))}" for line in finding.shows]
     lines += [f"  - try: {escape_markdown(printable_text(finding.fix))}"] if finding.fix else []
     return "\n".join(lines)
