@@ -102,7 +102,7 @@ def _draw_row(
 
 
 def _draw_rule(corners: str, widths: Sequence[int], margin: int) -> Line:
-    start, joint, end = corners
+    start, joint, end = corners[0], corners[1], corners[2]
     dashes = joint.join("─" * (width + 2) for width in widths)
     return [Span(text=f"{' ' * margin}{start}{dashes}{end}")]
 
