@@ -107,7 +107,7 @@ def short_repr(value: object, max_length: int = 80) -> str:
     ("[1, 'two']", "'xxxxxxx", 'an integer of 16,610 bits')
     """
     if isinstance(value, (str, bytes)):
-        value = value[:max_length]
+        value = value[:max_length]  # before repr: the text of a file can have megabytes
     try:
         return quote_text(repr(value)[:max_length])
     except Exception:
@@ -136,6 +136,7 @@ class LabError(Exception):
       try:   pad it to 4.
     """
 
+    # Stable: tests, documentation pages and JSON output refer to it.
     code: ClassVar[str] = "lab"
     exit_code: ClassVar[int] = 2  # of a command that fails with this error
 
@@ -425,6 +426,7 @@ class ProgramRejected(LabError, ValueError):
     """JAX rejects the program, so its communication cannot be traced."""
 
     code = "trace.rejected"
+    # Any, because `findings` imports this module.
     finding: Any = None  # the Finding that `shardlab.check` reports for the rejection
 
 

@@ -23,6 +23,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     by_lower_case: dict[str, str] = {}
     for candidate in names:
         by_lower_case.setdefault(candidate.lower(), candidate)
+    # 0.5 instead of difflib's 0.6: in names this short one wrong letter costs much.
     matches = get_close_matches(name[:_MAX_LENGTH].lower(), by_lower_case, n=1, cutoff=0.5)
     return by_lower_case[matches[0]] if matches else None
 

@@ -78,6 +78,7 @@ class Scanner:
         """Return an error that points at the next word, or with `back` at the last token."""
         self._skip_space()
         if back:
+            # The token may be followed by the spaces just skipped: do not mark those.
             start, stop = self.last_start, self.position
             stop = start + max(1, len(self.source[start:stop].rstrip()))
         else:
@@ -117,6 +118,7 @@ def syntax_error(
 def _excerpt_line(source: str, start: int, stop: int, width: int = 72) -> tuple[str, int, int]:
     """Return one line of `source` around start to stop, and both positions in that line."""
     flat = "".join(map(_visible_character, source))
+    # Half of the width for the marks, so that the excerpt always contains their start and end.
     stop = min(stop, start + width // 2)
     first = max(0, min(start - width // 2, len(flat) - width))
     last = first + width

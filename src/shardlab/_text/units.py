@@ -22,7 +22,7 @@ for _power, _letter in enumerate("kmgtp", start=1):
 
 def parse_bytes(amount: Any) -> int:
     """Return a number of bytes: kB, MB, GB are powers of 1000, KiB, MiB, GiB powers of 1024."""
-    if isinstance(amount, int) and not isinstance(amount, bool) and amount >= 0:
+    if isinstance(amount, int) and not isinstance(amount, bool) and amount >= 0:  # bool is an int
         return amount
     if not isinstance(amount, str):
         raise InvalidType(
@@ -66,6 +66,7 @@ def seconds_text(seconds: float) -> str:
     >>> seconds_text(0.0014913), seconds_text(48e-6), seconds_text(2.5), seconds_text(0)
     ('1.49 ms', '48 µs', '2.5 s', '0 s')
     """
+    # 0.9995: three digits round up to the next unit, 999.6 µs is 1 ms.
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
         if seconds >= unit * 0.9995:
             return f"{_three_digits(seconds / unit)} {name}"

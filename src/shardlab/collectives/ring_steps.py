@@ -45,10 +45,11 @@ def ring_steps(
 ) -> tuple[Step, ...]:
     """Return the steps of a collective among devices 0 to group_size - 1.
 
-    `pairs` are the (sender, receiver) pairs of a ppermute; by default each sends to the next device.
+    `pairs` are the (sender, receiver) pairs of a ppermute; by default each sends to the next.
     """
     if group_size <= 1 and pairs is None:
         return ()
+    # The ring all-reduce of Patarasu and Yuan (2009): reduce-scatter, then all-gather.
     if op in REDUCTIONS:
         return (*_reduce_scatter_steps(group_size), *_all_gather_steps(group_size))
     if op == "psum_scatter":

@@ -49,6 +49,7 @@ class Report:
 
     def __repr__(self) -> str:
         """Return a one-line summary; `print` shows the full report."""
+        # Renderers are imported when used: a report travels between processes that print nothing.
         from shardlab.findings.report_text import summary_text
 
         return f"<Report of {summary_text(self)}>"
@@ -99,6 +100,7 @@ class Report:
 
 def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings sorted by severity, without duplicates; the order is stable otherwise."""
+    # A pattern inside a loop body or a repeated layer gives the same finding many times.
     unique = {(finding.code, finding.where, finding.what): finding for finding in findings}
     return tuple(
         sorted(unique.values(), key=lambda finding: _SEVERITY_ORDER.index(finding.severity))

@@ -88,7 +88,7 @@ def summary_text(report: Report) -> str:
         if n
     ]
     if parts and not counts["error"]:
-        parts.append("no errors")
+        parts.append("no errors")  # the exit code is 0: only errors make a report not ok
     if not report.is_compared:
         parts.append("nothing was compared")
     program = report.program or "the program"
@@ -98,7 +98,7 @@ def summary_text(report: Report) -> str:
 def _meshes_text(meshes: tuple[str, ...]) -> str:
     if not meshes:
         return ""
-    if len(meshes) > 8:
+    if len(meshes) > 8:  # a sweep over test meshes; the list would be longer than the findings
         return f" on {len(meshes)} meshes"
     *first, last = meshes
     return f" on {', '.join(first)}{' and ' if first else ''}{last}"
@@ -107,6 +107,7 @@ def _meshes_text(meshes: tuple[str, ...]) -> str:
 def finding_lines(finding: Finding, width: int, excerpt: Excerpt) -> Iterator[Line]:
     """Yield the lines of one finding."""
     head = f"{finding.severity} [{finding.code}] "
+    # Wrapped together, then split: the code has its own color but takes part in the wrapping.
     lines = wrap(head + finding.what, width, subsequent_indent="  ")
     yield [
         Span(text=head, is_strong=True, ink=_TERMINAL_COLORS[finding.severity]),

@@ -95,6 +95,7 @@ def check_figure(name: str, value: Any, where: str) -> float:
     """Return a figure as a float; raises `InvalidHardwareFile`."""
     if name not in FIGURES:
         raise _unknown_name_error("figure", name, FIGURES, where, fix="use a known figure.")
+    # bool is a subclass of int; the comparison is False for nan, and 1e30 excludes inf.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
         fix = f"a number above 0, in {FIGURES[name]}, such as {_EXAMPLES[FIGURES[name]]}."
         raise _chip_file_error(f"The figure {name!r} is {short_repr(value)}", where, fix)
@@ -131,6 +132,8 @@ def _load_toml(path: Path) -> dict[str, Any]:
 def _parse_chip(
     data: Mapping[str, Any], start: Chip, where: str, sources: Mapping[str, str]
 ) -> Chip:
+    # Every key is checked, also unknown ones: a misspelled figure must not silently leave the
+    # value of the chip that `like` names.
     figures = dict(start.figures)
     changes: dict[str, Any] = {}
     for key, value in data.items():

@@ -58,6 +58,8 @@ class Hardware:
 
     def makes_ring(self, axis_size: int, slice_size: int) -> bool:
         """Return whether a mesh axis has wraparound links in a slice of `slice_size` devices."""
+        # TPU v4 and v5p join cubes of 4x4x4 chips by optical switches; v5e and v6e have wraparound
+        # links only along full axes of 16. Other slices are lines.
         if self.ring_multiple is None or axis_size % self.ring_multiple:
             return False
         return slice_size % (self.ring_slice * self.devices_per_chip) == 0
@@ -102,6 +104,7 @@ def _chip_table() -> dict[str, Chip]:
 
 
 def _find_chip(name: str) -> Chip:
+    # "TPU v5p", "tpu_v5p" and "tpu-v5p" are the same name.
     normalized = "-".join(name.strip().lower().replace("_", " ").replace("-", " ").split())
     by_name = {
         alias: chip for chip in _chip_table().values() for alias in (chip.name, *chip.aliases)
@@ -120,6 +123,7 @@ def _device_figures(chip: Chip) -> Hardware:
     """Return a chip with its figures divided by its number of JAX devices."""
     figures = {}
     for name, (value, source) in chip.figures.items():
+        # TPU7x shows two JAX devices per chip; they share memory, FLOP/s and links, not latency.
         if chip.devices_per_chip > 1 and name != "hop_latency":
             value /= chip.devices_per_chip
             source += f"; divided by the {chip.devices_per_chip} devices of a chip"

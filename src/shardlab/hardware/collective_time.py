@@ -35,6 +35,7 @@ class CollectiveTimer:
         return figure.value * self.efficiency
 
     def hop_latency(self) -> float:
+        # Not an error if unpublished, unlike a bandwidth: `Estimate.has_latency` reports it.
         figure = self.hardware.figures.get("hop_latency")
         if figure is None:
             return 0.0
@@ -70,6 +71,7 @@ class CollectiveTimer:
         op, payload = _timed_operation(call)
         levels = []
         if sides:
+            # Over DCN first: the gather inside a slice then has `outer` times the payload.
             part = payload * outer if op == "all_gather" else payload
             levels.append(
                 torus_time(
@@ -79,6 +81,7 @@ class CollectiveTimer:
                     link=self.bandwidth("link_bandwidth", call),
                     hop=self.hop_latency(),
                     torus_axes=self.hardware.torus_axes,
+                    # Pairs number the devices of all slices, so they say nothing about one.
                     pairs=None if outer > 1 else permutation_pairs(call),
                 )
             )
@@ -86,6 +89,7 @@ class CollectiveTimer:
             inside = prod(side.size for side in sides)
             dcn = self.bandwidth("dcn_bandwidth", call)
             levels.append(dcn_time(op, payload, inside, outer, dcn))
+        # The levels overlap, so the slower one counts (scaling book, gpus.md).
         return max(levels, key=lambda level: level.seconds)
 
     def _torus_sides(self, call: CollectiveCall) -> tuple[int, list[Side]]:

@@ -81,6 +81,7 @@ class Estimate:
         """Whether the communication time includes hop latency, or there is no communication."""
         if not self.communication_seconds:
             return True
+        # `figures` lists only what was used, so its presence means that latency was counted.
         return any(figure.name == "hop_latency" for figure in self.figures)
 
     @property

@@ -94,6 +94,7 @@ def _formulas_and_figures(estimate: Estimate) -> Iterable[str]:
     if estimate.compute_formula:
         formulas = {f"compute: {estimate.compute_formula}": None, **formulas}
     yield from formulas
+    # Explain only the symbols that occur in a formula.
     letters = {letter for formula in formulas for letter in _symbols_in(formula)}
     if letters:
         meanings = (

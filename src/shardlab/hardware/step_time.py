@@ -81,6 +81,7 @@ class StepTime:
     def expected(self) -> float:
         """The step time with overlap: the longer of compute and overlapped communication, plus
         the exposed communication."""
+        # Overlapped communication that lasts longer than compute is waited for as well.
         return max(self.busy_seconds, self.hidden_seconds) + self.exposed_seconds
 
     @property

@@ -45,6 +45,7 @@ def switched_time(
 
     `crossing` is the number of devices of a node that send to another node in a ppermute.
     """
+    # A group with one device per node uses only the network between nodes.
     levels = []
     if spans.n_nodes > 1 or spans.in_node == 1:
         levels.append(_time_between_nodes(op, payload_bytes, spans, egress, crossing))
@@ -61,6 +62,7 @@ def _time_within_node(op: str, payload: int, spans: Spans, nvlink: float) -> Tim
         seconds = payload * (n - 1) / spans.size / nvlink
         formula = "V (n-1)/n^2 / nvlink" if spans.n_nodes == 1 else "p (n-1)/X / nvlink"
         return Timing(seconds, f"in a node: {formula}", "NVLink")
+    # An all-reduce is a reduce-scatter followed by an all-gather of the same bytes.
     times, twice = (2, "2 x ") if op in REDUCTIONS else (1, "")
     seconds = times * gathered_bytes(op, payload, spans.size) * (n - 1) / n / nvlink
     return Timing(seconds, f"in a node: {twice}V (n-1)/n / nvlink", "NVLink")
@@ -74,6 +76,7 @@ def _time_between_nodes(
         senders = sharing * spans.in_node if crossing is None else crossing * sharing
         formula = f"between nodes: {senders} p / node_egress"
         return Timing(senders * payload / egress, formula, "between nodes")
+    # All groups that have devices in a node share its egress, and run at the same time.
     shared = f"{sharing} groups x " if sharing > 1 else ""
     if op == "all_to_all":
         seconds = sharing * spans.in_node * payload * (m - 1) / m / egress
@@ -94,6 +97,7 @@ def dcn_time(op: str, payload_bytes: int, inside: int, n_slices: int, dcn: float
         seconds = payload_bytes * (n_slices - 1) / n_slices / dcn
         return Timing(seconds, "DCN: p (m-1)/m / dcn", "DCN")
     times, twice = (2, "2 x ") if op in REDUCTIONS else (1, "")
+    # After a reduce-scatter inside the slice each chip sends 1/inside of the array over DCN.
     n_bytes = gathered_bytes(op, payload_bytes, inside * n_slices)
     part = f"V/{inside}" if inside > 1 else "V"
     seconds = times * n_bytes / inside * (n_slices - 1) / n_slices / dcn
@@ -117,6 +121,7 @@ def spans_of(
 def _compute_spans(
     mesh: MeshSizes, axes: tuple[str, ...], domain: int, group_size: int | None
 ) -> Spans:
+    # Device ids of the group at the origin; all other groups are this one shifted.
     n_devices, members = 1, [0]
     for name, size in reversed(mesh):
         if name in axes:
@@ -135,6 +140,7 @@ def _compute_spans(
 
 def _group_starts(mesh: MeshSizes, axes: Sequence[str], max_groups: int = 64) -> list[int]:
     """Return the first device of each group, of at most `max_groups` groups."""
+    # Groups differ only in how they align with nodes; 64 of them are enough of a sample.
     stride, firsts = 1, [0]
     for name, size in reversed(mesh):
         if name not in axes:

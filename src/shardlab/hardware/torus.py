@@ -38,6 +38,7 @@ class Side:
     @property
     def gather_links(self) -> float:
         """The links that an all-gather uses: its time is V / (gather_links * link)."""
+        # On a ring both directions carry half of V; on a line the last link carries (X-1)/X V.
         return 2.0 if self.is_ring else self.size / (self.size - 1)
 
     @property
@@ -77,6 +78,7 @@ def _time_gather(
     bandwidth = n_bytes / (link * sum(side.gather_links for side in used))
     times = 2 if op in REDUCTIONS else 1
     twice = "2 x " if times == 2 else ""
+    # Small arrays are bound by the hops to the farthest device (scaling book, sharding.md).
     if latency > bandwidth:
         hops = "X/2" if all(side.is_ring for side in sides) else "(X-1)"
         over = f"sum of {hops}" if len(sides) > 1 else hops

@@ -78,7 +78,7 @@ def escape_markdown(text: str, *, in_table: bool = False) -> str:
 
 
 def _escape_word(word: str, in_table: bool) -> str:
-    core = word.rstrip(".,;:")
+    core = word.rstrip(".,;:")  # punctuation stays outside of the code span
     if not _MARKS.search(core):
         return word
     if "`" in core:  # a code span would need a longer fence; a backslash is shorter
@@ -95,5 +95,6 @@ def code_markdown(text: str, *, in_table: bool = False) -> str:
     escaped = text.replace("|", r"\|") if in_table else text
     if "`" not in escaped:
         return f"`{escaped}`"
+    # CommonMark: a code span that contains backticks needs a longer fence and inner spaces.
     fence = "`" * (max(map(len, _TICKS.findall(escaped))) + 1)
     return f"{fence} {escaped} {fence}"

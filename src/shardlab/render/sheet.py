@@ -128,6 +128,7 @@ def _fit_table(table: Table, width: int) -> tuple[Table, list[int]]:
     while True:
         widths = _column_widths(table)
         spare = width - sum(widths) - _GAP * (len(widths) - 1)
+        # Truncate to a readable width while columns can still be dropped, to the minimum after.
         truncatable = [index for index, column in enumerate(table.columns) if column.may_cut]
         for index in truncatable:
             can_drop = any(column.drop > 1 for column in table.columns)
@@ -238,6 +239,7 @@ def _row_html(row: Row, columns: Sequence[Column]) -> str:
     cells = []
     for index, (cell, column) in enumerate(zip(row.cells, columns, strict=True)):
         css_number = ' class="n"' if column.is_number else ""
+        # A row header needs text: screen readers announce it before every cell of the row.
         tag = "th" if not index and cell else "td"
         scope = ' scope="row"' if tag == "th" else ""
         cells.append(f"<{tag}{scope}{css_number}>{escape(cell)}</{tag}>")

@@ -85,6 +85,7 @@ def svg_header(title: str, alternative: str, width: float, height: float) -> Ite
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{description}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
     )
+    # <title> and <desc> are read by screen readers, aria-label by those that ignore both.
     yield f"<title>{title}</title>"
     yield f"<desc>{description}</desc>"
     yield f"<style>{_STYLE}</style>"
@@ -120,6 +121,7 @@ def _draw_cell(cell: Cell, x: float, y: float, width: float, height: float) -> I
         yield svg_text(x + width / 2, y + height / 2 + 4, cell.lines[0], FAINT, middle=True)
         return
     fill = fill_color(cell.color_number)
+    # A <title> inside a group is the tooltip of its shapes.
     yield f"<g><title>{escape(cell.hover)}</title>"
     yield (
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" '
@@ -150,6 +152,7 @@ def _measure_grid(grid: Grid) -> Panel:
     if grid.is_block:  # a block with few cells still gets the size of a block
         width = max(width, 340 / len(grid.column_labels))
         height = max(height, 150 / len(grid.row_labels)) if any(grid.row_labels) else height
+    # Left-out rows and columns need no more than the dots.
     widths = tuple(_DOTS_WIDTH if n == "⋯" else width for n in grid.column_labels)
     heights = tuple(_DOTS_WIDTH if n == "⋮" else height for n in grid.row_labels)
     margin = max(map(len, grid.row_labels)) * LETTER + 8 if any(grid.row_labels) else 0.0

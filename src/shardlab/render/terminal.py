@@ -50,7 +50,7 @@ def lines_text(lines: Iterable[Line]) -> str:
 
 def lines_rich(lines: Iterable[Line]) -> Text:
     """Return drawn lines for rich to print in color."""
-    from rich.text import Text
+    from rich.text import Text  # only here: plain text must not load rich
 
     text = Text(no_wrap=True, overflow="crop", end="\n")
     for n, line in enumerate(lines):
@@ -62,7 +62,7 @@ def lines_rich(lines: Iterable[Line]) -> Text:
 
 def draw_picture(picture: Picture, width: int) -> Iterator[Line]:
     """Yield the picture's lines; text wraps at the width, boxes do not."""
-    width = max(width, 20)
+    width = max(width, 20)  # a pipe can report a width of 0, which `wrap` rejects
     for line in wrap(picture.title, width):
         yield [Span(text=line, is_strong=True)]
     for fact in picture.facts:

@@ -45,6 +45,7 @@ def parse_dtype(dtype: Any) -> Dtype:
     64
     """
     if isinstance(dtype, str):
+        # Exact first: almost all calls pass a canonical name, and this runs once per tensor.
         match = _BY_NAME.get(dtype) or _BY_NAME.get(dtype.strip().lower())
         if match is None:
             raise _unknown_dtype_error(dtype)
@@ -82,6 +83,7 @@ def _unknown_dtype_error(name: str) -> UnknownDtype:
 
 
 def _build_dtype_table() -> dict[str, Dtype]:
+    # XLA stores a predicate in one byte.
     dtypes = [Dtype("bool", "pred", 8), Dtype("bfloat16", "bf16", 16)]
     dtypes += [Dtype(f"float{bits}", f"f{bits}", bits) for bits in (16, 32, 64)]
     dtypes += [Dtype(f"complex{bits}", f"c{bits}", bits) for bits in (64, 128)]
@@ -100,6 +102,7 @@ def _build_dtype_table() -> dict[str, Dtype]:
         dtypes.append(Dtype(f"float8_{kind}", f"f8{kind}", 8))
     dtypes += [Dtype(f"float6_{kind}", f"f6{kind}", 6) for kind in ("e2m3fn", "e3m2fn")]
     dtypes.append(Dtype("float4_e2m1fn", "f4e2m1fn", 4))
+    # A key takes the bytes of its data: two uint32 for threefry2x32, four for rbg and unsafe_rbg.
     dtypes += [
         Dtype(f"key<{k}>", f"key<{k}>", b) for k, b in (("fry", 64), ("rbg", 128), ("urbg", 128))
     ]

@@ -46,6 +46,7 @@ def n_products(number: int, n_factors: int) -> int:
             remainder //= prime
             power += 1
         count *= comb(power + n_factors - 1, n_factors - 1)
-        if prime * prime > remainder:
+        if prime * prime > remainder:  # what remains is 1 or a prime
             break
+    # A remaining prime goes into any one of the factors.
     return count * (n_factors if remainder > 1 else 1)

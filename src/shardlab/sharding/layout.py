@@ -55,6 +55,7 @@ class Layout:
     @property
     def n_shards(self) -> int:
         """The number of different shards."""
+        # Not from `shape // shard_shape`: an empty dimension still has a number of shards.
         return prod(shard_counts(self.spec, self.mesh))
 
     @property
@@ -118,6 +119,7 @@ class Layout:
         >>> layout((8, 6), "model", "data=2,model=2").groups()
         {(0, 0): (0, 2), (1, 0): (1, 3)}
         """
+        # One entry per shard, and together all devices: as long as the list of devices.
         self.mesh.check_listable()
         all_coordinates = product(*map(range, self.shard_counts))
         return {shard: tuple(self.shard_devices(shard)) for shard in all_coordinates}
@@ -129,6 +131,7 @@ class Layout:
         [1, 3]
         """
         sizes = self.mesh.shape
+        # The inverse of `shard_coordinates`: minor mesh axes first, by remainders.
         steps: dict[str, int] = {}
         for shard, names in zip(coordinates, self.spec.axes, strict=False):
             for name in reversed(names):
@@ -141,6 +144,7 @@ class Layout:
         >>> layout((8, 6), "model", "data=2,model=2").replicas_of(3)
         (1, 3)
         """
+        # First, so that an unknown device is reported even on a mesh too large to list.
         coordinates = self.shard_coordinates(device)
         self.mesh.check_listable()
         return tuple(self.shard_devices(coordinates))
@@ -175,6 +179,7 @@ class Layout:
 
     def text(self, width: int = 100) -> str:
         """Return the picture as plain text: the shards and the devices."""
+        # Imported here: layouts without pictures must not load the renderers.
         from shardlab.sharding.layout_picture import layout_text
 
         return layout_text(self, width)
@@ -221,6 +226,7 @@ def layout(shape: Any, spec: Any, mesh: Any, dtype: Any = "float32") -> Layout:
     anything that `parse_mesh`, `parse_spec` and `parse_dtype` read: text, plain Python, or JAX
     objects. The result is the same as that of `jax.sharding.NamedSharding`.
     """
+    # A jax.Array, a ShapeDtypeStruct or a NumPy array brings its own dtype.
     if hasattr(shape, "shape") and hasattr(shape, "dtype"):
         shape, dtype = shape.shape, shape.dtype
     sizes = parse_shape(shape)

@@ -86,12 +86,14 @@ def visible_dimensions(layout: Layout) -> tuple[int, ...]:
     >>> visible_dimensions(layout((2, 8, 3, 6), "None,x,None,y", "x=2,y=3"))
     (1, 3)
     """
+    # Ties go to later dimensions, which are contiguous in memory.
     by_count = sorted(range(len(layout.shape)), key=lambda dim: (-layout.shard_counts[dim], -dim))
     return tuple(sorted(by_count[:2]))
 
 
 def _shard_grid(layout: Layout, limits: GridLimits) -> Grid:
     dims = visible_dimensions(layout)
+    # One dimension is drawn across, like a vector.
     row_dim, column_dim = dims if len(dims) == 2 else (None, dims[0] if dims else None)
     rows = _visible_shards(layout, row_dim, limits.rows)
     columns = _visible_shards(layout, column_dim, limits.columns)
@@ -99,9 +101,8 @@ def _shard_grid(layout: Layout, limits: GridLimits) -> Grid:
     def draw_cell(row: int, column: int) -> Cell:
         if GAP in (row, column):
             return gap_cell(row, column)
-        coordinates = [0] * len(
-            layout.shape
-        )  # dimensions that are not drawn show their first shard
+        # Dimensions that are not drawn show their first shard.
+        coordinates = [0] * len(layout.shape)
         for dim, shard in ((row_dim, row), (column_dim, column)):
             if dim is not None:
                 coordinates[dim] = shard
@@ -122,6 +123,7 @@ def _shard_cell(layout: Layout, coordinates: tuple[int, ...], is_compact: bool) 
     number = _shard_number(layout, coordinates)
     index = slice_text(layout.shard_index(coordinates), layout.shape)
     devices = devices_text(layout.shard_devices(coordinates), layout.n_replicas)
+    # `devices_text` would show a range only up to 64 devices.
     if layout.n_shards == 1 and layout.n_devices > 4:
         devices = f"all {layout.n_devices:,} devices"
     lines: tuple[str, ...] = (f"#{number}", devices)
@@ -281,6 +283,7 @@ def _text_alternative(layout: Layout, facts: Sequence[str]) -> str:
         for dim, n_shards in enumerate(layout.shard_counts)
         if n_shards > 1
     ]
+    # Four devices show the pattern; a screen reader should not read out a thousand.
     devices = [*range(min(4, layout.n_devices))]
     if layout.mesh.device_ids is not None:
         devices = list(layout.mesh.device_ids[:4])

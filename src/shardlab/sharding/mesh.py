@@ -65,12 +65,14 @@ class Mesh:
     ) -> None:
         pairs = [*(axes.items() if isinstance(axes, Mapping) else axes), *sizes.items()]
         names, numbers = _check_axes(pairs)
+        # The dataclass is frozen, so that meshes can be keys of caches; only `__init__` may write.
         put = object.__setattr__
         put(self, "axis_names", names)
         put(self, "axis_sizes", numbers)
         put(self, "axis_types", tuple(axis_types) or ("Auto",) * len(names))
         put(self, "device_ids", _check_device_ids(device_ids, numbers))
 
+    # cached_property writes to `__dict__`, which a frozen dataclass does not prevent.
     @cached_property
     def shape(self) -> dict[str, int]:
         """Axis names and sizes, in order."""
@@ -121,6 +123,7 @@ class Mesh:
         >>> list(Mesh(data=2, model=3).devices_along({"model": 1}))
         [1, 4]
         """
+        # Ranges of offsets instead of a list of devices: a mesh can have 2**31 of them.
         offsets: list[range] = []
         stride = 1
         for name, size in reversed(self.shape.items()):
@@ -143,6 +146,7 @@ class Mesh:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data: the axes; device order and axis types only if not the default."""
+        # Defaults are omitted, so that most saved layouts have one readable line per mesh.
         data: dict[str, Any] = {"axes": self.shape.copy()}
         if self.device_ids is not None:
             data["device_ids"] = list(self.device_ids)
@@ -205,6 +209,7 @@ def parse_mesh(mesh: Any) -> Mesh:
         return _parse_mesh_text(mesh)
     if isinstance(mesh, Mapping):
         return Mesh(mesh)
+    # By attributes: importing JAX to test for its classes would take a second.
     if hasattr(mesh, "axis_names") and hasattr(mesh, "axis_types"):
         return _convert_jax_mesh(mesh)
     if isinstance(mesh, Iterable):
@@ -221,6 +226,7 @@ def parse_device(source: str) -> int | tuple[int, ...]:
     text = Scanner(source, kind="device")
     closing = ")" if text.take("(") else ""
     numbers: list[int] = []
+    # "5" is an id; "(5)", "5," and "1,2" are coordinates, as in Python's tuples.
     is_coordinate = bool(closing)
     while not numbers or not (text.at_end or (closing and text.next_is(closing))):
         if (number := text.take_int()) is None:
@@ -237,6 +243,7 @@ def parse_device(source: str) -> int | tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def _parse_mesh_text(source: str) -> Mesh:
+    # `()` is what `str` prints for a mesh without axes.
     text = Scanner(source, kind="mesh")
     if text.take("(") and text.take(")") and text.at_end:
         return Mesh()
@@ -265,6 +272,7 @@ def _parse_mesh_text(source: str) -> Mesh:
 
 def _convert_jax_mesh(mesh: Any) -> Mesh:
     """Convert a jax.sharding.Mesh or AbstractMesh by its attributes, without importing JAX."""
+    # `axis_types` can be None; its members are of the enum jax.sharding.AxisType.
     types = [getattr(kind, "name", str(kind)) for kind in mesh.axis_types or ()]
     try:
         devices = mesh.devices
@@ -292,6 +300,7 @@ def _check_axes(
     where = "mesh " + ",".join(map(_axis_text, pairs[:_MAX_AXES_IN_ERROR]))
     n_devices = 1
     for name, size in pairs:
+        # JAX accepts any hashable name; text formats (`data=2`) need a printable string.
         if not isinstance(name, str) or not name.isprintable() or not name:
             raise InvalidType(
                 f"{short_repr(name)} is not a mesh axis name.",
@@ -305,6 +314,7 @@ def _check_axes(
                 fix="a different name for each axis.",
             )
         sizes[name] = parse_size(size, f"mesh axis {short_repr(name)}", at_least=1, where=where)
+        # Capped: a thousand axes of 2**127 would make a product that takes seconds to print.
         n_devices = min(n_devices * sizes[name], _MAX_COUNT_IN_ERROR)
     if n_devices > MAX_DEVICES:
         raise InvalidSize(
@@ -333,12 +343,14 @@ def _check_device_ids(
             where=f"device ids {_ids_text(ids)}",
             fix="one device id for each position.",
         )
+    # JAX accepts a device twice, and its devices_indices_map then loses one of the two.
     if len(set(ids)) != len(ids):
         raise DuplicateMeshAxis(
             "The mesh has the same device twice.",
             where=f"device ids {_ids_text(ids)}",
             fix="each device id once.",
         )
+    # The default order is None, so that it equals, and hashes like, a mesh without device ids.
     return None if ids == tuple(range(len(ids))) else ids
 
 

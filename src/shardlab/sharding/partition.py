@@ -22,7 +22,7 @@ from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # a plan has thousands of tensors, but few different specs
 def shard_counts(spec: Spec, mesh: Mesh) -> tuple[int, ...]:
     """Return the number of shards for each entry of `spec`; raises if the spec is invalid."""
     used: set[str] = set()

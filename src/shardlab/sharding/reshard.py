@@ -259,6 +259,7 @@ def find_cheapest_path(problem: ReshardProblem) -> list[Edge]:
     if len(problem.moving_axes) > _MAX_SEARCHED_AXES:
         return list(_gather_then_slice(problem))
     order = count()  # breaks ties, so that heapq never compares edges
+    # Entries: bytes sent, number of steps, tie breaker, assignment, path to it.
     queue: list[tuple[int, int, int, Assignment, list[Edge]]]
     queue = [(0, 0, next(order), problem.start, [])]
     best = {problem.start: (0, 0)}
@@ -277,6 +278,7 @@ def find_cheapest_path(problem: ReshardProblem) -> list[Edge]:
 
 
 def _edges(problem: ReshardProblem, assignment: Assignment) -> Iterator[Edge]:
+    # This order decides between paths of equal bytes and length.
     yield from _permute_edges(problem, assignment)
     yield from _slice_edges(problem, assignment)
     yield from _all_to_all_edges(problem, assignment)
@@ -287,6 +289,7 @@ def _slice_edges(problem: ReshardProblem, assignment: Assignment) -> Iterator[Ed
     used = {name for names in assignment for name in names}
     for name in problem.moving_axes:
         for dim in range(len(assignment)):
+            # Only at the minor end: a new major axis would reorder the shards of all devices.
             after = _replace_dims(assignment, {dim: (*assignment[dim], name)})
             if name not in used and problem.is_divisible(after, dim):
                 yield Edge(kind="slice", mesh_axes=(name,), after=after, sent_bytes=0, dim=dim)
@@ -296,6 +299,7 @@ def _all_gather_edges(problem: ReshardProblem, assignment: Assignment) -> Iterat
     local = problem.shard_bytes(assignment)
     for dim, tail in _minor_axes(problem, assignment):
         after = _replace_dims(assignment, {dim: assignment[dim][: -len(tail)]})
+        # On a ring every device forwards all shards but one: (g-1)/g of the gathered array.
         sent = local * (problem.count_shards(tail) - 1)
         yield Edge(kind="all_gather", mesh_axes=tail, after=after, sent_bytes=sent, dim=dim)
 
@@ -324,6 +328,7 @@ def _permute_edges(problem: ReshardProblem, assignment: Assignment) -> Iterator[
     local = problem.shard_bytes(assignment)
     n_fixed = problem.n_fixed_axes
     heads = [names[:n] for names, n in zip(assignment, n_fixed, strict=True)]
+    # The fixed prefix stays; the rest must give the same number of shards in each dimension.
     counts = [problem.count_shards(names[n:]) for names, n in zip(assignment, n_fixed, strict=True)]
     for tails in _assignments_with_counts(problem, counts, problem.moving_axes):
         after = tuple(head + tail for head, tail in zip(heads, tails, strict=True))
@@ -378,6 +383,7 @@ def _minor_axes(
 
 
 def _gather_then_slice(problem: ReshardProblem) -> Iterator[Edge]:
+    # Rarely the fewest bytes, but always valid, and linear in the number of mesh axes.
     current = problem.start
     for dim, n_fixed in enumerate(problem.n_fixed_axes):
         tail = current[dim][n_fixed:]

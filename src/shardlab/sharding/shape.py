@@ -60,6 +60,7 @@ def parse_shape(shape: Any) -> tuple[int, ...]:
     >>> parse_shape("8x6"), parse_shape((8, 6)), parse_shape(8)
     ((8, 6), (8, 6), (8,))
     """
+    # The common case first, without a call per size: a search makes layouts by the thousand.
     if isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape):
         return _check_upper_bounds(shape)
     if isinstance(shape, str):
@@ -80,6 +81,7 @@ def parse_array(source: str) -> tuple[tuple[int, ...], Dtype]:
     """Return the shape and dtype of text such as `8x6:f32`; the default dtype is float32."""
     if bracketed := _BRACKETED.fullmatch(source):
         return _parse_shape_text(bracketed[2]), _parse_marked_dtype(source, *bracketed.span(1))
+    # A shape contains no colon, so the first one starts the dtype.
     head, colon, _ = source.partition(":")
     if not colon:
         return _parse_shape_text(source), parse_dtype("float32")

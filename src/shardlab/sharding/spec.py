@@ -42,6 +42,7 @@ class Spec:
     def __init__(
         self, *entries: Any, unreduced: Iterable[str] = (), reduced: Iterable[str] = ()
     ) -> None:
+        # The dataclass is frozen, so that specs can be keys of caches; only `__init__` may write.
         set_field = object.__setattr__
         set_field(self, "axes", tuple(_entry_names(entry, entries) for entry in entries))
         set_field(self, "unreduced", frozenset(unreduced))
@@ -65,6 +66,7 @@ class Spec:
 
     def __str__(self) -> str:
         """Return the spec as JAX prints it: `P(None, 'model')`."""
+        # Newer JAX prints a single entry as P('data',); we always print P('data').
         return f"P({self._entries_text()})"
 
     def __repr__(self) -> str:
@@ -108,6 +110,7 @@ def parse_spec(spec: Any) -> Spec:
 
 @lru_cache(maxsize=4096)
 def _parse_spec_text(source: str) -> Spec:
+    # Cached: a plan parses the same few specs for thousands of tensors.
     text = Scanner(source, kind="spec")
     closing = ")" if _take_wrapper(text) else ""
     entries: list[tuple[str, ...]] = []
@@ -143,6 +146,7 @@ def _take_tuple(text: Scanner) -> tuple[str, ...]:
         name = text.take_name()
         if name is None:
             raise text.error("A mesh axis name or ')' was expected here.", fix=_EXAMPLE)
+        # Probably a tuple of entries pasted with its own parentheses.
         if name == "None":
             raise text.error(
                 "None cannot be inside parentheses, which combine mesh axes for one dimension.",
