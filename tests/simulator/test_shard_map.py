@@ -227,7 +227,7 @@ def test_devices_that_part_before_a_collective_are_an_error_not_a_value():
 
 
 def test_bad_mesh_text_is_a_lab_error():
-    with pytest.raises(LabError, match=r"layout\.bad_text"):
+    with pytest.raises(LabError, match=r"layout\.invalid_syntax"):
         total("data=four")
 
 

@@ -17,6 +17,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+# Loading it hooks JAX's shard_map: a program in simulated mode calls that one, never shardlab's.
+import shardlab.simulator.shard_map  # noqa: F401
 from shardlab._jax import device_hooks as seams
 from shardlab._jax.saved_config import SavedConfig
 from shardlab.errors import InvalidDeviceCount
