@@ -56,7 +56,7 @@ def aval_of(value: Any) -> Any:
     return core.typeof(value)
 
 
-def bind(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+def bind_primitive(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """Bind `primitive`, also one whose parameters hold a jaxpr, and return a list of outputs."""
     out = primitive.bind(*args, **primitive.get_bind_params(params))
     return list(out) if primitive.multiple_results else [out]
@@ -111,7 +111,7 @@ def no_mesh() -> Iterator[None]:
         core.trace_ctx.set_axis_env(axis_env)
 
 
-def scan_parts(params: dict[str, Any]) -> tuple[int, int]:
+def scan_operand_counts(params: dict[str, Any]) -> tuple[int, int]:
     """Return how many constants and how many carries a scan has, in this order before its xs."""
     if "num_carry" in params:
         return params["num_consts"], params["num_carry"]
@@ -128,7 +128,7 @@ def ppermute_order() -> str:
 
 
 @contextlib.contextmanager
-def no_prints() -> Iterator[None]:
+def suppress_prints() -> Iterator[None]:
     """Within this block JAX prints nothing: 0.12 does before it refuses what a jit is to shard."""
     vars(pjit)["print"] = lambda *args: None
     try:
@@ -157,7 +157,7 @@ _LIBRARIES = re.compile(
 )
 
 
-def source_place(eqn: Any) -> tuple[str, int, str] | None:
+def user_location(eqn: Any) -> tuple[str, int, str] | None:
     """Return the person's file, line and function of an equation; None where there is none."""
     first = None
     for frame in source_info_util.user_frames(eqn.source_info.traceback):
@@ -169,7 +169,7 @@ def source_place(eqn: Any) -> tuple[str, int, str] | None:
     return first.file_name, first.start_line, _plain_name(first.function_name)
 
 
-def is_a_persons(file: str) -> bool:
+def is_user_file(file: str) -> bool:
     """Say whether a file is neither JAX's nor ours."""
     return bool(source_info_util.is_user_filename(file))
 
@@ -185,14 +185,14 @@ def name_stack(eqn: Any) -> str:
     return str(stack) if stack.stack else ""
 
 
-def strip(aval: Any) -> Any:
+def strip_sharding(aval: Any) -> Any:
     """Return `aval` without a sharding or a varying-axes type."""
     if not isinstance(aval, core.ShapedArray):
         return aval
     return plain_aval(aval.shape, aval.dtype, aval.weak_type)
 
 
-def body_of(jaxpr: Any) -> tuple[str, str, int]:
+def function_location(jaxpr: Any) -> tuple[str, str, int]:
     """Return the name of the function that a jaxpr was traced from, its file and its line."""
     told = str(open_jaxpr(jaxpr)[0].debug_info.func_src_info)
     match = re.fullmatch(r"(.*) at (.*):(\d+)", told)
@@ -215,7 +215,7 @@ def print_now(*args: Any, **params: Any) -> None:
 # ------------------------------------------------------------------------------------- placement
 
 
-def is_placed(aval: Any) -> bool:
+def has_sharding(aval: Any) -> bool:
     """Say whether an abstract value carries a sharding of its own (Explicit axes)."""
     sharding = getattr(aval, "sharding", None)
     return sharding is not None and not sharding.mesh.empty

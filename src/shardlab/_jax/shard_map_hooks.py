@@ -85,7 +85,7 @@ def _lower_simulated(ctx: Any, nodes: Any, params: dict[str, Any], simulate: Sim
     found = [remembered.get(_key(node)) for node in nodes]
     kept = [entry and entry[0] for entry in found]
     avals = [
-        entry[1] if entry else _jax.strip(aval)
+        entry[1] if entry else _jax.strip_sharding(aval)
         for entry, aval in zip(found, ctx.avals_in, strict=True)
     ]
     args = [entry[2] if entry else node for entry, node in zip(found, nodes, strict=True)]

@@ -92,7 +92,7 @@ def _simulate(
         StackedArray(array) if how is None else how.with_array(array)
         for array, how in zip(arrays, kept, strict=True)
     ]
-    outs = simulate.shard_map(MeshAxes(), params, values)
+    outs = simulate.evaluate_shard_map(MeshAxes(), params, values)
     return [out.force().array for out in outs], outs
 
 

@@ -12,7 +12,7 @@ from shardlab import _jax
 from shardlab._jax.pending_deadlock import pending_deadlocks
 from shardlab.errors import Deadlock
 from shardlab.simulator.interpreter.rules.collectives import collective_axes
-from shardlab.simulator.interpreter.stacked_array import MeshAxes, Slot, StackedArray, arrange
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, Slot, StackedArray, arrange_dims
 
 
 def watch(axes: MeshAxes, eqn: Any) -> None:
@@ -31,18 +31,18 @@ def watch(axes: MeshAxes, eqn: Any) -> None:
 
 def _meeting(axes: MeshAxes, eqn: Any, active: StackedArray) -> tuple[str, ...]:
     if eqn.primitive.name.startswith("ppermute"):
-        return axes.ordered(active.at)
-    return axes.ordered(set(collective_axes(eqn.params)) & set(active.at))
+        return axes.in_mesh_order(active.device_axes)
+    return axes.in_mesh_order(set(collective_axes(eqn.params)) & set(active.device_axes))
 
 
 def _fail_if_parted(axes: MeshAxes, eqn: Any, active: StackedArray, meets: tuple[str, ...]) -> None:
-    others = tuple(n for n in axes.ordered(active.at) if n not in meets)
+    others = tuple(n for n in axes.in_mesh_order(active.device_axes) if n not in meets)
     names = (*others, *meets)
     slots: tuple[Slot, ...] = names
-    array = arrange(active, slots, active.array.shape)
+    array = arrange_dims(active, slots, active.array.shape)
     name = eqn.primitive.name.removesuffix("_invariant")  # as a person writes it
     over = ", ".join(map(repr, collective_axes(eqn.params)))
-    where = f"{name} at {_jax.source_line(eqn)}, under {axes.parted_at}"
+    where = f"{name} at {_jax.source_line(eqn)}, under {axes.diverged_at}"
 
     def check(array: Any) -> None:
         reached = np.asarray(array)

@@ -32,7 +32,7 @@ from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.unjoined import UnjoinedOutput
 
 
-def shard_map(
+def evaluate_shard_map(
     axes: MeshAxes, params: dict[str, Any], ins: Sequence[Value], *, keep_summands: bool = False
 ) -> list[UnjoinedOutput]:
     """Evaluate one shard_map equation: cut the inputs and run the body; joining can wait.
@@ -46,8 +46,8 @@ def shard_map(
         _enter(value, spec, inner, newly)
         for value, spec in zip(ins, params["in_specs"], strict=True)
     ]
-    outs = run(inner, params["jaxpr"], shards)
-    body, file, line = _jax.body_of(params["jaxpr"])
+    outs = evaluate_jaxpr(inner, params["jaxpr"], shards)
+    body, file, line = _jax.function_location(params["jaxpr"])
     return [
         UnjoinedOutput(
             shards=replicas.settle(
@@ -71,21 +71,21 @@ def _enter(value: Value, spec: Any, inner: MeshAxes, newly: frozenset[str]) -> S
     if isinstance(value, UnjoinedOutput) and value.fits(spec, inner, newly):
         return value.shards
     whole = force(value)
-    one_sum = frozenset(spec.unreduced) - set(whole.at)
-    return boundary.spread_partial_sum(boundary.cut(whole, spec, inner), one_sum, inner)
+    one_sum = frozenset(spec.unreduced) - set(whole.device_axes)
+    return boundary.spread_partial_sum(boundary.shard_input(whole, spec, inner), one_sum, inner)
 
 
-def run(axes: MeshAxes, jaxpr: Any, args: Sequence[StackedArray]) -> list[StackedArray]:
+def evaluate_jaxpr(axes: MeshAxes, jaxpr: Any, args: Sequence[StackedArray]) -> list[StackedArray]:
     """Evaluate a jaxpr on every device at once."""
-    return [force(value) for value in _run(axes, jaxpr, args)]
+    return [force(value) for value in _evaluate_jaxpr_lazily(axes, jaxpr, args)]
 
 
-def equation(axes: MeshAxes, eqn: Any, ins: Sequence[StackedArray]) -> list[StackedArray]:
+def evaluate_equation(axes: MeshAxes, eqn: Any, ins: Sequence[StackedArray]) -> list[StackedArray]:
     """Evaluate one equation on every device at once."""
-    return [force(value) for value in _equation(axes, eqn, list(ins))]
+    return [force(value) for value in _evaluate_equation_lazily(axes, eqn, list(ins))]
 
 
-def _run(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
+def _evaluate_jaxpr_lazily(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
     inner, consts = _jax.open_jaxpr(jaxpr)
     values: dict[Any, Value] = dict(zip(inner.invars, args, strict=True))
     values.update((var, StackedArray(c)) for var, c in zip(inner.constvars, consts, strict=True))
@@ -100,7 +100,7 @@ def _run(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
 
     for eqn in inner.eqns:
         with _jax.source_of(eqn):
-            outs = _equation(axes, eqn, [read(atom) for atom in eqn.invars])
+            outs = _evaluate_equation_lazily(axes, eqn, [read(atom) for atom in eqn.invars])
         for var, out in zip(eqn.outvars, outs, strict=True):
             values[var] = out if n_uses[var] == 1 or isinstance(out, UnjoinedOutput) else force(out)
     return [read(atom) for atom in inner.outvars]
@@ -111,16 +111,16 @@ def _count_uses(jaxpr: Any) -> collections.Counter[Any]:
     return collections.Counter(atom for atom in atoms if not isinstance(atom, _jax.Literal))
 
 
-def _equation(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
+def _evaluate_equation_lazily(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     name, params = eqn.primitive.name, eqn.params
     if name in IDENTITY_COLLECTIVES:
         _check_constraint(axes, eqn)
         return ins[: len(eqn.outvars)]
     body = called_jaxpr(name, params)
     if body is not None:
-        return _run(axes, body, ins)
+        return _evaluate_jaxpr_lazily(axes, body, ins)
     if name == "shard_map":
-        return shard_map(axes, params, ins)
+        return evaluate_shard_map(axes, params, ins)
     ins = [force(value) if isinstance(value, _needed_now(name)) else value for value in ins]
     if name in COLLECTIVES:
         stuck.watch(axes, eqn)
@@ -155,7 +155,7 @@ def _strict(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedAr
     if name == "axis_index":
         return [axis_index(axes, **params)]
     if name in control.RULES:
-        return control.RULES[name](run, axes, eqn, ins)
+        return control.RULES[name](evaluate_jaxpr, axes, eqn, ins)
     if name in effects.RULES:
         return effects.RULES[name](axes, eqn, ins)
     _refuse_unknown_collective(axes, eqn)
@@ -181,7 +181,7 @@ def _check_constraint(axes: MeshAxes, eqn: Any) -> None:
     if eqn.primitive.name != "sharding_constraint":
         return
     spec = getattr(eqn.params["sharding"], "spec", None)
-    used = boundary.mentioned(spec) & axes.manual if spec is not None else frozenset()
+    used = boundary.spec_axes(spec) & axes.manual if spec is not None else frozenset()
     if used:
         raise ManualAxisConstraint(
             f"with_sharding_constraint spec {spec} contains a manual axes {set(used)} of mesh.",

@@ -61,19 +61,19 @@ class Deferred:
     def _product_summed(
         self, lhs: StackedArray, rhs: StackedArray, names: Sequence[str]
     ) -> StackedArray:
-        equal = [n for n in names if n not in lhs.at and n not in rhs.at]
-        both = [n for n in names if n in lhs.at and n in rhs.at]
+        equal = [n for n in names if n not in lhs.device_axes and n not in rhs.device_axes]
+        both = [n for n in names if n in lhs.device_axes and n in rhs.device_axes]
         # An axis of one side only: sum that side first, which is cheaper still.
         one_sided = [n for n in names if n not in equal and n not in both]
-        lhs = psum(self.axes, lhs, [n for n in one_sided if n in lhs.at])
-        rhs = psum(self.axes, rhs, [n for n in one_sided if n in rhs.at])
+        lhs = psum(self.axes, lhs, [n for n in one_sided if n in lhs.device_axes])
+        rhs = psum(self.axes, rhs, [n for n in one_sided if n in rhs.device_axes])
         params = plain_params(self.params)
         (out,) = dot_general(self.axes, self.primitive, params, [lhs, rhs], contract=both)
         return times_copies(self.axes, out, equal)
 
     def _scaled_summed(self, names: Sequence[str]) -> StackedArray:
         factors = [o for o in self.operands if isinstance(o, StackedArray)]
-        if any(name in factor.at for factor in factors for name in names):
+        if any(name in factor.device_axes for factor in factors for name in names):
             return psum(self.axes, self.force(), names)
         return self._apply(
             [o.psum(names) if isinstance(o, Deferred) else force(o) for o in self.operands]
@@ -107,7 +107,7 @@ def defer(
         if swapped is not None:
             return swapped
     if name == "dot_general":
-        wanted = _adds_exactly(dtype) and any(force(value).at for value in ins)
+        wanted = _adds_exactly(dtype) and any(force(value).device_axes for value in ins)
     elif name in _LINEAR_IN_ALL:
         wanted = n_deferred > 0
     elif name == "mul":

@@ -13,17 +13,17 @@ import numpy as np
 
 from shardlab import _jax
 from shardlab.simulator.interpreter import shard_boundary as boundary
-from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange_dims
 from shardlab.simulator.run_records import ReplicaValues
 
 # A shard_map in a loop gives its outputs many times; the first ones tell what there is to tell.
 _MOST_TIMES = 16
 
-_books: list[Book] = []
+_books: list[ReplicaRecorder] = []
 
 
-class Book:
-    """What was written down since `recording` began."""
+class ReplicaRecorder:
+    """What was written down since `record_replicas` began."""
 
     def __init__(self) -> None:
         self.entries: list[ReplicaValues] = []
@@ -36,13 +36,13 @@ class Book:
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[Book]:
+def record_replicas() -> Iterator[ReplicaRecorder]:
     """Write down every shard_map output that is traced and run within this block.
 
     On many devices only those whose spec promises equal copies; on one device all, since they say
     what was meant. Nothing is warned about meanwhile.
     """
-    book = Book()
+    book = ReplicaRecorder()
     _books.append(book)
     try:
         yield book
@@ -60,9 +60,9 @@ def record(
     """Write the values of an output down when the program runs, joined over its other axes."""
     if value.array.size > 2**26:
         return  # a copy of this on the host would cost more than it tells
-    joined = boundary.join(value, spec, axes)
+    joined = boundary.gather_output(value, spec, axes)
     others = tuple(slot for slot in joined.slots if slot not in names)
-    array = arrange(joined, (*names, *others), joined.array.shape)
+    array = arrange_dims(joined, (*names, *others), joined.array.shape)
     if _jax.is_extended(array.dtype):
         array = jax.random.key_data(array)
 

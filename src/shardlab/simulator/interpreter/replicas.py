@@ -18,7 +18,7 @@ from shardlab.simulator.interpreter.rules.reductions import psum
 from shardlab.simulator.interpreter.stacked_array import (
     MeshAxes,
     StackedArray,
-    arrange,
+    arrange_dims,
     broadcast_over,
 )
 from shardlab.simulator.run_records import ReplicaValues
@@ -68,9 +68,9 @@ def settle(
     if keep_summands:
         value = broadcast_over(value, unreduced, inner)
     elif unreduced:
-        value = psum(inner, value, inner.ordered(unreduced))
-    settled = boundary.mentioned(spec) | unreduced
-    names = inner.ordered(n for n in value.at if n in newly and n not in settled)
+        value = psum(inner, value, inner.in_mesh_order(unreduced))
+    settled = boundary.spec_axes(spec) | unreduced
+    names = inner.in_mesh_order(n for n in value.device_axes if n in newly and n not in settled)
     if copies.is_recording():
         if names or inner.size(newly) == 1:
             copies.record(value, spec, inner, names, at.unfilled())
@@ -84,7 +84,7 @@ def _compare(
 ) -> None:
     """Compare copies when the program runs; the first difference of an output is told, once."""
     rest = tuple(slot for slot in value.slots if slot not in names)
-    array = arrange(value, (*names, *rest), value.array.shape)
+    array = arrange_dims(value, (*names, *rest), value.array.shape)
     told: list[str] = []
 
     def compare(array: Any) -> None:

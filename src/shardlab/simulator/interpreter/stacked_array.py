@@ -24,34 +24,34 @@ class StackedArray:
     """An array and the position in it of each device axis."""
 
     array: Any
-    at: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    device_axes: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self.at)
+        return tuple(self.device_axes)
 
     @property
     def n_local(self) -> int:
         """Return the rank of what one device sees."""
-        return int(self.array.ndim) - len(self.at)
+        return int(self.array.ndim) - len(self.device_axes)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
         """Return what stands at each position, such as `('data', 0, 'model', 1)`."""
-        name_at = {position: name for name, position in self.at.items()}
+        name_at = {position: name for name, position in self.device_axes.items()}
         local = iter(range(self.array.ndim))
         return tuple(name_at[p] if p in name_at else next(local) for p in range(self.array.ndim))
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        positions = set(self.at.values())
+        positions = set(self.device_axes.values())
         return tuple(n for p, n in enumerate(self.array.shape) if p not in positions)
 
     @property
     def local_slots(self) -> tuple[int, ...]:
         return tuple(range(self.n_local))
 
-    def local_position(self, local_axis: int) -> int:
+    def position_of_local(self, local_axis: int) -> int:
         """Return where local axis number `local_axis` stands in the array."""
         return self.slots.index(local_axis)
 
@@ -61,23 +61,23 @@ class MeshAxes:
     """The mesh axes in scope, in mesh order, which of them are manual, and who is there.
 
     Where a branch or a loop has parted the devices, `active` is True on those that really run this
-    code (the others compute along, and what they get is thrown away), and `parted_at` names the
+    code (the others compute along, and what they get is thrown away), and `diverged_at` names the
     line that parted them.
     """
 
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     manual: frozenset[str] = frozenset()
     active: StackedArray | None = None
-    parted_at: str = ""
+    diverged_at: str = ""
 
-    def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
+    def in_mesh_order(self, names: Iterable[str]) -> tuple[str, ...]:
         wanted = set(names)
         return tuple(name for name in self.sizes if name in wanted)
 
     def size(self, names: Iterable[str]) -> int:
         return math.prod(self.sizes[name] for name in names)
 
-    def many(self, names: Iterable[str]) -> tuple[str, ...]:
+    def drop_size_one(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of `names` along which there is more than one device, in the order given.
 
         An axis of one device never gets a device axis: over it nothing can vary.
@@ -105,7 +105,7 @@ def shape_of(slots: Sequence[Slot], local_shape: Sequence[int], axes: MeshAxes) 
     return tuple(axes.sizes[s] if isinstance(s, str) else local_shape[s] for s in slots)
 
 
-def arrange(value: StackedArray, slots: Sequence[Slot], shape: Sequence[int]) -> Any:
+def arrange_dims(value: StackedArray, slots: Sequence[Slot], shape: Sequence[int]) -> Any:
     """Return the array of `value` with `slots` at its positions, broadcast to `shape`.
 
     Slots that `value` does not have (device axes over which it does not vary, or the local axes of
@@ -127,12 +127,12 @@ def arrange(value: StackedArray, slots: Sequence[Slot], shape: Sequence[int]) ->
 
 def broadcast_over(value: StackedArray, names: Iterable[str], axes: MeshAxes) -> StackedArray:
     """Return `value` with a device axis for each of `names`, new ones in front."""
-    new = [name for name in axes.ordered(names) if name not in value.at]
+    new = [name for name in axes.in_mesh_order(names) if name not in value.device_axes]
     if not new:
         return value
     slots = (*new, *value.slots)
     shape = shape_of(slots, value.local_shape, axes)
-    return from_slots(arrange(value, slots, shape), slots)
+    return from_slots(arrange_dims(value, slots, shape), slots)
 
 
 def bring_before(
@@ -146,7 +146,7 @@ def bring_before(
     rest = [slot for slot in value.slots if slot not in names]
     cut = rest.index(local_axis) if local_axis in rest else len(rest)
     slots = (*rest[:cut], *names, *rest[cut:])
-    return from_slots(arrange(value, slots, value.array.shape), slots)
+    return from_slots(arrange_dims(value, slots, value.array.shape), slots)
 
 
 def in_front(
@@ -155,7 +155,7 @@ def in_front(
     """Return the array with `names` merged into one leading axis, and the slots of the rest."""
     value = broadcast_over(value, names, axes)
     rest = tuple(slot for slot in value.slots if slot not in names)
-    array = arrange(value, (*names, *rest), value.array.shape)
+    array = arrange_dims(value, (*names, *rest), value.array.shape)
     return array.reshape((axes.size(names), *array.shape[len(names) :])), rest
 
 

@@ -24,7 +24,7 @@ class UnjoinedOutput:
     newly: frozenset[str]
 
     def force(self) -> StackedArray:
-        return boundary.join(self.shards, self.spec, self.inner)
+        return boundary.gather_output(self.shards, self.spec, self.inner)
 
     def fits(self, spec: Any, inner: MeshAxes, newly: frozenset[str]) -> bool:
         """Say whether cutting the whole by `spec` would give these very shards."""
@@ -36,11 +36,11 @@ class UnjoinedOutput:
         )
 
     def with_array(self, array: Any) -> UnjoinedOutput:
-        return dataclasses.replace(self, shards=StackedArray(array, self.shards.at))
+        return dataclasses.replace(self, shards=StackedArray(array, self.shards.device_axes))
 
 
 def _trimmed(spec: Any) -> list[tuple[str, ...]]:
-    entries = boundary.entries(spec)
+    entries = boundary.spec_entries(spec)
     while entries and not entries[-1]:
         entries.pop()
     return entries

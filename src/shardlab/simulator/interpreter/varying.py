@@ -32,7 +32,7 @@ UNVARYING: AxisNames = frozenset()
 _answers: weakref.WeakKeyDictionary[Any, dict[Any, list[AxisNames]]] = weakref.WeakKeyDictionary()
 
 
-def varying(axes: MeshAxes, jaxpr: Any, ins: Sequence[AxisNames]) -> list[AxisNames]:
+def infer_varying_axes(axes: MeshAxes, jaxpr: Any, ins: Sequence[AxisNames]) -> list[AxisNames]:
     """Return the mesh axes over which each output varies, given those of each input."""
     inner, _ = _jax.open_jaxpr(jaxpr)
     remembered = _answers.setdefault(inner, {})
@@ -50,34 +50,34 @@ def _varying(axes: MeshAxes, inner: Any, ins: Sequence[AxisNames]) -> list[AxisN
         return UNVARYING if isinstance(atom, _jax.Literal) else known[atom]
 
     for eqn in inner.eqns:
-        outs = equation_varying(axes, eqn, [read(atom) for atom in eqn.invars])
+        outs = infer_equation_axes(axes, eqn, [read(atom) for atom in eqn.invars])
         known.update(zip(eqn.outvars, outs, strict=True))
     return [read(atom) for atom in inner.outvars]
 
 
-def equation_varying(axes: MeshAxes, eqn: Any, ins: list[AxisNames]) -> list[AxisNames]:
+def infer_equation_axes(axes: MeshAxes, eqn: Any, ins: list[AxisNames]) -> list[AxisNames]:
     """Return the mesh axes over which each output of one equation varies."""
     name, params = eqn.primitive.name, eqn.params
     if name in COLLECTIVES:
         return [_collective(axes, name, params, ins)]
     if name == "axis_index":
-        return [frozenset(axes.many(collective_axes(params)))]
+        return [frozenset(axes.drop_size_one(collective_axes(params)))]
     if name in IDENTITY_COLLECTIVES:
         return ins[: len(eqn.outvars)]
     if name == "shard_map":
         return _shard_map(axes, params, ins)
     if name == "io_callback":
         # Each device calls, and the host may answer each differently.
-        return [UNVARYING.union(axes.many(axes.manual))] * len(eqn.outvars)
+        return [UNVARYING.union(axes.drop_size_one(axes.manual))] * len(eqn.outvars)
     if name == "scan":
         return _scan(axes, params, ins)
     if name == "while":
-        return while_carry(axes, params, ins)[0]
+        return infer_while_carry(axes, params, ins)[0]
     if name == "cond":
-        return cond_outputs(axes, params, ins)
+        return infer_cond_outputs(axes, params, ins)
     body = called_jaxpr(name, params)
     if body is not None:
-        return varying(axes, body, ins)
+        return infer_varying_axes(axes, body, ins)
     return [UNVARYING.union(*ins)] * len(eqn.outvars)
 
 
@@ -88,7 +88,7 @@ def _collective(
     names = frozenset(collective_axes(params))
     if name.removesuffix("_start") in MAKE_EQUAL and params.get("axis_index_groups") is None:
         return before - names
-    return before.union(axes.many(names))
+    return before.union(axes.drop_size_one(names))
 
 
 class Pieces(frozenset[str]):
@@ -117,7 +117,7 @@ class Pieces(frozenset[str]):
 def _shard_map(axes: MeshAxes, params: dict[str, Any], ins: list[AxisNames]) -> list[AxisNames]:
     inner, cut = enter_shard_map(axes, params, ins)
     newly = frozenset(params["newly_manual_axes"])
-    outs = varying(inner, params["jaxpr"], cut)
+    outs = infer_varying_axes(inner, params["jaxpr"], cut)
     body, _ = _jax.open_jaxpr(params["jaxpr"])
     return [
         Pieces(names - newly, _key(spec, atom, inner), names)
@@ -127,7 +127,7 @@ def _shard_map(axes: MeshAxes, params: dict[str, Any], ins: list[AxisNames]) -> 
 
 def _key(spec: Any, atom: Any, axes: MeshAxes) -> Any:
     shape = getattr(atom.aval, "shape", None)
-    return tuple(boundary.entries(spec)), frozenset(spec.unreduced), shape, axes.manual
+    return tuple(boundary.spec_entries(spec)), frozenset(spec.unreduced), shape, axes.manual
 
 
 def enter_shard_map(
@@ -138,7 +138,9 @@ def enter_shard_map(
     body, _ = _jax.open_jaxpr(params["jaxpr"])
 
     def cut(before: AxisNames, spec: Any, atom: Any) -> AxisNames:
-        names = before.union(inner.many(boundary.mentioned(spec) | frozenset(spec.unreduced)))
+        names = before.union(
+            inner.drop_size_one(boundary.spec_axes(spec) | frozenset(spec.unreduced))
+        )
         if isinstance(before, Pieces) and before.key == _key(spec, atom, inner):
             return names & before.before
         return names
@@ -147,25 +149,31 @@ def enter_shard_map(
 
 
 def _scan(axes: MeshAxes, params: dict[str, Any], ins: list[AxisNames]) -> list[AxisNames]:
-    carry = scan_carry(axes, params, ins)
-    n_consts, n_carry = _jax.scan_parts(params)
-    outs = varying(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])
+    carry = infer_scan_carry(axes, params, ins)
+    n_consts, n_carry = _jax.scan_operand_counts(params)
+    outs = infer_varying_axes(
+        axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]]
+    )
     return [*carry, *outs[n_carry:]]
 
 
-def scan_carry(axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]) -> list[AxisNames]:
+def infer_scan_carry(
+    axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
+) -> list[AxisNames]:
     """Return the axes of each carry of a scan: the least that one more step does not widen."""
-    n_consts, n_carry = _jax.scan_parts(params)
+    n_consts, n_carry = _jax.scan_operand_counts(params)
     carry = list(ins[n_consts : n_consts + n_carry])
     while True:
-        outs = varying(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])
+        outs = infer_varying_axes(
+            axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]]
+        )
         wider = [a | b for a, b in zip(carry, outs[:n_carry], strict=True)]
         if wider == carry:
             return carry
         carry = wider
 
 
-def while_carry(
+def infer_while_carry(
     axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
 ) -> tuple[list[AxisNames], AxisNames]:
     """Return the axes of each carry of a while loop, and those of its predicate."""
@@ -173,17 +181,17 @@ def while_carry(
     cond_consts, body_consts = list(ins[:n_cond]), list(ins[n_cond : n_cond + n_body])
     carry = list(ins[n_cond + n_body :])
     while True:
-        (predicate,) = varying(axes, params["cond_jaxpr"], cond_consts + carry)
-        outs = varying(axes, params["body_jaxpr"], body_consts + carry)
+        (predicate,) = infer_varying_axes(axes, params["cond_jaxpr"], cond_consts + carry)
+        outs = infer_varying_axes(axes, params["body_jaxpr"], body_consts + carry)
         wider = [a | b | predicate for a, b in zip(carry, outs, strict=True)]
         if wider == carry:
             return carry, predicate
         carry = wider
 
 
-def cond_outputs(
+def infer_cond_outputs(
     axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
 ) -> list[AxisNames]:
     """Return the axes of each output of a cond: of any branch, and of what chooses it."""
-    branches = [varying(axes, branch, ins[1:]) for branch in params["branches"]]
+    branches = [infer_varying_axes(axes, branch, ins[1:]) for branch in params["branches"]]
     return [ins[0].union(*outs) for outs in zip(*branches, strict=True)]

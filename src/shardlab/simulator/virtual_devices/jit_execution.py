@@ -116,7 +116,7 @@ def _program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
             held = weak()
             if not needs_rewriting(held):
                 return _jax.eval_jaxpr(held, args)
-            outs = simulate.run(MeshAxes(), held, [StackedArray(arg) for arg in args])
+            outs = simulate.evaluate_jaxpr(MeshAxes(), held, [StackedArray(arg) for arg in args])
             return [out.array for out in outs]
 
         program.__name__ = "simulated"
@@ -165,4 +165,4 @@ def _is_place(value: Any) -> bool:
 
 def _is_explicit(aval: Any) -> bool:
     """Say whether a type carries a sharding that operations on it would look at."""
-    return _jax.is_placed(aval) and aval.sharding.mesh._any_axis_explicit
+    return _jax.has_sharding(aval) and aval.sharding.mesh._any_axis_explicit

@@ -17,27 +17,27 @@ from shardlab.simulator.interpreter.stacked_array import (
     MeshAxes,
     Slot,
     StackedArray,
-    arrange,
+    arrange_dims,
     from_slots,
 )
 
 
 def debug_callback(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     params = eqn.params
-    visit = _visit(axes, axes.ordered(axes.manual), ins)
+    visit = _visit(axes, axes.in_mesh_order(axes.manual), ins)
 
     def host(*arrays: Any) -> None:
         for _, args in visit.each(arrays):
             params["callback"](*args)
 
-    jax.debug.callback(host, *visit.arrays, ordered=_jax.is_ordered(params))
+    jax.debug.callback(host, *visit.arrays, in_mesh_order=_jax.is_ordered(params))
     return []
 
 
 def debug_print(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """`jax.debug.print`, each line led by the coordinate of the device that prints it."""
     params = eqn.params
-    visit = _visit(axes, axes.ordered(axes.manual), ins)
+    visit = _visit(axes, axes.in_mesh_order(axes.manual), ins)
 
     def host(*arrays: Any) -> None:
         for _, args in visit.each(arrays):
@@ -45,22 +45,22 @@ def debug_print(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[Stack
             text = f"[{label}] {params['fmt']}" if label else params["fmt"]
             _jax.print_now(*args, **{**params, "fmt": text})
 
-    jax.debug.callback(host, *visit.arrays, ordered=params["ordered"])
+    jax.debug.callback(host, *visit.arrays, in_mesh_order=params["ordered"])
     return []
 
 
 def io(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """Each device calls, also where all have the same to say: the host may answer differently."""
-    visit = _visit(axes, axes.ordered(axes.manual), ins)
+    visit = _visit(axes, axes.in_mesh_order(axes.manual), ins)
     shapes, host = _answering(eqn.params, visit)
-    outs = io_callback(host, shapes, *visit.arrays, ordered=eqn.params["ordered"])
+    outs = io_callback(host, shapes, *visit.arrays, in_mesh_order=eqn.params["ordered"])
     return visit.spread(outs)
 
 
 def pure(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     """Devices with equal arguments share one call."""
     asking = [*ins, axes.active] if axes.active is not None else ins
-    visit = _visit(axes, axes.ordered(n for value in asking for n in value.at), ins)
+    visit = _visit(axes, axes.in_mesh_order(n for value in asking for n in value.device_axes), ins)
     shapes, host = _answering(eqn.params, visit)
     return visit.spread(jax.pure_callback(host, shapes, *visit.arrays))
 
@@ -113,7 +113,7 @@ class _Visit:
 
     def spread(self, arrays: Sequence[Any]) -> list[StackedArray]:
         """Return answers, one for each device, as values."""
-        names = self.axes.many(self.names)
+        names = self.axes.drop_size_one(self.names)
         outs = []
         for array in arrays:
             local = array.shape[len(self.names) :]
@@ -126,9 +126,9 @@ def _visit(axes: MeshAxes, names: tuple[str, ...], ins: Sequence[StackedArray]) 
     values = [*ins, axes.active] if axes.active is not None else ins
     arrays, positions = [], []
     for value in values:
-        mine = axes.ordered(value.at)
+        mine = axes.in_mesh_order(value.device_axes)
         slots: tuple[Slot, ...] = (*mine, *value.local_slots)
-        arrays.append(arrange(value, slots, value.array.shape))
+        arrays.append(arrange_dims(value, slots, value.array.shape))
         positions.append([names.index(name) for name in mine])
     return _Visit(
         axes=axes, names=names, arrays=arrays, positions=positions, masked=axes.active is not None

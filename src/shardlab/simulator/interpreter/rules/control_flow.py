@@ -21,29 +21,34 @@ from shardlab.simulator.interpreter.stacked_array import (
     MeshAxes,
     Slot,
     StackedArray,
-    arrange,
+    arrange_dims,
     from_slots,
     shape_of,
 )
-from shardlab.simulator.interpreter.varying import AxisNames, cond_outputs, scan_carry, while_carry
+from shardlab.simulator.interpreter.varying import (
+    AxisNames,
+    infer_cond_outputs,
+    infer_scan_carry,
+    infer_while_carry,
+)
 
 Run = Callable[[MeshAxes, Any, Sequence[StackedArray]], list[StackedArray]]
 
 
 def _names(values: Sequence[StackedArray]) -> list[AxisNames]:
-    return [frozenset(value.at) for value in values]
+    return [frozenset(value.device_axes) for value in values]
 
 
 class _Form:
     """The arrangement that a carried value keeps: its slots and its full shape."""
 
     def __init__(self, value: StackedArray, names: AxisNames, axes: MeshAxes) -> None:
-        new = [n for n in axes.ordered(names) if n not in value.at]
+        new = [n for n in axes.in_mesh_order(names) if n not in value.device_axes]
         self.slots: tuple[Slot, ...] = (*new, *value.slots)
         self.shape = shape_of(self.slots, value.local_shape, axes)
 
     def pack(self, value: StackedArray) -> Any:
-        return arrange(value, self.slots, self.shape)
+        return arrange_dims(value, self.slots, self.shape)
 
     def unpack(self, array: Any) -> StackedArray:
         return from_slots(array, self.slots)
@@ -68,13 +73,13 @@ def _forms(
 
 def scan(run: Run, axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     params = eqn.params
-    n_consts, n_carry = _jax.scan_parts(params)
+    n_consts, n_carry = _jax.scan_operand_counts(params)
     consts, init, xs = (
         ins[:n_consts],
         ins[n_consts : n_consts + n_carry],
         ins[n_consts + n_carry :],
     )
-    carry_forms = _forms(init, scan_carry(axes, params, _names(ins)), axes)
+    carry_forms = _forms(init, infer_scan_carry(axes, params, _names(ins)), axes)
     sliced = [_leading_local(x) for x in xs]
     y_slots: list[tuple[Slot, ...]] = []
 
@@ -101,7 +106,7 @@ def scan(run: Run, axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[St
 def _leading_local(value: StackedArray) -> StackedArray:
     """Return `value` with local axis 0, along which a scan runs, in front of everything."""
     slots = (0, *(slot for slot in value.slots if slot != 0 or isinstance(slot, str)))
-    return from_slots(arrange(value, slots, value.array.shape), slots)
+    return from_slots(arrange_dims(value, slots, value.array.shape), slots)
 
 
 # ------------------------------------------------------------------------------------ while
@@ -112,7 +117,7 @@ def while_loop(run: Run, axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> l
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     cond_consts, body_consts = ins[:n_cond], ins[n_cond : n_cond + n_body]
     init = ins[n_cond + n_body :]
-    names, differs = while_carry(axes, params, _names(ins))
+    names, differs = infer_while_carry(axes, params, _names(ins))
     forms = _forms(init, names, axes)
 
     def predicate(axes: MeshAxes, carry: Sequence[StackedArray]) -> StackedArray:
@@ -167,7 +172,7 @@ def _while_any(
 def only(axes: MeshAxes, mask: StackedArray, eqn: Any) -> MeshAxes:
     """Return `axes` for code that only the devices in `mask` run, which `eqn` has parted."""
     line = _jax.source_line(eqn)
-    return dataclasses.replace(axes, active=_and_active(axes, mask), parted_at=line)
+    return dataclasses.replace(axes, active=_and_active(axes, mask), diverged_at=line)
 
 
 def _and_active(axes: MeshAxes, mask: StackedArray) -> StackedArray:
@@ -183,21 +188,21 @@ def _and(axes: MeshAxes, one: StackedArray, other: StackedArray) -> StackedArray
 
 def cond(run: Run, axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     index, operands = ins[0], ins[1:]
-    if index.at:
+    if index.device_axes:
         return _every_branch(run, axes, eqn, index, operands)
     branches = eqn.params["branches"]
-    names = cond_outputs(axes, eqn.params, _names(ins))
+    names = infer_cond_outputs(axes, eqn.params, _names(ins))
     slots: list[list[Slot]] = [
-        [*axes.ordered(n), *range(len(aval.shape))]
+        [*axes.in_mesh_order(n), *range(len(aval.shape))]
         for n, aval in zip(names, _out_avals(branches[0]), strict=True)
     ]
 
     def branch(jaxpr: Any) -> Callable[..., list[Any]]:
         def call(*arrays: Any) -> list[Any]:
-            values = [StackedArray(a, o.at) for a, o in zip(arrays, operands, strict=True)]
+            values = [StackedArray(a, o.device_axes) for a, o in zip(arrays, operands, strict=True)]
             outs = run(axes, jaxpr, values)
             return [
-                arrange(out, s, shape_of(s, out.local_shape, axes))
+                arrange_dims(out, s, shape_of(s, out.local_shape, axes))
                 for out, s in zip(outs, slots, strict=True)
             ]
 
@@ -217,7 +222,7 @@ def _every_branch(
 ) -> list[StackedArray]:
     branches = eqn.params["branches"]
     chosen = jnp.clip(lax.convert_element_type(index.array, jnp.int32), 0, len(branches) - 1)
-    takes = [StackedArray(chosen == number, index.at) for number in range(len(branches))]
+    takes = [StackedArray(chosen == number, index.device_axes) for number in range(len(branches))]
     results = [
         run(only(axes, mask, eqn), branch, operands)
         for mask, branch in zip(takes, branches, strict=True)

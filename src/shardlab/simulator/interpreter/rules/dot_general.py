@@ -29,11 +29,11 @@ def dot_general(
     """Return the product; summed over the mesh axes `contract`, which both operands vary over."""
     lhs, rhs = ins
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = params["dimension_numbers"]
-    shared = [name for name in lhs.at if name in rhs.at]
+    shared = [name for name in lhs.device_axes if name in rhs.device_axes]
     pairs = _Pairs(
-        contract=[(lhs.at[n], rhs.at[n]) for n in shared if n in contract]
+        contract=[(lhs.device_axes[n], rhs.device_axes[n]) for n in shared if n in contract]
         + _positions(lhs, rhs, lhs_contract, rhs_contract),
-        batch=[(lhs.at[n], rhs.at[n]) for n in shared if n not in contract]
+        batch=[(lhs.device_axes[n], rhs.device_axes[n]) for n in shared if n not in contract]
         + _positions(lhs, rhs, lhs_batch, rhs_batch),
     )
     batch_slots = _batch_slots(lhs, pairs, lhs_batch)
@@ -60,7 +60,7 @@ def _positions(
     lhs: StackedArray, rhs: StackedArray, lhs_axes: Sequence[int], rhs_axes: Sequence[int]
 ) -> list[tuple[int, int]]:
     return [
-        (lhs.local_position(i), rhs.local_position(j))
+        (lhs.position_of_local(i), rhs.position_of_local(j))
         for i, j in zip(lhs_axes, rhs_axes, strict=True)
     ]
 
@@ -98,11 +98,13 @@ def _device_axes_first(
 ) -> StackedArray:
     """The general case: device batch axes first, then the local ones in the order asked for."""
     (_, _), (lhs_batch, rhs_batch) = params["dimension_numbers"]
-    names = [n for n in lhs.at if (lhs.at[n], rhs.at.get(n)) in pairs.batch]
-    batch = [(lhs.at[n], rhs.at[n]) for n in names]
+    names = [
+        n for n in lhs.device_axes if (lhs.device_axes[n], rhs.device_axes.get(n)) in pairs.batch
+    ]
+    batch = [(lhs.device_axes[n], rhs.device_axes[n]) for n in names]
     batch += _positions(lhs, rhs, lhs_batch, rhs_batch)
     numbers = _numbers(pairs.contract, batch)
-    (array,) = _jax.bind(
+    (array,) = _jax.bind_primitive(
         primitive, [lhs.array, rhs.array], {**params, "dimension_numbers": numbers}
     )
     slots = [*names, *range(len(lhs_batch)), *_free_slots(lhs, rhs, pairs, len(lhs_batch))]
@@ -130,7 +132,7 @@ def _merged_dot(primitive: Any, params: dict[str, Any], lhs: Any, rhs: Any, pair
         (_places(lhs_runs, contract, 0), _places(rhs_runs, contract, 1)),
         (_places(lhs_runs, batch, 0), _places(rhs_runs, batch, 1)),
     )
-    (out,) = _jax.bind(
+    (out,) = _jax.bind_primitive(
         primitive,
         [_merge(lhs, lhs_runs), _merge(rhs, rhs_runs)],
         {**params, "dimension_numbers": numbers},

@@ -30,7 +30,7 @@ def _over(
     axes: MeshAxes, value: StackedArray, axis_name: Any, groups: Groups | None, rule: Rule
 ) -> StackedArray:
     """Apply `rule` over the mesh axes that have more than one device, in groups if there are."""
-    names = axes.many(names_in(axis_name))
+    names = axes.drop_size_one(names_in(axis_name))
     if groups is None:
         return rule(axes, value, names)
     return within_groups(axes, value, names, groups, rule)
@@ -91,7 +91,7 @@ def _scatter(
     axes: MeshAxes, value: StackedArray, names: Sequence[str], local_axis: int, *, tiled: bool
 ) -> StackedArray:
     """Split a local axis into device axes; untiled, nothing of it stays behind."""
-    position = value.local_position(local_axis)
+    position = value.position_of_local(local_axis)
     shape, slots = list(value.array.shape), list(value.slots)
     tail = [shape[position] // axes.size(names)] if tiled else []
     shape[position : position + 1] = [*(axes.sizes[name] for name in names), *tail]
@@ -133,7 +133,7 @@ def _split_device_axis(
     axes: MeshAxes, value: StackedArray, name: str, names: Sequence[str]
 ) -> StackedArray:
     """Split the device axis `name` into `names`, where it stands."""
-    position = value.at[name]
+    position = value.device_axes[name]
     shape, slots = list(value.array.shape), list(value.slots)
     shape[position : position + 1] = [axes.sizes[n] for n in names]
     slots[position : position + 1] = names
@@ -148,8 +148,8 @@ def ragged_all_to_all(
     **_: Any,
 ) -> StackedArray:
     """Each device sends a chunk of rows, of any size, to each other one."""
-    names = axes.many(names_in(axis_name))
-    others = axes.ordered(n for v in values for n in v.at if n not in names)
+    names = axes.drop_size_one(names_in(axis_name))
+    others = axes.in_mesh_order(n for v in values for n in v.device_axes if n not in names)
     order = (*names, *others)
     arrays = []
     for value in values:

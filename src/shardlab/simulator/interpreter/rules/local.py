@@ -20,7 +20,7 @@ from shardlab.simulator.interpreter.stacked_array import (
     MeshAxes,
     Slot,
     StackedArray,
-    arrange,
+    arrange_dims,
     broadcast_over,
     from_slots,
     shape_of,
@@ -37,8 +37,11 @@ def local(
 ) -> list[StackedArray]:
     """Return the outputs of a primitive that does not communicate."""
     params = plain_params(params)
-    if not any(value.at for value in ins):
-        return [StackedArray(out) for out in _jax.bind(primitive, [v.array for v in ins], params)]
+    if not any(value.device_axes for value in ins):
+        return [
+            StackedArray(out)
+            for out in _jax.bind_primitive(primitive, [v.array for v in ins], params)
+        ]
     rule = STRUCTURAL.get(primitive.name)
     if rule is not None:
         return rule(axes, primitive, params, ins)
@@ -73,19 +76,23 @@ def elementwise(
     axes: MeshAxes, primitive: Any, params: dict[str, Any], ins: list[StackedArray]
 ) -> list[StackedArray]:
     """Bring all operands into the arrangement of the most spread one, then bind once."""
-    lead = max(ins, key=lambda value: (len(value.at), value.array.ndim))
+    lead = max(ins, key=lambda value: (len(value.device_axes), value.array.ndim))
     n_local = max(value.n_local for value in ins)
-    extra = [n for n in axes.ordered(n for v in ins for n in v.at) if n not in lead.at]
+    extra = [
+        n
+        for n in axes.in_mesh_order(n for v in ins for n in v.device_axes)
+        if n not in lead.device_axes
+    ]
     slots: tuple[Slot, ...] = (*extra, *lead.slots)
     slots += tuple(range(lead.n_local, n_local))
     whole = next(v.local_shape for v in ins if v.n_local == n_local)
     # A scalar beside arrays is legal in the program itself and stays as it is.
     is_scalar = [n_local > 0 and v.array.ndim == 0 for v in ins]
     arrays = [
-        v.array if scalar else arrange(v, slots, _own_shape(axes, v, slots, whole))
+        v.array if scalar else arrange_dims(v, slots, _own_shape(axes, v, slots, whole))
         for v, scalar in zip(ins, is_scalar, strict=True)
     ]
-    return [from_slots(out, slots) for out in _jax.bind(primitive, arrays, params)]
+    return [from_slots(out, slots) for out in _jax.bind_primitive(primitive, arrays, params)]
 
 
 def _own_shape(
@@ -185,7 +192,7 @@ def _reshape(
             front.append(slot)
     if front:
         slots = (*front, *(slot for slot in value.slots if slot not in front))
-        value = from_slots(arrange(value, slots, value.array.shape), slots)
+        value = from_slots(arrange_dims(value, slots, value.array.shape), slots)
     out_slots: list[Slot] = list(front)
     for out_axis in range(len(new) + 1):
         out_slots += before.get(out_axis, ())
@@ -237,7 +244,7 @@ def _reduce(
     gone = set(params["axes"])
     positions = tuple(p for p, slot in enumerate(value.slots) if slot in gone)
     kept = [slot for slot in value.slots if slot not in gone]
-    outs = _jax.bind(primitive, [value.array], {**params, "axes": positions})
+    outs = _jax.bind_primitive(primitive, [value.array], {**params, "axes": positions})
     return [from_slots(out, _renumber(kept, range(len(kept)))) for out in outs]
 
 
@@ -245,14 +252,14 @@ def _per_device(
     axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
 ) -> list[StackedArray]:
     """Run device by device: what JAX cannot batch, or batches to something else (rbg streams)."""
-    names = axes.ordered(n for v in ins for n in v.at)
+    names = axes.in_mesh_order(n for v in ins for n in v.device_axes)
     rows = []
     for value in ins:
         value = broadcast_over(value, names, axes)
         slots: tuple[Slot, ...] = (*names, *value.local_slots)
-        array = arrange(value, slots, value.array.shape)
+        array = arrange_dims(value, slots, value.array.shape)
         rows.append(array.reshape((-1, *array.shape[len(names) :])))
-    outs = lax.map(lambda row: _jax.bind(primitive, row, params), rows)
+    outs = lax.map(lambda row: _jax.bind_primitive(primitive, row, params), rows)
     sizes = tuple(axes.sizes[n] for n in names)
     return [
         from_slots(o.reshape((*sizes, *o.shape[1:])), (*names, *range(o.ndim - 1))) for o in outs
@@ -291,9 +298,9 @@ def batched(
     axes: MeshAxes, primitive: Any, params: dict[str, Any], ins: list[StackedArray]
 ) -> list[StackedArray]:
     """Apply JAX's own batching rule once for each device axis."""
-    names = axes.ordered(n for value in ins for n in value.at)
+    names = axes.in_mesh_order(n for value in ins for n in value.device_axes)
     avals = tuple(_jax.aval_of(value.array) for value in ins)
-    places = tuple(tuple(sorted(value.at.items())) for value in ins)
+    places = tuple(tuple(sorted(value.device_axes.items())) for value in ins)
     sizes = tuple((name, axes.sizes[name]) for name in names)
     try:
         closed, out_at = _fragment(primitive, _Params(params), avals, places, sizes)
@@ -338,7 +345,9 @@ def _fragment(
 ) -> tuple[Any, list[dict[str, int]]]:
     """Return the batched primitive as a closed jaxpr, and where each output has its device axes."""
     local_avals = [_without(aval, place) for aval, place in zip(avals, places, strict=True)]
-    closed = _jax.trace_plain(lambda *args: _jax.bind(primitive, args, params.params), local_avals)
+    closed = _jax.trace_plain(
+        lambda *args: _jax.bind_primitive(primitive, args, params.params), local_avals
+    )
     out_at: list[dict[str, int]] = []
     seen: set[str] = set()
     for name, size in sizes:

@@ -29,12 +29,12 @@ def ppermute(
     JAX 0.10 numbers devices in mesh order whatever order the axes were written in; JAX 0.12
     refuses another order, unless told not to, and then follows it.
     """
-    names = axes.many(names_in(axis_name))
-    if names != axes.ordered(names):
+    names = axes.drop_size_one(names_in(axis_name))
+    if names != axes.in_mesh_order(names):
         names = _in_another_order(axes, names)
     n_devices = axes.size(names)
     source = _sources(perm, n_devices)
-    varying = [n for n in names if n in value.at]
+    varying = [n for n in names if n in value.device_axes]
     if not varying and (source >= 0).all():
         return value
     array, rest = in_front(value, names, axes)
@@ -54,14 +54,14 @@ def _in_another_order(axes: MeshAxes, names: tuple[str, ...]) -> tuple[str, ...]
     match _jax.ppermute_order():
         case "refused":
             raise PermutationOrder(
-                f"ppermute over {names} is in another order than the mesh, {axes.ordered(names)}: "
+                f"ppermute over {names} is in another order than the mesh, {axes.in_mesh_order(names)}: "
                 "its device numbers could be meant either way.",
                 where=f"mesh {', '.join(f'{n}={size}' for n, size in axes.sizes.items())}",
                 fix="name the axes in mesh order, or say that you mean the order written: "
                 "jax.config.update('jax_raise_on_ppermute_sort_diff', False).",
             )
         case "mesh":
-            return axes.ordered(names)
+            return axes.in_mesh_order(names)
         case _:
             return names
 
@@ -98,14 +98,14 @@ def pbroadcast(
     axes: MeshAxes, value: StackedArray, *, axis_name: Any, source: int, **_: Any
 ) -> StackedArray:
     names = names_in(axis_name)
-    if not any(n in value.at for n in names):
+    if not any(n in value.device_axes for n in names):
         return value
-    array, rest = in_front(value, axes.many(names), axes)
+    array, rest = in_front(value, axes.drop_size_one(names), axes)
     return from_slots(lax.index_in_dim(array, source, 0, keepdims=False), rest)
 
 
 def axis_index(axes: MeshAxes, *, axis_name: Any, **_: Any) -> StackedArray:
-    names = axes.many(names_in(axis_name))
+    names = axes.drop_size_one(names_in(axis_name))
     if not names:
         return StackedArray(jnp.zeros((), jnp.int32))
     return out_of_front(jnp.arange(axes.size(names), dtype=jnp.int32), names, (), axes)

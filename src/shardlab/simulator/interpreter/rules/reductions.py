@@ -73,17 +73,17 @@ def pmin(axes: MeshAxes, value: StackedArray, names: Sequence[str]) -> StackedAr
 
 def times_copies(axes: MeshAxes, value: StackedArray, names: Sequence[str]) -> StackedArray:
     """Multiply by the number of equal copies that a sum over `names` would add up."""
-    n_copies = axes.size(n for n in names if n not in value.at)
+    n_copies = axes.size(n for n in names if n not in value.device_axes)
     if n_copies == 1:
         return value
     dtype = value.array.dtype
     if jnp.issubdtype(dtype, jnp.integer):
         # A sum wraps round, and so does the number of its terms.
-        return StackedArray(value.array * np.int64(n_copies).astype(dtype), value.at)
+        return StackedArray(value.array * np.int64(n_copies).astype(dtype), value.device_axes)
     # A narrow float may be too narrow for the number itself (bfloat16 has no 257).
     wide = dtype if dtype.itemsize >= 4 else jnp.float32
     product = value.array.astype(wide) * jnp.asarray(n_copies, wide)
-    return StackedArray(product.astype(dtype), value.at)
+    return StackedArray(product.astype(dtype), value.device_axes)
 
 
 def reduction(
@@ -109,7 +109,7 @@ def _sum(array: Any, positions: tuple[int, ...]) -> Any:
 
 
 def _drop(value: StackedArray, names: Sequence[str], reduce: Reduce) -> StackedArray:
-    positions = tuple(value.at[n] for n in names if n in value.at)
+    positions = tuple(value.device_axes[n] for n in names if n in value.device_axes)
     if not positions:
         return value
     slots = [slot for slot in value.slots if slot not in names]
@@ -119,9 +119,9 @@ def _drop(value: StackedArray, names: Sequence[str], reduce: Reduce) -> StackedA
 def _reduce_local(reduce: Reduce, value: StackedArray, local_axes: Sequence[int]) -> StackedArray:
     if not local_axes:
         return value
-    positions = tuple(value.local_position(a) for a in local_axes)
+    positions = tuple(value.position_of_local(a) for a in local_axes)
     kept = [p for p in range(value.array.ndim) if p not in positions]
-    at = {name: kept.index(p) for name, p in value.at.items()}
+    at = {name: kept.index(p) for name, p in value.device_axes.items()}
     return StackedArray(reduce(value.array, positions), at)
 
 
