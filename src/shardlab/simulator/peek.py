@@ -49,7 +49,7 @@ def peek(name: str, x: T) -> T:
     """
 
     def record(value: Any) -> None:
-        where = whereabouts.coordinate()
+        where = whereabouts.current_coordinate()
         host = jax.tree.map(_as_host, value)
         with _lock:
             step = sum(p.coordinate == where for p in _seen[name])

@@ -18,8 +18,8 @@ import jax
 
 from shardlab._jax import device_hooks as seams
 from shardlab.errors import InvalidDeviceCount, ProgramNotFound
+from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.simulated_mode import simulated
-from shardlab.simulator.virtual_devices.run_statistics import TALLY
 
 # The exit code of a strict run whose replicated outputs were not.
 DIFFERING = 3
@@ -45,7 +45,7 @@ def run_script_file(
     ends well but had outputs whose copies differ ends with `DIFFERING`.
     """
     _check_exists(program, is_module)
-    TALLY.clear()
+    RUN_STATISTICS.clear()
     with simulated(devices) as machine:
         code = _exit_code(lambda: execute_as_main(program, args, is_module))
         jax.effects_barrier()
@@ -57,13 +57,13 @@ def run_script_file(
             where=f"shardlab run {program}",
             fix="report this: the values are right, but they took more than one device.",
         )
-    meshes = "; ".join(TALLY.meshes) or "none"
+    meshes = "; ".join(RUN_STATISTICS.meshes) or "none"
     told = (
         f"shardlab: simulated {n_devices} devices on one real one; meshes: {meshes}; "
-        f"shard_maps: {TALLY.n_shard_maps}"
+        f"shard_maps: {RUN_STATISTICS.n_shard_maps}"
     )
-    if TALLY.n_differing:
-        told += f"; outputs whose copies differ between devices: {TALLY.n_differing}"
+    if RUN_STATISTICS.n_differing:
+        told += f"; outputs whose copies differ between devices: {RUN_STATISTICS.n_differing}"
         code = code or (DIFFERING if strict else 0)
     return code, told
 

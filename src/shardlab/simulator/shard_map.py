@@ -14,8 +14,8 @@ from shardlab._jax import device_hooks as seams
 from shardlab._jax import partitioner
 from shardlab._jax.shard_map_hooks import hook_shard_map
 from shardlab.simulator.interpreter import evaluate as simulate
+from shardlab.simulator.interpreter.shard_boundary import ShardedOutput
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
-from shardlab.simulator.interpreter.unjoined import UnjoinedOutput
 from shardlab.simulator.virtual_devices import array_labels as labels
 from shardlab.simulator.virtual_devices.devices import is_virtual, virtual_mesh
 
@@ -85,15 +85,15 @@ def _labelling(mapped: Callable[..., Any], devices: Mesh, out_specs: Any) -> Cal
 
 
 def _simulate(
-    params: dict[str, Any], arrays: Sequence[Any], kept: Sequence[UnjoinedOutput | None]
-) -> tuple[list[Any], list[UnjoinedOutput]]:
+    params: dict[str, Any], arrays: Sequence[Any], kept: Sequence[ShardedOutput | None]
+) -> tuple[list[Any], list[ShardedOutput]]:
     """Return the outputs joined, and kept apart for a shard_map that takes them as they are."""
     values = [
         StackedArray(array) if how is None else how.with_array(array)
         for array, how in zip(arrays, kept, strict=True)
     ]
     outs = simulate.evaluate_shard_map(MeshAxes(), params, values)
-    return [out.force().array for out in outs], outs
+    return [out.materialize().array for out in outs], outs
 
 
 def _is_simulated(mesh: Any) -> bool:

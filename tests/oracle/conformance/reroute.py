@@ -71,8 +71,8 @@ def _lower(ctx, *nodes, **params):
             StackedArray(array, {name: i for i, name in enumerate(names)})
             for array, names in zip(arrays, names_in, strict=True)
         ]
-        outs = simulate.evaluate_shard_map(MeshAxes(), params, values, keep_summands=True)
-        return [_in_front(out.force()) for out in outs]
+        outs = simulate.evaluate_shard_map(MeshAxes(), params, values, keep_partial_sums=True)
+        return [_in_front(out.materialize()) for out in outs]
 
     with _jax.no_mesh():
         stacked_ctx = ctx.replace(avals_in=[aval for _, aval in ins])
@@ -87,7 +87,7 @@ def _lower(ctx, *nodes, **params):
 
 
 def _in_front(value):
-    rest = tuple(slot for slot in value.slots if isinstance(slot, int))
+    rest = tuple(slot for slot in value.dims if isinstance(slot, int))
     return arrange_dims(value, (*sorted(value.device_axes), *rest), value.array.shape)
 
 

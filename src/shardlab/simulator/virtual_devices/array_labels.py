@@ -10,8 +10,8 @@ from typing import Any
 
 from shardlab._jax import device_hooks as seams
 from shardlab.errors import NotMeasured
+from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.virtual_devices.devices import CLIENT
-from shardlab.simulator.virtual_devices.run_statistics import TALLY
 
 _LABEL = "_shardlab_sharding"
 _COMMITTED = "_shardlab_committed"
@@ -24,7 +24,7 @@ def attach(value: Any, sharding: Any, *, committed: bool = True) -> Any:
         return value  # the tangent of an integer is no array on a device
     if target is not value and sharding is not None:
         sharding = seams.physical_sharding(value.aval, sharding)  # of the numbers behind keys
-    TALLY.see_sharding(sharding)
+    RUN_STATISTICS.add_sharding(sharding)
     target.__dict__[_LABEL] = sharding
     target.__dict__[_COMMITTED] = committed and sharding is not None
     return value

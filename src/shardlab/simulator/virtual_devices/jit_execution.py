@@ -21,8 +21,8 @@ from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.errors import NotMeasured, Unsupported
 from shardlab.simulator.interpreter import evaluate as simulate
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.virtual_devices import array_labels as labels
-from shardlab.simulator.virtual_devices.run_statistics import TALLY
 
 # Compiled programs by jaxpr, so that they go when JAX forgets the jaxpr.
 _programs: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -107,7 +107,7 @@ def _as_array(arg: Any, aval: Any) -> Any:
 def _program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
     cache = _programs.setdefault(jaxpr, {})
     if donated not in cache:
-        TALLY.see_program(jaxpr)
+        RUN_STATISTICS.add_program(jaxpr)
         _refuse_inspection(jaxpr)
         # A strong reference from here would keep the jaxpr, the key of this very entry, for ever.
         weak = weakref.ref(jaxpr)

@@ -7,7 +7,7 @@ from typing import Any
 from shardlab import _jax
 
 
-class Tally:
+class RunStatistics:
     """The meshes and shard_maps seen since `clear`, and outputs whose copies differed."""
 
     def __init__(self) -> None:
@@ -20,12 +20,12 @@ class Tally:
         self.n_shard_maps = 0
         self.n_differing = 0
 
-    def see_sharding(self, sharding: Any) -> None:
+    def add_sharding(self, sharding: Any) -> None:
         mesh = getattr(sharding, "mesh", None)
         if mesh is not None and not mesh.empty:
             self._meshes[tuple(mesh.shape.items())] = None
 
-    def see_program(self, jaxpr: Any) -> None:
+    def add_program(self, jaxpr: Any) -> None:
         """Count the shard_maps of a program, at any depth."""
         inner, _ = _jax.open_jaxpr(jaxpr)
         for eqn in inner.eqns:
@@ -33,7 +33,7 @@ class Tally:
                 self.n_shard_maps += 1
                 self._meshes[tuple(eqn.params["mesh"].shape.items())] = None
             for body in _jax.inner_jaxprs(eqn.params):
-                self.see_program(body)
+                self.add_program(body)
 
     @property
     def meshes(self) -> list[str]:
@@ -41,4 +41,4 @@ class Tally:
         return [",".join(f"{name}={size}" for name, size in mesh) for mesh in self._meshes]
 
 
-TALLY = Tally()
+RUN_STATISTICS = RunStatistics()
