@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardlab
-from shardlab._jax import device_hooks as seams
+from shardlab._jax import device_hooks
 from shardlab.errors import InvalidDeviceCount, NotMeasured, Unsupported
 
 AUTO = (AxisType.Auto,) * 2
@@ -29,11 +29,20 @@ def placed():
 
 def patched():
     """Everything that the mode may replace, by where it lives."""
-    array = {k: v for k, v in vars(seams.ArrayImpl).items() if not k.startswith("__")}
-    modules = [jax, seams.xla_bridge, seams.pjit, seams.pxla, seams.dispatch, seams.array_lib]
+    array = {k: v for k, v in vars(device_hooks.ArrayImpl).items() if not k.startswith("__")}
+    modules = [
+        jax,
+        device_hooks.xla_bridge,
+        device_hooks.pjit,
+        device_hooks.pxla,
+        device_hooks.dispatch,
+        device_hooks.array_lib,
+    ]
     found = {(m.__name__, k): v for m in modules for k, v in vars(m).items()}
     found.update({("ArrayImpl", k): v for k, v in array.items()})
-    found.update({("MeshComputation", k): v for k, v in vars(seams.pxla.MeshComputation).items()})
+    found.update(
+        {("MeshComputation", k): v for k, v in vars(device_hooks.pxla.MeshComputation).items()}
+    )
     return {k: id(v) for k, v in found.items() if callable(v) or isinstance(v, property)}
 
 

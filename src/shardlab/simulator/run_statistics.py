@@ -1,14 +1,15 @@
-"""What a simulated run has used: told to the person at its end."""
+"""What a simulated run has used, for the summary line at its end."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from shardlab import _jax
+from shardlab.sharding.mesh import mesh_text
 
 
 class RunStatistics:
-    """The meshes and shard_maps seen since `clear`, and outputs whose copies differed."""
+    """The meshes and shard_maps since `clear`, and the outputs whose replicas differed."""
 
     def __init__(self) -> None:
         self._meshes: dict[tuple[tuple[str, int], ...], None] = {}
@@ -37,8 +38,9 @@ class RunStatistics:
 
     @property
     def meshes(self) -> list[str]:
-        """Return each mesh as text, in the order in which they were first used."""
-        return [",".join(f"{name}={size}" for name, size in mesh) for mesh in self._meshes]
+        """Return each mesh as text, in the order of first use."""
+        return [mesh_text(mesh) for mesh in self._meshes]
 
 
+# One for the process: simulated mode is process-wide too.
 RUN_STATISTICS = RunStatistics()

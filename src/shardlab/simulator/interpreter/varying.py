@@ -150,8 +150,8 @@ def enter_shard_map(
     def shard_axes(outer_names: AxisNames, spec: Any, atom: Any) -> AxisNames:
         sharded = inner.drop_size_one(spec_axes(spec) | frozenset(spec.unreduced))
         names = outer_names.union(sharded)
-        is_gathered = isinstance(outer_names, GatheredAxes)
-        if is_gathered and outer_names.key == _gather_key(spec, atom, inner):
+        key = _gather_key(spec, atom, inner)
+        if isinstance(outer_names, GatheredAxes) and outer_names.key == key:
             return names & outer_names.shard_axes
         return names
 
