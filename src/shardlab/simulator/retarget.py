@@ -76,6 +76,7 @@ def _move_leaf(replacement: ReplaceMesh, leaf: Any) -> Any:
     has_sharding = isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct))
     original = leaf.sharding if has_sharding else None
     sharding = replace_mesh(original, replacement)
+    # A shape, not a copy: tracing needs no values, and a real array may be large.
     if sharding is original:
         return leaf
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
@@ -88,6 +89,7 @@ def _mesh_replacer(target: Mesh) -> ReplaceMesh:
         if set(program_mesh.axis_names) != set(sizes):
             raise _axes_mismatch(program_mesh, target)
         is_same = dict(program_mesh.shape) == sizes
+        # A real mesh is replaced also if its sizes match: its devices cannot be simulated.
         if is_same and isinstance(program_mesh, Mesh) and is_virtual(program_mesh):
             return program_mesh
         # Explicit: earlier array types already hold the old mesh, unless the context is Explicit

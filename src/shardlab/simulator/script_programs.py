@@ -54,6 +54,7 @@ def run_script(path: str, args: Sequence[str]) -> ScriptRun:
         try:
             execute_as_main(path, args)
             join_threads()
+            # Callbacks of the last program may still be running, and may warn.
             jax.effects_barrier()
         except Deadlock as error:
             script_run.deadlock = error
@@ -92,6 +93,7 @@ def _make_program(closed: Any, avals: list[Any], params: dict[str, Any]) -> Prog
     def program(*args: Any) -> Any:
         return _jax.eval_jaxpr(closed, args)
 
+    # jax.jit takes the name of the program from the function.
     program.__name__ = program.__qualname__ = name
     function = jax.jit(
         program,

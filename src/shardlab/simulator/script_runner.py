@@ -50,6 +50,7 @@ def run_script_file(
         code = _run_for_exit_code(lambda: execute_as_main(program, args, is_module))
         jax.effects_barrier()
         n_devices = device_count.fix_count()
+    # A backend that was started before the mode could have several devices.
     n_real = len(device_hooks.real_backend().local_devices())
     if n_real != 1:
         raise InvalidDeviceCount(
@@ -94,6 +95,7 @@ def _check_program_exists(program: str, is_module: bool) -> None:
 def execute_as_main(program: str, args: Sequence[str], is_module: bool = False) -> None:
     """Run a program as `python program args` would, in this process."""
     sys.argv = [program, *args]
+    # sys.path[0] is the folder of the shardlab command; python puts the script's there.
     if is_module:
         sys.path[0] = os.getcwd()
         runpy.run_module(program, run_name="__main__", alter_sys=True)
@@ -137,6 +139,7 @@ def _run_for_exit_code(execute: Any) -> int:
 
 def join_threads() -> None:
     """Join the program's threads, as the interpreter does before it exits."""
+    # While the mode is on: threads that still run JAX would lose their devices.
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join()
@@ -145,6 +148,7 @@ def join_threads() -> None:
 def _print_error(error: BaseException) -> None:
     """Print a traceback that begins in the user's program."""
     sys.stdout.flush()
+    # The program has installed a hook of its own, such as rich.traceback.
     if sys.excepthook is not sys.__excepthook__:
         sys.excepthook(type(error), error, error.__traceback__)
         return

@@ -113,4 +113,5 @@ def _is_simulated(mesh: Any) -> bool:
     return is_virtual(mesh) and not partitioner.is_lowering()
 
 
+# Once per process, when the module is loaded: a lowering rule cannot be registered per mesh.
 hook_shard_map(_is_simulated, simulate_shard_map)

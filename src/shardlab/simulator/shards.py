@@ -49,6 +49,7 @@ def shards(y: Any) -> list[DeviceShard]:
     sharding = attached_sharding(y)
     if sharding is None:
         sharding = y.sharding
+    # One transfer to the host; the shards are views of it.
     full_array = np.asarray(y)
     coordinates = _device_coordinates(sharding)
     return [

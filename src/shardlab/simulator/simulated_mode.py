@@ -41,6 +41,7 @@ from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.simulator.virtual_devices.jit_execution import compile_simulated, lower_simulated
 
 _lock = threading.RLock()
+# Modes nest; the innermost is the last. Threads may enter and leave in any order.
 _counts: list[DeviceCount] = []
 
 

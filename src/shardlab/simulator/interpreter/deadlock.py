@@ -67,6 +67,7 @@ def _raise_if_diverged(
             pending_deadlocks.append(deadlock)
             raise deadlock
 
+    # A debug callback has an effect, so XLA does not remove it although nothing uses its result.
     jax.debug.callback(check_mask, mask)
 
 

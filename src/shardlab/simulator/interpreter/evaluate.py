@@ -127,11 +127,13 @@ def _count_uses(jaxpr: Any) -> collections.Counter[Any]:
 
 def _evaluate_equation_lazily(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     name, params = eqn.primitive.name, eqn.params
+    # Primitives are matched by name: several of them are private, or new in JAX 0.12.
     if name in IDENTITY_COLLECTIVES:
         _check_constraint(axes, eqn)
         return ins[: len(eqn.outvars)]
     body = called_jaxpr(name, params)
     if body is not None:
+        # Inline, so that a product inside a jit or remat can meet a psum outside of it.
         return _evaluate_jaxpr_lazily(axes, body, ins)
     if name == "shard_map":
         return evaluate_shard_map(axes, params, ins)

@@ -126,7 +126,7 @@ def _difference_text(
     ]
     if len(differing) > _MAX_LISTED:
         lines.append(f"  ... and {len(differing) - _MAX_LISTED} more")
-    # Each coordinate along `names` stands for all devices along the other mesh axes.
+    # One coordinate along `names` represents all devices along the other mesh axes.
     n_differing = len(differing) * n_devices // len(coordinates)
     return (
         f"{source}, declared replicated over {', '.join(map(repr, names))}, differs on "

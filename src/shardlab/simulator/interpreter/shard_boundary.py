@@ -49,6 +49,7 @@ def shard_input(value: StackedArray, spec: Any, axes: MeshAxes) -> StackedArray:
     for dim, size in zip(value.dims, value.array.shape, strict=True):
         names = entries[dim] if isinstance(dim, int) and dim < len(entries) else ()
         names = axes.drop_size_one(names)
+        # Divisibility needs no check: jax.shard_map has rejected uneven shards while tracing.
         _reject_sharded_twice(value, names)
         shape += [axes.sizes[name] for name in names] + [size // axes.size(names)]
         dims += [*names, dim]
@@ -74,6 +75,7 @@ def gather_output(value: StackedArray, spec: Any, inner: MeshAxes) -> StackedArr
     """
     for local_dim, names in enumerate(spec_entries(spec)):
         names = inner.drop_size_one(names)
+        # Merging removes device axes only, so the numbers of the local dims stay valid.
         if names:
             value = _merge_device_axes(move_before_dim(value, names, local_dim, inner), names)
     return value

@@ -57,6 +57,7 @@ class StackedArray:
     def dims(self) -> tuple[Dim, ...]:
         """Return what each dimension of the array is, such as `('data', 0, 'model', 1)`."""
         axis_at = {position: name for name, position in self.device_axes.items()}
+        # Local dims are numbered in the order in which they stand, whatever stands between them.
         local = iter(range(self.array.ndim))
         return tuple(axis_at[p] if p in axis_at else next(local) for p in range(self.array.ndim))
 
@@ -109,6 +110,7 @@ class MeshAxes:
 
     def enter_shard_map(self, sizes: Mapping[str, int], manual: Iterable[str]) -> MeshAxes:
         """Return the axes in scope inside a shard_map that makes `manual` manual."""
+        # The mesh of a nested shard_map may leave out axes that the outer one has made manual.
         outer = {name: size for name, size in self.sizes.items() if name not in sizes}
         return dataclasses.replace(
             self, sizes={**sizes, **outer}, manual=self.manual | frozenset(manual)
@@ -127,6 +129,7 @@ def arrange_dims(value: StackedArray, dims: Sequence[Dim], shape: Sequence[int])
     scalar) are added by broadcasting; the others are transposed into place if they must be.
     """
     current = value.dims
+    # The common case: operands of one program are mostly sharded alike.
     if current == tuple(dims):
         return value.array
     target = [dims.index(dim) for dim in current]
@@ -145,6 +148,7 @@ def broadcast_over(value: StackedArray, names: Iterable[str], axes: MeshAxes) ->
     new = [name for name in axes.in_mesh_order(names) if name not in value.device_axes]
     if not new:
         return value
+    # In front: no transpose is needed, and XLA fuses the broadcast into whatever reads it.
     dims = (*new, *value.dims)
     shape = full_shape(dims, value.local_shape, axes)
     return StackedArray.from_dims(arrange_dims(value, dims, shape), dims)

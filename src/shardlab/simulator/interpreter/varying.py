@@ -79,6 +79,7 @@ def infer_equation_axes(axes: MeshAxes, eqn: Any, ins: list[AxisNames]) -> list[
     body = called_jaxpr(name, params)
     if body is not None:
         return infer_varying_axes(axes, body, ins)
+    # Any other primitive is local: its outputs vary over what its inputs vary over.
     return [UNVARYING.union(*ins)] * len(eqn.outvars)
 
 
@@ -175,6 +176,7 @@ def infer_scan_carry(
     while True:
         body_ins = [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]]
         outs = infer_varying_axes(axes, params["jaxpr"], body_ins)
+        # Sets only grow and the mesh is finite, so this ends.
         wider = [a | b for a, b in zip(carry, outs[:n_carry], strict=True)]
         if wider == carry:
             return carry

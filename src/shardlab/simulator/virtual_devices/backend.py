@@ -69,6 +69,7 @@ class VirtualBackend:
     def devices(self) -> list[VirtualDevice]:
         return CLIENT.devices(self._count.fix_count())
 
+    # JAX reads the devices of a client under each of these names.
     local_devices = devices
     _get_all_devices = devices
 
@@ -99,6 +100,7 @@ class DeviceCount:
     @property
     def key(self) -> object:
         """Separates compiled calls of this machine from others; equal for equal machines."""
+        # Without a request two modes may end up with different counts, so they are never equal.
         return self if self._requested is None else ("simulated", self._requested)
 
     @property

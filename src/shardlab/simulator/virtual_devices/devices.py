@@ -131,6 +131,7 @@ class VirtualClient:
 
     def devices(self, n_devices: int) -> list[VirtualDevice]:
         """Return the first `n_devices`; always the same object for the same id."""
+        # Programs start threads, and JAX compares devices by identity.
         with self._lock:
             for id in range(len(self._devices), n_devices):
                 self._devices.append(VirtualDevice(id, self))

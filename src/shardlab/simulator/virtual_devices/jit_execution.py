@@ -1,7 +1,7 @@
 """Runs the jits of simulated mode: the program of the whole mesh as one on the one real device.
 
 JAX traces, checks and lowers a jit for its virtual devices. Only compiling and running are
-replaced: the jaxpr is compiled for the real device, with its shard_maps interpreted (`evaluate.py`).
+replaced: the jaxpr is compiled for the real device, its shard_maps interpreted (`evaluate.py`).
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ def _run_program(
 ) -> list[Any]:
     with device_hooks.use_real_jax(), raise_pending_deadlock():
         outs = _compiled_program(jaxpr, donated)(*map(_to_traced_dtype, args, jaxpr.in_avals))
+        # Now, not when the user reads the result: a callback may raise a deadlock.
         jax.block_until_ready(outs)
     device_hooks.check_nans(name, outs)
     for out, sharding in zip(outs, placement.outs, strict=True):
@@ -111,6 +112,7 @@ def _to_traced_dtype(arg: Any, aval: Any) -> Any:
 def _compiled_program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
     cache = _programs.setdefault(jaxpr, {})
     if donated not in cache:
+        # Once per program, not per call: a training loop counts its shard_maps once.
         RUN_STATISTICS.add_program(jaxpr)
         _reject_inspection(jaxpr)
         # A strong reference would keep the jaxpr, the weak key of this entry, alive forever.

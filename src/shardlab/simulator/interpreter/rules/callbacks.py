@@ -104,6 +104,7 @@ class _HostCall:
 
     def iterate_devices(self, arrays: Sequence[Any]) -> Iterator[tuple[tuple[int, ...], list[Any]]]:
         """Yield coordinate and arguments of each participating device, with its context set."""
+        # NumPy: slicing JAX arrays would start new computations from inside a callback.
         arrays = [np.asarray(array) for array in arrays]
         for coordinate in itertools.product(*(range(size) for size in self.sizes)):
             args = [
@@ -117,6 +118,7 @@ class _HostCall:
 
     def stack_results(self, arrays: Sequence[Any]) -> list[StackedArray]:
         """Return the results, one per device along `names`, as stacked arrays."""
+        # The host filled one entry per device; mesh axes of size 1 have no device axis.
         names = self.axes.drop_size_one(self.names)
         outs = []
         for array in arrays:

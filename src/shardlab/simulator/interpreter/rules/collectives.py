@@ -51,5 +51,5 @@ REPLICATING_COLLECTIVES = frozenset(
 
 def collective_axes(params: dict[str, Any]) -> tuple[str, ...]:
     """Return the mesh axes over which an equation with these parameters communicates."""
-    # JAX names the parameter `axes` for reductions and `axis_name` for everything else.
+    # Reductions have a parameter `axes`, all other collectives have `axis_name`.
     return mesh_axis_names(params["axes"] if "axes" in params else params["axis_name"])

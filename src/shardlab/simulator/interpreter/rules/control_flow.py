@@ -140,6 +140,7 @@ def while_stacked(
     def iteration(axes: MeshAxes, carry: Sequence[StackedArray]) -> list[StackedArray]:
         return evaluate(axes, params["body_jaxpr"], [*body_consts, *carry])
 
+    # The simple form below keeps no mask and no old carry; most loops have a uniform predicate.
     if divergent:
         return _while_any_device(axes, eqn, predicate, iteration, init, formats, divergent)
 
@@ -188,6 +189,7 @@ def _while_any_device(
 def restrict_to_devices(axes: MeshAxes, mask: StackedArray, eqn: Any) -> MeshAxes:
     """Return `axes` for code that only the devices in `mask` run, after `eqn` diverged."""
     line = _jax.source_line(eqn)
+    # Nested branches: only devices that reached the outer branch can take the inner one.
     return dataclasses.replace(axes, active=_and_active_mask(axes, mask), diverged_at=line)
 
 
@@ -258,6 +260,7 @@ def _run_every_branch(
         evaluate(restrict_to_devices(axes, mask, eqn), branch, operands)
         for mask, branch in zip(masks, branches, strict=True)
     ]
+    # The masks are disjoint and cover all devices, so the last branch is the default.
     out = results[-1]
     for mask, result in reversed(list(zip(masks, results, strict=True))[:-1]):
         out = [_select_per_device(axes, mask, a, b) for a, b in zip(result, out, strict=True)]

@@ -1,7 +1,7 @@
 """dot_general on stacked arrays, bound once as the matmul that the unsharded program would run.
 
 A mesh axis that both operands vary over becomes a batch dimension, or a contracted one if the
-product is to be summed over devices (`contract`). A mesh axis of one operand only becomes one more
+product must be summed over devices (`contract`). A mesh axis of one operand only becomes one more
 free dimension. Neighbouring dimensions of one kind are merged first: XLA's CPU backend copies an
 operand if its contracted (or free, or batch) dimensions are split in two, and merging neighbours is
 a reshape that moves no data. The merged operands are those of the unsharded matmul.

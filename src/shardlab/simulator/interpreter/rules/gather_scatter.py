@@ -103,7 +103,8 @@ def _scatter_dim(
     return StackedArray.from_dims(lax.reshape(value.array, tuple(shape)), dims)
 
 
-# The destination devices of an all_to_all, while the device axis of the senders still exists.
+# The destination devices of an all_to_all, while the device axis of the senders still exists: a
+# stacked array can have only one device axis per mesh axis.
 _DESTINATION = "\0destination"
 
 

@@ -39,6 +39,7 @@ def apply_local(
 ) -> list[StackedArray]:
     """Return the outputs of a primitive that does not communicate."""
     params = strip_placement(params)
+    # Replicated operands: the program as it is, computed once for all devices.
     if not any(value.device_axes for value in ins):
         outs = _jax.bind_primitive(primitive, [value.array for value in ins], params)
         return [StackedArray(out) for out in outs]
@@ -112,6 +113,7 @@ def _transpose_rule(
 ) -> list[StackedArray]:
     """A device axis moves with the local dim that follows it: it was split off that dim."""
     (value,) = ins
+    # positions of the device axes before each local dim, and of the dim itself
     groups: dict[int, list[int]] = {}
     pending: list[int] = []
     for position, dim in enumerate(value.dims):

@@ -25,6 +25,7 @@ def ppermute(
     axes: MeshAxes, value: StackedArray, *, axis_name: Any, perm: Any, **_: Any
 ) -> StackedArray:
     """Send along (source, destination) pairs; a device that receives nothing gets zeros."""
+    # Size 1 first: such an axis does not change the numbering, so its order is not ambiguous.
     names = axes.drop_size_one(mesh_axis_names(axis_name))
     if names != axes.in_mesh_order(names):
         names = _resolve_axis_order(axes, names)

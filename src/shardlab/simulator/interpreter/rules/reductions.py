@@ -41,8 +41,10 @@ def apply_within_groups(
     inner = axes.with_axis(_GROUP, len(groups)).with_axis(_MEMBER, n_members)
     array, rest = merge_to_front(value, names, axes)
     grouped = split_from_front(array[order], (_GROUP, _MEMBER), rest, inner)
+    # A reduction drops the axis `member`; every member gets its own copy of the result again.
     out = broadcast_over(rule(inner, grouped, (_MEMBER,)), (_GROUP, _MEMBER), inner)
     array, rest = merge_to_front(out, (_GROUP, _MEMBER), inner)
+    # argsort of a permutation is its inverse.
     return split_from_front(array[np.argsort(order)], names, rest, axes)
 
 
@@ -74,7 +76,7 @@ def multiply_by_replicas(axes: MeshAxes, value: StackedArray, names: Sequence[st
         # Integer sums wrap around; wrapping the factor first gives the same result.
         factor = np.int64(n_copies).astype(dtype)
         return StackedArray(value.array * factor, value.device_axes)
-    # A narrow float may not represent the factor itself (bfloat16 has no 257).
+    # Some narrow floats cannot represent the factor itself (bfloat16 has no 257).
     wide = dtype if dtype.itemsize >= 4 else jnp.float32
     product = value.array.astype(wide) * jnp.asarray(n_copies, wide)
     return StackedArray(product.astype(dtype), value.device_axes)
