@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardlab.errors import InvalidRules
-from shardlab.planner.family import parse_family
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.model import Model
 from shardlab.planner.models.load import load_model
 from shardlab.planner.rules import path_search as searching
-from shardlab.planner.rules.matching import match
-from shardlab.planner.rules.path_search import in_form, search
+from shardlab.planner.rules.matching import match_rules
+from shardlab.planner.rules.path_search import with_separator, match_paths
 from shardlab.planner.rules.pattern import digits_alike, parse_pattern
 from shardlab.planner.rules.rules import parse_rules
 from shardlab.sharding.dtype import parse_dtype
@@ -29,7 +29,7 @@ MESH = Mesh(fsdp=2, tensor=3)
 
 def model_of(*paths, shape=(12, 6), **more):
     return Model(
-        name="m", families=tuple(parse_family(path, shape, BF16, **more) for path in paths)
+        name="m", groups=tuple(parse_tensor_group(path, shape, BF16, **more) for path in paths)
     )
 
 
@@ -101,12 +101,12 @@ def first_rules(model, texts):
             (
                 at
                 for at, text in enumerate(texts)
-                if re.search(text, in_form(path, forms[at])) is not None
+                if re.search(text, with_separator(path, forms[at])) is not None
             ),
             None,
         )
-        for family in model.families
-        for path in family.paths()
+        for group in model.groups
+        for path in group.paths()
     }
 
 
@@ -117,13 +117,13 @@ def first_rules(model, texts):
 @example([r"layers\.[1-3]\.", "block_9[^0-8]"])
 def test_every_path_gets_the_rule_that_a_search_of_all_paths_gives(texts):
     rules = parse_rules({"rules": [(text, "fsdp") for text in texts]})
-    placed = list(match(MODEL, rules, MESH))
-    got = {path: each.number for each in placed for path in each.family.paths()}
+    placed = list(match_rules(MODEL, rules, MESH))
+    got = {path: each.number for each in placed for path in each.group.paths()}
     assert got == first_rules(MODEL, texts)
-    assert sum(each.family.n_tensors for each in placed) == MODEL.n_tensors
+    assert sum(each.group.n_tensors for each in placed) == MODEL.n_tensors
 
 
-PATHS = [path for family in MODEL.families for path in family.paths()]
+PATHS = [path for group in MODEL.groups for path in group.paths()]
 
 
 @settings(max_examples=120, deadline=None)
@@ -169,8 +169,8 @@ def test_a_pattern_that_cannot_tell_digits_apart_is_searched_once_for_each_lengt
         lambda self, path, budget: searched.append(path) or finds(self, path, budget),
     )
     model = model_of("layers.{0..60}.experts.{0..255}.up")
-    (found,) = search(model, parse_rules({"rules": [(r"experts\.\d+\.up", "fsdp")]}))
-    assert found.family is model.families[0]
+    (found,) = match_paths(model, parse_rules({"rules": [(r"experts\.\d+\.up", "fsdp")]}))
+    assert found.group is model.groups[0]
     assert searched == [
         f"layers.{layer}.experts.{expert}.up" for layer in (0, 10) for expert in (0, 10, 100)
     ]
@@ -180,10 +180,10 @@ def test_a_rule_for_each_layer_of_a_large_model_takes_its_layer(monkeypatch):
     monkeypatch.setattr(searching, "BUDGET_SECONDS", 60)  # it takes 0.7; machines may be slow
     model = load_model("deepseek-v3")
     rules = parse_rules([(rf"layers\.{n}\.", "..., fsdp" if n % 2 else "") for n in range(62)])
-    found = search(model, rules)
-    assert sum(each.family.n_tensors for each in found) == model.n_tensors
+    found = match_paths(model, rules)
+    assert sum(each.group.n_tensors for each in found) == model.n_tensors
     for each in found:
-        layers = {path.split(".")[2] for path in each.family.paths() if ".layers." in path}
+        layers = {path.split(".")[2] for path in each.group.paths() if ".layers." in path}
         assert layers == {str(number) for number in each.rules}
 
 
@@ -218,18 +218,18 @@ def test_words_are_what_no_found_path_lacks(text, words):
     ],
 )
 def test_a_rule_may_be_written_with_slashes_or_dots(pattern, path, found):
-    (placed,) = match(model_of(path), parse_rules({"rules": [(pattern, "fsdp")]}), MESH)
+    (placed,) = match_rules(model_of(path), parse_rules({"rules": [(pattern, "fsdp")]}), MESH)
     assert (placed.number == 0) == found
 
 
 def test_a_family_is_split_where_a_rule_takes_a_part_of_it():
     rules = parse_rules([(r"layers\.(0|1)\.", "fsdp"), (".*", "")])
-    first, rest = match(model_of("layers.{0..5}.up"), rules, MESH)
-    assert (list(first.family.paths()), first.spec) == (
+    first, rest = match_rules(model_of("layers.{0..5}.up"), rules, MESH)
+    assert (list(first.group.paths()), first.spec) == (
         ["layers.0.up", "layers.1.up"],
         Spec("fsdp"),
     )
-    assert (rest.family.n_tensors, rest.rule) == (4, "rule 2: .*")
+    assert (rest.group.n_tensors, rest.rule) == (4, "rule 2: .*")
 
 
 # What no engine can search quickly, with a path on which it would go on and on.
@@ -249,7 +249,7 @@ def test_a_search_ends_whatever_the_pattern(pattern, monkeypatch):
 def ended(pattern):
     """How a search of the pattern in long paths ended."""
     try:
-        search(model_of(LONG, LONG + "!"), parse_rules({"rules": [(pattern, "fsdp")]}))
+        match_paths(model_of(LONG, LONG + "!"), parse_rules({"rules": [(pattern, "fsdp")]}))
     except InvalidRules as error:
         return error.what
     return "all was searched"
@@ -262,7 +262,7 @@ def test_the_error_names_rule_file_line_and_path(monkeypatch, tmp_path):
         f"[[rules]]\npath = 'norm'\nspec = ''\n[[rules]]\npath = '{ENDLESS}'\nspec = ''\n"
     )
     with pytest.raises(InvalidRules) as raised:
-        search(model_of("a.b", LONG), parse_rules(path))
+        match_paths(model_of("a.b", LONG), parse_rules(path))
     assert raised.value.where == f"{path}:4\n         pattern {ENDLESS}\n         path {LONG}"
 
 

@@ -165,7 +165,7 @@ def test_every_slice_of_the_table_is_of_known_hardware_and_within_its_pod():
         assert chip.devices_per_chip == kind.devices_per_chip
         assert max(map(prod, kind.shapes)) <= chip.pod
         for shape in kind.shapes:
-            again = parse_tpu_slice(kind.topology(shape).name)
+            again = parse_tpu_slice(kind.tpu_slice(shape).name)
             assert again.shape == shape
             assert parse_tpu_slice(f"{kind.name}:{'x'.join(map(str, shape))}") == again
 

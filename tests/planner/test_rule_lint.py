@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.planner.family import Tensor, families_of, parse_family
+from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.planner.make_plan import plan
 from shardlab.planner.model import Model
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.presets import preset_names
-from shardlab.planner.rules.lint import is_catch_all, lint
-from shardlab.planner.rules.path_search import search
+from shardlab.planner.rules.lint import is_catch_all, lint_rules
+from shardlab.planner.rules.path_search import match_paths
 from shardlab.planner.rules.rules import parse_rules
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh, parse_mesh
@@ -23,7 +23,7 @@ MESH = Mesh(fsdp=2, tensor=3)
 def families(*rows):
     return Model(
         name="m",
-        families=tuple(parse_family(path, shape, BF16, **more) for path, shape, more in rows),
+        groups=tuple(parse_tensor_group(path, shape, BF16, **more) for path, shape, more in rows),
     )
 
 
@@ -39,7 +39,7 @@ GOOD = [("embed", "tensor,fsdp"), ("kernel", "fsdp,tensor"), (".*", "")]
 
 def found(rules, model=MODEL, mesh=MESH):
     rules = parse_rules({"rules": rules} if isinstance(rules, list) else rules)
-    return lint(search(model, rules), rules, mesh)
+    return lint_rules(match_paths(model, rules), rules, mesh)
 
 
 def only(rules, code, **more):
@@ -402,7 +402,7 @@ def nnx_like():
     ]
     return Model(
         name="nnx",
-        families=families_of(Tensor(path, shape, BF16, axes) for path, shape, axes in rows),
+        groups=group_tensors(Tensor(path, shape, BF16, axes) for path, shape, axes in rows),
     )
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from shardlab.errors import InvalidRules, LabError
-from shardlab.planner.family import parse_family
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.model import Model
-from shardlab.planner.rules.matching import match
+from shardlab.planner.rules.matching import match_rules
 from shardlab.planner.rules.rules import Rules, parse_rules
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
@@ -38,7 +38,7 @@ BF16 = parse_dtype("bf16")
 )
 def test_a_spec_is_text_entries_or_a_partition_spec(spec, expected):
     (rule,) = parse_rules([("mlp/.*", spec)]).rules
-    assert (rule.spec, rule.ends) == (expected, False)
+    assert (rule.spec, rule.is_trailing) == (expected, False)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_a_spec_is_text_entries_or_a_partition_spec(spec, expected):
 )
 def test_dots_first_leave_the_leading_axes_whole(spec):
     (rule,) = parse_rules([("a/b", spec)]).rules
-    assert rule.ends
-    assert rule.shown == "P(..., 'tensor')"
+    assert rule.is_trailing
+    assert rule.spec_text == "P(..., 'tensor')"
     assert [rule.spec_for(rank) for rank in (1, 3)] == [Spec("tensor"), Spec(None, None, "tensor")]
 
 
@@ -123,11 +123,11 @@ def test_pairs_that_may_be_patterns_or_logical_rules_are_not_guessed(pairs, is_c
 
 
 def placed(rules, **more):
-    family = parse_family("layers.{0..3}.up_proj.weight", (12, 6), BF16, **more)
+    group = parse_tensor_group("layers.{0..3}.up_proj.weight", (12, 6), BF16, **more)
     return {
         path: (each.spec, each.rule)
-        for each in match(Model(name="m", families=(family,)), parse_rules(rules), MESH)
-        for path in each.family.paths()
+        for each in match_rules(Model(name="m", groups=(group,)), parse_rules(rules), MESH)
+        for path in each.group.paths()
     }
 
 

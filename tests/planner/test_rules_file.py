@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shardlab.errors import InvalidRules
 from shardlab.planner.rules import rules_file
 from shardlab.planner.rules.rules import LogicalRule, PathSpec, Rule, Rules, parse_rules
-from shardlab.planner.rules.rules_file import read_rules, rules_text
+from shardlab.planner.rules.rules_file import parse_rules_text, rules_text
 from shardlab.sharding.spec import Spec
 
 FILE = """\
@@ -38,16 +38,16 @@ reason = "small"
 
 
 def test_everything_that_a_file_says_is_read_with_its_line():
-    rules = read_rules(FILE, "r.toml")
+    rules = parse_rules_text(FILE, "r.toml")
     assert [(each.pattern, each.spec, each.reason, each.where) for each in rules.rules] == [
         ("mlp/.*kernel", Spec("fsdp", "tensor"), "", "r.toml:7"),
         (".*", Spec(), "small", "r.toml:12"),
     ]
-    assert [(each.pattern, each.shown, each.where) for each in rules.specs] == [
+    assert [(each.pattern, each.spec_text, each.where) for each in rules.specs] == [
         ("lm_head.weight", "P(..., 'tensor')", "r.toml:18"),
         ("a/b", "P(('fsdp', 'tensor'), None)", "r.toml:19"),
     ]
-    assert [(each.name, each.axes, str(each.place)) for each in rules.logical] == [
+    assert [(each.name, each.axes, str(each.location)) for each in rules.logical] == [
         ("embed", ("fsdp",), "r.toml:3"),
         ("mlp", ("tensor", "expert"), "r.toml:4"),
     ]
@@ -88,33 +88,35 @@ MISTAKES = [
 @pytest.mark.parametrize(("text", "where", "what"), MISTAKES)
 def test_a_mistake_is_told_with_file_and_line(text, where, what):
     with pytest.raises(InvalidRules, match=what) as raised:
-        read_rules(text, "r.toml")
+        parse_rules_text(text, "r.toml")
     assert raised.value.where.splitlines()[0] == where
     assert raised.value.fix
 
 
 def test_the_nearest_key_is_suggested():
     with pytest.raises(InvalidRules) as raised:
-        read_rules("[[rules]]\npth = 'a'\nspec = 'x'\n", "r.toml")
+        parse_rules_text("[[rules]]\npth = 'a'\nspec = 'x'\n", "r.toml")
     assert raised.value.fix == "'path', the nearest name."
 
 
 def test_maxtext_s_own_file_is_answered_with_the_part_of_it_that_is_wanted():
     with pytest.raises(InvalidRules, match="not TOML") as raised:
-        read_rules("base_config: x\nlogical_axis_rules: [\n  ['embed', ['fsdp']],\n]\n", "base.yml")
+        parse_rules_text(
+            "base_config: x\nlogical_axis_rules: [\n  ['embed', ['fsdp']],\n]\n", "base.yml"
+        )
     assert raised.value.fix.endswith("logical_axis_rules: as it is, logical = [...].")
 
 
 def test_a_line_is_left_out_rather_than_wrong():
     """A header inside text of several lines would count as a rule's."""
     text = "[[rules]]\npath = 'a'\nspec = 'x'\nreason = '''\n[[rules]]\n'''\n"
-    (rule,) = read_rules(text, "r.toml").rules
+    (rule,) = parse_rules_text(text, "r.toml").rules
     assert rule.where == "r.toml"
 
 
 def test_many_specs_by_path_have_their_lines():
     text = "[specs]\n" + "".join(f"'layers.{n}.w' = 'x'\n" for n in range(20_000))
-    specs = read_rules(text, "r.toml").specs
+    specs = parse_rules_text(text, "r.toml").specs
     assert [specs[n].where for n in (0, 19_999)] == ["r.toml:2", "r.toml:20001"]
 
 
@@ -131,8 +133,8 @@ def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path, monkeypatch):
 def bare(rules):
     """The rules without their places."""
     return (
-        [(each.pattern, each.spec, each.ends, each.reason) for each in rules.rules],
-        [(each.pattern, each.spec, each.ends) for each in rules.specs],
+        [(each.pattern, each.spec, each.is_trailing, each.reason) for each in rules.rules],
+        [(each.pattern, each.spec, each.is_trailing) for each in rules.specs],
         [(each.name, each.axes) for each in rules.logical],
         rules.semantics if rules.logical else None,
         rules.stack,
@@ -168,12 +170,12 @@ def test_what_is_written_reads_back_as_the_same(rules, by_path, logical, semanti
         semantics=semantics,
         stack=stack,
     )
-    assert bare(read_rules(rules_text(made))) == bare(made)
+    assert bare(parse_rules_text(rules_text(made))) == bare(made)
 
 
 def test_the_written_file_is_one_that_a_person_would_write():
     assert (
-        rules_text(read_rules(FILE))
+        rules_text(parse_rules_text(FILE))
         == """\
 format_version = 1
 logical = [

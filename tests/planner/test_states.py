@@ -39,7 +39,7 @@ def train_state():
 
 def beside():
     model = Linear()
-    return {"model": model, "optimizer": nnx.Optimizer(name=model, moments=ADAM, wrt=nnx.Param)}
+    return {"model": model, "optimizer": nnx.Optimizer(model, ADAM, wrt=nnx.Param)}
 
 
 NNX = nnx.state(Linear(), nnx.Param)
@@ -96,7 +96,7 @@ def test_advice_leaves_an_optimizer_in_the_tree_out():
 
 def test_a_child_process_tells_what_is_an_optimizers():
     model = load_model(train_state())
-    assert model_from_json(model_to_json(model)).families == model.families
+    assert model_from_json(model_to_json(model)).groups == model.groups
 
 
 class Normed(linen.Module):
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_nnx_is_its_model(tmp_path):
             self.norm = nnx.BatchNorm(6, rngs=nnx.Rngs(0))
 
     model = Both()
-    optimizer = nnx.Optimizer(name=model, moments=ADAM, wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, ADAM, wrt=nnx.Param)
     saved = [nnx.to_pure_dict(nnx.state(each)) for each in (model, optimizer)]
     for number, tree in enumerate((dict(zip(("model", "optimizer"), saved, strict=True)), saved)):
         place = tmp_path / str(number)

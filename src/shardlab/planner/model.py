@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shardlab.errors import InvalidModel
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 
-MOST_KINDS = 60_000  # families in a plan: some seconds, and a golden file that can be read again
+MAX_GROUPS = 60_000  # families in a plan: some seconds, and a golden file that can be read again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Model:
     """What a plan is about; `source` says in words where its tensors were read from."""
 
     name: str
-    families: tuple[Family, ...]
+    groups: tuple[TensorGroup, ...]
     source: str = ""
     architecture: Architecture | None = None
     published: int | None = None  # elements, as whoever released it counts them
@@ -58,45 +58,45 @@ class Model:
 
     @property
     def n_tensors(self) -> int:
-        return sum(each.n_tensors for each in self.families)
+        return sum(each.n_tensors for each in self.groups)
 
     @property
     def n_parameters(self) -> int:
         """Elements of all that is trained: the statistics of a norm are held, but not counted."""
-        trained = (each for each in self.families if each.is_trained)
+        trained = (each for each in self.groups if each.is_trained)
         return sum(each.n_tensors * each.n_elements for each in trained)
 
     @property
     def n_bytes(self) -> int:
-        return sum(each.n_tensors * each.dtype.n_bytes(each.n_elements) for each in self.families)
+        return sum(each.n_tensors * each.dtype.n_bytes(each.n_elements) for each in self.groups)
 
     @property
     def is_stacked(self) -> bool:
         """Whether a plan holds some of its tensors in one array that the source has apart."""
-        return any(family.told is not None for family in self.families)
+        return any(group.stacked_meanings is not None for group in self.groups)
 
 
-def check_kinds(model: Model, most: int = MOST_KINDS) -> Model:
+def check_model(model: Model, most: int = MAX_GROUPS) -> Model:
     """Return the model, unless it has more families than can be counted in a moment.
 
     A model of any depth has dozens; those of thousands have numbers that stand beside letters.
     Nor may a path hold half a character, which no file and no terminal takes.
     """
-    n = len(model.families)
+    n = len(model.groups)
     if n <= most:
         _check_paths(model)
         return model
     raise InvalidModel(
         f"The model has tensors of {n:,} kinds, which differ in more than numbers in their paths.",
-        where=f"such as {model.families[0].name!r:.200} and {model.families[1].name!r:.200}",
+        where=f"such as {model.groups[0].name!r:.200} and {model.groups[1].name!r:.200}",
         fix=f"at most {most:,} kinds: layers.3.experts.17.up is alike in all layers and experts, "
         "and layer3.expert17.up is not.",
     )
 
 
 def _check_paths(model: Model) -> None:
-    for each in model.families:
-        path = "".join(each.pieces)
+    for each in model.groups:
+        path = "".join(each.path_parts)
         if not path.isascii() and any("\ud800" <= letter <= "\udfff" for letter in path):
             what = f"The path {path!r:.200} has half a character in it."
             raise InvalidModel(what, where=model.source, fix="text that UTF-8 can hold.")

@@ -46,7 +46,7 @@ class PlanMesh:
     mesh: Mesh
     dcn: Mapping[str, int] = field(default_factory=dict)
     hardware: Any = None
-    topology: TpuSlice | None = None
+    tpu_slice: TpuSlice | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class _Asked:
     ici: Mapping[str, int]
     dcn: Mapping[str, int]
     n_devices: int | None
-    topology: TpuSlice | None
+    tpu_slice: TpuSlice | None
 
 
 def parse_plan_mesh(mesh: Any, n_devices: int | None = None, hardware: Any = None) -> PlanMesh:
@@ -80,11 +80,11 @@ def parse_plan_mesh(mesh: Any, n_devices: int | None = None, hardware: Any = Non
         known = parse_mesh(mesh)
         _check(
             _Asked(
-                text=str(known), ici=known.shape, dcn={}, n_devices=n_devices, topology=topology
+                text=str(known), ici=known.shape, dcn={}, n_devices=n_devices, tpu_slice=topology
             ),
             known,
         )
-        return PlanMesh(mesh=known, dcn={}, hardware=chip, topology=topology)
+        return PlanMesh(mesh=known, dcn={}, hardware=chip, tpu_slice=topology)
     if named is not None:
         chip = _same_chip(named, topology, chip, mesh)
         topology = named
@@ -96,7 +96,7 @@ def parse_plan_mesh(mesh: Any, n_devices: int | None = None, hardware: Any = Non
         ici=_part(pairs, "ici"),
         dcn=_part(pairs, "dcn"),
         n_devices=n_devices,
-        topology=topology,
+        tpu_slice=topology,
     )
     return _filled(asked, is_maxtext, chip)
 
@@ -186,17 +186,17 @@ def _filled(asked: _Asked, is_maxtext: bool, chip: Any) -> PlanMesh:
     mesh = Mesh((name, ici.get(name, 1) * dcn.get(name, 1)) for name in names)
     _check(asked, mesh, prod(dcn.values()))
     between = {name: size for name, size in dcn.items() if size > 1}
-    return PlanMesh(mesh=mesh, dcn=between, hardware=chip, topology=asked.topology)
+    return PlanMesh(mesh=mesh, dcn=between, hardware=chip, tpu_slice=asked.tpu_slice)
 
 
 def _sizes(asked: _Asked) -> tuple[int | None, int | None]:
     """Return the devices of one slice and the number of slices, where they are known."""
     holes = {part: list(sizes.values()).count(-1) for part, sizes in _parts(asked)}
-    if max(holes.values()) > 1 or (sum(holes.values()) > 1 and asked.topology is None):
+    if max(holes.values()) > 1 or (sum(holes.values()) > 1 and asked.tpu_slice is None):
         raise _point_at_holes(asked)
     ici, dcn = (prod(size for size in sizes.values() if size > 0) for _, sizes in _parts(asked))
-    if asked.topology is not None:
-        n_slice = asked.topology.n_devices
+    if asked.tpu_slice is not None:
+        n_slice = asked.tpu_slice.n_devices
         return n_slice, (asked.n_devices or n_slice) // n_slice
     if asked.n_devices is None:
         if sum(holes.values()):
@@ -223,7 +223,7 @@ def _fill(sizes: Mapping[str, int], total: int | None, asked: _Asked) -> dict[st
 
 def _check(asked: _Asked, mesh: Mesh, n_slices: int = 1) -> None:
     """Refuse a mesh of another number of devices than there are."""
-    topology, n = asked.topology, mesh.n_devices
+    topology, n = asked.tpu_slice, mesh.n_devices
     if asked.n_devices is not None and n != asked.n_devices:
         raise InvalidSize(
             f"The mesh has {n:,} devices, and there are {asked.n_devices:,}.",
@@ -253,7 +253,7 @@ def _parts(asked: _Asked) -> tuple[tuple[str, Mapping[str, int]], ...]:
 
 
 def _where(asked: _Asked) -> str:
-    slice_ = f", slice {asked.topology.name}" if asked.topology else ""
+    slice_ = f", slice {asked.tpu_slice.name}" if asked.tpu_slice else ""
     return f"mesh {asked.text:.200}{slice_}"
 
 

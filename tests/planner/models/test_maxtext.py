@@ -58,9 +58,7 @@ def test_the_file_is_a_model_with_its_specs_axes_and_mesh(folder):
     model = load_model(folder / "named_shardings.json")
     assert model.name == "qwen"
     assert model.details["mesh"] == "data=1,fsdp=4,tensor=2"
-    found = {
-        each.name: (each.n_tensors, each.shape, each.spec, each.axes) for each in model.families
-    }
+    found = {each.name: (each.n_tensors, each.shape, each.spec, each.axes) for each in model.groups}
     assert found == {
         "decoder/layers_*/mlp/wo/kernel": (
             2,
@@ -75,8 +73,8 @@ def test_the_file_is_a_model_with_its_specs_axes_and_mesh(folder):
 
 def test_logical_names_alone_are_a_model_whose_axes_they_name(folder):
     model = load_model(folder / "logical_shardings.json")
-    assert [each.axes for each in model.families] == [("mlp", "embed"), ("vocab", "embed")]
-    assert all(each.spec is None for each in model.families)
+    assert [each.axes for each in model.groups] == [("mlp", "embed"), ("vocab", "embed")]
+    assert all(each.spec is None for each in model.groups)
 
 
 def test_the_plan_of_the_file_has_its_specs_and_equals_it(folder):

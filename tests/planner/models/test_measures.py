@@ -38,13 +38,13 @@ class Array:
 def tree():
     """Return the tensors of Llama as nested dicts, whose measures nobody knows."""
     found = {}
-    for family in LLAMA.families:
-        for path in family.paths():
+    for group in LLAMA.groups:
+        for path in group.paths():
             *above, last = path.split(".")
             at = found
             for key in above:
                 at = at.setdefault(key, {})
-            at[last] = Array(family.shape)
+            at[last] = Array(group.shape)
     return found
 
 

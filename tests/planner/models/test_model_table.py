@@ -16,7 +16,7 @@ from shardlab.planner.models.table import (
     ARCHITECTURE,
     TABLE,
     TENSOR,
-    model_of_table,
+    model_from_table,
     parse_json,
     parse_table,
 )
@@ -45,7 +45,7 @@ vocab = 100
 
 def refused(tensors, **more):
     with pytest.raises(InvalidModel) as raised:
-        model_of_table({"name": "t", "tensors": tensors, **more}, "t.toml")
+        model_from_table({"name": "t", "tensors": tensors, **more}, "t.toml")
     assert raised.value.where.startswith("t.toml")
     assert raised.value.fix
     return raised.value
@@ -58,7 +58,7 @@ def test_a_table_is_a_model(tmp_path):
     assert (model.name, model.n_tensors, model.notes) == ("tiny", 6, ("Two layers.",))
     assert model.source == str(file)
     assert model.architecture.kv_heads == 2
-    up, down, other, embed = model.families
+    up, down, other, embed = model.groups
     assert (up.name, up.shape, up.dtype.short, up.n_tensors) == (
         "layers.*.up.weight",
         (64, 16),
@@ -80,7 +80,7 @@ def test_json_says_the_same(tmp_path):
     (tmp_path / "tiny.json").write_text(json.dumps(tomllib.loads(TINY)), "utf-8")
     (tmp_path / "tiny.toml").write_text(TINY, "utf-8")
     one, two = load_model(tmp_path / "tiny.json"), load_model(tmp_path / "tiny.toml")
-    assert (one.families, one.architecture) == (two.families, two.architecture)
+    assert (one.groups, one.architecture) == (two.groups, two.architecture)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_json_says_the_same(tmp_path):
 )
 def test_a_mistake_at_the_top_is_named(table, said, place):
     with pytest.raises(InvalidModel) as raised:
-        model_of_table(table, "t.toml")
+        model_from_table(table, "t.toml")
     assert raised.value.what.startswith(said)
     assert raised.value.where == place
 
@@ -228,8 +228,8 @@ def test_paths_that_stand_for_the_same_tensor_are_refused(one, two):
     ],
 )
 def test_paths_that_differ_may_stand_together(one, two):
-    model = model_of_table({"name": "t", "tensors": {one: "f32[2]", two: "f32[2]"}}, "t.toml")
-    paths = [path for each in model.families for path in each.paths()]
+    model = model_from_table({"name": "t", "tensors": {one: "f32[2]", two: "f32[2]"}}, "t.toml")
+    paths = [path for each in model.groups for path in each.paths()]
     assert len(set(paths)) == len(paths) == model.n_tensors
 
 
@@ -257,8 +257,8 @@ def test_a_table_is_refused_exactly_if_two_paths_share_a_tensor(paths):
     if len(set(every)) < len(every):
         assert "stand for the same tensors" in refused(table["tensors"]).what
     else:
-        found = model_of_table(table, "t.toml")
-        assert sorted(p for f in found.families for p in f.paths()) == sorted(every)
+        found = model_from_table(table, "t.toml")
+        assert sorted(p for f in found.groups for p in f.paths()) == sorted(every)
 
 
 MEASURES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")

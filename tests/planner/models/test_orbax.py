@@ -59,9 +59,7 @@ def written(tmp_path_factory):
 
 def shapes(model):
     return {
-        path: (family.shape, family.dtype.short)
-        for family in model.families
-        for path in family.paths()
+        path: (group.shape, group.dtype.short) for group in model.groups for path in group.paths()
     }
 
 
@@ -102,7 +100,7 @@ def test_of_several_items_the_models_is_taken_or_proposed(tmp_path):
 
 def test_a_saved_sharding_is_the_models_own_spec(written):
     model = load_model(written / "ocdbt")
-    specs = {family.name: family.spec for family in model.families}
+    specs = {group.name: group.spec for group in model.groups}
     assert specs["params/layers/*/kernel"] == Spec("model", "data")
     assert specs["params/layers/*/bias"] is None
     made = shardlab.plan(model, "data=2,model=4")

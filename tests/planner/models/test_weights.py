@@ -27,7 +27,7 @@ def test_a_file_is_a_model(tmp_path):
     model = load_model(write_tensors(tmp_path / "tiny.safetensors", {**UP, "norm": (4,)}))
     assert (model.name, model.n_tensors, model.n_parameters) == ("tiny", 4, 76)
     assert model.source == f"the header of {tmp_path / 'tiny.safetensors'}"
-    assert [each.name for each in model.families] == ["layers.*.up", "norm"]
+    assert [each.name for each in model.groups] == ["layers.*.up", "norm"]
 
 
 def test_a_file_may_be_named_by_text(tmp_path):
@@ -61,7 +61,7 @@ def test_a_folder_with_an_index_is_what_the_index_names(tmp_path):
     write_tensors(tmp_path / "consolidated.safetensors", {"the.same.again": (9, 9)})
     model = load_model(tmp_path)
     assert model.n_tensors == 6
-    assert load_model(tmp_path / "model.safetensors.index.json").families == model.families
+    assert load_model(tmp_path / "model.safetensors.index.json").groups == model.groups
 
 
 def test_another_name_of_an_index_will_do_if_it_is_the_only_one(tmp_path):
@@ -216,5 +216,5 @@ def test_the_checkpoint_of_a_preset_is_the_preset(tmp_path, name, n_files):
     write_model(tmp_path, preset, n_files)
     model = load_model(tmp_path)
     assert (model.n_tensors, model.n_bytes) == (preset.n_tensors, preset.n_bytes)
-    wanted = {each.name: (each.shape, each.dtype, each.ranges) for each in preset.families}
-    assert {each.name: (each.shape, each.dtype, each.ranges) for each in model.families} == wanted
+    wanted = {each.name: (each.shape, each.dtype, each.ranges) for each in preset.groups}
+    assert {each.name: (each.shape, each.dtype, each.ranges) for each in model.groups} == wanted

@@ -11,9 +11,9 @@ Whether the measures that are told of a model agree with its tensors.
 >>> from shardlab.planner.models.presets import load_preset
 >>> from dataclasses import replace
 >>> llama = load_preset("llama3-8b")
->>> contradictions(llama.families, llama.architecture)
+>>> find_contradictions(llama.groups, llama.architecture)
 ()
->>> contradictions(llama.families, replace(llama.architecture, layers=99, hidden=64))
+>>> find_contradictions(llama.groups, replace(llama.architecture, layers=99, hidden=64))
 ('layers 99, and the tensors have 32', 'hidden 64, and the tensors have 4096')
 
 Only what the names of tensors tell is compared; a model whose names nobody knows has none.
@@ -35,31 +35,31 @@ from shardlab._files.json_reader import reject_duplicate_keys
 from shardlab._files.schema import check_fields
 from shardlab._files.toml_reader import parse_toml
 from shardlab.errors import InvalidModel, short_repr
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.dtype_policy import is_float
 from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.hf_config import parse_config
 from shardlab.planner.models.presets import find_preset
 from shardlab.planner.models.table import ARCHITECTURE
-from shardlab.planner.strategies.dim_meaning import LAYERS, axes_of
+from shardlab.planner.strategies.dim_meaning import LAYER_WORDS, dim_meanings_of
 
-_LAYER = re.compile(rf"(?:^|[./_])(?:{'|'.join(sorted(LAYERS))})[./_](?:([0-9]+)[./_]|$)")
+_LAYER = re.compile(rf"(?:^|[./_])(?:{'|'.join(sorted(LAYER_WORDS))})[./_](?:([0-9]+)[./_]|$)")
 _MORE_LAYERS = 4  # beyond those of the decoder: such as predict further tokens
 _PADDED = 1.1  # rows of an embedding to the words of the vocabulary, and the other way
 
 
-def contradictions(families: Iterable[Family], told: Architecture) -> tuple[str, ...]:
+def find_contradictions(groups: Iterable[TensorGroup], told: Architecture) -> tuple[str, ...]:
     """Return where tensors have other sizes than is told, in words."""
-    known = tuple(families)
+    known = tuple(groups)
     return tuple(_contradictions(known, told))
 
 
-def _contradictions(families: tuple[Family, ...], told: Architecture) -> Iterator[str]:
-    layers = set(n_layers(families).values())
+def _contradictions(groups: tuple[TensorGroup, ...], told: Architecture) -> Iterator[str]:
+    layers = set(count_layers(groups).values())
     if layers and not any(told.layers <= n <= told.layers + _MORE_LAYERS for n in layers):
         yield _words("layers", told.layers, layers)
-    found = _sizes(families)
+    found = _sizes(groups)
     wanted = {
         "embed": ("hidden", told.hidden),
         "heads": ("heads × head_dim", told.heads * told.head_dim),
@@ -73,39 +73,39 @@ def _contradictions(families: tuple[Family, ...], told: Architecture) -> Iterato
         yield _words("vocab", told.vocab, vocab)
 
 
-def n_layers(families: Iterable[Family]) -> Mapping[str, int]:
+def count_layers(groups: Iterable[TensorGroup]) -> Mapping[str, int]:
     """Return how many layers there are, by the path before their number."""
     found: dict[str, set[str]] = {}
     stacked: dict[str, int] = {}
-    for family in families:
+    for group in groups:
         before = ""
-        for at, piece in enumerate(family.pieces):
+        for at, piece in enumerate(group.path_parts):
             for layer in _LAYER.finditer(piece):
                 numbers = found.setdefault(before + piece[: layer.start()], set())
                 if layer[1]:
                     numbers.add(layer[1])
-                elif at < len(family.pieces) - 1:
-                    numbers |= _numbers(family, at)
+                elif at < len(group.path_parts) - 1:
+                    numbers |= _numbers(group, at)
             before += f"{piece}*"
-        axes = axes_of(family) or ()
+        axes = dim_meanings_of(group) or ()
         if "layers" in axes:
-            stacked[f"{family.name} stacked"] = family.shape[axes.index("layers")]
+            stacked[f"{group.name} stacked"] = group.shape[axes.index("layers")]
     return {**{name: len(each) for name, each in found.items() if each}, **stacked}
 
 
-def _numbers(family: Family, at: int) -> set[str]:
-    if family.listed is not None:
-        return {numbers[at] for numbers in family.listed}
-    return set(map(str, family.ranges[at]))
+def _numbers(group: TensorGroup, at: int) -> set[str]:
+    if group.listed_numbers is not None:
+        return {numbers[at] for numbers in group.listed_numbers}
+    return set(map(str, group.ranges[at]))
 
 
-def _sizes(families: Iterable[Family]) -> dict[str, set[int]]:
+def _sizes(groups: Iterable[TensorGroup]) -> dict[str, set[int]]:
     """Return the sizes of array axes by their meaning; packed weights and scales have others."""
     found: dict[str, set[int]] = {}
-    for family in families:
-        is_packed = not is_float(family.dtype) or is_scale(family)
-        if not is_packed and (axes := axes_of(family)) is not None:
-            for name, size in zip(axes, family.shape, strict=True):
+    for group in groups:
+        is_packed = not is_float(group.dtype) or is_scale(group)
+        if not is_packed and (axes := dim_meanings_of(group)) is not None:
+            for name, size in zip(axes, group.shape, strict=True):
                 found.setdefault(name or "", set()).add(size)
     return found
 
@@ -130,7 +130,7 @@ def with_architecture(model: Model, given: Any) -> Model:
     parsed = parse_architecture(given)
     whose = f" of {given}" if isinstance(given, (str, PathLike)) else ""
     note = f"The measures{whose:.200} were given; activations and caches are told from them."
-    if other := contradictions(model.families, parsed):
+    if other := find_contradictions(model.groups, parsed):
         note += f" They are not those of the tensors: {'; '.join(other):.300}."
     return replace(model, architecture=parsed, notes=(*model.notes, note))
 

@@ -80,7 +80,7 @@ class Named:
     spec: Spec | None = None
     is_trained: bool = True
     mesh: str = ""
-    is_state: bool = False  # of an optimizer
+    is_optimizer_state: bool = False  # of an optimizer
     flax: str = ""  # whose names these are: "nnx", where it is told
 
 
@@ -167,7 +167,7 @@ def _unwrapped(variable: Any) -> Any:
 
     def kept(leaf: Any) -> Named:
         is_trained, is_state = (isinstance(variable, kind) for kind in (nnx.Param, nnx.OptState))
-        return replace(named_of(leaf), is_trained=is_trained, is_state=is_state)
+        return replace(named_of(leaf), is_trained=is_trained, is_optimizer_state=is_state)
 
     value = variable.get_raw_value()
     if not jax.tree_util.all_leaves([value]):

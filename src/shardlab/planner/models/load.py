@@ -14,7 +14,7 @@ from typing import Any
 from shardlab._files.bounded_read import file_not_found, list_folder
 from shardlab.errors import InvalidModel, short_repr
 from shardlab.planner.model import Model
-from shardlab.planner.models.maxtext import load_maxtext
+from shardlab.planner.models.maxtext import load_sharding_dump
 from shardlab.planner.models.orbax import is_checkpoint, load_checkpoint
 from shardlab.planner.models.presets import find_preset, unknown_model
 from shardlab.planner.models.table import load_table
@@ -39,9 +39,9 @@ def load_model(model: Any) -> Model:
         return _of_path(Path(model))
     if model is None or isinstance(model, (bytes, int, float, complex)):
         raise InvalidModel(f"{short_repr(model, 200)} is not a model.", fix=_WANTED)
-    from shardlab.planner.models.pytree import model_of_pytree
+    from shardlab.planner.models.pytree import model_from_pytree
 
-    return model_of_pytree(model)
+    return model_from_pytree(model)
 
 
 def _of_text(text: str) -> Model:
@@ -70,7 +70,7 @@ def _of_path(path: Path) -> Model:
     if name.endswith(ENDING):
         return load_index(path)
     if name == "named_shardings.json":
-        return load_maxtext(path)
+        return load_sharding_dump(path)
     if name.endswith((".toml", ".json")):
         return load_table(path)
     if not exists(path):

@@ -2,7 +2,7 @@
 
 >>> data = {".params/['params']/['layers']/['wo']": {"partition_spec": [None, "tensor"],
 ...     "shape": [8, 4], "mesh": {"axis_names": ["tensor"], "shape": {"tensor": 2}}}}
->>> one = read_shardings(data, "named_shardings.json", InvalidModel).entries[0]
+>>> one = read_sharding_dump(data, "named_shardings.json", InvalidModel).entries[0]
 >>> one.path, one.spec, one.shape
 ('layers/wo', Spec(None, 'tensor'), (8, 4))
 
@@ -22,7 +22,7 @@ from typing import Any
 from shardlab._files.bounded_read import read_bounded_text
 from shardlab._files.json_reader import reject_duplicate_keys
 from shardlab.errors import InvalidModel, PlanError, short_repr
-from shardlab.planner.family import Tensor, families_of
+from shardlab.planner.tensor_group import Tensor, group_tensors
 from shardlab.planner.model import Model
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.spec import Spec
@@ -34,7 +34,7 @@ _FIX = "a file as MaxText's tests/utils/sharding_dump.py writes it."
 
 
 @dataclass(frozen=True)
-class Sharded:
+class ArraySharding:
     """One array: of which parameter, under which name, and its spec or its logical axes."""
 
     path: str  # of the parameter, as decoder/layers/mlp/wi_0/kernel
@@ -44,10 +44,10 @@ class Sharded:
 
 
 @dataclass(frozen=True)
-class Shardings:
+class ShardingDump:
     """A whole file; `mesh` is None for logical names, which a mesh does not have."""
 
-    entries: tuple[Sharded, ...]
+    entries: tuple[ArraySharding, ...]
     mesh: tuple[tuple[str, int], ...] | None
 
     @property
@@ -55,11 +55,11 @@ class Shardings:
         return ",".join(f"{name}={size}" for name, size in self.mesh or ())
 
     @property
-    def parameters(self) -> tuple[Sharded, ...]:
+    def parameters(self) -> tuple[ArraySharding, ...]:
         return tuple(entry for entry in self.entries if entry.name == "parameter")
 
 
-def is_maxtext(data: Any) -> bool:
+def is_sharding_dump(data: Any) -> bool:
     """Tell whether data looks like one of MaxText's files: entries with a partition_spec."""
     return (
         isinstance(data, Mapping)
@@ -68,11 +68,11 @@ def is_maxtext(data: Any) -> bool:
     )
 
 
-def read_shardings(data: Any, where: str, error: type[PlanError]) -> Shardings:
+def read_sharding_dump(data: Any, where: str, error: type[PlanError]) -> ShardingDump:
     """Return what a file says, each mistake with its place, as an error of that kind."""
-    if not is_maxtext(data):
+    if not is_sharding_dump(data):
         raise error("The file holds no shardings as MaxText writes them.", where=where, fix=_FIX)
-    entries: list[Sharded] = []
+    entries: list[ArraySharding] = []
     mesh: tuple[tuple[str, int], ...] | None = None
     for text, entry in data.items():
         place = f"{where}, at {text[:120]!r}"
@@ -85,17 +85,17 @@ def read_shardings(data: Any, where: str, error: type[PlanError]) -> Shardings:
         mesh = found or mesh
         named = _named(tuple(_keys(text)))
         if named is not None:
-            entries.append(Sharded(*named, spec, shape))
+            entries.append(ArraySharding(*named, spec, shape))
     if not any(entry.name == "parameter" for entry in entries):
         raise error("The file has no parameters: no path with 'params'.", where=where, fix=_FIX)
-    return Shardings(tuple(entries), mesh)
+    return ShardingDump(tuple(entries), mesh)
 
 
-def load_maxtext(file: Path) -> Model:
+def load_sharding_dump(file: Path) -> Model:
     """Return the model of `named_shardings.json`, with the logical names that lie beside it."""
     beside = file.parent / "logical_shardings.json"
     logical = _read(beside) if beside.is_file() else None
-    return model_of_maxtext(_read(file), str(file), logical)
+    return model_from_sharding_dump(_read(file), str(file), logical)
 
 
 def _read(file: Path) -> Any:
@@ -108,15 +108,15 @@ def _read(file: Path) -> Any:
         raise InvalidModel(what, where=str(file), fix=_FIX) from None
 
 
-def model_of_maxtext(data: Any, where: str, logical: Any = None) -> Model:
+def model_from_sharding_dump(data: Any, where: str, logical: Any = None) -> Model:
     """Return the model of a file with shapes, with its specs; `logical` has names of array axes.
 
     The file does not say dtypes: parameters are float32, as MaxText holds them unless told.
     """
-    found = read_shardings(data, where, InvalidModel)
+    found = read_sharding_dump(data, where, InvalidModel)
     axes = {}
     if logical is not None:
-        named = read_shardings(logical, f"logical names beside {where}", InvalidModel)
+        named = read_sharding_dump(logical, f"logical names beside {where}", InvalidModel)
         axes = {entry.path: _axes(entry.spec) for entry in named.parameters}
     tensors = []
     for entry in found.parameters:
@@ -132,7 +132,7 @@ def model_of_maxtext(data: Any, where: str, logical: Any = None) -> Model:
     details = {"mesh": found.mesh_text} if found.mesh is not None else {}
     return Model(
         name=_model_name(where),
-        families=families_of(tensors),
+        groups=group_tensors(tensors),
         source=where,
         notes=(note,),
         details=details,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardlab.planner.family import Family, Tensor, families_of
+from shardlab.planner.tensor_group import TensorGroup, Tensor, group_tensors
 from shardlab.planner.model import Model
 from shardlab.planner.plan import spec_json
 from shardlab.sharding.dtype import parse_dtype
@@ -23,7 +23,7 @@ def model_to_json(model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
         "source": model.source,
-        "families": [_family_json(family) for family in model.families],
+        "families": [_family_json(group) for group in model.groups],
         "notes": list(model.notes),
         "details": dict(model.details),
     }
@@ -33,22 +33,22 @@ def model_from_json(data: Mapping[str, Any]) -> Model:
     """Return the model that `model_to_json` wrote."""
     return Model(
         name=data["name"],
-        families=families_of(each for family in data["families"] for each in _tensors(family)),
+        groups=group_tensors(each for group in data["families"] for each in _tensors(group)),
         source=data["source"],
         notes=tuple(data["notes"]),
         details=data["details"],
     )
 
 
-def _family_json(family: Family) -> dict[str, Any]:
+def _family_json(group: TensorGroup) -> dict[str, Any]:
     return {
-        "paths": list(family.paths()),
-        "shape": list(family.shape),
-        "dtype": family.dtype.name,
-        "axes": None if family.axes is None else list(family.axes),
-        "spec": None if family.spec is None else spec_json(family.spec),
-        "is_trained": family.is_trained,
-        "is_state": family.is_state,
+        "paths": list(group.paths()),
+        "shape": list(group.shape),
+        "dtype": group.dtype.name,
+        "axes": None if group.axes is None else list(group.axes),
+        "spec": None if group.spec is None else spec_json(group.spec),
+        "is_trained": group.is_trained,
+        "is_state": group.is_optimizer_state,
     }
 
 

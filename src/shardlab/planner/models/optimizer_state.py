@@ -3,7 +3,7 @@
 A train state has its optimizer's arrays in it, a checkpoint too. They have no gradient and no
 moments of their own, and a plan for training does not hold them twice.
 
->>> [is_state(path) for path in ("opt_state/0/mu/up/kernel", "optimizer/step", "layers/0/up")]
+>>> [is_optimizer_path(path) for path in ("opt_state/0/mu/up/kernel", "optimizer/step", "layers/0/up")]
 [True, True, False]
 """
 
@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from shardlab._text.units import bytes_text
 from shardlab.errors import InvalidModel
-from shardlab.planner.family import Tensor
+from shardlab.planner.tensor_group import Tensor
 from shardlab.planner.memory.dtype_policy import is_float
 from shardlab.planner.model import Model
 
@@ -28,46 +28,46 @@ _STATISTICS = re.compile(r"(?:^|/)batch_stats/")
 _COLLECTION = re.compile(r"(?P<above>.*?)(?:cache|intermediates)/")
 
 
-def is_state(path: str) -> bool:
+def is_optimizer_path(path: str) -> bool:
     """Tell by its path whether an array is an optimizer's own."""
     return _STATES.search(path) is not None
 
 
-def marked(tensors: Iterable[Tensor]) -> list[Tensor]:
+def mark_untrained(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return the tensors, those marked that are an optimizer's own or that no optimizer changes."""
     tensors = list(tensors)
     fixed = _fixed(tensors)
-    by_path = [each.is_state or is_state(each.path) for each in tensors]
+    by_path = [each.is_optimizer_state or is_optimizer_path(each.path) for each in tensors]
     if all(by_path):  # a model that somebody called an optimizer, unless its types say so too
-        by_path = [each.is_state for each in tensors]
+        by_path = [each.is_optimizer_state for each in tensors]
     return [
-        replace(each, is_trained=False, is_state=True)
+        replace(each, is_trained=False, is_optimizer_state=True)
         if state
         else (replace(each, is_trained=False) if each.path in fixed else each)
         for each, state in zip(tensors, by_path, strict=True)
     ]
 
 
-def without_states(model: Model) -> Model:
+def drop_optimizer_states(model: Model) -> Model:
     """Return the model without an optimizer's own arrays, and a note that says so."""
-    states = [family for family in model.families if family.is_state]
+    states = [group for group in model.groups if group.is_optimizer_state]
     if not states:
         return model
-    kept = tuple(family for family in model.families if not family.is_state)
+    kept = tuple(group for group in model.groups if not group.is_optimizer_state)
     if not kept:
         raise InvalidModel(
             f"{model.name} holds an optimizer's arrays and no model.",
             where=f"such as {states[0].name!r:.200}",
             fix="the model that it is for; optimizer= plans an optimizer's arrays.",
         )
-    n = sum(family.n_tensors for family in states)
+    n = sum(group.n_tensors for group in states)
     n_bytes = sum(each.n_tensors * each.dtype.n_bytes(each.n_elements) for each in states)
     note = (
         f"{n:,} arrays of an optimizer that stand in the model, such as {states[0].name:.120}, "
         f"{bytes_text(n_bytes)} in all, are left out: those of the optimizer that was asked for "
         "are counted."
     )
-    return replace(model, families=kept, notes=(*model.notes, note))
+    return replace(model, groups=kept, notes=(*model.notes, note))
 
 
 def _fixed(tensors: Sequence[Tensor]) -> set[str]:

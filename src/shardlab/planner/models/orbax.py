@@ -23,9 +23,9 @@ from typing import Any
 
 from shardlab._files.bounded_read import read_bounded_text
 from shardlab.errors import InvalidModel, LabError, short_repr
-from shardlab.planner.family import Tensor, families_of
+from shardlab.planner.tensor_group import Tensor, group_tensors
 from shardlab.planner.model import Model
-from shardlab.planner.models.optimizer_state import is_state, marked
+from shardlab.planner.models.optimizer_state import is_optimizer_path, mark_untrained
 from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.shape import parse_shape
 from shardlab.sharding.spec import Spec, parse_spec
@@ -166,7 +166,7 @@ def load_checkpoint(folder: Path) -> Model:
         notes.append(_left_out(keys, kept))
     return Model(
         name=_name_orbax(folder),
-        families=families_of(marked(tensors)),
+        groups=group_tensors(mark_untrained(tensors)),
         source=f"Orbax checkpoint {place}",
         notes=tuple(notes),
         details={"mesh": meshes.pop()} if len(meshes) == 1 else {},
@@ -190,7 +190,7 @@ def _other_items(found: list[Path], place: Path) -> list[str]:
 def _of_the_model(keys: list[Keys]) -> list[Keys]:
     """Return what is a model's of all that was saved: `params`, else all but an optimizer's."""
     params = [each for each in keys if each[0] == "params"]
-    return params or [each for each in keys if not is_state("/".join(each))] or keys
+    return params or [each for each in keys if not is_optimizer_path("/".join(each))] or keys
 
 
 def _left_out(keys: list[Keys], kept: list[Keys]) -> str:
@@ -220,7 +220,7 @@ def _chosen(found: list[Path], folder: Path) -> Path:
     raise InvalidModel(
         f"The checkpoint has several items: {_listed(sorted(by_name))}.",
         where=str(found[0].parent),
-        fix=f"one of their folders, such as {min(found, key=lambda each: is_state(each.name))}.",
+        fix=f"one of their folders, such as {min(found, key=lambda each: is_optimizer_path(each.name))}.",
     )
 
 

@@ -17,7 +17,7 @@ from importlib.resources import files
 
 from shardlab.errors import UnknownModel
 from shardlab.planner.model import Model
-from shardlab.planner.models.table import model_of_table
+from shardlab.planner.models.table import model_from_table
 
 _FOLDER = files("shardlab.planner").joinpath("presets")
 _NEAR = 3  # names that an unknown one is answered with
@@ -65,7 +65,7 @@ def unknown_model(name: str) -> UnknownModel:
 @cache
 def _preset(name: str) -> Model:
     text = _FOLDER.joinpath(f"{name}.toml").read_text("utf-8")
-    return model_of_table(tomllib.loads(text), f"preset {name}, shapes as in its checkpoint")
+    return model_from_table(tomllib.loads(text), f"preset {name}, shapes as in its checkpoint")
 
 
 @cache

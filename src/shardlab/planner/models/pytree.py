@@ -2,7 +2,7 @@
 
 >>> class Array:
 ...     shape, dtype = (8, 4), "bf16"
->>> [each.path for each in tensors_of({"layers": [{"kernel": Array()}, {"kernel": Array()}]})]
+>>> [each.path for each in iterate_tensors({"layers": [{"kernel": Array()}, {"kernel": Array()}]})]
 ['layers/0/kernel', 'layers/1/kernel']
 
 Whatever else JAX takes for a pytree, and models of Flax, are taken apart by JAX itself, which must
@@ -19,10 +19,10 @@ from operator import index
 from typing import Any, NamedTuple
 
 from shardlab.errors import InvalidModel, LabError
-from shardlab.planner.family import Axes, Tensor, families_of
+from shardlab.planner.tensor_group import LogicalAxes, Tensor, group_tensors
 from shardlab.planner.model import Model
 from shardlab.planner.models.jax_model import Children, Key, Named
-from shardlab.planner.models.optimizer_state import marked
+from shardlab.planner.models.optimizer_state import mark_untrained
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.spec import Spec
 
@@ -49,10 +49,10 @@ class Around(NamedTuple):
     mark: str
 
 
-def model_of_pytree(tree: Any, name: str = "") -> Model:
+def model_from_pytree(tree: Any, name: str = "") -> Model:
     """Return the model of a pytree, an NNX model, or a function or class that makes one of them."""
     leaves = _leaves(tree)
-    tensors = marked(leaf.tensor for leaf in leaves if leaf.tensor)
+    tensors = mark_untrained(leaf.tensor for leaf in leaves if leaf.tensor)
     others = [leaf for leaf in leaves if not leaf.tensor]
     name = name or _name(tree)
     if not tensors:
@@ -60,7 +60,7 @@ def model_of_pytree(tree: Any, name: str = "") -> Model:
     meshes = {leaf.mesh for leaf in leaves if leaf.mesh}
     return Model(
         name=name,
-        families=families_of(tensors),
+        groups=group_tensors(tensors),
         source=_source(tree),
         notes=(f"Not counted, being no arrays: {_listed(others)}.",) if others else (),
         details={
@@ -70,7 +70,7 @@ def model_of_pytree(tree: Any, name: str = "") -> Model:
     )
 
 
-def tensors_of(tree: Any) -> Iterator[Tensor]:
+def iterate_tensors(tree: Any) -> Iterator[Tensor]:
     """Yield the tensors of a pytree in its own order; what is no array is left out."""
     return (leaf.tensor for leaf in _walk(tree) if leaf.tensor)
 
@@ -186,13 +186,13 @@ def _leaf(path: str, node: Any, mark: str) -> Leaf:
             where=f"{path!r:.200}",
             fix="an array with a shape of whole numbers and a dtype that JAX has.",
         ) from None
-    is_state = named.is_state or mark == "state"
+    is_state = named.is_optimizer_state or mark == "state"
     is_trained = named.is_trained and not mark
     tensor = Tensor(path, shape, dtype, *_fitted(named, len(shape)), is_trained, is_state)
     return Leaf(path=path, kind="array", tensor=tensor, mesh=named.mesh, flax=named.flax)
 
 
-def _fitted(named: Named, rank: int) -> tuple[Axes | None, Spec | None]:
+def _fitted(named: Named, rank: int) -> tuple[LogicalAxes | None, Spec | None]:
     """Return a name for each array axis; too many of them are left as a spec, to be refused."""
     axes = named.axes
     if axes is None or len(axes) <= rank:

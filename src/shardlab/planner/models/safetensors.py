@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from shardlab._files.bounded_read import open_regular_file, read_bounded_bytes
 from shardlab._files.json_reader import JsonScanner
 from shardlab.errors import InvalidModel
-from shardlab.planner.family import Tensor
+from shardlab.planner.tensor_group import Tensor
 from shardlab.sharding.dtype import parse_dtype
 
 MAX_HEADER_BYTES = 100_000_000  # the limit of the reference implementation

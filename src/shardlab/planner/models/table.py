@@ -26,9 +26,9 @@ from shardlab._files.json_reader import reject_duplicate_keys
 from shardlab._files.schema import Field, check_fields, is_count, is_table, is_text, is_text_list
 from shardlab._files.toml_reader import parse_toml
 from shardlab.errors import InvalidModel, LabError
-from shardlab.planner.family import RANGE, Axes, Family, parse_family
+from shardlab.planner.tensor_group import RANGE, LogicalAxes, TensorGroup, parse_tensor_group
 from shardlab.planner.model import Architecture, Model
-from shardlab.planner.models.maxtext import is_maxtext, model_of_maxtext
+from shardlab.planner.models.maxtext import is_sharding_dump, model_from_sharding_dump
 from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.shape import parse_array, parse_shape
 from shardlab.sharding.spec import Spec, parse_spec
@@ -274,7 +274,7 @@ def parse_table(text: str, where: str) -> Model:
         data = parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise _unread("TOML", error, where) from None
-    return model_of_table(data, where)
+    return model_from_table(data, where)
 
 
 def parse_json(text: str, where: str) -> Model:
@@ -288,7 +288,11 @@ def parse_json(text: str, where: str) -> Model:
             raise InvalidModel(
                 f"This is {said[0]}, not a table of tensors.", where=where, fix=said[1]
             )
-    return model_of_maxtext(data, where) if is_maxtext(data) else model_of_table(data, where)
+    return (
+        model_from_sharding_dump(data, where)
+        if is_sharding_dump(data)
+        else model_from_table(data, where)
+    )
 
 
 def _unread(kind: str, error: Exception, where: str) -> InvalidModel:
@@ -300,7 +304,7 @@ def _unread(kind: str, error: Exception, where: str) -> InvalidModel:
     return InvalidModel(f"This is not {kind}: {reason}.", where=where, fix="mend that place.")
 
 
-def model_of_table(data: Any, where: str) -> Model:
+def model_from_table(data: Any, where: str) -> Model:
     """Return the model of a table; each mistake is named with its place."""
     check_fields(data, TABLE, where, InvalidModel)
     check_paths(data["tensors"], where)
@@ -312,7 +316,7 @@ def model_of_table(data: Any, where: str) -> Model:
         architecture = Architecture(**found)
     model = Model(
         name=data["name"],
-        families=tuple(_family(path, entry, where) for path, entry in data["tensors"].items()),
+        groups=tuple(_family(path, entry, where) for path, entry in data["tensors"].items()),
         source=where,
         architecture=architecture,
         published=data.get("published"),
@@ -326,7 +330,7 @@ def model_of_table(data: Any, where: str) -> Model:
     return model
 
 
-def _family(path: str, entry: Any, where: str) -> Family:
+def _family(path: str, entry: Any, where: str) -> TensorGroup:
     place = f"{where}, tensors.{path!r:.200}"
     try:
         shape, dtype, axes, spec = _parts(entry, where, path)
@@ -335,8 +339,8 @@ def _family(path: str, entry: Any, where: str) -> Family:
     except LabError as error:  # of a shape, a dtype or a spec
         inner = f": {error.where}" if error.where else ""
         raise InvalidModel(error.what, where=place + inner, fix=error.fix) from None
-    family = parse_family(path, shape, dtype, axes, spec)
-    if family.n_elements >= _MAX_ELEMENTS:
+    group = parse_tensor_group(path, shape, dtype, axes, spec)
+    if group.n_elements >= _MAX_ELEMENTS:
         what = f"Tensor {path!r:.200} has 2**63 elements or more."
         raise InvalidModel(what, where=place, fix="sizes that an array can have.")
     for name, given in (("axes", axes), ("spec", spec)):
@@ -345,12 +349,12 @@ def _family(path: str, entry: Any, where: str) -> Family:
         ):
             what = f"{name!r} is {given!s:.200}, and the shape is {shape!s:.200}."
             raise InvalidModel(what, where=f"{place}.{name}", fix="one entry for each array axis.")
-    return family
+    return group
 
 
 def _parts(
     entry: Any, where: str, path: str
-) -> tuple[tuple[int, ...], Dtype, Axes | None, Spec | None]:
+) -> tuple[tuple[int, ...], Dtype, LogicalAxes | None, Spec | None]:
     if is_text(entry):
         return *parse_array(entry), None, None
     place = f"tensors.{path!r:.200}"

@@ -18,9 +18,9 @@ from typing import Any
 from shardlab._files.bounded_read import list_folder, read_bounded_text
 from shardlab._files.json_reader import JsonScanner
 from shardlab.errors import InvalidModel
-from shardlab.planner.family import Tensor, families_of
+from shardlab.planner.tensor_group import Tensor, group_tensors
 from shardlab.planner.model import Model
-from shardlab.planner.models.architecture import contradictions
+from shardlab.planner.models.architecture import find_contradictions
 from shardlab.planner.models.hf_config import read_architecture
 from shardlab.planner.models.safetensors import read_header
 
@@ -172,13 +172,13 @@ def _model(name: str, tensors: Sequence[Tensor], source: str) -> Model:
         raise InvalidModel(
             "There are no tensors to plan.", where=source, fix="a file with weights."
         )
-    return Model(name=name, families=families_of(tensors), source=source)
+    return Model(name=name, groups=group_tensors(tensors), source=source)
 
 
 def _described(model: Model, folder: Path) -> Model:
     """Return the model with what its folder tells: its name and its architecture."""
     architecture, notes = read_architecture(folder)
-    if architecture and (said := contradictions(model.families, architecture)):
+    if architecture and (said := find_contradictions(model.groups, architecture)):
         architecture = None
         notes = (
             *notes,

@@ -24,11 +24,11 @@ from shardlab.planner.rules.lint_text import (
     upper,
 )
 from shardlab.planner.rules.lint_unused import unused, unused_paths
-from shardlab.planner.rules.matching import NO_RULE, given_spec, misfit, names_of
-from shardlab.planner.rules.path_search import Found
+from shardlab.planner.rules.matching import NO_RULE, resolve_spec, find_spec_error, logical_names_of
+from shardlab.planner.rules.path_search import RuleMatch
 from shardlab.planner.rules.pattern import parse_pattern
 from shardlab.planner.rules.rules import Rule, Rules
-from shardlab.planner.strategies.axis_roles import like
+from shardlab.planner.strategies.axis_roles import axis_with_same_role
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
@@ -36,8 +36,8 @@ from shardlab.sharding.spec import Spec
 _PROBES = ("q", "#", "zz", "-~")  # what only a pattern that finds everything finds, all of them
 
 
-def lint(
-    found: Sequence[Found], rules: Rules, mesh: Mesh, large_bytes: int = Limits.replicated_bytes
+def lint_rules(
+    found: Sequence[RuleMatch], rules: Rules, mesh: Mesh, large_bytes: int = Limits.replicated_bytes
 ) -> tuple[Finding, ...]:
     """Return what is wrong with the rules, each with the path and the bytes.
 
@@ -67,7 +67,7 @@ def lint(
 class _About:
     """What lint goes by."""
 
-    found: Sequence[Found]
+    found: Sequence[RuleMatch]
     rules: Rules
     mesh: Mesh
     large_bytes: int
@@ -82,9 +82,9 @@ class _About:
         return sets
 
     @cached_property
-    def taken(self) -> list[list[Found]]:
+    def taken(self) -> list[list[RuleMatch]]:
         """For each rule, what it takes."""
-        parts: list[list[Found]] = [[] for _ in self.rules.rules]
+        parts: list[list[RuleMatch]] = [[] for _ in self.rules.rules]
         for each in self.found:
             if each.rules and each.path_spec is None:
                 parts[each.rules[0]].append(each)
@@ -111,10 +111,10 @@ class _About:
 
 def _misfits(about: _About) -> Iterator[Finding]:
     """Specs that JAX would refuse for the rank or the mesh; the plan leaves such tensors whole."""
-    groups: dict[tuple[int | None, str, Spec, str], list[tuple[Found, LabError]]] = {}
+    groups: dict[tuple[int | None, str, Spec, str], list[tuple[RuleMatch, LabError]]] = {}
     for each in about.found:
-        spec, words, number = given_spec(each, about.rules, about.mesh)
-        if (error := misfit(spec, each.family.shape, about.mesh)) is not None:
+        spec, words, number = resolve_spec(each, about.rules, about.mesh)
+        if (error := find_spec_error(spec, each.group.shape, about.mesh)) is not None:
             key = (number, words, spec, type(error).__name__)
             groups.setdefault(key, []).append((each, error))
     for (number, words, spec, _), pairs in groups.items():
@@ -134,7 +134,7 @@ def _misfits(about: _About) -> Iterator[Finding]:
 def _other_name(spec: Spec, mesh: Mesh) -> str:
     """Return what the mesh calls an axis that it lacks, where names tell that it is the same."""
     for name in spec.mesh_axes:
-        if name not in mesh.shape and (other := like(name, mesh)) is not None:
+        if name not in mesh.shape and (other := axis_with_same_role(name, mesh)) is not None:
             return f"{other!r}, which is for the same as {name!r}."
     return ""
 
@@ -144,12 +144,16 @@ def _repeated(about: _About) -> Iterator[Finding]:
         if (first := about.repeated.get(at)) is not None:
             parts = [about.found[each] for each in sorted(about.matched[at])]
             earlier = about.rules.rules[first]
-            same = earlier.shown == rule.shown
+            same = earlier.spec_text == rule.spec_text
             yield rule_finding(
                 "rule.conflict",
                 f"Rules {first + 1} and {at + 1} have the same pattern {rule.pattern!r:.80}, "
-                + ("and the same spec." if same else f"with {earlier.shown} and {rule.shown}."),
-                rule.place,
+                + (
+                    "and the same spec."
+                    if same
+                    else f"with {earlier.spec_text} and {rule.spec_text}."
+                ),
+                rule.location,
                 f"drop rule {at + 1}: the first counts.",
                 parts,
                 severity="info" if same else None,
@@ -171,7 +175,7 @@ def _shadowed(about: _About) -> Iterator[Finding]:
             "rule.shadowed",
             f"{_said(at, rule)} finds {amount_of(parts)}, and takes nothing: "
             f"{listed(takers)} {'takes' if len(takers) == 1 else 'take'} all of it before.",
-            rule.place,
+            rule.location,
             "put it before the wider rule, narrow that one, or drop it.",
             parts,
             rule=at,
@@ -180,7 +184,7 @@ def _shadowed(about: _About) -> Iterator[Finding]:
 
 def _conflicts(about: _About) -> Iterator[Finding]:
     """Two rules that each find tensors the other does not, and give those of both other specs."""
-    both: dict[tuple[int, int], list[Found]] = {}
+    both: dict[tuple[int, int], list[RuleMatch]] = {}
     for each in about.found:
         if each.path_spec is None:
             for later in each.rules[1:]:
@@ -194,8 +198,8 @@ def _conflicts(about: _About) -> Iterator[Finding]:
         yield rule_finding(
             "rule.conflict",
             f"Rules {first + 1} ({rule.pattern:.60}) and {second + 1} ({other.pattern:.60}) both "
-            f"find {amount_of(parts)}, with {rule.shown} and {other.shown}; the first counts.",
-            other.place or rule.place,
+            f"find {amount_of(parts)}, with {rule.spec_text} and {other.spec_text}; the first counts.",
+            other.location or rule.location,
             "a pattern that leaves out what the other means, or a rule for these before both.",
             parts,
             severity=None if large else "info",
@@ -210,7 +214,9 @@ def _catch_alls(about: _About) -> Iterator[Finding]:
         whole = [
             each
             for each in about.taken[at]
-            if misfit(spec := rule.spec_for(len(each.family.shape)), each.family.shape, about.mesh)
+            if find_spec_error(
+                spec := rule.spec_for(len(each.group.shape)), each.group.shape, about.mesh
+            )
             is None
             and about.is_whole(spec)
             and bytes_of(each) >= about.large_bytes
@@ -219,7 +225,7 @@ def _catch_alls(about: _About) -> Iterator[Finding]:
             yield rule_finding(
                 "rule.catch_all_replicates",
                 f"{_said(at, rule)} leaves {amount_of(whole)} whole on every device.",
-                rule.place,
+                rule.location,
                 "a rule of its own for each of these, before; or a reason, where it is meant.",
                 whole,
                 rule=at,
@@ -232,12 +238,12 @@ def _unmatched(about: _About) -> Iterator[Finding]:
         each
         for each in about.found
         if about.mesh.n_devices > 1
-        and (not about.rules.is_empty or any(each.family.axes or ()))
-        and given_spec(each, about.rules, about.mesh)[1] == NO_RULE
+        and (not about.rules.is_empty or any(each.group.axes or ()))
+        and resolve_spec(each, about.rules, about.mesh)[1] == NO_RULE
     ]
     if parts:
         large = any(bytes_of(each) >= about.large_bytes for each in parts)
-        axes = (names_of(each, about.rules) or each.family.axes or () for each in parts)
+        axes = (logical_names_of(each, about.rules) or each.group.axes or () for each in parts)
         is_logical = about.rules.is_empty or about.rules.logical
         names = dict.fromkeys(name for each in axes for name in each if name and is_logical)
         logical = f"logical rules for {listed(map(repr, names))}" if names else ""
@@ -271,13 +277,13 @@ def is_catch_all(pattern: str) -> bool:
     return all(read.compiled.search(probe) for probe in _PROBES)
 
 
-def _differ(found: Found, first: int, second: int, about: _About) -> bool:
+def _differ(found: RuleMatch, first: int, second: int, about: _About) -> bool:
     """Tell whether two rules give a tensor specs that differ, both of which fit."""
-    rules, shape = about.rules.rules, found.family.shape
+    rules, shape = about.rules.rules, found.group.shape
     if is_catch_all(rules[second].pattern):
         return False
     specs = [rules[at].spec_for(len(shape)) for at in (first, second)]
-    if any(misfit(spec, shape, about.mesh) is not None for spec in specs):
+    if any(find_spec_error(spec, shape, about.mesh) is not None for spec in specs):
         return False
     axes = [(*spec.axes, *((),) * (len(shape) - len(spec))) for spec in specs]
     return axes[0] != axes[1]
@@ -289,16 +295,16 @@ def _is_nested(first: int, second: int, about: _About) -> bool:
     return one <= other or other <= one
 
 
-def _taker(found: Found, rules: Rules) -> str:
+def _taker(found: RuleMatch, rules: Rules) -> str:
     if found.path_spec is not None:
         return f"the spec for {rules.specs[found.path_spec].pattern:.60}"
     return f"rule {found.rules[0] + 1} ({rules.rules[found.rules[0]].pattern:.60})"
 
 
-def _place(found: Found, rules: Rules) -> SourceLocation | None:
+def _place(found: RuleMatch, rules: Rules) -> SourceLocation | None:
     if found.path_spec is not None:
-        return rules.specs[found.path_spec].place
-    return rules.rules[found.rules[0]].place if found.rules else None
+        return rules.specs[found.path_spec].location
+    return rules.rules[found.rules[0]].location if found.rules else None
 
 
 def _said(at: int, rule: Rule) -> str:

@@ -7,14 +7,14 @@ from difflib import get_close_matches
 
 from shardlab._text.nearest import nearest_name
 from shardlab.findings.finding import Finding
-from shardlab.planner.family import Axes
+from shardlab.planner.tensor_group import LogicalAxes
 from shardlab.planner.plan_mesh import MAXTEXT_AXES
 from shardlab.planner.rules.lint_text import amount_of, bytes_of, listed, name_of, rule_finding
-from shardlab.planner.rules.logical_axes import logical_entries, squeezed_out
-from shardlab.planner.rules.matching import OWN_NAMES, given_spec, names_of
-from shardlab.planner.rules.path_search import Found
+from shardlab.planner.rules.logical_axes import logical_entries, find_displaced_names
+from shardlab.planner.rules.matching import OWN_NAMES, resolve_spec, logical_names_of
+from shardlab.planner.rules.path_search import RuleMatch
 from shardlab.planner.rules.rules import Rules
-from shardlab.planner.strategies.axis_roles import ROLES, roles_of
+from shardlab.planner.strategies.axis_roles import ROLES, mesh_axis_roles
 from shardlab.sharding.mesh import Mesh
 
 # Mesh axes that rules may name for other meshes than this one.
@@ -24,17 +24,17 @@ _FEW = 3  # names that a finding lists
 _NEAR = 0.75  # how alike a slip and what was meant are, for difflib
 
 
-def squeezed(found: Sequence[Found], rules: Rules, mesh: Mesh) -> Iterator[Finding]:
+def squeezed(found: Sequence[RuleMatch], rules: Rules, mesh: Mesh) -> Iterator[Finding]:
     """Yield array axes that logical rules name and leave whole, since others took the mesh axes.
 
     It matters where a mesh axis then cuts nothing of the tensor; else it is only mentioned.
     """
-    groups: dict[tuple[str, tuple[str, ...], Axes], list[Found]] = {}
+    groups: dict[tuple[str, tuple[str, ...], LogicalAxes], list[RuleMatch]] = {}
     for each in found:
-        axes = names_of(each, rules)
+        axes = logical_names_of(each, rules)
         if each.rules or each.path_spec is not None or not rules.logical or axes is None:
             continue
-        for name, wanted in squeezed_out(axes, rules, mesh).items():
+        for name, wanted in find_displaced_names(axes, rules, mesh).items():
             groups.setdefault((name, wanted, axes), []).append(each)
     for (name, wanted, axes), parts in groups.items():
         rule = next(each for each in rules.logical if each.name == name)
@@ -49,7 +49,7 @@ def squeezed(found: Sequence[Found], rules: Rules, mesh: Mesh) -> Iterator[Findi
             "rule.conflict",
             f"Logical rules leave {name!r} of {name_of(parts[0])} whole: "
             f"{listed(map(repr, taken))} went to {others}{lost}.",
-            rule.place,
+            rule.location,
             f"a further rule for {name!r} with a mesh axis that is free, or [] to leave it whole.",
             parts,
             severity=None if idle else "info",
@@ -69,7 +69,7 @@ def misspelt(rules: Rules, mesh: Mesh) -> Iterator[Finding]:
                     "rule.invalid_spec",
                     f"The logical rule for {rule.name!r} names mesh axis {name!r}, "
                     f"which the mesh does not have; it is passed over.",
-                    rule.place,
+                    rule.location,
                     f"{near!r}, the nearest of {mesh}.",
                     (),
                     severity="warning",
@@ -77,7 +77,7 @@ def misspelt(rules: Rules, mesh: Mesh) -> Iterator[Finding]:
 
 
 def strayed(
-    found: Sequence[Found], rules: Rules, mesh: Mesh, large_bytes: int
+    found: Sequence[RuleMatch], rules: Rules, mesh: Mesh, large_bytes: int
 ) -> Iterator[Finding]:
     """Yield slips in logical names; else names without a rule, where a mesh axis cuts nothing.
 
@@ -98,7 +98,7 @@ def strayed(
                 "rule.unused",
                 f"The logical rule for {rule.name!r} names no array axis, and {near!r}, an axis "
                 f"of {amount_of(parts)}, has no rule.",
-                rule.place,
+                rule.location,
                 f"{near!r} in place of {rule.name!r}.",
                 parts,
             )
@@ -121,39 +121,39 @@ def strayed(
         )
 
 
-def _by_name(found: Sequence[Found], rules: Rules) -> dict[str, list[Found]]:
+def _by_name(found: Sequence[RuleMatch], rules: Rules) -> dict[str, list[RuleMatch]]:
     """Return the tensors that logical rules are for, by the names of their array axes."""
-    by_name: dict[str, list[Found]] = {}
+    by_name: dict[str, list[RuleMatch]] = {}
     for each in found:
         if not each.rules and each.path_spec is None:
-            for name in dict.fromkeys(names_of(each, rules) or ()):
+            for name in dict.fromkeys(logical_names_of(each, rules) or ()):
                 if name is not None:
                     by_name.setdefault(name, []).append(each)
     return by_name
 
 
-def _idle(found: Sequence[Found], rules: Rules, mesh: Mesh) -> list[str]:
+def _idle(found: Sequence[RuleMatch], rules: Rules, mesh: Mesh) -> list[str]:
     """Return the mesh axes that cut no tensor, and are not for activations alone."""
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     used = {name for role in _MAY_BE_IDLE for name in roles.get(role, ())}
     for each in found:
-        used |= set(given_spec(each, rules, mesh)[0].mesh_axes)
+        used |= set(resolve_spec(each, rules, mesh)[0].mesh_axes)
     return [name for name, size in mesh.shape.items() if size > 1 and name not in used]
 
 
-def _largest(parts: Sequence[Found]) -> int:
+def _largest(parts: Sequence[RuleMatch]) -> int:
     return max(map(bytes_of, parts))
 
 
-def nameless(found: Sequence[Found], rules: Rules, mesh: Mesh) -> Iterator[Finding]:
+def nameless(found: Sequence[RuleMatch], rules: Rules, mesh: Mesh) -> Iterator[Finding]:
     """Yield names of a model's array axes that are neither mesh axes nor have a rule.
 
     Where others of the same tensor are mesh axes it is cut by those alone, which JAX would refuse.
     """
-    groups: dict[str, list[Found]] = {}
+    groups: dict[str, list[RuleMatch]] = {}
     for each in found:
-        if given_spec(each, rules, mesh)[1] == OWN_NAMES:
-            for name in dict.fromkeys(each.family.axes or ()):
+        if resolve_spec(each, rules, mesh)[1] == OWN_NAMES:
+            for name in dict.fromkeys(each.group.axes or ()):
                 if name is not None and name not in mesh.shape:
                     groups.setdefault(name, []).append(each)
     for name, parts in groups.items():

@@ -10,7 +10,7 @@ from shardlab._text.units import bytes_text
 from shardlab.findings.finding import Finding, Severity
 from shardlab.findings.source import SourceLocation
 from shardlab.planner.findings.codes import CODES
-from shardlab.planner.rules.path_search import Found
+from shardlab.planner.rules.path_search import RuleMatch
 
 MOST_SHOWN = 20  # findings of one code; the others are counted
 _SHOWN = 8  # families beneath a finding
@@ -35,7 +35,7 @@ def rule_finding(
     what: str,
     place: SourceLocation | None,
     fix: str,
-    parts: Sequence[Found],
+    parts: Sequence[RuleMatch],
     *,
     severity: Severity | None = None,
     rule: int | None = None,
@@ -48,7 +48,7 @@ def rule_finding(
     if len(largest) > _SHOWN:
         lines.append(f"and {len(largest) - _SHOWN} more, {amount_of(largest[_SHOWN:])}")
     details: dict[str, Any] = {
-        "paths": [each.family.name for each in largest],
+        "paths": [each.group.name for each in largest],
         "bytes": sum(map(bytes_of, parts)),
     }
     if rule is not None:
@@ -66,22 +66,22 @@ def rule_finding(
     )
 
 
-def bytes_of(found: Found) -> int:
+def bytes_of(found: RuleMatch) -> int:
     """Return the bytes of all its tensors, each counted once."""
-    family = found.family
-    return family.n_tensors * family.dtype.n_bytes(family.n_elements)
+    group = found.group
+    return group.n_tensors * group.dtype.n_bytes(group.n_elements)
 
 
-def name_of(found: Found) -> str:
+def name_of(found: RuleMatch) -> str:
     """Return the path with stars, and how many tensors have it."""
-    n = found.family.n_tensors
-    return found.family.name + (f" ×{n:,}" if n > 1 else "")
+    n = found.group.n_tensors
+    return found.group.name + (f" ×{n:,}" if n > 1 else "")
 
 
-def amount_of(parts: Iterable[Found]) -> str:
+def amount_of(parts: Iterable[RuleMatch]) -> str:
     """Return how many tensors, and their bytes."""
     parts = list(parts)
-    n = sum(each.family.n_tensors for each in parts)
+    n = sum(each.group.n_tensors for each in parts)
     return f"{n:,} tensor{'s' * (n != 1)} ({bytes_text(sum(map(bytes_of, parts)))})"
 
 

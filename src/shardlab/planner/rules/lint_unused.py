@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
 from shardlab.findings.finding import Finding
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.rules.lint_text import rule_finding
-from shardlab.planner.rules.path_search import Found
+from shardlab.planner.rules.path_search import RuleMatch
 from shardlab.planner.rules.rules import PathSpec, Rule, Rules
 
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -48,33 +48,33 @@ def near_words(pattern: str, names: Iterable[str]) -> str:
     return f"compare it with a path{example}; or drop the rule."
 
 
-def near_path(path: str, families: Iterable[Family]) -> str:
+def near_path(path: str, groups: Iterable[TensorGroup]) -> str:
     """Return the nearest path to one that no tensor has.
 
     >>> from shardlab.sharding.dtype import parse_dtype
-    >>> from shardlab.planner.family import parse_family
+    >>> from shardlab.planner.tensor_group import parse_tensor_group
     >>> near_path("layers.4.up", [parse_family("layers.{0..3}.up", (8, 4), parse_dtype("bf16"))])
     'layers.*.up, which there is for 0..3.'
     """
-    by_name = {family.name: family for family in families}
+    by_name = {group.name: group for group in groups}
     wanted = re.sub(r"(?<![^./])[0-9]+(?![^./])", "*", path)
     slashes = {name.replace("/", "."): name for name in by_name}
     close = get_close_matches(wanted.replace("/", "."), slashes, n=1, cutoff=0.5)
     if not close:
         return "a path as the plan shows it; * stands for any number."
-    family = by_name[slashes[close[0]]]
-    numbers = f", which there is for {family.numbers_text}" if family.n_tensors > 1 else ""
-    return f"{family.name}{numbers}."
+    group = by_name[slashes[close[0]]]
+    numbers = f", which there is for {group.numbers_text}" if group.n_tensors > 1 else ""
+    return f"{group.name}{numbers}."
 
 
 _APART = 5  # rules that are told one by one; more are likely for another model
 _SHOWN = 8
 
 
-def unused(found: Sequence[Found], rules: Rules) -> Iterator[Finding]:
+def unused(found: Sequence[RuleMatch], rules: Rules) -> Iterator[Finding]:
     """Yield the patterns that are found in no path."""
     used = {number for each in found for number in each.rules}
-    names = [each.family.name for each in found]
+    names = [each.group.name for each in found]
     left = {n: r for n, r in enumerate(rules.rules) if n not in used and not r.reason}
     if len(left) > _APART:
         what = f"{len(left):,} of {len(rules.rules):,} rules find no tensor."
@@ -83,22 +83,22 @@ def unused(found: Sequence[Found], rules: Rules) -> Iterator[Finding]:
     for number, rule in left.items():
         what = f"Rule {number + 1} ({rule.pattern:.80}) finds no tensor."
         fix = near_words(rule.pattern, names)
-        yield rule_finding("rule.unused", what, rule.place, fix, (), rule=number)
+        yield rule_finding("rule.unused", what, rule.location, fix, (), rule=number)
 
 
-def unused_paths(found: Sequence[Found], rules: Rules) -> Iterator[Finding]:
+def unused_paths(found: Sequence[RuleMatch], rules: Rules) -> Iterator[Finding]:
     """Yield the specs for paths that no tensor has."""
     used = {number for each in found for number in each.path_specs}
-    families = [each.family for each in found]
+    groups = [each.group for each in found]
     left = {n: spec for n, spec in enumerate(rules.specs) if n not in used}
     if len(left) > _APART:
         what = f"No tensor has the paths of {len(left):,} of {len(rules.specs):,} specs."
-        yield _together(what, left, [family.name for family in families])
+        yield _together(what, left, [group.name for group in groups])
         return
     for spec in left.values():
         what = f"No tensor has the path {spec.pattern!r:.120} of a spec."
-        fix = near_path(spec.pattern, families)
-        yield rule_finding("rule.unused", what, spec.place, fix, ())
+        fix = near_path(spec.pattern, groups)
+        yield rule_finding("rule.unused", what, spec.location, fix, ())
 
 
 def _together(
@@ -111,5 +111,5 @@ def _together(
     such = f" Its paths are such as {names[0]}." if names else ""
     fix = f"rules for this model; {near_words(first.pattern, names)}{such}"
     return rule_finding(
-        "rule.unused", what, first.place, fix, (), rules=tuple(left), shows=(*shows, *more)
+        "rule.unused", what, first.location, fix, (), rules=tuple(left), shows=(*shows, *more)
     )

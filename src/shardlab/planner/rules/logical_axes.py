@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardlab.planner.family import Axes
+from shardlab.planner.tensor_group import LogicalAxes
 from shardlab.planner.model import Model
 from shardlab.planner.rules.rules import Rules
 from shardlab.sharding.mesh import Mesh
@@ -30,7 +30,7 @@ _CALLED = {
 _SPECIAL = {"experts": {"embed": "embed_moe", "mlp": "mlp_moe"}, "vocab": {"embed": "embed_vocab"}}
 
 
-def logical_spec(axes: Axes, rules: Rules, mesh: Mesh) -> Spec | None:
+def logical_spec(axes: LogicalAxes, rules: Rules, mesh: Mesh) -> Spec | None:
     """Return the spec for these axis names; None where no rule names any of them.
 
     Mesh axes that the mesh lacks are left out after all is assigned, as MaxText does, so that one
@@ -42,7 +42,7 @@ def logical_spec(axes: Axes, rules: Rules, mesh: Mesh) -> Spec | None:
     return Spec(*(tuple(name for name in names if name in mesh.shape) for names in entries))
 
 
-def read_for(model: Model, rules: Rules) -> Rules:
+def resolve_semantics(model: Model, rules: Rules) -> Rules:
     """Return the rules to be read as the model's own Flax reads them, where nobody said how.
 
     For names that an author wrote in NNX that is NNX's way, in which mesh axes may stand among
@@ -52,11 +52,11 @@ def read_for(model: Model, rules: Rules) -> Rules:
     return replace(rules, semantics="nnx") if is_nnx else rules
 
 
-def called(axes: Axes, rules: Rules) -> Axes:
+def translate_meanings(axes: LogicalAxes, rules: Rules) -> LogicalAxes:
     """Return axis names that we told by a tensor's name, in the words that the rules use.
 
     >>> from shardlab.planner.rules.rules import parse_rules
-    >>> called(("experts", "embed"), parse_rules({"logical": [("exp", "x"), ("embed_moe", "y")]}))
+    >>> translate_meanings(("experts", "embed"), parse_rules({"logical": [("exp", "x"), ("embed_moe", "y")]}))
     ('exp', 'embed_moe')
     """
     names = {rule.name for rule in rules.logical}
@@ -68,12 +68,12 @@ def called(axes: Axes, rules: Rules) -> Axes:
     return tuple(words)
 
 
-def logical_entries(axes: Axes, rules: Rules) -> Entries:
+def logical_entries(axes: LogicalAxes, rules: Rules) -> Entries:
     """Return the mesh axes of each array axis, as flax.linen or flax.nnx assign them."""
     return _nnx(axes, rules) if rules.semantics == "nnx" else _linen(axes, rules)
 
 
-def squeezed_out(axes: Axes, rules: Rules, mesh: Mesh) -> dict[str, tuple[str, ...]]:
+def find_displaced_names(axes: LogicalAxes, rules: Rules, mesh: Mesh) -> dict[str, tuple[str, ...]]:
     """Return the names that stay whole only since others of the tensor took their mesh axes.
 
     Each with the mesh axes that its first rule wanted and the mesh has.
@@ -89,7 +89,7 @@ def squeezed_out(axes: Axes, rules: Rules, mesh: Mesh) -> dict[str, tuple[str, .
     return out
 
 
-def _linen(axes: Axes, rules: Rules) -> Entries:
+def _linen(axes: LogicalAxes, rules: Rules) -> Entries:
     """Assign as `flax.linen.logical_to_mesh_axes`: in the order of the rules.
 
     A rule counts if its array axis has nothing yet and none of its mesh axes is in use. A name that
@@ -105,7 +105,7 @@ def _linen(axes: Axes, rules: Rules) -> Entries:
     return tuple(each or () for each in found)
 
 
-def _nnx(axes: Axes, rules: Rules) -> Entries:
+def _nnx(axes: LogicalAxes, rules: Rules) -> Entries:
     """Assign as `flax.nnx`: a name's last rule counts, and a name without one is a mesh axis."""
     by_name = {rule.name: rule.axes for rule in rules.logical}
     return tuple(() if name is None else by_name.get(name, (name,)) for name in axes)

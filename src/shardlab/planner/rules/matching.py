@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from math import prod
 
 from shardlab.errors import LabError
-from shardlab.planner.family import Axes, Family
+from shardlab.planner.tensor_group import LogicalAxes, TensorGroup
 from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.model import Model
 from shardlab.planner.plan import SkippedSharding
-from shardlab.planner.rules.logical_axes import called, logical_spec
-from shardlab.planner.rules.path_search import Found, search
+from shardlab.planner.rules.logical_axes import translate_meanings, logical_spec
+from shardlab.planner.rules.path_search import RuleMatch, match_paths
 from shardlab.planner.rules.rules import Rules
-from shardlab.planner.strategies.dim_meaning import told_axes
+from shardlab.planner.strategies.dim_meaning import infer_dim_meanings
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts, shard_shape
 from shardlab.sharding.spec import Spec
@@ -26,10 +26,10 @@ LOGICAL = "logical rules"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardedFamily:
+class ShardedGroup:
     """A family, or the part of one, whose tensors all have the same spec for the same reason."""
 
-    family: Family
+    group: TensorGroup
     spec: Spec
     rule: str  # in words: "rule 3: mlp/.*kernel", "strategy fsdp", "no rule"
     number: int | None = None  # of the rule, from 0; None where no rule matched
@@ -38,23 +38,23 @@ class ShardedFamily:
     declined: tuple[SkippedSharding, ...] = ()  # what a strategy would have cut, were it divisible
 
 
-def match(model: Model, rules: Rules, mesh: Mesh) -> Iterator[ShardedFamily]:
+def match_rules(model: Model, rules: Rules, mesh: Mesh) -> Iterator[ShardedGroup]:
     """Yield every tensor of the model once, in families split by the rule that takes them."""
-    return placed_by(search(model, rules), rules, mesh)
+    return apply_rules(match_paths(model, rules), rules, mesh)
 
 
-def placed_by(found: Iterable[Found], rules: Rules, mesh: Mesh) -> Iterator[ShardedFamily]:
+def apply_rules(found: Iterable[RuleMatch], rules: Rules, mesh: Mesh) -> Iterator[ShardedGroup]:
     """Yield what was found with the specs that the rules give; one that misfits counts as none."""
     for each in found:
-        spec, words, number = given_spec(each, rules, mesh)
-        if misfit(spec, each.family.shape, mesh) is not None:
+        spec, words, number = resolve_spec(each, rules, mesh)
+        if find_spec_error(spec, each.group.shape, mesh) is not None:
             spec, words = Spec(), f"{words}, which does not fit"
-        yield ShardedFamily(family=each.family, spec=spec, rule=words, number=number)
+        yield ShardedGroup(group=each.group, spec=spec, rule=words, number=number)
 
 
-def given_spec(found: Found, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int | None]:
+def resolve_spec(found: RuleMatch, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int | None]:
     """Return the spec that the first of the rules gives, that rule in words, and its number."""
-    family, rank = found.family, len(found.family.shape)
+    group, rank = found.group, len(found.group.shape)
     if found.path_spec is not None:
         path_spec = rules.specs[found.path_spec]
         more = f" and {n:,} more" if (n := len(found.path_specs) - 1) else ""
@@ -63,17 +63,17 @@ def given_spec(found: Found, rules: Rules, mesh: Mesh) -> tuple[Spec, str, int |
         number = found.rules[0]
         rule = rules.rules[number]
         return rule.spec_for(rank), f"rule {number + 1}: {rule.pattern}", number
-    if rules.logical and (axes := names_of(found, rules)) is not None:
+    if rules.logical and (axes := logical_names_of(found, rules)) is not None:
         spec = logical_spec(axes, rules, mesh)
-        if spec is not None and family.axes is None and is_scale(family):
+        if spec is not None and group.axes is None and is_scale(group):
             # One number for 128 of its weight, which may be cut finer than that.
-            spec = _dividing(spec, family.shape, mesh)
+            spec = _dividing(spec, group.shape, mesh)
         if spec is not None:
             return spec, f"{LOGICAL} for {', '.join(filter(None, axes))}", None
-    if family.spec is not None:
-        return family.spec, OWN_SPEC, None
-    if not mesh.shape.keys().isdisjoint(family.axes or ()):
-        return own_spec(family.axes or (), mesh), OWN_NAMES, None
+    if group.spec is not None:
+        return group.spec, OWN_SPEC, None
+    if not mesh.shape.keys().isdisjoint(group.axes or ()):
+        return spec_from_axis_names(group.axes or (), mesh), OWN_NAMES, None
     return Spec(), NO_RULE, None
 
 
@@ -85,10 +85,10 @@ def _dividing(spec: Spec, shape: tuple[int, ...], mesh: Mesh) -> Spec:
     )
 
 
-def own_spec(axes: Axes, mesh: Mesh) -> Spec:
+def spec_from_axis_names(axes: LogicalAxes, mesh: Mesh) -> Spec:
     """Return the spec of an array whose author named mesh axes, or other things, or both.
 
-    >>> own_spec(("fsdp", "mlp"), Mesh(fsdp=2, tensor=4))
+    >>> spec_from_axis_names(("fsdp", "mlp"), Mesh(fsdp=2, tensor=4))
     Spec('fsdp', None)
     """
     return Spec(*(name if name in mesh.shape else None for name in axes))
@@ -97,24 +97,24 @@ def own_spec(axes: Axes, mesh: Mesh) -> Spec:
 def has_own_specs(model: Model, mesh: Mesh) -> bool:
     """Tell whether the author of a model said how any of it is cut over this mesh."""
     return any(
-        family.spec is not None or not mesh.shape.keys().isdisjoint(family.axes or ())
-        for family in model.families
+        group.spec is not None or not mesh.shape.keys().isdisjoint(group.axes or ())
+        for group in model.groups
     )
 
 
-def names_of(found: Found, rules: Rules) -> Axes | None:
+def logical_names_of(found: RuleMatch, rules: Rules) -> LogicalAxes | None:
     """Return the logical names of the array axes: the model's own, or those that its path tells.
 
     Where an author named the axes of some tensors, the others have none: Flax leaves them whole.
     """
-    family = found.family
-    if family.axes is not None or not found.is_told:
-        return family.axes
-    told = told_axes(family)
-    return None if told is None else called(told, rules)
+    group = found.group
+    if group.axes is not None or not found.is_told:
+        return group.axes
+    told = infer_dim_meanings(group)
+    return None if told is None else translate_meanings(told, rules)
 
 
-def misfit(spec: Spec, shape: tuple[int, ...], mesh: Mesh) -> LabError | None:
+def find_spec_error(spec: Spec, shape: tuple[int, ...], mesh: Mesh) -> LabError | None:
     """Return what is wrong with a spec for arrays of that rank on that mesh, whatever their sizes.
 
     Sizes that do not divide are for the plan to say: the bytes are known there.

@@ -14,7 +14,7 @@ from itertools import product
 from time import thread_time
 
 from shardlab.errors import InvalidRules
-from shardlab.planner.family import Family, Numbers
+from shardlab.planner.tensor_group import TensorGroup, Numbers
 from shardlab.planner.model import Model
 from shardlab.planner.rules.pattern import digits_alike, parse_pattern
 from shardlab.planner.rules.rules import PathSpec, Rule, Rules
@@ -25,10 +25,10 @@ _MOST_WAYS = 2e6  # some 0.1 s of `re` at the very worst; beyond, a search is st
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class RuleMatch:
     """A family, or the part of one, that the same rules find."""
 
-    family: Family
+    group: TensorGroup
     rules: tuple[int, ...]  # numbers of all patterns that are found, from 0
     path_specs: tuple[int, ...] = ()  # numbers of the specs, all alike, given for its paths
     is_told: bool = True  # axis names may be told by the path: no tensor of the model has its own
@@ -38,24 +38,24 @@ class Found:
         return self.path_specs[0] if self.path_specs else None
 
 
-def search(model: Model, rules: Rules) -> tuple[Found, ...]:
+def match_paths(model: Model, rules: Rules) -> tuple[RuleMatch, ...]:
     """Return every tensor of the model once, in families split by the rules that find them."""
     groups = _grouped(_Search(number, rule) for number, rule in enumerate(rules.rules))
     budget = _Budget()
     by_path = _by_skeleton(rules.specs)
-    is_told = not any(family.axes for family in model.families)
+    is_told = not any(group.axes for group in model.groups)
     return tuple(
-        Found(family=each, rules=numbers, path_specs=path_specs, is_told=is_told)
-        for family in model.families
-        for path_specs, part in _given(family, rules.specs, by_path)
+        RuleMatch(group=each, rules=numbers, path_specs=path_specs, is_told=is_told)
+        for group in model.groups
+        for path_specs, part in _given(group, rules.specs, by_path)
         for numbers, each in _split(part, groups, budget)
     )
 
 
-def in_form(path: str, form: str) -> str:
+def with_separator(path: str, form: str) -> str:
     """Return the path with its separators written as a pattern wants them.
 
-    >>> in_form("layers.0.up", "/"), in_form("layers/0/up", "."), in_form("layers.0.up", "")
+    >>> with_separator("layers.0.up", "/"), with_separator("layers/0/up", "."), with_separator("layers.0.up", "")
     ('layers/0/up', 'layers.0.up', 'layers.0.up')
 
     A path with slashes keeps its dots: they are part of a name there.
@@ -88,13 +88,13 @@ class _Search:
         lengths = (n for n in _LENGTHS if self.pattern.most_ways(n + 1) <= _MOST_WAYS)
         self.longest = next(lengths, 0)
 
-    def may_find(self, family: Family) -> bool:
+    def may_find(self, group: TensorGroup) -> bool:
         """Tell whether the family's paths have the words without which it finds nothing."""
-        text = in_form("\0".join(family.pieces), self.form)
+        text = with_separator("\0".join(group.path_parts), self.form)
         return all(word in text for word in self.pattern.words)
 
     def finds(self, path: str, budget: _Budget) -> bool:
-        path = in_form(path, self.form) if self.form else path
+        path = with_separator(path, self.form) if self.form else path
         if len(path) <= self.longest:
             return self.quick(path) is not None
         left = budget.left
@@ -131,33 +131,35 @@ def _grouped(searches: Iterable[_Search]) -> list[_Group]:
 
 
 def _split(
-    family: Family, groups: Iterable[_Group], budget: _Budget
-) -> Iterator[tuple[tuple[int, ...], Family]]:
+    group: TensorGroup, groups: Iterable[_Group], budget: _Budget
+) -> Iterator[tuple[tuple[int, ...], TensorGroup]]:
     """Yield the parts of a family that are found by the same patterns."""
     always: tuple[int, ...] = ()  # patterns found in all of its paths
     apart: list[_Apart] = []
-    for group, alike in groups:
-        searches = [each for each in group if each.may_find(family)]
+    for patterns, alike in groups:
+        searches = [each for each in patterns if each.may_find(group)]
         kinds = {
-            kind: _finding(searches, family.path(numbers), budget)
-            for kind, numbers in (_kinds(family, alike).items() if searches else ())
+            kind: _finding(searches, group.path(numbers), budget)
+            for kind, numbers in (_kinds(group, alike).items() if searches else ())
         }
         if len(set(kinds.values())) == 1:
             always += next(iter(kinds.values()))
         elif kinds:
             apart.append((alike, kinds))
     if not apart:
-        yield tuple(sorted(always)), family
+        yield tuple(sorted(always)), group
         return
     parts: dict[tuple[object, ...], list[Numbers]] = {}
-    for key, numbers in _keyed(family, apart):
+    for key, numbers in _keyed(group, apart):
         parts.setdefault(key, []).append(numbers)
     for members in parts.values():
         found = (each for alike, kinds in apart for each in kinds[_kind(members[0], alike)])
-        yield tuple(sorted((*always, *found))), family.only(members)
+        yield tuple(sorted((*always, *found))), group.with_numbers(members)
 
 
-def _keyed(family: Family, apart: Iterable[_Apart]) -> Iterator[tuple[tuple[object, ...], Numbers]]:
+def _keyed(
+    group: TensorGroup, apart: Iterable[_Apart]
+) -> Iterator[tuple[tuple[object, ...], Numbers]]:
     """Yield the numbers of each tensor with a key that is the same where all patterns agree.
 
     What depends on one number alone, as most patterns do, is looked up by that number.
@@ -165,7 +167,7 @@ def _keyed(family: Family, apart: Iterable[_Apart]) -> Iterator[tuple[tuple[obje
     columns: dict[int, list[_Apart]] = {}
     others: list[_Apart] = []
     for alike, kinds in apart:
-        for at in range(len(family.pieces) - 1):
+        for at in range(len(group.path_parts) - 1):
             by_one = {kind[at]: found for kind, found in kinds.items()}
             if all(by_one[kind[at]] == found for kind, found in kinds.items()):
                 columns.setdefault(at, []).append((alike, {(k,): v for k, v in by_one.items()}))
@@ -173,7 +175,7 @@ def _keyed(family: Family, apart: Iterable[_Apart]) -> Iterator[tuple[tuple[obje
         else:
             others.append((alike, kinds))
     known: dict[tuple[int, str], object] = {}
-    for numbers in family.numbers():
+    for numbers in group.numbers():
         key: list[object] = [kinds[_kind(numbers, alike)] for alike, kinds in others]
         for at, single in columns.items():
             number = numbers[at]
@@ -195,15 +197,15 @@ def _kind(numbers: Numbers, alike: Mapping[int, int]) -> Numbers:
     return tuple([each.translate(alike) for each in numbers])
 
 
-def _kinds(family: Family, alike: Mapping[int, int]) -> dict[Numbers, Numbers]:
+def _kinds(group: TensorGroup, alike: Mapping[int, int]) -> dict[Numbers, Numbers]:
     """Return one tensor's numbers for each kind, by kind."""
-    if family.listed is not None:
+    if group.listed_numbers is not None:
         kinds: dict[Numbers, Numbers] = {}
-        for numbers in family.listed:
+        for numbers in group.listed_numbers:
             kinds.setdefault(_kind(numbers, alike), numbers)
         return kinds
     columns = []
-    for each in family.ranges:
+    for each in group.ranges:
         column: dict[str, str] = {}
         for number in map(str, each):
             column.setdefault(number.translate(alike), number)
@@ -223,37 +225,39 @@ def _by_skeleton(specs: Iterable[PathSpec]) -> dict[str, list[int]]:
 
 
 def _skeleton(path: str) -> str:
-    return re.sub(r"[0-9]+|\*", "*", in_form(path, "/"))
+    return re.sub(r"[0-9]+|\*", "*", with_separator(path, "/"))
 
 
 def _given(
-    family: Family, specs: tuple[PathSpec, ...], by_path: Mapping[str, list[int]]
-) -> Iterator[tuple[tuple[int, ...], Family]]:
+    group: TensorGroup, specs: tuple[PathSpec, ...], by_path: Mapping[str, list[int]]
+) -> Iterator[tuple[tuple[int, ...], TensorGroup]]:
     """Yield the parts of a family that are given the same spec by path, and the rest."""
-    some = next(iter(family.numbers()), None)
+    some = next(iter(group.numbers()), None)
     candidates = (
-        by_path.get(_skeleton(family.path(some)), ()) if by_path and some is not None else ()
+        by_path.get(_skeleton(group.path(some)), ()) if by_path and some is not None else ()
     )
     if not candidates:
-        yield (), family
+        yield (), group
         return
-    if [in_form(specs[each].pattern, "/") for each in candidates] == [in_form(family.name, "/")]:
-        yield (candidates[0],), family  # a star for each number: all of them
+    if [with_separator(specs[each].pattern, "/") for each in candidates] == [
+        with_separator(group.name, "/")
+    ]:
+        yield (candidates[0],), group  # a star for each number: all of them
         return
-    exact = {in_form(specs[each].pattern, "/"): each for each in reversed(candidates)}
+    exact = {with_separator(specs[each].pattern, "/"): each for each in reversed(candidates)}
     starred = [(_starred(path), each) for path, each in reversed(exact.items()) if "*" in path]
     parts: dict[object, tuple[dict[int, None], list[Numbers]]] = {}
-    for numbers in family.numbers():
-        path = in_form(family.path(numbers), "/")
+    for numbers in group.numbers():
+        path = with_separator(group.path(numbers), "/")
         number = exact.get(path)
         if number is None:
             number = next((each for star, each in starred if star.fullmatch(path)), None)
-        key = None if number is None else (specs[number].spec, specs[number].ends)
+        key = None if number is None else (specs[number].spec, specs[number].is_trailing)
         used, members = parts.setdefault(key, ({}, []))
         used |= {} if number is None else {number: None}
         members.append(numbers)
     for used, members in parts.values():
-        yield tuple(used), family if len(parts) == 1 else family.only(members)
+        yield tuple(used), group if len(parts) == 1 else group.with_numbers(members)
 
 
 def _starred(path: str) -> re.Pattern[str]:

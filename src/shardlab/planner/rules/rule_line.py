@@ -28,14 +28,14 @@ class RuleLine:
     pattern: str
     spec: Spec  # of a logical name one entry: the mesh axes that cut such an array axis
     kind: RuleKind = "pattern"
-    ends: bool = False  # the spec is that of the last array axes
+    is_trailing: bool = False  # the spec is that of the last array axes
     reason: str = ""
 
     @property
     def spec_text(self) -> str:
         if self.kind == "logical":
             return ", ".join(self.spec.mesh_axes) or "whole"
-        return f"P(..., {str(self.spec)[2:]}" if self.ends else str(self.spec)
+        return f"P(..., {str(self.spec)[2:]}" if self.is_trailing else str(self.spec)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data: `{"pattern": ..., "spec": ["...", "tensor"]}`."""
@@ -43,7 +43,7 @@ class RuleLine:
         if self.kind == "logical":
             return {"logical": self.pattern, "axes": list(self.spec.mesh_axes), **reason}
         entries = [list(each) if isinstance(each, tuple) else each for each in self.spec.entries]
-        return {self.kind: self.pattern, "spec": ["..."] * self.ends + entries, **reason}
+        return {self.kind: self.pattern, "spec": ["..."] * self.is_trailing + entries, **reason}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RuleLine:
@@ -57,6 +57,6 @@ class RuleLine:
             pattern=data[kind],
             spec=parse_spec(data["spec"][ends:]),
             kind=kind,
-            ends=ends,
+            is_trailing=ends,
             reason=reason,
         )

@@ -24,7 +24,7 @@ from shardlab._text.nearest import nearest_name
 from shardlab.errors import InvalidRules, LabError, UnknownOption, short_repr
 from shardlab.findings.source import SourceLocation
 from shardlab.planner.rules.pattern import parse_pattern
-from shardlab.planner.strategies.layer_stack import stack_of
+from shardlab.planner.strategies.layer_stack import merge_stack_options
 from shardlab.sharding.spec import Spec, parse_spec
 
 Semantics = Literal["linen", "nnx"]
@@ -39,29 +39,29 @@ _PAIRS = 'pairs of pattern and spec, such as ("mlp/.*kernel", "fsdp,tensor").'
 class Rule:
     """A regular expression searched in a path, and the spec.
 
-    With `ends` the spec is that of the last array axes, those before being whole: one rule then
+    With `is_trailing` the spec is that of the last array axes, those before being whole: one rule then
     serves a layer's tensor and the same tensors stacked. A `reason` says why lint may be silent.
     """
 
     pattern: str
     spec: Spec
-    ends: bool = False
+    is_trailing: bool = False
     reason: str = ""
-    place: SourceLocation | None = None
+    location: SourceLocation | None = None
 
     @property
     def where(self) -> str:
         """Its place in a file, as `rules.toml:12`; nothing where it came from Python."""
-        return str(self.place or "")
+        return str(self.location or "")
 
     @property
-    def shown(self) -> str:
+    def spec_text(self) -> str:
         """The spec as a person writes it."""
-        return f"P(..., {str(self.spec)[2:]}" if self.ends else str(self.spec)
+        return f"P(..., {str(self.spec)[2:]}" if self.is_trailing else str(self.spec)
 
     def spec_for(self, rank: int) -> Spec:
         """Return the spec of a tensor of that many array axes."""
-        if not self.ends:
+        if not self.is_trailing:
             return self.spec
         return Spec(*(None,) * (rank - len(self.spec)), *self.spec.entries)
 
@@ -77,7 +77,7 @@ class LogicalRule:
 
     name: str
     axes: tuple[str, ...]
-    place: SourceLocation | None = None
+    location: SourceLocation | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def parse_rule(
     _text(pattern, "The pattern of a rule", where)
     parse_pattern(pattern, where)
     read, ends = parse_rule_spec(spec, f"pattern {pattern:.80}", where)
-    return Rule(pattern=pattern, spec=read, ends=ends, reason=reason, place=place)
+    return Rule(pattern=pattern, spec=read, is_trailing=ends, reason=reason, location=place)
 
 
 def parse_path_spec(path: Any, spec: Any, place: SourceLocation | None = None) -> PathSpec:
@@ -141,10 +141,10 @@ def parse_path_spec(path: Any, spec: Any, place: SourceLocation | None = None) -
     where = str(place or "")
     _text(path, "The path of a tensor", where)
     read, ends = parse_rule_spec(spec, f"path {path:.80}", where)
-    return PathSpec(pattern=path, spec=read, ends=ends, place=place)
+    return PathSpec(pattern=path, spec=read, is_trailing=ends, location=place)
 
 
-def parse_logical(name: Any, axes: Any, place: SourceLocation | None = None) -> LogicalRule:
+def parse_logical_rule(name: Any, axes: Any, place: SourceLocation | None = None) -> LogicalRule:
     """Return the mesh axes for a logical name: one, several, or none."""
     where = str(place or "")
     _text(name, "The logical name of a rule", where)
@@ -177,7 +177,7 @@ def parse_rule_spec(spec: Any, of: str, where: str) -> tuple[Spec, bool]:
         raise InvalidRules(f"A spec cannot be read: {error.what}", where=place, fix=fix) from None
 
 
-def semantics_of(value: Any, where: str = "") -> Semantics | None:
+def parse_semantics(value: Any, where: str = "") -> Semantics | None:
     """Return whose reading of logical rules is meant; None where that was not said."""
     if value is None:
         return None
@@ -193,19 +193,19 @@ def semantics_of(value: Any, where: str = "") -> Semantics | None:
 def parse_stack(value: Any, where: str = "") -> str | None:
     """Return what rules take to be stacked."""
     try:
-        return stack_of(value)
+        return merge_stack_options(value)
     except UnknownOption as error:
         raise InvalidRules(error.what, where=where, fix=error.fix) from None
 
 
-def check_number(n_rules: int, where: str = "") -> None:
+def check_rule_count(n_rules: int, where: str = "") -> None:
     """Refuse more patterns, or logical rules, than anybody writes by hand."""
     if n_rules > MAX_RULES:
         fix = f"at most {MAX_RULES:,}: one pattern serves many tensors, and specs may go by path."
         raise InvalidRules(f"There are {n_rules:,} rules.", where=where, fix=fix)
 
 
-def check_length(patterns: Iterable[Any], where: str = "") -> None:
+def check_pattern_length(patterns: Iterable[Any], where: str = "") -> None:
     """Refuse patterns that take more than a few seconds to be read, all together."""
     n = sum(len(each) for each in patterns if isinstance(each, str))
     if n > MAX_LETTERS:
@@ -224,21 +224,21 @@ def unknown_key(key: Any, known: Iterable[str], where: str = "") -> InvalidRules
     )
 
 
-def joined(parts: Iterable[Rules]) -> Rules:
+def merge_rules(parts: Iterable[Rules]) -> Rules:
     """Return several rules as one, in their order; a path can have one spec only."""
     rules: list[Rule] = []
     logical: list[LogicalRule] = []
     specs: dict[str, PathSpec] = {}
     sources, semantics, stack = [], set(), None
     for part in parts:
-        stack = stack_of(stack, part.stack)
+        stack = merge_stack_options(stack, part.stack)
         rules += part.rules
         logical += part.logical
         for each in part.specs:
             known = specs.setdefault(each.pattern, each)
-            if (known.spec, known.ends) != (each.spec, each.ends):
+            if (known.spec, known.is_trailing) != (each.spec, each.is_trailing):
                 raise InvalidRules(
-                    f"Path {each.pattern!r:.80} is given {known.shown} and {each.shown}.",
+                    f"Path {each.pattern!r:.80} is given {known.spec_text} and {each.spec_text}.",
                     where=", ".join(filter(None, (known.where, each.where))),
                     fix="one spec for a path.",
                 )
@@ -247,8 +247,8 @@ def joined(parts: Iterable[Rules]) -> Rules:
     if len(semantics) > 1:
         fix = "one of them for all logical rules."
         raise InvalidRules("Logical rules are to be read as linen and as nnx do.", fix=fix)
-    check_number(max(len(rules), len(logical)))
-    check_length(each.pattern for each in rules)
+    check_rule_count(max(len(rules), len(logical)))
+    check_pattern_length(each.pattern for each in rules)
     reading = semantics.pop() if semantics else None
     by_path = tuple(specs.values())
     return Rules(
@@ -279,7 +279,7 @@ def _of_mapping(rules: Mapping[Any, Any]) -> Rules:
             f"The mapping has the key {known[0]!r}, a part of rules, and {short_repr(other)}.",
             fix='{"specs": {path: spec}} for paths; the parts are ' + ", ".join(FORMS) + ".",
         )
-    logical = (parse_logical(*pair) for pair in _pairs(rules.get("logical", ()), "logical"))
+    logical = (parse_logical_rule(*pair) for pair in _pairs(rules.get("logical", ()), "logical"))
     specs = rules.get("specs", {})
     if not isinstance(specs, Mapping):
         raise InvalidRules(
@@ -290,7 +290,7 @@ def _of_mapping(rules: Mapping[Any, Any]) -> Rules:
         source="",
         specs=tuple(parse_path_spec(path, spec) for path, spec in specs.items()),
         logical=tuple(logical),
-        semantics=semantics_of(rules.get("logical_semantics")),
+        semantics=parse_semantics(rules.get("logical_semantics")),
         stack=parse_stack(rules.get("stack")),
     )
 
@@ -307,13 +307,13 @@ def _of_list(rules: list[Any] | tuple[Any, ...]) -> Rules:
             pairs = []
         else:
             raise InvalidRules(f"{short_repr(item)} is not a rule.", fix=_PAIRS)
-    return joined([*parts, _of_pairs(pairs)])
+    return merge_rules([*parts, _of_pairs(pairs)])
 
 
 def _of_pairs(pairs: list[Any]) -> Rules:
     """Read a bare list of pairs as patterns, unless it may as well be logical rules."""
-    check_number(len(pairs))
-    check_length(name for name, _ in pairs)
+    check_rule_count(len(pairs))
+    check_pattern_length(name for name, _ in pairs)
     if pairs and not any(map(_is_clear, pairs)):
         shown = ", ".join(f"({name!r:.40}, {short_repr(spec, 40)})" for name, spec in pairs[:3])
         raise InvalidRules(
@@ -337,8 +337,8 @@ def _is_clear(pair: Any) -> bool:
 def _pairs(pairs: Any, of: str) -> list[Any]:
     if not isinstance(pairs, (list, tuple)) or not all(map(_is_two, pairs)):
         raise InvalidRules(f"{of!r} is {short_repr(pairs)}.", fix=f"a list of {_PAIRS}")
-    check_number(len(pairs))
-    check_length(name for name, _ in pairs)
+    check_rule_count(len(pairs))
+    check_pattern_length(name for name, _ in pairs)
     return list(pairs)
 
 

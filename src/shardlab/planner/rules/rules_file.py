@@ -16,8 +16,8 @@ r"""The file of rules: TOML that people keep in their repository, each mistake w
 ... [specs]
 ... "lm_head.weight" = "tensor"
 ... '''
->>> rules = read_rules(text, "rules.toml")
->>> rules.rules[1].where, rules.specs[0].where, read_rules(rules_text(rules)).rules[1].reason
+>>> rules = parse_rules_text(text, "rules.toml")
+>>> rules.rules[1].where, rules.specs[0].where, parse_rules_text(rules_text(rules)).rules[1].reason
 ('rules.toml:9', 'rules.toml:15', 'norms and biases are small')
 """
 
@@ -38,13 +38,13 @@ from shardlab.planner.rules.rules import (
     PathSpec,
     Rule,
     Rules,
-    check_length,
-    check_number,
-    parse_logical,
+    check_pattern_length,
+    check_rule_count,
+    parse_logical_rule,
     parse_path_spec,
     parse_rule,
     parse_stack,
-    semantics_of,
+    parse_semantics,
     unknown_key,
 )
 from shardlab.sharding.spec import Spec
@@ -69,7 +69,7 @@ def load_rules(path: str | Path) -> Rules:
             fix = f"at most {MAX_BYTES // 2**20} MiB; one rule serves many tensors."
             raise InvalidRules("The file is too large for rules.", where=str(path), fix=fix)
         text = found.decode("utf-8-sig").replace("\r\n", "\n")
-        return read_rules(text, str(path))
+        return parse_rules_text(text, str(path))
     except FileNotFoundError:
         fix = "the path of a TOML file with rules, or the rules themselves as a list."
         raise InvalidRules("There is no such file.", where=f"{path!s:.200}", fix=fix) from None
@@ -84,7 +84,7 @@ def load_rules(path: str | Path) -> Rules:
         ) from None
 
 
-def read_rules(text: str, name: str = "") -> Rules:
+def parse_rules_text(text: str, name: str = "") -> Rules:
     """Return the rules of a file's text."""
     try:
         data = parse_toml(text)
@@ -103,7 +103,7 @@ def read_rules(text: str, name: str = "") -> Rules:
         source=name,
         specs=_specs(data, lines),
         logical=_logical(data, lines),
-        semantics=semantics_of(data.get("logical_semantics"), str(lines.of_key("logical_sem"))),
+        semantics=parse_semantics(data.get("logical_semantics"), str(lines.of_key("logical_sem"))),
         stack=parse_stack(data.get("stack"), str(lines.of_key("stack"))),
     )
 
@@ -194,8 +194,8 @@ def _rules(data: Mapping[str, Any], lines: _Lines) -> tuple[Rule, ...]:
     if not isinstance(tables, list):
         raise _wrong(f"'rules' is {short_repr(tables)}.", lines.of_key("rules"), _EXAMPLE)
     where = str(lines.of_key("rules") or "")
-    check_number(len(tables), where)
-    check_length((each.get("path") for each in tables if isinstance(each, dict)), where)
+    check_rule_count(len(tables), where)
+    check_pattern_length((each.get("path") for each in tables if isinstance(each, dict)), where)
     return tuple(_rule(table, number, len(tables), lines) for number, table in enumerate(tables))
 
 
@@ -256,7 +256,7 @@ def _logical(data: Mapping[str, Any], lines: _Lines) -> tuple[LogicalRule, ...]:
     fix = 'logical = [["embed", "fsdp"], ["mlp", ["tensor", "expert"]], ["norm", []]].'
     if not isinstance(pairs, list):
         raise _wrong(f"'logical' is {short_repr(pairs)}.", lines.of_key("logical"), fix)
-    check_number(len(pairs), str(lines.of_key("logical") or ""))
+    check_rule_count(len(pairs), str(lines.of_key("logical") or ""))
     found = []
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
@@ -264,7 +264,7 @@ def _logical(data: Mapping[str, Any], lines: _Lines) -> tuple[LogicalRule, ...]:
                 f"The logical rule {short_repr(pair)} is no pair.", lines.of_key("logical"), fix
             )
         place = lines.of_text(pair[0], "logical") if isinstance(pair[0], str) else None
-        found.append(parse_logical(pair[0], pair[1], place or lines.of_key("logical")))
+        found.append(parse_logical_rule(pair[0], pair[1], place or lines.of_key("logical")))
     return tuple(found)
 
 
@@ -286,7 +286,7 @@ def _axes(axes: tuple[str, ...]) -> str:
 
 def _spec(rule: Rule) -> str:
     """Return a spec as text, or entry by entry where a name would not survive as text."""
-    start = ["..."] if rule.ends else []
+    start = ["..."] if rule.is_trailing else []
     if all(_BARE.fullmatch(name) and name != "None" for name in rule.spec.mesh_axes):
         return _quoted(", ".join([*start, *map(_entry, rule.spec.axes)]))
     entries = [*map(_quoted, start), *(f"[{', '.join(map(_quoted, n))}]" for n in rule.spec.axes)]

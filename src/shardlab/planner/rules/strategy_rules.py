@@ -4,7 +4,7 @@ r"""The rules that a strategy stands for: few, readable, and giving back exactly
 >>> from shardlab.planner.models.presets import load_preset
 >>> from shardlab.planner.strategies.strategy import parse_strategy, place
 >>> mesh = Mesh(fsdp=8, tensor=4)
->>> for line in rules_of(place(load_preset("llama3-8b"), parse_strategy("fsdp+tensor"), mesh)):
+>>> for line in derive_rules(place(load_preset("llama3-8b"), parse_strategy("fsdp+tensor"), mesh)):
 ...     print(line.pattern, line.spec)
 (q|k|v|gate|up)_proj\.weight$ P('tensor', 'fsdp')
 (embed_tokens|lm_head)\.weight$ P('tensor', 'fsdp')
@@ -25,8 +25,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from shardlab.planner.family import Family
-from shardlab.planner.rules.matching import ShardedFamily
+from shardlab.planner.tensor_group import TensorGroup
+from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.rules.rule_line import RuleLine
 from shardlab.planner.rules.rules import Rules
 from shardlab.sharding.spec import Spec
@@ -41,7 +41,7 @@ _WORDS = 2  # at least so many words of a path in a pattern
 class _Named:
     """A family's name as words and separators, and with a star for every number of the path."""
 
-    family: Family
+    group: TensorGroup
     spec: Spec
     parts: tuple[str, ...]
     starred: str
@@ -50,28 +50,36 @@ class _Named:
         return self.parts[max(0, len(self.parts) - 2 * n_words + 1) :]
 
 
-def lines_of(rules: Rules) -> tuple[RuleLine, ...]:
+def rule_lines_of(rules: Rules) -> tuple[RuleLine, ...]:
     """Return rules that were given, in the order in which they count.
 
     >>> from shardlab.planner.rules.rules import parse_rules
-    >>> for line in lines_of(parse_rules({"rules": [("up", "..., x")], "specs": {"out": "y"}})):
+    >>> for line in rule_lines_of(parse_rules({"rules": [("up", "..., x")], "specs": {"out": "y"}})):
     ...     print(line.kind, line.pattern, line.spec_text)
     path out P('y')
     pattern up P(..., 'x')
     """
     specs = (
-        RuleLine(pattern=r.pattern, spec=r.spec, kind="path", ends=r.ends, reason=r.reason)
+        RuleLine(
+            pattern=r.pattern, spec=r.spec, kind="path", is_trailing=r.is_trailing, reason=r.reason
+        )
         for r in rules.specs
     )
     patterns = (
-        RuleLine(pattern=r.pattern, spec=r.spec, kind="pattern", ends=r.ends, reason=r.reason)
+        RuleLine(
+            pattern=r.pattern,
+            spec=r.spec,
+            kind="pattern",
+            is_trailing=r.is_trailing,
+            reason=r.reason,
+        )
         for r in rules.rules
     )
     logical = (RuleLine(pattern=r.name, spec=Spec(r.axes), kind="logical") for r in rules.logical)
     return (*specs, *patterns, *logical)
 
 
-def rules_of(placed: Iterable[ShardedFamily]) -> tuple[RuleLine, ...]:
+def derive_rules(placed: Iterable[ShardedGroup]) -> tuple[RuleLine, ...]:
     """Return rules in order, the first that is found in a path giving its spec."""
     named = [_named(each) for each in placed]
     apart: list[_Named] = []
@@ -82,7 +90,7 @@ def rules_of(placed: Iterable[ShardedFamily]) -> tuple[RuleLine, ...]:
         gone = set(map(id, fewest))
         named = [each for each in named if id(each) not in gone]
     ends = _ends(named)
-    lines = [line for each in apart for line in _exact_lines(each.family, each.spec)]
+    lines = [line for each in apart for line in _exact_lines(each.group, each.spec)]
     whole = Spec()
     by_spec: dict[Spec, list[tuple[str, ...]]] = {}
     for each, end in zip(named, ends, strict=True):
@@ -97,11 +105,11 @@ def rules_of(placed: Iterable[ShardedFamily]) -> tuple[RuleLine, ...]:
     return tuple(lines)
 
 
-def _named(placed: ShardedFamily) -> _Named:
-    family = placed.family
-    name = "\0".join(family.pieces)  # a mark that stands in no path
+def _named(placed: ShardedGroup) -> _Named:
+    group = placed.group
+    name = "\0".join(group.path_parts)  # a mark that stands in no path
     parts = tuple(part for part in _SPLIT.split(name))
-    return _Named(family=family, spec=placed.spec, parts=parts, starred=_starred(name))
+    return _Named(group=group, spec=placed.spec, parts=parts, starred=_starred(name))
 
 
 def _starred(text: str) -> str:
@@ -115,7 +123,7 @@ def _all_but_most(named: Iterable[_Named]) -> list[_Named]:
     for each in named:
         other = most.setdefault(each.starred, each)
         if other is not each:
-            less, more = sorted((each, other), key=lambda one: one.family.n_tensors)
+            less, more = sorted((each, other), key=lambda one: one.group.n_tensors)
             most[each.starred] = more
             fewer.append(less)
     return fewer
@@ -190,20 +198,20 @@ def _escaped(part: str) -> str:
     return r"[0-9]+".join(map(re.escape, part.split("\0")))
 
 
-def _exact_lines(family: Family, spec: Spec) -> list[RuleLine]:
+def _exact_lines(group: TensorGroup, spec: Spec) -> list[RuleLine]:
     """Return a rule for these tensors and no others; if it were too long, one for each path."""
-    if (pattern := _exact(family)) is not None and len(pattern) <= _LONG:
+    if (pattern := _exact(group)) is not None and len(pattern) <= _LONG:
         return [RuleLine(pattern=pattern, spec=spec)]
-    return [RuleLine(pattern=path, spec=spec, kind="path") for path in family.paths()]
+    return [RuleLine(pattern=path, spec=spec, kind="path") for path in group.paths()]
 
 
-def _exact(family: Family) -> str | None:
+def _exact(group: TensorGroup) -> str | None:
     """Return a pattern that finds these tensors alone; None where numbers do not combine."""
-    columns: list[list[str]] = [[*map(str, each)] for each in family.ranges]
-    if family.listed is not None:
-        columns = [list(dict.fromkeys(each)) for each in zip(*family.listed, strict=True)]
-        if prod(map(len, columns)) != len(set(family.listed)):
+    columns: list[list[str]] = [[*map(str, each)] for each in group.ranges]
+    if group.listed_numbers is not None:
+        columns = [list(dict.fromkeys(each)) for each in zip(*group.listed_numbers, strict=True)]
+        if prod(map(len, columns)) != len(set(group.listed_numbers)):
             return None
     numbers = [f"({'|'.join(each)})" for each in columns]
-    pieces = map(re.escape, family.pieces)
+    pieces = map(re.escape, group.path_parts)
     return "^" + "".join(a + b for a, b in zip(pieces, [*numbers, ""], strict=True)) + "$"

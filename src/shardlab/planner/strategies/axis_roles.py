@@ -1,7 +1,7 @@
 """Roles: what a mesh axis is for, told by its name.
 
 >>> from shardlab.sharding.mesh import parse_mesh
->>> roles_of(parse_mesh("data=4,model=8"))
+>>> mesh_axis_roles(parse_mesh("data=4,model=8"))
 {'data': ('data',), 'tensor': ('model',)}
 
 The names are those of the scaling book, MaxText, Megatron, TorchTitan and common use, in any case.
@@ -29,7 +29,7 @@ ROLES = {
 BATCH_ROLES = ("data", "fsdp", "expert")  # whose axes cut the batch
 
 
-def roles_of(mesh: Mesh) -> dict[str, tuple[str, ...]]:
+def mesh_axis_roles(mesh: Mesh) -> dict[str, tuple[str, ...]]:
     """Return the mesh axes of each role that the mesh has, in mesh order."""
     found: dict[str, tuple[str, ...]] = {}
     for role, names in ROLES.items():
@@ -40,16 +40,16 @@ def roles_of(mesh: Mesh) -> dict[str, tuple[str, ...]]:
 
 def batch_axes(mesh: Mesh) -> tuple[str, ...]:
     """Return the mesh axes that cut the batch."""
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     names = {name for role in BATCH_ROLES for name in roles.get(role, ())}
     return tuple(name for name in mesh.axis_names if name in names)
 
 
-def like(name: str, mesh: Mesh) -> str | None:
+def axis_with_same_role(name: str, mesh: Mesh) -> str | None:
     """Return the axis of the mesh that has the role of another name.
 
-    >>> like("mp", Mesh(dp=2, fsdp=4, tensor=2)), like("mp", Mesh(dp=2, fsdp=4))
+    >>> axis_with_same_role("mp", Mesh(dp=2, fsdp=4, tensor=2)), axis_with_same_role("mp", Mesh(dp=2, fsdp=4))
     ('tensor', None)
     """
     role = next((role for role, names in ROLES.items() if name.lower() in names), "")
-    return next(iter(roles_of(mesh).get(role, ())), None)
+    return next(iter(mesh_axis_roles(mesh).get(role, ())), None)

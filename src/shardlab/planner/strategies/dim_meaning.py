@@ -1,10 +1,10 @@
 """What the array axes of a tensor mean, told from the names that public models use.
 
->>> meaning_of("model.layers.*.mlp.down_proj.weight", (4096, 14336))
+>>> meanings_from_path("model.layers.*.mlp.down_proj.weight", (4096, 14336))
 ('embed', 'mlp')
->>> meaning_of("layers/0/attention/query/kernel", (4096, 32, 128))
+>>> meanings_from_path("layers/0/attention/query/kernel", (4096, 32, 128))
 ('embed', 'heads', 'head_dim')
->>> meaning_of("decoder/layers/mlp/wi_0/kernel", (4096, 32, 14336))
+>>> meanings_from_path("decoder/layers/mlp/wi_0/kernel", (4096, 32, 14336))
 ('embed', 'layers', 'mlp')
 
 Strategies go by meaning. A torch `weight` is [out, in], a JAX `kernel` [in, out]. A tensor whose
@@ -19,10 +19,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from shardlab.planner.family import Axes, Family
+from shardlab.planner.tensor_group import LogicalAxes, TensorGroup
 
 # names of modules: what goes out of one means, what comes in means
-_NAMES: tuple[tuple[str, Axes], ...] = (
+_NAMES: tuple[tuple[str, LogicalAxes], ...] = (
     ("q_proj wq query q", ("heads", "embed")),
     ("k_proj v_proj wk wv key value k v", ("kv_heads", "embed")),
     ("o_proj out_proj out o", ("embed", "heads")),
@@ -45,7 +45,7 @@ _MODULES = {name: axes for names, axes in _NAMES for name in names.split()}
 # GPT-2's own weights are [in, out], those of its followers [out, in]: the wide side tells
 _WIDE = {"c_attn": "qkv", "c_fc": "mlp", "c_proj": "mlp"}
 # tensors that are not a product's, and convolutions
-_OTHERS: dict[str, Axes] = {
+_OTHERS: dict[str, LogicalAxes] = {
     "mm_input_projection_weight": ("vision", "embed"),
     "patch_embedding": ("embed", None, None, None),
 }
@@ -55,8 +55,8 @@ _LEAVES = (*_TORCH, "kernel", "bias", "embedding", "scale")
 _SEPARATOR = re.compile(r"[./\[\]'\"]+")
 _ATTENTION = re.compile(r"att", re.IGNORECASE)
 _NORM = re.compile(r"norm|^ln(_|\d|$)", re.IGNORECASE)
-LAYERS = frozenset(("layers", "layer", "blocks", "block", "h"))
-EXPERTS = frozenset(("experts", "expert", "MoeBlock_0", "moe_block"))
+LAYER_WORDS = frozenset(("layers", "layer", "blocks", "block", "h"))
+EXPERT_WORDS = frozenset(("experts", "expert", "MoeBlock_0", "moe_block"))
 # names that authors of models give their axes -> ours, where these differ
 _SYNONYMS = {
     "q_heads": "heads",
@@ -74,46 +74,48 @@ _SYNONYMS = {
     "kv": "head_dim",
     "kv_head_dim": "head_dim",
 }
-KNOWN = frozenset(name for _, axes in _NAMES for name in axes if name) | {
+KNOWN_MEANINGS = frozenset(name for _, axes in _NAMES for name in axes if name) | {
     *("experts", "layers", "head_dim", "norm", "vision")
 }
 
 _STACKING = frozenset(("layers", "experts"))
 
 
-def axes_of(family: Family) -> Axes | None:
+def dim_meanings_of(group: TensorGroup) -> LogicalAxes | None:
     """Return the meaning of a family's axes in our words: as its author says, or by its name.
 
     >>> from shardlab.sharding.dtype import parse_dtype
-    >>> axes_of(Family(("w",), (8, 4), parse_dtype("f32"), axes=("exp", "mlp_moe")))
+    >>> dim_meanings_of(TensorGroup(("w",), (8, 4), parse_dtype("f32"), axes=("exp", "mlp_moe")))
     ('experts', 'mlp')
     """
-    known: dict[str, Any] = family.__dict__  # remembered there, as a cached property is
+    known: dict[str, Any] = group.__dict__  # remembered there, as a cached property is
     if "_meaning" not in known:
-        known["_meaning"] = _axes_of(family)
-    axes: Axes | None = known["_meaning"]
+        known["_meaning"] = _axes_of(group)
+    axes: LogicalAxes | None = known["_meaning"]
     return axes
 
 
-def _axes_of(family: Family) -> Axes | None:
-    said: Axes | None = None
-    if family.axes is not None and len(family.axes) == len(family.shape):
-        ours = tuple(_SYNONYMS.get(name or "", name) for name in family.axes)
-        said = tuple(name if name in KNOWN else None for name in ours)
+def _axes_of(group: TensorGroup) -> LogicalAxes | None:
+    said: LogicalAxes | None = None
+    if group.axes is not None and len(group.axes) == len(group.shape):
+        ours = tuple(_SYNONYMS.get(name or "", name) for name in group.axes)
+        said = tuple(name if name in KNOWN_MEANINGS else None for name in ours)
         # Names of stacking alone, beside those of mesh axes, do not say what is stacked.
-        if not (KNOWN - _STACKING).isdisjoint(ours):
+        if not (KNOWN_MEANINGS - _STACKING).isdisjoint(ours):
             return said
-    told = told_axes(family)
+    told = infer_dim_meanings(group)
     return told or (said if said and any(said) else None)
 
 
-def told_axes(family: Family) -> Axes | None:
+def infer_dim_meanings(group: TensorGroup) -> LogicalAxes | None:
     """Return the meaning of a family's axes by its name alone, and by what was stacked."""
-    return family.told or meaning_of(next(family.paths(), family.name), family.shape)
+    return group.stacked_meanings or meanings_from_path(
+        next(group.paths(), group.name), group.shape
+    )
 
 
 @lru_cache(maxsize=4096)
-def meaning_of(name: str, shape: tuple[int, ...]) -> Axes | None:
+def meanings_from_path(name: str, shape: tuple[int, ...]) -> LogicalAxes | None:
     """Return the logical axis names of a tensor by its name; None where it is not known."""
     tokens = [token for token in _SEPARATOR.split(name) if token]
     while len(tokens) > 1 and tokens[-1] in ("value", "raw_value"):  # of an NNX variable
@@ -127,7 +129,7 @@ def meaning_of(name: str, shape: tuple[int, ...]) -> Axes | None:
     return None
 
 
-def _candidates(tokens: Sequence[str], shape: tuple[int, ...]) -> Iterator[Axes]:
+def _candidates(tokens: Sequence[str], shape: tuple[int, ...]) -> Iterator[LogicalAxes]:
     """Yield what one layer's tensor of that name may be, the likeliest first."""
     leaf = tokens[-1] if tokens[-1] in _LEAVES else ""
     module = tokens[-2] if leaf and len(tokens) > 1 else tokens[-1]
@@ -157,7 +159,7 @@ def _candidates(tokens: Sequence[str], shape: tuple[int, ...]) -> Iterator[Axes]
         yield (into, out)
 
 
-def _linear(module: str, tokens: Sequence[str], shape: tuple[int, ...]) -> Axes | None:
+def _linear(module: str, tokens: Sequence[str], shape: tuple[int, ...]) -> LogicalAxes | None:
     """Return what goes out of a module and what comes in."""
     if module == "wo":  # attention's in some models, that of the feed-forward part in others
         is_attention = any(map(_ATTENTION.search, tokens[:-1]))
@@ -167,7 +169,7 @@ def _linear(module: str, tokens: Sequence[str], shape: tuple[int, ...]) -> Axes 
     return _MODULES.get(module)
 
 
-def _by_width(wide: str, shape: tuple[int, ...]) -> Iterator[Axes]:
+def _by_width(wide: str, shape: tuple[int, ...]) -> Iterator[LogicalAxes]:
     """Yield what a matrix that is stored both ways round means by its wide side."""
     if shape[0] != shape[1]:
         yield (wide, "embed") if shape[0] > shape[1] else ("embed", wide)
@@ -177,7 +179,7 @@ def _lead(tokens: Sequence[str], n: int) -> tuple[str, ...] | None:
     """Return the n further axes of a tensor that holds many layers or experts; None if unknown."""
     if n == 0:
         return ()
-    named = (("layers", LAYERS), ("experts", EXPERTS))
+    named = (("layers", LAYER_WORDS), ("experts", EXPERT_WORDS))
     stacked = tuple(word for word, names in named if _is_stacked(tokens, names))
     if len(stacked) == n:
         return stacked
@@ -197,9 +199,9 @@ def _is_one_of(token: str, names: frozenset[str]) -> bool:
     return token in names or ("layers" in names and token.endswith("_layers"))
 
 
-def _with_lead(lead: tuple[str, ...], axes: Axes, tokens: Sequence[str]) -> Axes:
+def _with_lead(lead: tuple[str, ...], axes: LogicalAxes, tokens: Sequence[str]) -> LogicalAxes:
     """MaxText stacks layers on array axis 1, under `decoder/layers`; others on array axis 0."""
-    is_maxtext = any(a == "decoder" and _is_one_of(b, LAYERS) for a, b in pairwise(tokens))
+    is_maxtext = any(a == "decoder" and _is_one_of(b, LAYER_WORDS) for a, b in pairwise(tokens))
     if not is_maxtext or "layers" not in lead:
         return (*lead, *axes)
     rest = (*(word for word in lead if word != "layers"), *axes)

@@ -1,6 +1,6 @@
 """Strategies: names such as fsdp+tensor for the specs that everybody means by them.
 
->>> parse_strategy("fsdp+tp").parts, parse_strategy("zero1").zero
+>>> parse_strategy("fsdp+tp").parts, parse_strategy("zero1").zero_stage
 (('tensor', 'fsdp'), 1)
 
 | part          | what it cuts, and over which mesh axes (by their roles: roles.py)                |
@@ -31,10 +31,10 @@ from typing import Any
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import InvalidType, UnknownMeshAxis, UnknownOption, short_repr
 from shardlab.planner.model import Model
-from shardlab.planner.rules.matching import ShardedFamily
-from shardlab.planner.strategies.axis_roles import BATCH_ROLES, ROLES, roles_of
-from shardlab.planner.strategies.layer_stack import stack, stack_of
-from shardlab.planner.strategies.tensor_sharding import Cutting
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.strategies.axis_roles import BATCH_ROLES, ROLES, mesh_axis_roles
+from shardlab.planner.strategies.layer_stack import stack_model, merge_stack_options
+from shardlab.planner.strategies.tensor_sharding import TensorSharder
 from shardlab.sharding.mesh import Mesh
 
 # part -> other names that people give it
@@ -69,7 +69,7 @@ class Strategy:
 
     name: str
     parts: tuple[str, ...]
-    zero: int = 0
+    zero_stage: int = 0
 
 
 @lru_cache(maxsize=256)
@@ -95,63 +95,71 @@ def parse_strategy(name: Any) -> Strategy:
     return _parsed(name)
 
 
-def strategy_name(parts: Iterable[str], zero: int = 0) -> str:
+def strategy_name(parts: Iterable[str], zero_stage: int = 0) -> str:
     """Return the name that people give these parts with that ZeRO stage.
 
-    >>> strategy_name(("tensor", "fsdp")), strategy_name(("tensor", "fsdp"), zero=3)
+    >>> strategy_name(("tensor", "fsdp")), strategy_name(("tensor", "fsdp"), zero_stage=3)
     ('fsdp+tensor', 'tensor+zero3')
     """
     named = [part for part in ("fsdp", "expert", "tensor", "pipeline") if part in set(parts)]
-    if zero == 3 and "fsdp" in named:
+    if zero_stage == 3 and "fsdp" in named:
         named.remove("fsdp")  # which stage 3 is, over more axes
-    return "+".join([*named, *([f"zero{zero}"] if zero else [])]) or "data-parallel"
+    return "+".join([*named, *([f"zero{zero_stage}"] if zero_stage else [])]) or "data-parallel"
 
 
-def place(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[ShardedFamily]:
+def shard_model(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[ShardedGroup]:
     """Yield every family of the model with the specs that the strategy gives it.
 
     With `expert` the experts of a mixture are stacked first, with `pipeline` the layers.
     """
-    over = mesh_axes_of(strategy, mesh)
-    for family in stacked_for(strategy, model).families:
-        cutting = Cutting(family, mesh, model.architecture)
+    over = strategy_mesh_axes(strategy, mesh)
+    for group in stack_for_strategy(strategy, model).groups:
+        cutting = TensorSharder(group, mesh, model.architecture)
         for part in strategy.parts:
             names = over[part]
             if part == "fsdp" and "expert" in over and not cutting.has("experts"):
                 names = tuple(dict.fromkeys((*names, *over["expert"])))
             cutting.cut(part, names)
         words = f"strategy {strategy.name}"
-        placed = ShardedFamily(
-            family=family, spec=cutting.spec, rule=words, declined=tuple(cutting.declined)
+        placed = ShardedGroup(
+            group=group, spec=cutting.spec, rule=words, declined=tuple(cutting.declined)
         )
-        yield _with_zero(placed, cutting, strategy.zero, over["zero"]) if strategy.zero else placed
+        yield (
+            _with_zero(placed, cutting, strategy.zero_stage, over["zero"])
+            if strategy.zero_stage
+            else placed
+        )
 
 
-def stacked_for(strategy: Strategy, model: Model) -> Model:
+def stack_for_strategy(strategy: Strategy, model: Model) -> Model:
     """Return the model with that in one array which the strategy cuts there."""
-    over = stack_for(strategy)
-    return model if over is None else stack(model, over)
+    over = stack_option_for(strategy)
+    return model if over is None else stack_model(model, over)
 
 
-def stack_for(strategy: Strategy | str) -> str | None:
+def stack_option_for(strategy: Strategy | str) -> str | None:
     """Return what a strategy cuts, and so needs in one array each."""
     parts = parse_strategy(strategy).parts
-    return stack_of(*(what for part, what in _STACKED.items() if part in parts))
+    return merge_stack_options(*(what for part, what in _STACKED.items() if part in parts))
 
 
-def cut_states(
-    placed: Iterable[ShardedFamily], strategy: Strategy, mesh: Mesh
-) -> Iterator[ShardedFamily]:
+def shard_optimizer_states(
+    placed: Iterable[ShardedGroup], strategy: Strategy, mesh: Mesh
+) -> Iterator[ShardedGroup]:
     """Yield what rules have placed with the states, or the gradients too, cut as ZeRO cuts them."""
-    over = mesh_axes_of(strategy, mesh)
+    over = strategy_mesh_axes(strategy, mesh)
     for each in placed:
-        cutting = Cutting(each.family, mesh, None, each.spec)
-        yield _with_zero(each, cutting, strategy.zero, over["zero"]) if strategy.zero else each
+        cutting = TensorSharder(each.group, mesh, None, each.spec)
+        yield (
+            _with_zero(each, cutting, strategy.zero_stage, over["zero"])
+            if strategy.zero_stage
+            else each
+        )
 
 
 def _with_zero(
-    placed: ShardedFamily, cutting: Cutting, stage: int, names: tuple[str, ...]
-) -> ShardedFamily:
+    placed: ShardedGroup, cutting: TensorSharder, stage: int, names: tuple[str, ...]
+) -> ShardedGroup:
     cutting.cut("zero", names)
     if cutting.spec == placed.spec:
         return replace(placed, declined=tuple(cutting.declined))
@@ -163,25 +171,25 @@ def _with_zero(
     )
 
 
-def mesh_axes_of(strategy: Strategy, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
+def strategy_mesh_axes(strategy: Strategy, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
     """Return the mesh axes that each part cuts over; those of size 1 cut nothing and are left out.
 
-    >>> mesh_axes_of(parse_strategy("fsdp+tensor"), Mesh(data=4, fsdp=8, model=2))
+    >>> strategy_mesh_axes(parse_strategy("fsdp+tensor"), Mesh(data=4, fsdp=8, model=2))
     {'tensor': ('model',), 'fsdp': ('fsdp',)}
     """
-    parts = [*strategy.parts, *(["zero"] if strategy.zero else [])] or ["data-parallel"]
+    parts = [*strategy.parts, *(["zero"] if strategy.zero_stage else [])] or ["data-parallel"]
     over = {part: _mesh_axes(part, strategy, mesh) for part in parts}
-    if strategy.zero == 3:
+    if strategy.zero_stage == 3:
         over["fsdp"] = over["zero"]
     return over
 
 
 def _mesh_axes(part: str, strategy: Strategy, mesh: Mesh) -> tuple[str, ...]:
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     for choice in _OVER[part]:
         if names := {name for role in choice for name in roles.get(role, ())}:
             return tuple(each for each in mesh.axis_names if each in names and mesh.shape[each] > 1)
-    if part == "fsdp" and strategy.zero == 3:
+    if part == "fsdp" and strategy.zero_stage == 3:
         return ()  # the axes of zero take its place
     wanted = [name for choice in _OVER[part] for role in choice for name in ROLES[role][:3]]
     example = _with_axis(mesh, wanted[0], {name for names in roles.values() for name in names})

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from math import gcd, prod
 
-from shardlab.planner.family import Family
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.model import Architecture
 from shardlab.planner.plan import SkippedSharding
-from shardlab.planner.strategies.dim_meaning import axes_of
+from shardlab.planner.strategies.dim_meaning import dim_meanings_of
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
@@ -19,23 +19,23 @@ _VISION = re.compile(r"vision|visual|image", re.IGNORECASE)
 _BIAS = re.compile(r"bias$|bias[./]value$")
 
 
-class Cutting:
+class TensorSharder:
     """A tensor and what has been cut of it so far."""
 
     def __init__(
-        self, family: Family, mesh: Mesh, known: Architecture | None, spec: Spec | None = None
+        self, group: TensorGroup, mesh: Mesh, known: Architecture | None, spec: Spec | None = None
     ) -> None:
-        self.family = family
+        self.group = group
         self.mesh = mesh
-        self.axes = axes_of(family)
+        self.axes = dim_meanings_of(group)
         # An encoder of pictures has heads of its own, of which an architecture says nothing.
-        self.architecture = None if _VISION.search(family.name) else known
-        given = spec.axes[: len(family.shape)] if spec is not None else ()
-        self.cuts: list[tuple[str, ...]] = [*given, *[()] * (len(family.shape) - len(given))]
+        self.architecture = None if _VISION.search(group.name) else known
+        given = spec.axes[: len(group.shape)] if spec is not None else ()
+        self.cuts: list[tuple[str, ...]] = [*given, *[()] * (len(group.shape) - len(given))]
         # what is left of each axis on one device
         self.left = [
             -(-size // self._n_parts(names))
-            for size, names in zip(family.shape, self.cuts, strict=True)
+            for size, names in zip(group.shape, self.cuts, strict=True)
         ]
         self.declined: list[SkippedSharding] = []
 
@@ -78,18 +78,18 @@ class Cutting:
         """Return what a part must not cut through: whole heads, where it is known how many."""
         known, axes = self.architecture, self.axes or ()
         if part != "tensor" or known is None or not axes or "head_dim" in axes:
-            return self.family.shape[at]
+            return self.group.shape[at]
         heads = {
             "heads": known.heads,
             "kv_heads": known.kv_heads,
             "qkv": gcd(known.heads, known.kv_heads),
         }
-        return heads.get(axes[at] or "", 0) or self.family.shape[at]
+        return heads.get(axes[at] or "", 0) or self.group.shape[at]
 
     def _declined(self, part: str, names: tuple[str, ...], at: int) -> SkippedSharding:
         meaning = (self.axes[at] if self.axes else None) or ""
         n_parts, unit = self._n_parts(names), self._unit(part, at)
-        is_unit = unit != self.family.shape[at] and unit % n_parts != 0
+        is_unit = unit != self.group.shape[at] and unit % n_parts != 0
         size = unit if is_unit else self.left[at]
         named = "kv_heads" if meaning == "qkv" else meaning
         word = named if is_unit or not named.endswith("heads") else ""
@@ -130,7 +130,7 @@ class Cutting:
     def _for_fsdp(self) -> Iterator[int]:
         axes = self.axes or (None,) * len(self.left)
         core = [at for at in self._by_size() if axes[at] not in _LEAD]
-        if len(core) < 2 or _BIAS.search(self.family.name):
+        if len(core) < 2 or _BIAS.search(self.group.name):
             return
         yield from (at for at in core if axes[at] == "embed")
         yield from (at for at in core if axes[at] != "embed")

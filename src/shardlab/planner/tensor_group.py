@@ -1,7 +1,7 @@
 """Families: tensors that are alike but for the numbers in their paths.
 
 >>> from shardlab.sharding.dtype import parse_dtype
->>> one = parse_family("layers.{0..3}.up.weight", (8, 4), parse_dtype("bf16"))
+>>> one = parse_tensor_group("layers.{0..3}.up.weight", (8, 4), parse_dtype("bf16"))
 >>> one.name, one.n_tensors, one.numbers_text, list(one.paths())[-1]
 ('layers.*.up.weight', 4, '0..3', 'layers.3.up.weight')
 
@@ -28,7 +28,7 @@ from math import prod
 from shardlab.sharding.dtype import Dtype
 from shardlab.sharding.spec import Spec
 
-Axes = tuple[str | None, ...]
+LogicalAxes = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Tensor:
     path: str
     shape: tuple[int, ...]
     dtype: Dtype
-    axes: Axes | None = None
+    axes: LogicalAxes | None = None
     spec: Spec | None = None
     is_trained: bool = True
-    is_state: bool = False
+    is_optimizer_state: bool = False
 
 
 Numbers = tuple[str, ...]  # those of one path, as they are written: "007" is not "7"
@@ -132,31 +132,35 @@ RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
-    """Tensors of one shape and dtype whose paths are `pieces` with numbers between them.
+class TensorGroup:
+    """Tensors of one shape and dtype whose paths are `path_parts` with numbers between them.
 
-    The numbers are all combinations of `ranges`, or the `listed` ones.
+    The numbers are all combinations of `ranges`, or the `listed_numbers` ones.
     """
 
-    pieces: tuple[str, ...]
+    path_parts: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: Dtype
     ranges: tuple[range, ...] = ()
-    listed: tuple[Numbers, ...] | None = None
-    axes: Axes | None = None
+    listed_numbers: tuple[Numbers, ...] | None = None
+    axes: LogicalAxes | None = None
     spec: Spec | None = None
     is_trained: bool = True
-    is_state: bool = False
-    told: Axes | None = None  # axis names that stacking knows; `axes` are the author's alone
+    is_optimizer_state: bool = False
+    stacked_meanings: LogicalAxes | None = (
+        None  # axis names that stacking knows; `axes` are the author's alone
+    )
 
     @cached_property
     def name(self) -> str:
         """The path with a star for each number, or the path itself where there is one tensor."""
-        return next(self.paths()) if self.n_tensors == 1 else "*".join(self.pieces)
+        return next(self.paths()) if self.n_tensors == 1 else "*".join(self.path_parts)
 
     @property
     def n_tensors(self) -> int:
-        return prod(map(len, self.ranges)) if self.listed is None else len(self.listed)
+        return (
+            prod(map(len, self.ranges)) if self.listed_numbers is None else len(self.listed_numbers)
+        )
 
     @property
     def n_elements(self) -> int:
@@ -166,12 +170,12 @@ class Family:
     @cached_property
     def numbers_text(self) -> str:
         """Which numbers the stars of the name stand for, as `3..60` or `3..60 × 0..255`."""
-        return "" if self.n_tensors == 1 else numbers_text(self.ranges, self.listed)
+        return "" if self.n_tensors == 1 else numbers_text(self.ranges, self.listed_numbers)
 
     def numbers(self) -> Iterator[Numbers]:
         """Yield the numbers of each path."""
-        if self.listed is not None:
-            yield from self.listed
+        if self.listed_numbers is not None:
+            yield from self.listed_numbers
         else:
             yield from _combinations(self.ranges)
 
@@ -179,42 +183,42 @@ class Family:
         return map(self.path, self.numbers())
 
     def path(self, numbers: Numbers) -> str:
-        return "".join(map("".join, zip(self.pieces, (*numbers, ""), strict=True)))
+        return "".join(map("".join, zip(self.path_parts, (*numbers, ""), strict=True)))
 
-    def only(self, numbers: Iterable[Numbers]) -> Family:
+    def with_numbers(self, numbers: Iterable[Numbers]) -> TensorGroup:
         """Return the part of the family that has these numbers."""
         listed = tuple(numbers)
         ranges = ranges_of(listed)
         if ranges is None:
-            return replace(self, ranges=(), listed=listed)
-        return replace(self, ranges=ranges, listed=None)
+            return replace(self, ranges=(), listed_numbers=listed)
+        return replace(self, ranges=ranges, listed_numbers=None)
 
 
-def parse_family(
+def parse_tensor_group(
     path: str,
     shape: tuple[int, ...],
     dtype: Dtype,
-    axes: Axes | None = None,
+    axes: LogicalAxes | None = None,
     spec: Spec | None = None,
-) -> Family:
+) -> TensorGroup:
     """Return the family of a path in which `{0..31}` stands for the numbers 0 to 31."""
     pieces, ranges, start = [], [], 0
     for found in RANGE.finditer(path):
         pieces.append(path[start : found.start()])
         ranges.append(range(int(found[1]), int(found[2]) + 1))
         start = found.end()
-    return Family(
-        pieces=(*pieces, path[start:]),
+    return TensorGroup(
+        path_parts=(*pieces, path[start:]),
         shape=shape,
         dtype=dtype,
         ranges=tuple(ranges),
-        listed=None,
+        listed_numbers=None,
         axes=axes,
         spec=spec,
     )
 
 
-def families_of(tensors: Iterable[Tensor]) -> tuple[Family, ...]:
+def group_tensors(tensors: Iterable[Tensor]) -> tuple[TensorGroup, ...]:
     """Return the tensors grouped: those whose paths differ in numbers alone, alike otherwise.
 
     Families come in the order in which their first tensors do. A number that all tensors of a
@@ -223,7 +227,14 @@ def families_of(tensors: Iterable[Tensor]) -> tuple[Family, ...]:
     groups: dict[tuple[object, ...], tuple[Tensor, list[Numbers]]] = {}
     for each in tensors:
         parts = _NUMBER.split(each.path)  # pieces with the numbers between them
-        kind = (each.shape, each.dtype.name, each.axes, each.spec, each.is_trained, each.is_state)
+        kind = (
+            each.shape,
+            each.dtype.name,
+            each.axes,
+            each.spec,
+            each.is_trained,
+            each.is_optimizer_state,
+        )
         key = (tuple(parts[::2]), *kind)
         numbers = tuple(parts[1::2])
         if key in groups:
@@ -263,7 +274,7 @@ def _combinations(ranges: Sequence[range]) -> Iterator[Numbers]:
         yield from ((*head, str(number)) for number in last)
 
 
-def _family(one: Tensor, listed: Sequence[Numbers]) -> Family:
+def _family(one: Tensor, listed: Sequence[Numbers]) -> TensorGroup:
     """Return the family of a tensor and of those that differ from it in numbers alone."""
     parts = _NUMBER.split(one.path)
     pieces, kept = [parts[0]], []
@@ -275,13 +286,13 @@ def _family(one: Tensor, listed: Sequence[Numbers]) -> Family:
             pieces.append(parts[2 * at + 2])
     if len(kept) < len(parts) // 2:
         listed = [tuple(numbers[at] for at in kept) for numbers in listed]
-    family = Family(
-        pieces=tuple(pieces),
+    group = TensorGroup(
+        path_parts=tuple(pieces),
         shape=one.shape,
         dtype=one.dtype,
         axes=one.axes,
         spec=one.spec,
         is_trained=one.is_trained,
-        is_state=one.is_state,
+        is_optimizer_state=one.is_optimizer_state,
     )
-    return family.only(listed)
+    return group.with_numbers(listed)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlab.planner.family import Family, Tensor, families_of, parse_family
+from shardlab.planner.tensor_group import TensorGroup, Tensor, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16, F32 = parse_dtype("bf16"), parse_dtype("f32")
 
 
 def families(*paths, shape=(3, 5)):
-    return families_of(Tensor(path, shape, BF16) for path in paths)
+    return group_tensors(Tensor(path, shape, BF16) for path in paths)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_families_are_of_one_shape_one_dtype_and_one_annotation():
         Tensor("a.2", (3,), F32),
         Tensor("a.3", (3,), BF16, axes=("embed",)),
     ]
-    assert [each.name for each in families_of(alike)] == ["a.0", "a.1", "a.2", "a.3"]
+    assert [each.name for each in group_tensors(alike)] == ["a.0", "a.1", "a.2", "a.3"]
 
 
 def test_007_and_7_are_two_tensors():
@@ -87,15 +87,15 @@ PATH = st.lists(
 @settings(deadline=None, max_examples=200)
 @given(st.sets(PATH, max_size=40))
 def test_every_path_is_in_exactly_one_family(paths):
-    found = [path for family in families(*paths) for path in family.paths()]
+    found = [path for group in families(*paths) for path in group.paths()]
     assert sorted(found) == sorted(paths)
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.sets(st.tuples(NUMBER, NUMBER), min_size=1, max_size=30))
 def test_a_part_of_a_family_has_the_numbers_asked_for(numbers):
-    whole = parse_family("a.{0..12}.b.{0..12}.c", (3,), BF16)
-    part = whole.only(sorted(numbers))
+    whole = parse_tensor_group("a.{0..12}.b.{0..12}.c", (3,), BF16)
+    part = whole.with_numbers(sorted(numbers))
     assert set(part.numbers()) == numbers
     assert part.n_tensors == len(numbers)
     assert {part.path(each) for each in part.numbers()} == {f"a.{x}.b.{y}.c" for x, y in numbers}
@@ -103,7 +103,7 @@ def test_a_part_of_a_family_has_the_numbers_asked_for(numbers):
 
 
 def test_a_large_family_is_counted_without_listing_it():
-    one = parse_family("a.{0..999999999}.b.{0..999999999}", (3, 5), BF16)
+    one = parse_tensor_group("a.{0..999999999}.b.{0..999999999}", (3, 5), BF16)
     assert (one.n_tensors, one.n_elements) == (10**18, 15)
     assert one.name == "a.*.b.*"
     assert one.numbers_text == "0..999999999 × 0..999999999"
@@ -111,12 +111,15 @@ def test_a_large_family_is_counted_without_listing_it():
 
 
 def test_a_text_of_many_gaps_stays_short():
-    one = Family(
-        pieces=("a.", ""), shape=(3,), dtype=BF16, listed=tuple((str(n * n),) for n in range(50))
+    one = TensorGroup(
+        path_parts=("a.", ""),
+        shape=(3,),
+        dtype=BF16,
+        listed_numbers=tuple((str(n * n),) for n in range(50)),
     )
     assert one.numbers_text == "0..1, 4, 9, 16, … 50 in all"
     pairs = tuple((str(n), str(n * n)) for n in range(50))
-    assert one.only(pairs).numbers_text == "(0, 0), (1, 1), (2, 4), … 50 in all"
+    assert one.with_numbers(pairs).numbers_text == "(0, 0), (1, 1), (2, 4), … 50 in all"
 
 
 @pytest.mark.parametrize(
