@@ -17,7 +17,7 @@ from shardlab.planner.models.load import load_model
 from shardlab.planner.rules import path_search as searching
 from shardlab.planner.rules.matching import match_rules
 from shardlab.planner.rules.path_search import with_separator, match_paths
-from shardlab.planner.rules.pattern import digits_alike, parse_pattern
+from shardlab.planner.rules.pattern import equivalent_digits, parse_pattern
 from shardlab.planner.rules.rules import parse_rules
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
@@ -95,7 +95,7 @@ def readable(pattern):
 
 def first_rules(model, texts):
     """Path -> the first pattern found in it, by searching every one in every path."""
-    forms = [parse_pattern(text).form for text in texts]
+    forms = [parse_pattern(text).separator for text in texts]
     return {
         path: next(
             (
@@ -118,7 +118,7 @@ def first_rules(model, texts):
 def test_every_path_gets_the_rule_that_a_search_of_all_paths_gives(texts):
     rules = parse_rules({"rules": [(text, "fsdp") for text in texts]})
     placed = list(match_rules(MODEL, rules, MESH))
-    got = {path: each.number for each in placed for path in each.group.paths()}
+    got = {path: each.rule_number for each in placed for path in each.group.paths()}
     assert got == first_rules(MODEL, texts)
     assert sum(each.group.n_tensors for each in placed) == MODEL.n_tensors
 
@@ -133,14 +133,14 @@ def test_both_engines_find_the_same_paths(text):
     if pattern.digit_sets is None:
         return  # back references: the two differ on purpose in what a failed group keeps
     for path in PATHS[::3]:
-        assert bool(pattern.timed.search(path)) == bool(pattern.compiled.search(path)), path
+        assert bool(pattern.compiled_with_timeout.search(path)) == bool(pattern.compiled.search(path)), path
 
 
 @pytest.mark.parametrize("text", ["a{", "a{}", "{e<=1}a", "x}", r"w\{1", "a{,2}b"])
 def test_braces_that_count_nothing_mean_themselves_in_both_engines(text):
     pattern = parse_pattern(text)
     for path in ("a{", "a{}", "{e<=1}a", "x}", "w{1", "aab", "b", "a"):
-        assert bool(pattern.timed.search(path)) == bool(re.search(text, path)), path
+        assert bool(pattern.compiled_with_timeout.search(path)) == bool(re.search(text, path)), path
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_braces_that_count_nothing_mean_themselves_in_both_engines(text):
     ],
 )
 def test_digits_are_alike_where_no_part_of_a_pattern_tells_them_apart(texts, alike):
-    assert digits_alike(map(parse_pattern, texts)) == alike
+    assert equivalent_digits(map(parse_pattern, texts)) == alike
 
 
 def test_a_pattern_that_cannot_tell_digits_apart_is_searched_once_for_each_length(monkeypatch):
@@ -201,7 +201,7 @@ def test_a_rule_for_each_layer_of_a_large_model_takes_its_layer(monkeypatch):
     ],
 )
 def test_words_are_what_no_found_path_lacks(text, words):
-    assert parse_pattern(text).words == words
+    assert parse_pattern(text).required_texts == words
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_words_are_what_no_found_path_lacks(text, words):
 )
 def test_a_rule_may_be_written_with_slashes_or_dots(pattern, path, found):
     (placed,) = match_rules(model_of(path), parse_rules({"rules": [(pattern, "fsdp")]}), MESH)
-    assert (placed.number == 0) == found
+    assert (placed.rule_number == 0) == found
 
 
 def test_a_family_is_split_where_a_rule_takes_a_part_of_it():
@@ -278,8 +278,8 @@ def test_a_search_is_stopped_in_other_threads_too(monkeypatch):
 def test_common_patterns_do_without_the_second_engine():
     path = "model.layers.10.mlp.experts.100.gate_proj.weight"
     for text in (".*", "mlp/.*kernel", r"layers\.\d+\..*_proj\.weight$", "(q|k|v)_proj", "a.*b.*c"):
-        assert parse_pattern(text).most_ways(len(path)) < searching._MOST_WAYS, text
+        assert parse_pattern(text).max_search_steps(len(path)) < searching._MAX_STEPS, text
 
 
 def test_regex_reads_patterns_in_the_mode_that_is_like_re():
-    assert parse_pattern("a").timed.flags & regex.VERSION0
+    assert parse_pattern("a").compiled_with_timeout.flags & regex.VERSION0

@@ -30,7 +30,7 @@ class Trained(nnx.Module):
 
     def __init__(self):
         self.model = Linear()
-        self.optimizer = nnx.Optimizer(name=self.model, moments=ADAM, wrt=nnx.Param)
+        self.optimizer = nnx.Optimizer(self.model, ADAM, wrt=nnx.Param)
 
 
 def train_state():

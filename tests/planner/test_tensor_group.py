@@ -117,9 +117,9 @@ def test_a_text_of_many_gaps_stays_short():
         dtype=BF16,
         listed_numbers=tuple((str(n * n),) for n in range(50)),
     )
-    assert one.numbers_text == "0..1, 4, 9, 16, … 50 in all"
+    assert one.numbers_text == "0..1, 4, 9, 16, … 50 total"
     pairs = tuple((str(n), str(n * n)) for n in range(50))
-    assert one.with_numbers(pairs).numbers_text == "(0, 0), (1, 1), (2, 4), … 50 in all"
+    assert one.with_numbers(pairs).numbers_text == "(0, 0), (1, 1), (2, 4), … 50 total"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
+def nearest_name(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the known name that `name` is most likely a slip of."""
-    close = get_close_matches(name.lower(), {each.lower(): each for each in known}, n=1, cutoff=0.5)
-    return next((each for each in known if close and each.lower() == close[0]), None)
+    by_lower_case = {candidate.lower(): candidate for candidate in known}
+    matches = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=cutoff)
+    return by_lower_case[matches[0]] if matches else None
