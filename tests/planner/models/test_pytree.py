@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import shardlab
 from shardlab.errors import InvalidModel
-from shardlab.planner.models.pytree import MOST_DEPTH, model_from_pytree, iterate_tensors
+from shardlab.planner.models.pytree import MAX_DEPTH, model_from_pytree, iterate_tensors
 from shardlab.sharding.spec import Spec
 
 Pair = namedtuple("Pair", ["first", "second"])
@@ -177,7 +177,7 @@ class Sized:
     ("tree", "words"),
     [
         (cyclic(), "holds itself: at 'layers/0/kernel/back'"),
-        (deep(MOST_DEPTH + 1), "more than 200 containers"),
+        (deep(MAX_DEPTH + 1), "more than 200 containers"),
         (deep(100_000), "more than 200 containers"),
         (Custom(deep(100_000)), "more than 200 containers"),
         ({"a": Sized((3, -1))}, "The array at 'a' cannot be read: its shape: a size of -1"),

@@ -117,7 +117,9 @@ def strategy_name(parts: Iterable[str], zero_stage: int = 0) -> str:
     part_names = [part for part in ("fsdp", "expert", "tensor", "pipeline") if part in set(parts)]
     if zero_stage == 3 and "fsdp" in part_names:
         part_names.remove("fsdp")  # implied by stage 3
-    return "+".join([*part_names, *([f"zero{zero_stage}"] if zero_stage else [])]) or "data-parallel"
+    return (
+        "+".join([*part_names, *([f"zero{zero_stage}"] if zero_stage else [])]) or "data-parallel"
+    )
 
 
 def shard_model(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[ShardedGroup]:
