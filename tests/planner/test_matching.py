@@ -133,7 +133,9 @@ def test_both_engines_find_the_same_paths(text):
     if pattern.digit_sets is None:
         return  # back references: the two differ on purpose in what a failed group keeps
     for path in PATHS[::3]:
-        assert bool(pattern.compiled_with_timeout.search(path)) == bool(pattern.compiled.search(path)), path
+        assert bool(pattern.compiled_with_timeout.search(path)) == bool(
+            pattern.compiled.search(path)
+        ), path
 
 
 @pytest.mark.parametrize("text", ["a{", "a{}", "{e<=1}a", "x}", r"w\{1", "a{,2}b"])
@@ -162,11 +164,11 @@ def test_digits_are_alike_where_no_part_of_a_pattern_tells_them_apart(texts, ali
 
 def test_a_pattern_that_cannot_tell_digits_apart_is_searched_once_for_each_length(monkeypatch):
     searched = []
-    finds = searching._Search.finds
+    matches_path = searching._Search.matches_path
     monkeypatch.setattr(
         searching._Search,
-        "finds",
-        lambda self, path, budget: searched.append(path) or finds(self, path, budget),
+        "matches_path",
+        lambda self, path, budget: searched.append(path) or matches_path(self, path, budget),
     )
     model = model_of("layers.{0..60}.experts.{0..255}.up")
     (found,) = match_paths(model, parse_rules({"rules": [(r"experts\.\d+\.up", "fsdp")]}))
@@ -242,7 +244,7 @@ def test_a_search_ends_whatever_the_pattern(pattern, monkeypatch):
     monkeypatch.setattr(searching, "BUDGET_SECONDS", 0.2)
     assert ended(pattern) in (
         "all was searched",
-        "Searching the patterns took more than 0.2 s, and was stopped.",
+        "Searching the patterns took more than 0.2 s and was stopped.",
     )
 
 
@@ -272,7 +274,7 @@ def test_a_search_is_stopped_in_other_threads_too(monkeypatch):
     thread = threading.Thread(target=lambda: how.append(ended(ENDLESS)))
     thread.start()
     thread.join()
-    assert how == ["Searching the patterns took more than 0.1 s, and was stopped."]
+    assert how == ["Searching the patterns took more than 0.1 s and was stopped."]
 
 
 def test_common_patterns_do_without_the_second_engine():

@@ -111,5 +111,7 @@ def test_a_plan_says_that_it_stacked():
 
 @pytest.mark.parametrize("over", ["expert", "", None, 3, b"all"])
 def test_what_cannot_be_stacked_is_refused(over):
-    with pytest.raises(UnknownOption, match=r"There is nothing named .* to stack"):
+    with pytest.raises(
+        UnknownOption, match=r"Cannot stack .*\. Known options: experts, layers, all"
+    ):
         stack_model(load_preset("llama3-8b"), over)

@@ -324,11 +324,11 @@ def test_other_names_for_the_same_strategies(alias, parts, zero):
 @pytest.mark.parametrize(
     ("name", "said", "fix"),
     [
-        ("fdsp", "There is no strategy 'fdsp'", "'fsdp', the nearest name"),
-        ("fsdp+tensro", "There is no strategy 'tensro'", "'tensor', the nearest name"),
-        ("zero4", "There is no strategy 'zero4'", "'zero"),
-        ("", "There is no strategy ''", "such as 'fsdp+tensor'"),
-        ("fsdp+", "There is no strategy ''", "such as 'fsdp+tensor'"),
+        ("fdsp", "Unknown strategy 'fdsp'", "Did you mean 'fsdp'?"),
+        ("fsdp+tensro", "Unknown strategy 'tensro'", "Did you mean 'tensor'?"),
+        ("zero4", "Unknown strategy 'zero4'", "Did you mean 'zero"),
+        ("", "Unknown strategy ''", "such as 'fsdp+tensor'"),
+        ("fsdp+", "Unknown strategy ''", "such as 'fsdp+tensor'"),
     ],
 )
 def test_an_unknown_strategy_is_named_with_the_nearest(name, said, fix):

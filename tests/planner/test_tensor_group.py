@@ -12,7 +12,7 @@ from shardlab.sharding.dtype import parse_dtype
 BF16, F32 = parse_dtype("bf16"), parse_dtype("f32")
 
 
-def families(*paths, shape=(3, 5)):
+def groups_of(*paths, shape=(3, 5)):
     return group_tensors(Tensor(path, shape, BF16) for path in paths)
 
 
@@ -35,7 +35,7 @@ def families(*paths, shape=(3, 5)):
     ],
 )
 def test_tensors_that_differ_in_numbers_are_one_family(paths, name, text):
-    (one,) = families(*paths)
+    (one,) = groups_of(*paths)
     assert (one.name, one.numbers_text, one.n_tensors) == (name, text, len(paths))
     assert sorted(one.paths()) == sorted(paths)
 
@@ -50,7 +50,7 @@ def test_tensors_that_differ_in_numbers_are_one_family(paths, name, text):
     ],
 )
 def test_other_differences_make_other_families(paths):
-    assert [each.name for each in families(*paths)] == list(paths)
+    assert [each.name for each in groups_of(*paths)] == list(paths)
 
 
 def test_families_are_of_one_shape_one_dtype_and_one_annotation():
@@ -64,13 +64,13 @@ def test_families_are_of_one_shape_one_dtype_and_one_annotation():
 
 
 def test_007_and_7_are_two_tensors():
-    (one,) = families("layers.7.w", "layers.007.w")
+    (one,) = groups_of("layers.7.w", "layers.007.w")
     assert sorted(one.paths()) == ["layers.007.w", "layers.7.w"]
 
 
 def test_a_number_of_thousands_of_digits_is_kept_as_it_is_written():
     paths = {f"a.{'9' * 5000}.b", f"a.{'8' * 5000}.b"}
-    (one,) = families(*paths)
+    (one,) = groups_of(*paths)
     assert set(one.paths()) == paths
     assert len(one.numbers_text) > 10_000
 
@@ -87,7 +87,7 @@ PATH = st.lists(
 @settings(deadline=None, max_examples=200)
 @given(st.sets(PATH, max_size=40))
 def test_every_path_is_in_exactly_one_family(paths):
-    found = [path for group in families(*paths) for path in group.paths()]
+    found = [path for group in groups_of(*paths) for path in group.paths()]
     assert sorted(found) == sorted(paths)
 
 
@@ -138,4 +138,4 @@ def test_a_text_of_many_gaps_stays_short():
 )
 def test_two_parts_of_a_layer_that_a_number_tells_apart_keep_their_names(paths, names):
     """MaxText's wi_0 and wi_1 are the gate and the product beside it, and no layers."""
-    assert [each.name for each in families(*paths)] == names
+    assert [each.name for each in groups_of(*paths)] == names

@@ -89,7 +89,7 @@ def test_a_config_of_another_model_is_noted_and_not_used(tmp_path):
     model = load_model(tmp_path)
     assert model.architecture is None
     assert model.notes == (
-        "config.json is of another model, so activations and caches are not told by it: it says "
+        "config.json belongs to another model, so activations and caches are not estimated: it says "
         "layers 99, and the tensors have 4; it says hidden 8, and the tensors have 64; it says "
         "kv_heads × head_dim 2, and the tensors have 16.",
     )

@@ -122,8 +122,8 @@ def test_advice_without_measures_tries_no_remat_and_says_what_is_not_counted():
     [
         (3, "3 is not an architecture"),
         (b"llama3-8b", "is not an architecture"),
-        ("", "no preset and no file ''"),
-        ("nobody", "no preset and no file 'nobody'"),
+        ("", "Unknown architecture ''"),
+        ("nobody", "Unknown architecture 'nobody'"),
         ("gone.toml", "gone.toml"),
         ({}, "'layers' is missing"),
         ({**MEASURES, "layers": -1}, "'layers' is -1"),

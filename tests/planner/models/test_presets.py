@@ -126,9 +126,9 @@ def test_another_models_name_says_that_it_is_one_of_the_same_shapes():
 def test_an_unknown_name_is_answered_with_the_nearest(name, near):
     with pytest.raises(UnknownModel) as raised:
         load_preset(name)
-    assert raised.value.what == f"There is no model {name!r}, neither a preset nor a file."
-    assert raised.value.fix.startswith(f"{near!r} or ")
-    assert raised.value.fix.endswith("; `shardlab plan --list` shows all 22 presets.")
+    assert raised.value.what == f"Unknown model {name!r}: there is no such preset and no such file."
+    assert raised.value.fix.startswith(f"Did you mean {near!r} or ")
+    assert raised.value.fix.endswith("? `shardlab plan --list` shows all 22 presets.")
 
 
 @pytest.mark.parametrize("name", ["", " ", "/", "../presets/llama3-70b", "llama3-70b.toml", "\0"])

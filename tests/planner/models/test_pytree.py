@@ -93,7 +93,7 @@ def test_layers_of_one_shape_are_a_family():
 
 def test_what_is_no_array_is_named():
     model = model_from_pytree({"w": STRUCT, "step": 3, "f": len})
-    assert model.notes == ("Not counted, being no arrays: step (int), f (function).",)
+    assert model.notes == ("Not counted because they are not arrays: step (int), f (function).",)
 
 
 def test_a_sharding_of_its_own_is_the_spec():
@@ -133,7 +133,7 @@ def test_a_function_makes_what_it_returns_without_allocating():
     # 4 TB, and things that no traced function may return.
     model = model_from_pytree(lambda: {"w": jnp.zeros((1_000_000, 1_000_000)), "f": len, "t": "x"})
     assert model.n_parameters == 10**12
-    assert model.notes == ("Not counted, being no arrays: f (function), t (str).",)
+    assert model.notes == ("Not counted because they are not arrays: f (function), t (str).",)
 
 
 def test_plain_containers_need_no_jax():
@@ -176,15 +176,15 @@ class Sized:
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
-        (cyclic(), "holds itself: at 'layers/0/kernel/back'"),
-        (deep(MAX_DEPTH + 1), "more than 200 containers"),
-        (deep(100_000), "more than 200 containers"),
-        (Custom(deep(100_000)), "more than 200 containers"),
-        ({"a": Sized((3, -1))}, "The array at 'a' cannot be read: its shape: a size of -1"),
-        ({"a": Sized((float("nan"),))}, "The array at 'a' cannot be read"),
-        ({"a": Sized("ab")}, "The array at 'a' cannot be read"),
+        (cyclic(), "contains itself: the container at 'layers/0/kernel/back'"),
+        (deep(MAX_DEPTH + 1), "more than 200 nested containers"),
+        (deep(100_000), "more than 200 nested containers"),
+        (Custom(deep(100_000)), "more than 200 nested containers"),
+        ({"a": Sized((3, -1))}, "The array at 'a' is invalid: its shape: a size of -1"),
+        ({"a": Sized((float("nan"),))}, "The array at 'a' is invalid"),
+        ({"a": Sized("ab")}, "The array at 'a' is invalid"),
         ({"a": Sized((2,), "float33")}, "There is no dtype 'float33'"),
-        ({"a": {"b": Broken(STRUCT)}}, "The Broken at 'a/b' cannot be taken apart: RuntimeError"),
+        ({"a": {"b": Broken(STRUCT)}}, "The Broken at 'a/b' cannot be flattened: RuntimeError"),
         ({}, "There is no array in pytree"),
         ({"n": 3}, r"There is no array in pytree: n \(int\)"),
         (lambda: 3, "There is no array"),
@@ -200,6 +200,6 @@ def test_what_cannot_be_read_is_told_with_its_place(tree, words):
 
 
 def test_a_container_in_many_places_ends_in_words(monkeypatch):
-    monkeypatch.setattr("shardlab.planner.models.pytree.MOST_NODES", 10_000)
+    monkeypatch.setattr("shardlab.planner.models.pytree.MAX_NODES", 10_000)
     with pytest.raises(InvalidModel, match="more than 10,000 nodes"):
         model_from_pytree(wide_as_paths())

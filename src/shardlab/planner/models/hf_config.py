@@ -55,7 +55,7 @@ def read_architecture(folder: Path) -> tuple[Architecture | None, tuple[str, ...
         return parse_config(data), ()
     except (InvalidModel, ValueError, RecursionError) as error:
         reason = error.what if isinstance(error, InvalidModel) else f"{error}"
-        return None, (f"config.json does not describe a known architecture: {reason:.300}",)
+        return None, (f"config.json gives no architecture: {reason:.300}",)
 
 
 def parse_config(data: Any) -> Architecture:
