@@ -14,7 +14,7 @@ from shardlab.errors import short_repr
 _MAX_LENGTH = 200  # characters compared; difflib takes quadratic time in the length
 
 
-def nearest_name(name: str, names: Iterable[str]) -> str | None:
+def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.5) -> str | None:
     """Return the name that `name` is most likely a misspelling of, ignoring case.
 
     >>> nearest_name("Modle", ["data", "model"]), nearest_name("x", ["data", "model"])
@@ -23,8 +23,8 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     by_lower_case: dict[str, str] = {}
     for candidate in names:
         by_lower_case.setdefault(candidate.lower(), candidate)
-    # 0.5 instead of difflib's 0.6: in names this short one wrong letter costs much.
-    matches = get_close_matches(name[:_MAX_LENGTH].lower(), by_lower_case, n=1, cutoff=0.5)
+    # The default is 0.5, not difflib's 0.6: in names this short one wrong letter costs much.
+    matches = get_close_matches(name[:_MAX_LENGTH].lower(), by_lower_case, n=1, cutoff=cutoff)
     return by_lower_case[matches[0]] if matches else None
 
 
