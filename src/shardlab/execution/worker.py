@@ -87,7 +87,7 @@ def _failure(error: BaseException, job: Mapping[str, Any]) -> dict[str, Any]:
     # Ours would mean nothing to a person, but for one who looks for a mistake of ours.
     is_theirs = user_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
     is_shown = is_theirs and not isinstance(error, SystemExit)
-    text = traceback_text(error, theirs_only=True)[-20_000:] if is_shown else ""
+    text = traceback_text(error, user_code_only=True)[-20_000:] if is_shown else ""
     return {"error": _raised(error, job).to_json(), "traceback": text}
 
 
@@ -187,11 +187,11 @@ def _plan(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
     """Return the shapes of the model that a person's file makes."""
     from shardlab.execution import load_target as target
     from shardlab.planner.models.model_json import model_to_json
-    from shardlab.planner.models.pytree import model_of_pytree
+    from shardlab.planner.models.pytree import model_from_pytree
 
     found = target.find_thing(_module(job, tell), job["function"], job["shown"])
     tell(f"making {job['function']}")
-    model = model_of_pytree(found, job["function"])
+    model = model_from_pytree(found, job["function"])
     return {"model": {**model_to_json(model), "source": f"{job['place']}:{job['function']}"}}
 
 
