@@ -81,7 +81,7 @@ def measure_compilation(options: Options) -> Section:
         section.data.append({"variant": name, **response})
         if name != "unsharded":
             goal_name = f"trace + lower + compile / unsharded, {name}"
-            note = _failures_text({name: response})
+            note = _failures_text({"unsharded": responses["unsharded"], name: response})
             section.goals.append(Goal(goal_name, 2.0, ratio, note=note))
     section.notes = ["The simulator interprets the program during lowering."]
     return section

@@ -107,6 +107,8 @@ def print_section(console: Console, section: Section) -> None:
 
 def print_goals(console: Console, goals: Sequence[Goal]) -> None:
     """Print one row per goal: its target, the measured value, and whether it is reached."""
+    if not goals:  # with --only and few devices, a section can have none
+        return
     table = Table(title="Goals", title_justify="left", title_style="bold")
     for column in ("what", "goal", "measured", "status"):
         table.add_column(column, justify="right" if column in ("goal", "measured") else "left")
