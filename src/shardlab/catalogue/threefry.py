@@ -98,7 +98,7 @@ def bernoulli(rng_key: Bits, p: float, shape: Shape = ()) -> npt.NDArray[np.bool
 
 
 def lecun_normal(rng_key: Bits, shape: Shape) -> Floats:
-    """Return `jax.nn.initializers.lecun_normal()(key, shape)`; the last dimension is the output's."""
+    """Return `jax.nn.initializers.lecun_normal()(key, shape)`; the last dim is the output's."""
     stddev = np.float32(math.sqrt(1 / math.prod(shape[:-1])) / _STDDEV_WITHIN_TWO)
     return truncated_normal(rng_key, -2.0, 2.0, shape) * stddev
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A problem must hold for every seed. A fixed one, so that an audit that fails can be repeated.
 SEED = 1
-# Elapsed time. Processor time has its usual limit: a busy machine must not make a program look slow.
+# Elapsed time. Processor time keeps its usual limit: a busy machine must not fail a program.
 _WALL_SECONDS = 120.0
 _FAST_MESHES = {1: ("{0}=1", "{0}=4", "rows=2"), 2: ("{0}=1,{1}=1", "{0}=2,{1}=4")}
 _REFERENCE = "reference.py"
