@@ -27,7 +27,7 @@ def four_meshes() -> Problem:
 def submit(house: SandboxPool, number: int) -> None:
     """Judge a right answer, a little different for each number; fail where it does not pass."""
     problem = four_meshes()
-    source = f"{problem.text('solution.py')}\n\nNUMBER = {number}\n"
+    source = f"{problem.read_text('solution.py')}\n\nNUMBER = {number}\n"
     only = dataclasses.replace(problem, parts=(_nowhere(problem), problem.parts[1]))
     judgement = judge(house, only, source, kind="submit", seed=number)
     if not judgement.passed or len(judgement.cases) != len(MESHES):

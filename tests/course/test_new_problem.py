@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from shardlab.catalogue.tracks import load_catalogue
-from shardlab.course.new_problem import new_problem, add_to_tracks
+from shardlab.course.new_problem import add_to_tracks, new_problem
 from shardlab.errors import InvalidProblemName, InvalidTracks, ProblemExists, UnknownProblem
 
 LISTS = """# kept

@@ -133,7 +133,7 @@ def _compute_advice(model: str, options: dict[str, Any]) -> Advice:
     return advise(
         load_model_argument(model, options) if is_model_target(model) else model,
         hardware,
-        devices=n_devices,
+        n_devices,
         batch=parse_whole_number("batch", options["batch"]),
         sequence=parse_whole_number("sequence", options["sequence"]),
         microbatch=parse_whole_number("microbatch", options["microbatch"]),
