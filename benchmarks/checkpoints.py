@@ -15,13 +15,13 @@ def write_checkpoint(folder: Path, preset: str, n_files: int) -> int:
     parts: list[dict[str, object]] = [{} for _ in range(n_files)]
     ends = [0] * n_files
     number = 0
-    for family in load_preset(preset).families:
-        n_bytes = family.dtype.n_bytes(family.n_elements)
-        for path in family.paths():
+    for group in load_preset(preset).groups:
+        n_bytes = group.dtype.n_bytes(group.n_elements)
+        for path in group.paths():
             at = number % n_files
             parts[at][path] = {
-                "dtype": _DTYPES[family.dtype.short],
-                "shape": family.shape,
+                "dtype": _DTYPES[group.dtype.short],
+                "shape": group.shape,
                 "data_offsets": [ends[at], ends[at] + n_bytes],
             }
             ends[at] += n_bytes

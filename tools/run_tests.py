@@ -83,9 +83,7 @@ def test_on_newest_jax(name: str) -> bool:
 
 def install(interpreter: Path, python: Path) -> bool:
     stamp = SECOND / ".installed"
-    newest_input = max(
-        path.stat().st_mtime for path in (ROOT / "pyproject.toml", CONSTRAINTS)
-    )
+    newest_input = max(path.stat().st_mtime for path in (ROOT / "pyproject.toml", CONSTRAINTS))
     if stamp.exists() and stamp.stat().st_mtime > newest_input:
         return True
     print(f"Installing a second environment with {interpreter.name} (once)", flush=True)

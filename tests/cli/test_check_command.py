@@ -96,8 +96,8 @@ def test_a_script_is_checked_by_what_it_runs_and_its_output_stays_separate():
     assert finding["code"] == "hazard.replicas_differ"
     assert finding["where"]["file"] == "right.py"
     assert finding["shows"][:2] == ["data=0: [0. 2. 4. 6.]", "data=1: [16. 18. 20. 22.]"]
-    (silenced,) = data["silenced"]
-    assert silenced["reason"] == "the first row is what is wanted"
+    (suppressed,) = data["suppressed"]
+    assert suppressed["reason"] == "the first row is what is wanted"
 
 
 def test_a_script_that_would_hang_is_stopped_there():
@@ -372,7 +372,7 @@ def test_sarif_has_a_rule_for_every_code_and_a_location_for_every_result(folder)
         where=SourceLocation("/elsewhere/m.py", 7),
     )
     report = Report(
-        findings=(finding, far, nowhere), silenced=(SuppressedFinding(finding, "known"),)
+        findings=(finding, far, nowhere), suppressed=(SuppressedFinding(finding, "known"),)
     )
     data = report_to_sarif(report, program_file="a b.py")
     assert data["version"] == "2.1.0"

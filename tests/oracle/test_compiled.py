@@ -75,7 +75,7 @@ def test_activations_are_a_lower_estimate_within_a_factor_of_two_and_a_half(comp
     arch = Architecture(layers=8, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=344, vocab=512)
     work = Workload(batch=8, sequence=128, remat=remat, dtype="f32", flash=False)
     items = activation_items(
-        Model(name="", families=(), architecture=arch), parse_mesh("data=1"), work
+        Model(name="", groups=(), architecture=arch), parse_mesh("data=1"), work
     )
     ours = sum(item.bytes_per_device for item in items)
     assert 1 <= compiled["temporaries"][remat] / ours <= 2.5

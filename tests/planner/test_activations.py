@@ -38,7 +38,7 @@ def gpt(name):
         vocab=51200,
         gated=False,
     )
-    return Model(name=name, families=(), architecture=arch)
+    return Model(name=name, groups=(), architecture=arch)
 
 
 def kept(model, mesh="tensor=1", **options):
@@ -106,12 +106,12 @@ def test_the_scaling_book_block_remat_takes_four_terabytes():
         layers=64, hidden=8192, heads=64, kv_heads=64, head_dim=128, ffn=4 * 8192, vocab=32000
     )
     block = kept(
-        Model(name="book", families=(), architecture=arch), batch=1000, sequence=4000, remat="full"
+        Model(name="book", groups=(), architecture=arch), batch=1000, sequence=4000, remat="full"
     )
     assert round(block / 1e12, 1) == 4.2
     # and "roughly" 20 arrays of that size without any, 84 TB: with keys and values in every head
     every = kept(
-        Model(name="book", families=(), architecture=arch),
+        Model(name="book", groups=(), architecture=arch),
         batch=1000,
         sequence=4000,
         flash=True,
@@ -156,7 +156,7 @@ def test_without_sequence_parallelism_layer_inputs_are_whole_on_every_tensor_dev
 
 def test_keys_and_values_are_cut_into_no_more_parts_than_heads():
     arch = load_model("llama3-70b").architecture  # 8 kv heads
-    model = Model(name="", families=(), architecture=replace(arch, ffn=16, hidden=64, heads=64))
+    model = Model(name="", groups=(), architecture=replace(arch, ffn=16, hidden=64, heads=64))
     work = {"flash": True, "dropout": False, "sequence_parallel": False}
     at_8, at_16 = (kept(model, f"tensor={n}", remat="dots", **work) for n in (8, 16))
     halved = 80 * S * 2 * (64 * 128 + 2 * 16) * (1 / 8 - 1 / 16)  # queries, gate, up
@@ -166,7 +166,7 @@ def test_keys_and_values_are_cut_into_no_more_parts_than_heads():
 @pytest.mark.parametrize(("measure", "size"), [("heads", 28), ("ffn", 28), ("vocab", 28)])
 def test_what_does_not_divide_over_the_tensor_axis_is_whole(measure, size):
     arch = replace(load_model("llama3-8b").architecture, kv_heads=8, **{measure: size})
-    model = Model(name="", families=(), architecture=arch)
+    model = Model(name="", groups=(), architecture=arch)
     work = Workload(batch=1, sequence=16, remat="none")
     whole, cut = (
         sum(item.bytes_per_device for item in activation_items(model, parse_mesh(mesh), work))
@@ -174,7 +174,7 @@ def test_what_does_not_divide_over_the_tensor_axis_is_whole(measure, size):
     )
     rest = replace(arch, **{measure: 8 * size})  # the same, and it divides
     finer = activation_items(
-        Model(name="", families=(), architecture=rest), parse_mesh("tensor=8"), work
+        Model(name="", groups=(), architecture=rest), parse_mesh("tensor=8"), work
     )
     assert whole / 8 < cut == sum(item.bytes_per_device for item in finer)
 
@@ -272,7 +272,7 @@ def test_a_formula_says_what_is_divided_by_what():
 def test_a_model_of_unknown_measures_has_no_activations():
     assert (
         activation_items(
-            Model(name="tree", families=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
+            Model(name="tree", groups=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
         )
         == ()
     )

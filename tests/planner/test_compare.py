@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shardlab.planner.family import parse_family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")
@@ -15,7 +15,7 @@ def model(**changes):
     shapes = {"embed": (96, 16), "layers.{0..3}.up": (64, 16), "layers.{0..3}.norm": (16,)}
     return Model(
         name="m",
-        families=tuple(parse_family(p, s, BF16) for p, s in (shapes | changes).items() if s),
+        groups=tuple(parse_tensor_group(p, s, BF16) for p, s in (shapes | changes).items() if s),
     )
 
 
@@ -32,7 +32,7 @@ def _changes(old, new):
 
 
 def test_the_same_plan_is_the_same_wherever_its_model_was_read_from():
-    moved = Model(name="m", families=model().families, source="another place")
+    moved = Model(name="m", groups=model().groups, source="another place")
     comparison = planned().compare(planned(of=moved))
     assert comparison.same
     assert str(comparison) == "the same: m on x=2,y=4"

@@ -9,13 +9,13 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import shardlab
 from shardlab.hardware.chips import parse_hardware
-from shardlab.planner.family import parse_family
 from shardlab.planner.findings.limits import Limits
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.load import load_model
 from shardlab.planner.plan import Plan
 from shardlab.planner.rules.rules import Rule, Rules, parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")
@@ -26,7 +26,7 @@ def tiny(**shapes):
     """A model of bf16 tensors by name and shape; `__` stands for a dot."""
     names = ((name.replace("__", "."), shape) for name, shape in shapes.items())
     return Model(
-        name="tiny", families=tuple(parse_family(name, shape, BF16) for name, shape in names)
+        name="tiny", groups=tuple(parse_tensor_group(name, shape, BF16) for name, shape in names)
     )
 
 
@@ -517,6 +517,4 @@ def test_a_headroom_that_is_no_share_is_refused(bad):
 def test_a_model_without_tensors_has_no_findings():
     arch = load_model("llama3-8b").architecture
     assert isinstance(arch, Architecture)
-    assert (
-        shardlab.plan(Model(name="none", families=()), "data=8", hardware="tpu-v5p").findings == ()
-    )
+    assert shardlab.plan(Model(name="none", groups=()), "data=8", hardware="tpu-v5p").findings == ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import shardlab
-from shardlab.planner.family import Tensor, families_of, parse_family
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")
@@ -19,9 +19,9 @@ def gathered(model, mesh, **options):
     return sum(item.bytes_per_device for item in made.items if "gathered" in item.name)
 
 
-def model(*families):
+def model(*groups):
     return Model(
-        name="tiny", families=tuple(parse_family(path, shape, BF16) for path, shape in families)
+        name="tiny", groups=tuple(parse_tensor_group(path, shape, BF16) for path, shape in groups)
     )
 
 
@@ -83,7 +83,7 @@ def test_layers_that_alternate_are_told_apart():
     tensors = [
         Tensor(f"layers.{n}.mlp.up_proj.weight", (8 if n % 2 else 24, 8), BF16) for n in range(6)
     ]
-    made = Model(name="tiny", families=families_of(tensors))
+    made = Model(name="tiny", groups=group_tensors(tensors))
     assert gathered(made, "fsdp=2", strategy="fsdp") == 2 * 24 * 8
 
 

@@ -6,12 +6,12 @@ import jax
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardlab.planner.family import Family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.device_bytes import counters_of, held_by, hold, is_trained
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.models.presets import preset_names
-from shardlab.planner.rules.matching import ShardedFamily
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -62,14 +62,14 @@ def test_an_axis_that_does_not_divide_counts_as_padded():
 
 
 def test_what_is_not_trained_has_no_gradient_and_no_state():
-    trained = Family(pieces=("norm.scale",), shape=(4,), dtype=F32)
-    mean = Family(pieces=("norm.mean",), shape=(4,), dtype=F32, is_trained=False)
-    scales = Family(pieces=("w.weight_scale_inv",), shape=(4, 4), dtype=F32)
+    trained = TensorGroup(path_parts=("norm.scale",), shape=(4,), dtype=F32)
+    mean = TensorGroup(path_parts=("norm.mean",), shape=(4,), dtype=F32, is_trained=False)
+    scales = TensorGroup(path_parts=("w.weight_scale_inv",), shape=(4, 4), dtype=F32)
     assert [is_trained(each) for each in (trained, mean, scales)] == [True, False, False]
     names = [
         each.name
         for each in held_by(
-            ShardedFamily(family=mean, spec=Spec(), rule=""), MESH, "adamw", DtypePolicy()
+            ShardedGroup(group=mean, spec=Spec(), rule=""), MESH, "adamw", DtypePolicy()
         )
     ]
     assert names == ["parameter"]
@@ -80,8 +80,10 @@ def test_scales_of_narrow_weights_keep_their_own_dtype():
     dtypes = [
         next(
             held_by(
-                ShardedFamily(
-                    family=Family(pieces=(name,), shape=(4, 6), dtype=F32), spec=Spec(), rule=""
+                ShardedGroup(
+                    group=TensorGroup(path_parts=(name,), shape=(4, 6), dtype=F32),
+                    spec=Spec(),
+                    rule="",
                 ),
                 MESH,
                 "none",
@@ -94,18 +96,18 @@ def test_scales_of_narrow_weights_keep_their_own_dtype():
 
 
 def test_inference_holds_parameters_alone():
-    family = Family(pieces=("w",), shape=(4,), dtype=F32)
-    held = held_by(ShardedFamily(family=family, spec=Spec(), rule=""), MESH, "none", DtypePolicy())
+    group = TensorGroup(path_parts=("w",), shape=(4,), dtype=F32)
+    held = held_by(ShardedGroup(group=group, spec=Spec(), rule=""), MESH, "none", DtypePolicy())
     assert [each.name for each in held] == ["parameter"]
     assert counters_of("none") == ()
 
 
 def test_gradients_and_states_may_have_specs_of_their_own():
-    placed = ShardedFamily(
-        family=Family(pieces=("w",), shape=(20, 6), dtype=F32),
+    placed = ShardedGroup(
+        group=TensorGroup(path_parts=("w",), shape=(20, 6), dtype=F32),
         spec=Spec(),
         rule="",
-        number=None,
+        rule_number=None,
         gradient_spec=Spec("data"),
         state_spec=Spec("stage"),
     )

@@ -118,7 +118,7 @@ def test_a_stage_has_its_share_of_the_local_layers():
 def test_a_model_of_unknown_measures_has_no_cache():
     assert (
         cache_items(
-            Model(name="tree", families=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
+            Model(name="tree", groups=()), parse_mesh("data=1"), Workload(batch=1, sequence=1)
         )
         == ()
     )

@@ -10,12 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
-from shardlab.planner.family import parse_family
 from shardlab.planner.model import Model
 from shardlab.planner.models.load import load_model
-from shardlab.planner.rules.logical_axes import called, logical_entries, logical_spec, squeezed_out
-from shardlab.planner.rules.matching import match
+from shardlab.planner.rules.logical_axes import (
+    find_displaced_names,
+    logical_entries,
+    logical_spec,
+    translate_meanings,
+)
+from shardlab.planner.rules.matching import match_rules
 from shardlab.planner.rules.rules import parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec, parse_spec
@@ -75,9 +80,9 @@ def test_names_told_by_a_path_are_those_that_the_rules_use():
     rules = parse_rules(
         {"logical": [(name, "fsdp") for name in ("exp", "embed_moe", "embed", "mlp")]}
     )
-    assert called(("experts", "mlp", "embed"), rules) == ("exp", "mlp", "embed_moe")
-    assert called(("vocab", "embed"), rules) == ("vocab", "embed")
-    assert called((None, "norm"), rules) == (None, "norm")
+    assert translate_meanings(("experts", "mlp", "embed"), rules) == ("exp", "mlp", "embed_moe")
+    assert translate_meanings(("vocab", "embed"), rules) == ("vocab", "embed")
+    assert translate_meanings((None, "norm"), rules) == (None, "norm")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +97,7 @@ def test_names_told_by_a_path_are_those_that_the_rules_use():
     ],
 )
 def test_an_axis_is_squeezed_out_if_all_its_rules_wanted_what_was_taken(rules, out):
-    assert squeezed_out(("heads", "mlp"), parse_rules({"logical": rules}), MESH) == out
+    assert find_displaced_names(("heads", "mlp"), parse_rules({"logical": rules}), MESH) == out
 
 
 BF16 = parse_dtype("bf16")
@@ -100,8 +105,8 @@ BY_NAME = parse_rules({"logical": [("mlp", "tensor"), ("embed", "fsdp")]})
 
 
 def test_logical_rules_go_by_the_names_that_a_path_tells_where_the_model_has_none():
-    told = parse_family("layers.{0..1}.up_proj.weight", (10, 6), BF16)
-    (placed,) = match(Model(name="m", families=(told,)), BY_NAME, MESH)
+    told = parse_tensor_group("layers.{0..1}.up_proj.weight", (10, 6), BF16)
+    (placed,) = match_rules(Model(name="m", groups=(told,)), BY_NAME, MESH)
     assert (placed.spec, placed.rule) == (Spec("tensor", "fsdp"), "logical rules for mlp, embed")
 
 
@@ -119,6 +124,6 @@ def test_where_an_author_named_some_axes_tensors_without_names_are_left_whole_as
     with spmd.logical_axis_rules([("mlp", "tensor"), ("embed", "fsdp")]):
         specs = nnx.get_partition_spec(state)
     flax = {"/".join(path): parse_spec(each) for path, each in nnx.to_flat_state(specs)}
-    placed = {each.family.name: each.spec for each in match(load_model(block), BY_NAME, MESH)}
+    placed = {each.group.name: each.spec for each in match_rules(load_model(block), BY_NAME, MESH)}
     assert placed == flax
     assert placed == {"up_proj/bias": Spec(), "up_proj/kernel": Spec("fsdp", "tensor")}

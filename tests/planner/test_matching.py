@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardlab.errors import InvalidRules
-from shardlab.planner.family import parse_family
 from shardlab.planner.model import Model
 from shardlab.planner.models.load import load_model
 from shardlab.planner.rules import path_search as searching
-from shardlab.planner.rules.matching import match
-from shardlab.planner.rules.path_search import in_form, search
-from shardlab.planner.rules.pattern import digits_alike, parse_pattern
+from shardlab.planner.rules.matching import match_rules
+from shardlab.planner.rules.path_search import match_paths, with_separator
+from shardlab.planner.rules.pattern import equivalent_digits, parse_pattern
 from shardlab.planner.rules.rules import parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -29,7 +29,7 @@ MESH = Mesh(fsdp=2, tensor=3)
 
 def model_of(*paths, shape=(12, 6), **more):
     return Model(
-        name="m", families=tuple(parse_family(path, shape, BF16, **more) for path in paths)
+        name="m", groups=tuple(parse_tensor_group(path, shape, BF16, **more) for path in paths)
     )
 
 
@@ -95,18 +95,18 @@ def readable(pattern):
 
 def first_rules(model, texts):
     """Path -> the first pattern found in it, by searching every one in every path."""
-    forms = [parse_pattern(text).form for text in texts]
+    forms = [parse_pattern(text).separator for text in texts]
     return {
         path: next(
             (
                 at
                 for at, text in enumerate(texts)
-                if re.search(text, in_form(path, forms[at])) is not None
+                if re.search(text, with_separator(path, forms[at])) is not None
             ),
             None,
         )
-        for family in model.families
-        for path in family.paths()
+        for group in model.groups
+        for path in group.paths()
     }
 
 
@@ -117,13 +117,13 @@ def first_rules(model, texts):
 @example([r"layers\.[1-3]\.", "block_9[^0-8]"])
 def test_every_path_gets_the_rule_that_a_search_of_all_paths_gives(texts):
     rules = parse_rules({"rules": [(text, "fsdp") for text in texts]})
-    placed = list(match(MODEL, rules, MESH))
-    got = {path: each.number for each in placed for path in each.family.paths()}
+    placed = list(match_rules(MODEL, rules, MESH))
+    got = {path: each.rule_number for each in placed for path in each.group.paths()}
     assert got == first_rules(MODEL, texts)
-    assert sum(each.family.n_tensors for each in placed) == MODEL.n_tensors
+    assert sum(each.group.n_tensors for each in placed) == MODEL.n_tensors
 
 
-PATHS = [path for family in MODEL.families for path in family.paths()]
+PATHS = [path for group in MODEL.groups for path in group.paths()]
 
 
 @settings(max_examples=120, deadline=None)
@@ -133,14 +133,16 @@ def test_both_engines_find_the_same_paths(text):
     if pattern.digit_sets is None:
         return  # back references: the two differ on purpose in what a failed group keeps
     for path in PATHS[::3]:
-        assert bool(pattern.timed.search(path)) == bool(pattern.compiled.search(path)), path
+        assert bool(pattern.compiled_with_timeout.search(path)) == bool(
+            pattern.compiled.search(path)
+        ), path
 
 
 @pytest.mark.parametrize("text", ["a{", "a{}", "{e<=1}a", "x}", r"w\{1", "a{,2}b"])
 def test_braces_that_count_nothing_mean_themselves_in_both_engines(text):
     pattern = parse_pattern(text)
     for path in ("a{", "a{}", "{e<=1}a", "x}", "w{1", "aab", "b", "a"):
-        assert bool(pattern.timed.search(path)) == bool(re.search(text, path)), path
+        assert bool(pattern.compiled_with_timeout.search(path)) == bool(re.search(text, path)), path
 
 
 @pytest.mark.parametrize(
@@ -157,20 +159,20 @@ def test_braces_that_count_nothing_mean_themselves_in_both_engines(text):
     ],
 )
 def test_digits_are_alike_where_no_part_of_a_pattern_tells_them_apart(texts, alike):
-    assert digits_alike(map(parse_pattern, texts)) == alike
+    assert equivalent_digits(map(parse_pattern, texts)) == alike
 
 
 def test_a_pattern_that_cannot_tell_digits_apart_is_searched_once_for_each_length(monkeypatch):
     searched = []
-    finds = searching._Search.finds
+    matches_path = searching._Search.matches_path
     monkeypatch.setattr(
         searching._Search,
-        "finds",
-        lambda self, path, budget: searched.append(path) or finds(self, path, budget),
+        "matches_path",
+        lambda self, path, budget: searched.append(path) or matches_path(self, path, budget),
     )
     model = model_of("layers.{0..60}.experts.{0..255}.up")
-    (found,) = search(model, parse_rules({"rules": [(r"experts\.\d+\.up", "fsdp")]}))
-    assert found.family is model.families[0]
+    (found,) = match_paths(model, parse_rules({"rules": [(r"experts\.\d+\.up", "fsdp")]}))
+    assert found.group is model.groups[0]
     assert searched == [
         f"layers.{layer}.experts.{expert}.up" for layer in (0, 10) for expert in (0, 10, 100)
     ]
@@ -180,10 +182,10 @@ def test_a_rule_for_each_layer_of_a_large_model_takes_its_layer(monkeypatch):
     monkeypatch.setattr(searching, "BUDGET_SECONDS", 60)  # it takes 0.7; machines may be slow
     model = load_model("deepseek-v3")
     rules = parse_rules([(rf"layers\.{n}\.", "..., fsdp" if n % 2 else "") for n in range(62)])
-    found = search(model, rules)
-    assert sum(each.family.n_tensors for each in found) == model.n_tensors
+    found = match_paths(model, rules)
+    assert sum(each.group.n_tensors for each in found) == model.n_tensors
     for each in found:
-        layers = {path.split(".")[2] for path in each.family.paths() if ".layers." in path}
+        layers = {path.split(".")[2] for path in each.group.paths() if ".layers." in path}
         assert layers == {str(number) for number in each.rules}
 
 
@@ -201,7 +203,7 @@ def test_a_rule_for_each_layer_of_a_large_model_takes_its_layer(monkeypatch):
     ],
 )
 def test_words_are_what_no_found_path_lacks(text, words):
-    assert parse_pattern(text).words == words
+    assert parse_pattern(text).required_texts == words
 
 
 @pytest.mark.parametrize(
@@ -218,18 +220,18 @@ def test_words_are_what_no_found_path_lacks(text, words):
     ],
 )
 def test_a_rule_may_be_written_with_slashes_or_dots(pattern, path, found):
-    (placed,) = match(model_of(path), parse_rules({"rules": [(pattern, "fsdp")]}), MESH)
-    assert (placed.number == 0) == found
+    (placed,) = match_rules(model_of(path), parse_rules({"rules": [(pattern, "fsdp")]}), MESH)
+    assert (placed.rule_number == 0) == found
 
 
 def test_a_family_is_split_where_a_rule_takes_a_part_of_it():
     rules = parse_rules([(r"layers\.(0|1)\.", "fsdp"), (".*", "")])
-    first, rest = match(model_of("layers.{0..5}.up"), rules, MESH)
-    assert (list(first.family.paths()), first.spec) == (
+    first, rest = match_rules(model_of("layers.{0..5}.up"), rules, MESH)
+    assert (list(first.group.paths()), first.spec) == (
         ["layers.0.up", "layers.1.up"],
         Spec("fsdp"),
     )
-    assert (rest.family.n_tensors, rest.rule) == (4, "rule 2: .*")
+    assert (rest.group.n_tensors, rest.rule) == (4, "rule 2: .*")
 
 
 # What no engine can search quickly, with a path on which it would go on and on.
@@ -242,14 +244,14 @@ def test_a_search_ends_whatever_the_pattern(pattern, monkeypatch):
     monkeypatch.setattr(searching, "BUDGET_SECONDS", 0.2)
     assert ended(pattern) in (
         "all was searched",
-        "Searching the patterns took more than 0.2 s, and was stopped.",
+        "Searching the patterns took more than 0.2 s and was stopped.",
     )
 
 
 def ended(pattern):
     """How a search of the pattern in long paths ended."""
     try:
-        search(model_of(LONG, LONG + "!"), parse_rules({"rules": [(pattern, "fsdp")]}))
+        match_paths(model_of(LONG, LONG + "!"), parse_rules({"rules": [(pattern, "fsdp")]}))
     except InvalidRules as error:
         return error.what
     return "all was searched"
@@ -262,7 +264,7 @@ def test_the_error_names_rule_file_line_and_path(monkeypatch, tmp_path):
         f"[[rules]]\npath = 'norm'\nspec = ''\n[[rules]]\npath = '{ENDLESS}'\nspec = ''\n"
     )
     with pytest.raises(InvalidRules) as raised:
-        search(model_of("a.b", LONG), parse_rules(path))
+        match_paths(model_of("a.b", LONG), parse_rules(path))
     assert raised.value.where == f"{path}:4\n         pattern {ENDLESS}\n         path {LONG}"
 
 
@@ -272,14 +274,14 @@ def test_a_search_is_stopped_in_other_threads_too(monkeypatch):
     thread = threading.Thread(target=lambda: how.append(ended(ENDLESS)))
     thread.start()
     thread.join()
-    assert how == ["Searching the patterns took more than 0.1 s, and was stopped."]
+    assert how == ["Searching the patterns took more than 0.1 s and was stopped."]
 
 
 def test_common_patterns_do_without_the_second_engine():
     path = "model.layers.10.mlp.experts.100.gate_proj.weight"
     for text in (".*", "mlp/.*kernel", r"layers\.\d+\..*_proj\.weight$", "(q|k|v)_proj", "a.*b.*c"):
-        assert parse_pattern(text).most_ways(len(path)) < searching._MOST_WAYS, text
+        assert parse_pattern(text).max_search_steps(len(path)) < searching._MAX_STEPS, text
 
 
 def test_regex_reads_patterns_in_the_mode_that_is_like_re():
-    assert parse_pattern("a").timed.flags & regex.VERSION0
+    assert parse_pattern("a").compiled_with_timeout.flags & regex.VERSION0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.planner.family import Family
 from shardlab.planner.models.presets import load_preset, preset_names
-from shardlab.planner.strategies.dim_meaning import axes_of, meaning_of
+from shardlab.planner.strategies.dim_meaning import dim_meanings_of, meanings_from_path
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")
@@ -14,8 +14,8 @@ BF16 = parse_dtype("bf16")
 
 @pytest.mark.parametrize("name", preset_names())
 def test_every_matrix_of_every_preset_has_a_meaning(name):
-    families = load_preset(name).families
-    unknown = [each.name for each in families if len(each.shape) > 1 and not axes_of(each)]
+    groups = load_preset(name).groups
+    unknown = [each.name for each in groups if len(each.shape) > 1 and not dim_meanings_of(each)]
     assert unknown == []
 
 
@@ -23,20 +23,20 @@ def test_every_matrix_of_every_preset_has_a_meaning(name):
 def test_heads_mlp_and_vocab_of_a_preset_have_the_sizes_its_architecture_says(name):
     model = load_preset(name)
     known = model.architecture
-    for family in model.families:
-        if "vision" in family.name or "weight_scale" in family.name or "shared" in family.name:
+    for group in model.groups:
+        if "vision" in group.name or "weight_scale" in group.name or "shared" in group.name:
             continue
-        for meaning, size in zip(axes_of(family) or (), family.shape, strict=False):
+        for meaning, size in zip(dim_meanings_of(group) or (), group.shape, strict=False):
             if meaning == "vocab":
-                assert size == known.vocab, family.name
+                assert size == known.vocab, group.name
             if meaning == "embed":
-                assert size == known.hidden, family.name
+                assert size == known.hidden, group.name
             if meaning == "mlp":
-                assert size in (known.ffn, known.dense_ffn), family.name
+                assert size in (known.ffn, known.dense_ffn), group.name
             if meaning == "heads" and not known.kv_lora_rank:
-                assert size == known.heads * known.head_dim, family.name
+                assert size == known.heads * known.head_dim, group.name
             if meaning == "kv_heads":
-                assert size == known.kv_heads * known.head_dim, family.name
+                assert size == known.kv_heads * known.head_dim, group.name
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,21 @@ def test_heads_mlp_and_vocab_of_a_preset_have_the_sizes_its_architecture_says(na
     ],
 )
 def test_names_of_public_models_tell_what_their_axes_are(path, shape, axes):
-    assert meaning_of(path, shape) == axes
+    assert meanings_from_path(path, shape) == axes
 
 
 def test_what_the_author_calls_an_axis_comes_before_its_name():
-    family = Family(
-        pieces=("layers.0.q_proj.kernel",), shape=(4, 6), dtype=BF16, axes=("mlp_moe", "joined_kv")
+    group = TensorGroup(
+        path_parts=("layers.0.q_proj.kernel",),
+        shape=(4, 6),
+        dtype=BF16,
+        axes=("mlp_moe", "joined_kv"),
     )
-    assert axes_of(family) == ("mlp", "heads")
+    assert dim_meanings_of(group) == ("mlp", "heads")
 
 
 def test_axes_that_only_the_author_understands_leave_the_name_to_decide():
-    family = Family(
-        pieces=("layers.0.q_proj.kernel",), shape=(4, 6), dtype=BF16, axes=("foo", None)
+    group = TensorGroup(
+        path_parts=("layers.0.q_proj.kernel",), shape=(4, 6), dtype=BF16, axes=("foo", None)
     )
-    assert axes_of(family) == ("embed", "heads")
+    assert dim_meanings_of(group) == ("embed", "heads")

@@ -1,4 +1,4 @@
-"""Meshes of plans: one -1, MaxText's names, slices by name; and what cannot be meant."""
+"""Meshes of plans: one -1, MaxText's names, slices by name; and invalid meshes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardlab.errors import InvalidSize, InvalidSyntax, InvalidType, LabError, UnknownHardware
 from shardlab.hardware.chips import parse_hardware
 from shardlab.planner.plan_mesh import parse_plan_mesh
-from shardlab.planner.tpu_slices import _by_call, is_tpu_slice, parse_tpu_slice
+from shardlab.planner.tpu_slices import is_tpu_slice, parse_tpu_slice, tpu_generations
 from shardlab.sharding.mesh import Mesh
 
 
@@ -48,9 +48,9 @@ from shardlab.sharding.mesh import Mesh
         ({"data": 2}, None, None, Mesh(data=2), {}),
     ],
 )
-def test_the_mesh_that_is_meant(text, n_devices, hardware, mesh, dcn):
-    meant = parse_plan_mesh(text, n_devices, hardware)
-    assert (meant.mesh, meant.dcn) == (mesh, dcn)
+def test_a_mesh_is_parsed(text, n_devices, hardware, mesh, dcn):
+    parsed = parse_plan_mesh(text, n_devices, hardware)
+    assert (parsed.mesh, parsed.dcn) == (mesh, dcn)
 
 
 def test_a_slice_gives_the_hardware():
@@ -58,32 +58,38 @@ def test_a_slice_gives_the_hardware():
     assert parse_plan_mesh("fsdp=-1,v5e-16").hardware == "tpu-v5e"
     assert parse_plan_mesh("fsdp=-1,v5e-16", hardware="v5e").hardware == "v5e"
     assert parse_plan_mesh("fsdp=2", hardware="h100").hardware == "h100"
-    own = parse_hardware("v5p")
-    assert parse_plan_mesh("v5e-16", hardware=own).hardware is own
+    custom = parse_hardware("v5p")
+    assert parse_plan_mesh("v5e-16", hardware=custom).hardware is custom
 
 
 WRONG = [
-    ("fsdp=-1,tensor=-1", 8, None, InvalidSyntax, "One size may be -1; this is another"),
-    ("fsdp=-1,tensor=8", None, None, InvalidSyntax, "their number is not known"),
-    ("ici_fsdp=-1,dcn_data=-1", 8, None, InvalidSyntax, "One size may be -1"),
-    ("fsdp=-1,tensor=3", 512, None, InvalidSize, "do not divide 512: their product is 3"),
-    ("fsdp=-1,tensor=8", 4, None, InvalidSize, "do not divide 4"),
-    ("fsdp=64,tensor=8", 256, None, InvalidSize, "has 512 devices, and there are 256"),
-    ({"data": 2}, 4, None, InvalidSize, "has 2 devices, and there are 4"),
-    ("fsdp=64", None, "v5p-1024", InvalidSize, "has 64 devices, and v5p-1024 has 512"),
-    ("fsdp=1024", None, "v5p-1024", InvalidSize, "has 1,024 devices, and v5p-1024 has 512"),
+    ("fsdp=-1,tensor=-1", 8, None, InvalidSyntax, "Only one size may be -1"),
+    ("fsdp=-1,tensor=8", None, None, InvalidSyntax, "the number of devices is not known"),
+    ("ici_fsdp=-1,dcn_data=-1", 8, None, InvalidSyntax, "Only one size may be -1"),
+    (
+        "fsdp=-1,tensor=3",
+        512,
+        None,
+        InvalidSize,
+        "512 devices are not divisible by 3, the product of the other sizes",
+    ),
+    ("fsdp=-1,tensor=8", 4, None, InvalidSize, "4 devices are not divisible by 8"),
+    ("fsdp=64,tensor=8", 256, None, InvalidSize, "has 512 devices, but 256 were requested"),
+    ({"data": 2}, 4, None, InvalidSize, "has 2 devices, but 4 were requested"),
+    ("fsdp=64", None, "v5p-1024", InvalidSize, "has 64 devices, but v5p-1024 has 512"),
+    ("fsdp=1024", None, "v5p-1024", InvalidSize, "has 1,024 devices, but v5p-1024 has 512"),
     ("ici_fsdp=4,dcn_data=2", None, "v5p-16", InvalidSize, "2 slices v5p-16 have 16"),
-    ("fsdp=-1", 700, "v5p-1024", InvalidSize, "has 512 devices, and there are 700"),
-    ("fsdp=-1,v5p-16", None, "v5e-16", InvalidSize, "slice v5p-16, and the hardware is tpu-v5e"),
-    ("fsdp=-1,v5p-16", None, "h100", InvalidSize, "slice v5p-16, and the hardware is h100"),
-    ("fsdp=-1", None, "v5p-1000", UnknownHardware, "no slice 'v5p-1000'"),
-    ("v5p-1000", None, None, UnknownHardware, "no slice 'v5p-1000'"),
-    ("v9z-16,fsdp=-1", None, None, UnknownHardware, "names no TPU"),
-    ("v5e:3x5", None, None, UnknownHardware, "no slice 'v5e:3x5'"),
+    ("fsdp=-1", 700, "v5p-1024", InvalidSize, "has 512 devices, but 700 were requested"),
+    ("fsdp=-1,v5p-16", None, "v5e-16", InvalidSize, "slice v5p-16, but the hardware is tpu-v5e"),
+    ("fsdp=-1,v5p-16", None, "h100", InvalidSize, "slice v5p-16, but the hardware is h100"),
+    ("fsdp=-1", None, "v5p-1000", UnknownHardware, "no TPU slice 'v5p-1000'"),
+    ("v5p-1000", None, None, UnknownHardware, "no TPU slice 'v5p-1000'"),
+    ("v9z-16,fsdp=-1", None, None, UnknownHardware, "does not name a known TPU"),
+    ("v5e:3x5", None, None, UnknownHardware, "no TPU slice 'v5e:3x5'"),
     ("ici_fdsp=4", None, None, InvalidSyntax, "MaxText has no mesh axis 'fdsp'"),
     ("ici_fsdp=4,tensor=2", None, None, InvalidSyntax, "are mixed"),
-    ("ici_fsdp=4,ici_fsdp=2", None, None, InvalidSyntax, "a second time"),
-    ("fsdp=-1,fsdp=2", 4, None, InvalidSyntax, "a second time"),
+    ("ici_fsdp=4,ici_fsdp=2", None, None, InvalidSyntax, "is repeated"),
+    ("fsdp=-1,fsdp=2", 4, None, InvalidSyntax, "is repeated"),
     ("fsdp=-2", 4, None, InvalidSize, "is -2"),
     ("ici_fsdp=0", None, None, InvalidSize, "is 0"),
     ("fsdp=-1,tensor", 4, None, InvalidSyntax, "'=' was expected after 'tensor'"),
@@ -99,9 +105,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "n_devices", "hardware", "kind", "what"), WRONG)
-def test_what_cannot_be_meant_is_told(text, n_devices, hardware, kind, what):
-    with pytest.raises(kind, match=what):
+@pytest.mark.parametrize(("text", "n_devices", "hardware", "kind", "message"), WRONG)
+def test_an_invalid_mesh_is_an_error(text, n_devices, hardware, kind, message):
+    with pytest.raises(kind, match=message):
         parse_plan_mesh(text, n_devices, hardware)
 
 
@@ -115,21 +121,21 @@ PARTS += ["_parallelism", "-", "x", "0", " ", "(", "'", "_", "tpu7x-8", "9" * 20
     st.sampled_from([None, 8, 512]),
     st.sampled_from([None, "v5p-1024", "h100"]),
 )
-def test_any_text_is_a_mesh_or_an_error_in_words(text, n_devices, hardware):
+def test_any_text_is_a_mesh_or_a_lab_error(text, n_devices, hardware):
     with contextlib.suppress(LabError):
         assert parse_plan_mesh(text, n_devices, hardware).mesh.n_devices >= 1
 
 
-def test_an_unknown_slice_has_the_nearest_ones_beside_it():
+def test_an_unknown_slice_suggests_the_nearest_ones():
     with pytest.raises(UnknownHardware) as raised:
         parse_tpu_slice("v5p-1000")
-    assert raised.value.fix == "v5p-896 or v5p-1024, the nearest there is."
+    assert raised.value.fix == "Did you mean 'v5p-896' or 'v5p-1024'?"
     with pytest.raises(UnknownHardware) as raised:
         parse_tpu_slice("v5x-256")
-    assert raised.value.fix.endswith("-256, the nearest name.")
+    assert raised.value.fix.endswith("-256'?")
 
 
-def test_a_minus_one_is_pointed_at():
+def test_the_error_points_at_the_second_minus_one():
     with pytest.raises(InvalidSyntax) as raised:
         parse_plan_mesh("fsdp=-1,tensor=-1", 8)
     assert raised.value.where.splitlines()[1:] == [
@@ -155,23 +161,23 @@ MAXTEXT = [
 
 @pytest.mark.parametrize(("name", "shape", "n_devices"), MAXTEXT)
 def test_a_slice_has_maxtexts_shape_and_devices(name, shape, n_devices):
-    found = parse_tpu_slice(name)
-    assert (found.name, found.shape, found.n_devices) == (name, shape, n_devices)
+    tpu_slice = parse_tpu_slice(name)
+    assert (tpu_slice.name, tpu_slice.shape, tpu_slice.n_devices) == (name, shape, n_devices)
 
 
 def test_every_slice_of_the_table_is_of_known_hardware_and_within_its_pod():
-    for kind in set(_by_call().values()):
-        chip = parse_hardware(kind.hardware)
-        assert chip.devices_per_chip == kind.devices_per_chip
-        assert max(map(prod, kind.shapes)) <= chip.pod
-        for shape in kind.shapes:
-            again = parse_tpu_slice(kind.topology(shape).name)
-            assert again.shape == shape
-            assert parse_tpu_slice(f"{kind.name}:{'x'.join(map(str, shape))}") == again
+    for generation in set(tpu_generations().values()):
+        chip = parse_hardware(generation.hardware)
+        assert chip.devices_per_chip == generation.devices_per_chip
+        assert max(map(prod, generation.shapes)) <= chip.pod
+        for shape in generation.shapes:
+            tpu_slice = parse_tpu_slice(generation.slice_of_shape(shape).name)
+            assert tpu_slice.shape == shape
+            assert parse_tpu_slice(f"{generation.name}:{'x'.join(map(str, shape))}") == tpu_slice
 
 
 @pytest.mark.parametrize(
     "text", ["v5p", "tpu-v5p", "h100", "my-chip.toml", "x-1", "", None, 7, b"v5p-8"]
 )
-def test_what_is_no_slice(text):
+def test_other_text_is_no_slice(text):
     assert not is_tpu_slice(text)

@@ -8,11 +8,11 @@ import optax
 import pytest
 
 from shardlab.errors import UnknownOption
-from shardlab.planner.family import Family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.optimizer import parse_optimizer, states_of
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 F32, BF16 = parse_dtype("f32"), parse_dtype("bf16")
@@ -75,8 +75,8 @@ def test_states_of_a_parameter_are_the_leaves_that_optax_keeps_for_it(name, dtyp
 def test_a_plan_has_every_byte_that_optax_keeps_counters_too(name):
     model = Model(
         name="made",
-        families=tuple(
-            Family(pieces=(f"p{at}",), shape=s, dtype=F32) for at, s in enumerate(SHAPES)
+        groups=tuple(
+            TensorGroup(path_parts=(f"p{at}",), shape=s, dtype=F32) for at, s in enumerate(SHAPES)
         ),
     )
     made = plan(model, "data=4", optimizer=name, policy=AS_OPTAX)
@@ -93,7 +93,9 @@ def test_every_optimizer_but_none_is_held_to_optax():
 
 
 def test_states_are_cut_as_the_parameter_axes_they_keep():
-    model = Model(name="made", families=(Family(pieces=("w",), shape=(256, 512, 3), dtype=F32),))
+    model = Model(
+        name="made", groups=(TensorGroup(path_parts=("w",), shape=(256, 512, 3), dtype=F32),)
+    )
     rules = [("w", ("data", "model", None))]
     made = plan(model, "data=4,model=8", rules=rules, optimizer="adafactor")
     shards = {each.name: each.shard_shape for each in made.rows[0].held}
@@ -115,7 +117,7 @@ def test_states_are_cut_as_the_parameter_axes_they_keep():
 
 
 def test_a_placeholder_is_whole_where_its_parameter_is_cut():
-    model = Model(name="made", families=(Family(pieces=("b",), shape=(256,), dtype=F32),))
+    model = Model(name="made", groups=(TensorGroup(path_parts=("b",), shape=(256,), dtype=F32),))
     made = plan(model, "data=4", rules={"rules": [("b", ("data",))]}, optimizer="adafactor")
     assert [(each.name, each.shape, str(each.spec)) for each in made.rows[0].held[2:]] == [
         ("v_row", (1,), "P(None)"),

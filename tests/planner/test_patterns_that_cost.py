@@ -11,9 +11,9 @@ import pytest
 
 from shardlab import LabError, plan
 from shardlab.errors import InvalidModel, InvalidRules
-from shardlab.planner.family import Family
-from shardlab.planner.model import MOST_KINDS, Model, check_kinds
+from shardlab.planner.model import MAX_GROUPS, Model, check_model
 from shardlab.planner.rules import rules as rules_module
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 SLOW = [
@@ -87,16 +87,17 @@ def test_patterns_of_too_many_letters_are_refused_before_they_are_read(form, mon
 
 def test_a_model_of_more_kinds_than_can_be_counted_is_refused() -> None:
     kind = parse_dtype("bf16")
-    families = tuple(
-        Family(pieces=(f"layer{each}",), shape=(2,), dtype=kind) for each in range(MOST_KINDS + 1)
+    groups = tuple(
+        TensorGroup(path_parts=(f"layer{each}",), shape=(2,), dtype=kind)
+        for each in range(MAX_GROUPS + 1)
     )
-    with pytest.raises(InvalidModel, match=f"{MOST_KINDS + 1:,} kinds") as caught:
-        plan(Model(name="many", families=families), "fsdp=2")
+    with pytest.raises(InvalidModel, match=f"{MAX_GROUPS + 1:,} groups") as caught:
+        plan(Model(name="many", groups=groups), "fsdp=2")
     assert "layer0" in caught.value.where
-    assert check_kinds(Model(name="few", families=families[:9])).n_tensors == 9
+    assert check_model(Model(name="few", groups=groups[:9])).n_tensors == 9
 
 
 def test_half_a_character_in_a_path_is_refused() -> None:
-    half = Family(pieces=("layers.\ud800",), shape=(2,), dtype=parse_dtype("bf16"))
-    with pytest.raises(InvalidModel, match="half a character"):
-        plan(Model(name="half", families=(half,)), "fsdp=2")
+    half = TensorGroup(path_parts=("layers.\ud800",), shape=(2,), dtype=parse_dtype("bf16"))
+    with pytest.raises(InvalidModel, match="lone surrogate"):
+        plan(Model(name="half", groups=(half,)), "fsdp=2")

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from shardlab.cli import main
 from shardlab.planner.findings.codes import CODES
 from shardlab.planner.strategies.axis_roles import ROLES
-from shardlab.planner.strategies.dim_meaning import KNOWN
+from shardlab.planner.strategies.dim_meaning import KNOWN_MEANINGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -85,5 +85,5 @@ def test_the_page_lists_every_finding_with_its_severity():
 def test_the_page_on_rules_names_every_axis_that_is_told_and_every_mesh_axis_with_a_role():
     page = (DOCS / "plan-rules.md").read_text("utf-8")
     rows = " ".join(line for line in page.splitlines() if line.startswith("| "))
-    for name in (*KNOWN, *(name for names in ROLES.values() for name in names)):
+    for name in (*KNOWN_MEANINGS, *(name for names in ROLES.values() for name in names)):
         assert f"`{name}`" in rows, name

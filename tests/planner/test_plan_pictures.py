@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardlab.planner.family import parse_family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory_bars import bars_of, bars_svg
 from shardlab.planner.model import Model
 from shardlab.planner.plan import KINDS
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.treemap import _LOOKS, Box, squarified
 from shardlab.render.palette import contrast
 from shardlab.sharding.dtype import parse_dtype
@@ -26,10 +26,10 @@ PLANS = {
     "over": plan("llama3-70b", "fsdp=8", **WAYS),
     "without a chip": plan("llama3-8b", "data=2,model=4", strategy="tensor"),
     "one tensor": plan(
-        Model(name="one", families=(parse_family("w", (6, 4), parse_dtype("f32")),)), "x=3"
+        Model(name="one", groups=(parse_tensor_group("w", (6, 4), parse_dtype("f32")),)), "x=3"
     ),
     "one device": plan("llama3-8b", "x=1"),
-    "nothing": plan(Model(name="none", families=()), "x=3"),
+    "nothing": plan(Model(name="none", groups=()), "x=3"),
 }
 
 
@@ -78,7 +78,7 @@ def test_the_bar_is_as_long_as_the_bytes():
 def test_devices_that_hold_the_same_are_one_bar_and_uneven_ones_the_extremes():
     (bar,) = bars_of(PLANS["small"])
     assert bar.name == "each of 8 devices"
-    model = Model(name="odd", families=(parse_family("w", (5, 1000), parse_dtype("f32")),))
+    model = Model(name="odd", groups=(parse_tensor_group("w", (5, 1000), parse_dtype("f32")),))
     fullest, emptiest = bars_of(plan(model, "x=4", rules={"rules": [("w", "x")]}))
     assert fullest.n_bytes == 2 * 1000 * 4
     assert (emptiest.name, emptiest.n_bytes) == ("emptiest, device 3", 0)

@@ -13,12 +13,12 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from rich.console import Console
 
 from shardlab.errors import UnknownOption
-from shardlab.planner.family import parse_family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
 from shardlab.planner.plan_text import plan_html, plan_markdown, plan_text
 from shardlab.planner.snapshots.comparison_text import comparison_markdown
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.tensor_table import groups_of, n_numbers, name_in
 from shardlab.sharding.dtype import parse_dtype
 
@@ -28,8 +28,8 @@ LLAMA = plan("llama3-8b", "fsdp=4,tensor=16", strategy="fsdp+tensor", optimizer=
 
 
 def model(shapes, name="m", axes=None):
-    families = (parse_family(p, s, BF16, (axes or {}).get(p)) for p, s in shapes.items())
-    return Model(name=name, families=tuple(families))
+    groups = (parse_tensor_group(p, s, BF16, (axes or {}).get(p)) for p, s in shapes.items())
+    return Model(name=name, groups=tuple(groups))
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_all_that_is_stacked_beneath_one_word_is_one_group(axis):
         ("net/moe_layers/block/scale", (8, 6), None),
         ("head/kernel", (6, 4), None),
     ]
-    parts = [parse_family(path, shape, BF16, axes=axes) for path, shape, axes in rows]
-    made = plan(Model(name="m", families=tuple(parts)), "x=2")
+    parts = [parse_tensor_group(path, shape, BF16, axes=axes) for path, shape, axes in rows]
+    made = plan(Model(name="m", groups=tuple(parts)), "x=2")
     titles = {group.title: len(group.rows) for group in groups_of(made, show_all=True)}
     assert titles == {"net/moe_layers/* ×8, stacked": 3, "outside the layers": 1}
 
 
 def test_one_block_that_is_not_stacked_is_no_group_of_layers():
-    parts = [parse_family(f"block/{name}/kernel", (8, 6), BF16) for name in ("a", "b")]
-    (group,) = groups_of(plan(Model(name="m", families=tuple(parts)), "x=2"))
+    parts = [parse_tensor_group(f"block/{name}/kernel", (8, 6), BF16) for name in ("a", "b")]
+    (group,) = groups_of(plan(Model(name="m", groups=tuple(parts)), "x=2"))
     assert group.title == "all tensors"
 
 
@@ -204,13 +204,11 @@ def test_the_cache_is_shown_with_its_dtype():
 
 
 def test_many_dtypes_are_named_by_their_bytes():
-    families = [
-        parse_family(f"w{n}", (2**n, 8), parse_dtype(name))
+    groups = [
+        parse_tensor_group(f"w{n}", (2**n, 8), parse_dtype(name))
         for n, name in enumerate(("f32", "bf16", "f16", "f8e4m3fn"))
     ]
-    assert "f16, f8e4m3fn, f32, 1 more" in str(
-        plan(Model(name="m", families=tuple(families)), "x=2")
-    )
+    assert "f16, f8e4m3fn, f32, 1 more" in str(plan(Model(name="m", groups=tuple(groups)), "x=2"))
 
 
 def test_the_headline_counts_what_stands_below():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import InvalidType, UnknownOption
-from shardlab.planner.family import Family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.model import Model
 from shardlab.planner.models.presets import load_preset
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 F32, BF16, FP8 = parse_dtype("f32"), parse_dtype("bf16"), parse_dtype("float8_e4m3fn")
@@ -17,7 +17,7 @@ F32, BF16, FP8 = parse_dtype("f32"), parse_dtype("bf16"), parse_dtype("float8_e4
 
 def bytes_per_parameter(policy, optimizer, dtype=BF16):
     """Of parameters, gradients and the optimizer, without its counters."""
-    made = plan(Model(name="m", families=(Family(pieces=("w",), shape=(64, 100), dtype=dtype),)), "data=1", optimizer=optimizer,
+    made = plan(Model(name="m", groups=(TensorGroup(path_parts=("w",), shape=(64, 100), dtype=dtype),)), "data=1", optimizer=optimizer,
                 policy=policy)  # fmt: skip
     row = made.rows[0]
     return tuple(row.bytes_of(kind) / 6400 for kind in ("parameters", "gradients", "optimizer"))
@@ -55,8 +55,8 @@ def test_gradients_of_fp8_parameters_have_16_bits():
 
 
 def test_what_is_no_fraction_is_neither_cast_nor_trained():
-    model = Model(name="m", families=(Family(pieces=("positions",), shape=(10,), dtype=parse_dtype("i32")),
-                        Family(pieces=("rng",), shape=(2,), dtype=parse_dtype("key<fry>"))))  # fmt: skip
+    model = Model(name="m", groups=(TensorGroup(path_parts=("positions",), shape=(10,), dtype=parse_dtype("i32")),
+                        TensorGroup(path_parts=("rng",), shape=(2,), dtype=parse_dtype("key<fry>"))))  # fmt: skip
     made = plan(model, "data=1", optimizer="adamw", policy="bf16")
     assert [each.name for row in made.rows for each in row.held] == ["parameter", "parameter"]
     assert made.bytes_of("parameters") == 10 * 4 + 2 * 8
@@ -71,7 +71,7 @@ def test_scales_of_fp8_blocks_are_not_trained():
 
 def test_scales_are_gone_where_fp8_weights_are_held_in_bf16():
     model = load_preset("deepseek-v3")
-    scales = [each for each in model.families if "scale_inv" in each.name]
+    scales = [each for each in model.groups if "scale_inv" in each.name]
     n_elements = sum(each.n_tensors * each.n_elements for each in scales)
     n_scales = sum(each.n_tensors for each in scales)
     made = plan(model, "fsdp=1", optimizer="adamw", policy="bf16")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.planner.strategies.axis_roles import ROLES, batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import ROLES, batch_axes, mesh_axis_roles
 from shardlab.sharding.mesh import Mesh
 
 # MaxText, src/maxtext/configs/base.yml, mesh_axes
@@ -25,7 +25,7 @@ MAXTEXT = {
 
 
 def test_every_mesh_axis_of_maxtext_has_its_role():
-    roles = roles_of(Mesh((name, 2) for name in MAXTEXT))
+    roles = mesh_axis_roles(Mesh((name, 2) for name in MAXTEXT))
     found = {name: role for role, names in roles.items() for name in names}
     assert found == MAXTEXT
 

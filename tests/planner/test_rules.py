@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from shardlab.errors import InvalidRules, LabError
-from shardlab.planner.family import parse_family
 from shardlab.planner.model import Model
-from shardlab.planner.rules.matching import match
+from shardlab.planner.rules.matching import match_rules
 from shardlab.planner.rules.rules import Rules, parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -38,7 +38,7 @@ BF16 = parse_dtype("bf16")
 )
 def test_a_spec_is_text_entries_or_a_partition_spec(spec, expected):
     (rule,) = parse_rules([("mlp/.*", spec)]).rules
-    assert (rule.spec, rule.ends) == (expected, False)
+    assert (rule.spec, rule.is_trailing) == (expected, False)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_a_spec_is_text_entries_or_a_partition_spec(spec, expected):
 )
 def test_dots_first_leave_the_leading_axes_whole(spec):
     (rule,) = parse_rules([("a/b", spec)]).rules
-    assert rule.ends
-    assert rule.shown == "P(..., 'tensor')"
+    assert rule.is_trailing
+    assert rule.spec_text == "P(..., 'tensor')"
     assert [rule.spec_for(rank) for rank in (1, 3)] == [Spec("tensor"), Spec(None, None, "tensor")]
 
 
@@ -115,19 +115,17 @@ def test_pairs_that_may_be_patterns_or_logical_rules_are_not_guessed(pairs, is_c
     if is_clear:
         assert len(parse_rules(pairs).rules) == len(pairs)
     else:
-        with pytest.raises(
-            InvalidRules, match="may be patterns, or Flax's logical rules"
-        ) as raised:
+        with pytest.raises(InvalidRules, match="may be patterns or logical rules") as raised:
             parse_rules(pairs)
-        assert raised.value.fix.startswith('{"rules": [...]} for patterns')
+        assert raised.value.fix.startswith('write {"rules": [...]} for patterns')
 
 
 def placed(rules, **more):
-    family = parse_family("layers.{0..3}.up_proj.weight", (12, 6), BF16, **more)
+    group = parse_tensor_group("layers.{0..3}.up_proj.weight", (12, 6), BF16, **more)
     return {
         path: (each.spec, each.rule)
-        for each in match(Model(name="m", families=(family,)), parse_rules(rules), MESH)
-        for path in each.family.paths()
+        for each in match_rules(Model(name="m", groups=(group,)), parse_rules(rules), MESH)
+        for path in each.group.paths()
     }
 
 
@@ -195,22 +193,22 @@ NOT_RULES = [
     ([7], "7 is not a rule"),
     ([("a", "b", "c")], "is not a rule"),
     ([(b"a/b", "fsdp")], "is not a rule"),
-    ([("a/b", 3)], "A spec cannot be read: 3 is not a spec"),
-    ([("a/b", True)], "A spec cannot be read: True is not a spec"),
-    ([("a/b", b"x")], "A spec cannot be read"),
-    ([("a/b", {"x": 1})], "A spec cannot be read"),
-    ([("a/b", ("fsdp", 3))], "A spec cannot be read: The spec entry 3"),
-    ([("a/b", "fsdp,,")], "A spec cannot be read: None or a mesh axis name"),
-    ([("a/b", "fsdp, ...")], "A spec cannot be read"),
-    ([("a/b", ("fsdp", ...))], "'...' stands for the leading array axes"),
+    ([("a/b", 3)], "Invalid spec: 3 is not a spec"),
+    ([("a/b", True)], "Invalid spec: True is not a spec"),
+    ([("a/b", b"x")], "Invalid spec"),
+    ([("a/b", {"x": 1})], "Invalid spec"),
+    ([("a/b", ("fsdp", 3))], "Invalid spec: The spec entry 3"),
+    ([("a/b", "fsdp,,")], "Invalid spec: None or a mesh axis name"),
+    ([("a/b", "fsdp, ...")], "Invalid spec"),
+    ([("a/b", ("fsdp", ...))], "'...' stands for the leading dimensions"),
     ([("a/(b", "fsdp")], "missing \\), unterminated subpattern"),
-    ([("[[a]/", "fsdp")], "stands inside a class"),
+    ([("[[a]/", "fsdp")], "ambiguous inside a character class"),
     ([("a/[[b", "fsdp")], "unterminated character set"),
-    ([("((a{999}){999}){999}", "fsdp")], "counts of the pattern multiply"),
-    ([("(" * 900 + ")" * 900 + "/", "fsdp")], "cannot be read"),
-    ([("a{99999999999999999999}", "fsdp")], "cannot be read"),
+    ([("((a{999}){999}){999}", "fsdp")], "counts in the pattern multiply"),
+    ([("(" * 900 + ")" * 900 + "/", "fsdp")], "Invalid pattern"),
+    ([("a{99999999999999999999}", "fsdp")], "Invalid pattern"),
     ([("/" * 5000, "fsdp")], "5,000 characters"),
-    ([("a/\ud800", "fsdp")], "which is no text"),
+    ([("a/\ud800", "fsdp")], "which is not valid text"),
     ({"logical": [("embed", 3)]}, "mesh axes for the logical name 'embed' are 3"),
     ({"logical": [(3, "fsdp")]}, "The logical name of a rule is 3"),
     ({"logical": {"embed": "fsdp"}}, "'logical' is"),
@@ -218,14 +216,14 @@ NOT_RULES = [
     ({"rules": 3}, "'rules' is 3"),
     ({"rules": [("a",)]}, "'rules' is"),
     ({"specs": [("a", "b")]}, "'specs' is"),
-    ({"rules": [], "lm_head": "fsdp"}, "the key 'rules', a part of rules, and 'lm_head'"),
+    ({"rules": [], "lm_head": "fsdp"}, "mixes the section 'rules' with the key 'lm_head'"),
     ({3: "fsdp"}, "The path of a tensor is 3"),
-    ([{"a.b": "x"}, {"a.b": "y"}], r"Path 'a.b' is given P\('x'\) and P\('y'\)"),
+    ([{"a.b": "x"}, {"a.b": "y"}], r"Path 'a.b' has two specs: P\('x'\) and P\('y'\)"),
     ([("a/b", "")] * 2001, "There are 2,001 rules"),
     ({"logical": [("a", "b")] * 2001}, "There are 2,001 rules"),
     ([[("a/b", "")] * 1500, [("a/c", "")] * 1500], "There are 3,000 rules"),
-    ("no/such/rules.toml", "There is no such file"),
-    (Path("."), "The file cannot be read"),
+    ("no/such/rules.toml", "The rule file does not exist"),
+    (Path("."), "The rule file cannot be read"),
     ("", "cannot be read"),
     ("\0", "cannot be read"),
 ]

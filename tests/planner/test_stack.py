@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import UnknownOption
-from shardlab.planner.family import Tensor, families_of, parse_family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.model import Model
 from shardlab.planner.models.presets import load_preset, preset_names
-from shardlab.planner.strategies.layer_stack import stack
+from shardlab.planner.strategies.layer_stack import stack_model
+from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.spec import Spec
 
@@ -20,7 +20,7 @@ BF16 = parse_dtype("bf16")
 @pytest.mark.parametrize("name", preset_names())
 def test_a_stacked_preset_has_the_same_bytes_in_fewer_arrays(name, over):
     model = load_preset(name)
-    made = stack(model, over)
+    made = stack_model(model, over)
     assert (made.n_parameters, made.n_bytes) == (model.n_parameters, model.n_bytes)
     has_experts = model.architecture.experts > 0
     assert (made.n_tensors < model.n_tensors) == (has_experts or over != "experts")
@@ -28,10 +28,11 @@ def test_a_stacked_preset_has_the_same_bytes_in_fewer_arrays(name, over):
 
 def test_layers_and_experts_become_the_first_array_axes():
     model = Model(
-        name="m", families=(parse_family("layers.{0..3}.experts.{0..7}.w1.weight", (6, 5), BF16),)
+        name="m",
+        groups=(parse_tensor_group("layers.{0..3}.experts.{0..7}.w1.weight", (6, 5), BF16),),
     )
-    shapes = {over: [(each.name, each.n_tensors, each.shape, each.told)
-                     for each in stack(model, over).families]
+    shapes = {over: [(each.name, each.n_tensors, each.shape, each.stacked_meanings)
+                     for each in stack_model(model, over).groups]
               for over in ("experts", "layers", "all")}  # fmt: skip
     assert shapes == {
         "experts": [("layers.*.experts.w1.weight", 4, (8, 6, 5), ("experts", "mlp", "embed"))],
@@ -76,15 +77,15 @@ def test_stacked_experts_have_the_names_that_maxtext_s_rules_use():
 
 
 def test_an_author_s_names_of_axes_stay_when_stacked():
-    one = parse_family("layers.{0..3}.w", (6, 5), BF16, axes=("hidden", "fsdp"))
-    (made,) = stack(Model(name="m", families=(one,)), "layers").families
+    one = parse_tensor_group("layers.{0..3}.w", (6, 5), BF16, axes=("hidden", "fsdp"))
+    (made,) = stack_model(Model(name="m", groups=(one,)), "layers").groups
     assert made.axes == ("layers", "hidden", "fsdp")
 
 
 def test_layers_with_fewer_experts_are_stacked_apart():
     paths = [f"layers.{i}.experts.{j}.w1.weight" for i, n in enumerate((3, 5, 3)) for j in range(n)]
-    model = Model(name="m", families=families_of(Tensor(path, (6, 5), BF16) for path in paths))
-    made = stack(model, "experts").families
+    model = Model(name="m", groups=group_tensors(Tensor(path, (6, 5), BF16) for path in paths))
+    made = stack_model(model, "experts").groups
     assert {(tuple(each.paths()), each.shape) for each in made} == {
         (("layers.0.experts.w1.weight", "layers.2.experts.w1.weight"), (3, 6, 5)),
         (("layers.1.experts.w1.weight",), (5, 6, 5)),
@@ -92,8 +93,8 @@ def test_layers_with_fewer_experts_are_stacked_apart():
 
 
 def test_a_spec_of_the_model_s_own_moves_with_its_axes():
-    one = parse_family("layers.{0..3}.up_proj.weight", (6, 5), BF16, spec=Spec("x", None))
-    (made,) = stack(Model(name="m", families=(one,)), "layers").families
+    one = parse_tensor_group("layers.{0..3}.up_proj.weight", (6, 5), BF16, spec=Spec("x", None))
+    (made,) = stack_model(Model(name="m", groups=(one,)), "layers").groups
     assert (made.shape, made.spec) == ((4, 6, 5), Spec(None, "x", None))
 
 
@@ -110,5 +111,7 @@ def test_a_plan_says_that_it_stacked():
 
 @pytest.mark.parametrize("over", ["expert", "", None, 3, b"all"])
 def test_what_cannot_be_stacked_is_refused(over):
-    with pytest.raises(UnknownOption, match=r"There is nothing named .* to stack"):
-        stack(load_preset("llama3-8b"), over)
+    with pytest.raises(
+        UnknownOption, match=r"Cannot stack .*\. Known options: experts, layers, all"
+    ):
+        stack_model(load_preset("llama3-8b"), over)

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlab.errors import InvalidType, UnknownMeshAxis, UnknownOption
-from shardlab.planner.family import Family, Tensor, families_of, parse_family
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.presets import load_preset, preset_names
-from shardlab.planner.rules.matching import match
+from shardlab.planner.rules.matching import match_rules
 from shardlab.planner.rules.rules import parse_rules
-from shardlab.planner.rules.strategy_rules import rules_of
-from shardlab.planner.strategies.layer_stack import stack
-from shardlab.planner.strategies.strategy import parse_strategy, place, stacked_for
+from shardlab.planner.rules.strategy_rules import derive_rules
+from shardlab.planner.strategies.layer_stack import stack_model
+from shardlab.planner.strategies.strategy import parse_strategy, shard_model, stack_for_strategy
+from shardlab.planner.tensor_group import Tensor, TensorGroup, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh, parse_mesh
 from shardlab.sharding.partition import shard_shape
@@ -42,12 +42,12 @@ MESHES = (
 
 
 def specs(model, strategy, mesh):
-    placed = place(model, parse_strategy(strategy), parse_mesh(mesh))
-    return {each.family.name: each.spec for each in placed}
+    placed = shard_model(model, parse_strategy(strategy), parse_mesh(mesh))
+    return {each.group.name: each.spec for each in placed}
 
 
-def of(*families, architecture=None):
-    return Model(name="made", families=families, architecture=architecture)
+def of(*groups, architecture=None):
+    return Model(name="made", groups=groups, architecture=architecture)
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
@@ -55,14 +55,14 @@ def of(*families, architecture=None):
 def test_the_printed_rules_give_every_tensor_the_spec_of_the_strategy(name, mesh):
     for strategy in STRATEGIES:
         model = load_preset(name)
-        placed = tuple(place(model, parse_strategy(strategy), mesh))
-        lines = rules_of(placed)
+        placed = tuple(shard_model(model, parse_strategy(strategy), mesh))
+        lines = derive_rules(placed)
         assert len(lines) <= 25
-        model = stacked_for(parse_strategy(strategy), model)
+        model = stack_for_strategy(parse_strategy(strategy), model)
         rules = parse_rules([(line.pattern, line.spec) for line in lines])
-        wanted = {(each.family.name, each.family.numbers_text): each.spec for each in placed}
-        for each in match(model, rules, mesh):
-            assert each.spec == wanted.pop((each.family.name, each.family.numbers_text)), strategy
+        wanted = {(each.group.name, each.group.numbers_text): each.spec for each in placed}
+        for each in match_rules(model, rules, mesh):
+            assert each.spec == wanted.pop((each.group.name, each.group.numbers_text)), strategy
         assert wanted == {}
 
 
@@ -70,10 +70,10 @@ def test_the_printed_rules_give_every_tensor_the_spec_of_the_strategy(name, mesh
 @pytest.mark.parametrize("name", preset_names())
 def test_every_spec_of_every_preset_divides(name, mesh):
     for strategy in STRATEGIES:
-        for each in place(load_preset(name), parse_strategy(strategy), mesh):
+        for each in shard_model(load_preset(name), parse_strategy(strategy), mesh):
             for spec in (each.spec, each.gradient_spec, each.state_spec):
                 if spec is not None:
-                    shard_shape(each.family.shape, spec, mesh)  # raises where it does not
+                    shard_shape(each.group.shape, spec, mesh)  # raises where it does not
 
 
 def test_llama_under_fsdp_and_tensor_is_cut_as_megatron_and_maxtext_cut_it():
@@ -97,8 +97,8 @@ def test_llama_under_fsdp_and_tensor_is_cut_as_megatron_and_maxtext_cut_it():
 
 
 def test_kv_heads_that_do_not_divide_stay_whole_and_are_remembered():
-    placed = place(load_preset("llama3-70b"), parse_strategy("tensor"), Mesh(tensor=16))
-    found = {each.family.name: each for each in placed}
+    placed = shard_model(load_preset("llama3-70b"), parse_strategy("tensor"), Mesh(tensor=16))
+    found = {each.group.name: each for each in placed}
     query = found["model.layers.*.self_attn.q_proj.weight"]
     key = found["model.layers.*.self_attn.k_proj.weight"]
     assert (query.spec, query.declined) == (Spec("tensor"), ())
@@ -111,11 +111,12 @@ def test_kv_heads_that_do_not_divide_stay_whole_and_are_remembered():
 def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_are():
     known = Architecture(layers=1, hidden=64, heads=8, kv_heads=2, head_dim=8, ffn=256, vocab=100)
     model = of(
-        Family(pieces=("attn.qkv_proj.weight",), shape=(96, 64), dtype=BF16), architecture=known
+        TensorGroup(path_parts=("attn.qkv_proj.weight",), shape=(96, 64), dtype=BF16),
+        architecture=known,
     )
     assert specs(model, "tensor", "tensor=2") == {"attn.qkv_proj.weight": Spec("tensor")}
     # 96 = (8 + 2 + 2) heads of 8 would divide by 4, and 8 query heads too
-    (placed,) = place(model, parse_strategy("tensor"), Mesh(tensor=4))
+    (placed,) = shard_model(model, parse_strategy("tensor"), Mesh(tensor=4))
     assert placed.spec == Spec()
     assert [str(each) for each in placed.declined] == [
         "2 kv heads do not divide over 'tensor' of size 4"
@@ -123,30 +124,30 @@ def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_
 
 
 def test_zero3_cuts_parameters_over_every_axis_that_cuts_the_batch():
-    model = of(parse_family("layers.0.mlp.up_proj.weight", (32, 16), BF16))
+    model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (32, 16), BF16))
     made = specs(model, "zero3", "data=2,fsdp=4,tensor=8")
     assert made == {"layers.0.mlp.up_proj.weight": Spec(None, ("data", "fsdp"))}
 
 
 def test_fsdp_leaves_a_bias_of_two_axes_whole():
     model = of(
-        Family(pieces=("attn/query/bias",), shape=(8, 16), dtype=BF16),
-        Family(pieces=("w",), shape=(8, 16), dtype=BF16),
+        TensorGroup(path_parts=("attn/query/bias",), shape=(8, 16), dtype=BF16),
+        TensorGroup(path_parts=("w",), shape=(8, 16), dtype=BF16),
     )
     assert specs(model, "fsdp", "fsdp=4") == {"attn/query/bias": Spec(), "w": Spec(None, "fsdp")}
 
 
 def test_heads_with_an_axis_of_their_own_need_no_architecture():
     model = of(
-        Family(pieces=("a/query/kernel",), shape=(64, 8, 16), dtype=BF16),
-        Family(pieces=("a/key/kernel",), shape=(64, 2, 16), dtype=BF16),
+        TensorGroup(path_parts=("a/query/kernel",), shape=(64, 8, 16), dtype=BF16),
+        TensorGroup(path_parts=("a/key/kernel",), shape=(64, 2, 16), dtype=BF16),
     )
     made = specs(model, "tensor", "tensor=4")
     assert made == {"a/query/kernel": Spec(None, "tensor"), "a/key/kernel": Spec()}
 
 
 def test_fsdp_takes_another_axis_where_the_first_does_not_divide():
-    model = of(parse_family("layers.0.mlp.up_proj.weight", (12, 10), BF16))
+    model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
     assert specs(model, "fsdp", "fsdp=5") == {"layers.0.mlp.up_proj.weight": Spec(None, "fsdp")}
     assert specs(model, "fsdp", "fsdp=6") == {"layers.0.mlp.up_proj.weight": Spec("fsdp")}
     # both parts on one axis, the tensor part being the major one
@@ -156,8 +157,8 @@ def test_fsdp_takes_another_axis_where_the_first_does_not_divide():
 
 
 def test_fsdp_that_divides_nothing_leaves_a_matrix_whole_and_says_so():
-    model = of(parse_family("layers.0.mlp.up_proj.weight", (12, 10), BF16))
-    (placed,) = place(model, parse_strategy("fsdp"), Mesh(fsdp=7))
+    model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
+    (placed,) = shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=7))
     assert placed.spec == Spec()
     assert [str(each) for each in placed.declined] == [
         "array axis 1 of size 10 does not divide over 'fsdp' of size 7"
@@ -165,7 +166,7 @@ def test_fsdp_that_divides_nothing_leaves_a_matrix_whole_and_says_so():
 
 
 def test_several_mesh_axes_of_one_role_cut_one_array_axis():
-    model = of(parse_family("mlp.up_proj.weight", (12, 40), BF16))
+    model = of(parse_tensor_group("mlp.up_proj.weight", (12, 40), BF16))
     mesh = Mesh(fsdp=4, fsdp_transpose=5)
     assert specs(model, "fsdp", mesh) == {
         "mlp.up_proj.weight": Spec(None, ("fsdp", "fsdp_transpose"))
@@ -180,7 +181,7 @@ def test_several_mesh_axes_of_one_role_cut_one_array_axis():
 
 
 def test_mesh_axes_of_size_1_are_left_out():
-    model = of(parse_family("mlp.up_proj.weight", (12, 40), BF16))
+    model = of(parse_tensor_group("mlp.up_proj.weight", (12, 40), BF16))
     mesh = Mesh(data=1, fsdp=4, fsdp_transpose=1, tensor=1)
     assert specs(model, "fsdp+tensor+zero1", mesh) == {"mlp.up_proj.weight": Spec(None, "fsdp")}
 
@@ -195,8 +196,8 @@ def test_experts_are_stacked_and_all_else_is_cut_over_their_axis_too():
 
 
 def test_too_many_devices_for_the_experts_leave_them_whole():
-    placed = place(load_preset("mixtral-8x7b"), parse_strategy("expert"), Mesh(expert=16))
-    experts = [each for each in placed if "experts" in each.family.name]
+    placed = shard_model(load_preset("mixtral-8x7b"), parse_strategy("expert"), Mesh(expert=16))
+    experts = [each for each in placed if "experts" in each.group.name]
     assert [each.spec for each in experts] == [Spec()] * 3
     assert {str(each.declined[0]) for each in experts} == {
         "array axis 0 of size 8 does not divide over 'expert' of size 16"
@@ -217,20 +218,21 @@ def test_a_pipeline_cuts_stacked_layers_over_stages_and_leaves_tables_on_each():
     # 32 layers do not divide over 3 stages
     (up,) = [
         each
-        for each in place(load_preset("llama3-8b"), parse_strategy("pp"), Mesh(stage=3))
-        if "up_proj" in each.family.name
+        for each in shard_model(load_preset("llama3-8b"), parse_strategy("pp"), Mesh(stage=3))
+        if "up_proj" in each.group.name
     ]
     assert up.spec == Spec()
     assert str(up.declined[0]) == "array axis 0 of size 32 does not divide over 'stage' of size 3"
 
 
 def test_fsdp_never_cuts_the_layers_of_a_stacked_model():
-    model = stack(load_preset("llama3-8b"), "layers")
-    for each in place(model, parse_strategy("fsdp"), Mesh(fsdp=32)):
-        at = each.family.told.index("layers") if each.family.told else None
-        assert at is None or at >= len(each.spec) or not each.spec.axes[at], each.family.name
+    model = stack_model(load_preset("llama3-8b"), "layers")
+    for each in shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=32)):
+        at = each.group.stacked_meanings.index("layers") if each.group.stacked_meanings else None
+        assert at is None or at >= len(each.spec) or not each.spec.axes[at], each.group.name
     names = {
-        each.family.name: each.spec for each in place(model, parse_strategy("fsdp"), Mesh(fsdp=8))
+        each.group.name: each.spec
+        for each in shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=8))
     }
     assert names["model.layers.mlp.up_proj.weight"] == Spec(None, None, "fsdp")
     assert names["model.layers.input_layernorm.weight"] == Spec()  # stacked norms stay small
@@ -238,11 +240,11 @@ def test_fsdp_never_cuts_the_layers_of_a_stacked_model():
 
 def test_unknown_names_are_cut_by_shape():
     model = of(
-        Family(pieces=("foo/w",), shape=(6, 20), dtype=BF16),
-        Family(pieces=("bar/w",), shape=(20, 6), dtype=BF16),
-        Family(pieces=("conv/kernel",), shape=(3, 3, 8, 16), dtype=BF16),
-        Family(pieces=("foo/b",), shape=(20,), dtype=BF16),
-        Family(pieces=("step",), shape=(), dtype=BF16),
+        TensorGroup(path_parts=("foo/w",), shape=(6, 20), dtype=BF16),
+        TensorGroup(path_parts=("bar/w",), shape=(20, 6), dtype=BF16),
+        TensorGroup(path_parts=("conv/kernel",), shape=(3, 3, 8, 16), dtype=BF16),
+        TensorGroup(path_parts=("foo/b",), shape=(20,), dtype=BF16),
+        TensorGroup(path_parts=("step",), shape=(), dtype=BF16),
     )
     assert specs(model, "fsdp", "data=2") == {
         "foo/w": Spec(None, "data"),
@@ -257,7 +259,7 @@ def test_unknown_names_are_cut_by_shape():
 
 
 def test_zero_cuts_states_then_gradients_then_parameters():
-    model = of(parse_family("layers.0.mlp.up_proj.weight", (12, 10), BF16))
+    model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
     whole, cut = Spec(), Spec("data")
     for name, wanted in {
         "data-parallel": (whole, None, None),
@@ -265,15 +267,15 @@ def test_zero_cuts_states_then_gradients_then_parameters():
         "zero2": (whole, cut, cut),
         "zero3": (cut, None, None),
     }.items():
-        (placed,) = place(model, parse_strategy(name), Mesh(data=4))
+        (placed,) = shard_model(model, parse_strategy(name), Mesh(data=4))
         assert (placed.spec, placed.gradient_spec, placed.state_spec) == wanted, name
 
 
 def test_zero_with_tensor_cuts_the_axis_that_tensor_left():
-    model = of(parse_family("layers.0.mlp.up_proj.weight", (12, 10), BF16))
-    (placed,) = place(model, parse_strategy("tensor+zero1"), Mesh(data=5, model=4))
+    model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
+    (placed,) = shard_model(model, parse_strategy("tensor+zero1"), Mesh(data=5, model=4))
     assert (placed.spec, placed.state_spec) == (Spec("model"), Spec("model", "data"))
-    (placed,) = place(model, parse_strategy("tensor+zero1"), Mesh(data=3, model=4))
+    (placed,) = shard_model(model, parse_strategy("tensor+zero1"), Mesh(data=3, model=4))
     assert (placed.spec, placed.state_spec) == (Spec("model"), Spec(("model", "data")))
 
 
@@ -281,8 +283,8 @@ def test_zero_cuts_over_the_expert_axis_what_is_no_expert():
     moe = "model.layers.*.block_sparse_moe"
     mesh = Mesh(data=2, expert=4)
     for name in ("expert+zero1", "expert+zero3"):
-        placed = place(load_preset("mixtral-8x7b"), parse_strategy(name), mesh)
-        found = {each.family.name: each.state_spec or each.spec for each in placed}
+        placed = shard_model(load_preset("mixtral-8x7b"), parse_strategy(name), mesh)
+        found = {each.group.name: each.state_spec or each.spec for each in placed}
         assert found["model.norm.weight"] == Spec(("data", "expert"))
         assert ("data", "expert") in found["model.layers.*.self_attn.q_proj.weight"].axes
         assert set(found[f"{moe}.experts.w1.weight"].mesh_axes) == {"expert", "data"}
@@ -290,8 +292,8 @@ def test_zero_cuts_over_the_expert_axis_what_is_no_expert():
 
 
 def test_zero_cuts_norms_too():
-    (placed,) = place(
-        of(Family(pieces=("norm.weight",), shape=(12,), dtype=BF16)),
+    (placed,) = shard_model(
+        of(TensorGroup(path_parts=("norm.weight",), shape=(12,), dtype=BF16)),
         parse_strategy("zero3"),
         Mesh(data=4),
     )
@@ -316,17 +318,17 @@ def test_zero_cuts_norms_too():
     ],
 )
 def test_other_names_for_the_same_strategies(alias, parts, zero):
-    assert (parse_strategy(alias).parts, parse_strategy(alias).zero) == (parts, zero)
+    assert (parse_strategy(alias).parts, parse_strategy(alias).zero_stage) == (parts, zero)
 
 
 @pytest.mark.parametrize(
     ("name", "said", "fix"),
     [
-        ("fdsp", "There is no strategy 'fdsp'", "'fsdp', the nearest name"),
-        ("fsdp+tensro", "There is no strategy 'tensro'", "'tensor', the nearest name"),
-        ("zero4", "There is no strategy 'zero4'", "'zero"),
-        ("", "There is no strategy ''", "such as 'fsdp+tensor'"),
-        ("fsdp+", "There is no strategy ''", "such as 'fsdp+tensor'"),
+        ("fdsp", "Unknown strategy 'fdsp'", "Did you mean 'fsdp'?"),
+        ("fsdp+tensro", "Unknown strategy 'tensro'", "Did you mean 'tensor'?"),
+        ("zero4", "Unknown strategy 'zero4'", "Did you mean 'zero"),
+        ("", "Unknown strategy ''", "such as 'fsdp+tensor'"),
+        ("fsdp+", "Unknown strategy ''", "such as 'fsdp+tensor'"),
     ],
 )
 def test_an_unknown_strategy_is_named_with_the_nearest(name, said, fix):
@@ -365,9 +367,9 @@ def test_a_mesh_without_the_axis_of_a_part_is_refused_with_what_to_write(strateg
 
 def rules_given_back(tensors):
     """The lines of tensors cut over tensor=4, after checking that they give the same specs."""
-    model, mesh = of(*families_of(tensors)), Mesh(tensor=4)
-    placed = tuple(place(model, parse_strategy("tensor"), mesh))
-    lines = rules_of(placed)
+    model, mesh = of(*group_tensors(tensors)), Mesh(tensor=4)
+    placed = tuple(shard_model(model, parse_strategy("tensor"), mesh))
+    lines = derive_rules(placed)
     by_kind = {kind: [line for line in lines if line.kind == kind] for kind in ("path", "pattern")}
     rules = parse_rules(
         {
@@ -375,9 +377,9 @@ def rules_given_back(tensors):
             "rules": [(line.pattern, line.spec) for line in by_kind["pattern"]],
         }
     )
-    wanted = {path: each.spec for each in placed for path in each.family.paths()}
-    made = match(model, rules, mesh)
-    assert {path: each.spec for each in made for path in each.family.paths()} == wanted
+    wanted = {path: each.spec for each in placed for path in each.group.paths()}
+    made = match_rules(model, rules, mesh)
+    assert {path: each.spec for each in made for path in each.group.paths()} == wanted
     return lines
 
 
@@ -432,21 +434,21 @@ def test_any_tree_is_cut_so_that_it_divides_and_its_rules_say_it(tensors, sizes,
     architecture = Architecture(
         layers=4, hidden=24, heads=6, kv_heads=3, head_dim=4, ffn=48, vocab=96
     )
-    families = tuple(
-        parse_family(prefix + name, tuple(shape), BF16) for prefix, name, shape in tensors
+    groups = tuple(
+        parse_tensor_group(prefix + name, tuple(shape), BF16) for prefix, name, shape in tensors
     )
-    model = of(*families, architecture=architecture)
-    placed = tuple(place(model, parse_strategy(strategy), mesh))
-    assert sum(each.family.n_tensors * each.family.n_elements for each in placed) == (
+    model = of(*groups, architecture=architecture)
+    placed = tuple(shard_model(model, parse_strategy(strategy), mesh))
+    assert sum(each.group.n_tensors * each.group.n_elements for each in placed) == (
         model.n_parameters
     )
     for each in placed:
         for spec in (each.spec, each.gradient_spec, each.state_spec):
             if spec is not None:
-                shard_shape(each.family.shape, spec, mesh)
-    rules = parse_rules([(line.pattern, line.spec) for line in rules_of(placed)])
-    stacked = stacked_for(parse_strategy(strategy), model)
+                shard_shape(each.group.shape, spec, mesh)
+    rules = parse_rules([(line.pattern, line.spec) for line in derive_rules(placed)])
+    stacked = stack_for_strategy(parse_strategy(strategy), model)
     found = {
-        path: each.spec for each in match(stacked, rules, mesh) for path in each.family.paths()
+        path: each.spec for each in match_rules(stacked, rules, mesh) for path in each.group.paths()
     }
-    assert found == {path: each.spec for each in placed for path in each.family.paths()}
+    assert found == {path: each.spec for each in placed for path in each.group.paths()}

@@ -10,7 +10,7 @@ from shardlab.planner.memory.dtype_policy import parse_dtype_policy
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.table import parse_table
-from shardlab.planner.strategies.strategy import parse_strategy, place
+from shardlab.planner.strategies.strategy import parse_strategy, shard_model
 from shardlab.sharding.mesh import parse_mesh
 
 D, F, B = 64, 256, 128
@@ -38,7 +38,7 @@ gated = false
 def sent(model, mesh, strategy, workload=None, optimizer="adamw"):
     """Return for each kind and axes the operation, the gathered or unreduced bytes, the calls."""
     mesh = parse_mesh(mesh)
-    placed = place(model, parse_strategy(strategy), mesh)
+    placed = shard_model(model, parse_strategy(strategy), mesh)
     held = Scales(optimizer=optimizer, policy=parse_dtype_policy(None)).weigh(placed, mesh)
     workload = workload or Workload(batch=B, sequence=1, remat="none")
     found = {}

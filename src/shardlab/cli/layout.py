@@ -113,7 +113,7 @@ def _print_device(source: Layout, device_id: int) -> None:
 
 
 def _print_steps(source: Layout, target: Layout, steps: tuple[ReshardStep, ...]) -> None:
-    from shardlab.sharding.reshard_text import reshard_text
+    from shardlab.sharding.reshard import reshard_text
 
     click.echo()
     click.echo(reshard_text(source, target, steps))

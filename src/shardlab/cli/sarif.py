@@ -22,7 +22,7 @@ _ROOT = "%SRCROOT%"
 def report_to_sarif(report: Report, *, program_file: str = "") -> dict[str, Any]:
     """Return the report as one run; a finding without a line is reported at `program_file`."""
     results = [_finding_result(finding, program_file) for finding in report.findings]
-    for suppressed in report.silenced:
+    for suppressed in report.suppressed:
         suppression = {"kind": "inSource", "justification": suppressed.reason}
         result = _finding_result(suppressed.finding, program_file)
         results.append({**result, "suppressions": [suppression]})

@@ -186,12 +186,12 @@ def _run_script(job: Job, report_step: ReportStep) -> WorkerResult:
 def _load_model(job: Job, report_step: ReportStep) -> WorkerResult:
     """Return the shapes of the model that the user's file creates."""
     from shardlab.execution.load_target import find_attribute, load_target_module
-    from shardlab.planner.models.pytree import model_of_pytree
+    from shardlab.planner.models.pytree import model_from_pytree
 
     report_step(f"loading {job.target.location}")
     value = find_attribute(load_target_module(job.target), job)
     report_step(f"creating {job.target.function}")
-    model = model_of_pytree(value, job.target.function)
+    model = model_from_pytree(value, job.target.function)
     return WorkerResult(model=replace(model, source=str(job.target)))
 
 
@@ -208,7 +208,7 @@ def _describe_failure(error: BaseException, job: Job) -> Failure:
     is_useful = user_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
     # sys.exit is an ordinary end of a script: its traceback would only point at sys.exit.
     has_traceback = is_useful and not isinstance(error, SystemExit)
-    text = traceback_text(error, theirs_only=True)[-_MAX_TRACEBACK:] if has_traceback else ""
+    text = traceback_text(error, user_code_only=True)[-_MAX_TRACEBACK:] if has_traceback else ""
     return Failure.of_error(_explain_exception(error, job), text)
 
 

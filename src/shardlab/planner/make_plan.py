@@ -24,23 +24,28 @@ from shardlab.planner.memory.gathered_weights import gathered_items
 from shardlab.planner.memory.kv_cache import cache_items
 from shardlab.planner.memory.optimizer import parse_optimizer
 from shardlab.planner.memory.workload import Workload, parse_workload
-from shardlab.planner.model import Model, check_kinds
+from shardlab.planner.model import Model, check_model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
-from shardlab.planner.models.optimizer_state import without_states
+from shardlab.planner.models.optimizer_state import drop_optimizer_states
 from shardlab.planner.plan import MemoryBudget, MemoryItem, Plan, PlanRow
 from shardlab.planner.plan_mesh import parse_plan_mesh
 from shardlab.planner.plan_request import PlanRequest
-from shardlab.planner.rules.lint import lint
-from shardlab.planner.rules.logical_axes import read_for
-from shardlab.planner.rules.matching import ShardedFamily, has_own_specs, placed_by
-from shardlab.planner.rules.path_search import search
+from shardlab.planner.rules.lint import lint_rules
+from shardlab.planner.rules.logical_axes import resolve_semantics
+from shardlab.planner.rules.matching import ShardedGroup, apply_rules, has_own_specs
+from shardlab.planner.rules.path_search import match_paths
 from shardlab.planner.rules.rules import parse_rules
-from shardlab.planner.rules.strategy_rules import lines_of, rules_of
-from shardlab.planner.strategies.dim_meaning import axes_of
-from shardlab.planner.strategies.layer_stack import stack as stacked
-from shardlab.planner.strategies.layer_stack import stack_of
-from shardlab.planner.strategies.strategy import cut_states, parse_strategy, place, stack_for
+from shardlab.planner.rules.strategy_rules import derive_rules, rule_lines_of
+from shardlab.planner.strategies.dim_meaning import dim_meanings_of
+from shardlab.planner.strategies.layer_stack import merge_stack_options
+from shardlab.planner.strategies.layer_stack import stack_model as stacked
+from shardlab.planner.strategies.strategy import (
+    parse_strategy,
+    shard_model,
+    shard_optimizer_states,
+    stack_option_for,
+)
 from shardlab.sharding.mesh import Mesh
 
 
@@ -74,15 +79,17 @@ def plan(
     `architecture` gives measures to a model whose source has none (`parse_architecture`).
     """
     parsed = parse_dtype_policy(policy)
-    loaded = with_architecture(check_kinds(load_model(model)), architecture)
+    loaded = with_architecture(check_model(load_model(model)), architecture)
     mesh = _own_mesh(loaded) if mesh is None else mesh
     meant, given = parse_plan_mesh(mesh, n_devices, hardware), parse_rules(rules)
-    over = stack_of(stack, given.stack, None if strategy is None else stack_for(strategy))
+    over = merge_stack_options(
+        stack, given.stack, None if strategy is None else stack_option_for(strategy)
+    )
     prepared = _prepared(loaded, parsed, over, optimizer)
     asked = PlanRequest(
         model=prepared,
         mesh=meant.mesh,
-        rules=read_for(prepared, given),
+        rules=resolve_semantics(prepared, given),
         strategy=strategy,
         optimizer=parse_optimizer(optimizer).name,
         policy=parsed,
@@ -94,7 +101,7 @@ def plan(
     placed, found = _placed(asked, limit)
     made = make_plan(asked, placed)
     again = _Again(asked, placed, made)
-    lines = lines_of(asked.rules) or (rules_of(placed) if strategy is not None else ())
+    lines = rule_lines_of(asked.rules) or (derive_rules(placed) if strategy is not None else ())
     found = (*found, *plan_findings(made, asked, again, limit, found))
     return replace(made, rules=lines, findings=found)
 
@@ -113,23 +120,21 @@ def _prepared(model: Model, policy: DtypePolicy, over: str | None, optimizer: st
     """Return the model as its program holds it, with a note on what differs from its source."""
     model = without_scales(model, policy)
     if parse_optimizer(optimizer).name != "none":
-        model = without_states(model)
+        model = drop_optimizer_states(model)
     return model if over is None else stacked(model, over)
 
 
-def make_plan(asked: PlanRequest, placed: Iterable[ShardedFamily]) -> Plan:
+def make_plan(asked: PlanRequest, placed: Iterable[ShardedGroup]) -> Plan:
     """Return the plan without findings: what each device holds of tensors placed like this."""
     placed = tuple(placed)
     return _plan_of(asked, _rows(asked, placed), placed)
 
 
-def _rows(asked: PlanRequest, placed: Iterable[ShardedFamily]) -> tuple[PlanRow, ...]:
+def _rows(asked: PlanRequest, placed: Iterable[ShardedGroup]) -> tuple[PlanRow, ...]:
     return tuple(_row(each, asked.mesh, asked.optimizer, asked.policy) for each in placed)
 
 
-def _plan_of(
-    asked: PlanRequest, rows: tuple[PlanRow, ...], placed: Iterable[ShardedFamily]
-) -> Plan:
+def _plan_of(asked: PlanRequest, rows: tuple[PlanRow, ...], placed: Iterable[ShardedGroup]) -> Plan:
     return Plan(
         model=asked.model.name,
         source=asked.model.source,
@@ -164,7 +169,7 @@ def _working(mesh: Mesh, rows: tuple[PlanRow, ...]) -> Mesh:
 class _Again:
     """Plans the same question with other choices, and remembers: rows do not depend on all."""
 
-    def __init__(self, asked: PlanRequest, placed: tuple[ShardedFamily, ...], made: Plan) -> None:
+    def __init__(self, asked: PlanRequest, placed: tuple[ShardedGroup, ...], made: Plan) -> None:
         # with the rules themselves: as long as they are here, nothing else has their id
         self.placed = {self._key(asked): (placed, asked.rules)}
         self.rows = {(self._key(asked), asked.policy): made.rows}
@@ -184,37 +189,37 @@ class _Again:
 
 def _placed(
     asked: PlanRequest, limits: Limits | None = None
-) -> tuple[tuple[ShardedFamily, ...], tuple[Finding, ...]]:
+) -> tuple[tuple[ShardedGroup, ...], tuple[Finding, ...]]:
     """Return the tensors with their specs, and what lint says of the rules if limits are given."""
     model, mesh, rules = asked.model, asked.mesh, asked.rules
     strategy = None if asked.strategy is None else parse_strategy(asked.strategy)
     # ZeRO alone says nothing of parameters: rules, or the model's own specs, do.
-    is_beside = strategy is not None and strategy.zero and not strategy.parts
+    is_beside = strategy is not None and strategy.zero_stage and not strategy.parts
     if strategy is not None and rules.is_empty and not (is_beside and has_own_specs(model, mesh)):
-        return tuple(place(model, strategy, mesh)), ()
-    found = search(model, rules)
-    placed = placed_by(found, rules, mesh)
+        return tuple(shard_model(model, strategy, mesh)), ()
+    found = match_paths(model, rules)
+    placed = apply_rules(found, rules, mesh)
     if strategy is not None:
         if strategy.parts:
             raise UnknownOption(
                 f"Rules and the strategy {strategy.name!r:.80} both give specs to parameters.",
                 fix="one of them; beside rules a strategy may be zero1 or zero2.",
             )
-        placed = cut_states(placed, strategy, mesh)
-    said = () if limits is None else lint(found, rules, mesh, limits.replicated_bytes)
+        placed = shard_optimizer_states(placed, strategy, mesh)
+    said = () if limits is None else lint_rules(found, rules, mesh, limits.replicated_bytes)
     return tuple(placed), said
 
 
-def _row(placed: ShardedFamily, mesh: Mesh, optimizer: str, policy: DtypePolicy) -> PlanRow:
-    family = placed.family
+def _row(placed: ShardedGroup, mesh: Mesh, optimizer: str, policy: DtypePolicy) -> PlanRow:
+    group = placed.group
     held = tuple(held_by(placed, mesh, optimizer, policy))
     return PlanRow(
-        path=family.name,
-        n_tensors=family.n_tensors,
+        path=group.name,
+        n_tensors=group.n_tensors,
         held=held,
         rule=placed.rule,
-        axes=family.axes or axes_of(family),
-        numbers=family.numbers_text,
+        axes=group.axes or dim_meanings_of(group),
+        numbers=group.numbers_text,
         declined=placed.declined,
     )
 
@@ -236,7 +241,11 @@ def plan_items(
 
 def _notes(asked: PlanRequest) -> tuple[str, ...]:
     notes = asked.model.notes
-    if asked.is_training and asked.strategy and (stage := parse_strategy(asked.strategy).zero):
+    if (
+        asked.is_training
+        and asked.strategy
+        and (stage := parse_strategy(asked.strategy).zero_stage)
+    ):
         what = "arrays" if stage == 1 else "arrays and the gradients"
         notes += (
             f"ZeRO stage {stage}: the optimizer's {what} are cut over the data axes too, each "

@@ -124,12 +124,12 @@ def trees_of(made, model, mesh):
     """Return the arrays of a plan by name ("parameter", "mu", ...) and path, as it cuts them."""
     rows = {row.path: row for row in made.rows}
     trees = {}
-    for family in model.families:
-        for held in rows[family.name].held:
+    for group in model.groups:
+        for held in rows[group.name].held:
             sharding = NamedSharding(mesh, PartitionSpec(*held.spec.entries))
             dtype = parse_dtype(held.dtype).name
             struct = jax.ShapeDtypeStruct(held.shape, dtype, sharding=sharding)
-            trees.setdefault(held.name, {}).update(dict.fromkeys(family.paths(), struct))
+            trees.setdefault(held.name, {}).update(dict.fromkeys(group.paths(), struct))
     return trees
 
 

@@ -54,7 +54,7 @@ def write_index(folder: Path, files, total=None, **more):
 
 def write_model(folder: Path, model, n_files):
     """Write a whole model in that many files, with an index."""
-    tensors = [(path, each) for each in model.families for path in each.paths()]
+    tensors = [(path, each) for each in model.groups for path in each.paths()]
     weight_map = {}
     for number in range(n_files):
         name = f"model-{number + 1:05}-of-{n_files:05}.safetensors"

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from planner.models.checkpoints import write_tensors
-from shardlab.planner.family import parse_family
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
-from shardlab.planner.models.architecture import contradictions, n_layers
+from shardlab.planner.models.architecture import count_layers, find_contradictions
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.presets import load_preset, preset_names
-from shardlab.planner.strategies.layer_stack import stack
+from shardlab.planner.strategies.layer_stack import stack_model
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 CONFIG = {
@@ -36,10 +36,10 @@ TENSORS = {
 @pytest.mark.parametrize("name", preset_names())
 def test_published_measures_agree_with_published_tensors(name):
     model = load_preset(name)
-    assert contradictions(model.families, model.architecture) == ()
+    assert find_contradictions(model.groups, model.architecture) == ()
     for over in ("layers", "experts"):
-        held = stack(model, over)
-        assert contradictions(held.families, model.architecture) == ()
+        held = stack_model(model, over)
+        assert find_contradictions(held.groups, model.architecture) == ()
 
 
 @pytest.mark.parametrize(
@@ -56,28 +56,28 @@ def test_published_measures_agree_with_published_tensors(name):
 def test_each_measure_is_compared(measure, value, said):
     model = load_preset("llama3-8b")
     told = replace(model.architecture, **{measure: value})
-    assert contradictions(model.families, told) == (said,)
+    assert find_contradictions(model.groups, told) == (said,)
 
 
 def test_padded_rows_of_an_embedding_and_further_layers_are_no_contradiction():
     model = load_preset("llama3-8b")
     told = replace(model.architecture, vocab=128_000, layers=31)
-    assert contradictions(model.families, told) == ()
+    assert find_contradictions(model.groups, told) == ()
 
 
 def test_names_that_nobody_knows_tell_nothing():
-    families = [parse_family("thing.{0..7}.matrix", (8, 4), parse_dtype("bf16"))]
-    assert contradictions(families, load_preset("llama3-8b").architecture) == ()
+    groups = [parse_tensor_group("thing.{0..7}.matrix", (8, 4), parse_dtype("bf16"))]
+    assert find_contradictions(groups, load_preset("llama3-8b").architecture) == ()
 
 
 def test_layers_are_counted_for_each_tower():
     bf16 = parse_dtype("bf16")
-    families = [
-        parse_family("text.layers.{0..7}.up", (8, 4), bf16),
-        parse_family("text.layers.8.up", (8, 6), bf16),
-        parse_family("vision.layers.{0..2}.experts.{0..4}.up", (8, 4), bf16),
+    groups = [
+        parse_tensor_group("text.layers.{0..7}.up", (8, 4), bf16),
+        parse_tensor_group("text.layers.8.up", (8, 6), bf16),
+        parse_tensor_group("vision.layers.{0..2}.experts.{0..4}.up", (8, 4), bf16),
     ]
-    assert n_layers(families) == {"text": 9, "vision": 3}
+    assert count_layers(groups) == {"text": 9, "vision": 3}
 
 
 def test_a_config_of_another_model_is_noted_and_not_used(tmp_path):
@@ -89,7 +89,7 @@ def test_a_config_of_another_model_is_noted_and_not_used(tmp_path):
     model = load_model(tmp_path)
     assert model.architecture is None
     assert model.notes == (
-        "config.json is of another model, so activations and caches are not told by it: it says "
+        "config.json belongs to another model, so activations and caches are not estimated: it says "
         "layers 99, and the tensors have 4; it says hidden 8, and the tensors have 64; it says "
         "kv_heads × head_dim 2, and the tensors have 16.",
     )

@@ -123,7 +123,7 @@ def test_what_is_left_out_is_what_transformers_takes():
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({}, "'model_type' is None; known are llama, "),
+        ({}, "'model_type' is None; supported are llama, "),
         ([], "'model_type' is None"),
         ({"model_type": "mamba"}, "'model_type' is 'mamba'"),
         ({"model_type": ["llama"]}, "'model_type' is ['llama']"),

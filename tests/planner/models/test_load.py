@@ -63,7 +63,7 @@ def test_the_nearest_file_is_suggested(tmp_path, monkeypatch):
     (tmp_path / "mine.toml").write_text("", "utf-8")
     with pytest.raises(InvalidModel) as raised:
         load_model("mien.toml")
-    assert raised.value.fix == "'mine.toml', the nearest name there."
+    assert "'mine.toml'" in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["nothing", "", "a\0b", "x" * 5000, "é" * 300, "\ud800", "a/b"])
@@ -75,7 +75,7 @@ def test_other_text_is_answered_with_the_presets(text):
 @pytest.mark.parametrize("name", ["model.bin", "model.gguf", "model.pt", "notes"])
 def test_a_file_of_another_kind_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x80\x02}")
-    with pytest.raises(InvalidModel, match=f"{name!r} is no file that holds a model's shapes"):
+    with pytest.raises(InvalidModel, match=f"{name!r} is not a file with the shapes of a model"):
         load_model(tmp_path / name)
 
 
@@ -89,7 +89,7 @@ def test_a_config_is_answered_with_its_folder(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}', "utf-8")
     with pytest.raises(InvalidModel, match="This is a model's configuration") as raised:
         load_model(tmp_path / "config.json")
-    assert raised.value.fix == "the folder that it lies in, with its weights."
+    assert raised.value.fix == "use the folder that has it and the weights."
 
 
 def test_models_are_loaded_without_jax_and_numpy(tmp_path):

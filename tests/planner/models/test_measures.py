@@ -38,13 +38,13 @@ class Array:
 def tree():
     """Return the tensors of Llama as nested dicts, whose measures nobody knows."""
     found = {}
-    for family in LLAMA.families:
-        for path in family.paths():
+    for group in LLAMA.groups:
+        for path in group.paths():
             *above, last = path.split(".")
             at = found
             for key in above:
                 at = at.setdefault(key, {})
-            at[last] = Array(family.shape)
+            at[last] = Array(group.shape)
     return found
 
 
@@ -122,8 +122,8 @@ def test_advice_without_measures_tries_no_remat_and_says_what_is_not_counted():
     [
         (3, "3 is not an architecture"),
         (b"llama3-8b", "is not an architecture"),
-        ("", "no preset and no file ''"),
-        ("nobody", "no preset and no file 'nobody'"),
+        ("", "Unknown architecture ''"),
+        ("nobody", "Unknown architecture 'nobody'"),
         ("gone.toml", "gone.toml"),
         ({}, "'layers' is missing"),
         ({**MEASURES, "layers": -1}, "'layers' is -1"),

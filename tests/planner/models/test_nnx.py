@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 import shardlab
 from shardlab.errors import InvalidModel
-from shardlab.planner.models.pytree import model_of_pytree, tensors_of
+from shardlab.planner.models.pytree import iterate_tensors, model_from_pytree
 from shardlab.sharding.spec import Spec
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
@@ -48,20 +48,20 @@ def instance():
 
 
 def by_path(model):
-    return {each.path: each for each in tensors_of(model)}
+    return {each.path: each for each in iterate_tensors(model)}
 
 
 def test_a_model_and_what_makes_it_have_the_same_tensors(instance):
-    made = model_of_pytree(Parts)
-    assert made.families == model_of_pytree(instance).families
-    assert made.families == model_of_pytree(nnx.state(instance)).families
-    assert made.families == model_of_pytree(partial(Parts)).families
-    assert made.families == model_of_pytree(lambda rngs: Parts(rngs)).families
+    made = model_from_pytree(Parts)
+    assert made.groups == model_from_pytree(instance).groups
+    assert made.groups == model_from_pytree(nnx.state(instance)).groups
+    assert made.groups == model_from_pytree(partial(Parts)).groups
+    assert made.groups == model_from_pytree(lambda rngs: Parts(rngs)).groups
 
 
 def test_flax_counts_the_same_parameters(instance):
     sizes = jax.tree.leaves(jax.tree.map(jnp.size, nnx.state(instance, nnx.Param)))
-    assert model_of_pytree(instance).n_parameters == sum(sizes)
+    assert model_from_pytree(instance).n_parameters == sum(sizes)
 
 
 def test_a_tied_array_is_held_once(instance):
@@ -155,9 +155,9 @@ def test_flax_gives_the_same_specs():
     }
     made = shardlab.plan(Decoder, "fsdp=4,tensor=2")
     rows = {row.path: row.parameter.spec for row in made.rows}
-    for family in model_of_pytree(Decoder).families:
-        for path in family.paths():
-            assert tuple(rows[family.name].entries) == theirs[path], path
+    for group in model_from_pytree(Decoder).groups:
+        for path in group.paths():
+            assert tuple(rows[group.name].entries) == theirs[path], path
 
 
 def test_logical_rules_leave_mesh_axes_among_the_names_as_flax_does():
@@ -217,9 +217,9 @@ def test_layers_that_are_stacked_keep_their_names_and_meaning():
             make = nnx.vmap(lambda rngs: Layer(Config(), rngs), transform_metadata=named)
             self.layers = nnx.split_rngs(splits=3)(make)(rngs)
 
-    (family,) = (each for each in model_of_pytree(Stacked).families if "q_proj" in each.name)
-    assert family.shape == (3, 256, 256)
-    assert family.axes == ("layers", "fsdp", "tensor")
+    (group,) = (each for each in model_from_pytree(Stacked).groups if "q_proj" in each.name)
+    assert group.shape == (3, 256, 256)
+    assert group.axes == ("layers", "fsdp", "tensor")
     for strategy in (None, "fsdp+tensor"):
         made = shardlab.plan(Stacked, "fsdp=4,tensor=2", strategy=strategy)
         spec = next(row.parameter.spec for row in made.rows if "q_proj" in row.path)
@@ -241,7 +241,7 @@ def test_an_annotation_that_does_not_fit_is_told():
 def test_a_model_of_a_hundred_billion_parameters_takes_no_memory():
     config = Config(vocab=128_256, layers=3, embed=65_536, heads=512, kv_heads=64, mlp=131_072)
     tracemalloc.start()
-    model = model_of_pytree(lambda rngs: Decoder(config, rngs=rngs), "wide")
+    model = model_from_pytree(lambda rngs: Decoder(config, rngs=rngs), "wide")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert model.n_parameters > 100e9
@@ -278,7 +278,7 @@ def test_an_equinox_class_is_told_of_its_key():
 def test_jax_does_not_seek_where_each_value_comes_from(monkeypatch):
     sought = []
     monkeypatch.setattr(DynamicJaxprTracer, "_origin_msg", lambda tracer: sought.append(1) or "")
-    model_of_pytree(Parts)
+    model_from_pytree(Parts)
     assert not sought
     if jax.__version_info__ < (0, 11):  # later JAX seeks nothing for this error
         jax.eval_shape(lambda: getattr(jnp.zeros(3), "sharding", None))
@@ -292,7 +292,7 @@ def test_jax_is_left_as_it_was_when_making_a_model_fails():
 
     before = jax.set_mesh
     with pytest.raises(AttributeError):
-        model_of_pytree(fails)
+        model_from_pytree(fails)
     assert jax.set_mesh is before
     # Outside, JAX says again where a traced value comes from.
     with pytest.raises(TypeError, match=r"occurred while tracing"):

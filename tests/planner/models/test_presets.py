@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import UnknownModel
-from shardlab.planner.family import Tensor, families_of
 from shardlab.planner.models.presets import find_preset, load_preset, preset_names
+from shardlab.planner.tensor_group import Tensor, group_tensors
 
 # Elements of all tensors of a checkpoint, and how many tensors and bytes there are. The counts of
 # elements are those that Hugging Face shows for the safetensors files of each repository, or those
@@ -58,17 +58,17 @@ def test_a_preset_has_the_published_count(name):
 def test_a_preset_has_the_measures_that_its_tensors_have(name):
     model = load_preset(name)
     known = model.architecture
-    shapes = {each.name: each.shape for each in model.families}
+    shapes = {each.name: each.shape for each in model.groups}
     embedding = next(
         shape for path, shape in shapes.items() if path.endswith("embed_tokens.weight")
     )
     assert embedding == (known.vocab, known.hidden)
     assert any(path.endswith("lm_head.weight") for path in shapes) is not known.tied_embeddings
-    layers = [each for each in model.families if each.name.endswith("input_layernorm.weight")]
+    layers = [each for each in model.groups if each.name.endswith("input_layernorm.weight")]
     own = sum(each.n_tensors for each in layers)
     assert own - (name == "deepseek-v3") == known.layers  # its layer 61 predicts a second token
     if known.experts:
-        experts = [each for each in model.families if ".experts." in each.name]
+        experts = [each for each in model.groups if ".experts." in each.name]
         ups = [
             each.shape for each in experts if each.name.endswith(("up_proj.weight", "w1.weight"))
         ]
@@ -111,7 +111,7 @@ def test_a_preset_says_where_its_numbers_come_from_in_public_words(name):
 )
 def test_a_name_may_be_written_as_people_write_it(written, name):
     assert load_preset(written).name == name
-    assert load_preset(written).families == load_preset(name).families
+    assert load_preset(written).groups == load_preset(name).groups
 
 
 def test_another_models_name_says_that_it_is_one_of_the_same_shapes():
@@ -126,9 +126,9 @@ def test_another_models_name_says_that_it_is_one_of_the_same_shapes():
 def test_an_unknown_name_is_answered_with_the_nearest(name, near):
     with pytest.raises(UnknownModel) as raised:
         load_preset(name)
-    assert raised.value.what == f"There is no model {name!r}, neither a preset nor a file."
-    assert raised.value.fix.startswith(f"{near!r} or ")
-    assert raised.value.fix.endswith("; `shardlab plan --list` shows all 22 presets.")
+    assert raised.value.what == f"Unknown model {name!r}: there is no such preset and no such file."
+    assert raised.value.fix.startswith(f"Did you mean {near!r} or ")
+    assert raised.value.fix.endswith("? `shardlab plan --list` shows all 22 presets.")
 
 
 @pytest.mark.parametrize("name", ["", " ", "/", "../presets/llama3-70b", "llama3-70b.toml", "\0"])
@@ -140,6 +140,6 @@ def test_what_is_no_name_is_no_preset(name):
 def test_a_preset_is_grouped_as_its_checkpoint_would_be(name):
     model = load_preset(name)
     tensors = (
-        Tensor(path, each.shape, each.dtype) for each in model.families for path in each.paths()
+        Tensor(path, each.shape, each.dtype) for each in model.groups for path in each.paths()
     )
-    assert families_of(tensors) == model.families
+    assert group_tensors(tensors) == model.groups

@@ -132,12 +132,12 @@ ENTRY = entry((2, 3))
         ({"shape": {"0": 6}}, "is {'0': 6}"),
         ({"shape": [10**30, 0]}, "1000000000000000000000000000000"),
         ({"shape": [2**40, 2**40, 0], "data_offsets": [0, 0]}, "The shape of tensor 'w'"),
-        ({"shape": [2, 4]}, "take 16 bytes; its data_offsets are [0, 12]"),
+        ({"shape": [2, 4]}, "takes 16 bytes, but its data_offsets are [0, 12]"),
         ({"dtype": "F31"}, "The dtype of tensor 'w' is 'F31'"),
         ({"dtype": "bf16"}, "is 'bf16'"),
         ({"dtype": 16}, "is 16"),
         ({"dtype": ["BF16"]}, "is ['BF16']"),
-        ({"dtype": "F4", "shape": [3], "data_offsets": [0, 2]}, "which take 12 bits"),
+        ({"dtype": "F4", "shape": [3], "data_offsets": [0, 2]}, "takes 12 bits"),
         ({"data_offsets": [12, 0]}, "The data_offsets of tensor 'w' are [12, 0]"),
         ({"data_offsets": [-12, 0]}, "are [-12, 0]"),
         ({"data_offsets": [0]}, "are [0]"),
@@ -157,7 +157,7 @@ def test_an_entry_that_cannot_be_is_refused_with_its_value(tmp_path, changed, sa
 def test_an_entry_that_is_no_tensor_is_refused(tmp_path, value):
     error = refused_header(tmp_path, {"w": value})
     assert error.what == f"Tensor 'w' is {value!r}."
-    assert error.fix == "a table with data_offsets, dtype, shape."
+    assert error.fix == "use an object with data_offsets, dtype, shape."
 
 
 @pytest.mark.parametrize(
@@ -208,12 +208,12 @@ def test_brackets_inside_brackets_are_refused_at_any_depth(tmp_path):
 @pytest.mark.parametrize(
     ("offsets", "said"),
     [
-        ([(0, 12), (6, 18)], "Tensor 'b' has data in common with tensor 'a'"),
-        ([(0, 12), (0, 12)], "Tensor 'b' has data in common with tensor 'a'"),
-        ([(0, 12), (14, 26)], "Tensor 'b' has a gap after tensor 'a': it begins at 14, not 12"),
-        ([(2, 14), (14, 26)], "Tensor 'a' has a gap after the header"),
-        ([(0, 12), (12, 24)], "The file has something after the last tensor"),
-        ([(0, 12), (12 + 2**62, 24 + 2**62)], "has a gap after"),
+        ([(0, 12), (6, 18)], "Tensor 'b' overlaps with tensor 'a'"),
+        ([(0, 12), (0, 12)], "Tensor 'b' overlaps with tensor 'a'"),
+        ([(0, 12), (14, 26)], "Tensor 'b' leaves a gap after tensor 'a': it begins at 14, not 12"),
+        ([(2, 14), (14, 26)], "Tensor 'a' leaves a gap after the header"),
+        ([(0, 12), (12, 24)], "The file has extra bytes after the last tensor"),
+        ([(0, 12), (12 + 2**62, 24 + 2**62)], "leaves a gap after"),
     ],
 )
 def test_data_has_no_gap_and_no_tensor_in_common(tmp_path, offsets, said):
@@ -233,7 +233,7 @@ def test_a_file_cut_off_at_any_byte_is_refused(tmp_path):
         file.write_bytes(whole[:n])
         refused(file)
     file.write_bytes(whole + b"\0")
-    assert "something after the last tensor" in refused(file).what
+    assert "extra bytes after the last tensor" in refused(file).what
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_pointer_of_git_lfs_is_known(tmp_path):
     file = tmp_path / "m.safetensors"
     file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "utf-8")
     error = refused(file)
-    assert error.what == "'m.safetensors' is a pointer of Git LFS, not the file itself."
+    assert error.what == "'m.safetensors' is a Git LFS pointer, not the file itself."
     assert "git lfs pull" in error.fix
 
 
@@ -317,7 +317,5 @@ def test_a_link_to_a_file_is_followed(tmp_path):
 
 def test_a_file_that_is_not_there_is_named_with_the_nearest(tmp_path):
     write_tensors(tmp_path / "model.safetensors", {"up": (2, 3)})
-    assert refused(tmp_path / "modle.safetensors").fix == (
-        "'model.safetensors', the nearest name there."
-    )
+    assert "'model.safetensors'" in str(refused(tmp_path / "modle.safetensors"))
     assert "There is no folder" in refused(tmp_path / "no" / "model.safetensors").what

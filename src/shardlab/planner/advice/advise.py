@@ -40,10 +40,10 @@ from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.memory.fp8_scales import without_scales
 from shardlab.planner.memory.optimizer import parse_optimizer
 from shardlab.planner.memory.workload import REMAT, Workload
-from shardlab.planner.model import check_kinds
+from shardlab.planner.model import check_model
 from shardlab.planner.models.architecture import with_architecture
 from shardlab.planner.models.load import load_model
-from shardlab.planner.models.optimizer_state import without_states
+from shardlab.planner.models.optimizer_state import drop_optimizer_states
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import MAX_DEVICES
 from shardlab.sharding.shape import parse_size
@@ -136,9 +136,9 @@ def advise(
     n_chips, chip = _chips(chips), _chip(hardware, figures)
     workload = _workload(batch, sequence, microbatch, cache_dtype)
     optimizer, dtypes = parse_optimizer(optimizer).name, parse_dtype_policy(policy)
-    loaded = with_architecture(check_kinds(load_model(model), _MOST_KINDS), architecture)
+    loaded = with_architecture(check_model(load_model(model), _MOST_KINDS), architecture)
     search = Search(
-        model=without_states(without_scales(loaded, dtypes)),
+        model=drop_optimizer_states(without_scales(loaded, dtypes)),
         room=room_of(chip, headroom),
         scales=Scales(optimizer=optimizer, policy=dtypes, gathers=workload is not None),
         stopwatch=StepTimer(hardware=chip, efficiency=parse_efficiency(network_efficiency)),

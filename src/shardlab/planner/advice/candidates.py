@@ -32,8 +32,8 @@ from shardlab.planner.make_plan import plan_items
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.plan import KINDS, Kind, MemoryBudget
-from shardlab.planner.rules.matching import ShardedFamily
-from shardlab.planner.strategies.strategy import parse_strategy, place
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.strategies.strategy import parse_strategy, shard_model
 from shardlab.sharding.factors import divisors, n_products, products
 from shardlab.sharding.mesh import Mesh, MeshSizes
 
@@ -75,7 +75,7 @@ class Search:
         Inference has no use for fsdp, which would gather the parameters for every token.
         """
         arch = self.model.architecture
-        has_experts = bool(arch.experts) if arch else any(map(is_expert, self.model.families))
+        has_experts = bool(arch.experts) if arch else any(map(is_expert, self.model.groups))
         wanted = {"expert": has_experts, "fsdp": self.is_training, "context": with_context}
         axes = [name for name in AXES if wanted.get(name, True)]
         n_meshes = n_products(n_devices, len(axes))
@@ -91,7 +91,7 @@ class Search:
     def least_bytes(self) -> int:
         """What all devices together hold at least: one copy of every tensor."""
         alone = Mesh(data=1)
-        placed = tuple(place(self.model, parse_strategy("data-parallel"), alone))
+        placed = tuple(shard_model(self.model, parse_strategy("data-parallel"), alone))
         weights = self.scales.weigh(placed, alone, 0)
         return sum(n for each in weights.values() for n in each.by_kind.values())
 
@@ -103,7 +103,7 @@ class Search:
         parts = [name for name in _CUTTING if sizes.get(name, 1) > 1]
         zero = max(self.zeros) if sizes.get("data", 1) > 1 else 0
         strategy = _strategy(parts, zero)
-        placed = tuple(place(self.model, parse_strategy(strategy), mesh))
+        placed = tuple(shard_model(self.model, parse_strategy(strategy), mesh))
         held = self.scales.weigh(placed, mesh, zero)
         weights = {kind: sum(each.by_kind[kind] for each in held.values()) for kind in KINDS}
         for remat in self.remats:
@@ -124,7 +124,7 @@ class Search:
         mesh = Mesh(axes)
         parts = [name for name in _CUTTING if sizes.get(name, 1) > 1]
         zeros = self.zeros if sizes.get("data", 1) > 1 else (0,)
-        placed = tuple(place(self.model, parse_strategy(_strategy(parts, max(zeros))), mesh))
+        placed = tuple(shard_model(self.model, parse_strategy(_strategy(parts, max(zeros))), mesh))
         if idle := _cuts_nothing(parts, placed):
             reason = f"{idle}={sizes[idle]} divides no tensor of the model"
             yield Candidate(mesh=axes, why="model", reason=reason)
@@ -308,7 +308,7 @@ def _strategy(parts: Sequence[str], zero: int) -> str:
     return "+".join([*parts, *([f"zero{zero}"] if zero else [])]) or "data-parallel"
 
 
-def _cuts_nothing(parts: Sequence[str], placed: Sequence[ShardedFamily]) -> str | None:
+def _cuts_nothing(parts: Sequence[str], placed: Sequence[ShardedGroup]) -> str | None:
     """Return an axis that is to cut parameters and cuts none, since it divides none."""
     left = set(parts)
     for each in placed:

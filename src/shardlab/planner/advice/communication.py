@@ -22,7 +22,7 @@ from shardlab.planner.advice.step_flops import is_forward_repeated
 from shardlab.planner.advice.weight_bytes import Sync, Weight
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.sharding.mesh import Mesh
 
 
@@ -118,7 +118,7 @@ def _weights(
 def _activations(
     arch: Architecture, mesh: Mesh, tokens: int, passes: int, microbatches: int, bits: int
 ) -> Iterator[StepCollective]:
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     tensor, expert = (_cutting(mesh, roles.get(role, ())) for role in ("tensor", "expert"))
     spread = _size(mesh, (*batch_axes(mesh), *roles.get("sequence", ())))
     array = _part(
@@ -154,7 +154,7 @@ def _activations(
 def _context(
     arch: Architecture, mesh: Mesh, workload: Workload, tokens: int
 ) -> Iterator[StepCollective]:
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     axes = _cutting(mesh, roles.get("sequence", ()))
     if not axes:
         return

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from shardlab.planner.family import Family
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
-from shardlab.planner.rules.matching import ShardedFamily
-from shardlab.planner.strategies.axis_roles import roles_of
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.mesh import Mesh
 
 # what stands before the number of an expert in a path; shared experts take every token
@@ -63,10 +63,10 @@ class Copies:
 NO_COPIES = Copies()
 
 
-def copies_of(model: Model, placed: Iterable[ShardedFamily], mesh: Mesh) -> Copies:
+def copies_of(model: Model, placed: Iterable[ShardedGroup], mesh: Mesh) -> Copies:
     """Return what a strategy left whole over the tensor axes that it would have cut there."""
     arch = model.architecture
-    axes = roles_of(mesh).get("tensor", ())
+    axes = mesh_axis_roles(mesh).get("tensor", ())
     n = prod(mesh.shape[name] for name in axes)
     if arch is None or n == 1:
         return NO_COPIES
@@ -75,7 +75,7 @@ def copies_of(model: Model, placed: Iterable[ShardedFamily], mesh: Mesh) -> Copi
         if any(one.part == "tensor" for one in each.declined):
             uncut = set(axes).difference(each.spec.mesh_axes)
             times = prod(mesh.shape[name] for name in uncut)
-            whole += (times - 1) * _active(each.family, arch)
+            whole += (times - 1) * _active(each.group, arch)
     return Copies(whole, n if arch.heads % n else 1)
 
 
@@ -123,18 +123,18 @@ def active_parameters(model: Model) -> int:
     arch = model.architecture
     if arch is None or not arch.experts:
         return model.n_parameters
-    of_experts = sum(each.n_tensors * each.n_elements for each in model.families if is_expert(each))
+    of_experts = sum(each.n_tensors * each.n_elements for each in model.groups if is_expert(each))
     return model.n_parameters - of_experts * (arch.experts - arch.top_k) // arch.experts
 
 
-def _active(family: Family, arch: Architecture) -> int:
-    n = family.n_tensors * family.n_elements
-    return n * arch.top_k // arch.experts if arch.experts and is_expert(family) else n
+def _active(group: TensorGroup, arch: Architecture) -> int:
+    n = group.n_tensors * group.n_elements
+    return n * arch.top_k // arch.experts if arch.experts and is_expert(group) else n
 
 
-def is_expert(family: Family) -> bool:
+def is_expert(group: TensorGroup) -> bool:
     """Return whether tensors are of one expert among many, or of all of them stacked."""
-    axes = family.axes or family.told or ()
+    axes = group.axes or group.stacked_meanings or ()
     if not {"experts", "expert", "exp"}.isdisjoint(axes):
         return True
-    return any(_EXPERT.search(piece) for piece in family.pieces[:-1])
+    return any(_EXPERT.search(piece) for piece in group.path_parts[:-1])

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shardlab.planner.advice.step_flops import is_expert
-from shardlab.planner.family import Family
 from shardlab.planner.memory.device_bytes import held_by
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.gathered_weights import gathered_bytes
 from shardlab.planner.plan import KINDS, Kind
-from shardlab.planner.rules.matching import ShardedFamily
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
@@ -56,11 +56,11 @@ class Scales:
     optimizer: str
     policy: DtypePolicy
     gathers: bool = False  # count the weights gathered for one layer, as plans of a workload do
-    _seen: dict[object, tuple[Family, Weight]] = field(default_factory=dict)
-    _gathered: tuple[Sequence[ShardedFamily], int] | None = None  # of the placement weighed last
+    _seen: dict[object, tuple[TensorGroup, Weight]] = field(default_factory=dict)
+    _gathered: tuple[Sequence[ShardedGroup], int] | None = None  # of the placement weighed last
 
     def weigh(
-        self, placed: Sequence[ShardedFamily], mesh: Mesh, zero: int = 2
+        self, placed: Sequence[ShardedGroup], mesh: Mesh, zero: int = 2
     ) -> dict[Sync, Weight]:
         """Return the bytes on one device, apart for tensors that are exchanged in other ways.
 
@@ -68,7 +68,7 @@ class Scales:
         whole: gradients below stage 2, the optimizer's arrays below stage 1.
         """
         batch = _batch_axes(mesh)
-        experts = roles_of(mesh).get("expert", ())
+        experts = mesh_axis_roles(mesh).get("expert", ())
         cuts: dict[Spec | None, tuple[int, ...]] = {None: ()}
         found: dict[Sync, Weight] = {}
         for each in placed:
@@ -80,31 +80,31 @@ class Scales:
             for spec in specs:
                 if spec not in cuts:
                     cuts[spec] = shard_counts(spec, mesh)
-            sync = _sync(each.family, specs, batch, experts)
-            key = (id(each.family), *(cuts[spec] for spec in specs))
+            sync = _sync(each.group, specs, batch, experts)
+            key = (id(each.group), *(cuts[spec] for spec in specs))
             if key not in self._seen:
                 stage = replace(each, gradient_spec=specs[1], state_spec=specs[2])
                 # with the family itself: as long as it is here, nothing else has its id
-                self._seen[key] = each.family, self._count(stage, mesh)
+                self._seen[key] = each.group, self._count(stage, mesh)
             found.setdefault(sync, Weight()).add(self._seen[key][1])
         if self.gathers and found:
             one = next(iter(found.values()))
             one.by_kind["activations"] += self._gathered_of(placed, mesh)
         return found
 
-    def _gathered_of(self, placed: Sequence[ShardedFamily], mesh: Mesh) -> int:
+    def _gathered_of(self, placed: Sequence[ShardedGroup], mesh: Mesh) -> int:
         """Return what is gathered at one time, which is the same for every ZeRO stage below 3."""
         if self._gathered is None or self._gathered[0] is not placed:
             self._gathered = placed, gathered_bytes(placed, mesh, self.policy)
         return self._gathered[1]
 
-    def _count(self, placed: ShardedFamily, mesh: Mesh) -> Weight:
+    def _count(self, placed: ShardedGroup, mesh: Mesh) -> Weight:
         held = Weight()
         for each in held_by(placed, mesh, self.optimizer, self.policy):
             held.by_kind[each.kind] += each.bytes_per_device
         held.whole_gradient = held.by_kind["gradients"]
         if placed.gradient_spec is not None:
-            as_parameter = ShardedFamily(family=placed.family, spec=placed.spec, rule=placed.rule)
+            as_parameter = ShardedGroup(group=placed.group, spec=placed.spec, rule=placed.rule)
             held.whole_gradient = sum(
                 each.bytes_per_device
                 for each in held_by(as_parameter, mesh, self.optimizer, self.policy)
@@ -115,12 +115,12 @@ class Scales:
 
 def _batch_axes(mesh: Mesh) -> tuple[str, ...]:
     """Return the axes over which devices see other tokens: the batch's, and the sequence's."""
-    names = {*batch_axes(mesh), *roles_of(mesh).get("sequence", ())}
+    names = {*batch_axes(mesh), *mesh_axis_roles(mesh).get("sequence", ())}
     return tuple(name for name in mesh.axis_names if name in names and mesh.shape[name] > 1)
 
 
 def _sync(
-    family: Family,
+    group: TensorGroup,
     specs: tuple[Spec, Spec | None, Spec | None],
     batch: tuple[str, ...],
     experts: tuple[str, ...],
@@ -130,7 +130,7 @@ def _sync(
     cut = parameter.mesh_axes
     reduced = tuple(name for name in batch if name not in cut)
     states = state.mesh_axes if state is not None else ()
-    at_home = experts if experts and is_expert(family) else ()
+    at_home = experts if experts and is_expert(group) else ()
     return Sync(
         gathered=tuple(name for name in batch if name in cut and name not in at_home),
         reduced=reduced,

@@ -21,7 +21,7 @@ from shardlab.planner.findings.codes import finding
 from shardlab.planner.memory.batch_shards import Share, shares_of
 from shardlab.planner.plan import Plan, PlanRow
 from shardlab.planner.plan_request import PlanRequest
-from shardlab.planner.strategies.axis_roles import ROLES, batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import ROLES, batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
 from shardlab.sharding.mesh import Mesh
 
@@ -50,7 +50,7 @@ def idle(plan: Plan, asked: PlanRequest) -> list[Finding]:
 
 def idle_axes(rows: Iterable[PlanRow], mesh: Mesh) -> tuple[str, ...]:
     """Return the mesh axes that no spec names, and whose names do not say that they cut tokens."""
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     working = {*batch_axes(mesh), *roles.get("sequence", ())}
     left = [name for name, size in mesh.shape.items() if size > 1 and name not in working]
     if not left:
@@ -64,7 +64,7 @@ def _used(rows: Iterable[PlanRow]) -> set[str]:
 
 
 def _use(names: tuple[str, ...], asked: PlanRequest) -> str:
-    roles, first = roles_of(asked.mesh), names[0]
+    roles, first = mesh_axis_roles(asked.mesh), names[0]
     part = next((part for role, part in _PARTS.items() if first in roles.get(role, ())), None)
     if asked.strategy is None:
         stacked = "stacked layers" if part == "pipeline" else "tensors"
@@ -75,7 +75,7 @@ def _use(names: tuple[str, ...], asked: PlanRequest) -> str:
         return f"another name for '{first}' that says what it cuts ({known})"
     if part in strategy.parts:  # it is meant to, and could not: plan.unsharded says why
         return f"a size of '{first}' that divides the {_WHAT[part]}"
-    return f"strategy {strategy_name([*strategy.parts, part], strategy.zero)}"
+    return f"strategy {strategy_name([*strategy.parts, part], strategy.zero_stage)}"
 
 
 def kv_heads(plan: Plan, asked: PlanRequest) -> list[Finding]:
@@ -175,7 +175,7 @@ def _better(row: PlanRow, at: int, n_parts: int, over: str, mesh: Mesh) -> str:
     shape = row.parameter.shape
     tensor = [
         name
-        for name in roles_of(mesh).get("tensor", ())
+        for name in mesh_axis_roles(mesh).get("tensor", ())
         if mesh.shape[name] > 1 and not shape[at] % mesh.shape[name]
     ]
     rows = f"the vocabulary over '{tensor[0]}'" if tensor else "the vocabulary whole"

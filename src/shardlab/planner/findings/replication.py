@@ -16,7 +16,7 @@ from shardlab.planner.findings.codes import finding
 from shardlab.planner.findings.limits import Limits
 from shardlab.planner.plan import DeviceBytes, Plan, PlanRow
 from shardlab.planner.plan_request import PlanRequest
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
 from shardlab.sharding.mesh import Mesh
 
@@ -29,7 +29,7 @@ def replicated(
     """Return one finding for all lines that every device holds whole.
 
     Copies of everything are what a person asks for by the name of a strategy, so that these are not
-    told; the same by rules that cut nothing may be an oversight. Paths in `told` have
+    told; the same by rules that cut nothing may be an oversight. Paths in `stacked_meanings` have
     a finding of their own. What a rule with a reason leaves whole is only mentioned, with that
     reason: it may have been written for less.
     """
@@ -109,7 +109,7 @@ def _found(rows: list[PlanRow], asked: PlanRequest) -> Finding:
 
 def _fix(row: PlanRow, asked: PlanRequest) -> str:
     mesh = asked.mesh
-    if asked.strategy is not None and {"data", "fsdp"} & set(roles_of(mesh)):
+    if asked.strategy is not None and {"data", "fsdp"} & set(mesh_axis_roles(mesh)):
         strategy = parse_strategy(asked.strategy)
         if "fsdp" not in strategy.parts:
             other = strategy_name(strategy.parts, 3)

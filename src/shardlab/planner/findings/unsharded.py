@@ -18,7 +18,7 @@ _SHOWN = 4
 def not_cut(plan: Plan, limits: Limits, told: Collection[str] = ()) -> list[Finding]:
     """Return a finding for each part of a strategy that stumbled, with what that costs.
 
-    Paths in `told` have a finding of their own.
+    Paths in `stacked_meanings` have a finding of their own.
     """
     groups: dict[tuple[str, tuple[str, ...]], list[tuple[SkippedSharding, PlanRow]]] = {}
     for row in plan.rows:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.sharding.mesh import Mesh
 
 
@@ -55,7 +55,7 @@ class Shares:
 
 def shares_of(mesh: Mesh) -> Shares:
     """Return the shares that the names of the mesh axes stand for."""
-    roles = roles_of(mesh)
+    roles = mesh_axis_roles(mesh)
     names = (
         batch_axes(mesh),
         *(roles.get(role, ()) for role in ("sequence", "tensor", "stage")),

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from shardlab.planner.family import Family
 from shardlab.planner.memory.dtype_policy import DtypePolicy, is_float
 from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.memory.optimizer import State, parse_optimizer, states_of
 from shardlab.planner.plan import DeviceBytes, Kind, MemoryItem
-from shardlab.planner.rules.matching import ShardedFamily
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import Dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts
@@ -20,26 +20,26 @@ from shardlab.sharding.spec import Spec
 
 
 def held_by(
-    placed: ShardedFamily, mesh: Mesh, optimizer: str, policy: DtypePolicy
+    placed: ShardedGroup, mesh: Mesh, optimizer: str, policy: DtypePolicy
 ) -> Iterator[DeviceBytes]:
     """Yield the parameter; with an optimizer also its gradient and the optimizer's arrays.
 
     What is not trained has neither: statistics, keys, whole numbers, scales of fp8 blocks. What an
     optimizer keeps in the model's own tree is held as it is.
     """
-    family, n = placed.family, placed.family.n_tensors
-    if family.is_state:
-        yield hold("optimizer", "state", family.shape, family.dtype, placed.spec, mesh, n)
+    group, n = placed.group, placed.group.n_tensors
+    if group.is_optimizer_state:
+        yield hold("optimizer", "state", group.shape, group.dtype, placed.spec, mesh, n)
         return
-    dtype = dtype_of(family, policy)
-    yield hold("parameters", "parameter", family.shape, dtype, placed.spec, mesh, n)
-    if optimizer == "none" or not is_trained(family):
+    dtype = dtype_of(group, policy)
+    yield hold("parameters", "parameter", group.shape, dtype, placed.spec, mesh, n)
+    if optimizer == "none" or not is_trained(group):
         return
     spec = placed.gradient_spec or placed.spec
-    yield hold("gradients", "gradient", family.shape, policy.gradient(dtype), spec, mesh, n)
+    yield hold("gradients", "gradient", group.shape, policy.gradient(dtype), spec, mesh, n)
     spec = placed.state_spec or placed.spec
-    rank = len(family.shape)
-    for state in states_of(optimizer, family.shape, dtype, policy):
+    rank = len(group.shape)
+    for state in states_of(optimizer, group.shape, dtype, policy):
         yield hold(
             "optimizer", state.name, state.shape, state.dtype, _kept(spec, state, rank), mesh, n
         )
@@ -55,14 +55,14 @@ def counters_of(optimizer: str) -> tuple[MemoryItem, ...]:
     )
 
 
-def dtype_of(family: Family, policy: DtypePolicy) -> Dtype:
+def dtype_of(group: TensorGroup, policy: DtypePolicy) -> Dtype:
     """Return what a family's tensors are held in; narrower scales would not serve their weights."""
-    return family.dtype if is_scale(family) else policy.parameter(family.dtype)
+    return group.dtype if is_scale(group) else policy.parameter(group.dtype)
 
 
-def is_trained(family: Family) -> bool:
+def is_trained(group: TensorGroup) -> bool:
     """Tell whether an optimizer changes a family's tensors."""
-    return family.is_trained and is_float(family.dtype) and not is_scale(family)
+    return group.is_trained and is_float(group.dtype) and not is_scale(group)
 
 
 def hold(

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from shardlab.planner.family import Family
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import TensorGroup
 
 _SCALE = re.compile(r"weight_scale(_inv)?$|_scale_inv$|[./]input_scale$")
 
 
-def is_scale(family: Family) -> bool:
+def is_scale(group: TensorGroup) -> bool:
     """Tell by its name whether a tensor holds scales of quantised weights."""
-    return _SCALE.search(family.pieces[-1]) is not None
+    return _SCALE.search(group.path_parts[-1]) is not None
 
 
 def without_scales(model: Model, policy: DtypePolicy) -> Model:
@@ -28,13 +28,13 @@ def without_scales(model: Model, policy: DtypePolicy) -> Model:
     """
     if policy.parameters is None or policy.parameters.bits < 16:
         return model
-    scales = [family for family in model.families if is_scale(family)]
+    scales = [group for group in model.groups if is_scale(group)]
     if not scales:
         return model
-    n = sum(family.n_tensors for family in scales)
+    n = sum(group.n_tensors for group in scales)
     note = (
         f"{n:,} tensors of fp8 block scales are multiplied into their weights, which the policy "
         f"holds in {policy.parameters.short}, and take no memory."
     )
-    kept = tuple(family for family in model.families if not is_scale(family))
-    return replace(model, families=kept, notes=(*model.notes, note))
+    kept = tuple(group for group in model.groups if not is_scale(group))
+    return replace(model, groups=kept, notes=(*model.notes, note))

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shardlab.planner.family import Family
 from shardlab.planner.memory.batch_shards import Share
 from shardlab.planner.memory.device_bytes import dtype_of, hold
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.plan import MemoryItem
-from shardlab.planner.rules.matching import ShardedFamily
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
-from shardlab.planner.strategies.dim_meaning import axes_of
-from shardlab.planner.strategies.layer_stack import number_of
+from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
+from shardlab.planner.strategies.dim_meaning import dim_meanings_of
+from shardlab.planner.strategies.layer_stack import find_stack_position
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
@@ -30,7 +30,7 @@ from shardlab.sharding.spec import Spec
 class _Used:
     """Bytes of a family that are gathered for each of its layers; None: it is in no layer."""
 
-    family: Family
+    group: TensorGroup
     n_bytes: int  # of one tensor, or of one slice
     # layer -> tensors of it; arrays that hold n layers have one layer, -n
     layers: Mapping[int, int] | None
@@ -41,7 +41,7 @@ class _Used:
 
 
 def gathered_items(
-    placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy
+    placed: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
 ) -> tuple[MemoryItem, ...]:
     """Return the item of what is gathered at one time; nothing where no weights are cut like that.
 
@@ -62,7 +62,7 @@ def gathered_items(
     what = f"{len(tensors)} kinds of tensors of one layer" if len(tensors) > 1 else "one tensor"
     formula = (
         f"{what}, whole along {along} and cut by other axes as they are held; the largest: "
-        f"{first.family.name} {list(first.family.shape)}"
+        f"{first.group.name} {list(first.group.shape)}"
     )
     return (
         MemoryItem(
@@ -74,24 +74,24 @@ def gathered_items(
     )
 
 
-def gathered_bytes(placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy) -> int:
+def gathered_bytes(placed: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy) -> int:
     """Return the bytes of `gathered_items`, without words."""
     used = _used(placed, mesh, policy)
     return _largest(used)[0] if used else 0
 
 
-def _used(placed: Iterable[ShardedFamily], mesh: Mesh, policy: DtypePolicy) -> list[_Used]:
+def _used(placed: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy) -> list[_Used]:
     batch = frozenset(name for name in batch_axes(mesh) if mesh.shape[name] > 1)
-    experts = roles_of(mesh).get("expert", ())
+    experts = mesh_axis_roles(mesh).get("expert", ())
     found = []
     for each in placed if batch else ():
-        family = each.family
-        at_home = experts if experts and "experts" in (axes_of(family) or ()) else ()
+        group = each.group
+        at_home = experts if experts and "experts" in (dim_meanings_of(group) or ()) else ()
         if not (along := batch.difference(at_home)).isdisjoint(each.spec.mesh_axes):
-            dtype, spec = dtype_of(family, policy), _whole_along(each.spec, along)
-            held = hold("parameters", "", family.shape, dtype, spec, mesh, 1)
-            n_slices = _n_slices(family, held.shard_shape)
-            found.append(_Used(family, held.bytes_per_device // n_slices, _layers(family)))
+            dtype, spec = dtype_of(group, policy), _whole_along(each.spec, along)
+            held = hold("parameters", "", group.shape, dtype, spec, mesh, 1)
+            n_slices = _n_slices(group, held.shard_shape)
+            found.append(_Used(group, held.bytes_per_device // n_slices, _layers(group)))
     return found
 
 
@@ -101,30 +101,30 @@ def _whole_along(spec: Spec, names: frozenset[str]) -> Spec:
     return Spec(*(tuple(name for name in entry if name not in names) for entry in spec.axes))
 
 
-def _n_slices(family: Family, shape: tuple[int, ...]) -> int:
+def _n_slices(group: TensorGroup, shape: tuple[int, ...]) -> int:
     """Return how many layers an array, or a part of it, holds."""
-    axes = axes_of(family) or ()
+    axes = dim_meanings_of(group) or ()
     return shape[axes.index("layers")] or 1 if "layers" in axes else 1
 
 
-def _layers(family: Family) -> Mapping[int, int] | None:
+def _layers(group: TensorGroup) -> Mapping[int, int] | None:
     """Return how many tensors of a family are in each layer; kept with it, for searches."""
-    known: dict[str, Any] = family.__dict__
+    known: dict[str, Any] = group.__dict__
     if "_layers" not in known:
-        known["_layers"] = _count(family)
+        known["_layers"] = _count(group)
     layers: Mapping[int, int] | None = known["_layers"]
     return layers
 
 
-def _count(family: Family) -> Mapping[int, int] | None:
-    at = number_of(family, "layers")
+def _count(group: TensorGroup) -> Mapping[int, int] | None:
+    at = find_stack_position(group, "layers")
     if at is None:
-        n_slices = _n_slices(family, family.shape)
-        return {-n_slices: family.n_tensors} if "layers" in (axes_of(family) or ()) else None
-    if family.listed is not None:
-        return Counter(int(numbers[at]) for numbers in family.listed)
-    each = family.n_tensors // len(family.ranges[at])
-    return dict.fromkeys(family.ranges[at], each)
+        n_slices = _n_slices(group, group.shape)
+        return {-n_slices: group.n_tensors} if "layers" in (dim_meanings_of(group) or ()) else None
+    if group.listed_numbers is not None:
+        return Counter(int(numbers[at]) for numbers in group.listed_numbers)
+    each = group.n_tensors // len(group.ranges[at])
+    return dict.fromkeys(group.ranges[at], each)
 
 
 def _largest(used: Sequence[_Used]) -> tuple[int, list[_Used]]:
@@ -150,7 +150,7 @@ def _at_work(used: Sequence[_Used]) -> Iterator[tuple[int, ...]]:
     """
     starts = {min(each.layers) for each in used if each.layers}
     for each in used:
-        if each.layers and each.family.listed is not None:
+        if each.layers and each.group.listed_numbers is not None:
             starts |= each.layers.keys()
     yield from ((start,) for start in starts if start >= 0)
     stacked = sorted(start for start in starts if start < 0)

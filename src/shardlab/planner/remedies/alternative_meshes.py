@@ -13,7 +13,7 @@ from itertools import islice, product
 from math import log2, prod
 
 from shardlab.planner.model import Model
-from shardlab.planner.strategies.axis_roles import roles_of
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.sharding.factors import n_products, products
 from shardlab.sharding.mesh import MAX_DEVICES, Mesh
 
@@ -63,7 +63,7 @@ class OtherMeshes:
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
-        roles, shape = roles_of(self.mesh), self.mesh.shape
+        roles, shape = mesh_axis_roles(self.mesh), self.mesh.shape
         names = tuple(name for role in _MOVED for name in roles.get(role, ()))
         # MaxText's meshes have a dozen axes of size 1
         return names if len(names) <= 4 else tuple(name for name in names if shape[name] > 1)
@@ -79,7 +79,7 @@ class OtherMeshes:
                 yield Mesh(shape)
 
     def _distance(self, sizes: dict[str, int]) -> float:
-        tensor = roles_of(self.mesh).get("tensor", ())
+        tensor = mesh_axis_roles(self.mesh).get("tensor", ())
         far = 0.0
         for name, size in sizes.items():
             step = log2(size / self.mesh.shape[name])
@@ -112,7 +112,7 @@ class OtherMeshes:
 
         An expert axis divides the experts, and a tensor axis the heads, where these are known.
         """
-        arch, roles = self.model.architecture, roles_of(self.mesh)
+        arch, roles = self.model.architecture, mesh_axis_roles(self.mesh)
         if arch is not None and name in roles.get("tensor", ()) and arch.heads % size:
             return False
         if arch is not None and name in roles.get("expert", ()) and arch.experts % size:
@@ -126,6 +126,6 @@ class OtherMeshes:
     @cached_property
     def _shapes(self) -> list[tuple[tuple[int, ...], int]]:
         found: dict[tuple[int, ...], int] = {}
-        for each in self.model.families:
+        for each in self.model.groups:
             found[each.shape] = found.get(each.shape, 0) + each.n_tensors * each.n_elements
         return list(found.items())

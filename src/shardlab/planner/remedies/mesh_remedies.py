@@ -11,7 +11,7 @@ from shardlab.planner.memory.workload import Workload
 from shardlab.planner.plan import Plan
 from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.remedies.alternative_meshes import OtherMeshes
-from shardlab.planner.strategies.axis_roles import batch_axes, roles_of
+from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
 from shardlab.sharding.mesh import Mesh
 
@@ -66,9 +66,9 @@ def _cutting_over(grown: set[str], asked: PlanRequest) -> str | None:
 def tensor_in_serving(asked: PlanRequest, plan: Plan) -> Tried:
     """Serving: a part of the devices that hold copies as a tensor axis."""
     shape = asked.mesh.shape
-    if asked.is_training or asked.strategy is None or "tensor" in roles_of(asked.mesh):
+    if asked.is_training or asked.strategy is None or "tensor" in mesh_axis_roles(asked.mesh):
         return
-    for name in roles_of(asked.mesh).get("data", ()):
+    for name in mesh_axis_roles(asked.mesh).get("data", ()):
         for n in (n for n in _POWERS if shape[name] % n == 0):
             mesh = Mesh({**shape, name: shape[name] // n, "tensor": n})
             if _may_fit(plan, asked, mesh):
@@ -77,7 +77,7 @@ def tensor_in_serving(asked: PlanRequest, plan: Plan) -> Tried:
 
 def new_axis(asked: PlanRequest, plan: Plan) -> Tried:
     """A mesh axis more: fsdp in training, tensor in serving, where there is none to grow."""
-    roles = roles_of(asked.mesh)
+    roles = mesh_axis_roles(asked.mesh)
     part = "fsdp" if asked.is_training else "tensor"
     if asked.strategy is None or part in roles or (part == "fsdp" and "data" in roles):
         return
@@ -86,7 +86,11 @@ def new_axis(asked: PlanRequest, plan: Plan) -> Tried:
 
 def tensor_in_training(asked: PlanRequest, plan: Plan) -> Tried:
     """A tensor axis, where what one sequence takes on a device is too much already."""
-    if asked.is_training and asked.strategy is not None and "tensor" not in roles_of(asked.mesh):
+    if (
+        asked.is_training
+        and asked.strategy is not None
+        and "tensor" not in mesh_axis_roles(asked.mesh)
+    ):
         yield from islice(_with_axis("tensor", asked, plan), _TENSOR_TRIES)
 
 
@@ -100,7 +104,7 @@ def _with_axis(part: str, asked: PlanRequest, plan: Plan) -> Tried:
 
 def _with_part(part: str, mesh: Mesh, asked: PlanRequest, devices: str) -> tuple[str, PlanRequest]:
     strategy = parse_strategy(asked.strategy)
-    name = strategy_name([*strategy.parts, part], strategy.zero)
+    name = strategy_name([*strategy.parts, part], strategy.zero_stage)
     work = asked.workload and work_on(mesh, asked.workload)
     told = f"mesh {mesh_text(mesh)}, {devices}, and strategy {name}"
     return told, replace(asked, mesh=mesh, strategy=name, workload=work)

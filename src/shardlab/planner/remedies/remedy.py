@@ -34,7 +34,7 @@ from shardlab.planner.remedies.mesh_remedies import (
     work_on,
 )
 from shardlab.planner.rules.rules import PathSpec, Rules
-from shardlab.planner.strategies.axis_roles import roles_of
+from shardlab.planner.strategies.axis_roles import mesh_axis_roles
 from shardlab.planner.strategies.strategy import parse_strategy, strategy_name
 from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.spec import Spec
@@ -193,12 +193,12 @@ def _stages(asked: PlanRequest, plan: Plan) -> Tried:
         return
     strategy = parse_strategy(asked.strategy)
     parts = [*strategy.parts]
-    first = strategy.zero + 1 if asked.is_training else 3
+    first = strategy.zero_stage + 1 if asked.is_training else 3
     names = [strategy_name(parts, stage) for stage in range(first, 4)]
-    if "tensor" in roles_of(asked.mesh) and "tensor" not in parts:
-        names.append(strategy_name([*parts, "tensor"], strategy.zero))
-    if "stage" in roles_of(asked.mesh) and "pipeline" not in parts:
-        names.append(strategy_name([*parts, "pipeline"], strategy.zero))
+    if "tensor" in mesh_axis_roles(asked.mesh) and "tensor" not in parts:
+        names.append(strategy_name([*parts, "tensor"], strategy.zero_stage))
+    if "stage" in mesh_axis_roles(asked.mesh) and "pipeline" not in parts:
+        names.append(strategy_name([*parts, "pipeline"], strategy.zero_stage))
     for name in names:
         yield f"strategy {name}", replace(asked, strategy=name)
 
@@ -228,7 +228,7 @@ def _cutting(asked: PlanRequest, plan: Plan) -> Tried:
 def _named(asked: PlanRequest, plan: Plan) -> Tried:
     """A strategy in place of rules: it prints those it stands for."""
     if asked.strategy is None:
-        roles = roles_of(asked.mesh)
+        roles = mesh_axis_roles(asked.mesh)
         parts = [part for part in ("expert", "tensor") if part in roles]
         for stage in ("fsdp", "zero3") if {"data", "fsdp"} & set(roles) else ():
             name = strategy_name([*parts, "fsdp"], 3 if stage == "zero3" else 0)

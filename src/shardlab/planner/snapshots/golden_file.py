@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardlab.errors import InvalidPlan, InvalidRules
-from shardlab.planner.models.maxtext import Sharded, Shardings, is_maxtext, read_shardings
+from shardlab.planner.models.maxtext import (
+    ArraySharding,
+    ShardingDump,
+    is_sharding_dump,
+    read_sharding_dump,
+)
 from shardlab.planner.plan import Plan, PlanRow
 from shardlab.planner.rules.rule_line import RULE_KINDS
 from shardlab.planner.rules.rules import (
@@ -16,8 +21,8 @@ from shardlab.planner.rules.rules import (
     PathSpec,
     Rule,
     Rules,
+    parse_semantics,
     parse_stack,
-    semantics_of,
 )
 from shardlab.planner.snapshots.compare import compare
 from shardlab.planner.snapshots.comparison import Change, Comparison
@@ -33,7 +38,7 @@ class GoldenFile:
 
     where: str
     plan: Plan | None = None
-    shardings: Shardings | None = None
+    shardings: ShardingDump | None = None
 
     def compare(self, plan: Plan) -> Comparison:
         """Return what differs in a plan from the file."""
@@ -47,15 +52,15 @@ def load_golden(path: str | Path) -> GoldenFile:
     """Return what a golden file holds, of either kind."""
     where = str(path)
     data = parse_json(read_text(path), where)
-    if is_maxtext(data):
-        return GoldenFile(where, shardings=read_shardings(data, where, InvalidPlan))
+    if is_sharding_dump(data):
+        return GoldenFile(where, shardings=read_sharding_dump(data, where, InvalidPlan))
     return GoldenFile(where, plan_of_data(data, where))
 
 
 def load_specs(path: str | Path) -> Rules:
     """Return the specs of MaxText's `named_shardings.json` as rules, one for each path."""
     where = str(path)
-    found = read_shardings(parse_json(read_text(path), where), where, InvalidRules)
+    found = read_sharding_dump(parse_json(read_text(path), where), where, InvalidRules)
     if found.mesh is None:
         raise InvalidRules(
             "The file has logical names of array axes, not the mesh axes that cut them.",
@@ -74,20 +79,26 @@ def rules_of_plan(plan: Plan) -> Rules:
     of = {kind: [line for line in plan.rules if line.kind == kind] for kind in RULE_KINDS}
     return Rules(
         rules=tuple(
-            Rule(pattern=each.pattern, spec=each.spec, ends=each.ends, reason=each.reason)
+            Rule(
+                pattern=each.pattern,
+                spec=each.spec,
+                is_trailing=each.is_trailing,
+                reason=each.reason,
+            )
             for each in of["pattern"]
         ),
         source="",
         specs=tuple(
-            PathSpec(pattern=each.pattern, spec=each.spec, ends=each.ends) for each in of["path"]
+            PathSpec(pattern=each.pattern, spec=each.spec, is_trailing=each.is_trailing)
+            for each in of["path"]
         ),
         logical=tuple(LogicalRule(each.pattern, each.spec.mesh_axes) for each in of["logical"]),
-        semantics=semantics_of(plan.choices.get("logical_semantics")),
+        semantics=parse_semantics(plan.choices.get("logical_semantics")),
         stack=parse_stack(plan.choices.get("stack")),
     )
 
 
-def compare_specs(golden: Shardings, plan: Plan, where: str) -> Comparison:
+def compare_specs(golden: ShardingDump, plan: Plan, where: str) -> Comparison:
     """Return the tensors whose specs or shapes differ from those of a file, family by family."""
     rows = [(_pattern(row.path), row) for row in plan.rows]
     changes: dict[tuple[str, str, str], list[str]] = {}
@@ -118,7 +129,9 @@ def compare_specs(golden: Shardings, plan: Plan, where: str) -> Comparison:
     )
 
 
-def _differences(entry: Sharded, row: PlanRow | None, plan: Plan) -> Iterator[tuple[str, str, str]]:
+def _differences(
+    entry: ArraySharding, row: PlanRow | None, plan: Plan
+) -> Iterator[tuple[str, str, str]]:
     """Yield a name for the kind of difference, what the file says, and what the plan says."""
     star = re.sub(r"[0-9]+", "*", entry.path)
     if row is None:
@@ -134,12 +147,12 @@ def _differences(entry: Sharded, row: PlanRow | None, plan: Plan) -> Iterator[tu
         yield star, f"{name}{entry.spec}", f"{name}{held.spec}"
 
 
-def _shown(entry: Sharded, name: str) -> str:
+def _shown(entry: ArraySharding, name: str) -> str:
     shape = "" if entry.shape is None else f"{list(entry.shape)} "
     return f"{name}{shape}{entry.spec}"
 
 
-def _mesh_change(golden: Shardings, plan: Plan) -> Iterator[Change]:
+def _mesh_change(golden: ShardingDump, plan: Plan) -> Iterator[Change]:
     if golden.mesh is not None and golden.mesh != plan.mesh:
         yield Change("question", "mesh", golden.mesh_text, plan.mesh_text)
 

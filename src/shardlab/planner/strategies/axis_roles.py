@@ -1,7 +1,7 @@
-"""Roles: what a mesh axis is for, told by its name.
+"""Roles of mesh axes (data, fsdp, tensor, expert, sequence, stage), recognized by axis name.
 
 >>> from shardlab.sharding.mesh import parse_mesh
->>> roles_of(parse_mesh("data=4,model=8"))
+>>> mesh_axis_roles(parse_mesh("data=4,model=8"))
 {'data': ('data',), 'tensor': ('model',)}
 
 The names are those of the scaling book, MaxText, Megatron, TorchTitan and common use, in any case.
@@ -26,30 +26,34 @@ ROLES = {
     ),
     "stage": ("stage", "pipeline", "pp", "pipe"),
 }
-BATCH_ROLES = ("data", "fsdp", "expert")  # whose axes cut the batch
+# Roles whose mesh axes shard the batch. Expert axes do too: outside of the experts MaxText uses
+# them as further data-parallel axes.
+BATCH_ROLES = ("data", "fsdp", "expert")
 
 
-def roles_of(mesh: Mesh) -> dict[str, tuple[str, ...]]:
+def mesh_axis_roles(mesh: Mesh) -> dict[str, tuple[str, ...]]:
     """Return the mesh axes of each role that the mesh has, in mesh order."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_role: dict[str, tuple[str, ...]] = {}
     for role, names in ROLES.items():
         if axes := tuple(name for name in mesh.axis_names if name.lower() in names):
-            found[role] = axes
-    return found
+            by_role[role] = axes
+    return by_role
 
 
 def batch_axes(mesh: Mesh) -> tuple[str, ...]:
-    """Return the mesh axes that cut the batch."""
-    roles = roles_of(mesh)
+    """Return the mesh axes that shard the batch."""
+    roles = mesh_axis_roles(mesh)
     names = {name for role in BATCH_ROLES for name in roles.get(role, ())}
     return tuple(name for name in mesh.axis_names if name in names)
 
 
-def like(name: str, mesh: Mesh) -> str | None:
-    """Return the axis of the mesh that has the role of another name.
+def axis_with_same_role(name: str, mesh: Mesh) -> str | None:
+    """Return the axis of the mesh that has the same role as another name.
 
-    >>> like("mp", Mesh(dp=2, fsdp=4, tensor=2)), like("mp", Mesh(dp=2, fsdp=4))
-    ('tensor', None)
+    >>> axis_with_same_role("mp", Mesh(dp=2, fsdp=4, tensor=2))
+    'tensor'
+    >>> axis_with_same_role("mp", Mesh(dp=2, fsdp=4)) is None
+    True
     """
     role = next((role for role, names in ROLES.items() if name.lower() in names), "")
-    return next(iter(roles_of(mesh).get(role, ())), None)
+    return next(iter(mesh_axis_roles(mesh).get(role, ())), None)
