@@ -65,8 +65,8 @@ def test_json_and_svg_cannot_both_go_to_standard_output():
     assert "--json and --svg cannot both be written to standard output" in done.stderr
 
 
-def test_without_a_spec_every_device_holds_all():
-    assert "the whole array on 8 devices" in run("layout", "8x6", "--mesh", "x=8").stdout
+def test_without_a_spec_the_array_is_replicated():
+    assert "the full array, replicated on 8 devices" in run("layout", "8x6", "--mesh", "x=8").stdout
 
 
 @pytest.mark.parametrize("device", ["6", "1,2", "(1, 2)"])
@@ -107,10 +107,10 @@ def test_to_shows_the_reshard_steps_and_their_formula(target, facts):
     [
         (
             ["6x10", "--spec", "None,model", "--mesh", "data=2,model=4"],
-            "[layout.indivisible] Array axis 1 has size 10, which 4 shards cannot split evenly "
-            "(mesh axis 'model' of size 4).\n"
+            "[layout.indivisible] Dimension 1 has size 10, which is not divisible by 4 "
+            "(mesh axis 'model').\n"
             "  where: shape (6, 10), spec P(None, 'model'), mesh data=2,model=4\n"
-            "  try:   size 8 or 12 on array axis 1, or leave it whole (None).\n",
+            "  try:   change the size of dimension 1 to 8 or 12, or replicate it (None).\n",
         ),
         (
             ["8x6", "--spec", "data)", "--mesh", "data=2"],
@@ -118,7 +118,7 @@ def test_to_shows_the_reshard_steps_and_their_formula(target, facts):
             "  where: the spec text\n"
             "         data)\n"
             "             ^\n"
-            "  try:   write one entry for each array axis, such as None,model or "
+            "  try:   write one entry for each dimension, such as None,model or "
             "(data,model),None.\n",
         ),
         (

@@ -105,7 +105,7 @@ def test_a_script_with_nothing_to_trace_is_reported():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--hardware", "tpu-v5q"], "[hardware.unknown] There is no hardware 'tpu-v5q'"),
+        (["--hardware", "tpu-v5q"], "[hardware.unknown] Unknown hardware 'tpu-v5q'"),
         (["--dcn", "data"], "--dcn changes the estimated time: it needs --hardware."),
         (
             ["--picture", "circle"],
