@@ -95,7 +95,7 @@ def test_json_says_the_same(tmp_path):
         ({"name": 3, "tensors": {"a": "f32[1]"}}, "'name' is 3.", "t.toml, name"),
         ({"name": "t", "tensors": {}}, "'tensors' is {}.", "t.toml, tensors"),
         ({"name": "t", "tensors": ["a"]}, "'tensors' is ['a'].", "t.toml, tensors"),
-        ({"name": "t", "tensor": {}}, "There is no key 'tensor' here.", "t.toml"),
+        ({"name": "t", "tensor": {}}, "Unknown key 'tensor'.", "t.toml"),
     ],
 )
 def test_a_mistake_at_the_top_is_named(table, said, place):
@@ -130,7 +130,7 @@ def test_a_mistake_at_the_top_is_named(table, said, place):
         ({"array": "f32[2]", "dtype": "f32"}, "Tensor 'w' has array, dtype."),
         ({"array": 3}, "'array' is 3."),
         ({"array": True}, "'array' is True."),
-        ({"arry": "f32[2]"}, "There is no key 'arry' here."),
+        ({"arry": "f32[2]"}, "Unknown key 'arry'."),
         ({"shape": 6}, "'shape' is 6."),
         ({"shape": "2x3"}, "'shape' is '2x3'."),
         ({"shape": [2, True]}, "'shape' is [2, True]."),

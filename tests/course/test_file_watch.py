@@ -94,6 +94,6 @@ def test_a_file_that_stays_away_is_gone_once(file):
     gone = []
     for _ in range(30):
         watch.has_changed()
-        gone.append(watch.is_just_gone)
+        gone.append(watch.was_deleted)
     assert gone.count(True) == 1
     assert not any(gone[:3])  # an editor that puts another in its place

@@ -8,7 +8,7 @@ import pytest
 
 from shardlab.catalogue.problem import load_problem
 from shardlab.course.new_problem import new_problem
-from shardlab.course.problem_lint import lint
+from shardlab.course.problem_lint import lint_problem
 
 PAGE = "statement.md"
 
@@ -19,7 +19,7 @@ def folder(tmp_path):
 
 
 def rules(folder):
-    return [fault.rule for fault in lint(load_problem(folder))]
+    return [fault.rule for fault in lint_problem(load_problem(folder))]
 
 
 def edit(path, old, new):
@@ -45,12 +45,12 @@ def test_a_new_problem_has_no_faults(folder):
         ("page.headings", PAGE, "## The task", "## Your task"),
         ("page.picture", PAGE, "```text\ndevice", "```python\ndevice"),
         ("page.layout", PAGE, "```text\ndevice  ", "```layout\nf32[8] P('data') data=3\n"),
-        ("page.fence", PAGE, "split as x is\n```", "split as x is\n"),
+        ("page.fence", PAGE, "sharded like x\n```", "sharded like x\n"),
         ("page.language", PAGE, "```text\n1.0", "```console\n1.0"),
         ("page.worked_example", PAGE, "```text\n1.0\n```\n", ""),
         ("page.examples", PAGE, "```pycon\n", "```text\n"),
         ("page.pitfall", PAGE, "\n  ([own_largest](wrong/own_largest.py)).", "."),
-        ("page.link", PAGE, "of its own piece", "of its own [piece](pieces.md)"),
+        ("page.link", PAGE, "of its own shard,", "of its own [shard](shards.md),"),
         ("hints.headings", "hints.md", "## Hint 3", "## Hint 4"),
         ("hints.headings", "hints.md", "## Hint 3\n", "\n"),
         ("hints.empty", "hints.md", "A question", "## Hint 2\n\nA question"),
@@ -66,10 +66,10 @@ def test_a_new_problem_has_no_faults(folder):
 )
 def test_each_rule_finds_what_it_is_for(folder, rule, file, old, new):
     edit(folder / file, old, new)
-    found = rules(folder)
-    assert rule in found
+    found_rules = rules(folder)
+    assert rule in found_rules
     # What else is seen follows from the same edit: a page with a broken block has no picture.
-    assert set(found) == {rule, *FOLLOWING.get(rule, ())}
+    assert set(found_rules) == {rule, *FOLLOWING.get(rule, ())}
 
 
 FOLLOWING = {
@@ -90,12 +90,12 @@ def test_a_file_that_is_not_utf_8_is_found(folder):
     assert rules(folder) == ["text.encoding"]
 
 
-def test_a_missing_wrong_answer_leaves_too_few_and_a_dead_link(folder):
+def test_a_missing_wrong_submission_leaves_too_few_and_a_dead_link(folder):
     (folder / "wrong" / "own_largest.py").unlink()
     assert sorted(rules(folder)) == ["page.link", "wrong.too_few"]
 
 
-def test_a_wrong_answer_that_nothing_links_to_is_found(folder):
+def test_a_wrong_submission_that_nothing_links_to_is_found(folder):
     source = (folder / "wrong" / "own_largest.py").read_text()
     (folder / "wrong" / "another.py").write_text(source)
     assert rules(folder) == ["wrong.unlinked"]
@@ -118,6 +118,8 @@ def test_a_page_without_pitfalls_is_found(folder):
 
 def test_a_fault_says_where_it_is(folder):
     edit(folder / PAGE, "\n  ([own_largest](wrong/own_largest.py)).", ".")
-    fault = next(fault for fault in lint(load_problem(folder)) if fault.rule == "page.pitfall")
+    fault = next(
+        fault for fault in lint_problem(load_problem(folder)) if fault.rule == "page.pitfall"
+    )
     assert (folder / PAGE).read_text("utf-8").splitlines()[fault.line - 1].startswith("- Without")
     assert str(fault).startswith(f"statement.md:{fault.line}  The pitfall does not end in a link")

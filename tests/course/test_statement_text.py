@@ -67,7 +67,7 @@ def test_a_layout_line_is_drawn_by_shardlab():
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_every_page_of_the_catalogue_fits(width):
     for slug, problem in load_catalogue().problems.items():
-        shown = statement_text(problem.text("statement.md"), width)
+        shown = statement_text(problem.read_text("statement.md"), width)
         assert "wrong/" not in shown, slug
         assert "```" not in shown, slug
         words = [line for line in shown.splitlines() if not line.startswith("    ")]
