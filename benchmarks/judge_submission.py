@@ -31,7 +31,7 @@ def problem_on_four_meshes() -> Problem:
 def judge_correct_submission(pool: SandboxPool, number: int) -> None:
     """Judge a correct submission, different for each number; raise if it does not pass."""
     problem = problem_on_four_meshes()
-    source = f"{problem.text('solution.py')}\n\nNUMBER = {number}\n"
+    source = f"{problem.read_text('solution.py')}\n\nNUMBER = {number}\n"
     judgement = judge(pool, problem, source, kind="submit", seed=number)
     if not judgement.passed or len(judgement.cases) != len(MESHES):
         raise AssertionError(f"the correct submission did not pass: {judgement.verdict}")
