@@ -105,8 +105,8 @@ BY_NAME = parse_rules({"logical": [("mlp", "tensor"), ("embed", "fsdp")]})
 
 
 def test_logical_rules_go_by_the_names_that_a_path_tells_where_the_model_has_none():
-    told = parse_tensor_group("layers.{0..1}.up_proj.weight", (10, 6), BF16)
-    (placed,) = match_rules(Model(name="m", groups=(told,)), BY_NAME, MESH)
+    architecture = parse_tensor_group("layers.{0..1}.up_proj.weight", (10, 6), BF16)
+    (placed,) = match_rules(Model(name="m", groups=(architecture,)), BY_NAME, MESH)
     assert (placed.spec, placed.rule) == (Spec("tensor", "fsdp"), "logical rules for mlp, embed")
 
 
@@ -123,7 +123,7 @@ def test_where_an_author_named_some_axes_tensors_without_names_are_left_whole_as
         state = nnx.eval_shape(lambda: nnx.state(block()))
     with spmd.logical_axis_rules([("mlp", "tensor"), ("embed", "fsdp")]):
         specs = nnx.get_partition_spec(state)
-    flax = {"/".join(path): parse_spec(each) for path, each in nnx.to_flat_state(specs)}
-    placed = {each.group.name: each.spec for each in match_rules(load_model(block), BY_NAME, MESH)}
+    flax = {"/".join(path): parse_spec(item) for path, item in nnx.to_flat_state(specs)}
+    placed = {item.group.name: item.spec for item in match_rules(load_model(block), BY_NAME, MESH)}
     assert placed == flax
     assert placed == {"up_proj/bias": Spec(), "up_proj/kernel": Spec("fsdp", "tensor")}

@@ -43,9 +43,9 @@ vocab = 100
 """
 
 
-def refused(tensors, **more):
+def refused(tensors, **options):
     with pytest.raises(InvalidModel) as raised:
-        model_from_table({"name": "t", "tensors": tensors, **more}, "t.toml")
+        model_from_table({"name": "t", "tensors": tensors, **options}, "t.toml")
     assert raised.value.where.startswith("t.toml")
     assert raised.value.fix
     return raised.value
@@ -58,7 +58,7 @@ def test_a_table_is_a_model(tmp_path):
     assert (model.name, model.n_tensors, model.notes) == ("tiny", 6, ("Two layers.",))
     assert model.source == str(file)
     assert model.architecture.kv_heads == 2
-    up, down, other, embed = model.groups
+    up, down, second, embed = model.groups
     assert (up.name, up.shape, up.dtype.short, up.n_tensors) == (
         "layers.*.up.weight",
         (64, 16),
@@ -66,7 +66,7 @@ def test_a_table_is_a_model(tmp_path):
         2,
     )
     assert down.dtype.short == "f32"
-    assert (other.name, other.shape, other.spec) == (
+    assert (second.name, second.shape, second.spec) == (
         "layers.7.up.weight",
         (64, 16),
         Spec("model", None),
@@ -79,12 +79,12 @@ def test_json_says_the_same(tmp_path):
 
     (tmp_path / "tiny.json").write_text(json.dumps(tomllib.loads(TINY)), "utf-8")
     (tmp_path / "tiny.toml").write_text(TINY, "utf-8")
-    one, two = load_model(tmp_path / "tiny.json"), load_model(tmp_path / "tiny.toml")
-    assert (one.groups, one.architecture) == (two.groups, two.architecture)
+    group, two = load_model(tmp_path / "tiny.json"), load_model(tmp_path / "tiny.toml")
+    assert (group.groups, group.architecture) == (two.groups, two.architecture)
 
 
 @pytest.mark.parametrize(
-    ("table", "said", "place"),
+    ("table", "message", "location"),
     [
         ([], "[] is not a table.", "t.toml"),
         (None, "None is not a table.", "t.toml"),
@@ -98,15 +98,15 @@ def test_json_says_the_same(tmp_path):
         ({"name": "t", "tensor": {}}, "There is no key 'tensor' here.", "t.toml"),
     ],
 )
-def test_a_mistake_at_the_top_is_named(table, said, place):
+def test_a_mistake_at_the_top_is_named(table, message, location):
     with pytest.raises(InvalidModel) as raised:
         model_from_table(table, "t.toml")
-    assert raised.value.what.startswith(said)
-    assert raised.value.where == place
+    assert raised.value.what.startswith(message)
+    assert raised.value.where == location
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         (3, "3 is not a table."),
         (None, "None is not a table."),
@@ -154,9 +154,9 @@ def test_a_mistake_at_the_top_is_named(table, said, place):
         ({"array": "f32[2]", "spec": 3}, "'spec' is 3."),
     ],
 )
-def test_a_tensor_that_cannot_be_is_refused_with_its_path(entry, said):
+def test_a_tensor_that_cannot_be_is_refused_with_its_path(entry, message):
     error = refused({"w": entry})
-    assert error.what.startswith(said)
+    assert error.what.startswith(message)
     assert "tensors.'w'" in error.where
 
 
@@ -169,7 +169,7 @@ def test_a_mistake_in_a_text_is_pointed_at():
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("", "'' is not a path."),
         ("a\nb", "'a\\nb' is not a path."),
@@ -190,9 +190,9 @@ def test_a_mistake_in_a_text_is_pointed_at():
         ("l.{0..999}.e.{0..999}.{0..1}", "There are more than 1,000,000 tensors"),
     ],
 )
-def test_a_path_that_is_not_well_written_is_refused(path, said):
+def test_a_path_that_is_not_well_written_is_refused(path, message):
     error = refused({path: "f32[2]"})
-    assert error.what.startswith(said)
+    assert error.what.startswith(message)
     assert "tensors." in error.where
 
 
@@ -202,7 +202,7 @@ def test_a_large_range_is_refused_before_it_is_written_out():
 
 
 @pytest.mark.parametrize(
-    ("one", "two"),
+    ("first", "two"),
     [
         ("l.{0..3}.w", "l.{3..5}.w"),
         ("l.{0..3}.w", "l.2.w"),
@@ -210,13 +210,13 @@ def test_a_large_range_is_refused_before_it_is_written_out():
         ("block{0..3}", "block1"),
     ],
 )
-def test_paths_that_stand_for_the_same_tensor_are_refused(one, two):
-    error = refused({one: "f32[2]", two: "f32[3]"})
-    assert error.what == f"Paths {one!r} and {two!r} stand for the same tensors."
+def test_paths_that_stand_for_the_same_tensor_are_refused(first, two):
+    error = refused({first: "f32[2]", two: "f32[3]"})
+    assert error.what == f"Paths {first!r} and {two!r} stand for the same tensors."
 
 
 @pytest.mark.parametrize(
-    ("one", "two"),
+    ("first", "two"),
     [
         ("l.{0..2}.w", "l.{3..5}.w"),
         ("l.{0..3}.w", "l.02.w"),
@@ -227,9 +227,9 @@ def test_paths_that_stand_for_the_same_tensor_are_refused(one, two):
         ("l.1", "l.99999999999999999999999999"),
     ],
 )
-def test_paths_that_differ_may_stand_together(one, two):
-    model = model_from_table({"name": "t", "tensors": {one: "f32[2]", two: "f32[2]"}}, "t.toml")
-    paths = [path for each in model.groups for path in each.paths()]
+def test_paths_that_differ_may_stand_together(first, two):
+    model = model_from_table({"name": "t", "tensors": {first: "f32[2]", two: "f32[2]"}}, "t.toml")
+    paths = [path for group in model.groups for path in group.paths()]
     assert len(set(paths)) == len(paths) == model.n_tensors
 
 
@@ -245,20 +245,20 @@ PATHS = st.tuples(
 @given(st.lists(PATHS, unique=True, min_size=1, max_size=80))
 def test_a_table_is_refused_exactly_if_two_paths_share_a_tensor(paths):
     def written_out(path):
-        found = re.fullmatch(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", path)
-        if found is None:
+        actual = re.fullmatch(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", path)
+        if actual is None:
             return [path]
-        head, first, last, tail = found.groups()
+        head, first, last, tail = actual.groups()
         numbers = range(int(first), int(last) + 1)
         return [every for n in numbers for every in written_out(f"{head}{n}{tail}")]
 
-    every = [path for each in paths for path in written_out(each)]
+    every = [path for given_path in paths for path in written_out(given_path)]
     table = {"name": "t", "tensors": dict.fromkeys(paths, "f32[2]")}
     if len(set(every)) < len(every):
         assert "stand for the same tensors" in refused(table["tensors"]).what
     else:
-        found = model_from_table(table, "t.toml")
-        assert sorted(p for f in found.groups for p in f.paths()) == sorted(every)
+        actual = model_from_table(table, "t.toml")
+        assert sorted(p for f in actual.groups for p in f.paths()) == sorted(every)
 
 
 MEASURES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
@@ -266,7 +266,7 @@ ARCH = dict(zip(MEASURES, (2, 16, 4, 2, 4, 64, 100), strict=True))
 
 
 @pytest.mark.parametrize(
-    ("changed", "said", "fix"),
+    ("changed", "message", "fix"),
     [
         ({"layers": True}, "'layers' is True.", "a whole number from 1 on."),
         ({"layers": -2}, "'layers' is -2.", "a whole number from 1 on."),
@@ -278,9 +278,9 @@ ARCH = dict(zip(MEASURES, (2, 16, 4, 2, 4, 64, 100), strict=True))
         ({"tied_embeddings": 1}, "'tied_embeddings' is 1.", "true or false."),
     ],
 )
-def test_a_measure_that_cannot_be_is_refused_with_its_key(changed, said, fix):
+def test_a_measure_that_cannot_be_is_refused_with_its_key(changed, message, fix):
     error = refused({"w": "f32[2]"}, architecture={**ARCH, **changed})
-    assert (error.what, error.fix) == (said, fix)
+    assert (error.what, error.fix) == (message, fix)
     assert error.where.startswith("t.toml, architecture")
 
 
@@ -304,7 +304,7 @@ def test_a_count_that_the_tensors_do_not_have_is_refused(key):
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "said"),
+    ("parse", "text", "message"),
     [
         (parse_table, "name = ", "The file is not valid TOML"),
         (parse_table, 'name = "a"\nname = "b"', "The file is not valid TOML"),
@@ -323,10 +323,10 @@ def test_a_count_that_the_tensors_do_not_have_is_refused(key):
         (parse_json, '{"name": "t", "tensors": {"w": {"shape": [NaN]}}}', "axis 0 is nan"),
     ],
 )
-def test_a_text_that_is_no_table_is_refused(parse, text, said):
+def test_a_text_that_is_no_table_is_refused(parse, text, message):
     with pytest.raises(InvalidModel) as raised:
         parse(text, "t")
-    assert said in raised.value.what
+    assert message in raised.value.what
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):

@@ -82,17 +82,17 @@ def test_a_step_is_named_with_its_run(written):
 
 def test_of_several_items_the_models_is_taken_or_proposed(tmp_path):
     def saved(**items):
-        place = tmp_path / "-".join(items)
-        with ocp.CheckpointManager(place) as manager:
+        folder = tmp_path / "-".join(items)
+        with ocp.CheckpointManager(folder) as manager:
             args = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
             manager.save(5, args=ocp.args.Composite(**args))
             manager.wait_until_finished()
-        return place
+        return folder
 
     model, moments = {"kernel": jnp.ones((8, 4))}, {"mu": jnp.ones((8, 4))}
-    taken = load_model(saved(params=model, opt_state=moments))
-    assert taken.n_parameters == 32
-    assert taken.notes == ("Only the item 'params' is planned, not 'opt_state'.",)
+    selected = load_model(saved(params=model, opt_state=moments))
+    assert selected.n_parameters == 32
+    assert selected.notes == ("Only the item 'params' is planned, not 'opt_state'.",)
     with pytest.raises(InvalidModel, match="several items: 'optim', 'weights'") as caught:
         load_model(saved(weights=model, optim=moments))
     assert caught.value.fix.endswith("5/weights.")
@@ -103,8 +103,8 @@ def test_a_saved_sharding_is_the_models_own_spec(written):
     specs = {group.name: group.spec for group in model.groups}
     assert specs["params/layers/*/kernel"] == Spec("model", "data")
     assert specs["params/layers/*/bias"] is None
-    made = shardlab.plan(model, "data=2,model=4")
-    rows = {row.path: row.parameter for row in made.rows}
+    result = shardlab.plan(model, "data=2,model=4")
+    rows = {row.path: row.parameter for row in result.rows}
     assert rows["params/layers/*/kernel"].shard_shape == (2, 2)
 
 
@@ -134,15 +134,15 @@ def broken(written, tmp_path):
 
 def test_metadata_cut_anywhere_is_told_with_the_file(broken):
     file = broken("zarr") / "_METADATA"
-    whole = file.read_bytes()
-    for end in range(0, len(whole) - 1, 37):
-        file.write_bytes(whole[:end])
+    full = file.read_bytes()
+    for end in range(0, len(full) - 1, 37):
+        file.write_bytes(full[:end])
         with pytest.raises(InvalidModel, match="_METADATA is not valid JSON"):
             load_model(file.parent)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("[]", "_METADATA contains a list instead of an object"),
         ("{}", "has no 'tree_metadata'"),
@@ -154,10 +154,10 @@ def test_metadata_cut_anywhere_is_told_with_the_file(broken):
         ("\xff", "is not UTF-8"),
     ],
 )
-def test_metadata_that_says_something_else_is_told(broken, text, words):
+def test_metadata_that_says_something_else_is_told(broken, text, message):
     file = broken("zarr") / "_METADATA"
     file.write_bytes(text.encode("latin-1"))
-    with pytest.raises(InvalidModel, match=words):
+    with pytest.raises(InvalidModel, match=message):
         load_model(file.parent)
 
 

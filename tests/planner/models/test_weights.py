@@ -27,7 +27,7 @@ def test_a_file_is_a_model(tmp_path):
     model = load_model(write_tensors(tmp_path / "tiny.safetensors", {**UP, "norm": (4,)}))
     assert (model.name, model.n_tensors, model.n_parameters) == ("tiny", 4, 76)
     assert model.source == f"the header of {tmp_path / 'tiny.safetensors'}"
-    assert [each.name for each in model.groups] == ["layers.*.up", "norm"]
+    assert [group.name for group in model.groups] == ["layers.*.up", "norm"]
 
 
 def test_a_file_may_be_named_by_text(tmp_path):
@@ -37,8 +37,8 @@ def test_a_file_may_be_named_by_text(tmp_path):
 
 def test_a_file_without_tensors_is_refused(tmp_path):
     file = write_header(tmp_path / "model.safetensors", {"__metadata__": {"format": "pt"}})
-    for given in (file, tmp_path):
-        error = refused(given)
+    for options in (file, tmp_path):
+        error = refused(options)
         assert (error.what, error.where[:8]) == ("There are no tensors to plan.", "the head")
 
 
@@ -66,9 +66,9 @@ def test_a_folder_with_an_index_is_what_the_index_names(tmp_path):
 
 def test_another_name_of_an_index_will_do_if_it_is_the_only_one(tmp_path):
     index = write_index(tmp_path, {"a.safetensors": UP})
-    other = index.rename(tmp_path / "diffusion.safetensors.index.json")
+    second = index.rename(tmp_path / "diffusion.safetensors.index.json")
     assert load_model(tmp_path).n_tensors == 3
-    (tmp_path / "third.safetensors.index.json").write_bytes(other.read_bytes())
+    (tmp_path / "third.safetensors.index.json").write_bytes(second.read_bytes())
     assert "The folder has 2 indexes" in refused(tmp_path).what
 
 
@@ -178,7 +178,7 @@ def test_a_total_that_disagrees_is_noted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "A table `{...}` was expected here. The text ends."),
         ("[]", "A table `{...}` was expected here"),
@@ -191,11 +191,11 @@ def test_a_total_that_disagrees_is_noted(tmp_path):
         ('{"weight_map": {"a": "x.safetensors"}} more', "something follows it"),
     ],
 )
-def test_a_broken_index_is_refused_with_its_place(tmp_path, text, said):
+def test_a_broken_index_is_refused_with_its_place(tmp_path, text, message):
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(text, "utf-8")
     error = refused(tmp_path)
-    assert said in error.what
+    assert message in error.what
     assert str(index) in error.where
 
 
@@ -219,5 +219,7 @@ def test_the_checkpoint_of_a_preset_is_the_preset(tmp_path, name, n_files):
     write_model(tmp_path, preset, n_files)
     model = load_model(tmp_path)
     assert (model.n_tensors, model.n_bytes) == (preset.n_tensors, preset.n_bytes)
-    wanted = {each.name: (each.shape, each.dtype, each.ranges) for each in preset.groups}
-    assert {each.name: (each.shape, each.dtype, each.ranges) for each in model.groups} == wanted
+    expected = {group.name: (group.shape, group.dtype, group.ranges) for group in preset.groups}
+    assert {
+        group.name: (group.shape, group.dtype, group.ranges) for group in model.groups
+    } == expected
