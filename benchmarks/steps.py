@@ -54,8 +54,7 @@ def _contest(
 ) -> dict[str, Figures]:
     settings = {"program": name, "devices": n_devices, "cores": cores}
     entries = {
-        kind: Entry(jax_worker.command(kind=kind, **settings), options.limit_s)
-        for kind in kinds
+        kind: Entry(jax_worker.command(kind=kind, **settings), options.limit_s) for kind in kinds
     }
     return hold(entries, options.rounds)
 

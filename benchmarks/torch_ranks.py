@@ -73,9 +73,7 @@ def _contest(name: str, n_ranks: int, options: Options) -> dict[str, Figures]:
             for kind in ("unsharded", "simulated")
         }
         commands["torch"] = theirs
-        entries = {
-            kind: Entry(command, options.limit_s) for kind, command in commands.items()
-        }
+        entries = {kind: Entry(command, options.limit_s) for kind, command in commands.items()}
         return hold(entries, options.rounds)
 
 

@@ -94,7 +94,7 @@ def test_a_script_is_checked_by_what_it_runs_and_its_output_stays_apart():
     assert found["code"] == "hazard.replicas_differ"
     assert found["where"]["file"] == "right.py"
     assert found["shows"][:2] == ["data=0: [0. 2. 4. 6.]", "data=1: [16. 18. 20. 22.]"]
-    (silenced,) = data["silenced"]
+    (silenced,) = data["suppressed"]
     assert silenced["reason"] == "the first row is what is wanted"
 
 
@@ -348,7 +348,7 @@ def test_sarif_has_a_rule_for_every_code_and_a_place_for_every_result(folder):
         what="Large.",
         where=SourceLocation("/elsewhere/m.py", 7),
     )
-    report = Report(findings=(found, far, nowhere), silenced=(SuppressedFinding(found, "known"),))
+    report = Report(findings=(found, far, nowhere), suppressed=(SuppressedFinding(found, "known"),))
     data = sarif(report, program="a b.py")
     assert data["version"] == "2.1.0"
     assert data["$schema"].endswith("sarif-2.1.0.json")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import shardlab
-from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")

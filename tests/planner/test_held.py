@@ -6,12 +6,12 @@ import jax
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.device_bytes import counters_of, held_by, hold, is_trained
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.models.presets import preset_names
 from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.model import Model
 from shardlab.planner.models.load import load_model
 from shardlab.planner.rules.logical_axes import (
-    translate_meanings,
+    find_displaced_names,
     logical_entries,
     logical_spec,
-    find_displaced_names,
+    translate_meanings,
 )
 from shardlab.planner.rules.matching import match_rules
 from shardlab.planner.rules.rules import parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec, parse_spec

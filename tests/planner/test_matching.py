@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardlab.errors import InvalidRules
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.model import Model
 from shardlab.planner.models.load import load_model
 from shardlab.planner.rules import path_search as searching
 from shardlab.planner.rules.matching import match_rules
-from shardlab.planner.rules.path_search import with_separator, match_paths
+from shardlab.planner.rules.path_search import match_paths, with_separator
 from shardlab.planner.rules.pattern import equivalent_digits, parse_pattern
 from shardlab.planner.rules.rules import parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec

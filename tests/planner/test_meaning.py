@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.models.presets import load_preset, preset_names
 from shardlab.planner.strategies.dim_meaning import dim_meanings_of, meanings_from_path
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardlab.errors import InvalidSize, InvalidSyntax, InvalidType, LabError, UnknownHardware
 from shardlab.hardware.chips import parse_hardware
 from shardlab.planner.plan_mesh import parse_plan_mesh
-from shardlab.planner.tpu_slices import tpu_generations, is_tpu_slice, parse_tpu_slice
+from shardlab.planner.tpu_slices import is_tpu_slice, parse_tpu_slice, tpu_generations
 from shardlab.sharding.mesh import Mesh
 
 

@@ -8,11 +8,11 @@ import optax
 import pytest
 
 from shardlab.errors import UnknownOption
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.optimizer import parse_optimizer, states_of
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 F32, BF16 = parse_dtype("f32"), parse_dtype("bf16")

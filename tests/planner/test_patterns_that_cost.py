@@ -11,9 +11,9 @@ import pytest
 
 from shardlab import LabError, plan
 from shardlab.errors import InvalidModel, InvalidRules
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.model import MAX_GROUPS, Model, check_model
 from shardlab.planner.rules import rules as rules_module
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 SLOW = [

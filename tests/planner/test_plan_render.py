@@ -13,12 +13,12 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from rich.console import Console
 
 from shardlab.errors import UnknownOption
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
 from shardlab.planner.plan_text import plan_html, plan_markdown, plan_text
 from shardlab.planner.snapshots.comparison_text import comparison_markdown
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.tensor_table import groups_of, n_numbers, name_in
 from shardlab.sharding.dtype import parse_dtype
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.planner.make_plan import plan
 from shardlab.planner.model import Model
 from shardlab.planner.models.load import load_model
@@ -12,6 +11,7 @@ from shardlab.planner.models.presets import preset_names
 from shardlab.planner.rules.lint import is_catch_all, lint_rules
 from shardlab.planner.rules.path_search import match_paths
 from shardlab.planner.rules.rules import parse_rules
+from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh, parse_mesh
 from shardlab.sharding.spec import Spec

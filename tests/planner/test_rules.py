@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from shardlab.errors import InvalidRules, LabError
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.model import Model
 from shardlab.planner.rules.matching import match_rules
 from shardlab.planner.rules.rules import Rules, parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import UnknownOption
-from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.planner.make_plan import plan
 from shardlab.planner.model import Model
 from shardlab.planner.models.presets import load_preset, preset_names
 from shardlab.planner.strategies.layer_stack import stack_model
+from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.spec import Spec
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlab.errors import InvalidType, UnknownMeshAxis, UnknownOption
-from shardlab.planner.tensor_group import TensorGroup, Tensor, group_tensors, parse_tensor_group
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.presets import load_preset, preset_names
 from shardlab.planner.rules.matching import match_rules
@@ -15,6 +14,7 @@ from shardlab.planner.rules.rules import parse_rules
 from shardlab.planner.rules.strategy_rules import derive_rules
 from shardlab.planner.strategies.layer_stack import stack_model
 from shardlab.planner.strategies.strategy import parse_strategy, shard_model, stack_for_strategy
+from shardlab.planner.tensor_group import Tensor, TensorGroup, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh, parse_mesh
 from shardlab.sharding.partition import shard_shape

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardlab.planner.tensor_group import TensorGroup, Tensor, group_tensors, parse_tensor_group
+from shardlab.planner.tensor_group import Tensor, TensorGroup, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16, F32 = parse_dtype("bf16"), parse_dtype("f32")

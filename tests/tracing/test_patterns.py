@@ -319,6 +319,6 @@ def test_a_comment_on_the_line_silences_its_finding_in_a_report():
     program = jax.shard_map(body, in_specs=P("data"), out_specs=P("data"))
     report = check(program, "f32[8]", mesh=MESH, run=False)
     assert report.findings == ()
-    assert [(each.finding.code, each.reason) for each in report.silenced] == [
+    assert [(each.finding.code, each.reason) for each in report.suppressed] == [
         ("hazard.psum_of_replicated", "four is meant")
     ]

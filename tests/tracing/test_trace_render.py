@@ -107,7 +107,7 @@ def test_branches_and_loops_are_told():
     assert "per turn of the while loop at a.py:20" in text
     assert "each device sends 13 KiB in 2 collective calls from 2 lines" in text
     assert "Findings: 1 error; shardlab.check says more" in text
-    assert "error [hazard.deadlock] Devices part ways before a psum over 'x'. (a.py:11)" in text
+    assert "error [hazard.deadlock] Devices diverge before a psum over 'x'. (a.py:11)" in text
 
 
 def unrolled(n_layers):

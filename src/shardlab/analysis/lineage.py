@@ -27,9 +27,9 @@ from shardlab.simulator.interpreter.varying import (
     UNVARYING,
     AxisNames,
     enter_shard_map,
-    equation_varying,
-    scan_carry,
-    while_carry,
+    infer_equation_axes,
+    infer_scan_carry,
+    infer_while_carry,
 )
 from shardlab.simulator.run_records import OutputLineage
 
@@ -119,7 +119,7 @@ def _equation(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
     body = called_jaxpr(name, params)
     if body is not None:
         return _marked(eqn, _follow(axes, body, ins))
-    names = equation_varying(axes, eqn, [fact.names for fact in ins])
+    names = infer_equation_axes(axes, eqn, [fact.names for fact in ins])
     tags = _operation(axes, eqn, ins)
     outs = [
         Fact(tags | _precision(var), each) for var, each in zip(eqn.outvars, names, strict=True)
@@ -142,7 +142,7 @@ def _operation(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> frozenset[Tag]:
         over, source = frozenset(collective_axes(eqn.params)), _source(eqn)
         if any(("ratio", axis) in tags for axis in over):
             tags |= {("sums_ratios", source)}
-        tags |= {("sum", source, axes.ordered(over))}
+        tags |= {("sum", source, axes.in_mesh_order(over))}
     if name in _DRAWS and axes.manual:
         drawn = "by_device" if any(fact.names for fact in ins) else "same"
         tags |= {("random", drawn)}
@@ -171,7 +171,7 @@ def _precision(var: Any) -> frozenset[Tag]:
 
 
 def _source(eqn: Any) -> SourceLocation:
-    place = _jax.source_place(eqn)
+    place = _jax.user_location(eqn)
     return SourceLocation(*place) if place else UNKNOWN_LOCATION
 
 
@@ -180,8 +180,8 @@ def _source(eqn: Any) -> SourceLocation:
 
 def _scan(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
     params = eqn.params
-    n_consts, n_carry = _jax.scan_parts(params)
-    names = scan_carry(axes, params, [fact.names for fact in ins])
+    n_consts, n_carry = _jax.scan_operand_counts(params)
+    names = infer_scan_carry(axes, params, [fact.names for fact in ins])
     carry = [
         Fact(f.tags, n) for f, n in zip(ins[n_consts : n_consts + n_carry], names, strict=True)
     ]
@@ -196,7 +196,7 @@ def _scan(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
 def _while(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
     params = eqn.params
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
-    names, _ = while_carry(axes, params, [fact.names for fact in ins])
+    names, _ = infer_while_carry(axes, params, [fact.names for fact in ins])
     carry = [Fact(f.tags, n) for f, n in zip(ins[n_cond + n_body :], names, strict=True)]
     while True:
         (chosen,) = _follow(axes, params["cond_jaxpr"], [*ins[:n_cond], *carry])

@@ -157,8 +157,8 @@ class Trial:
         return self.run
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[tuple[copies.Book, float]]:
-        with _quietly(), copies.recording() as book:
+    def _watched(self) -> Iterator[tuple[copies.ReplicaRecorder, float]]:
+        with _quietly(), copies.record_replicas() as book:
             yield book, time.perf_counter()
 
 
@@ -245,7 +245,9 @@ def _compiled(closed: Any) -> Callable[[list[Any]], list[Any]]:
     def program(*args: Any) -> list[Any]:
         return [
             out.array
-            for out in simulate.run(MeshAxes(), closed, [StackedArray(arg) for arg in args])
+            for out in simulate.evaluate_jaxpr(
+                MeshAxes(), closed, [StackedArray(arg) for arg in args]
+            )
         ]
 
     jitted = jax.jit(program, compiler_options=_QUICK)

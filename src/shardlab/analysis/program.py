@@ -197,7 +197,7 @@ def check(
         program=seen.program,
         meshes=where,
         notes=notes,
-        silenced=silenced,
+        suppressed=silenced,
         is_compared=is_compared,
     )
 

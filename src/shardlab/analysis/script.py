@@ -51,7 +51,7 @@ def check_script(
         path, traces, differing=seen.differing, deadlock=seen.deadlock, notes=notes
     )
     left, silenced = read_config(path).silence(report.findings)
-    return replace(report, findings=left, silenced=silenced), seen.ended
+    return replace(report, findings=left, suppressed=silenced), seen.ended
 
 
 def _each_once(traces: Sequence[Trace]) -> list[Trace]:

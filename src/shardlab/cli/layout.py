@@ -116,7 +116,7 @@ def _print_device(one: Layout, place: int | tuple[int, ...]) -> None:
 
 
 def _print_moves(one: Layout, other: Layout, steps: tuple[ReshardStep, ...]) -> None:
-    from shardlab.sharding.reshard_text import reshard_text
+    from shardlab.sharding.reshard import reshard_text
 
     click.echo()
     click.echo(reshard_text(one, other, steps))

@@ -22,7 +22,7 @@ _ROOT = "%SRCROOT%"
 def sarif(report: Report, *, program: str = "") -> dict[str, Any]:
     """Return the report as one run; a finding without a line is shown at the `program`'s file."""
     results = [_result(found, program) for found in report.findings]
-    for each in report.silenced:
+    for each in report.suppressed:
         suppression = {"kind": "inSource", "justification": each.reason}
         results.append({**_result(each.finding, program), "suppressions": [suppression]})
     return {

@@ -33,17 +33,17 @@ from shardlab.planner.plan_mesh import parse_plan_mesh
 from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.rules.lint import lint_rules
 from shardlab.planner.rules.logical_axes import resolve_semantics
-from shardlab.planner.rules.matching import ShardedGroup, has_own_specs, apply_rules
+from shardlab.planner.rules.matching import ShardedGroup, apply_rules, has_own_specs
 from shardlab.planner.rules.path_search import match_paths
 from shardlab.planner.rules.rules import parse_rules
-from shardlab.planner.rules.strategy_rules import rule_lines_of, derive_rules
+from shardlab.planner.rules.strategy_rules import derive_rules, rule_lines_of
 from shardlab.planner.strategies.dim_meaning import dim_meanings_of
-from shardlab.planner.strategies.layer_stack import stack_model as stacked
 from shardlab.planner.strategies.layer_stack import merge_stack_options
+from shardlab.planner.strategies.layer_stack import stack_model as stacked
 from shardlab.planner.strategies.strategy import (
-    shard_optimizer_states,
     parse_strategy,
     shard_model,
+    shard_optimizer_states,
     stack_option_for,
 )
 from shardlab.sharding.mesh import Mesh

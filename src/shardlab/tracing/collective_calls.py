@@ -81,7 +81,7 @@ def call_at(site: Site) -> CollectiveCall:
         source=site.source,
         group_size=group_size,
         out_shape=tuple(site.eqn.outvars[0].aval.shape),
-        varies=place.axes.ordered(site.ins[0]),
+        varies=place.axes.in_mesh_order(site.ins[0]),
         within=place.within,
         details=_details(params),
     )

@@ -38,7 +38,7 @@ def full_tracebacks() -> Iterator[None]:
     before = jax.config.jax_traceback_filtering
     jax.config.update("jax_traceback_filtering", "off")
     try:
-        with _jax.no_prints():
+        with _jax.suppress_prints():
             yield
     finally:
         jax.config.update("jax_traceback_filtering", before)
@@ -94,7 +94,7 @@ def _place(frames: Frames, error: BaseException, f: Any) -> SourceLocation:
         return SourceLocation(told[1], int(told[2]), told[3])
     for frame, line in reversed(frames):
         code = frame.f_code
-        if _jax.is_a_persons(code.co_filename) and not _is_of("shardlab", frame):
+        if _jax.is_user_file(code.co_filename) and not _is_of("shardlab", frame):
             return SourceLocation(code.co_filename, line, code.co_name)
     own = getattr(inspect.unwrap(f), "__code__", None)
     return (
@@ -183,7 +183,11 @@ def _arguments(frames: Frames) -> dict[str, Any] | None:
                 "function": getattr(given["f"], "__name__", "the function"),
                 "mesh": tuple(given["mesh"].shape.items()),
                 "arguments": tuple(
-                    {"path": name, "shape": tuple(x.shape), "spec": tuple(boundary.entries(spec))}
+                    {
+                        "path": name,
+                        "shape": tuple(x.shape),
+                        "spec": tuple(boundary.spec_entries(spec)),
+                    }
                     for name, spec, x in pairs
                 ),
                 "exchanged": _exchanged(given, frames),

@@ -27,9 +27,9 @@ from shardlab.simulator.interpreter.varying import (
     UNVARYING,
     AxisNames,
     enter_shard_map,
-    equation_varying,
-    scan_carry,
-    while_carry,
+    infer_equation_axes,
+    infer_scan_carry,
+    infer_while_carry,
 )
 
 
@@ -139,7 +139,7 @@ class Site:
     def source(self) -> SourceLocation:
         """Return the person's line; that of the equation around it where JAX has lost it."""
         if self._source is None:
-            found = _jax.source_place(self.eqn)
+            found = _jax.user_location(self.eqn)
             self._source = SourceLocation(*found) if found else self._around()
         return self._source
 
@@ -173,7 +173,7 @@ def _visit(block: Block, ids: Ids) -> Iterator[Site]:
     axes, varies = block.place.axes, block.varies
     for eqn in block.jaxpr.eqns:
         ins = [varies(atom) for atom in eqn.invars]
-        site = Site(block, eqn, ins, equation_varying(axes, eqn, ins))
+        site = Site(block, eqn, ins, infer_equation_axes(axes, eqn, ins))
         block.learn(site)
         yield site
         for inner in _inside(site, ids):
@@ -205,8 +205,8 @@ def _shard_map(site: Site, ids: Ids) -> Iterator[Block]:
 
 def _scan(site: Site, ids: Ids) -> Iterator[Block]:
     params, place = site.eqn.params, site.place
-    n_consts, n_carry = _jax.scan_parts(params)
-    carry = scan_carry(place.axes, params, site.ins)
+    n_consts, n_carry = _jax.scan_operand_counts(params)
+    carry = infer_scan_carry(place.axes, params, site.ins)
     ins = [*site.ins[:n_consts], *carry, *site.ins[n_consts + n_carry :]]
     length = params["length"]
     yield _block(
@@ -225,13 +225,13 @@ def _scan(site: Site, ids: Ids) -> Iterator[Block]:
 def _while(site: Site, ids: Ids) -> Iterator[Block]:
     params, place = site.eqn.params, site.place
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
-    carry, varies = while_carry(place.axes, params, site.ins)
+    carry, varies = infer_while_carry(place.axes, params, site.ins)
     condition, _ = _jax.open_jaxpr(params["cond_jaxpr"])
     scope = ControlScope(
         kind="while",
         source=site.source,
         id=next(ids),
-        varies=place.axes.ordered(varies),
+        varies=place.axes.in_mesh_order(varies),
         predicate=_end_source(condition, site.source),
     )
     for body, first, n_consts in (
@@ -256,7 +256,7 @@ def _cond(site: Site, ids: Ids) -> Iterator[Block]:
         source=site.source,
         id=next(ids),
         n_branches=len(branches),
-        varies=place.axes.ordered(site.ins[0]),
+        varies=place.axes.in_mesh_order(site.ins[0]),
         predicate=choice(site).source,
     )
     for number, branch in enumerate(branches):
@@ -306,9 +306,9 @@ def _block(
 
 def _body_source(body: Any) -> SourceLocation:
     """Return where a function that was handed to JAX begins; JAX keeps no line of its call."""
-    name, file, line = _jax.body_of(body)
+    name, file, line = _jax.function_location(body)
     return (
-        SourceLocation(file, line, name) if line and _jax.is_a_persons(file) else UNKNOWN_LOCATION
+        SourceLocation(file, line, name) if line and _jax.is_user_file(file) else UNKNOWN_LOCATION
     )
 
 
@@ -358,6 +358,6 @@ def _end_source(jaxpr: Any, otherwise: SourceLocation) -> SourceLocation:
     """Return the line of the equation that makes the first output of a jaxpr."""
     for eqn in reversed(jaxpr.eqns):
         if any(var is jaxpr.outvars[0] for var in eqn.outvars):
-            found = _jax.source_place(eqn)
+            found = _jax.user_location(eqn)
             return SourceLocation(*found) if found else otherwise
     return otherwise

@@ -181,7 +181,7 @@ def _partly_manual_notes(sites: Sequence[Site]) -> tuple[str, ...]:
     n_calls, free = 0, dict[str, None]()
     for site in filter(communicates, sites):
         axes = site.place.axes
-        others = [n for n in axes.many(axes.sizes) if n not in axes.manual]
+        others = [n for n in axes.drop_size_one(axes.sizes) if n not in axes.manual]
         n_calls += bool(others)
         free.update(dict.fromkeys(others))
     if not n_calls:

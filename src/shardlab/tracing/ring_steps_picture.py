@@ -98,7 +98,7 @@ def _grid(call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step], room: Gr
         column_labels=tuple("⋯" if at == _GAP else _place(call, mesh, at) for at in columns),
         cells=tuple(tuple(cell(row, column) for column in columns) for row in rows),
         is_summary=_GAP in (*rows, *columns),
-        is_array=False,
+        is_block=False,
     )
 
 

@@ -43,13 +43,13 @@ def test_a_wrong_program_gives_its_finding_and_no_other(case):
 @each(RIGHT)
 def test_a_right_program_gives_no_alarm(case):
     report = checked(case)
-    assert not report.of("error"), str(report)
+    assert not report.with_severity("error"), str(report)
     assert not report.of("warning"), str(report)
 
 
 @pytest.mark.parametrize("name", ["comment_with_a_reason", "comment_on_the_line_above"])
 def test_what_is_silenced_is_still_reported_with_its_reason(name):
-    (silenced,) = checked(RIGHT[name]).silenced
+    (silenced,) = checked(RIGHT[name]).suppressed
     assert silenced.finding.code in ("hazard.psum_of_replicated", "waste.psum_then_slice")
     assert silenced.reason in ("only its sign counts", "older hardware has no reduce-scatter")
 

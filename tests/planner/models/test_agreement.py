@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from planner.models.checkpoints import write_tensors
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
-from shardlab.planner.models.architecture import find_contradictions, count_layers
+from shardlab.planner.models.architecture import count_layers, find_contradictions
 from shardlab.planner.models.load import load_model
 from shardlab.planner.models.presets import load_preset, preset_names
 from shardlab.planner.strategies.layer_stack import stack_model
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 CONFIG = {

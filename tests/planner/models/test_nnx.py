@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 import shardlab
 from shardlab.errors import InvalidModel
-from shardlab.planner.models.pytree import model_from_pytree, iterate_tensors
+from shardlab.planner.models.pytree import iterate_tensors, model_from_pytree
 from shardlab.sharding.spec import Spec
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))

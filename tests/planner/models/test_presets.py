@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import UnknownModel
-from shardlab.planner.tensor_group import Tensor, group_tensors
 from shardlab.planner.models.presets import find_preset, load_preset, preset_names
+from shardlab.planner.tensor_group import Tensor, group_tensors
 
 # Elements of all tensors of a checkpoint, and how many tensors and bytes there are. The counts of
 # elements are those that Hugging Face shows for the safetensors files of each repository, or those

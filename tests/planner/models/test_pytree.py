@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import shardlab
 from shardlab.errors import InvalidModel
-from shardlab.planner.models.pytree import MAX_DEPTH, model_from_pytree, iterate_tensors
+from shardlab.planner.models.pytree import MAX_DEPTH, iterate_tensors, model_from_pytree
 from shardlab.sharding.spec import Spec
 
 Pair = namedtuple("Pair", ["first", "second"])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from planner.models.checkpoints import header_of
 from shardlab.errors import InvalidModel
-from shardlab.planner.tensor_group import Tensor
 from shardlab.planner.models.safetensors import parse_header, read_header
+from shardlab.planner.tensor_group import Tensor
 
 SIZES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 TENSORS = st.dictionaries(st.text(max_size=6), SIZES, max_size=4)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.batch_shards import Share
 from shardlab.planner.memory.device_bytes import dtype_of, hold
 from shardlab.planner.memory.dtype_policy import DtypePolicy
@@ -22,6 +21,7 @@ from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.dim_meaning import dim_meanings_of
 from shardlab.planner.strategies.layer_stack import find_stack_position
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 

@@ -21,8 +21,8 @@ from shardlab.planner.rules.rules import (
     PathSpec,
     Rule,
     Rules,
-    parse_stack,
     parse_semantics,
+    parse_stack,
 )
 from shardlab.planner.snapshots.compare import compare
 from shardlab.planner.snapshots.comparison import Change, Comparison

@@ -87,10 +87,10 @@ def run_compiler(
                 fix="trace fewer layers, scan over them instead of unrolling, or give more time.",
             ) from None
     with contextlib.suppress(FileNotFoundError):
-        answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
-        if "refused" not in answer:
+        answer: dict[str, Any] = json.loads((folder / "result.json").read_text())
+        if "error" not in answer:
             return answer
-        raise _failed(name, answer["refused"])
+        raise _failed(name, answer["error"])
     words = (folder / "said").read_text(errors="replace").splitlines()
     last = [line for line in words if _LAST_WORDS.match(line)] or words[-1:]
     told = last[-1] if last else f"without a word, exit code {process.returncode}"

@@ -64,7 +64,7 @@ def seen(program: CompilerInput, compiled: Compiled, mesh: Any, compiler: str) -
 
 
 def _is_theirs(place: SourceLocation) -> bool:
-    return _jax.is_a_persons(place.file)
+    return _jax.is_user_file(place.file)
 
 
 # ------------------------------------------------------------------------- devices -> mesh axes

@@ -51,7 +51,7 @@ def _cut_of(sharding: Any) -> Cut:
 
 
 def _cut(spec: Any, sizes: Mapping[str, int]) -> Cut:
-    entries = [tuple(n for n in names if sizes[n] > 1) for names in boundary.entries(spec)]
+    entries = [tuple(n for n in names if sizes[n] > 1) for names in boundary.spec_entries(spec)]
     return _trimmed(entries)
 
 
@@ -109,7 +109,7 @@ def _shard_map(params: Mapping[str, Any], ins: list[Cut]) -> list[Cut]:
 def _asks_for_more(jaxpr: Any) -> bool:
     """Say whether the body of a partly manual shard_map shards over its other mesh axes too."""
     return any(
-        (eqn.primitive.name == "shard_map" and any(map(boundary.mentioned, _specs(eqn.params))))
+        (eqn.primitive.name == "shard_map" and any(map(boundary.spec_axes, _specs(eqn.params))))
         or any(_cut_of(sharding) for sharding in shardings_asked_for(eqn.params))
         or any(_asks_for_more(_jax.open_jaxpr(b)[0]) for b in _jax.inner_jaxprs(eqn.params))
         for eqn in jaxpr.eqns
@@ -165,7 +165,7 @@ _STRUCTURAL: dict[str, Callable[[Mapping[str, Any], Cut], Cut]] = {
 
 
 def _scan(params: Mapping[str, Any], ins: list[Cut]) -> list[Cut]:
-    n_consts, n_carry = _jax.scan_parts(dict(params))
+    n_consts, n_carry = _jax.scan_operand_counts(dict(params))
     body, _ = _jax.open_jaxpr(params["jaxpr"])
     xs = [_without_first(cut) for cut in ins[n_consts + n_carry :]]
     outs = _settle(body, ins[:n_consts], ins[n_consts : n_consts + n_carry], xs)

@@ -46,7 +46,7 @@ def _permutation(site: Site) -> Iterator[ProgramPattern]:
 
 def _specs(site: Site) -> Iterator[ProgramPattern]:
     for spec in (*site.eqn.params["in_specs"], *site.eqn.params["out_specs"]):
-        names = [name for entry in boundary.entries(spec) for name in entry]
+        names = [name for entry in boundary.spec_entries(spec) for name in entry]
         for name in _repeated(names):
             words = (
                 "A single NamedSharding spec specification can map every mesh axis to at most one "
@@ -72,7 +72,7 @@ def ppermute_orders(program: Program) -> Iterator[ProgramPattern]:
         if not site.name.startswith("ppermute") or site.name.endswith("_done"):
             continue
         written = collective_axes(site.eqn.params)
-        ordered = site.place.axes.ordered(written)
+        ordered = site.place.axes.in_mesh_order(written)
         if ordered != tuple(written):
             facts = {"axes": written, "mesh_order": ordered, "rule": _jax.ppermute_order()}
             yield ProgramPattern("ppermute_order", site.source, facts)

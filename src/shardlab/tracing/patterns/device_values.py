@@ -161,7 +161,7 @@ class Program:
         if self._n_evaluated > _MOST_EQUATIONS or _has_effects(site):
             raise NotKnown
         ins = [self._value(site.block, operand, first_turn) for operand in site.eqn.invars]
-        outs = simulate.equation(site.place.axes, site.eqn, ins)
+        outs = simulate.evaluate_equation(site.place.axes, site.eqn, ins)
         for out, value in zip(site.eqn.outvars, outs, strict=True):
             self._known[site.block, out, first_turn] = value
         return self._known[site.block, var, first_turn]
@@ -186,7 +186,7 @@ class Program:
         if outer is None or outer.name != "shard_map":
             return whole
         number = block.jaxpr.invars.index(var)
-        return boundary.cut(whole, outer.eqn.params["in_specs"][number], block.place.axes)
+        return boundary.shard_input(whole, outer.eqn.params["in_specs"][number], block.place.axes)
 
     def _joined(self, site: Site, var: Any, shards: StackedArray, inner: Block) -> StackedArray:
         if site.name != "shard_map":
@@ -194,9 +194,9 @@ class Program:
         number = next(i for i, out in enumerate(site.eqn.outvars) if out is var)
         spec = site.eqn.params["out_specs"][number]
         newly = frozenset(site.eqn.params["newly_manual_axes"])
-        if spec.unreduced or (set(shards.at) & newly) - boundary.mentioned(spec):
+        if spec.unreduced or (set(shards.device_axes) & newly) - boundary.spec_axes(spec):
             raise NotKnown
-        return boundary.join(shards, spec, inner.place.axes)
+        return boundary.gather_output(shards, spec, inner.place.axes)
 
     def _first(self, block: Block, var: Any) -> StackedArray:
         """Return what a loop's body is given in its first turn."""
@@ -204,7 +204,7 @@ class Program:
         assert loop is not None
         number = block.jaxpr.invars.index(var)
         if loop.name == "scan":
-            n_consts, n_carry = _jax.scan_parts(loop.eqn.params)
+            n_consts, n_carry = _jax.scan_operand_counts(loop.eqn.params)
             whole = self._value(loop.block, loop.eqn.invars[number], True)
             return whole if number < n_consts + n_carry else _first_row(whole, loop)
         # A while has two jaxprs, each with constants of its own; the carry comes last in both.
@@ -213,10 +213,10 @@ class Program:
 
 
 def _first_row(xs: StackedArray, loop: Site) -> StackedArray:
-    position = xs.local_position(0)
+    position = xs.position_of_local(0)
     row = -1 if loop.eqn.params["reverse"] else 0
     array = jax.numpy.take(xs.array, row, axis=position)
-    return StackedArray(array, {n: p - (p > position) for n, p in xs.at.items()})
+    return StackedArray(array, {n: p - (p > position) for n, p in xs.device_axes.items()})
 
 
 def _has_effects(site: Site) -> bool:

@@ -24,7 +24,7 @@ from shardlab import _jax
 from shardlab.collectives.call import ControlScope
 from shardlab.simulator.interpreter import evaluate as simulate
 from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES
-from shardlab.simulator.interpreter.stacked_array import StackedArray, arrange, broadcast_over
+from shardlab.simulator.interpreter.stacked_array import StackedArray, arrange_dims, broadcast_over
 from shardlab.tracing.jaxpr_walk import Block, Site
 from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.device_values import Leaves, NotKnown, Program
@@ -111,7 +111,7 @@ def _by_device(
     choice: StackedArray, parting: Site, scope: ControlScope
 ) -> tuple[Outcomes, int | None]:
     whole = broadcast_over(choice, scope.varies, parting.place.axes)
-    array = arrange(whole, scope.varies, whole.array.shape)
+    array = arrange_dims(whole, scope.varies, whole.array.shape)
     branches = len(parting.eqn.params["branches"]) if parting.name == "cond" else 2
     chosen = np.clip(np.asarray(array).astype(np.int64), 0, branches - 1)
     return tuple(int(n) for n in chosen.ravel()), None
@@ -158,7 +158,7 @@ def _run_needed(
         )
 
     for eqn in _needed(inner, outs)[0]:
-        results = simulate.equation(axes, eqn, [read(atom) for atom in eqn.invars])
+        results = simulate.evaluate_equation(axes, eqn, [read(atom) for atom in eqn.invars])
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(inner.outvars[n]) for n in outs]
 

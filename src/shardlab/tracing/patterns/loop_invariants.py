@@ -77,7 +77,7 @@ def _is_handed_on(block: Block, var: Any) -> bool:
         inner = _jax.open_jaxpr(outer.eqn.params["body_jaxpr"])[0]
         from_end = len(block.jaxpr.invars) - block.jaxpr.invars.index(var)
         return inner.invars[-from_end] is inner.outvars[-from_end]
-    n_consts, n_carry = _jax.scan_parts(outer.eqn.params)
+    n_consts, n_carry = _jax.scan_operand_counts(outer.eqn.params)
     at = inner.invars.index(var) - n_consts
     return at < n_carry and inner.outvars[at] is var
 

@@ -38,7 +38,7 @@ def uneven_constraints(program: Program) -> Iterator[ProgramPattern]:
             continue
         shape = site.eqn.invars[0].aval.shape
         sizes = dict(sharding.mesh.shape)
-        for axis, names in enumerate(boundary.entries(sharding.spec)):
+        for axis, names in enumerate(boundary.spec_entries(sharding.spec)):
             n = math.prod(sizes[name] for name in names if name not in site.place.axes.manual)
             # One row is whole wherever it is; nobody loses by that.
             if axis < len(shape) and shape[axis] > 1 and shape[axis] % n:
@@ -74,7 +74,7 @@ def _of_shard_maps(program: Program, names: Sequence[str]) -> Iterator[ProgramPa
         for number, (atom, spec) in enumerate(
             zip(site.eqn.invars, params["in_specs"], strict=True)
         ):
-            if math.prod(mesh.values()) > 1 and not _splits(boundary.mentioned(spec), mesh):
+            if math.prod(mesh.values()) > 1 and not _splits(boundary.spec_axes(spec), mesh):
                 path = _path(program, site, atom, number, names)
                 yield from _whole(site.source, path, atom.aval, mesh, "shard_map")
 
@@ -93,7 +93,7 @@ def _of_arguments(program: Program, names: Sequence[str]) -> Iterator[ProgramPat
     for array, name, sharding in zip(program.given, names, shardings, strict=False):
         if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
             mesh = dict(sharding.mesh.shape)
-            if not _splits(boundary.mentioned(sharding.spec), mesh):
+            if not _splits(boundary.spec_axes(sharding.spec), mesh):
                 yield from _whole(UNKNOWN_LOCATION, name, array, mesh, "jit")
         elif meshes and not places_itself:
             yield from _whole(UNKNOWN_LOCATION, name, array, dict(meshes[0].shape), "jit")
@@ -139,7 +139,7 @@ def _path(program: Program, site: Site, atom: Any, number: int, names: Sequence[
         for n, var in enumerate(block.jaxpr.invars):
             if var is atom and n < len(names):
                 return names[n]
-    body, _, _ = _jax.body_of(site.eqn.params["jaxpr"])
+    body, _, _ = _jax.function_location(site.eqn.params["jaxpr"])
     return f"input {number} of {body}"
 
 

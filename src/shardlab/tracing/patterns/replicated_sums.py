@@ -57,7 +57,9 @@ def _copied_over(site: Site) -> tuple[str, ...]:
     if site.eqn.params.get("axis_index_groups") is not None:
         return ()
     axes = site.place.axes
-    return tuple(n for n in axes.many(collective_axes(site.eqn.params)) if n not in site.ins[0])
+    return tuple(
+        n for n in axes.drop_size_one(collective_axes(site.eqn.params)) if n not in site.ins[0]
+    )
 
 
 def _cancels(program: Program, uses: Uses, site: Site, axes: frozenset[str], n: int) -> bool:

@@ -38,7 +38,7 @@ Cut = tuple[int, int, int, Any]  # dimension, whole size, used size, start: an a
 
 def _clue(program: Program, site: Site, use: Use, cut: Cut) -> Iterator[ProgramPattern]:
     dimension, whole, used, start = cut
-    axes = site.place.axes.many(collective_axes(site.eqn.params))
+    axes = site.place.axes.drop_size_one(collective_axes(site.eqn.params))
     n = site.place.axes.size(axes)
     by_place = not isinstance(start, int) and _rests_on_place(use.site.block, start, axes)
     is_gather = site.name in _GATHERS

@@ -1,4 +1,4 @@
-"""An answer that is right on one device: `shardlab practice run` says what it does on more."""
+"""Correct on one device, wrong on more: try `shardlab practice run` on it."""
 
 import jax
 import jax.numpy as jnp

@@ -23,9 +23,9 @@ D = 8192
 
 def forward(n_tokens, x, y, f):
     """Steps 1, 2, 4 and 6 of the book's algorithm for FSDP and tensor parallelism, in bf16."""
-    exchanges = []
+    collectives = []
     if x > 1:
-        exchanges.append(
+        collectives.append(
             StepCollective(
                 what="W_in, W_out",
                 axes=("fsdp",),
@@ -36,24 +36,26 @@ def forward(n_tokens, x, y, f):
         )
     if y > 1:
         array = 2 * n_tokens * D // x
-        exchanges.append(
+        collectives.append(
             StepCollective(
                 what="In", axes=("tensor",), op="all_gather", payload_bytes=array // y, count=1
             )
         )
-        exchanges.append(
+        collectives.append(
             StepCollective(
                 what="Out", axes=("tensor",), op="psum_scatter", payload_bytes=array, count=1
             )
         )
-    return exchanges
+    return collectives
 
 
 def communication(n_tokens, x, y, f, chip=ANY_SIDE):
     mesh = tuple((name, size) for name, size in (("fsdp", x), ("tensor", y)) if size > 1)
     return sum(
-        each.total_seconds
-        for each in StepTimer(hardware=chip).quickest(mesh, forward(n_tokens, x, y, f))[1]
+        collective.total_seconds
+        for collective in StepTimer(hardware=chip).fastest_placement(
+            mesh, forward(n_tokens, x, y, f)
+        )[1]
     )
 
 
@@ -74,8 +76,11 @@ def test_tensor_parallelism_is_bound_by_communication_beyond_f_over_2550():
     # The same at any batch: Y > F / 2550, 11 for LLaMA-3 70B; "8 way, but not 16".
     for y, is_bound in ((8, False), (16, True)):
         mesh = (("idle", 8), ("other", 8), ("tensor", y))  # a slice large enough for rings
-        timed = StepTimer(hardware=ANY_SIDE).quickest(mesh, forward(10**6, 1, y, f))[1]
-        sent, computed = sum(each.total_seconds for each in timed), arithmetic(10**6, y, f)
+        times = StepTimer(hardware=ANY_SIDE).fastest_placement(mesh, forward(10**6, 1, y, f))[1]
+        sent, computed = (
+            sum(collective.total_seconds for collective in times),
+            arithmetic(10**6, y, f),
+        )
         assert (sent > computed) == is_bound
         assert sent / computed == pytest.approx(y * ALPHA / f, rel=0.001)
 
@@ -90,7 +95,7 @@ def test_the_best_mix_for_64_chips_is_16_by_4():
     assert communication(48_000, 32, 2, 32_768) > 1.2 * least
 
 
-def test_llama_70b_on_a_pod_of_8960_wants_4_way_tensor_parallelism():
+def test_llama_70b_on_a_pod_of_8960_is_best_with_4_way_tensor_parallelism():
     # X_opt = sqrt(2 B N / F) = 1618, "2048-way FSDP and 4-way model parallelism"
     batch, f = 4 * 1024 * 1024, 28672
     assert sqrt(2 * batch * 8960 / f) == pytest.approx(1618, rel=0.001)
@@ -139,30 +144,34 @@ def test_llama_70b_takes_17_days_on_18823_chips_at_50_percent():
     assert round(StepTimer(hardware=V5P).compute(6.3e24, 18_823, 0.5) / 86400) == 17
 
 
-def test_data_parallelism_over_dcn_wants_75_000_tokens_a_pod():
+def test_data_parallelism_over_dcn_needs_75_000_tokens_per_pod():
     # "C / W_DCN = 3.8e18 / 5e13 = 76,000": gradients of a layer summed against its backward pass.
     pods, per_pod = 16, 8960
-    summed = StepCollective(
+    all_reduce = StepCollective(
         what="gradients",
         axes=("data",),
         op="psum",
         payload_bytes=2 * 2 * D * 32768 // per_pod,
         count=1,
     )
-    timed = StepTimer(hardware=V5P).quickest((("data", pods), ("fsdp", per_pod)), [summed])[1][0]
-    assert timed.network == "DCN"
+    time = StepTimer(hardware=V5P).fastest_placement(
+        (("data", pods), ("fsdp", per_pod)), [all_reduce]
+    )[1][0]
+    assert time.network == "DCN"
     backward = StepTimer(hardware=V5P).compute(8 * D * 32768, per_pod, 1.0)  # of one token in a pod
     # the book leaves out (m-1)/m of m pods
-    assert timed.seconds * pods / (pods - 1) / backward == pytest.approx(75_000, rel=0.03)
+    assert time.seconds * pods / (pods - 1) / backward == pytest.approx(75_000, rel=0.03)
 
 
 def test_an_efficiency_slows_the_network_alone():
-    exchange = StepCollective(
+    collective = StepCollective(
         what="", axes=("fsdp",), op="all_gather", payload_bytes=2**26, count=3
     )
-    whole, half = (
-        StepTimer(hardware=V5P, efficiency=share).quickest((("fsdp", 64),), [exchange])[1][0]
-        for share in (1.0, 0.5)
+    full, half = (
+        StepTimer(hardware=V5P, efficiency=efficiency).fastest_placement(
+            (("fsdp", 64),), [collective]
+        )[1][0]
+        for efficiency in (1.0, 0.5)
     )
-    assert half.total_seconds == pytest.approx(2 * whole.total_seconds)
-    assert whole.total_seconds == pytest.approx(3 * whole.seconds)
+    assert half.total_seconds == pytest.approx(2 * full.total_seconds)
+    assert full.total_seconds == pytest.approx(3 * full.seconds)

@@ -1,4 +1,4 @@
-"""Picture: which cells, whose, and in what words."""
+"""Picture of a layout: cells, labels, captions and the text alternative."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from shardlab._text.indices import devices_text, slice_text
 from shardlab._text.units import bytes_text
 from shardlab.render.picture import GridLimits, visible_positions
 from shardlab.sharding.layout import layout
-from shardlab.sharding.layout_picture import drawn_axes, holdings, layout_picture
+from shardlab.sharding.layout_picture import (
+    device_values_picture,
+    layout_picture,
+    visible_dimensions,
+)
 from shardlab.sharding.mesh import Mesh
 
 
@@ -18,7 +22,7 @@ def labels(grid):
     return [[cell.lines for cell in row] for row in grid.cells]
 
 
-def test_each_slice_shows_its_owners_and_each_device_its_slice():
+def test_each_shard_shows_its_devices_and_each_device_its_shard():
     array, mesh = layout_picture(layout((8, 6), "model", "data=2,model=2")).grids
     assert labels(array) == [[("#0", "devices 0, 2")], [("#1", "devices 1, 3")]]
     assert labels(mesh) == [
@@ -29,25 +33,26 @@ def test_each_slice_shows_its_owners_and_each_device_its_slice():
     assert (mesh.row_labels, mesh.column_labels) == (("data=0", "data=1"), ("model=0", "model=1"))
 
 
-def test_a_device_has_the_colour_of_the_slice_it_holds():
+def test_a_device_has_the_color_of_its_shard():
     array, mesh = layout_picture(layout((8, 6), "x,y", "y=3,x=2")).grids
-    by_owner = {cell.lines[1]: cell.shard for row in array.cells for cell in row}
+    by_device = {cell.lines[1]: cell.color_number for row in array.cells for cell in row}
     for row in mesh.cells:
         for cell in row:
-            assert by_owner[cell.lines[0]] == cell.shard
+            assert by_device[cell.lines[0]] == cell.color_number
 
 
-def test_the_caption_says_which_array_axes_are_drawn():
-    one = layout((64, 128, 32, 8), "a,b,c", "a=2,b=4,c=2")
-    assert drawn_axes(one) == (1, 2)
-    assert layout_picture(one).grids[0].caption == (
-        "down: array axis 1 (cut in 4 by b); across: array axis 2 (cut in 2 by c); "
-        "array axis 0 (cut in 2 by a) at its first part, 0:32; array axis 3 whole, not drawn"
+def test_the_caption_names_the_visible_dimensions():
+    array_layout = layout((64, 128, 32, 8), "a,b,c", "a=2,b=4,c=2")
+    assert visible_dimensions(array_layout) == (1, 2)
+    assert layout_picture(array_layout).grids[0].caption == (
+        "down: dimension 1 (4 shards over b); across: dimension 2 (2 shards over c); "
+        "dimension 0 (2 shards over a): only its first shard, 0:32, is drawn; "
+        "dimension 3 (unsharded), not drawn"
     )
 
 
 @pytest.mark.parametrize(
-    ("shape", "spec", "drawn"),
+    ("shape", "spec", "dims"),
     [
         ((), "", ()),
         ((8,), "", (0,)),
@@ -57,23 +62,23 @@ def test_the_caption_says_which_array_axes_are_drawn():
         ((4, 8, 6, 6), "x,None,None,y", (0, 3)),
     ],
 )
-def test_the_array_axes_that_are_cut_are_drawn_first(shape, spec, drawn):
-    assert drawn_axes(layout(shape, spec, "x=2,y=3")) == drawn
+def test_sharded_dimensions_are_visible_first(shape, spec, dims):
+    assert visible_dimensions(layout(shape, spec, "x=2,y=3")) == dims
 
 
 def test_a_scalar_is_one_cell():
     array, _ = layout_picture(layout((), "", "x=4")).grids
     assert labels(array) == [[("#0", "devices 0-3")]]
-    assert array.caption == "a scalar: one element, nothing to cut"
+    assert array.caption == "a scalar: one element, not sharded"
 
 
-def test_four_thousand_devices_become_the_first_the_last_and_dots():
+def test_four_thousand_devices_are_abridged_with_dots():
     array, mesh = layout_picture(layout((4096, 4096), "a,b", "a=64,b=64")).grids
     for grid in (array, mesh):
         assert grid.is_summary
         assert len(grid.cells) == 5
         assert [cell.lines[0] for cell in grid.cells[3]] == ["⋮", "⋮", "⋮", "⋱", "⋮"]
-        assert grid.caption.endswith("; dots stand for all between")
+        assert grid.caption.endswith("; dots stand for those in between")
     assert mesh.cells[4][4].lines == ("device 4095", "#4095 [4032:4096, 4032:4096]")
 
 
@@ -81,10 +86,10 @@ def test_a_mesh_of_a_billion_devices_is_drawn_without_listing_it():
     array, mesh = layout_picture(layout((2**20, 8), "a", "a=1048576,b=1024")).grids
     assert array.cells[-1][0].lines == ("#1048575", "devices 1073740800, 1073740801, … (1,024)")
     assert mesh.cells[-1][-1].lines[0] == "device 1073741823"
-    whole = layout_picture(layout((8,), "", "a=1048576,b=1024")).grids[0]
-    assert whole.cells[0][0].lines == ("#0", "all 1,073,741,824 devices")
-    (one,) = layout_picture(layout((8,), "", "a=2147483647")).grids[0].cells
-    assert one[0].lines == ("#0", "all 2,147,483,647 devices")
+    replicated = layout_picture(layout((8,), "", "a=1048576,b=1024")).grids[0]
+    assert replicated.cells[0][0].lines == ("#0", "all 1,073,741,824 devices")
+    (row,) = layout_picture(layout((8,), "", "a=2147483647")).grids[0].cells
+    assert row[0].lines == ("#0", "all 2,147,483,647 devices")
 
 
 def test_devices_in_their_own_order_are_drawn_in_mesh_order():
@@ -95,17 +100,19 @@ def test_devices_in_their_own_order_are_drawn_in_mesh_order():
     ]
 
 
-def test_a_compact_picture_keeps_numbers_and_says_what_they_are():
+def test_a_compact_picture_has_numbers_and_a_legend():
     array, mesh = layout_picture(layout((8,), "y", "x=2,y=2"), GridLimits(is_compact=True)).grids
     assert labels(array) == [[("#0: 0,2",), ("#1: 1,3",)]]
     assert labels(mesh)[0] == [("0: #0",), ("1: #1",)]
-    assert array.caption.endswith("in each box, slice: devices")
-    assert mesh.caption.endswith("in each box, device: slice")
+    assert array.caption.endswith("in each box, shard: devices")
+    assert mesh.caption.endswith("in each box, device: shard")
 
 
-def test_holdings_show_the_text_of_each_device():
-    one = layout((4,), "x", "x=2")
-    picture = holdings(one, {0: "[0. 1.]\n[4. 5.]", 1: "[2. 3.]"}, title="After psum", caption="c")
+def test_device_values_show_the_text_of_each_device():
+    array_layout = layout((4,), "x", "x=2")
+    picture = device_values_picture(
+        array_layout, {0: "[0. 1.]\n[4. 5.]", 1: "[2. 3.]"}, title="After psum", caption="c"
+    )
     (grid,) = picture.grids
     assert picture.title == "After psum"
     assert labels(grid) == [[("device 0", "[0. 1.]", "[4. 5.]"), ("device 1", "[2. 3.]")]]
@@ -113,13 +120,14 @@ def test_holdings_show_the_text_of_each_device():
     assert grid.caption == "c"
 
 
-def test_the_alternative_says_in_words_what_the_picture_shows():
-    said = layout_picture(layout((8, 6), "model", "data=2,model=2", "bf16")).alternative
-    assert said == (
-        "bfloat16[8, 6]  P('model')  on mesh data=2,model=2: array axis 0 is cut in 2 by model; "
-        "each device holds [4, 6], 48 bytes; 2 slices, each on 2 devices; "
-        "96 bytes once, 192 bytes on all devices; device 0 holds [0:4, :]; device 1 holds [4:8, :];"
-        " device 2 holds [0:4, :]; device 3 holds [4:8, :]."
+def test_the_text_alternative_describes_the_picture():
+    text = layout_picture(layout((8, 6), "model", "data=2,model=2", "bf16")).alternative
+    assert text == (
+        "bfloat16[8, 6]  P('model')  on mesh data=2,model=2: dimension 0 has 2 shards over "
+        "model; each device holds [4, 6], 48 bytes; 2 shards, each replicated on 2 devices; "
+        "total 192 bytes on all devices; full array 96 bytes; "
+        "device 0 holds [0:4, :]; device 1 holds [4:8, :]; device 2 holds [0:4, :]; "
+        "device 3 holds [4:8, :]."
     )
 
 
@@ -132,23 +140,23 @@ def test_the_alternative_says_in_words_what_the_picture_shows():
 def test_any_rank_and_any_mesh_has_a_picture_of_bounded_size(sizes, factors, order):
     mesh = {f"m{i}": size for i, size in enumerate(sizes)}
     entries = [() for _ in factors]
-    for name, at in zip(mesh, order, strict=False):
-        if at < len(factors):
-            entries[at] += (name,)
+    for name, dim in zip(mesh, order, strict=False):
+        if dim < len(factors):
+            entries[dim] += (name,)
     shape = []
     for factor, names in zip(factors, entries, strict=True):
-        n_parts = 1
+        n_shards = 1
         for name in names:
-            n_parts *= mesh[name]
-        shape.append(factor * n_parts)
-    one = layout(shape, tuple(entries), mesh)
-    for grid in layout_picture(one).grids:
+            n_shards *= mesh[name]
+        shape.append(factor * n_shards)
+    array_layout = layout(shape, tuple(entries), mesh)
+    for grid in layout_picture(array_layout).grids:
         assert len(grid.cells) == len(grid.row_labels) <= 16
         assert all(len(row) == len(grid.column_labels) <= 16 for row in grid.cells)
-    assert max(map(len, one.text(100).splitlines()[5:])) < 200
+    assert max(map(len, array_layout.text(100).splitlines()[5:])) < 200
 
 
-def test_shown_keeps_few_and_cuts_many():
+def test_visible_positions_abridge_more_than_the_limit():
     assert visible_positions(16) == list(range(16))
     assert visible_positions(17) == [0, 1, 2, -1, 16]
 
@@ -158,18 +166,19 @@ def test_shown_keeps_few_and_cuts_many():
     [
         (0, "0 bytes"),
         (1, "1 byte"),
-        (1023, "1,023 bytes"),
-        (1536, "1.5 KiB"),
-        (2**36 - 32, "64 GiB"),
-        (2**30, "1 GiB"),
-        (2**80, "1,048,576 EiB"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (1536, "1.5 kB"),
+        (10**9 - 32, "1.0 GB"),
+        (2**30, "1.1 GB"),
+        (2**80, "1,208,925.8 EB"),
     ],
 )
-def test_amounts_are_written_in_their_own_unit(n_bytes, text):
+def test_bytes_are_printed_in_decimal_units(n_bytes, text):
     assert bytes_text(n_bytes) == text
 
 
-def test_devices_are_written_as_a_person_would():
+def test_devices_are_printed_as_ids_or_ranges():
     assert devices_text([7], 1) == "device 7"
     assert devices_text([0, 4, 8, 12], 4) == "devices 0, 4, 8, 12"
     assert devices_text(range(8, 16), 8) == "devices 8-15"

@@ -1,4 +1,4 @@
-"""A chip's file that somebody else wrote: each wrong value is told with its key."""
+"""Chip files of unknown origin: every invalid value is reported with its key."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from shardlab.errors import InvalidHardwareFile
 from shardlab.hardware.chips import parse_hardware
 
-LARGE = "0x" + "f" * 5_000  # which Python reads, and refuses to write
+LARGE = "0x" + "f" * 5_000  # Python parses it but cannot print it
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        (f"name = {LARGE}", "a whole number of 20,000 bits"),
-        (f"devices_per_chip = {LARGE}", "'devices_per_chip' is a whole number of 20,000 bits"),
-        (f"hbm_bytes = {LARGE}", "'hbm_bytes' is a whole number of 20,000 bits"),
+        (f"name = {LARGE}", "an integer of 20,000 bits"),
+        (f"devices_per_chip = {LARGE}", "'devices_per_chip' is an integer of 20,000 bits"),
+        (f"hbm_bytes = {LARGE}", "'hbm_bytes' is an integer of 20,000 bits"),
         ("torus_axes = 9", "'torus_axes' is 9"),
         ("pod = 0", "'pod' is 0"),
         ("aliases = 5", "'aliases' is 5"),
@@ -27,22 +27,22 @@ LARGE = "0x" + "f" * 5_000  # which Python reads, and refuses to write
         ("#" * 2**20 + "#", "more than 1,048,576 bytes"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_key(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_value_is_reported_with_its_key(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "chip.toml").write_text(f"like = 'tpu-v5p'\n{text}\n")
     with pytest.raises(InvalidHardwareFile) as caught:
         parse_hardware(tmp_path / "chip.toml")
-    assert said in caught.value.what
+    assert message in caught.value.what
     assert len(str(caught.value)) < 1_000
 
 
 @pytest.mark.parametrize("like", ["[]", "{}", "5"])
-def test_a_chip_is_like_a_name(tmp_path: Path, like: str) -> None:
+def test_like_must_be_a_known_chip(tmp_path: Path, like: str) -> None:
     (tmp_path / "chip.toml").write_text(f"like = {like}\n")
-    with pytest.raises(InvalidHardwareFile, match="'like' names"):
+    with pytest.raises(InvalidHardwareFile, match="Unknown chip"):
         parse_hardware(tmp_path / "chip.toml")
 
 
 @pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b""])
-def test_marks_and_lines_of_windows_are_read_over(tmp_path: Path, mark: bytes) -> None:
+def test_byte_order_marks_and_windows_line_ends_are_accepted(tmp_path: Path, mark: bytes) -> None:
     (tmp_path / "chip.toml").write_bytes(mark + b'like = "h100"\r\npod = 7\r\n')
     assert parse_hardware(tmp_path / "chip.toml").pod == 7

@@ -1,4 +1,4 @@
-"""Time: the worked examples of the JAX scaling book, and rules that hold for every call.
+"""Collective times: the worked examples of the JAX scaling book, and bounds for every call.
 
 The book is jax-ml/scaling-book; sharding.md at commit 0819a7d (2025-02-18), gpus.md at 1a55377.
 It rounds to two digits, so the comparisons do too.
@@ -64,7 +64,7 @@ def test_question_2_all_gather_over_two_axes_has_twice_the_bandwidth():
 
 
 def test_question_2_an_all_reduce_is_twice_an_all_gather():
-    # AllReduce_Z(bf16[1024, 4096]{U_Z}) of a whole array: 4BD / W, 190 us
+    # AllReduce_Z(bf16[1024, 4096]{U_Z}) of a full array: 4BD / W, 190 us
     seconds = microseconds("psum", "Z", (1024, 4096), CUBE, "tpu-v4")
     assert seconds == pytest.approx(190, 0.02)
 
@@ -76,8 +76,8 @@ def test_question_3_two_hops_of_latency():
 def test_question_10_an_all_to_all_is_a_quarter_of_an_all_gather_on_a_ring():
     ring = [Side(16, True)]
     gather = torus_time("all_gather", 1 << 20, ring, link=9e10, hop=0)
-    exchange = torus_time("all_to_all", 1 << 20, ring, link=9e10, hop=0)
-    assert exchange.seconds == pytest.approx(gather.seconds / 4)
+    all_to_all = torus_time("all_to_all", 1 << 20, ring, link=9e10, hop=0)
+    assert all_to_all.seconds == pytest.approx(gather.seconds / 4)
 
 
 # --- the book's GPU examples (gpus.md) ---
@@ -125,7 +125,7 @@ def test_an_all_to_all_across_nodes():
     assert seconds == pytest.approx(n_bytes / (4 * 400e9) * 1e6)
 
 
-# --- where a group lies ---
+# --- how a group spans nodes ---
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_an_all_to_all_across_nodes():
         ((("data", 4), ("model", 6)), ["model"], Spans(3, 2, 2)),  # 6 does not fit into 8 evenly
     ],
 )
-def test_groups_lie_on_nodes_in_mesh_order(mesh, axes, expected):
+def test_groups_span_nodes_in_mesh_order(mesh, axes, expected):
     assert spans_of(mesh, axes, 8) == expected
 
 
@@ -155,15 +155,15 @@ def test_an_axis_named_in_dcn_is_outermost_on_gpus():
     assert slow > microseconds("psum", "data", (1 << 20,), mesh, "h100")
 
 
-def test_an_axis_over_dcn_takes_the_bandwidth_of_the_data_centre():
+def test_an_axis_over_dcn_has_the_bandwidth_of_the_data_center():
     mesh = (("data", 4), ("model", 16))
     seconds = microseconds("psum", "data", (1 << 20,), mesh, "tpu-v5e", dcn="data")
     assert seconds == pytest.approx(2 * (2 << 20) * 3 / 4 / 3.125e9 * 1e6)
 
 
-def test_chips_of_a_slice_share_what_goes_over_dcn():
-    whole = dcn_time("psum", 1 << 20, 1, 4, 3e9).seconds
-    assert dcn_time("psum", 1 << 20, 16, 4, 3e9).seconds == pytest.approx(whole / 16)
+def test_chips_of_a_slice_share_the_data_over_dcn():
+    single = dcn_time("psum", 1 << 20, 1, 4, 3e9).seconds
+    assert dcn_time("psum", 1 << 20, 16, 4, 3e9).seconds == pytest.approx(single / 16)
 
 
 # --- permutations ---
@@ -188,26 +188,26 @@ def test_a_permutation_is_timed_by_its_busiest_link(pairs, is_ring, expected):
 def test_a_permutation_over_two_axes_turns_once():
     sides = [Side(4, True), Side(4, True)]
     time = torus_time("ppermute", 1000, sides, link=1e9, hop=1e-6, pairs=[(0, 5)])
-    assert time.formula == "1 p / link + 2 hop (the busiest link, the longest way)"
+    assert time.formula == "1 p / link + 2 hop (the busiest link, the longest route)"
 
 
-def test_only_the_ends_of_a_node_send_out_in_a_ring_of_neighbours():
+def test_only_the_ends_of_a_node_send_out_in_a_ring_of_neighbors():
     mesh = (("X", 16),)
-    shift = {"pairs": [[at, (at + 1) % 16] for at in range(16)]}
-    one = call("ppermute", "X", (1 << 20,), mesh, details=shift)
-    time = estimate(Trace(program="f", mesh=mesh, collectives=(one,)), "h100").calls[0]
+    shift = {"pairs": [[device, (device + 1) % 16] for device in range(16)]}
+    result = call("ppermute", "X", (1 << 20,), mesh, details=shift)
+    time = estimate(Trace(program="f", mesh=mesh, collectives=(result,)), "h100").calls[0]
     assert time.seconds == pytest.approx((2 << 20) / 400e9)
 
 
-# --- the whole estimate ---
+# --- the full estimate ---
 
 
-def test_a_step_is_between_the_longer_and_the_sum():
-    one = train_step().estimate("tpu-v5p")
-    assert one.lower == max(one.compute_seconds, one.communication_seconds)
-    assert one.upper == one.compute_seconds + one.communication_seconds
-    assert one.verdict == "communication-bound, by 'model'"
-    assert one.compute_seconds == pytest.approx(12e12 / 4.59e14)
+def test_a_step_is_bounded_by_overlapped_and_exposed_communication():
+    result = train_step().estimate("tpu-v5p")
+    assert result.lower == max(result.compute_seconds, result.communication_seconds)
+    assert result.upper == result.compute_seconds + result.communication_seconds
+    assert result.verdict == "communication-bound, by 'model'"
+    assert result.compute_seconds == pytest.approx(12e12 / 4.59e14)
 
 
 def test_a_loop_multiplies_the_time():
@@ -215,7 +215,7 @@ def test_a_loop_multiplies_the_time():
     assert calls[0].total_seconds == pytest.approx(24 * calls[0].seconds)
 
 
-def test_much_arithmetic_makes_it_compute_bound():
+def test_many_flops_make_a_step_compute_bound():
     trace = Trace(
         program="f", mesh=NODE, collectives=(call("psum", "X", (8,), NODE),), flops=10**12
     )
@@ -223,30 +223,30 @@ def test_much_arithmetic_makes_it_compute_bound():
 
 
 def test_unknown_flops_leave_communication_only():
-    one = Trace(program="f", mesh=NODE, collectives=(call("psum", "X", (8,), NODE),)).estimate(
+    result = Trace(program="f", mesh=NODE, collectives=(call("psum", "X", (8,), NODE),)).estimate(
         "h100"
     )
-    assert (one.compute_seconds, one.lower) == (None, one.communication_seconds)
-    assert one.verdict == "communication only: FLOPs are not known"
+    assert (result.compute_seconds, result.lower) == (None, result.communication_seconds)
+    assert result.verdict == "communication only: FLOPs are unknown"
 
 
-def test_only_the_worst_branch_counts_and_a_while_counts_one_turn():
-    one = with_branches().estimate("h100")
-    assert [each.counted for each in one.calls] == [False, True, True]
-    assert one.communication_seconds == one.calls[1].seconds + one.calls[2].seconds
-    assert "1 call stands in a while loop: the time of one turn is counted." in one.notes
-    assert "Of each cond the branch that sends most is counted." in one.notes
+def test_only_the_slowest_branch_counts_and_a_while_counts_one_iteration():
+    result = with_branches().estimate("h100")
+    assert [call_time.counted for call_time in result.calls] == [False, True, True]
+    assert result.communication_seconds == result.calls[1].seconds + result.calls[2].seconds
+    assert "1 call stands in a while loop: the time of one turn is counted." in result.notes
+    assert "Of each cond the branch that sends most is counted." in result.notes
 
 
 def test_efficiency_divides_rates_and_not_latency():
-    full, half = (train_step().estimate("tpu-v5p", efficiency=share) for share in (1, 0.5))
+    full, half = (train_step().estimate("tpu-v5p", efficiency=value) for value in (1, 0.5))
     assert half.compute_seconds == pytest.approx(2 * full.compute_seconds)
     assert half.calls[0].seconds == pytest.approx(2 * full.calls[0].seconds)
     assert half.calls[-1].formula.startswith("latency")
     assert half.calls[-1].seconds == full.calls[-1].seconds
-    apart = train_step().estimate("tpu-v5p", compute_efficiency=0.5)
-    assert apart.compute_seconds == half.compute_seconds
-    assert apart.communication_seconds == full.communication_seconds
+    compute_only = train_step().estimate("tpu-v5p", compute_efficiency=0.5)
+    assert compute_only.compute_seconds == half.compute_seconds
+    assert compute_only.communication_seconds == full.communication_seconds
 
 
 def test_the_rate_is_that_of_the_dtype():
@@ -257,11 +257,14 @@ def test_the_rate_is_that_of_the_dtype():
         trace.estimate("tpu-v5p", dtype="float8_e5m2")
 
 
-def test_the_figures_used_are_named_and_no_others():
-    one = train_step().estimate("tpu-v5p", figures={"link_bandwidth": 1e11})
-    figures = {each.name: each for each in one.figures}
+def test_only_the_used_figures_are_listed():
+    result = train_step().estimate("tpu-v5p", figures={"link_bandwidth": 1e11})
+    figures = {figure.name: figure for figure in result.figures}
     assert set(figures) == {"link_bandwidth", "hop_latency", "bf16_flops"}
-    assert (figures["link_bandwidth"].value, figures["link_bandwidth"].source) == (1e11, "given")
+    assert (figures["link_bandwidth"].value, figures["link_bandwidth"].source) == (
+        1e11,
+        "set by the user",
+    )
     assert "scaling book" in figures["bf16_flops"].source
 
 
@@ -279,21 +282,21 @@ def test_a_missing_figure_names_the_call_that_needs_it():
     )
 
 
-def test_a_mesh_larger_than_a_pod_is_said():
+def test_a_mesh_larger_than_a_pod_is_noted():
     (note,) = train_step().estimate("tpu-v5e").notes
     assert note.startswith("512 devices are more than the 256 that links connect")
     assert train_step().estimate("tpu-v5e", dcn=("data",)).notes == ()
 
 
-def test_a_mesh_of_more_axes_than_the_torus_is_said():
+def test_a_mesh_of_more_axes_than_the_torus_is_noted():
     mesh = (("a", 2), ("b", 2), ("c", 4))
-    one = Trace(program="f", mesh=mesh, collectives=(call("psum", "a", (8,), mesh),)).estimate(
+    result = Trace(program="f", mesh=mesh, collectives=(call("psum", "a", (8,), mesh),)).estimate(
         "tpu-v5e"
     )
-    assert "The mesh has 3 axes and the torus 2" in one.notes[0]
+    assert "The mesh has 3 axes and the torus 2" in result.notes[0]
 
 
-def test_what_does_not_fit_is_said():
+def test_a_program_that_does_not_fit_is_noted():
     trace = Trace(
         program="f",
         mesh=(),
@@ -311,25 +314,27 @@ def test_what_does_not_fit_is_said():
 
 def test_groups_within_an_axis_have_no_ring():
     mesh = (("X", 16), ("Y", 16))
-    whole = call("psum", "X", (1 << 20,), mesh)
+    full_axis = call("psum", "X", (1 << 20,), mesh)
     part = call("psum", "X", (1 << 20,), mesh, group_size=4)
-    one, other = estimate(Trace(program="f", mesh=mesh, collectives=(whole, part)), "tpu-v5e").calls
-    assert one.formula.startswith("ring")
-    assert other.formula.startswith("line")
+    full_time, part_time = estimate(
+        Trace(program="f", mesh=mesh, collectives=(full_axis, part)), "tpu-v5e"
+    ).calls
+    assert full_time.formula.startswith("ring")
+    assert part_time.formula.startswith("line")
 
 
-def test_wrong_words_are_answered():
+def test_invalid_options_are_rejected():
     with pytest.raises(UnknownMeshAxis, match="'data', the nearest name"):
         train_step().estimate("tpu-v5e", dcn=("dta",))
-    for bad in (0, -1, 1.5, "half"):
-        with pytest.raises(InvalidEfficiency, match="a share of the peak above 0 and at most 1"):
-            train_step().estimate("tpu-v5e", efficiency=bad)
+    for invalid in (0, -1, 1.5, "half"):
+        with pytest.raises(InvalidEfficiency, match="a fraction of the peak above 0 and at most 1"):
+            train_step().estimate("tpu-v5e", efficiency=invalid)
 
 
 @pytest.mark.parametrize("trace", [train_step(), with_branches()], ids=["step", "branches"])
 def test_an_estimate_survives_json(trace):
-    one = trace.estimate("h100")
-    assert Estimate.from_json(json.loads(json.dumps(one.to_json()))) == one
+    result = trace.estimate("h100")
+    assert Estimate.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
 OPS = st.sampled_from(["psum", "all_gather", "psum_scatter", "all_to_all", "ppermute", "pmax"])
@@ -338,19 +343,19 @@ OPS = st.sampled_from(["psum", "all_gather", "psum_scatter", "all_to_all", "pper
 @given(op=OPS, kib=st.integers(1, 1 << 14), size=st.integers(2, 64), ring=st.booleans())
 def test_no_collective_beats_its_links(op, kib, size, ring):
     """Time is at least the bytes a device sends over the links it has: two along one axis."""
-    one = call(op, "X", (kib * 512,), (("X", size),))
-    time = torus_time(op, one.payload_bytes, [Side(size, ring)], link=1e9, hop=0)
-    assert time.seconds >= one.wire_bytes / 2e9 * 0.999
+    result = call(op, "X", (kib * 512,), (("X", size),))
+    time = torus_time(op, result.payload_bytes, [Side(size, ring)], link=1e9, hop=0)
+    assert time.seconds >= result.wire_bytes / 2e9 * 0.999
 
 
 @given(op=OPS, kib=st.integers(1, 1 << 14), power=st.integers(1, 9))
 def test_no_collective_beats_nvlink(op, kib, power):
     mesh = (("X", 2**power),)
-    one = call(op, "X", (kib * 512,), mesh)
+    result = call(op, "X", (kib * 512,), mesh)
     chip = parse_hardware("h100")
-    seconds = estimate(Trace(program="f", mesh=mesh, collectives=(one,)), chip).calls[0].seconds
+    seconds = estimate(Trace(program="f", mesh=mesh, collectives=(result,)), chip).calls[0].seconds
     in_node = min(8, 2**power)
-    least = one.wire_bytes / 450e9 if power <= 3 else one.payload_bytes / 450e9 / in_node
+    least = result.wire_bytes / 450e9 if power <= 3 else result.payload_bytes / 450e9 / in_node
     assert seconds >= least * 0.999
 
 
