@@ -1,4 +1,4 @@
-"""Matching: exact for every pattern, whatever is searched to find out, and sure to end."""
+"""Matching: exact for every pattern, with few searches, and bounded in time."""
 
 from __future__ import annotations
 
@@ -160,11 +160,11 @@ def test_braces_that_count_nothing_mean_themselves_in_both_engines(text):
         ([], "0000000000"),
     ],
 )
-def test_digits_are_alike_where_no_part_of_a_pattern_tells_them_apart(texts, alike):
+def test_digits_are_alike_if_no_part_of_a_pattern_distinguishes_them(texts, alike):
     assert equivalent_digits(map(parse_pattern, texts)) == alike
 
 
-def test_a_pattern_that_cannot_tell_digits_apart_is_searched_once_for_each_length(monkeypatch):
+def test_a_pattern_that_cannot_distinguish_digits_is_searched_once_for_each_length(monkeypatch):
     searched = []
     matches_path = searching._Search.matches_path
     monkeypatch.setattr(
@@ -204,7 +204,7 @@ def test_a_rule_for_each_layer_of_a_large_model_takes_its_layer(monkeypatch):
         (r"a\b[b]c(?!d)e\df", ("a", "c", "e", "f")),
     ],
 )
-def test_words_are_what_no_found_path_lacks(text, message):
+def test_every_matching_path_contains_the_required_texts(text, message):
     assert parse_pattern(text).required_texts == message
 
 
@@ -226,7 +226,7 @@ def test_a_rule_may_be_written_with_slashes_or_dots(pattern, path, is_found):
     assert (placed.rule_number == 0) == is_found
 
 
-def test_a_family_is_split_where_a_rule_takes_a_part_of_it():
+def test_a_group_is_split_where_a_rule_takes_a_part_of_it():
     rules = parse_rules([(r"layers\.(0|1)\.", "fsdp"), (".*", "")])
     first, rest = match_rules(model_of("layers.{0..5}.up"), rules, MESH)
     assert (list(first.group.paths()), first.spec) == (

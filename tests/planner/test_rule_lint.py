@@ -1,4 +1,4 @@
-"""Rule lint: each kind of finding with its path and bytes, and silence on rules that make sense."""
+"""Rule lint: each kind of finding with its path and bytes, and none for sensible rules."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_good_rules_give_nothing():
     assert lint_findings(GOOD) == ()
 
 
-def test_a_rule_that_finds_nothing_names_the_nearest_part_of_a_path():
+def test_a_rule_that_matches_nothing_suggests_a_similar_word():
     finding = single_finding([("atn/kernel", "fsdp"), *GOOD], "rule.unused")
     assert str(finding).splitlines() == [
         "warning [rule.unused] Rule 1 (atn/kernel) matches no tensor.",
@@ -63,7 +63,7 @@ def test_a_rule_that_finds_nothing_names_the_nearest_part_of_a_path():
     ]
 
 
-def test_words_that_are_all_there_but_not_together_are_told_so():
+def test_words_that_all_exist_but_not_together_are_reported():
     finding = single_finding([("attn/bias", "fsdp"), *GOOD], "rule.unused")
     assert (
         finding.fix == "compare the pattern with a path, such as embed.table; or remove the rule."
@@ -77,7 +77,7 @@ def test_beyond_twenty_findings_of_a_kind_the_others_are_counted():
     assert findings[-1].what == "There are 30 more findings of this kind."
 
 
-def test_many_rules_that_find_nothing_are_one_finding():
+def test_many_rules_that_match_nothing_are_one_finding():
     """As where the rules are for another model."""
     rules = [(f"nothing{n}", "fsdp") for n in range(12)]
     finding = single_finding([*rules, *GOOD], "rule.unused")
@@ -105,7 +105,7 @@ def test_a_suggestion_is_really_near_and_no_class_of_letters_is_a_word(pattern, 
     assert single_finding([(pattern, "fsdp"), *GOOD], "rule.unused").fix == fix
 
 
-def test_a_spec_for_a_path_that_is_not_there_names_the_nearest():
+def test_a_spec_for_a_missing_path_suggests_the_nearest():
     rules = {"rules": GOOD, "specs": {"layers/2/attn/kernel": "fsdp"}}
     finding = single_finding(rules, "rule.unused")
     assert finding.what == (
@@ -157,7 +157,7 @@ def test_a_conflict_about_little_is_only_mentioned():
         [("mlp", "tensor"), (".*", "fsdp")],
     ],
 )
-def test_overlaps_that_are_meant_are_no_conflict(rules):
+def test_intended_overlaps_are_no_conflict(rules):
     assert lint_findings(rules) == ()
 
 
@@ -174,7 +174,7 @@ def test_the_same_pattern_twice_is_a_conflict(spec, severity, message):
     assert finding.what == f"Rules 2 and 3 have the same pattern 'kernel', {message}"
 
 
-def test_a_catch_all_that_leaves_something_large_whole_says_how_much():
+def test_a_catch_all_that_replicates_large_tensors_reports_their_bytes():
     finding = single_finding(
         [GOOD[0], ("attn", "fsdp,tensor"), (".*", "")], "rule.catch_all_replicates"
     )
@@ -187,11 +187,11 @@ def test_a_catch_all_that_leaves_something_large_whole_says_how_much():
     ]
 
 
-def test_a_catch_all_that_cuts_is_left_alone():
+def test_a_catch_all_that_shards_is_not_reported():
     assert lint_findings([(".*", "fsdp")]) == ()
 
 
-def test_tensors_that_no_rule_finds_are_told_largest_first():
+def test_tensors_that_no_rule_matches_are_reported_largest_first():
     finding = single_finding([("attn", "fsdp")], "rule.unmatched")
     assert finding.severity == "warning"
     assert finding.what.startswith("No rule matches 5 tensors (234.9 MB)")
@@ -203,7 +203,7 @@ def test_tensors_that_no_rule_finds_are_told_largest_first():
     assert single_finding([("kernel|table", "fsdp")], "rule.unmatched").severity == "info"
 
 
-def test_axis_names_that_mean_nothing_are_told_even_without_rules():
+def test_axis_names_that_mean_nothing_are_reported_even_without_rules():
     model = build_model(("w", (8192, 8192), {"axes": ("embed", "mlp")}))
     finding = single_finding([], "rule.unmatched", model=model)
     assert finding.what.startswith("No rules shard the named dimensions of 1 tensor (")
@@ -211,7 +211,7 @@ def test_axis_names_that_mean_nothing_are_told_even_without_rules():
     assert lint_findings([], model=model, mesh=Mesh(embed=2, mlp=2)) == ()
 
 
-def test_a_name_of_the_models_that_is_no_mesh_axis_beside_one_that_is_one_is_told():
+def test_a_name_of_the_models_that_is_no_mesh_axis_beside_one_that_is_one_is_reported():
     model = build_model(("w", (8192, 8192), {"axes": ("fsdp", "tensr")}))
     finding = single_finding([], "rule.invalid_spec", model=model)
     assert finding.severity == "warning"
@@ -219,16 +219,16 @@ def test_a_name_of_the_models_that_is_no_mesh_axis_beside_one_that_is_one_is_tol
     assert finding.fix.endswith("Did you mean 'tensor'? The mesh is fsdp=2,tensor=3.")
 
 
-def test_nothing_is_said_of_tensors_without_rules_where_there_are_no_rules():
+def test_nothing_is_reported_about_tensors_without_rules_where_there_are_no_rules():
     assert lint_findings([]) == ()
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("fsdp,tensor,None", "The spec has 3 entries and the array has 2 axes."),
-        ("fdsp", "The mesh has no axis named 'fdsp'; it has 'fsdp', 'tensor'."),
-        ("fsdp,fsdp", "Mesh axis 'fsdp' is used on array axes 0 and 1"),
+        ("fsdp,tensor,None", "The spec has 3 entries and the array has 2 dimensions."),
+        ("fdsp", "Unknown mesh axis 'fdsp'. Did you mean 'fsdp'? Known: fsdp, tensor."),
+        ("fsdp,fsdp", "Mesh axis 'fsdp' is used for dimensions 0 and 1"),
     ],
 )
 def test_a_spec_that_does_not_fit_is_an_error_with_line_and_path(spec, message, tmp_path):
@@ -245,22 +245,23 @@ def test_a_spec_that_does_not_fit_is_an_error_with_line_and_path(spec, message, 
 
 
 @pytest.mark.parametrize(
-    ("name", "fix"),
+    ("name", "suggestion"),
     [
         (
             "mp",
             "Did you mean 'tensor'? It has the same role as 'mp'.",
         ),  # and not dp, which is spelt alike
         ("zero", "Did you mean 'fsdp'? It has the same role as 'zero'."),
-        ("tensr", "'tensor', the nearest name."),
+        ("tensr", "Did you mean 'tensor'?"),
     ],
 )
-def test_a_mesh_axis_that_is_not_there_is_told_by_its_role_first(name, fix):
+def test_a_missing_mesh_axis_is_suggested_by_role_before_spelling(name, suggestion):
     finding = lint_findings([(".*", name)], mesh=Mesh(dp=2, fsdp=2, tensor=3))[0]
-    assert finding.fix.startswith(fix)
+    assert suggestion in str(finding)
+    assert str(finding).count("Did you mean") == 1
 
 
-def test_the_models_own_spec_can_misfit():
+def test_the_models_own_spec_can_be_invalid():
     model = build_model(("w", (8, 8), {"spec": Spec("embed", None)}))
     finding = single_finding([], "rule.invalid_spec", model=model)
     assert finding.what.startswith("The model's own spec gives w the spec P('embed', None)")
@@ -308,7 +309,7 @@ _CUT = [(name, "tensor") for name in ("mlp", "heads", "kv_heads", "vocab")]
         ("embed", "fsdp=4,tensor=2", None, ""),
     ],
 )
-def test_an_array_axis_that_goes_without_its_logical_rule_is_told(name, mesh, code, message):
+def test_a_dimension_without_a_logical_rule_is_reported(name, mesh, code, message):
     """8.0 GB on a device in place of 2.0 GB, for one letter."""
     rules = {"logical": [(name, "fsdp"), ("norm", None), *_CUT]}
     findings = lint_findings(rules, model=load_model("llama3-8b"), mesh=parse_mesh(mesh))
@@ -318,7 +319,7 @@ def test_an_array_axis_that_goes_without_its_logical_rule_is_told(name, mesh, co
     assert all(message in finding.what for finding in findings)
 
 
-def test_logical_rules_of_which_none_is_about_the_model_are_told_once():
+def test_logical_rules_of_which_none_is_about_the_model_are_reported_once():
     rules = {"logical": [("width", "fsdp")]}
     finding = single_finding(
         rules, "rule.unmatched", model=load_model("llama3-8b"), mesh=Mesh(fsdp=4, tensor=2)
@@ -327,7 +328,7 @@ def test_logical_rules_of_which_none_is_about_the_model_are_told_once():
     assert "; or add logical rules for 'vocab', 'embed', 'norm', 'heads'" in finding.fix
 
 
-def test_a_name_near_one_that_has_a_rule_is_no_slip():
+def test_a_name_near_one_that_has_a_rule_is_no_typo():
     rules = {"logical": [("embed", "fsdp"), ("embedd", "fsdp"), ("norm", None), *_CUT]}
     assert (
         lint_findings(rules, model=load_model("llama3-8b"), mesh=parse_mesh("fsdp=4,tensor=2"))
@@ -335,7 +336,7 @@ def test_a_name_near_one_that_has_a_rule_is_no_slip():
     )
 
 
-def test_a_slip_in_a_logical_rules_mesh_axis_is_told_and_an_axis_of_other_meshes_is_not():
+def test_a_typo_in_a_logical_rules_mesh_axis_is_reported_and_an_axis_of_other_meshes_is_not():
     model = build_model(("w", (8, 8), {"axes": ("embed", "mlp")}))
     rules = {"logical": [("embed", "fdsp"), ("mlp", ("tensor", "fsdp_transpose", "expert"))]}
     finding = single_finding(rules, "rule.invalid_spec", model=model)
@@ -343,7 +344,7 @@ def test_a_slip_in_a_logical_rules_mesh_axis_is_told_and_an_axis_of_other_meshes
     assert finding.fix == "Did you mean 'fsdp'? The mesh is fsdp=2,tensor=3."
 
 
-def test_a_reason_silences_what_lint_says_of_a_rule_but_not_an_error(tmp_path):
+def test_a_reason_suppresses_lint_of_a_rule_but_not_an_error(tmp_path):
     path = tmp_path / "rules.toml"
     rule = "[[rules]]\npath = '{}'\nspec = '{}'\nreason = 'meant'\n"
     path.write_text(rule.format("nothing", "fsdp") + rule.format(".*", ""))
@@ -359,7 +360,7 @@ def test_a_reason_silences_what_lint_says_of_a_rule_but_not_an_error(tmp_path):
         *((item, False) for item in ("kernel", r"\w", "(a+)+", "a*b")),
     ],
 )
-def test_a_catch_all_is_found_in_everything(pattern, is_one):
+def test_a_catch_all_matches_everything(pattern, is_one):
     assert is_catch_all(pattern) == is_one
 
 

@@ -1,4 +1,4 @@
-"""Rules: every form they come in, which of them counts, and what is wrong with the others."""
+"""Rules: all input forms, which rule applies, and errors."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_a_spec_is_text_entries_or_a_partition_spec(spec, expected):
         ["...", "tensor"],
     ],
 )
-def test_dots_first_leave_the_leading_axes_whole(spec):
+def test_dots_first_leave_the_leading_axes_replicated(spec):
     (rule,) = parse_rules([("a/b", spec)]).rules
     assert rule.is_trailing
     assert rule.spec_text == "P(..., 'tensor')"
     assert [rule.spec_for(rank) for rank in (1, 3)] == [Spec("tensor"), Spec(None, None, "tensor")]
 
 
-def test_dots_alone_leave_every_axis_whole():
+def test_dots_alone_leave_every_axis_replicated():
     (rule,) = parse_rules([("a/b", "...")]).rules
     assert rule.spec_for(2) == Spec(None, None)
 
@@ -182,7 +182,7 @@ def test_a_star_in_a_path_stands_for_any_number_and_an_exact_path_goes_before():
 @pytest.mark.parametrize(
     "spec", ["fsdp,tensor,None", "data", "fsdp,fsdp", "..., fsdp, tensor, None"]
 )
-def test_a_spec_that_does_not_fit_leaves_the_tensor_whole(spec):
+def test_a_spec_that_does_not_fit_leaves_the_tensor_replicated(spec):
     actual = specs_by_path([(".*", spec)])
     assert set(actual.values()) == {(Spec(), "rule 1: .*, which does not fit")}
 
@@ -232,7 +232,7 @@ NOT_RULES = [
 
 
 @pytest.mark.parametrize(("rules", "message"), NOT_RULES)
-def test_what_is_no_rule_is_told_with_its_value(rules, message):
+def test_what_is_no_rule_is_reported_with_its_value(rules, message):
     with pytest.raises(InvalidRules, match=message) as raised:
         parse_rules(rules)
     assert raised.value.fix
@@ -244,7 +244,7 @@ def test_a_pattern_that_is_wrong_is_pointed_at():
     assert raised.value.where.splitlines() == ["mlp/(gate|up/kernel", "             ^"]
 
 
-def test_a_wrong_spec_shows_its_rule_and_the_place():
+def test_a_invalid_spec_shows_its_rule_and_the_location():
     with pytest.raises(InvalidRules) as raised:
         parse_rules([("mlp/.*", "fsdp,,tensor")])
     assert [line.strip() for line in raised.value.where.splitlines()] == [
@@ -286,6 +286,6 @@ KEYS = ["rules", "specs", "logical", "logical_semantics", "a", "b.c", 3, None]
         max_leaves=6,
     )
 )
-def test_any_object_is_rules_or_an_error_in_words(thing):
+def test_any_object_is_rules_or_a_lab_error(thing):
     with contextlib.suppress(LabError):
         assert len(specs_by_path(thing)) == 4

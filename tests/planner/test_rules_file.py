@@ -1,4 +1,4 @@
-"""The file of rules: read with the line of every mistake, and written so that it reads back."""
+"""Rule files: errors name the line, and a written file reads back the same."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "where", "message"), MISTAKES)
-def test_a_mistake_is_told_with_file_and_line(text, where, message):
+def test_a_mistake_is_reported_with_file_and_line(text, where, message):
     with pytest.raises(InvalidRules, match=message) as raised:
         parse_rules_text(text, "r.toml")
     assert raised.value.where.splitlines()[0] == where
@@ -99,7 +99,7 @@ def test_the_nearest_key_is_suggested():
     assert raised.value.fix == "Did you mean 'path'?"
 
 
-def test_maxtext_s_own_file_is_answered_with_the_part_of_it_that_is_wanted():
+def test_maxtext_s_own_file_gets_an_error_about_the_needed_part():
     with pytest.raises(InvalidRules, match="not valid TOML") as raised:
         parse_rules_text(
             "base_config: x\nlogical_axis_rules: [\n  ['embed', ['fsdp']],\n]\n", "base.yml"
@@ -120,7 +120,7 @@ def test_many_specs_by_path_have_their_lines():
     assert [specs[n].where for n in (0, 19_999)] == ["r.toml:2", "r.toml:20001"]
 
 
-def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path, monkeypatch):
+def test_a_file_that_is_too_large_or_not_text_is_rejected(tmp_path, monkeypatch):
     path = tmp_path / "r.toml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidRules, match="cannot be read"):
@@ -194,7 +194,7 @@ def test_what_is_written_reads_back_as_the_same(rules, by_path, logical, semanti
     assert bare(parse_rules_text(rules_text(written_rules))) == bare(written_rules)
 
 
-def test_the_written_file_is_one_that_a_person_would_write():
+def test_the_written_file_is_one_that_a_user_would_write():
     assert (
         rules_text(parse_rules_text(FILE))
         == """\

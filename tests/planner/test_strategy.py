@@ -1,4 +1,4 @@
-"""Strategies: specs that everybody means by a name, on every preset and on unknown trees."""
+"""Strategies: their specs for every preset and for unknown trees."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_every_spec_of_every_preset_divides(name, mesh):
                     shard_shape(sharded.group.shape, spec, mesh)  # raises where it does not
 
 
-def test_llama_under_fsdp_and_tensor_is_cut_as_megatron_and_maxtext_cut_it():
+def test_llama_under_fsdp_and_tensor_is_sharded_as_in_megatron_and_maxtext():
     specs_by_name = specs(load_preset("llama3-70b"), "fsdp+tensor", "fsdp=64,tensor=8")
     column, row = Spec("tensor", "fsdp"), Spec("fsdp", "tensor")
     assert {name.removeprefix("model.").replace("layers.*.", ""): item
@@ -100,7 +100,7 @@ def test_llama_under_fsdp_and_tensor_is_cut_as_megatron_and_maxtext_cut_it():
     }  # fmt: skip
 
 
-def test_kv_heads_that_do_not_divide_stay_whole_and_are_remembered():
+def test_kv_heads_that_do_not_divide_stay_replicated_and_are_remembered():
     placed = shard_model(load_preset("llama3-70b"), parse_strategy("tensor"), Mesh(tensor=16))
     actual = {sharded.group.name: sharded for sharded in placed}
     query = actual["model.layers.*.self_attn.q_proj.weight"]
@@ -112,7 +112,7 @@ def test_kv_heads_that_do_not_divide_stay_whole_and_are_remembered():
     ]
 
 
-def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_are():
+def test_queries_keys_and_values_in_one_matrix_are_sharded_as_often_as_the_kv_heads():
     architecture = Architecture(
         layers=1, hidden=64, heads=8, kv_heads=2, head_dim=8, ffn=256, vocab=100
     )
@@ -129,13 +129,13 @@ def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_
     ]
 
 
-def test_zero3_cuts_parameters_over_every_axis_that_cuts_the_batch():
+def test_zero3_shards_parameters_over_every_axis_that_shards_the_batch():
     model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (32, 16), BF16))
     specs_by_name = specs(model, "zero3", "data=2,fsdp=4,tensor=8")
     assert specs_by_name == {"layers.0.mlp.up_proj.weight": Spec(None, ("data", "fsdp"))}
 
 
-def test_fsdp_leaves_a_bias_of_two_axes_whole():
+def test_fsdp_leaves_a_bias_of_two_axes_replicated():
     model = of(
         TensorGroup(path_parts=("attn/query/bias",), shape=(8, 16), dtype=BF16),
         TensorGroup(path_parts=("w",), shape=(8, 16), dtype=BF16),
@@ -162,7 +162,7 @@ def test_fsdp_takes_another_axis_where_the_first_does_not_divide():
     }
 
 
-def test_fsdp_that_divides_nothing_leaves_a_matrix_whole_and_says_so():
+def test_fsdp_that_divides_nothing_leaves_a_matrix_replicated_and_says_so():
     model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
     (placed,) = shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=7))
     assert placed.spec == Spec()
@@ -171,7 +171,7 @@ def test_fsdp_that_divides_nothing_leaves_a_matrix_whole_and_says_so():
     ]
 
 
-def test_several_mesh_axes_of_one_role_cut_one_array_axis():
+def test_several_mesh_axes_of_one_role_shard_one_dimension():
     model = of(parse_tensor_group("mlp.up_proj.weight", (12, 40), BF16))
     mesh = Mesh(fsdp=4, fsdp_transpose=5)
     assert specs(model, "fsdp", mesh) == {
@@ -192,7 +192,7 @@ def test_mesh_axes_of_size_1_are_left_out():
     assert specs(model, "fsdp+tensor+zero1", mesh) == {"mlp.up_proj.weight": Spec(None, "fsdp")}
 
 
-def test_experts_are_stacked_and_all_else_is_cut_over_their_axis_too():
+def test_experts_are_stacked_and_all_else_is_sharded_over_their_axis_too():
     specs_by_name = specs(load_preset("mixtral-8x7b"), "expert+fsdp", "expert=8,fsdp=16")
     moe = "model.layers.*.block_sparse_moe"
     assert specs_by_name[f"{moe}.experts.w1.weight"] == Spec("expert", None, "fsdp")
@@ -201,7 +201,7 @@ def test_experts_are_stacked_and_all_else_is_cut_over_their_axis_too():
     assert specs_by_name["model.layers.*.self_attn.q_proj.weight"] == Spec(None, ("fsdp", "expert"))
 
 
-def test_too_many_devices_for_the_experts_leave_them_whole():
+def test_too_many_devices_for_the_experts_leave_them_replicated():
     placed = shard_model(load_preset("mixtral-8x7b"), parse_strategy("expert"), Mesh(expert=16))
     experts = [sharded for sharded in placed if "experts" in sharded.group.name]
     assert [sharded.spec for sharded in experts] == [Spec()] * 3
@@ -210,12 +210,12 @@ def test_too_many_devices_for_the_experts_leave_them_whole():
     }
 
 
-def test_a_dense_model_under_the_expert_strategy_is_left_whole():
+def test_a_dense_model_under_the_expert_strategy_is_left_replicated():
     specs_by_name = specs(load_preset("llama3-8b"), "expert", "expert=8")
     assert set(specs_by_name.values()) == {Spec()}
 
 
-def test_a_pipeline_cuts_stacked_layers_over_stages_and_leaves_tables_on_each():
+def test_a_pipeline_shards_stacked_layers_over_stages_and_leaves_tables_on_each():
     specs_by_name = specs(
         load_preset("llama3-8b"), "fsdp+tensor+pipeline", "stage=4,fsdp=8,tensor=2"
     )
@@ -233,7 +233,7 @@ def test_a_pipeline_cuts_stacked_layers_over_stages_and_leaves_tables_on_each():
     assert str(up.declined[0]) == "array axis 0 of size 32 does not divide over 'stage' of size 3"
 
 
-def test_fsdp_never_cuts_the_layers_of_a_stacked_model():
+def test_fsdp_never_shards_the_layers_of_a_stacked_model():
     model = stack_model(load_preset("llama3-8b"), "layers")
     for sharded in shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=32)):
         position = (
@@ -252,7 +252,7 @@ def test_fsdp_never_cuts_the_layers_of_a_stacked_model():
     assert names["model.layers.input_layernorm.weight"] == Spec()  # stacked norms stay small
 
 
-def test_unknown_names_are_cut_by_shape():
+def test_unknown_names_are_sharded_by_shape():
     model = of(
         TensorGroup(path_parts=("foo/w",), shape=(6, 20), dtype=BF16),
         TensorGroup(path_parts=("bar/w",), shape=(20, 6), dtype=BF16),
@@ -275,7 +275,7 @@ def test_unknown_names_are_cut_by_shape():
     )
 
 
-def test_zero_cuts_states_then_gradients_then_parameters():
+def test_zero_shards_states_then_gradients_then_parameters():
     model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
     full, cut = Spec(), Spec("data")
     for name, expected in {
@@ -288,7 +288,7 @@ def test_zero_cuts_states_then_gradients_then_parameters():
         assert (placed.spec, placed.gradient_spec, placed.state_spec) == expected, name
 
 
-def test_zero_with_tensor_cuts_the_axis_that_tensor_left():
+def test_zero_with_tensor_shards_the_axis_that_tensor_does_not_use():
     model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
     (placed,) = shard_model(model, parse_strategy("tensor+zero1"), Mesh(data=5, model=4))
     assert (placed.spec, placed.state_spec) == (Spec("model"), Spec("model", "data"))
@@ -296,7 +296,7 @@ def test_zero_with_tensor_cuts_the_axis_that_tensor_left():
     assert (placed.spec, placed.state_spec) == (Spec("model"), Spec(("model", "data")))
 
 
-def test_zero_cuts_over_the_expert_axis_what_is_no_expert():
+def test_zero_shards_over_the_expert_axis_what_is_no_expert():
     moe = "model.layers.*.block_sparse_moe"
     mesh = Mesh(data=2, expert=4)
     for name in ("expert+zero1", "expert+zero3"):
@@ -308,7 +308,7 @@ def test_zero_cuts_over_the_expert_axis_what_is_no_expert():
         assert actual[f"{moe}.experts.w1.weight"].axes[0] == ("expert",)
 
 
-def test_zero_cuts_norms_too():
+def test_zero_shards_norms_too():
     (placed,) = shard_model(
         of(TensorGroup(path_parts=("norm.weight",), shape=(12,), dtype=BF16)),
         parse_strategy("zero3"),
@@ -348,7 +348,7 @@ def test_other_names_for_the_same_strategies(alias, parts, zero):
         ("fsdp+", "Unknown strategy ''", "such as 'fsdp+tensor'"),
     ],
 )
-def test_an_unknown_strategy_is_named_with_the_nearest(name, message, fix):
+def test_an_unknown_strategy_suggests_the_nearest(name, message, fix):
     with pytest.raises(UnknownOption) as caught:
         parse_strategy(name)
     assert message in caught.value.what
@@ -375,7 +375,7 @@ def test_a_strategy_is_text(name):
         ("dp", "model=8", "name an axis data"),
     ],
 )
-def test_a_mesh_without_the_axis_of_a_part_is_refused_with_what_to_write(strategy, mesh, fix):
+def test_a_mesh_without_the_axis_of_a_part_is_rejected_with_what_to_write(strategy, mesh, fix):
     with pytest.raises(UnknownMeshAxis) as caught:
         specs(load_preset("llama3-8b"), strategy, mesh)
     assert f"The strategy {strategy!r} needs a mesh axis" in caught.value.what
@@ -402,7 +402,7 @@ def rules_given_back(tensors):
     return lines
 
 
-def test_layers_that_alternate_are_told_by_their_numbers():
+def test_layers_that_alternate_are_matched_by_their_numbers():
     # odd layers have 6 columns, which 4 devices do not divide
     lines = rules_given_back(
         Tensor(f"layers.{n}.experts.{e}.up_proj.weight", (6 if n % 2 else 8, 3), BF16)
@@ -415,7 +415,7 @@ def test_layers_that_alternate_are_told_by_their_numbers():
     ]
 
 
-def test_tensors_that_no_short_pattern_finds_are_named_by_path():
+def test_tensors_that_no_short_pattern_matches_are_named_by_path():
     tensors = [
         Tensor(f"layers.{n}.experts.{e}.up_proj.weight", (6 if (n + e) % 2 else 8, 3), BF16)
         for n in range(40)
@@ -448,7 +448,7 @@ NAMES = st.sampled_from(
     sizes=st.tuples(*[st.integers(1, 6)] * 5),
     strategy=st.sampled_from(STRATEGIES),
 )
-def test_any_tree_is_cut_so_that_it_divides_and_its_rules_say_it(tensors, sizes, strategy):
+def test_any_tree_is_sharded_so_that_it_divides_and_its_rules_say_it(tensors, sizes, strategy):
     mesh = Mesh(zip(("data", "fsdp", "tensor", "expert", "stage"), sizes, strict=True))
     architecture = Architecture(
         layers=4, hidden=24, heads=6, kv_heads=3, head_dim=4, ffn=48, vocab=96

@@ -1,4 +1,4 @@
-"""Families: every tensor of a source is in exactly one, whatever numbers its path has."""
+"""Tensor groups: every tensor is in exactly one, whatever numbers its path has."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def groups_of(*paths, shape=(3, 5)):
         (("only.7.one",), "only.7.one", ""),
     ],
 )
-def test_tensors_that_differ_in_numbers_are_one_family(paths, name, text):
+def test_tensors_that_differ_in_numbers_are_one_group(paths, name, text):
     (group,) = groups_of(*paths)
     assert (group.name, group.numbers_text, group.n_tensors) == (name, text, len(paths))
     assert sorted(group.paths()) == sorted(paths)
@@ -49,11 +49,11 @@ def test_tensors_that_differ_in_numbers_are_one_family(paths, name, text):
         ("a.0", "a.0.1"),
     ],
 )
-def test_other_differences_make_other_families(paths):
+def test_other_differences_make_other_groups(paths):
     assert [group.name for group in groups_of(*paths)] == list(paths)
 
 
-def test_families_are_of_one_shape_one_dtype_and_one_annotation():
+def test_groups_are_of_one_shape_one_dtype_and_one_annotation():
     alike = [
         Tensor("a.0", (3,), BF16),
         Tensor("a.1", (4,), BF16),
@@ -86,14 +86,14 @@ PATH = st.lists(
 
 @settings(deadline=None, max_examples=200)
 @given(st.sets(PATH, max_size=40))
-def test_every_path_is_in_exactly_one_family(paths):
+def test_every_path_is_in_exactly_one_group(paths):
     actual = [path for group in groups_of(*paths) for path in group.paths()]
     assert sorted(actual) == sorted(paths)
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.sets(st.tuples(NUMBER, NUMBER), min_size=1, max_size=30))
-def test_a_part_of_a_family_has_the_numbers_asked_for(numbers):
+def test_a_part_of_a_group_has_the_requested_numbers(numbers):
     full = parse_tensor_group("a.{0..12}.b.{0..12}.c", (3,), BF16)
     part = full.with_numbers(sorted(numbers))
     assert set(part.numbers()) == numbers
@@ -104,7 +104,7 @@ def test_a_part_of_a_family_has_the_numbers_asked_for(numbers):
     assert (part.numbers_text == "") is (len(numbers) == 1)
 
 
-def test_a_large_family_is_counted_without_listing_it():
+def test_a_large_group_is_counted_without_listing_it():
     group = parse_tensor_group("a.{0..999999999}.b.{0..999999999}", (3, 5), BF16)
     assert (group.n_tensors, group.n_elements) == (10**18, 15)
     assert group.name == "a.*.b.*"
@@ -138,6 +138,6 @@ def test_a_text_of_many_gaps_stays_short():
         (("h_0/w", "h_1/w"), ["h_*/w"]),
     ],
 )
-def test_two_parts_of_a_layer_that_a_number_tells_apart_keep_their_names(paths, names):
+def test_two_parts_of_a_layer_that_a_number_distinguishes_keep_their_names(paths, names):
     """MaxText's wi_0 and wi_1 are the gate and the product beside it, and no layers."""
     assert [group.name for group in groups_of(*paths)] == names

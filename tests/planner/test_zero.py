@@ -1,4 +1,4 @@
-"""Published figures of memory per device, from plans of whole models."""
+"""Published figures of memory per device, from plans of full models."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_scaling_book_s_10_bytes_for_each_parameter_of_llama_70b():
     assert result.bytes_of("optimizer") - counter == 8 * model.n_parameters
 
 
-def test_zero_stages_cut_states_then_gradients_then_parameters(gpt):
+def test_zero_stages_shard_states_then_gradients_then_parameters(gpt):
     shares = {}
     for strategy in ("data-parallel", "zero1", "zero2"):
         result = plan(gpt, "data=64", strategy=strategy, optimizer="adamw")
@@ -103,7 +103,7 @@ def test_zero_combines_with_tensor_parallelism():
     }
 
 
-def test_zero_cuts_the_states_of_what_rules_have_placed():
+def test_zero_shards_the_states_of_tensors_sharded_by_rules():
     rules = [(r"up_proj", (None, "tensor")), (r".*", ())]
     result = plan("llama3-8b", "data=4,tensor=8", rules=rules, strategy="zero2", optimizer="adam")
     row = next(row for row in result.rows if "mlp.up_proj" in row.path)
@@ -130,6 +130,6 @@ def test_zero_leaves_the_specs_that_a_model_has_of_its_own():
     }
 
 
-def test_rules_and_a_strategy_that_cuts_parameters_are_one_too_many():
+def test_rules_and_a_strategy_that_shards_parameters_are_one_too_many():
     with pytest.raises(UnknownOption, match="Rules and the strategy 'fsdp' both give specs"):
         plan("llama3-8b", "data=4", rules=[(".*", ())], strategy="fsdp")

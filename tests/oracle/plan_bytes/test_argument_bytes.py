@@ -1,4 +1,4 @@
-"""The bytes that a plan tells are those that XLA wants for the arguments of a real train step."""
+"""The bytes of a plan are those of the arguments of a real train step compiled by XLA."""
 
 from __future__ import annotations
 

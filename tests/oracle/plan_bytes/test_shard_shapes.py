@@ -33,7 +33,7 @@ def plans(preset):
 
 
 @pytest.mark.parametrize("preset", preset_names())
-def test_every_array_is_cut_as_jax_cuts_it(preset):
+def test_every_array_is_sharded_as_jax_shards_it(preset):
     n_parameters = load_preset(preset).n_parameters
     for mesh, item in plans(preset):
         elements = 0

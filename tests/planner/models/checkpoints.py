@@ -1,4 +1,4 @@
-"""Checkpoints written by hand as the format says; their data is a hole that takes no disk."""
+"""Checkpoints written by hand in the format; their data is a sparse file that takes no disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""config.json: the measures it gives are the preset's; one that cannot be read is a note."""
+"""config.json: its architecture is that of the preset; an invalid file is a note."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ LLAMA = CONFIGS["llama3-70b"]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_config_gives_the_measures_of_the_preset(name):
+def test_a_config_gives_the_architecture_of_the_preset(name):
     assert parse_config(CONFIGS[name]) == load_preset(name).architecture
 
 
@@ -140,7 +140,7 @@ def test_what_is_left_out_is_what_transformers_takes():
         ({**LLAMA, "num_experts": 8}, "'num_experts_per_tok' is None"),
     ],
 )
-def test_a_config_that_gives_no_measures_says_why(data, message):
+def test_a_config_that_gives_no_architecture_says_why(data, message):
     with pytest.raises(InvalidModel) as raised:
         parse_config(data)
     assert message in raised.value.what
@@ -158,7 +158,7 @@ VALUES = st.one_of(
 
 @settings(deadline=None, max_examples=200)
 @given(st.sampled_from(sorted(CONFIGS)), st.data())
-def test_a_config_with_values_changed_is_read_or_refused(name, data):
+def test_a_config_with_values_changed_is_read_or_rejected(name, data):
     changed = json.loads(json.dumps(CONFIGS[name]))
     inner = changed.get("text_config", changed)
     for key in data.draw(st.lists(st.sampled_from(sorted(inner)), max_size=3)):
@@ -190,7 +190,7 @@ def test_a_folders_config_is_read(tmp_path):
         ("", "config.json gives no architecture: "),
         ("[1]", "config.json gives no architecture: 'model_type' is None"),
         ('{"model_type": "mamba"}', "config.json gives no architecture: 'model_type' is 'mamba'"),
-        ('{"a": 1, "a": 2}', "the key 'a' is there twice"),
+        ('{"a": 1, "a": 2}', "the key 'a' appears twice"),
         ("[" * 100_000, "config.json gives no architecture: "),
         ("9" * 5000, "config.json gives no architecture: "),
         (" " * 1_000_001, "has 1,000,001 bytes"),

@@ -1,4 +1,4 @@
-"""MaxText's sharding JSON: paths, specs and shapes as its dumps have them, and files that lie."""
+"""MaxText's sharding dumps: paths, specs and shapes, and invalid files."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_plan_with_another_spec_shape_mesh_or_tensor_differs(folder):
     }
 
 
-def test_a_plan_of_another_model_is_refused_by_name(folder):
+def test_a_plan_of_another_model_is_rejected_by_name(folder):
     golden = load_golden(folder / "named_shardings.json")
     with pytest.raises(InvalidPlan, match="No tensor of the plan has a path of the file"):
         golden.compare(plan("llama3-8b", "data=1"))
@@ -167,7 +167,7 @@ def test_a_damaged_entry_is_named(tmp_path, key, value, match):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"a": {"partition_spec": []}, "b": 3}'])
-def test_a_file_that_is_none_of_maxtexts_is_refused(tmp_path, text):
+def test_a_file_that_is_none_of_maxtexts_is_rejected(tmp_path, text):
     file = tmp_path / "named_shardings.json"
     file.write_text(text)
     for load, error in ((load_model, InvalidModel), (load_golden, InvalidPlan)):

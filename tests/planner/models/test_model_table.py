@@ -1,4 +1,4 @@
-"""Tables of tensors in TOML and JSON: what may stand in them, and each mistake with its place."""
+"""Model tables in TOML and JSON: valid values, and the location of each mistake."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def test_a_mistake_at_the_top_is_named(table, message, location):
         ("f32[\ud800]", "'f32[\\ud800]' is not a table."),
         ({"array": "f32[2]", "spec": "a\x1b"}, "'spec' is 'a\\x1b'."),
         ({"array": "f32[2]", "axes": ["a\ud800"]}, "'axes' is ['a\\ud800']."),
-        ("bf17[2,3]", "There is no dtype 'bf17'."),
-        ("bf16[2,-3]", "The size of array axis 1 is -3."),
+        ("bf17[2,3]", "Unknown dtype 'bf17'."),
+        ("bf16[2,-3]", "The size of dimension 1 is -3."),
         ("bf16[2,nan]", "A size was expected here."),
         ("bf16[2,3", "A size was expected here."),
         ("bf16[2.5]", "'x' or ',' was expected here."),
         ("f32[9223372036854775808]", "Tensor 'w' has 2**63 elements or more."),
         ("f32[4294967296,4294967296]", "Tensor 'w' has 2**63 elements or more."),
-        (f"f32[{10**50}]", "The size of array axis 0 is "),
+        (f"f32[{10**50}]", "The size of dimension 0 is "),
         (f"f32[{'9' * 5000}]", "The number has 5,000 digits."),
         ({}, "Tensor 'w' has no keys."),
         ({"dtype": "f32"}, "Tensor 'w' has dtype."),
@@ -134,12 +134,12 @@ def test_a_mistake_at_the_top_is_named(table, message, location):
         ({"shape": 6}, "'shape' is 6."),
         ({"shape": "2x3"}, "'shape' is '2x3'."),
         ({"shape": [2, True]}, "'shape' is [2, True]."),
-        ({"shape": [2.0]}, "The size of array axis 0 is 2.0, a float."),
-        ({"shape": [float("nan")]}, "The size of array axis 0 is nan, a float."),
-        ({"shape": [-2]}, "The size of array axis 0 is -2."),
-        ({"shape": [None]}, "The size of array axis 0 is None, a NoneType."),
-        ({"shape": [2**200]}, "The size of array axis 0 is a number of 201 bits."),
-        ({"shape": [2], "dtype": "f31"}, "There is no dtype 'f31'."),
+        ({"shape": [2.0]}, "The size of dimension 0 is 2.0, a float."),
+        ({"shape": [float("nan")]}, "The size of dimension 0 is nan, a float."),
+        ({"shape": [-2]}, "The size of dimension 0 is -2."),
+        ({"shape": [None]}, "The size of dimension 0 is None, a NoneType."),
+        ({"shape": [2**200]}, "The size of dimension 0 is an integer of 201 bits."),
+        ({"shape": [2], "dtype": "f31"}, "Unknown dtype 'f31'."),
         ({"shape": [2], "dtype": 32}, "'dtype' is 32."),
         ({"array": "f32[2,3]", "axes": ["a"]}, "'axes' is ('a',), but the shape is (2, 3)."),
         (
@@ -154,7 +154,7 @@ def test_a_mistake_at_the_top_is_named(table, message, location):
         ({"array": "f32[2]", "spec": 3}, "'spec' is 3."),
     ],
 )
-def test_a_tensor_that_cannot_be_is_refused_with_its_path(entry, message):
+def test_an_invalid_tensor_is_rejected_with_its_path(entry, message):
     error = refused({"w": entry})
     assert error.what.startswith(message)
     assert "tensors.'w'" in error.where
@@ -190,13 +190,13 @@ def test_a_mistake_in_a_text_is_pointed_at():
         ("l.{0..999}.e.{0..999}.{0..1}", "There are more than 1,000,000 tensors"),
     ],
 )
-def test_a_path_that_is_not_well_written_is_refused(path, message):
+def test_an_invalid_path_is_rejected(path, message):
     error = refused({path: "f32[2]"})
     assert error.what.startswith(message)
     assert "tensors." in error.where
 
 
-def test_a_large_range_is_refused_before_it_is_written_out():
+def test_a_large_range_is_rejected_before_it_is_enumerated():
     tensors = {f"{letter}.{{0..499999}}.w": "f32[2]" for letter in "abc"}
     assert "up to path 'c.{0..499999}.w'" in refused(tensors).what
 
@@ -210,7 +210,7 @@ def test_a_large_range_is_refused_before_it_is_written_out():
         ("block{0..3}", "block1"),
     ],
 )
-def test_paths_that_stand_for_the_same_tensor_are_refused(first, two):
+def test_paths_that_stand_for_the_same_tensor_are_rejected(first, two):
     error = refused({first: "f32[2]", two: "f32[3]"})
     assert error.what == f"Paths {first!r} and {two!r} stand for the same tensors."
 
@@ -243,7 +243,7 @@ PATHS = st.tuples(
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(PATHS, unique=True, min_size=1, max_size=80))
-def test_a_table_is_refused_exactly_if_two_paths_share_a_tensor(paths):
+def test_a_table_is_rejected_exactly_if_two_paths_share_a_tensor(paths):
     def written_out(path):
         actual = re.fullmatch(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", path)
         if actual is None:
@@ -278,7 +278,7 @@ ARCH = dict(zip(MEASURES, (2, 16, 4, 2, 4, 64, 100), strict=True))
         ({"tied_embeddings": 1}, "'tied_embeddings' is 1.", "true or false."),
     ],
 )
-def test_a_measure_that_cannot_be_is_refused_with_its_key(changed, message, fix):
+def test_an_invalid_field_of_the_architecture_is_rejected_with_its_key(changed, message, fix):
     error = refused({"w": "f32[2]"}, architecture={**ARCH, **changed})
     assert (error.what, error.fix) == (message, fix)
     assert error.where.startswith("t.toml, architecture")
@@ -291,13 +291,13 @@ def test_an_unknown_field_of_the_architecture_suggests_the_nearest():
     assert error.where.startswith("t.toml, architecture")
 
 
-def test_a_measure_that_is_missing_is_named():
+def test_a_missing_field_of_the_architecture_is_named():
     error = refused({"w": "f32[2]"}, architecture={k: v for k, v in ARCH.items() if k != "vocab"})
     assert error.what == "'vocab' is missing."
 
 
 @pytest.mark.parametrize("key", ["n_tensors", "n_bytes"])
-def test_a_count_that_the_tensors_do_not_have_is_refused(key):
+def test_a_count_that_the_tensors_do_not_have_is_rejected(key):
     error = refused({"w": "f32[2]"}, **{key: 3})
     assert error.what.startswith(f"{key!r} is 3, but the tensors have ")
     assert error.where == f"t.toml, {key}"
@@ -315,21 +315,21 @@ def test_a_count_that_the_tensors_do_not_have_is_refused(key):
             "The file is not valid TOML: a number has too many digits.",
         ),
         (parse_json, "", "The file is not valid JSON"),
-        (parse_json, '{"name": "a", "name": "b"}', "the key 'name' is there twice"),
+        (parse_json, '{"name": "a", "name": "b"}', "the key 'name' appears twice"),
         (parse_json, "[" * 100_000, "The file is not valid JSON"),
         (parse_json, "9" * 5000, "The file is not valid JSON: a number has too many digits."),
         (parse_json, '{"model_type": "llama"}', "This is a model's configuration"),
         (parse_json, '{"weight_map": {"a": "b"}}', "This is an index"),
-        (parse_json, '{"name": "t", "tensors": {"w": {"shape": [NaN]}}}', "axis 0 is nan"),
+        (parse_json, '{"name": "t", "tensors": {"w": {"shape": [NaN]}}}', "dimension 0 is nan"),
     ],
 )
-def test_a_text_that_is_no_table_is_refused(parse, text, message):
+def test_a_text_that_is_no_table_is_rejected(parse, text, message):
     with pytest.raises(InvalidModel) as raised:
         parse(text, "t")
     assert message in raised.value.what
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path):
+def test_a_file_that_is_not_text_is_rejected(tmp_path):
     (tmp_path / "t.toml").write_bytes(b'name = "\xff"')
     with pytest.raises(InvalidModel, match="not UTF-8 text") as raised:
         load_model(tmp_path / "t.toml")

@@ -1,4 +1,4 @@
-"""NNX models: instances and what makes them, with their own annotations, never allocated."""
+"""NNX models: instances and constructors, with their own annotations, never allocated."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_flax_counts_the_same_parameters(instance):
     assert model_from_pytree(instance).n_parameters == sum(sizes)
 
 
-def test_a_tied_array_is_held_once(instance):
+def test_a_tied_array_is_stored_once(instance):
     assert [path for path in by_path(instance) if "embedding" in path or "head" in path] == [
         "embed/embedding"
     ]
@@ -201,7 +201,7 @@ class Annotated(nnx.Module):
     ("stage", "gradient"),
     [("zero1", Spec("fsdp", "tensor")), ("zero2", Spec(("fsdp", "data"), "tensor"))],
 )
-def test_zero_cuts_states_and_leaves_annotations_as_they_are(stage, gradient):
+def test_zero_shards_states_and_leaves_annotations_as_they_are(stage, gradient):
     mesh = "data=2,fsdp=2,tensor=2"
     result = shardlab.plan(Annotated, mesh, strategy=stage, optimizer="adamw")
     kernel = next(row for row in result.rows if row.path == "up/kernel")
@@ -231,7 +231,7 @@ def test_layers_that_are_stacked_keep_their_names_and_meaning():
         assert spec == Spec(None, "fsdp", "tensor"), strategy
 
 
-def test_an_annotation_that_does_not_fit_is_told():
+def test_an_annotation_that_does_not_fit_is_reported():
     class Long(nnx.Module):
         def __init__(self):
             self.short = nnx.Param(jnp.zeros((2, 3)), out_sharding=("tensor",))
@@ -256,7 +256,7 @@ def test_a_model_of_a_hundred_billion_parameters_takes_no_memory():
     assert model.name == "wide"
 
 
-def test_an_optimizer_beside_a_model_is_held_and_not_trained():
+def test_an_optimizer_beside_a_model_is_counted_and_not_trained():
     model = nnx.Linear(4, 6, rngs=nnx.Rngs(0))
     pair = {
         "model": model,
@@ -266,7 +266,7 @@ def test_an_optimizer_beside_a_model_is_held_and_not_trained():
     assert trained == ["model/bias", "model/kernel"]
 
 
-def test_a_class_that_needs_more_is_told_what_it_needs():
+def test_a_class_that_needs_more_gets_an_error_with_what_it_needs():
     class Needy(nnx.Module):
         def __init__(self, width, *, rngs):
             self.linear = nnx.Linear(width, width, rngs=rngs)
@@ -275,7 +275,7 @@ def test_a_class_that_needs_more_is_told_what_it_needs():
         shardlab.plan(Needy, "data=2")
 
 
-def test_an_equinox_class_is_told_of_its_key():
+def test_an_equinox_class_gets_an_error_about_its_key():
     with pytest.raises(InvalidModel, match="MLP cannot be called without 'in_size'") as caught:
         shardlab.plan(eqx.nn.MLP, "data=2")
     assert "lambda key: MLP(..., key=key)" in caught.value.fix

@@ -108,7 +108,7 @@ def test_a_saved_sharding_is_the_models_own_spec(written):
     assert rows["params/layers/*/kernel"].shard_shape == (2, 2)
 
 
-def test_a_state_without_params_is_taken_whole(tmp_path):
+def test_a_state_without_params_is_planned_completely(tmp_path):
     ocp.PyTreeCheckpointer().save(tmp_path / "all", {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)})
     assert shapes(load_model(tmp_path / "all")) == {"b": ((2,), "f32"), "w": ((3, 2), "f32")}
 
@@ -132,7 +132,7 @@ def broken(written, tmp_path):
     return copy
 
 
-def test_metadata_cut_anywhere_is_told_with_the_file(broken):
+def test_truncated_metadata_is_an_error_that_names_the_file(broken):
     file = broken("zarr") / "_METADATA"
     full = file.read_bytes()
     for end in range(0, len(full) - 1, 37):
@@ -154,14 +154,14 @@ def test_metadata_cut_anywhere_is_told_with_the_file(broken):
         ("\xff", "is not UTF-8"),
     ],
 )
-def test_metadata_that_says_something_else_is_told(broken, text, message):
+def test_metadata_that_has_other_content_is_reported(broken, text, message):
     file = broken("zarr") / "_METADATA"
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(InvalidModel, match=message):
         load_model(file.parent)
 
 
-def test_an_array_that_is_not_there_is_named(broken):
+def test_a_missing_array_is_named(broken):
     folder = broken("zarr")
     shutil.rmtree(folder / "params.layers.1.bias")
     with pytest.raises(InvalidModel, match=r"lists an array 'params\.layers\.1\.bias'"):
@@ -179,7 +179,7 @@ def test_an_array_outside_of_the_checkpoint_is_not_looked_at(broken):
 
 
 @pytest.mark.parametrize("name", ["manifest.ocdbt", "d"])
-def test_a_store_that_lost_a_part_is_told(broken, name):
+def test_a_store_that_lost_a_part_is_reported(broken, name):
     folder = broken("ocdbt")
     part = folder / name
     shutil.rmtree(part) if part.is_dir() else part.unlink()
@@ -187,7 +187,7 @@ def test_a_store_that_lost_a_part_is_told(broken, name):
         load_model(folder)
 
 
-def test_a_truncated_store_is_told(broken):
+def test_a_truncated_store_is_reported(broken):
     folder = broken("ocdbt")
     for file in [folder / "manifest.ocdbt", *(folder / "d").iterdir()]:
         file.write_bytes(file.read_bytes()[:-5])
@@ -196,7 +196,7 @@ def test_a_truncated_store_is_told(broken):
 
 
 @pytest.mark.parametrize("text", ["{", '{"!": "{}"}', '{"cA==": "3"}', '{"cA==": "{}"}'])
-def test_a_sharding_file_that_cannot_be_read_is_told(broken, text):
+def test_a_sharding_file_that_cannot_be_read_is_reported(broken, text):
     file = broken("zarr") / "_sharding"
     file.write_text(text)
     with pytest.raises(InvalidModel, match=r"_sharding is not valid JSON|The sharding of"):
@@ -218,14 +218,14 @@ def test_a_sharding_file_that_cannot_be_read_is_told(broken, text):
         {"shape": ["2"], "dtype": "<f4"},
     ],
 )
-def test_a_description_that_is_none_is_told_with_the_array(broken, data):
+def test_a_description_that_is_none_is_reported_with_the_array(broken, data):
     folder = broken("zarr")
     (folder / "params.layers.0.bias" / ".zarray").write_text(json.dumps(data))
     with pytest.raises(InvalidModel, match=r"Zarr metadata of array 'params\.layers\.0\.bias'"):
         load_model(folder)
 
 
-def test_a_name_that_is_a_whole_path_is_no_array_of_the_checkpoint(tmp_path):
+def test_a_name_that_is_an_absolute_path_is_no_array_of_the_checkpoint(tmp_path):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     for folder in (outside, inside):
         folder.mkdir()

@@ -55,7 +55,7 @@ def test_a_preset_has_the_published_count(name):
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_a_preset_has_the_measures_that_its_tensors_have(name):
+def test_a_preset_has_the_architecture_of_its_tensors(name):
     model = load_preset(name)
     architecture = model.architecture
     shapes = {group.name: group.shape for group in model.groups}
@@ -127,7 +127,7 @@ def test_another_models_name_says_that_it_is_one_of_the_same_shapes():
 @pytest.mark.parametrize(
     ("name", "nearest"), [("llama3-71b", "llama3-70b"), ("deepseek-v4", "deepseek-v3")]
 )
-def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
+def test_an_unknown_name_suggests_the_nearest(name, nearest):
     with pytest.raises(UnknownModel) as raised:
         load_preset(name)
     assert raised.value.what == f"Unknown model {name!r}: there is no such preset and no such file."

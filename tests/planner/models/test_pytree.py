@@ -1,4 +1,4 @@
-"""Models out of pytrees: plain containers without JAX, everything else as JAX takes it apart."""
+"""Models from pytrees: plain containers without JAX, all others as JAX flattens them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_jax_finds_the_same_arrays():
     assert paths(tree) == theirs
 
 
-def test_layers_of_one_shape_are_a_family():
+def test_layers_of_one_shape_are_a_group():
     model = model_from_pytree({"layers": [{"w": STRUCT} for _ in range(12)]})
     assert [(group.name, group.n_tensors) for group in model.groups] == [("layers/*/w", 12)]
     assert model.n_parameters == 12 * 24
@@ -183,7 +183,7 @@ class Sized:
         ({"a": Sized((3, -1))}, "The array at 'a' is invalid: its shape: a size of -1"),
         ({"a": Sized((float("nan"),))}, "The array at 'a' is invalid"),
         ({"a": Sized("ab")}, "The array at 'a' is invalid"),
-        ({"a": Sized((2,), "float33")}, "There is no dtype 'float33'"),
+        ({"a": Sized((2,), "float33")}, "Unknown dtype 'float33'"),
         ({"a": {"b": Broken(STRUCT)}}, "The Broken at 'a/b' cannot be flattened: RuntimeError"),
         ({}, "There is no array in pytree"),
         ({"n": 3}, r"There is no array in pytree: n \(int\)"),
@@ -194,12 +194,12 @@ class Sized:
         (b"llama", "is not a model"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_place(tree, message):
+def test_what_cannot_be_read_is_reported_with_its_place(tree, message):
     with pytest.raises(InvalidModel, match=message):
         shardlab.plan(tree, "data=2")
 
 
-def test_a_container_in_many_places_ends_in_words(monkeypatch):
+def test_a_container_in_many_places_is_an_error(monkeypatch):
     monkeypatch.setattr("shardlab.planner.models.pytree.MAX_NODES", 10_000)
     with pytest.raises(InvalidModel, match="more than 10,000 nodes"):
         model_from_pytree(wide_as_paths())

@@ -1,4 +1,4 @@
-"""Any bytes whatever are a model or a refusal: nothing else comes out of a header."""
+"""Any bytes are a model or an InvalidModel error: a header causes nothing else."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_an_author_s_names_of_axes_stay_when_stacked():
     assert stacked.axes == ("layers", "hidden", "fsdp")
 
 
-def test_layers_with_fewer_experts_are_stacked_apart():
+def test_layers_with_fewer_experts_are_stacked_separately():
     paths = [f"layers.{i}.experts.{j}.w1.weight" for i, n in enumerate((3, 5, 3)) for j in range(n)]
     model = Model(name="m", groups=group_tensors(Tensor(path, (6, 5), BF16) for path in paths))
     stacked = stack_model(model, "experts").groups
@@ -112,7 +112,7 @@ def test_a_plan_says_that_it_stacked():
 
 
 @pytest.mark.parametrize("over", ["expert", "", None, 3, b"all"])
-def test_what_cannot_be_stacked_is_refused(over):
+def test_what_cannot_be_stacked_is_rejected(over):
     with pytest.raises(
         UnknownOption, match=r"Cannot stack .*\. Known options: experts, layers, all"
     ):

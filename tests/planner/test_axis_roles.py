@@ -1,4 +1,4 @@
-"""Roles: what a mesh axis is for, told by its name."""
+"""Roles of mesh axes, recognized by name."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def test_no_name_has_two_roles():
         (Mesh(DP=4, x=3), ("DP",)),
     ],
 )
-def test_the_batch_is_cut_over_data_fsdp_and_expert_axes(mesh, axes):
+def test_the_batch_is_sharded_over_data_fsdp_and_expert_axes(mesh, axes):
     assert batch_axes(mesh) == axes

@@ -1,4 +1,4 @@
-"""Optimizer arrays, statistics and counters that stand in a tree beside its parameters."""
+"""Optimizer states, statistics and counters in a tree beside its parameters."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_optimizer_in_the_tree_is_not_counted_a_second_time(tree, params):
 
 
 @pytest.mark.parametrize(("tree", "params"), TREES.values(), ids=TREES)
-def test_without_another_optimizer_its_arrays_are_held_as_they_are(tree, params):
+def test_without_another_optimizer_its_arrays_count_as_they_are(tree, params):
     result = shardlab.plan(tree(), "fsdp=2")
     counter = 4 if params is NNX else 0  # NNX counts steps itself
     assert result.bytes_of("optimizer") == n_bytes(ADAM.init(params)) + counter

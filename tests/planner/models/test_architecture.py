@@ -1,4 +1,4 @@
-"""Measures given to a model whose source has none: for activations, caches and the headline."""
+"""Architectures given to a model whose source has none: for activations and caches."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize("optimizer", ["none", "adamw"])
-def test_a_model_with_given_measures_is_planned_as_one_that_has_them(optimizer):
+def test_a_model_with_a_given_architecture_is_planned_as_one_that_has_them(optimizer):
     options = {"strategy": "fsdp+tensor", "optimizer": optimizer, **WORK}
     ours = shardlab.plan(tree(), "fsdp=8,tensor=2", architecture=MEASURES, **options)
     theirs = shardlab.plan("llama3-8b", "fsdp=8,tensor=2", **options)
@@ -71,12 +71,12 @@ def test_a_model_with_given_measures_is_planned_as_one_that_has_them(optimizer):
 
 
 @pytest.mark.parametrize("name", ["plain.toml", "table.toml", "config.json"])
-def test_measures_are_read_from_files(files, name):
+def test_an_architecture_is_read_from_files(files, name):
     assert parse_architecture(files / name) == LLAMA.architecture
     assert parse_architecture(str(files / name)) == LLAMA.architecture
 
 
-def test_measures_of_a_preset_go_by_its_name():
+def test_the_architecture_of_a_preset_is_given_by_name():
     assert parse_architecture("llama3-8b") == LLAMA.architecture
 
 
@@ -95,13 +95,13 @@ def test_a_saved_plan_still_says_what_was_not_counted(tmp_path):
     assert headline(load_plan(tmp_path / "plan.json")) == headline(result)
 
 
-def test_measures_of_another_model_are_told():
+def test_an_architecture_of_another_model_is_reported():
     second = replace(LLAMA.architecture, layers=7)
     result = shardlab.plan(tree(), "fsdp=8", strategy="fsdp", architecture=second, **WORK)
     assert "layers 7, and the tensors have 32" in " ".join(result.notes)
 
 
-def test_advice_ranks_by_time_where_measures_are_given(files):
+def test_advice_ranks_by_time_if_an_architecture_is_given(files):
     options = {"batch": 8, "sequence": 4096, "architecture": str(files / "table.toml")}
     best = shardlab.advise(tree(), "tpu-v5p", 8, **options)
     theirs = shardlab.advise("llama3-8b", "tpu-v5p", 8, batch=8, sequence=4096)
@@ -109,7 +109,7 @@ def test_advice_ranks_by_time_where_measures_are_given(files):
     assert f"--architecture {files / 'table.toml'}" in best.command
 
 
-def test_advice_without_measures_tries_no_remat_and_says_what_is_not_counted():
+def test_advice_without_an_architecture_tries_no_remat_and_says_what_is_not_counted():
     advice = shardlab.advise(tree(), "tpu-v5p", 8, batch=8, sequence=4096)
     assert {candidate.remat for candidate in (*advice.ranked, *advice.others)} == {"full"}
     text = advice_text(advice)
@@ -131,20 +131,20 @@ def test_advice_without_measures_tries_no_remat_and_says_what_is_not_counted():
         ({**MEASURES, "layer": 1}, "no key 'layer'"),
     ],
 )
-def test_what_is_no_architecture_is_told(source, message):
+def test_what_is_not_an_architecture_is_reported(source, message):
     with pytest.raises(InvalidModel, match=message):
         shardlab.plan(tree(), "fsdp=8", architecture=source)
 
 
 @pytest.mark.parametrize("text", ["layers = ", "[1]", "\x00", "architecture = 3"])
-def test_a_file_that_holds_something_else_is_told(tmp_path, text):
+def test_a_file_that_has_other_content_is_reported(tmp_path, text):
     for name in ("a.toml", "a.json"):
         (tmp_path / name).write_text(text, "utf-8")
         with pytest.raises(InvalidModel, match=r"is not|missing|no key"):
             parse_architecture(tmp_path / name)
 
 
-def test_the_shell_takes_measures(files, capsys):
+def test_the_shell_takes_an_architecture(files, capsys):
     message = ["plan", str(files / "model.json"), "--mesh", "fsdp=8", "--batch", "8"]
     table = {"name": "mine", "tensors": {"layers.{0..31}.mlp.up_proj.weight": "bf16[14336,4096]"}}
     (files / "model.json").write_text(json.dumps(table), "utf-8")

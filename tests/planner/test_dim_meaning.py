@@ -1,4 +1,4 @@
-"""Meaning: what array axes are for, told from names."""
+"""Dimension meanings: what dimensions are for, inferred from names."""
 
 from __future__ import annotations
 
