@@ -1,4 +1,4 @@
-"""The file of rules: read with the line of every mistake, and written so that it reads back."""
+"""Rule files: errors name the line, and a written file reads back the same."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ reason = "small"
 
 def test_everything_that_a_file_says_is_read_with_its_line():
     rules = parse_rules_text(FILE, "r.toml")
-    assert [(each.pattern, each.spec, each.reason, each.where) for each in rules.rules] == [
+    assert [(rule.pattern, rule.spec, rule.reason, rule.where) for rule in rules.rules] == [
         ("mlp/.*kernel", Spec("fsdp", "tensor"), "", "r.toml:7"),
         (".*", Spec(), "small", "r.toml:12"),
     ]
-    assert [(each.pattern, each.spec_text, each.where) for each in rules.specs] == [
+    assert [(rule.pattern, rule.spec_text, rule.where) for rule in rules.specs] == [
         ("lm_head.weight", "P(..., 'tensor')", "r.toml:18"),
         ("a/b", "P(('fsdp', 'tensor'), None)", "r.toml:19"),
     ]
-    assert [(each.name, each.axes, str(each.location)) for each in rules.logical] == [
+    assert [(rule.name, rule.axes, str(rule.location)) for rule in rules.logical] == [
         ("embed", ("fsdp",), "r.toml:3"),
         ("mlp", ("tensor", "expert"), "r.toml:4"),
     ]
@@ -85,9 +85,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "where", "what"), MISTAKES)
-def test_a_mistake_is_told_with_file_and_line(text, where, what):
-    with pytest.raises(InvalidRules, match=what) as raised:
+@pytest.mark.parametrize(("text", "where", "message"), MISTAKES)
+def test_a_mistake_is_reported_with_file_and_line(text, where, message):
+    with pytest.raises(InvalidRules, match=message) as raised:
         parse_rules_text(text, "r.toml")
     assert raised.value.where.splitlines()[0] == where
     assert raised.value.fix
@@ -99,7 +99,7 @@ def test_the_nearest_key_is_suggested():
     assert raised.value.fix == "Did you mean 'path'?"
 
 
-def test_maxtext_s_own_file_is_answered_with_the_part_of_it_that_is_wanted():
+def test_maxtext_s_own_file_gets_an_error_about_the_needed_part():
     with pytest.raises(InvalidRules, match="not valid TOML") as raised:
         parse_rules_text(
             "base_config: x\nlogical_axis_rules: [\n  ['embed', ['fsdp']],\n]\n", "base.yml"
@@ -120,7 +120,7 @@ def test_many_specs_by_path_have_their_lines():
     assert [specs[n].where for n in (0, 19_999)] == ["r.toml:2", "r.toml:20001"]
 
 
-def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path, monkeypatch):
+def test_a_file_that_is_too_large_or_not_text_is_rejected(tmp_path, monkeypatch):
     path = tmp_path / "r.toml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidRules, match="cannot be read"):
@@ -133,9 +133,9 @@ def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path, monkeypatch):
 def bare(rules):
     """The rules without their places."""
     return (
-        [(each.pattern, each.spec, each.is_trailing, each.reason) for each in rules.rules],
-        [(each.pattern, each.spec, each.is_trailing) for each in rules.specs],
-        [(each.name, each.axes) for each in rules.logical],
+        [(rule.pattern, rule.spec, rule.is_trailing, rule.reason) for rule in rules.rules],
+        [(rule.pattern, rule.spec, rule.is_trailing) for rule in rules.specs],
+        [(rule.name, rule.axes) for rule in rules.logical],
         rules.semantics if rules.logical else None,
         rules.stack,
     )
@@ -183,7 +183,7 @@ specs = st.lists(entries, max_size=4).map(lambda each: Spec(*each))
     st.sampled_from([None, "experts", "layers", "all"]),
 )
 def test_what_is_written_reads_back_as_the_same(rules, by_path, logical, semantics, stack):
-    made = Rules(
+    written_rules = Rules(
         rules=tuple(rules),
         source="",
         specs=tuple(by_path),
@@ -191,10 +191,10 @@ def test_what_is_written_reads_back_as_the_same(rules, by_path, logical, semanti
         semantics=semantics,
         stack=stack,
     )
-    assert bare(parse_rules_text(rules_text(made))) == bare(made)
+    assert bare(parse_rules_text(rules_text(written_rules))) == bare(written_rules)
 
 
-def test_the_written_file_is_one_that_a_person_would_write():
+def test_the_written_file_is_one_that_a_user_would_write():
     assert (
         rules_text(parse_rules_text(FILE))
         == """\

@@ -1,4 +1,4 @@
-"""Families: every tensor of a source is in exactly one, whatever numbers its path has."""
+"""Tensor groups: every tensor is in exactly one, whatever numbers its path has."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def groups_of(*paths, shape=(3, 5)):
         (("only.7.one",), "only.7.one", ""),
     ],
 )
-def test_tensors_that_differ_in_numbers_are_one_family(paths, name, text):
-    (one,) = groups_of(*paths)
-    assert (one.name, one.numbers_text, one.n_tensors) == (name, text, len(paths))
-    assert sorted(one.paths()) == sorted(paths)
+def test_tensors_that_differ_in_numbers_are_one_group(paths, name, text):
+    (group,) = groups_of(*paths)
+    assert (group.name, group.numbers_text, group.n_tensors) == (name, text, len(paths))
+    assert sorted(group.paths()) == sorted(paths)
 
 
 @pytest.mark.parametrize(
@@ -49,30 +49,30 @@ def test_tensors_that_differ_in_numbers_are_one_family(paths, name, text):
         ("a.0", "a.0.1"),
     ],
 )
-def test_other_differences_make_other_families(paths):
-    assert [each.name for each in groups_of(*paths)] == list(paths)
+def test_other_differences_make_other_groups(paths):
+    assert [group.name for group in groups_of(*paths)] == list(paths)
 
 
-def test_families_are_of_one_shape_one_dtype_and_one_annotation():
+def test_groups_are_of_one_shape_one_dtype_and_one_annotation():
     alike = [
         Tensor("a.0", (3,), BF16),
         Tensor("a.1", (4,), BF16),
         Tensor("a.2", (3,), F32),
         Tensor("a.3", (3,), BF16, axes=("embed",)),
     ]
-    assert [each.name for each in group_tensors(alike)] == ["a.0", "a.1", "a.2", "a.3"]
+    assert [tensor.name for tensor in group_tensors(alike)] == ["a.0", "a.1", "a.2", "a.3"]
 
 
 def test_007_and_7_are_two_tensors():
-    (one,) = groups_of("layers.7.w", "layers.007.w")
-    assert sorted(one.paths()) == ["layers.007.w", "layers.7.w"]
+    (group,) = groups_of("layers.7.w", "layers.007.w")
+    assert sorted(group.paths()) == ["layers.007.w", "layers.7.w"]
 
 
 def test_a_number_of_thousands_of_digits_is_kept_as_it_is_written():
     paths = {f"a.{'9' * 5000}.b", f"a.{'8' * 5000}.b"}
-    (one,) = groups_of(*paths)
-    assert set(one.paths()) == paths
-    assert len(one.numbers_text) > 10_000
+    (group,) = groups_of(*paths)
+    assert set(group.paths()) == paths
+    assert len(group.numbers_text) > 10_000
 
 
 NUMBER = st.one_of(
@@ -86,40 +86,42 @@ PATH = st.lists(
 
 @settings(deadline=None, max_examples=200)
 @given(st.sets(PATH, max_size=40))
-def test_every_path_is_in_exactly_one_family(paths):
-    found = [path for group in groups_of(*paths) for path in group.paths()]
-    assert sorted(found) == sorted(paths)
+def test_every_path_is_in_exactly_one_group(paths):
+    actual = [path for group in groups_of(*paths) for path in group.paths()]
+    assert sorted(actual) == sorted(paths)
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.sets(st.tuples(NUMBER, NUMBER), min_size=1, max_size=30))
-def test_a_part_of_a_family_has_the_numbers_asked_for(numbers):
-    whole = parse_tensor_group("a.{0..12}.b.{0..12}.c", (3,), BF16)
-    part = whole.with_numbers(sorted(numbers))
+def test_a_part_of_a_group_has_the_requested_numbers(numbers):
+    full = parse_tensor_group("a.{0..12}.b.{0..12}.c", (3,), BF16)
+    part = full.with_numbers(sorted(numbers))
     assert set(part.numbers()) == numbers
     assert part.n_tensors == len(numbers)
-    assert {part.path(each) for each in part.numbers()} == {f"a.{x}.b.{y}.c" for x, y in numbers}
+    assert {part.path(number_tuple) for number_tuple in part.numbers()} == {
+        f"a.{x}.b.{y}.c" for x, y in numbers
+    }
     assert (part.numbers_text == "") is (len(numbers) == 1)
 
 
-def test_a_large_family_is_counted_without_listing_it():
-    one = parse_tensor_group("a.{0..999999999}.b.{0..999999999}", (3, 5), BF16)
-    assert (one.n_tensors, one.n_elements) == (10**18, 15)
-    assert one.name == "a.*.b.*"
-    assert one.numbers_text == "0..999999999 × 0..999999999"
-    assert next(one.paths()) == "a.0.b.0"
+def test_a_large_group_is_counted_without_listing_it():
+    group = parse_tensor_group("a.{0..999999999}.b.{0..999999999}", (3, 5), BF16)
+    assert (group.n_tensors, group.n_elements) == (10**18, 15)
+    assert group.name == "a.*.b.*"
+    assert group.numbers_text == "0..999999999 × 0..999999999"
+    assert next(group.paths()) == "a.0.b.0"
 
 
 def test_a_text_of_many_gaps_stays_short():
-    one = TensorGroup(
+    group = TensorGroup(
         path_parts=("a.", ""),
         shape=(3,),
         dtype=BF16,
         listed_numbers=tuple((str(n * n),) for n in range(50)),
     )
-    assert one.numbers_text == "0..1, 4, 9, 16, … 50 total"
+    assert group.numbers_text == "0..1, 4, 9, 16, … 50 total"
     pairs = tuple((str(n), str(n * n)) for n in range(50))
-    assert one.with_numbers(pairs).numbers_text == "(0, 0), (1, 1), (2, 4), … 50 total"
+    assert group.with_numbers(pairs).numbers_text == "(0, 0), (1, 1), (2, 4), … 50 total"
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,6 @@ def test_a_text_of_many_gaps_stays_short():
         (("h_0/w", "h_1/w"), ["h_*/w"]),
     ],
 )
-def test_two_parts_of_a_layer_that_a_number_tells_apart_keep_their_names(paths, names):
+def test_two_parts_of_a_layer_that_a_number_distinguishes_keep_their_names(paths, names):
     """MaxText's wi_0 and wi_1 are the gate and the product beside it, and no layers."""
-    assert [each.name for each in groups_of(*paths)] == names
+    assert [group.name for group in groups_of(*paths)] == names

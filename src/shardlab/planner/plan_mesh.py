@@ -92,9 +92,11 @@ def parse_plan_mesh(mesh: Any, n_devices: int | None = None, hardware: Any = Non
         )
     if n_devices is not None:
         n_devices = parse_size(n_devices, "the number of devices", at_least=1)
+    # "v5p-1024" as hardware names a chip and a number of devices, "tpu-v5p" only a chip.
     tpu_slice = parse_tpu_slice(hardware) if is_tpu_slice(hardware) else None
     chip = tpu_slice.hardware if tpu_slice else hardware
     rest, slice_in_text = _split_off_slice(mesh) if isinstance(mesh, str) else ("", None)
+    # Without -1, MaxText names or a slice it is a plain mesh: all its forms are for parse_mesh.
     if slice_in_text is None and not (isinstance(mesh, str) and _EXTENDED_SYNTAX.search(mesh)):
         plain = parse_mesh(mesh)
         request = _MeshRequest(
@@ -155,6 +157,7 @@ def _parse_sizes(rest: str, source: str) -> tuple[list[_AxisSize], bool]:
             raise text.error("A mesh axis name was expected here.", fix=_EXAMPLE)
         network, axis, is_maxtext = _parse_axis_name(name, text)
         styles.add(is_maxtext)
+        # The same axis may have an ICI and a DCN size: they multiply.
         if any((entry.network, entry.axis) == (network, axis) for entry in sizes):
             raise text.error(f"Mesh axis {axis!r:.80} is repeated.", fix=_EXAMPLE, back=True)
         if len(styles) > 1:
@@ -202,6 +205,7 @@ def _build_mesh(request: _MeshRequest, is_maxtext: bool, chip: Any) -> PlanMesh:
         names.sort(key=MAXTEXT_AXES.index)
     mesh = Mesh((name, ici.get(name, 1) * dcn.get(name, 1)) for name in names)
     _check_device_count(request, mesh, prod(dcn.values()))
+    # A DCN size of 1 spans no slices, so communication over the axis stays on ICI.
     dcn_factors = {name: size for name, size in dcn.items() if size > 1}
     return PlanMesh(mesh=mesh, dcn=dcn_factors, hardware=chip, tpu_slice=request.tpu_slice)
 

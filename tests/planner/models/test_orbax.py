@@ -82,17 +82,17 @@ def test_a_step_is_named_with_its_run(written):
 
 def test_of_several_items_the_models_is_taken_or_proposed(tmp_path):
     def saved(**items):
-        place = tmp_path / "-".join(items)
-        with ocp.CheckpointManager(place) as manager:
+        folder = tmp_path / "-".join(items)
+        with ocp.CheckpointManager(folder) as manager:
             args = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
             manager.save(5, args=ocp.args.Composite(**args))
             manager.wait_until_finished()
-        return place
+        return folder
 
     model, moments = {"kernel": jnp.ones((8, 4))}, {"mu": jnp.ones((8, 4))}
-    taken = load_model(saved(params=model, opt_state=moments))
-    assert taken.n_parameters == 32
-    assert taken.notes == ("Only the item 'params' is planned, not 'opt_state'.",)
+    selected = load_model(saved(params=model, opt_state=moments))
+    assert selected.n_parameters == 32
+    assert selected.notes == ("Only the item 'params' is planned, not 'opt_state'.",)
     with pytest.raises(InvalidModel, match="several items: 'optim', 'weights'") as caught:
         load_model(saved(weights=model, optim=moments))
     assert caught.value.fix.endswith("5/weights.")
@@ -103,12 +103,12 @@ def test_a_saved_sharding_is_the_models_own_spec(written):
     specs = {group.name: group.spec for group in model.groups}
     assert specs["params/layers/*/kernel"] == Spec("model", "data")
     assert specs["params/layers/*/bias"] is None
-    made = shardlab.plan(model, "data=2,model=4")
-    rows = {row.path: row.parameter for row in made.rows}
+    result = shardlab.plan(model, "data=2,model=4")
+    rows = {row.path: row.parameter for row in result.rows}
     assert rows["params/layers/*/kernel"].shard_shape == (2, 2)
 
 
-def test_a_state_without_params_is_taken_whole(tmp_path):
+def test_a_state_without_params_is_planned_completely(tmp_path):
     ocp.PyTreeCheckpointer().save(tmp_path / "all", {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)})
     assert shapes(load_model(tmp_path / "all")) == {"b": ((2,), "f32"), "w": ((3, 2), "f32")}
 
@@ -132,17 +132,17 @@ def broken(written, tmp_path):
     return copy
 
 
-def test_metadata_cut_anywhere_is_told_with_the_file(broken):
+def test_truncated_metadata_is_an_error_that_names_the_file(broken):
     file = broken("zarr") / "_METADATA"
-    whole = file.read_bytes()
-    for end in range(0, len(whole) - 1, 37):
-        file.write_bytes(whole[:end])
+    full = file.read_bytes()
+    for end in range(0, len(full) - 1, 37):
+        file.write_bytes(full[:end])
         with pytest.raises(InvalidModel, match="_METADATA is not valid JSON"):
             load_model(file.parent)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("[]", "_METADATA contains a list instead of an object"),
         ("{}", "has no 'tree_metadata'"),
@@ -154,14 +154,14 @@ def test_metadata_cut_anywhere_is_told_with_the_file(broken):
         ("\xff", "is not UTF-8"),
     ],
 )
-def test_metadata_that_says_something_else_is_told(broken, text, words):
+def test_metadata_that_has_other_content_is_reported(broken, text, message):
     file = broken("zarr") / "_METADATA"
     file.write_bytes(text.encode("latin-1"))
-    with pytest.raises(InvalidModel, match=words):
+    with pytest.raises(InvalidModel, match=message):
         load_model(file.parent)
 
 
-def test_an_array_that_is_not_there_is_named(broken):
+def test_a_missing_array_is_named(broken):
     folder = broken("zarr")
     shutil.rmtree(folder / "params.layers.1.bias")
     with pytest.raises(InvalidModel, match=r"lists an array 'params\.layers\.1\.bias'"):
@@ -179,7 +179,7 @@ def test_an_array_outside_of_the_checkpoint_is_not_looked_at(broken):
 
 
 @pytest.mark.parametrize("name", ["manifest.ocdbt", "d"])
-def test_a_store_that_lost_a_part_is_told(broken, name):
+def test_a_store_that_lost_a_part_is_reported(broken, name):
     folder = broken("ocdbt")
     part = folder / name
     shutil.rmtree(part) if part.is_dir() else part.unlink()
@@ -187,7 +187,7 @@ def test_a_store_that_lost_a_part_is_told(broken, name):
         load_model(folder)
 
 
-def test_a_truncated_store_is_told(broken):
+def test_a_truncated_store_is_reported(broken):
     folder = broken("ocdbt")
     for file in [folder / "manifest.ocdbt", *(folder / "d").iterdir()]:
         file.write_bytes(file.read_bytes()[:-5])
@@ -196,7 +196,7 @@ def test_a_truncated_store_is_told(broken):
 
 
 @pytest.mark.parametrize("text", ["{", '{"!": "{}"}', '{"cA==": "3"}', '{"cA==": "{}"}'])
-def test_a_sharding_file_that_cannot_be_read_is_told(broken, text):
+def test_a_sharding_file_that_cannot_be_read_is_reported(broken, text):
     file = broken("zarr") / "_sharding"
     file.write_text(text)
     with pytest.raises(InvalidModel, match=r"_sharding is not valid JSON|The sharding of"):
@@ -218,14 +218,14 @@ def test_a_sharding_file_that_cannot_be_read_is_told(broken, text):
         {"shape": ["2"], "dtype": "<f4"},
     ],
 )
-def test_a_description_that_is_none_is_told_with_the_array(broken, data):
+def test_a_description_that_is_none_is_reported_with_the_array(broken, data):
     folder = broken("zarr")
     (folder / "params.layers.0.bias" / ".zarray").write_text(json.dumps(data))
     with pytest.raises(InvalidModel, match=r"Zarr metadata of array 'params\.layers\.0\.bias'"):
         load_model(folder)
 
 
-def test_a_name_that_is_a_whole_path_is_no_array_of_the_checkpoint(tmp_path):
+def test_a_name_that_is_an_absolute_path_is_no_array_of_the_checkpoint(tmp_path):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     for folder in (outside, inside):
         folder.mkdir()

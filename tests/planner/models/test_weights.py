@@ -1,4 +1,4 @@
-"""Weights on disk: a file, an index or a folder gives the model, or says what is missing."""
+"""Weights on disk: a file, an index or a folder gives the model, or names what is missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_file_is_a_model(tmp_path):
     model = load_model(write_tensors(tmp_path / "tiny.safetensors", {**UP, "norm": (4,)}))
     assert (model.name, model.n_tensors, model.n_parameters) == ("tiny", 4, 76)
     assert model.source == f"the header of {tmp_path / 'tiny.safetensors'}"
-    assert [each.name for each in model.groups] == ["layers.*.up", "norm"]
+    assert [group.name for group in model.groups] == ["layers.*.up", "norm"]
 
 
 def test_a_file_may_be_named_by_text(tmp_path):
@@ -35,10 +35,10 @@ def test_a_file_may_be_named_by_text(tmp_path):
     assert load_model(str(file)) == load_model(file)
 
 
-def test_a_file_without_tensors_is_refused(tmp_path):
+def test_a_file_without_tensors_is_rejected(tmp_path):
     file = write_header(tmp_path / "model.safetensors", {"__metadata__": {"format": "pt"}})
-    for given in (file, tmp_path):
-        error = refused(given)
+    for options in (file, tmp_path):
+        error = refused(options)
         assert (error.what, error.where[:8]) == ("There are no tensors to plan.", "the head")
 
 
@@ -66,13 +66,13 @@ def test_a_folder_with_an_index_is_what_the_index_names(tmp_path):
 
 def test_another_name_of_an_index_will_do_if_it_is_the_only_one(tmp_path):
     index = write_index(tmp_path, {"a.safetensors": UP})
-    other = index.rename(tmp_path / "diffusion.safetensors.index.json")
+    second = index.rename(tmp_path / "diffusion.safetensors.index.json")
     assert load_model(tmp_path).n_tensors == 3
-    (tmp_path / "third.safetensors.index.json").write_bytes(other.read_bytes())
+    (tmp_path / "third.safetensors.index.json").write_bytes(second.read_bytes())
     assert "The folder has 2 indexes" in refused(tmp_path).what
 
 
-def test_a_tensor_in_two_files_is_refused(tmp_path):
+def test_a_tensor_in_two_files_is_rejected(tmp_path):
     write_tensors(tmp_path / "a.safetensors", UP)
     write_tensors(tmp_path / "b.safetensors", UP)
     assert (
@@ -81,14 +81,14 @@ def test_a_tensor_in_two_files_is_refused(tmp_path):
     )
 
 
-def test_numbered_files_of_which_some_are_missing_are_refused(tmp_path):
+def test_numbered_files_of_which_some_are_missing_are_rejected(tmp_path):
     for number in (1, 2, 4):
         write_tensors(tmp_path / f"model-{number:05}-of-00004.safetensors", {f"w{number}": (3,)})
     error = refused(tmp_path)
     assert error.what == "Only 3 of 4 files model-…-of-00004 are here; number 3 is missing."
 
 
-def test_a_folder_without_weights_is_refused(tmp_path):
+def test_a_folder_without_weights_is_rejected(tmp_path):
     assert "has no safetensors files" in refused(tmp_path).what
 
 
@@ -135,7 +135,7 @@ def test_an_index_cannot_name_what_is_outside_of_its_folder(tmp_path, name):
     assert error.where == f"{index}, byte 31"
 
 
-def test_a_tensor_that_its_file_does_not_hold_is_refused(tmp_path):
+def test_a_tensor_that_its_file_does_not_contain_is_rejected(tmp_path):
     index = write_index(tmp_path, {"a.safetensors": UP, "b.safetensors": DOWN})
     data = json.loads(index.read_text("utf-8"))
     data["weight_map"]["layers.1.up"] = "b.safetensors"
@@ -178,24 +178,24 @@ def test_a_total_that_disagrees_is_noted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("", "A table `{...}` was expected here. The text ends."),
-        ("[]", "A table `{...}` was expected here"),
+        ("", "An object `{...}` was expected here. The text ends here."),
+        ("[]", "An object `{...}` was expected here"),
         ("{}", "The index lists no tensors"),
         ('{"weight_map": {}}', "The index lists no tensors"),
-        ('{"weight_map": []}', "A table `{...}` was expected here"),
-        ('{"weight_map": {"a": 1}}', 'A text in quotes "..." was expected here'),
-        ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', "'a' is there twice"),
+        ('{"weight_map": []}', "An object `{...}` was expected here"),
+        ('{"weight_map": {"a": 1}}', 'A string "..." was expected here'),
+        ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', "'a' appears twice"),
         ('{"metadata": ' + "[" * 100_000, "longer than 4,096 characters"),
-        ('{"weight_map": {"a": "x.safetensors"}} more', "something follows it"),
+        ('{"weight_map": {"a": "x.safetensors"}} more', "There is text after the end"),
     ],
 )
-def test_a_broken_index_is_refused_with_its_place(tmp_path, text, said):
+def test_a_broken_index_is_rejected_with_its_place(tmp_path, text, message):
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(text, "utf-8")
     error = refused(tmp_path)
-    assert said in error.what
+    assert message in error.what
     assert str(index) in error.where
 
 
@@ -219,5 +219,7 @@ def test_the_checkpoint_of_a_preset_is_the_preset(tmp_path, name, n_files):
     write_model(tmp_path, preset, n_files)
     model = load_model(tmp_path)
     assert (model.n_tensors, model.n_bytes) == (preset.n_tensors, preset.n_bytes)
-    wanted = {each.name: (each.shape, each.dtype, each.ranges) for each in preset.groups}
-    assert {each.name: (each.shape, each.dtype, each.ranges) for each in model.groups} == wanted
+    expected = {group.name: (group.shape, group.dtype, group.ranges) for group in preset.groups}
+    assert {
+        group.name: (group.shape, group.dtype, group.ranges) for group in model.groups
+    } == expected

@@ -75,6 +75,7 @@ def parse_architecture(source: Any) -> Architecture:
     if not (isinstance(source, (str, PathLike)) and isinstance(fspath(source), str)):
         raise InvalidModel(f"{short_repr(source, 200)} is not an architecture.", fix=_SOURCES)
     text = fspath(source)
+    # As for models: a preset takes precedence over a file of the same name.
     if (preset := find_preset(text)) is not None and preset.architecture is not None:
         return preset.architecture
     file = Path(expanduser(text))

@@ -76,6 +76,7 @@ def parse_config(data: Any) -> Architecture:
             "model_type", data.get("model_type"), f"supported are {', '.join(_DEFAULTS)}"
         )
     config = _Config({**_DEFAULTS[model_type], **text})
+    # Defaults that transformers derives: as many kv heads as heads, head_dim = hidden // heads.
     heads = config.parse_size("num_attention_heads")
     hidden = config.parse_size("hidden_size")
     return Architecture(
@@ -133,6 +134,7 @@ class _Config:
     def parse_experts(self) -> dict[str, Any]:
         """Return the fields of a mixture of experts; nothing for a dense model."""
         names = ("num_local_experts", "num_experts", "n_routed_experts")
+        # Mixtral, Qwen and DeepSeek, in this order, use different names.
         experts = next((self.parse_size(name) for name in names if self.data.get(name)), 0)
         if not experts:
             return {}

@@ -39,6 +39,7 @@ def load_model(model: Any) -> Model:
         return _load_path(Path(model))
     if model is None or isinstance(model, (bytes, int, float, complex)):
         raise InvalidModel(f"{short_repr(model, 200)} is not a model.", fix=_SOURCES)
+    # Imported late: with presets and files the command line never needs it.
     from shardlab.planner.models.pytree import model_from_pytree
 
     return model_from_pytree(model)

@@ -109,6 +109,7 @@ def model_from_sharding_dump(data: Any, where: str, logical: Any = None) -> Mode
                 f"The file has no shape for {entry.path!r:.120}.", where=where, fix=_FIX
             )
         axes = _axis_names(entry.spec) if dump.mesh is None else logical_axes.get(entry.path)
+        # Names of trailing dimensions may be left out, as in a PartitionSpec.
         padded = axes and (*axes, *(None,) * (len(entry.shape) - len(axes)))
         spec = None if dump.mesh is None else entry.spec
         tensors.append(Tensor(entry.path, entry.shape, parse_dtype("f32"), padded, spec))

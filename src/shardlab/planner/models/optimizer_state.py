@@ -84,7 +84,7 @@ def _find_constant_paths(tensors: Sequence[Tensor]) -> set[str]:
         parent, _, name = tensor.path.rpartition("/")
         collection = _COLLECTION.match(tensor.path)
         if (
-            tensor.dtype.name == "bool"
+            tensor.dtype.name == "bool"  # masks
             or (not tensor.shape and not is_float(tensor.dtype))
             or _BATCH_STATS.search(tensor.path)
             or (parent in batch_norms and name in ("mean", "var"))

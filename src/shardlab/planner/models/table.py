@@ -301,6 +301,7 @@ def _parse_entry(
 
 def check_paths(tensors: Mapping[str, Any], where: str) -> None:
     """Raise if a path is invalid, or if two paths stand for the same tensor."""
+    # Only paths with the same text around their numbers can overlap.
     by_skeleton: dict[str, list[tuple[str, Slots]]] = {}
     n_tensors = 0
     for path in tensors:

@@ -175,6 +175,7 @@ def _with_folder_info(model: Model, folder: Path) -> Model:
             "config.json belongs to another model, so activations and caches are not estimated: "
             f"it says {'; it says '.join(differences)}.",
         )
+    # In the cache of Hugging Face the folder is a commit hash; the name is two levels above.
     hub_folders = [_HUB_FOLDER.fullmatch(parent.name) for parent in (folder, *folder.parents)]
     hub_names = [f"{match[1]}/{match[2]}" for match in hub_folders if match]
     return replace(

@@ -71,6 +71,7 @@ def lint_rules(
         _find_replicating_catch_alls,
         _find_unmatched_tensors,
     )
+    # The order of checks is the order of the findings in a plan: what is certainly wrong first.
     pattern_findings = chain.from_iterable(check(context) for check in checks)
     logical_findings = lint_logical_rules(matches, rules, mesh, large_bytes)
     return limit_findings(chain(pattern_findings, logical_findings))
@@ -132,6 +133,8 @@ class _LintContext:
 
 
 def _find_unused_patterns(context: _LintContext) -> Iterator[Finding]:
+    # All matching rules count as used, not only the first: shadowed rules have a finding of their
+    # own.
     used = {number for match in context.matches for number in match.rules}
     paths = [match.group.name for match in context.matches]
     unused = {n: rule for n, rule in context.rules_without_reason() if n not in used}
@@ -192,6 +195,7 @@ def suggest_pattern_fix(pattern: str, paths: Iterable[str]) -> str:
     sentences, missing = [], []
     pattern_words = (word.strip("_") for word in _WORD.findall(_NO_WORDS.sub(" ", pattern)))
     for word in dict.fromkeys(pattern_words):
+        # Single letters are regex fragments; a word that exists is not the reason for no match.
         if len(word) < 2 or word.lower() in all_paths:
             continue
         suggestion = None
@@ -245,11 +249,11 @@ def _find_invalid_specs(context: _LintContext) -> Iterator[Finding]:
     for (number, rule, spec, _), pairs in invalid.items():
         (first, error), members = pairs[0], [match for match, _ in pairs]
         source = rule if number is None else _applied_rule_label(first, context.rules)
-        fix = _suggest_axis_by_role(spec, context.mesh) or error.fix
+        reason, fix = _explain_missing_axis(spec, context.mesh) or (error.what, error.fix)
         yield rule_finding(
             "rule.invalid_spec",
             f"{capitalize_first(source)} gives {match_name(first)} the spec {spec}, which is "
-            f"invalid: {error.what}",
+            f"invalid: {reason}",
             _applied_rule_location(first, context.rules),
             f"{fix} Until then the plan replicates {tensors_text(members)}.",
             members,
@@ -257,13 +261,16 @@ def _find_invalid_specs(context: _LintContext) -> Iterator[Finding]:
         )
 
 
-def _suggest_axis_by_role(spec: Spec, mesh: Mesh) -> str:
-    """Return the mesh's own name for an axis that it does not have, if the role is the same."""
+def _explain_missing_axis(spec: Spec, mesh: Mesh) -> tuple[str, str] | None:
+    """Return reason and fix for a mesh axis that the mesh has under another name, by its role."""
     # By role before spelling: "mp" is close to "dp", but means tensor parallelism.
     for name in spec.mesh_axes:
         if name not in mesh.shape and (axis := axis_with_same_role(name, mesh)) is not None:
-            return f"Did you mean {axis!r}? It has the same role as {name!r}."
-    return ""
+            return (
+                f"The mesh has no axis {name!r}.",
+                f"Did you mean {axis!r}? It has the same role as {name!r}.",
+            )
+    return None
 
 
 def _find_repeated_patterns(context: _LintContext) -> Iterator[Finding]:
@@ -295,7 +302,7 @@ def _find_shadowed_rules(context: _LintContext) -> Iterator[Finding]:
         if context.applied_by_rule[number] or not is_matching or number in context.repeated_rules:
             continue
         if number == last and is_catch_all(rule.pattern):
-            continue
+            continue  # it documents that nothing else is expected
         members = context.matches_of(number)
         earlier = Counter(_applied_rule_label(match, context.rules) for match in members)
         verb = "applies" if len(earlier) == 1 else "apply"
@@ -340,7 +347,7 @@ def _has_different_specs(match: RuleMatch, first: int, second: int, context: _Li
     """Return whether two rules give a tensor different specs, both of which are valid."""
     rules, shape = context.rules.rules, match.group.shape
     if is_catch_all(rules[second].pattern):
-        return False
+        return False  # every rule before a catch-all is an exception to it
     specs = [rules[number].spec_for(len(shape)) for number in (first, second)]
     if any(find_spec_error(spec, shape, context.mesh) is not None for spec in specs):
         return False
@@ -432,6 +439,7 @@ def is_catch_all(pattern: str) -> bool:
     (True, True, True, False)
     """
     parsed = parse_pattern(pattern)
+    # `re` cannot be interrupted, so only patterns that are certain to be fast are probed.
     if parsed.max_search_steps(3) > 1e5:  # too complex to be one
         return False
     return all(parsed.compiled.search(probe) for probe in _PROBES)

@@ -112,6 +112,7 @@ def _find_names_without_rule(
         for name, members in by_name.items()
         if name not in rule_by_name and name not in mesh_axes
     }
+    # Typos first: they explain an unused rule and a name without a rule at once.
     unused_rules = [rule for name, rule in rule_by_name.items() if name not in by_name]
     yield from _find_misspelled_names(unused_rules, without_rule)
     large = {
@@ -123,6 +124,7 @@ def _find_names_without_rule(
     if all(name not in rule_by_name for name in by_name):
         return
     if large and (idle := _idle_mesh_axes(matches, rules, mesh)):
+        # A tensor with two such dimensions is listed under both names, but counts once.
         members = [*{id(match): match for some in large.values() for match in some}.values()]
         largest = max(large, key=lambda name: sum(map(match_bytes, large[name])))
         dims = "a dimension" if len(large) == 1 else "dimensions"

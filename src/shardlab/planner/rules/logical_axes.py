@@ -44,6 +44,7 @@ def logical_spec(axes: LogicalAxes, rules: Rules, mesh: Mesh) -> Spec | None:
     if not any(rule.name in axes for rule in rules.logical):
         return None
     entries = logical_entries(axes, rules)
+    # After the assignment, not before: a missing axis still blocks other rules, as in Flax.
     return Spec(*(tuple(name for name in names if name in mesh.shape) for names in entries))
 
 
@@ -75,6 +76,7 @@ def translate_meanings(meanings: LogicalAxes, rules: Rules) -> LogicalAxes:
     for meaning in meanings:
         key = meaning or ""
         candidates = (context.get(key, meaning), *_RULE_NAMES.get(key, (meaning,)))
+        # Rules may call both embed and mlp "hidden"; the first dimension of a tensor gets it.
         unused = (name for name in candidates if name in rule_names and name not in names)
         names.append(next(unused, meaning))
     return tuple(names)

@@ -57,6 +57,7 @@ def apply_rules(matches: Iterable[RuleMatch], rules: Rules, mesh: Mesh) -> Itera
     for match in matches:
         resolved = resolve_spec(match, rules, mesh)
         spec, rule = resolved.spec, resolved.rule
+        # Not an error here: the plan goes on with the tensor replicated, and lint reports it.
         if find_spec_error(spec, match.group.shape, mesh) is not None:
             spec, rule = Spec(), rule + INVALID_SPEC_NOTE
         yield ShardedGroup(
@@ -146,6 +147,7 @@ def find_spec_error(spec: Spec, shape: tuple[int, ...], mesh: Mesh) -> LabError 
     Sizes that are not divisible are reported with the plan, which knows the bytes.
     """
     try:
+        # shard_counts checks the mesh axes alone; shard_shape would also raise for sizes.
         shard_counts(spec, mesh)
         if len(spec) > len(shape):
             shard_shape(shape, spec, mesh)

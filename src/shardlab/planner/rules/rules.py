@@ -162,6 +162,7 @@ def parse_logical_rule(name: Any, axes: Any, location: SourceLocation | None = N
     """Return the mesh axes for a logical name: one, several, or none."""
     where = str(location or "")
     _check_text(name, "The logical name of a rule", where)
+    # MaxText writes ["norm", []], Flax ("norm", None): both leave the dimension replicated.
     names = () if axes is None else (axes,) if isinstance(axes, str) else axes
     if not isinstance(names, (tuple, list)) or not all(isinstance(n, str) and n for n in names):
         raise InvalidRules(
@@ -274,6 +275,7 @@ def merge_rules(parts: Iterable[Rules]) -> Rules:
             "Logical rules with linen semantics and with nnx semantics are combined.",
             fix="use one logical_semantics for all logical rules.",
         )
+    # Checked again for the sum: each part may be below the limits on its own.
     check_rule_count(max(len(rules), len(logical)))
     check_pattern_length(rule.pattern for rule in rules)
     return Rules(
@@ -295,6 +297,7 @@ def _parse_spec_text(text: str) -> tuple[Spec, bool]:
 
 
 def _parse_mapping(rules: Mapping[Any, Any]) -> Rules:
+    # If one key is a section, all must be: a path called "rules" would be ambiguous.
     sections = [key for key in rules if key in SECTIONS]
     if not sections:
         return Rules(specs=tuple(parse_path_spec(path, spec) for path, spec in rules.items()))

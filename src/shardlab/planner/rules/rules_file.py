@@ -73,6 +73,7 @@ def load_rules(path: str | Path) -> Rules:
                 where=str(path),
                 fix="use fewer rules: one pattern serves many tensors.",
             )
+        # Windows editors write a byte-order mark and CRLF; neither is valid TOML.
         text = content.decode("utf-8-sig").replace("\r\n", "\n")
         return parse_rules_text(text, str(path))
     except FileNotFoundError:
@@ -195,6 +196,7 @@ def _parse_rules_section(data: Mapping[str, Any], locations: _Locations) -> tupl
         raise _rules_error(
             f"'rules' is {short_repr(tables)}.", locations.find_key("rules"), _RULE_EXAMPLE
         )
+    # Before any pattern is parsed, because parsing is what the limits are for.
     where = str(locations.find_key("rules") or "")
     check_rule_count(len(tables), where)
     check_pattern_length((table.get("path") for table in tables if isinstance(table, dict)), where)

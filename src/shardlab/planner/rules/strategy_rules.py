@@ -40,7 +40,7 @@ Suffix = tuple[str, ...]  # segments of a path and the separators between them
 
 @dataclass(frozen=True, kw_only=True)
 class _NamedGroup:
-    """A group, its name as segments and separators, and the name with a mark for every number."""
+    """A group, its name as segments and separators, and the name with a mark for each number."""
 
     group: TensorGroup
     spec: Spec
@@ -196,6 +196,7 @@ def _combine_segments(segments: Sequence[str]) -> list[str]:
         head, underscore, tail = segment.rpartition("_")
         has_tail = head and "(" not in segment
         by_tail.setdefault(underscore + tail if has_tail else segment, []).append(segment)
+    # q_proj and k_proj share the tail _proj. Segments with a group "(" were combined before.
     expressions = [
         f"({'|'.join(segment.removesuffix(tail) for segment in siblings)}){tail}"
         for tail, siblings in by_tail.items()

@@ -41,7 +41,7 @@ _LAST_WORD = re.compile(r"([A-Za-z0-9]+)[^A-Za-z0-9]*$")  # before a number
 def stack_model(model: Model, option: Any) -> Model:
     """Return the model with its experts, its layers, or all of both in one array each."""
     parse_stack_option(option)
-    # Cached in the model: a search over meshes stacks the same model for every candidate.
+    # Cached in the model: a search over meshes stacks the same model for each candidate.
     cache: dict[str, Model] = model.__dict__.setdefault("_stacked_models", {})
     if option not in cache:
         cache[option] = _build_stacked(model, option)

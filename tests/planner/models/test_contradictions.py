@@ -1,4 +1,4 @@
-"""Measures and tensors: a config of another model is found out, one of the same never doubted."""
+"""Architecture and tensors: a config of another model is detected, the right one never is."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_published_measures_agree_with_published_tensors(name):
+def test_published_architectures_agree_with_published_tensors(name):
     model = load_preset(name)
     assert find_contradictions(model.groups, model.architecture) == ()
     for over in ("layers", "experts"):
-        held = stack_model(model, over)
-        assert find_contradictions(held.groups, model.architecture) == ()
+        arrays = stack_model(model, over)
+        assert find_contradictions(arrays.groups, model.architecture) == ()
 
 
 @pytest.mark.parametrize(
-    ("measure", "value", "said"),
+    ("measure", "value", "message"),
     [
         ("layers", 33, "layers 33, and the tensors have 32"),
         ("layers", 24, "layers 24, and the tensors have 32"),
@@ -53,19 +53,19 @@ def test_published_measures_agree_with_published_tensors(name):
         ("vocab", 32000, "vocab 32000, and the tensors have 128256"),
     ],
 )
-def test_each_measure_is_compared(measure, value, said):
+def test_each_field_is_compared(measure, value, message):
     model = load_preset("llama3-8b")
-    told = replace(model.architecture, **{measure: value})
-    assert find_contradictions(model.groups, told) == (said,)
+    architecture = replace(model.architecture, **{measure: value})
+    assert find_contradictions(model.groups, architecture) == (message,)
 
 
 def test_padded_rows_of_an_embedding_and_further_layers_are_no_contradiction():
     model = load_preset("llama3-8b")
-    told = replace(model.architecture, vocab=128_000, layers=31)
-    assert find_contradictions(model.groups, told) == ()
+    architecture = replace(model.architecture, vocab=128_000, layers=31)
+    assert find_contradictions(model.groups, architecture) == ()
 
 
-def test_names_that_nobody_knows_tell_nothing():
+def test_unknown_names_contradict_nothing():
     groups = [parse_tensor_group("thing.{0..7}.matrix", (8, 4), parse_dtype("bf16"))]
     assert find_contradictions(groups, load_preset("llama3-8b").architecture) == ()
 
@@ -89,10 +89,10 @@ def test_a_config_of_another_model_is_noted_and_not_used(tmp_path):
     model = load_model(tmp_path)
     assert model.architecture is None
     assert model.notes == (
-        "config.json belongs to another model, so activations and caches are not estimated: it says "
-        "layers 99, and the tensors have 4; it says hidden 8, and the tensors have 64; it says "
-        "kv_heads × head_dim 2, and the tensors have 16.",
+        "config.json belongs to another model, so activations and caches are not estimated: "
+        "it says layers 99, and the tensors have 4; it says hidden 8, and the tensors have 64; "
+        "it says kv_heads × head_dim 2, and the tensors have 16.",
     )
-    made = plan(model, "x=2", optimizer="adam", workload=Workload(batch=8, sequence=128))
-    assert made.bytes_of("activations") == 0
-    assert any("so activations are not counted" in note for note in made.notes)
+    result = plan(model, "x=2", optimizer="adam", workload=Workload(batch=8, sequence=128))
+    assert result.bytes_of("activations") == 0
+    assert any("so activations are not counted" in note for note in result.notes)

@@ -20,10 +20,10 @@ BF16 = parse_dtype("bf16")
 @pytest.mark.parametrize("name", preset_names())
 def test_a_stacked_preset_has_the_same_bytes_in_fewer_arrays(name, over):
     model = load_preset(name)
-    made = stack_model(model, over)
-    assert (made.n_parameters, made.n_bytes) == (model.n_parameters, model.n_bytes)
+    stacked = stack_model(model, over)
+    assert (stacked.n_parameters, stacked.n_bytes) == (model.n_parameters, model.n_bytes)
     has_experts = model.architecture.experts > 0
-    assert (made.n_tensors < model.n_tensors) == (has_experts or over != "experts")
+    assert (stacked.n_tensors < model.n_tensors) == (has_experts or over != "experts")
 
 
 def test_layers_and_experts_become_the_first_array_axes():
@@ -31,8 +31,8 @@ def test_layers_and_experts_become_the_first_array_axes():
         name="m",
         groups=(parse_tensor_group("layers.{0..3}.experts.{0..7}.w1.weight", (6, 5), BF16),),
     )
-    shapes = {over: [(each.name, each.n_tensors, each.shape, each.stacked_meanings)
-                     for each in stack_model(model, over).groups]
+    shapes = {over: [(group.name, group.n_tensors, group.shape, group.stacked_meanings)
+                     for group in stack_model(model, over).groups]
               for over in ("experts", "layers", "all")}  # fmt: skip
     assert shapes == {
         "experts": [("layers.*.experts.w1.weight", 4, (8, 6, 5), ("experts", "mlp", "embed"))],
@@ -57,19 +57,21 @@ LOGICAL = {
 @pytest.mark.parametrize("rules", LOGICAL.values(), ids=LOGICAL)
 @pytest.mark.parametrize("name", preset_names())
 def test_logical_rules_give_a_stacked_model_the_same_bytes(name, rules):
-    def held(over):
-        made = plan(name, "fsdp=4,expert=2,tensor=2", rules={"logical": rules}, stack=over)
-        return made.bytes_of("parameters"), {each.code for each in made.findings}
+    def plan_summary(over):
+        result = plan(name, "fsdp=4,expert=2,tensor=2", rules={"logical": rules}, stack=over)
+        return result.bytes_of("parameters"), {finding.code for finding in result.findings}
 
-    apart = held(None)
-    assert [held(over) for over in ("experts", "layers", "all")] == [apart] * 3
+    separate = plan_summary(None)
+    assert [plan_summary(over) for over in ("experts", "layers", "all")] == [separate] * 3
 
 
 def test_stacked_experts_have_the_names_that_maxtext_s_rules_use():
     """MaxText: moe.py names its kernels exp, embed_moe and mlp_moe."""
     logical = [("exp", "expert"), ("mlp_moe", "tensor"), ("embed_moe", "fsdp"), ("embed", "tensor")]
-    made = plan("mixtral-8x7b", "fsdp=8,expert=4,tensor=2", rules={"logical": logical}, stack="all")
-    w1 = next(row for row in made.rows if "w1" in row.path)
+    result = plan(
+        "mixtral-8x7b", "fsdp=8,expert=4,tensor=2", rules={"logical": logical}, stack="all"
+    )
+    w1 = next(row for row in result.rows if "w1" in row.path)
     assert (w1.parameter.spec, w1.rule) == (
         Spec(None, "expert", "tensor", "fsdp"),
         "logical rules for layers, exp, mlp_moe, embed_moe",
@@ -77,40 +79,40 @@ def test_stacked_experts_have_the_names_that_maxtext_s_rules_use():
 
 
 def test_an_author_s_names_of_axes_stay_when_stacked():
-    one = parse_tensor_group("layers.{0..3}.w", (6, 5), BF16, axes=("hidden", "fsdp"))
-    (made,) = stack_model(Model(name="m", groups=(one,)), "layers").groups
-    assert made.axes == ("layers", "hidden", "fsdp")
+    group = parse_tensor_group("layers.{0..3}.w", (6, 5), BF16, axes=("hidden", "fsdp"))
+    (stacked,) = stack_model(Model(name="m", groups=(group,)), "layers").groups
+    assert stacked.axes == ("layers", "hidden", "fsdp")
 
 
-def test_layers_with_fewer_experts_are_stacked_apart():
+def test_layers_with_fewer_experts_are_stacked_separately():
     paths = [f"layers.{i}.experts.{j}.w1.weight" for i, n in enumerate((3, 5, 3)) for j in range(n)]
     model = Model(name="m", groups=group_tensors(Tensor(path, (6, 5), BF16) for path in paths))
-    made = stack_model(model, "experts").groups
-    assert {(tuple(each.paths()), each.shape) for each in made} == {
+    stacked = stack_model(model, "experts").groups
+    assert {(tuple(finding.paths()), finding.shape) for finding in stacked} == {
         (("layers.0.experts.w1.weight", "layers.2.experts.w1.weight"), (3, 6, 5)),
         (("layers.1.experts.w1.weight",), (5, 6, 5)),
     }
 
 
 def test_a_spec_of_the_model_s_own_moves_with_its_axes():
-    one = parse_tensor_group("layers.{0..3}.up_proj.weight", (6, 5), BF16, spec=Spec("x", None))
-    (made,) = stack_model(Model(name="m", groups=(one,)), "layers").groups
-    assert (made.shape, made.spec) == ((4, 6, 5), Spec(None, "x", None))
+    group = parse_tensor_group("layers.{0..3}.up_proj.weight", (6, 5), BF16, spec=Spec("x", None))
+    (stacked,) = stack_model(Model(name="m", groups=(group,)), "layers").groups
+    assert (stacked.shape, stacked.spec) == ((4, 6, 5), Spec(None, "x", None))
 
 
 def test_a_plan_says_that_it_stacked():
-    made = plan("mixtral-8x7b", "expert=8", strategy="expert")
-    assert made.notes[-1] == (
+    result = plan("mixtral-8x7b", "expert=8", strategy="expert")
+    assert result.notes[-1] == (
         "The experts among the source's 995 tensors are stacked: 323 arrays with the same bytes."
     )
-    held = {row.path: row.parameter.shard_shape for row in made.rows}
-    assert held["model.layers.*.block_sparse_moe.experts.w1.weight"] == (1, 14336, 4096)
+    arrays = {row.path: row.parameter.shard_shape for row in result.rows}
+    assert arrays["model.layers.*.block_sparse_moe.experts.w1.weight"] == (1, 14336, 4096)
     scanned = plan("llama3-8b", "fsdp=8", strategy="fsdp", stack="layers")
     assert max(row.n_tensors for row in scanned.rows) == 1
 
 
 @pytest.mark.parametrize("over", ["expert", "", None, 3, b"all"])
-def test_what_cannot_be_stacked_is_refused(over):
+def test_what_cannot_be_stacked_is_rejected(over):
     with pytest.raises(
         UnknownOption, match=r"Cannot stack .*\. Known options: experts, layers, all"
     ):

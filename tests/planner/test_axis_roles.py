@@ -1,4 +1,4 @@
-"""Roles: what a mesh axis is for, told by its name."""
+"""Roles of mesh axes, recognized by name."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MAXTEXT = {
 
 def test_every_mesh_axis_of_maxtext_has_its_role():
     roles = mesh_axis_roles(Mesh((name, 2) for name in MAXTEXT))
-    found = {name: role for role, names in roles.items() for name in names}
-    assert found == MAXTEXT
+    actual = {name: role for role, names in roles.items() for name in names}
+    assert actual == MAXTEXT
 
 
 def test_no_name_has_two_roles():
-    names = [name for each in ROLES.values() for name in each]
+    names = [name for role_names in ROLES.values() for name in role_names]
     assert len(names) == len(set(names))
 
 
@@ -44,5 +44,5 @@ def test_no_name_has_two_roles():
         (Mesh(DP=4, x=3), ("DP",)),
     ],
 )
-def test_the_batch_is_cut_over_data_fsdp_and_expert_axes(mesh, axes):
+def test_the_batch_is_sharded_over_data_fsdp_and_expert_axes(mesh, axes):
     assert batch_axes(mesh) == axes

@@ -1,4 +1,4 @@
-"""Logical rules: as flax.linen and flax.nnx read them, which decide what is right."""
+"""Logical rules: flax.linen and flax.nnx are the reference."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_tensor_whose_names_no_rule_has_is_left_to_what_comes_next():
     assert logical_spec(("kv", None), parse_rules({"logical": [("embed", "fsdp")]}), MESH) is None
 
 
-def test_names_told_by_a_path_are_those_that_the_rules_use():
+def test_names_inferred_from_a_path_are_those_that_the_rules_use():
     rules = parse_rules(
         {"logical": [(name, "fsdp") for name in ("exp", "embed_moe", "embed", "mlp")]}
     )
@@ -96,7 +96,7 @@ def test_names_told_by_a_path_are_those_that_the_rules_use():
         ([("heads", None), ("mlp", "tensor")], {}),
     ],
 )
-def test_an_axis_is_squeezed_out_if_all_its_rules_wanted_what_was_taken(rules, out):
+def test_an_axis_is_displaced_if_the_mesh_axes_of_all_its_rules_are_in_use(rules, out):
     assert find_displaced_names(("heads", "mlp"), parse_rules({"logical": rules}), MESH) == out
 
 
@@ -105,12 +105,12 @@ BY_NAME = parse_rules({"logical": [("mlp", "tensor"), ("embed", "fsdp")]})
 
 
 def test_logical_rules_go_by_the_names_that_a_path_tells_where_the_model_has_none():
-    told = parse_tensor_group("layers.{0..1}.up_proj.weight", (10, 6), BF16)
-    (placed,) = match_rules(Model(name="m", groups=(told,)), BY_NAME, MESH)
+    architecture = parse_tensor_group("layers.{0..1}.up_proj.weight", (10, 6), BF16)
+    (placed,) = match_rules(Model(name="m", groups=(architecture,)), BY_NAME, MESH)
     assert (placed.spec, placed.rule) == (Spec("tensor", "fsdp"), "logical rules for mlp, embed")
 
 
-def test_where_an_author_named_some_axes_tensors_without_names_are_left_whole_as_in_flax():
+def test_where_an_author_named_some_axes_tensors_without_names_are_left_replicated_as_in_flax():
     class Block(nnx.Module):
         def __init__(self, rngs):
             init = nnx.with_partitioning(nnx.initializers.zeros, ("embed", "mlp"))
@@ -123,7 +123,7 @@ def test_where_an_author_named_some_axes_tensors_without_names_are_left_whole_as
         state = nnx.eval_shape(lambda: nnx.state(block()))
     with spmd.logical_axis_rules([("mlp", "tensor"), ("embed", "fsdp")]):
         specs = nnx.get_partition_spec(state)
-    flax = {"/".join(path): parse_spec(each) for path, each in nnx.to_flat_state(specs)}
-    placed = {each.group.name: each.spec for each in match_rules(load_model(block), BY_NAME, MESH)}
+    flax = {"/".join(path): parse_spec(item) for path, item in nnx.to_flat_state(specs)}
+    placed = {item.group.name: item.spec for item in match_rules(load_model(block), BY_NAME, MESH)}
     assert placed == flax
     assert placed == {"up_proj/bias": Spec(), "up_proj/kernel": Spec("fsdp", "tensor")}

@@ -1,4 +1,4 @@
-"""Optimizer arrays, statistics and counters that stand in a tree beside its parameters."""
+"""Optimizer states, statistics and counters in a tree beside its parameters."""
 
 from __future__ import annotations
 
@@ -57,29 +57,29 @@ TREES = {
 
 
 def n_bytes(tree):
-    return sum(each.nbytes for each in jax.tree.leaves(tree))
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
-def held(made):
+def array_kinds(result):
     """Return the kinds of bytes that are held for each path."""
-    return {row.path: [each.kind for each in row.held] for row in made.rows}
+    return {row.path: [array.kind for array in row.held] for row in result.rows}
 
 
 @pytest.mark.parametrize(("tree", "params"), TREES.values(), ids=TREES)
 def test_an_optimizer_in_the_tree_is_not_counted_a_second_time(tree, params):
-    made = shardlab.plan(tree(), "fsdp=2", optimizer="adam")
-    assert made.n_parameters == sum(map(jnp.size, jax.tree.leaves(params)))
-    assert made.bytes_of("gradients") == n_bytes(params)
-    assert made.bytes_of("optimizer") == n_bytes(ADAM.init(params))
-    assert any("optimizer arrays in the model" in note for note in made.notes)
+    result = shardlab.plan(tree(), "fsdp=2", optimizer="adam")
+    assert result.n_parameters == sum(map(jnp.size, jax.tree.leaves(params)))
+    assert result.bytes_of("gradients") == n_bytes(params)
+    assert result.bytes_of("optimizer") == n_bytes(ADAM.init(params))
+    assert any("optimizer arrays in the model" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(("tree", "params"), TREES.values(), ids=TREES)
-def test_without_another_optimizer_its_arrays_are_held_as_they_are(tree, params):
-    made = shardlab.plan(tree(), "fsdp=2")
+def test_without_another_optimizer_its_arrays_count_as_they_are(tree, params):
+    result = shardlab.plan(tree(), "fsdp=2")
     counter = 4 if params is NNX else 0  # NNX counts steps itself
-    assert made.bytes_of("optimizer") == n_bytes(ADAM.init(params)) + counter
-    assert made.n_parameters == sum(map(jnp.size, jax.tree.leaves(params)))
+    assert result.bytes_of("optimizer") == n_bytes(ADAM.init(params)) + counter
+    assert result.n_parameters == sum(map(jnp.size, jax.tree.leaves(params)))
 
 
 @pytest.mark.parametrize("tree", [ADAM.init(PARAMS), beside()["optimizer"]], ids=["optax", "nnx"])
@@ -109,12 +109,12 @@ class Normed(linen.Module):
 
 def test_only_the_params_of_linens_collections_are_trained():
     variables = jax.eval_shape(Normed().init, jax.random.key(0), jnp.ones((2, 3, 4)))
-    made = shardlab.plan(variables, "fsdp=2", optimizer="adam")
+    result = shardlab.plan(variables, "fsdp=2", optimizer="adam")
     assert variables.keys() == {"params", "batch_stats", "cache"}
-    trained = {path for path, kinds in held(made).items() if "gradients" in kinds}
+    trained = {path for path, kinds in array_kinds(result).items() if "gradients" in kinds}
     assert trained
     assert all(path.startswith("params/") for path in trained)
-    assert made.n_parameters == sum(each.size for each in jax.tree.leaves(variables["params"]))
+    assert result.n_parameters == sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
 
 
 def test_equinox_states_and_flags_are_not_trained():
@@ -126,9 +126,13 @@ def test_equinox_states_and_flags_are_not_trained():
             self.linear = eqx.nn.Linear(4, 6, key=key)
             self.norm = eqx.nn.BatchNorm(6, "batch", mode="batch")
 
-    made = shardlab.plan(lambda key: eqx.nn.make_with_state(Model)(key), "fsdp=2", optimizer="sgd")
-    assert made.n_parameters == 4 * 6 + 6 + 6 + 6
-    assert {path[0] for path, kinds in held(made).items() if "gradients" not in kinds} == {"1"}
+    result = shardlab.plan(
+        lambda key: eqx.nn.make_with_state(Model)(key), "fsdp=2", optimizer="sgd"
+    )
+    assert result.n_parameters == 4 * 6 + 6 + 6 + 6
+    assert {path[0] for path, kinds in array_kinds(result).items() if "gradients" not in kinds} == {
+        "1"
+    }
 
 
 def test_a_checkpoint_of_nnx_is_its_model(tmp_path):
@@ -139,11 +143,11 @@ def test_a_checkpoint_of_nnx_is_its_model(tmp_path):
 
     model = Both()
     optimizer = nnx.Optimizer(model, ADAM, wrt=nnx.Param)
-    saved = [nnx.to_pure_dict(nnx.state(each)) for each in (model, optimizer)]
+    saved = [nnx.to_pure_dict(nnx.state(item)) for item in (model, optimizer)]
     for number, tree in enumerate((dict(zip(("model", "optimizer"), saved, strict=True)), saved)):
-        place = tmp_path / str(number)
-        ocp.PyTreeCheckpointer().save(place, tree)
-        made = shardlab.plan(place, "fsdp=2", optimizer="adam")
-        assert made.n_parameters == 4 * 6 + 6 + 6 + 6
-        assert made.bytes_of("optimizer") == 2 * 4 * made.n_parameters + 4
-        assert any("The optimizer states in the checkpoint" in note for note in made.notes)
+        folder = tmp_path / str(number)
+        ocp.PyTreeCheckpointer().save(folder, tree)
+        result = shardlab.plan(folder, "fsdp=2", optimizer="adam")
+        assert result.n_parameters == 4 * 6 + 6 + 6 + 6
+        assert result.bytes_of("optimizer") == 2 * 4 * result.n_parameters + 4
+        assert any("The optimizer states in the checkpoint" in note for note in result.notes)

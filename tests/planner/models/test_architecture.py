@@ -1,4 +1,4 @@
-"""Measures given to a model whose source has none: for activations, caches and the headline."""
+"""Architectures given to a model whose source has none: for activations and caches."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Array:
 
 def tree():
     """Return the tensors of Llama as nested dicts, whose measures nobody knows."""
-    found = {}
+    actual = {}
     for group in LLAMA.groups:
         for path in group.paths():
             *above, last = path.split(".")
-            at = found
+            position = actual
             for key in above:
-                at = at.setdefault(key, {})
-            at[last] = Array(group.shape)
-    return found
+                position = position.setdefault(key, {})
+            position[last] = Array(group.shape)
+    return actual
 
 
 @pytest.fixture
@@ -58,59 +58,60 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize("optimizer", ["none", "adamw"])
-def test_a_model_with_given_measures_is_planned_as_one_that_has_them(optimizer):
-    given = {"strategy": "fsdp+tensor", "optimizer": optimizer, **WORK}
-    ours = shardlab.plan(tree(), "fsdp=8,tensor=2", architecture=MEASURES, **given)
-    theirs = shardlab.plan("llama3-8b", "fsdp=8,tensor=2", **given)
+def test_a_model_with_a_given_architecture_is_planned_as_one_that_has_them(optimizer):
+    options = {"strategy": "fsdp+tensor", "optimizer": optimizer, **WORK}
+    ours = shardlab.plan(tree(), "fsdp=8,tensor=2", architecture=MEASURES, **options)
+    theirs = shardlab.plan("llama3-8b", "fsdp=8,tensor=2", **options)
     counted = [
-        [(each.name, each.bytes_per_device) for each in made.items] for made in (ours, theirs)
+        [(item.name, item.bytes_per_device) for item in plan_result.items]
+        for plan_result in (ours, theirs)
     ]
     assert counted[0] == counted[1]
     assert ours.bytes_per_device == theirs.bytes_per_device
 
 
 @pytest.mark.parametrize("name", ["plain.toml", "table.toml", "config.json"])
-def test_measures_are_read_from_files(files, name):
+def test_an_architecture_is_read_from_files(files, name):
     assert parse_architecture(files / name) == LLAMA.architecture
     assert parse_architecture(str(files / name)) == LLAMA.architecture
 
 
-def test_measures_of_a_preset_go_by_its_name():
+def test_the_architecture_of_a_preset_is_given_by_name():
     assert parse_architecture("llama3-8b") == LLAMA.architecture
 
 
-@pytest.mark.parametrize(("optimizer", "what"), [("adamw", "activations"), ("none", "KV cache")])
-def test_what_fits_without_activations_says_so_first(optimizer, what):
-    given = {"strategy": "fsdp", "optimizer": optimizer, **WORK}
-    made = shardlab.plan(tree(), "fsdp=8", **given)
-    assert headline(made).startswith(f"fits ({what} not counted): ")
-    with_measures = shardlab.plan(tree(), "fsdp=8", architecture="llama3-8b", **given)
+@pytest.mark.parametrize(("optimizer", "message"), [("adamw", "activations"), ("none", "KV cache")])
+def test_what_fits_without_activations_says_so_first(optimizer, message):
+    options = {"strategy": "fsdp", "optimizer": optimizer, **WORK}
+    result = shardlab.plan(tree(), "fsdp=8", **options)
+    assert headline(result).startswith(f"fits ({message} not counted): ")
+    with_measures = shardlab.plan(tree(), "fsdp=8", architecture="llama3-8b", **options)
     assert headline(with_measures).startswith("fits: ")
 
 
 def test_a_saved_plan_still_says_what_was_not_counted(tmp_path):
-    made = shardlab.plan(tree(), "fsdp=8", strategy="fsdp", optimizer="adamw", **WORK)
-    (tmp_path / "plan.json").write_text(canonical_text(made), "utf-8")
-    assert headline(load_plan(tmp_path / "plan.json")) == headline(made)
+    result = shardlab.plan(tree(), "fsdp=8", strategy="fsdp", optimizer="adamw", **WORK)
+    (tmp_path / "plan.json").write_text(canonical_text(result), "utf-8")
+    assert headline(load_plan(tmp_path / "plan.json")) == headline(result)
 
 
-def test_measures_of_another_model_are_told():
-    other = replace(LLAMA.architecture, layers=7)
-    made = shardlab.plan(tree(), "fsdp=8", strategy="fsdp", architecture=other, **WORK)
-    assert "layers 7, and the tensors have 32" in " ".join(made.notes)
+def test_an_architecture_of_another_model_is_reported():
+    second = replace(LLAMA.architecture, layers=7)
+    result = shardlab.plan(tree(), "fsdp=8", strategy="fsdp", architecture=second, **WORK)
+    assert "layers 7, and the tensors have 32" in " ".join(result.notes)
 
 
-def test_advice_ranks_by_time_where_measures_are_given(files):
-    given = {"batch": 8, "sequence": 4096, "architecture": str(files / "table.toml")}
-    best = shardlab.advise(tree(), "tpu-v5p", 8, **given)
+def test_advice_ranks_by_time_if_an_architecture_is_given(files):
+    options = {"batch": 8, "sequence": 4096, "architecture": str(files / "table.toml")}
+    best = shardlab.advise(tree(), "tpu-v5p", 8, **options)
     theirs = shardlab.advise("llama3-8b", "tpu-v5p", 8, batch=8, sequence=4096)
     assert best.ranked[0].step == theirs.ranked[0].step
     assert f"--architecture {files / 'table.toml'}" in best.command
 
 
-def test_advice_without_measures_tries_no_remat_and_says_what_is_not_counted():
+def test_advice_without_an_architecture_tries_no_remat_and_says_what_is_not_counted():
     advice = shardlab.advise(tree(), "tpu-v5p", 8, batch=8, sequence=4096)
-    assert {each.remat for each in (*advice.ranked, *advice.others)} == {"full"}
+    assert {candidate.remat for candidate in (*advice.ranked, *advice.others)} == {"full"}
     text = advice_text(advice)
     assert ", activations not counted" in text.splitlines()[0]
     assert "with the estimated activations" not in text
@@ -118,7 +119,7 @@ def test_advice_without_measures_tries_no_remat_and_says_what_is_not_counted():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("source", "message"),
     [
         (3, "3 is not an architecture"),
         (b"llama3-8b", "is not an architecture"),
@@ -130,23 +131,23 @@ def test_advice_without_measures_tries_no_remat_and_says_what_is_not_counted():
         ({**MEASURES, "layer": 1}, "no key 'layer'"),
     ],
 )
-def test_what_is_no_architecture_is_told(given, words):
-    with pytest.raises(InvalidModel, match=words):
-        shardlab.plan(tree(), "fsdp=8", architecture=given)
+def test_what_is_not_an_architecture_is_reported(source, message):
+    with pytest.raises(InvalidModel, match=message):
+        shardlab.plan(tree(), "fsdp=8", architecture=source)
 
 
 @pytest.mark.parametrize("text", ["layers = ", "[1]", "\x00", "architecture = 3"])
-def test_a_file_that_holds_something_else_is_told(tmp_path, text):
+def test_a_file_that_has_other_content_is_reported(tmp_path, text):
     for name in ("a.toml", "a.json"):
         (tmp_path / name).write_text(text, "utf-8")
         with pytest.raises(InvalidModel, match=r"is not|missing|no key"):
             parse_architecture(tmp_path / name)
 
 
-def test_the_shell_takes_measures(files, capsys):
-    words = ["plan", str(files / "model.json"), "--mesh", "fsdp=8", "--batch", "8"]
+def test_the_shell_takes_an_architecture(files, capsys):
+    message = ["plan", str(files / "model.json"), "--mesh", "fsdp=8", "--batch", "8"]
     table = {"name": "mine", "tensors": {"layers.{0..31}.mlp.up_proj.weight": "bf16[14336,4096]"}}
     (files / "model.json").write_text(json.dumps(table), "utf-8")
     with pytest.raises(SystemExit, match="0"):
-        main([*words, "--sequence", "4096", "--architecture", str(files / "config.json")])
+        main([*message, "--sequence", "4096", "--architecture", str(files / "config.json")])
     assert "keys and values" in capsys.readouterr().out

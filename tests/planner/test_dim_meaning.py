@@ -1,4 +1,4 @@
-"""Meaning: what array axes are for, told from names."""
+"""Dimension meanings: what dimensions are for, inferred from names."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ BF16 = parse_dtype("bf16")
 @pytest.mark.parametrize("name", preset_names())
 def test_every_matrix_of_every_preset_has_a_meaning(name):
     groups = load_preset(name).groups
-    unknown = [each.name for each in groups if len(each.shape) > 1 and not dim_meanings_of(each)]
+    unknown = [
+        group.name for group in groups if len(group.shape) > 1 and not dim_meanings_of(group)
+    ]
     assert unknown == []
 
 
 @pytest.mark.parametrize("name", preset_names())
 def test_heads_mlp_and_vocab_of_a_preset_have_the_sizes_its_architecture_says(name):
     model = load_preset(name)
-    known = model.architecture
+    architecture = model.architecture
     for group in model.groups:
         if "vision" in group.name or "weight_scale" in group.name or "shared" in group.name:
             continue
         for meaning, size in zip(dim_meanings_of(group) or (), group.shape, strict=False):
             if meaning == "vocab":
-                assert size == known.vocab, group.name
+                assert size == architecture.vocab, group.name
             if meaning == "embed":
-                assert size == known.hidden, group.name
+                assert size == architecture.hidden, group.name
             if meaning == "mlp":
-                assert size in (known.ffn, known.dense_ffn), group.name
-            if meaning == "heads" and not known.kv_lora_rank:
-                assert size == known.heads * known.head_dim, group.name
+                assert size in (architecture.ffn, architecture.dense_ffn), group.name
+            if meaning == "heads" and not architecture.kv_lora_rank:
+                assert size == architecture.heads * architecture.head_dim, group.name
             if meaning == "kv_heads":
-                assert size == known.kv_heads * known.head_dim, group.name
+                assert size == architecture.kv_heads * architecture.head_dim, group.name
 
 
 @pytest.mark.parametrize(
