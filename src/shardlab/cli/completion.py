@@ -91,9 +91,9 @@ class _BashLineComplete(BashComplete):
 
     def get_completion_args(self) -> tuple[list[str], str]:
         line = os.environ["COMP_LINE"]
-        words = split_arg_string(line)
-        incomplete = "" if line.endswith((" ", "\t")) or len(words) < 2 else words.pop()
-        return words[1:], incomplete
+        arguments = split_arg_string(line)
+        incomplete = "" if line.endswith((" ", "\t")) or len(arguments) < 2 else arguments.pop()
+        return arguments[1:], incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
         # bash replaces only the part after the last word break, and shows the rest as typed.
@@ -138,10 +138,10 @@ Items = list[CompletionItem]
 def complete_mesh(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     """Complete the axis names of a mesh: `data=4,t` to `data=4,tensor=`."""
     start, comma, last = incomplete.rpartition(",")
-    given = _mesh_axes(start)
+    used_axes = _mesh_axes(start)
     if "=" in last:
         return []
-    names = [name for name in _USUAL_MESH_AXES if name not in given]
+    names = [name for name in _USUAL_MESH_AXES if name not in used_axes]
     return _matches((f"{start}{comma}{name}=" for name in names), incomplete)
 
 

@@ -327,14 +327,16 @@ def submit_solution(again: int | None, **options: Any) -> None:
     _judge_command(JudgeOptions(**options), "submit", again)
 
 
-def _judge_command(options: JudgeOptions, kind: str, again: int | None = None) -> None:
+def _judge_command(options: JudgeOptions, kind: str, submission_number: int | None = None) -> None:
     from shardlab.cli.outputs import check_destinations
     from shardlab.course.workbook import open_workbook
 
     check_destinations(json=options.json_file, junit=options.junit_file)
     workbook = open_workbook(options.catalogue)
-    if again is not None:
-        judgement = _judge_stored(workbook, options, workbook.store.get_submission(again))
+    if submission_number is not None:
+        judgement = _judge_stored(
+            workbook, options, workbook.store.get_submission(submission_number)
+        )
     else:
         problem = choose_problem(workbook, options.problem, quiet=options.quiet)
         source = _read_source(workbook, options, problem)

@@ -235,8 +235,8 @@ def _explain_exception(error: BaseException, job: Job) -> LabError:
         )
     if isinstance(error, SystemExit):
         return _explain_exit(error, where, job)
-    what = f"The program raised {kind}{': ' + text if text else '.'}"
-    return ProgramRaised(what, where=where, fix=_suggest_fix(error))
+    message = f"The program raised {kind}{': ' + text if text else '.'}"
+    return ProgramRaised(message, where=where, fix=_suggest_fix(error))
 
 
 def _error_message(error: BaseException) -> str:
