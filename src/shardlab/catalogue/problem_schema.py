@@ -23,10 +23,12 @@ from shardlab.sharding.mesh import parse_mesh
 DIFFICULTIES = ("easy", "medium", "hard")
 KINDS = ("program", "value")
 COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
+# Only names: the arguments are looked up in the inputs of the reference.
 CALL = re.compile(r"(\w+)\((\w+(?:, ?\w+)*)?\)")
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
+# "permuted" is a suffix of our own: the same mesh with its devices in another order.
 def _is_mesh(text: str) -> bool:
     try:
         parse_mesh(text.removesuffix(" permuted"))
