@@ -65,6 +65,7 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 
+# PEP 562: called only for names that are not in the module yet, so once per name.
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'shardlab' has no attribute {name!r}")
@@ -73,5 +74,6 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+# Without it, dir() would list the helpers above, and only the public names used so far.
 def __dir__() -> list[str]:
     return sorted(__all__)

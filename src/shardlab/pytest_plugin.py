@@ -63,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     from shardlab import testing
 
+    # The assertions of `testing` also work without pytest, so the limit is a variable of theirs.
     testing.timeout = seconds
 
 
@@ -79,6 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         meshes = [_InvalidMesh('The marker has no mesh: write @pytest.mark.meshes("data=2").')]
     if "virtual_mesh" not in metafunc.fixturenames:
         metafunc.fixturenames.append("virtual_mesh")
+    # The id appears in the name of the test, and so in the name of its golden file.
     ids = [mesh if isinstance(mesh, str) else "no mesh" for mesh in meshes]
     metafunc.parametrize("virtual_mesh", meshes, indirect=True, ids=ids)
 
@@ -107,6 +109,7 @@ def virtual_mesh(request: pytest.FixtureRequest) -> Iterator[Any]:
     text = getattr(request, "param", None) or request.config.getini("shardlab_mesh")
     if isinstance(text, _InvalidMesh):
         pytest.fail(text.message, pytrace=False)
+    # In context, so that a shard_map without a mesh uses it.
     with mesh_in_context(text) as mesh:
         yield mesh
 
@@ -212,6 +215,7 @@ def _end_run(item: pytest.Item, message: str) -> None:
             report = pytest.TestReport(
                 item.nodeid, item.location, {}, "failed", message, "call", duration=0.0
             )
+            # Otherwise the report would be captured as output of the test, and lost.
             capture = item.config.pluginmanager.getplugin("capturemanager")
             if capture is not None:
                 capture.suspend_global_capture(in_=True)
@@ -220,4 +224,5 @@ def _end_run(item: pytest.Item, message: str) -> None:
             item.config.hook.pytest_sessionfinish(session=item.session, exitstatus=1)
     finally:
         os.write(2, f"\n{message}\n".encode())
+        # sys.exit would wait for the main thread, which hangs.
         os._exit(1)

@@ -59,6 +59,7 @@ def time_limit(
         f"{label} took longer than {seconds:g} s and was stopped. Look for a loop that does not "
         "end, or allow more time (shardlab_timeout)."
     )
+    # A thread, because a signal handler runs only when the main thread is back in Python code.
     timer = threading.Timer(seconds + GRACE_SECONDS, give_up, [message])
     timer.daemon = True
     timer.start()
@@ -79,6 +80,8 @@ def _interrupt_after(seconds: float, message: str) -> Iterator[None]:
         __tracebackhide__ = True
         raise Hang(message)
 
+    # SIGALRM interrupts blocking system calls such as sleep and read too; a thread that raises an
+    # exception in the main thread (PyThreadState_SetAsyncExc) would not.
     old_handler = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -92,6 +95,7 @@ def _can_set_alarm() -> bool:
     return (
         hasattr(signal, "setitimer")
         and threading.current_thread() is threading.main_thread()
+        # A process has one such timer: pytest-timeout, or an outer limit of ours, may use it.
         and signal.getitimer(signal.ITIMER_REAL)[0] == 0
     )
 
@@ -269,6 +273,8 @@ def _match_expectation(call: CollectiveCall, expected: Sequence[str], index: int
     text = call_text(call)
     if expected[index : index + 1] in ([text], [call.op]):
         return expected[index]
+    # The expectation differs at this position: use the form that it has elsewhere, so that the diff
+    # shows only real differences.
     return call.op if call.op in expected and text not in expected else text
 
 
@@ -276,6 +282,7 @@ def _execution_lines(trace: Trace, expected: Mapping[str, int]) -> list[str]:
     counts: dict[str, int] = {}
     for call in trace.collectives:
         name = call.op if call.op in expected else call_text(call)
+        # The number of iterations of a while loop is unknown; it counts as one.
         counts[name] = counts.get(name, 0) + (1 if call.count is None else call.count)
     return [f"{count} x {name}" for name, count in counts.items()]
 
@@ -314,6 +321,7 @@ def _diff_lines(
     + pmax data
     """
     lines = [f"--- {before_name}", f"+++ {after_name}"]
+    # autojunk would ignore a line that is repeated often, such as the same psum of every layer.
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag == "equal":

@@ -25,7 +25,7 @@ TABLES = [
 
 def rows(table):
     return [
-        f"| `{key}`{' (required)' * field.is_required} | {field.wanted} | {field.meaning} |"
+        f"| `{key}`{' (required)' * field.is_required} | {field.expected} | {field.meaning} |"
         for key, field in table.items()
     ]
 

@@ -4,7 +4,7 @@ One table per format, so that the reader, its error messages and the page about 
 their text:
 
 >>> from shardlab.errors import InvalidModel
->>> fields = {"layers": Field(wanted="a whole number", fits=is_count, meaning="of the model")}
+>>> fields = {"layers": Field(expected="a whole number", is_valid=is_count, meaning="of the model")}
 >>> check_fields({"layer": 3}, fields, "model.toml", InvalidModel)
 Traceback (most recent call last):
     ...
@@ -29,8 +29,8 @@ from shardlab.errors import LabError, short_repr
 class Field:
     """One key of a table: the expected value as text and as a predicate, and its meaning."""
 
-    wanted: str
-    fits: Callable[[Any], bool]
+    expected: str
+    is_valid: Callable[[Any], bool]
     meaning: str
     is_required: bool = False
 
@@ -69,34 +69,36 @@ def read_toml_file(file: Path, error: type[LabError], *, fix: str) -> dict[str, 
     try:
         return parse_toml(file.read_text("utf-8"))
     except OSError as reason:
-        what = f"{file.name} cannot be read: {reason.strerror}."
-        raise error(what, where=str(file), fix=fix) from None
+        message = f"{file.name} cannot be read: {reason.strerror}."
+        raise error(message, where=str(file), fix=fix) from None
     except (ValueError, RecursionError) as reason:  # TOML and UTF-8 errors are ValueErrors
-        what = f"{file.name} is not valid TOML: {reason}."
-        raise error(what, where=str(file), fix="fix the syntax there.") from None
+        message = f"{file.name} is not valid TOML: {reason}."
+        raise error(message, where=str(file), fix="fix the syntax there.") from None
 
 
 def check_fields(
-    data: Any, known: Mapping[str, Field], where: str, kind: type[LabError], place: str = ""
+    data: Any, fields: Mapping[str, Field], where: str, error: type[LabError], table_key: str = ""
 ) -> Mapping[str, Any]:
-    """Return `data` if all its keys and values are valid; raise `kind` otherwise.
+    """Return `data` if all its keys and values are valid; raise `error` otherwise.
 
-    `place` is the table's own key in the file, such as `architecture`.
+    `table_key` is the table's own key in the file, such as `architecture`.
     """
-    table = f"{where}, {place}" if place else where
+    table = f"{where}, {table_key}" if table_key else where
     if not isinstance(data, Mapping):
-        raise kind(f"{_describe_value(data)} is not a table.", where=table, fix="write a table.")
+        raise error(f"{_describe_value(data)} is not a table.", where=table, fix="write a table.")
     for key, value in data.items():
-        if key not in known:
-            raise kind(f"Unknown key {short_repr(key)}.", where=table, fix=_suggest_key(key, known))
-        if not known[key].fits(value):
-            path = f"{place}.{key}" if place else key
-            what = f"{key!r} is {_describe_value(value)}."
-            raise kind(what, where=f"{where}, {path}", fix=f"{known[key].wanted}.")
-    for key, field in known.items():
+        if key not in fields:
+            raise error(
+                f"Unknown key {short_repr(key)}.", where=table, fix=_suggest_key(key, fields)
+            )
+        if not fields[key].is_valid(value):
+            path = f"{table_key}.{key}" if table_key else key
+            message = f"{key!r} is {_describe_value(value)}."
+            raise error(message, where=f"{where}, {path}", fix=f"{fields[key].expected}.")
+    for key, field in fields.items():
         if field.is_required and key not in data:
-            what = f"{key!r} is missing."
-            raise kind(what, where=table, fix=f"{key} = {field.wanted}.")
+            message = f"{key!r} is missing."
+            raise error(message, where=table, fix=f"{key} = {field.expected}.")
     return data
 
 
@@ -107,6 +109,6 @@ def _describe_value(value: Any) -> str:
     return f"{short_repr(value, 200)}"
 
 
-def _suggest_key(name: Any, known: Mapping[str, Field]) -> str:
-    match = nearest_name(f"{name!s:.80}", known)
-    return f"Did you mean {match!r}?" if match else f"one of {', '.join(known)}."
+def _suggest_key(name: Any, fields: Mapping[str, Field]) -> str:
+    match = nearest_name(f"{name!s:.80}", fields)
+    return f"Did you mean {match!r}?" if match else f"one of {', '.join(fields)}."

@@ -36,6 +36,7 @@ class Part:
     kind: Kind
     axes: tuple[str, ...]  # axis names of the default test meshes; empty: no mesh is passed
     ladder: tuple[str, ...]  # test meshes instead of the default ones
+    # A host can run about 8 devices; larger meshes are simulated.
     large: tuple[str, ...]  # simulated meshes; ("usual",) for 64 and 512 devices
     cases: int  # number of cases of a value
     requires: tuple[str, ...]  # must be in the program: shard_map, psum, ...
@@ -83,6 +84,7 @@ class Problem:
         statement = self.read_text("statement.md")
         if all(part.kind == "value" for part in self.parts):
             return statement
+        # Before the examples, where it follows the description of inputs and output.
         before, heading, after = statement.partition("\n## Examples\n")
         return f"{before}\n{_TRACING_NOTE}\n{heading}{after}"
 
@@ -99,6 +101,7 @@ class Problem:
     def hints(self) -> tuple[str, ...]:
         """Return the hints, each without its heading."""
         sections = re.split(r"^## .*$", self.read_text("hints.md"), flags=re.MULTILINE)
+        # What precedes the first heading is not a hint.
         return tuple(section.strip() for section in sections[1:])
 
 

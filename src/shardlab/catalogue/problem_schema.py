@@ -23,10 +23,12 @@ from shardlab.sharding.mesh import parse_mesh
 DIFFICULTIES = ("easy", "medium", "hard")
 KINDS = ("program", "value")
 COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
+# Only names: the arguments are looked up in the inputs of the reference.
 CALL = re.compile(r"(\w+)\((\w+(?:, ?\w+)*)?\)")
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
+# "permuted" is a suffix of our own: the same mesh with its devices in another order.
 def _is_mesh(text: str) -> bool:
     try:
         parse_mesh(text.removesuffix(" permuted"))
@@ -45,149 +47,161 @@ def _is_slug(text: str) -> bool:
 
 PROBLEM = {
     "format_version": Field(
-        wanted="1", fits=lambda v: v == 1, meaning="version of this format", is_required=True
+        expected="1", is_valid=lambda v: v == 1, meaning="version of this format", is_required=True
     ),
     "content_version": Field(
-        wanted="a whole number from 1",
-        fits=lambda v: is_count(v, 1),
+        expected="a whole number from 1",
+        is_valid=lambda v: is_count(v, 1),
         meaning="incremented when the task changes, to recognize older submissions",
         is_required=True,
     ),
     "title": Field(
-        wanted="text",
-        fits=is_text,
+        expected="text",
+        is_valid=is_text,
         meaning="shown in the list; also the heading of the page",
         is_required=True,
     ),
     "difficulty": Field(
-        wanted="easy, medium or hard",
-        fits=lambda v: v in DIFFICULTIES,
+        expected="easy, medium or hard",
+        is_valid=lambda v: v in DIFFICULTIES,
         meaning="shown in the list",
         is_required=True,
     ),
-    "tags": Field(wanted="a list of strings", fits=is_text_list, meaning="topics of the problem"),
-    "limits": Field(wanted="a table", fits=is_table, meaning="limits other than the defaults"),
+    "tags": Field(
+        expected="a list of strings", is_valid=is_text_list, meaning="topics of the problem"
+    ),
+    "limits": Field(
+        expected="a table", is_valid=is_table, meaning="limits other than the defaults"
+    ),
     "parts": Field(
-        wanted="one table [[parts]] for each function",
-        fits=lambda v: isinstance(v, list) and len(v) > 0,
+        expected="one table [[parts]] for each function",
+        is_valid=lambda v: isinstance(v, list) and len(v) > 0,
         meaning="the functions to judge, in order",
         is_required=True,
     ),
 }
 
 PART = {
-    "name": Field(wanted="text", fits=is_text, meaning="shown beside the cases of this part"),
+    "name": Field(expected="text", is_valid=is_text, meaning="shown beside the cases of this part"),
     "call": Field(
-        wanted="a call such as f(x, mesh)",
-        fits=_is_call,
+        expected="a call such as f(x, mesh)",
+        is_valid=_is_call,
         meaning="function and arguments in order; a name is a key of the reference's inputs, "
         "`mesh` is the case's mesh",
         is_required=True,
     ),
     "kind": Field(
-        wanted="program or value",
-        fits=lambda v: v in KINDS,
+        expected="program or value",
+        is_valid=lambda v: v in KINDS,
         meaning="a program is traced and run on devices; a value is called with plain values",
     ),
     "axes": Field(
-        wanted="a list of one or two mesh axis names",
-        fits=lambda v: is_text_list(v) and 1 <= len(v) <= 2,
+        expected="a list of one or two mesh axis names",
+        is_valid=lambda v: is_text_list(v) and 1 <= len(v) <= 2,
         meaning="axis names of the default test meshes",
     ),
     "meshes": Field(
-        wanted='a list of meshes such as ["data=2", "data=4 permuted"]',
-        fits=is_list_of(_is_mesh),
+        expected='a list of meshes such as ["data=2", "data=4 permuted"]',
+        is_valid=is_list_of(_is_mesh),
         meaning="test meshes instead of the default ones",
     ),
     "simulated_meshes": Field(
-        wanted='a list of meshes such as ["data=64"]',
-        fits=is_list_of(_is_mesh),
+        expected='a list of meshes such as ["data=64"]',
+        is_valid=is_list_of(_is_mesh),
         meaning="simulated meshes instead of 64 and 512 devices; [] for none",
     ),
     "cases": Field(
-        wanted="a whole number from 1",
-        fits=lambda v: is_count(v, 1),
+        expected="a whole number from 1",
+        is_valid=lambda v: is_count(v, 1),
         meaning="number of cases of a value part",
     ),
     "requires": Field(
-        wanted=f"a list of shard_map, {', '.join(COLLECTIVES)}, check_vma",
-        fits=is_list_of(lambda v: v in ("shard_map", "check_vma", *COLLECTIVES)),
+        expected=f"a list of shard_map, {', '.join(COLLECTIVES)}, check_vma",
+        is_valid=is_list_of(lambda v: v in ("shard_map", "check_vma", *COLLECTIVES)),
         meaning="must be in the program; otherwise the verdict is API",
     ),
     "budget": Field(
-        wanted="a table",
-        fits=is_table,
+        expected="a table",
+        is_valid=is_table,
         meaning="limits on communication and memory; verdicts COMM and MEM",
     ),
     "rtol": Field(
-        wanted="a number from 0",
-        fits=is_number,
+        expected="a number from 0",
+        is_valid=is_number,
         meaning="tolerance relative to the largest value",
     ),
-    "atol": Field(wanted="a number from 0", fits=is_number, meaning="absolute tolerance"),
+    "atol": Field(expected="a number from 0", is_valid=is_number, meaning="absolute tolerance"),
 }
 
 BUDGET = {
     **{
-        name: Field(wanted="a whole number", fits=is_count, meaning=f"maximum number of {name}")
+        name: Field(
+            expected="a whole number", is_valid=is_count, meaning=f"maximum number of {name}"
+        )
         for name in COLLECTIVES
     },
     "calls": Field(
-        wanted="a whole number", fits=is_count, meaning="maximum number of collectives of any kind"
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="maximum number of collectives of any kind",
     ),
     "payload_bytes": Field(
-        wanted="a whole number",
-        fits=is_count,
+        expected="a whole number",
+        is_valid=is_count,
         meaning="maximum bytes of all operands of collectives, per device",
     ),
     "wire_bytes": Field(
-        wanted="a whole number", fits=is_count, meaning="maximum bytes sent, per device"
+        expected="a whole number", is_valid=is_count, meaning="maximum bytes sent, per device"
     ),
     "peak_bytes": Field(
-        wanted="a whole number", fits=is_count, meaning="maximum bytes resident, per device"
+        expected="a whole number", is_valid=is_count, meaning="maximum bytes resident, per device"
     ),
     "eager_bytes": Field(
-        wanted="a whole number",
-        fits=is_count,
+        expected="a whole number",
+        is_valid=is_count,
         meaning="maximum bytes of an unsharded array created on one device outside jit",
     ),
 }
 
 LIMITS = {
     "wall_seconds": Field(
-        wanted="a number", fits=is_number, meaning="elapsed time of a submission; default 60"
+        expected="a number", is_valid=is_number, meaning="elapsed time of a submission; default 60"
     ),
     "cpu_seconds": Field(
-        wanted="a number", fits=is_number, meaning="processor time of a submission; default 20"
+        expected="a number",
+        is_valid=is_number,
+        meaning="processor time of a submission; default 20",
     ),
     "memory_bytes": Field(
-        wanted="a whole number", fits=is_count, meaning="memory of the submission's process"
+        expected="a whole number", is_valid=is_count, meaning="memory of the submission's process"
     ),
 }
 
 TRACKS = {
     "tracks": Field(
-        wanted="one table [[tracks]] for each track",
-        fits=lambda v: isinstance(v, list),
+        expected="one table [[tracks]] for each track",
+        is_valid=lambda v: isinstance(v, list),
         meaning="the tracks, in the order in which they are listed",
         is_required=True,
     ),
     "prerequisites": Field(
-        wanted="a table", fits=is_table, meaning="slug = [slugs to solve before it]"
+        expected="a table", is_valid=is_table, meaning="slug = [slugs to solve before it]"
     ),
 }
 
 TRACK = {
     "folder": Field(
-        wanted="the name of a folder",
-        fits=is_text,
+        expected="the name of a folder",
+        is_valid=is_text,
         meaning="the folder of its problems",
         is_required=True,
     ),
-    "title": Field(wanted="text", fits=is_text, meaning="shown in the list", is_required=True),
+    "title": Field(
+        expected="text", is_valid=is_text, meaning="shown in the list", is_required=True
+    ),
     "problems": Field(
-        wanted="a list of slugs such as ['split-the-rows']",
-        fits=is_list_of(_is_slug),
+        expected="a list of slugs such as ['split-the-rows']",
+        is_valid=is_list_of(_is_slug),
         meaning="the folders of its problems, in order",
         is_required=True,
     ),

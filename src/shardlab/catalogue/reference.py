@@ -86,6 +86,7 @@ def load_reference(problem: Problem, part: Part) -> Reference:
 def _execute_reference(problem: Problem) -> ModuleType:
     path = problem.folder / "reference.py"
     module = ModuleType(f"reference_of_{problem.slug.replace('-', '_')}")
+    # For tracebacks, and for references that read a file beside them.
     module.__file__ = str(path)
     try:
         # Compiled here because an import would leave __pycache__ beside the problem.

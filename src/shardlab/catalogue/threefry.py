@@ -35,6 +35,8 @@ def threefry2x32(rng_key: Bits, high: Bits, low: Bits) -> tuple[Bits, Bits]:
     keys = (rng_key[0], rng_key[1], rng_key[0] ^ rng_key[1] ^ _PARITY)
     with np.errstate(over="ignore"):  # uint32 sums wrap around on purpose
         a, b = high + keys[0], low + keys[1]
+        # Five groups of four rounds, each followed by an injection of the key (Salmon et al.,
+        # section 3.3).
         for round_ in range(5):
             for by in _ROTATIONS[round_ % 2]:
                 a = a + b
@@ -51,6 +53,7 @@ def key(seed: int) -> Bits:
 
 def split(rng_key: Bits, n: int = 2) -> Bits:
     """Return `n` new keys, one per row."""
+    # With jax_threefry_partitionable a key of the split is both words of one counter.
     return np.stack(threefry2x32(rng_key, *_counters((n,))), axis=-1)
 
 
@@ -62,6 +65,7 @@ def fold_in(rng_key: Bits, data: int) -> Bits:
 
 def random_bits(rng_key: Bits, shape: Shape) -> Bits:
     """Return 32 random bits for each element."""
+    # The partitionable generator combines both words; the older one uses them for two numbers.
     high, low = threefry2x32(rng_key, *_counters(shape))
     return high ^ low
 
@@ -78,6 +82,7 @@ def uniform(rng_key: Bits, shape: Shape = (), minval: float = 0.0, maxval: float
 
 def normal(rng_key: Bits, shape: Shape = ()) -> Floats:
     """Return `jax.random.normal`; the last digit may differ."""
+    # erf_inv(-1) is minus infinity, and uniform includes its lower end.
     above_minus_one = float(np.nextafter(np.float32(-1), np.float32(0)))
     return np.float32(math.sqrt(2)) * erf_inv(uniform(rng_key, shape, above_minus_one, 1.0))
 
@@ -89,6 +94,7 @@ def truncated_normal(rng_key: Bits, lower: float, upper: float, shape: Shape = (
     infinity = np.float32(np.inf)
     least = np.nextafter(np.float32(lower), infinity)
     most = np.nextafter(np.float32(upper), -infinity)
+    # Rounding may land on or beyond the ends, which JAX excludes.
     return np.asarray(np.clip(drawn, least, most), np.float32)[()]
 
 
@@ -145,6 +151,7 @@ def erf_inv(x: Floats) -> Floats:
     x = np.asarray(x, np.float32)
     w = -np.log1p(-x * x)
     is_near = w < np.float32(5)
+    # Both polynomials are centered, for accuracy in float32.
     t = np.where(is_near, w - np.float32(2.5), np.sqrt(w) - np.float32(3))
     result: Any = np.zeros_like(x)
     for near_coefficient, far_coefficient in zip(_NEAR, _FAR, strict=True):

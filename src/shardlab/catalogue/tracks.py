@@ -71,6 +71,7 @@ class Catalogue:
                 return track
         raise self._unknown_problem(slug)
 
+    # `problems` would parse every problem.toml, which costs the start-up time of one command.
     def load_problem(self, slug: str) -> Problem:
         """Return one problem without reading any other. Raises `UnknownProblem`."""
         return load_problem(self.folder / self.track_of(slug).folder / slug)

@@ -63,6 +63,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest the nearest one."""
+        # click 8.1 makes no suggestion of its own.
         if args[0] not in _COMMANDS and (match := nearest_name(args[0], _COMMANDS)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {match!r}?")
         return super().resolve_command(ctx, args)

@@ -131,6 +131,7 @@ def _compute_advice(model: str, options: dict[str, Any]) -> Advice:
 
     hardware, n_devices = _parse_hardware(options)
     return advise(
+        # `advise` loads presets and files itself, and keeps their name for the suggested command.
         load_model_argument(model, options) if is_model_target(model) else model,
         hardware,
         n_devices,
@@ -161,6 +162,7 @@ def _parse_hardware(options: dict[str, Any]) -> tuple[str, int]:
             raise click.UsageError("Missing option '--hardware', such as --hardware tpu-v5p.")
         return hardware, parse_whole_number("devices", devices)
     tpu_slice = parse_tpu_slice(devices)
+    # A TOML file may describe the chips of the slice under a name of its own.
     if hardware is not None and not hardware.endswith(".toml"):
         from shardlab.hardware.chips import parse_hardware
 

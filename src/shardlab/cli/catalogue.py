@@ -55,6 +55,7 @@ def check(
         load_catalogue(catalogue), slugs, fast=fast, seed=seed, n_workers=n_workers
     ):
         outcomes.append(audit.ok)
+        # Printed as each audit ends: a full audit takes minutes.
         click.echo(_audit_text(audit))
     if len(outcomes) > 1:
         click.echo(f"{sum(outcomes)} of {len(outcomes)} problems pass.")

@@ -81,7 +81,9 @@ def command(
     )
     result = run_job(job, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     assert result.report is not None
+    # SARIF needs a file for findings without a line; of a module it is not known here.
     file = "" if target.kind == "module" else target.location
+    # The report of a script that failed has the findings until then; the failure follows it.
     _write_report(result.report, file, json_file, sarif_file, html_file)
     raise_failure(result)
     click.get_current_context().exit(0 if result.report.ok else 1)

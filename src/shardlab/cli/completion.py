@@ -91,9 +91,10 @@ class _BashLineComplete(BashComplete):
 
     def get_completion_args(self) -> tuple[list[str], str]:
         line = os.environ["COMP_LINE"]
-        words = split_arg_string(line)
-        incomplete = "" if line.endswith((" ", "\t")) or len(words) < 2 else words.pop()
-        return words[1:], incomplete
+        arguments = split_arg_string(line)
+        # split_arg_string drops the empty word after a space.
+        incomplete = "" if line.endswith((" ", "\t")) or len(arguments) < 2 else arguments.pop()
+        return arguments[1:], incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
         # bash replaces only the part after the last word break, and shows the rest as typed.
@@ -112,6 +113,7 @@ class _FishCommaComplete(FishComplete):
     )
 
 
+# click looks the class up by the name of the shell, also for `_SHARDLAB_COMPLETE`.
 add_completion_class(_BashLineComplete)
 add_completion_class(_FishCommaComplete)
 _SHELLS: dict[str, type[ShellComplete]] = {
@@ -138,10 +140,11 @@ Items = list[CompletionItem]
 def complete_mesh(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     """Complete the axis names of a mesh: `data=4,t` to `data=4,tensor=`."""
     start, comma, last = incomplete.rpartition(",")
-    given = _mesh_axes(start)
+    used_axes = _mesh_axes(start)
+    # A size cannot be guessed.
     if "=" in last:
         return []
-    names = [name for name in _USUAL_MESH_AXES if name not in given]
+    names = [name for name in _USUAL_MESH_AXES if name not in used_axes]
     return _matches((f"{start}{comma}{name}=" for name in names), incomplete)
 
 

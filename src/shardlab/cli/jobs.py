@@ -29,6 +29,7 @@ def run_job(job: Job, *, time_limit: float, memory_limit: str | None, quiet: boo
         with show_progress(quiet=quiet) as report_step:
             job = replace(job, memory_limit=n_bytes)
             return run_worker(job, seconds=time_limit, report_step=report_step)
+    # Ctrl-C does not reach the worker, which has a session of its own; run_worker has ended it.
     except KeyboardInterrupt:
         click.echo("interrupted; the program was stopped", err=True)
         raise click.exceptions.Exit(130) from None

@@ -88,6 +88,7 @@ def _judge_once(workbook: Workbook, name: str | None, level: Level | None) -> bo
         show_lines(lambda width: judgement_lines(rejection, width))
         return False
     with closing(workbook.open_sandboxes(level)) as pool:
+        # The same two steps as a save in the loop.
         for kind in ("run", "submit"):
             submission = record_submission(workbook.store, problem, source, kind=kind)
             judgement = judge_submission(workbook.store, pool, problem, submission)

@@ -124,6 +124,7 @@ class LearnLoop:
                 self._handle_event(event)
             if self._watch.has_changed():
                 self._carry_out(on_save(self._session))
+            # Reported once; the loop goes on, because a save creates the file again.
             elif self._watch.was_deleted:
                 self.screen.print_text(error_text(self._file_deleted()))
 
@@ -139,6 +140,7 @@ class LearnLoop:
         for action in actions:
             try:
                 self._handlers[action.kind](action.value)
+            # An error of one action, such as a full disk, must not end the session.
             except LabError as error:
                 self.screen.print_text(error_text(error))
                 self._session = LearnSession(is_solved=self._session.is_solved)
@@ -165,6 +167,7 @@ class LearnLoop:
         is_solved = self._workbook.store.progress_of(problem.slug).is_solved
         self._show_task()
         self._carry_out(on_open(self._session, is_solved=is_solved))
+        # An editor for the terminal would hide the task that was just printed.
         if self._editor and self._editor.has_window:
             self._editor.open_in_background(path)
         starter = problem.read_text("starter.py").encode()

@@ -45,6 +45,7 @@ class Screen:
                     fix="shardlab learn --once judges the current solution file and exits.",
                 )
         self._input = sys.stdin.fileno()
+        # A key may be several bytes, split over two reads.
         self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
         self._wake_reader, self._wake_writer = os.pipe()
         self._saved_settings: list[Any] = termios.tcgetattr(self._input)
@@ -58,6 +59,7 @@ class Screen:
     def __enter__(self) -> Screen:
         for fd in (self._wake_reader, self._wake_writer):
             os.set_blocking(fd, False)
+        # As exceptions, so that __exit__ restores the terminal.
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._handlers[number] = signal.signal(number, _exit_on_signal)
         self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
@@ -78,10 +80,12 @@ class Screen:
     def wake(self) -> None:
         """Interrupt `read_keys`; called from another thread."""
         with contextlib.suppress(OSError):
+            # Non-blocking: a full pipe means that a wake-up is pending already.
             os.write(self._wake_writer, b".")
 
     def read_keys(self, seconds: float) -> list[str]:
         """Wait at most `seconds`, and return the keys that were pressed."""
+        # The wake pipe lets a finished judgement interrupt the select.
         ready, _, _ = select.select([self._input, self._wake_reader], [], [], seconds)
         if self._wake_reader in ready:
             with contextlib.suppress(BlockingIOError):
@@ -159,6 +163,7 @@ class Screen:
         """Ctrl-Z: restore the terminal, stop, and set it up again after fg."""
         self._restore_settings()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        # Stops here until the shell sends SIGCONT.
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._suspend)
         self._set_cbreak()

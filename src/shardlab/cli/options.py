@@ -24,6 +24,7 @@ def add_options(*options: Option) -> Callable[[Command], Command]:
     """Return a decorator that adds options to a command, listed in this order by --help."""
 
     def decorate(command: Command) -> Command:
+        # Decorators apply from the bottom up, and click lists options in the opposite order.
         for option in reversed(options):
             command = option(command)
         return command
@@ -102,6 +103,7 @@ PROGRAM_ARGUMENTS_HELP = """
 """
 program_options = add_options(
     click.argument("program", shell_complete=complete_path),
+    # Shapes of a function, or everything after -- for a script.
     click.argument("args", nargs=-1, type=click.UNPROCESSED),
     click.option(
         "--args",
@@ -153,6 +155,7 @@ def parse_whole_number(name: str, text: str | None) -> int | None:
     """
     if text is None:
         return None
+    # 18 digits fit in 64 bits, and int() of a longer text may take seconds.
     digits = text.replace(",", "").replace("_", "").strip()
     if not digits.isascii() or not digits.isdecimal() or len(digits) > 18 or not int(digits):
         raise click.UsageError(f"--{name} {text}: expected a whole number from 1, such as 1024.")

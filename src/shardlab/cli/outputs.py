@@ -34,6 +34,7 @@ def write_outputs(outputs: Outputs) -> bool:
     requests = {
         option: (file, render) for option, (file, render) in outputs.items() if file is not None
     }
+    # Also checked here: some commands have no long work to check before.
     _reject_two_on_stdout([option for option, (file, _) in requests.items() if file == STDOUT])
     for option, (file, render) in requests.items():
         _write_output(option, str(file), render().rstrip("\n") + "\n")

@@ -222,10 +222,12 @@ def command(model: str | None, **options: Any) -> None:
     result = plan(loaded_model, mesh, **arguments)
     comparison = None if golden is None else golden.compare(result)
     _write_plan(result, golden, comparison, options)
+    # With --compare the question is whether the plan changed, not whether it fits.
     is_ok = result.ok if comparison is None else comparison.same
     click.get_current_context().exit(0 if is_ok else 1)
 
 
+# Option -> parameter of the command, for the checks before the work and the writing after it.
 _FILES = {
     "json": "json_file",
     "html": "html_file",

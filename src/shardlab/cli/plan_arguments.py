@@ -65,6 +65,7 @@ def _parse_devices(options: dict[str, Any]) -> dict[str, Any]:
     hardware, devices = options["hardware"], options["devices"]
     if devices is None:
         return {"hardware": hardware}
+    # A number or a slice: both are natural after --devices.
     if devices.replace(",", "").replace("_", "").isdecimal():
         return {"hardware": hardware, "n_devices": parse_whole_number("devices", devices)}
     from shardlab.planner.tpu_slices import parse_tpu_slice

@@ -140,6 +140,7 @@ def reset_problem(
     workbook = open_workbook(catalogue)
     selected = choose_problem(workbook, problem)
     path = workbook.solution_path(selected.slug, folder)
+    # A file that was started and then deleted can be restored.
     if not (path.exists() or workbook.store.progress_of(selected.slug).path):
         raise solution_file_missing(path, selected.slug)
     if path.exists() and not yes:
@@ -215,6 +216,7 @@ def show_history(
 
     workbook = open_workbook(catalogue)
     if number is not None:
+        # As bytes, because a submission need not be UTF-8.
         click.echo(workbook.store.load_source(number), nl=False)
         return
     slug = workbook.find_problem(problem).slug if problem else None
@@ -312,9 +314,13 @@ def run_examples(**options: Any) -> None:
 @command.command("submit")
 @_judge_options
 @click.option(
-    "--again", type=int, metavar="N", help="Judge submission N again, exactly as it was submitted."
+    "--again",
+    "submission_number",
+    type=int,
+    metavar="N",
+    help="Judge submission N again, exactly as it was submitted.",
 )
-def submit_solution(again: int | None, **options: Any) -> None:
+def submit_solution(submission_number: int | None, **options: Any) -> None:
     """Judge your solution file on all cases, and store the submission.
 
     \b
@@ -324,19 +330,22 @@ def submit_solution(again: int | None, **options: Any) -> None:
 
     Exit code 0 when judged, whatever the verdict; with --exit-status 1 unless everything passes.
     """
-    _judge_command(JudgeOptions(**options), "submit", again)
+    _judge_command(JudgeOptions(**options), "submit", submission_number)
 
 
-def _judge_command(options: JudgeOptions, kind: str, again: int | None = None) -> None:
+def _judge_command(options: JudgeOptions, kind: str, submission_number: int | None = None) -> None:
     from shardlab.cli.outputs import check_destinations
     from shardlab.course.workbook import open_workbook
 
     check_destinations(json=options.json_file, junit=options.junit_file)
     workbook = open_workbook(options.catalogue)
-    if again is not None:
-        judgement = _judge_stored(workbook, options, workbook.store.get_submission(again))
+    if submission_number is not None:
+        judgement = _judge_stored(
+            workbook, options, workbook.store.get_submission(submission_number)
+        )
     else:
         problem = choose_problem(workbook, options.problem, quiet=options.quiet)
+        # Read before the pool opens, which takes seconds: a missing file is reported at once.
         source = _read_source(workbook, options, problem)
         if options.case is not None:
             judgement = _judge_one_case(workbook, options, problem, source, kind, options.case)
@@ -380,6 +389,7 @@ def _judge_stored(workbook: Workbook, options: JudgeOptions, submission: Submiss
     from shardlab.cli.outputs import show_progress
     from shardlab.course.attempt import judge_submission
 
+    # By its own name: `--again` may be of another problem than the current one.
     problem = workbook.find_problem(submission.problem)
     try:
         with (

@@ -38,7 +38,9 @@ def report_to_sarif(report: Report, *, program_file: str = "") -> dict[str, Any]
                         "rules": [_code_rule(code) for code in CODES],
                     }
                 },
+                # Findings are results, not a failure of the tool.
                 "invocations": [{"executionSuccessful": True}],
+                # Relative URIs are resolved against it, so a code host maps them to the repository.
                 "originalUriBaseIds": {_ROOT: {"uri": Path.cwd().as_uri() + "/"}},
                 "columnKind": "unicodeCodePoints",
                 "results": results,

@@ -111,6 +111,7 @@ def command(
     target = parse_target(program)
     check_arguments(target, args, args_from)
     meshes = () if mesh is None else (str(parse_mesh(mesh)),)
+    # Before the program runs, so that a wrong chip name fails at once.
     estimate_time = _make_estimator(hardware, dcn, efficiency, dtype)
     if topology and target.kind == "script":
         raise click.UsageError("--topology needs a function: file.py:function or module:function.")

@@ -27,6 +27,7 @@ def record_submission(
     from shardlab.judge.judge import EXAMPLES_SEED
 
     case_seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    # The examples are public, and the same on every run.
     case_seed = EXAMPLES_SEED if kind == "run" else case_seed
     number = store.add_submission(
         problem.slug, problem.content_version, source, kind=kind, seed=case_seed
@@ -39,7 +40,7 @@ def explain_rejected_submission(
 ) -> Judgement | None:
     """Return the judgement of bytes that are not a Python source, without starting a process.
 
-    None for everything that must be executed. A source that is too large is not stored.
+    Return None for a source that can be executed. One that is too large is not stored.
     """
     from shardlab.judge.source import MAX_BYTES, read_submission
 
@@ -105,6 +106,7 @@ def judge_case(
 
     name = case.strip().lower().removeprefix("part ")
     numbers = {}
+    # Names do not depend on the seed.
     for part in problem.parts:
         for part_case in make_cases(part, seed, 1):
             key = (part.number, part_case.number)

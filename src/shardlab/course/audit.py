@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardlab.sandbox.process import Limits, Role, SandboxedProcess, SandboxPool
 
 
-# A problem must hold for every seed. A fixed one, so that an audit that fails can be repeated.
+# A problem must pass with every seed. A fixed one makes a failed audit repeatable.
 SEED = 1
 # Elapsed time. Processor time keeps its usual limit: a busy machine must not fail a program.
 _WALL_SECONDS = 120.0
@@ -85,6 +85,7 @@ def audit_problems(
                     yield future.result()
             finally:
                 pool.is_closing = True
+                # Without waiting: running audits fail at their next process, as the pool closes.
                 executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -151,6 +152,7 @@ def audit_problem(
         # A file that is not text would make every later step fail for the wrong reason.
         if not any(fault.rule == "text.encoding" for fault in faults):
             faults += check_reference(problem)
+            # Judging against a broken reference would blame the solution.
             if not any(fault.rule in ("problem", "reference.inputs") for fault in faults):
                 limits = {"wall_seconds": _WALL_SECONDS, **problem.limits}
                 runs = _ProblemRuns(
@@ -187,6 +189,7 @@ class _ProblemRuns:
         from shardlab.course.audit_examples import check_examples
 
         yield from ((fault, 0) for fault in check_examples(self.pool, self.problem))
+        # A starter fails on any mesh; few are enough.
         yield self._judge_starter(with_few_meshes(self.problem))
         yield self._judge_solution(self.problem)
         for path in self.problem.wrong_submissions:

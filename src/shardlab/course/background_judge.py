@@ -49,11 +49,13 @@ class BackgroundJudge:
         # Identifies the current submission; threads with another token are cancelled.
         self._current: object = None
         self._events: queue.SimpleQueue[tuple[object, JudgeEvent]] = queue.SimpleQueue()
+        # A daemon, as all threads here: quitting must not be delayed until JAX is loaded.
         threading.Thread(target=self._open_in_thread, daemon=True).start()
 
     def start_judging(self, problem: Problem, source: bytes, kind: str) -> None:
         """Store a submission and begin to judge it; cancel the one before."""
         self._current = token = object()
+        # In this thread: it needs no sandbox, so it works while the pool still opens.
         rejection = explain_rejected_submission(self._store, problem, source, kind=kind)
         if rejection is not None:
             self._send_event(token, JudgeEvent(judgement=rejection))

@@ -120,7 +120,7 @@ def data_folder(environ: Mapping[str, str] | None = None, platform: str = sys.pl
     return (Path(data) if Path(data).is_absolute() else Path.home() / ".local/share") / "shardlab"
 
 
-LOCK_SECONDS = 10.0  # to wait for another process; a write takes milliseconds
+LOCK_SECONDS = 10.0  # timeout for the lock of another process; a write takes milliseconds
 
 
 @contextlib.contextmanager
@@ -151,6 +151,7 @@ def _open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA synchronous = FULL")  # durable also after a power failure
+        # Two cheap reads on every connection; the lock and the migration only when needed.
         if schema_version(connection) != len(MIGRATIONS) or not is_progress_store(connection):
             _prepare_schema(connection, path)
     except BaseException:

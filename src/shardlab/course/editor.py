@@ -82,6 +82,7 @@ class Editor:
         try:
             process = subprocess.Popen(
                 [*self.command, str(path)],
+                # Its messages must not appear between the lines of the screen.
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

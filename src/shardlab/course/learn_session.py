@@ -75,6 +75,7 @@ def on_key(session: LearnSession, key: str) -> Step:
     """Return what a key does."""
     if session.typed_name is not None:
         return _type_key(session, key, session.typed_name)
+    # Any other key disarms.
     armed_key, session = session.armed_key, replace(session, armed_key="")
     if key in _JUDGE_KEYS:
         return _judge(session, _JUDGE_KEYS[key])
@@ -85,6 +86,7 @@ def on_key(session: LearnSession, key: str) -> Step:
         return replace(session, armed_key="x"), (Action("print", question),)
     if key == "l":
         return replace(session, typed_name=""), (Action("list"), Action("prompt"))
+    # Escape ends only the typing of a name; Ctrl-D is the end of input, as in a shell.
     if key in (_ESCAPE, _CTRL_D):
         return session, (Action("quit"),) if key == _CTRL_D else ()
     if key in _KEY_ACTIONS:

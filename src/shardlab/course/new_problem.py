@@ -30,6 +30,7 @@ def new_problem(slug: str, track: str, catalogue: Path) -> Path:
         raise _problem_exists(slug, folder)
     # Computed before anything is written, because it may raise.
     tracks_text = add_to_tracks(text, slug, track)
+    # The template has the suffix .txt so that linters and packaging do not take it for code.
     for source in sorted(_TEMPLATE.rglob("*.txt")):
         file = folder / source.relative_to(_TEMPLATE).with_suffix("")
         file.parent.mkdir(parents=True, exist_ok=True)

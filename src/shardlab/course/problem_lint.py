@@ -93,6 +93,7 @@ _UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|TBD)\b|\blorem ipsum\b")
 def lint_problem(problem: Problem) -> list[Fault]:
     """Return the faults of a problem's files that can be found without running them."""
     faults = [*_lint_files(problem), *_lint_text(problem)]
+    # The other rules read the files as text.
     if any(fault.rule == "text.encoding" for fault in faults):
         return faults
     page = parse_page(problem.read_text("statement.md"))
@@ -221,6 +222,7 @@ def _check_layout_line(line: str) -> str:
 def _lint_blocks(page: Page) -> Iterator[Fault]:
     """Find blocks that the audit would not run, and sections without their block."""
     for section in page.sections:
+        # An unclosed block would swallow the following sections, whose code would not run.
         fences = sum(line.startswith("```") for line in section.lines)
         if fences % 2:
             message = f"A block of '{section.heading}' is not closed."
@@ -276,6 +278,7 @@ def _lint_pitfalls(problem: Problem, page: Page) -> Iterator[Fault]:
 
 def _lint_links(problem: Problem, page: Page) -> Iterator[Fault]:
     for number, target in page.links:
+        # Network access would make the audit depend on other hosts.
         if re.match(r"https?://", target):
             continue
         if not (problem.folder / target.partition("#")[0]).is_file():
@@ -310,6 +313,7 @@ def _lint_functions(problem: Problem) -> Iterator[Fault]:
         try:
             tree = ast.parse(source)
         except SyntaxError as error:
+            # A submission that must fail with CE (compile error) need not be valid Python.
             if not source.startswith("# CE"):
                 yield Fault(
                     rule="code.syntax",

@@ -74,6 +74,7 @@ def next_problem(
     if after is None:
         return catalogue.next_slug(solved)
     start = catalogue.slugs.index(after) + 1
+    # From the current problem onwards, then from the beginning: skipped problems come last.
     for slug in (*catalogue.slugs[start:], *catalogue.slugs[:start]):
         if slug in solved or slug == after:
             continue

@@ -104,6 +104,7 @@ def _replace_file(path: Path, body: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(body)
+        # resolve: a symbolic link stays a link.
         temporary.replace(path.resolve())
     finally:
         temporary.unlink(missing_ok=True)

@@ -106,6 +106,7 @@ def parse_page(text: str) -> Page:
     title = lines[0].removeprefix("# ").strip() if lines and lines[0].startswith("# ") else ""
     starts, is_code = [], False
     for number, line in enumerate(lines):
+        # A fence opens and closes a block alike.
         is_code ^= line.startswith("```")
         if line.startswith("## ") and not is_code:
             starts.append(number)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _MAX_TEXT_WIDTH = 100  # wider lines of text are hard to read
+# The spec is written with P(...), so that commas inside it do not end it.
 _LAYOUT = re.compile(r"(\S+\[[^\]]*\]|\S+)\s+(P\(.*\))\s+(\S.*)")
 # ([name](wrong/name.py)): the wrong submission of a pitfall is for the audit, not for learners.
 _WRONG_LINK = re.compile(r"\s*\(?\[[^\]]*\]\(wrong/[^)]*\)\)?")
@@ -165,6 +166,7 @@ def _table_lines(rows: Sequence[str]) -> Iterator[Line]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=False)]
     for row in cells:
         if all(set(cell) <= set("-: ") for cell in row):
+            # Markdown needs only three dashes; a terminal should show a full rule.
             row = ["-" * width for width in widths]
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         yield [Span(text="    " + "  ".join(padded).replace("`", ""))]

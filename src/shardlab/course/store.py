@@ -95,6 +95,7 @@ class ProgressStore:
 
         Called before judging begins, so that a submission survives a killed process.
         """
+        # The content is the key, so equal sources are one row.
         digest = hashlib.sha256(source).hexdigest()
         with connect(self.path) as connection:
             connection.execute(

@@ -63,6 +63,7 @@ class Workbook:
         slugs = self.catalogue.slugs
         if name.isdecimal() and 0 < int(name) <= len(slugs):
             return slugs[int(name) - 1]
+        # A file of the user may be named like the function, with underscores.
         return Path(name).stem.replace("_", "-") if name not in slugs else name
 
     # ---------------------------------------------------------------------------- solution files
@@ -143,5 +144,6 @@ class Workbook:
 def open_workbook(folder: str | Path | None = None) -> Workbook:
     """Return the workbook for shardlab's own catalogue, or for another folder's."""
     catalogue = load_catalogue(folder)
+    # The absolute path: the same catalogue is found from any current folder.
     key = "" if folder is None else str(Path(folder).resolve())
     return Workbook(catalogue, open_store(catalogue=key))

@@ -97,6 +97,7 @@ def find_attribute(module: types.ModuleType, job: Job) -> Any:
 
 def _unknown_function(owner: Any, name: str, where: str) -> UnknownFunction:
     functions = [n for n, v in vars(owner).items() if callable(v) and not n.startswith("_")]
+    # Functions of the file itself first: imported ones would crowd the list.
     defined = [n for n in functions if getattr(vars(owner)[n], "__module__", "") == owner.__name__]
     match = nearest_name(name, functions)
     names = ", ".join((defined or functions)[:8])

@@ -62,6 +62,7 @@ class Job:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Job:
+        # JSON has no tuples, and a frozen record should not hold lists.
         lists = {"args": tuple(data["args"]), "meshes": tuple(data["meshes"])}
         return cls(**{**data, **lists, "target": Target(**data["target"])})
 

@@ -38,6 +38,7 @@ def parse_target(text: str) -> Target:
         location, function = text, ""
     if colon and location != text and (not location or not _is_dotted_name(function)):
         raise _invalid_target(text)
+    # A file that exists wins over a module of the same name.
     if location.endswith(".py") or os.sep in location or Path(location).is_file():
         _require_file(location, text)
         return Target("file" if function else "script", location, function)

@@ -204,7 +204,7 @@ def _describe_failure(error: BaseException, job: Job) -> Failure:
         return Failure.of_error(error)
     from shardlab.simulator.script_runner import traceback_text, user_line_of
 
-    # A traceback without a line of the user's is useful only to whoever debugs shardlab itself.
+    # A traceback without a line of the user's helps only to debug shardlab itself.
     is_useful = user_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
     # sys.exit is an ordinary end of a script: its traceback would only point at sys.exit.
     has_traceback = is_useful and not isinstance(error, SystemExit)
@@ -235,8 +235,8 @@ def _explain_exception(error: BaseException, job: Job) -> LabError:
         )
     if isinstance(error, SystemExit):
         return _explain_exit(error, where, job)
-    what = f"The program raised {kind}{': ' + text if text else '.'}"
-    return ProgramRaised(what, where=where, fix=_suggest_fix(error))
+    message = f"The program raised {kind}{': ' + text if text else '.'}"
+    return ProgramRaised(message, where=where, fix=_suggest_fix(error))
 
 
 def _error_message(error: BaseException) -> str:

@@ -344,6 +344,6 @@ def test_the_page_names_every_key_with_its_meaning():
     text = PAGE.read_text("utf-8")
     for table in (TABLE, TENSOR):
         for key, setting in table.items():
-            assert f"| `{key}` | {setting.wanted} | {setting.meaning} |" in text, key
+            assert f"| `{key}` | {setting.expected} | {setting.meaning} |" in text, key
     for key in ARCHITECTURE:
         assert f"`{key}`" in text

@@ -61,62 +61,75 @@ def _is_size(value: Any) -> bool:
 
 TABLE = {
     "name": Field(
-        wanted="text", fits=is_text, meaning="of the model, as the plan shows it", is_required=True
+        expected="text",
+        is_valid=is_text,
+        meaning="of the model, as the plan shows it",
+        is_required=True,
     ),
     "tensors": Field(
-        wanted='a table such as {"layers.{0..31}.up.weight" = "bf16[14336,4096]"}',
-        fits=lambda v: is_table(v) and len(v) > 0,
+        expected='a table such as {"layers.{0..31}.up.weight" = "bf16[14336,4096]"}',
+        is_valid=lambda v: is_table(v) and len(v) > 0,
         meaning="its tensors by path; `{0..31}` in a path stands for the numbers 0 to 31",
         is_required=True,
     ),
     "architecture": Field(
-        wanted="a table",
-        fits=is_table,
+        expected="a table",
+        is_valid=is_table,
         meaning="its architecture, from which activations and caches are estimated",
     ),
     "also": Field(
-        wanted="a list of texts", fits=is_text_list, meaning="aliases of the model, for presets"
+        expected="a list of texts",
+        is_valid=is_text_list,
+        meaning="aliases of the model, for presets",
     ),
-    "note": Field(wanted="text", fits=is_text, meaning="a remark that the plan repeats"),
+    "note": Field(expected="text", is_valid=is_text, meaning="a remark that the plan repeats"),
     "published": Field(
-        wanted="a whole number", fits=is_count, meaning="parameters according to the publisher"
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="parameters according to the publisher",
     ),
-    "published_source": Field(wanted="text", fits=is_text, meaning="the source of that count"),
-    "config_source": Field(wanted="text", fits=is_text, meaning="the source of the architecture"),
+    "published_source": Field(
+        expected="text", is_valid=is_text, meaning="the source of that count"
+    ),
+    "config_source": Field(
+        expected="text", is_valid=is_text, meaning="the source of the architecture"
+    ),
     "n_tensors": Field(
-        wanted="a whole number",
-        fits=is_count,
+        expected="a whole number",
+        is_valid=is_count,
         meaning="the number of tensors, as a check: another number is an error",
     ),
     "n_bytes": Field(
-        wanted="a whole number",
-        fits=is_count,
+        expected="a whole number",
+        is_valid=is_count,
         meaning="the bytes of all tensors, as a check: another number is an error",
     ),
 }
 
 TENSOR = {
     "array": Field(
-        wanted='text such as "bf16[4096,1024]"', fits=is_text, meaning="dtype and shape together"
+        expected='text such as "bf16[4096,1024]"',
+        is_valid=is_text,
+        meaning="dtype and shape together",
     ),
     "shape": Field(
-        wanted="a list of sizes such as [4096, 1024]",
-        fits=lambda v: isinstance(v, list) and not any(isinstance(size, bool) for size in v),
+        expected="a list of sizes such as [4096, 1024]",
+        is_valid=lambda v: isinstance(v, list) and not any(isinstance(size, bool) for size in v),
         meaning="instead of array",
     ),
     "dtype": Field(
-        wanted='text such as "bf16"',
-        fits=is_text,
+        expected='text such as "bf16"',
+        is_valid=is_text,
         meaning="with shape; float32 by default",
     ),
     "axes": Field(
-        wanted='a list of texts such as ["vocab", "embed"]',
-        fits=lambda v: isinstance(v, list) and all(map(_is_axis_name, v)),
+        expected='a list of texts such as ["vocab", "embed"]',
+        is_valid=lambda v: isinstance(v, list) and all(map(_is_axis_name, v)),
         meaning='logical names of the dimensions, "" for none; strategies and rules use them',
     ),
     "spec": Field(
-        wanted='text such as "None,model", or a list',
-        fits=lambda v: (
+        expected='text such as "None,model", or a list',
+        is_valid=lambda v: (
             _is_axis_name(v) if isinstance(v, str) else isinstance(v, list) and _is_spec_list(v)
         ),
         meaning="the sharding that the model itself declares",
@@ -147,16 +160,18 @@ ARCHITECTURE_MEANINGS = {
 }
 ARCHITECTURE = {
     field.name: Field(
-        wanted="true or false",
-        fits=lambda v: isinstance(v, bool),
+        expected="true or false",
+        is_valid=lambda v: isinstance(v, bool),
         meaning=ARCHITECTURE_MEANINGS[field.name],
     )
     if field.type == "bool"
-    else Field(wanted="a whole number", fits=is_count, meaning=ARCHITECTURE_MEANINGS[field.name])
+    else Field(
+        expected="a whole number", is_valid=is_count, meaning=ARCHITECTURE_MEANINGS[field.name]
+    )
     if field.default is not MISSING
     else Field(
-        wanted="a whole number from 1 on",
-        fits=_is_size,
+        expected="a whole number from 1 on",
+        is_valid=_is_size,
         meaning=ARCHITECTURE_MEANINGS[field.name],
         is_required=True,
     )
