@@ -79,7 +79,7 @@ def test_deadlock_error_lists_the_devices_that_never_arrive(body):
 
 
 def test_a_predicate_that_is_equal_on_all_devices_is_no_deadlock():
-    """The predicate could differ between devices, but does not: real devices do not block either."""
+    """The predicate could differ between devices, but does not; real devices do not block."""
     x = jnp.abs(X) + 1.0
     assert jnp.allclose(run(psum_in_one_branch, x=x)[:, 0], x[:, 0::2].sum(1))
 
