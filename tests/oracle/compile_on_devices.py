@@ -22,8 +22,8 @@ from typing import Any
 import jax
 from hlo_calls import calls_in
 from program import N_DEVICES, Program
+from runtimes import device_runtime
 from whole_programs import whole_program
-from worlds import devices_world
 from written import PROGRAMS
 
 # How jaxprs and stablehlo call them.
@@ -33,7 +33,7 @@ NARROW = ("bf16", "f8E", "f4E", "xi4", "xui4", "xi2", "xui2")
 def lowered(program: Program) -> tuple[Any, bool]:
     """Return a lowered program, and whether it has arrays of a narrow type."""
     with jax.enable_x64(True) if program.x64 else contextlib.nullcontext():
-        fun, args = whole_program(program, devices_world(program))
+        fun, args = whole_program(program, device_runtime(program))
         found = jax.jit(fun).lower(*args)
         return found, any(name in found.as_text() for name in NARROW)
 

@@ -10,7 +10,7 @@ import contextlib
 
 import jax
 import pytest
-from worlds import devices_world
+from runtimes import device_runtime
 from written import PROGRAMS
 
 from shardlab import check
@@ -37,7 +37,7 @@ def test_a_right_program_gives_no_alarm(name):
     mesh = ",".join(f"{axis}={size}" for axis, size in program.mesh.items())
 
     def run(*args):
-        return program.build(devices_world(program))(*args)
+        return program.build(device_runtime(program))(*args)
 
     with jax.enable_x64(True) if program.x64 else contextlib.nullcontext():
         args = [item.make(seed) for seed, item in enumerate(program.inputs)]

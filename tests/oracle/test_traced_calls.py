@@ -17,9 +17,9 @@ from pathlib import Path
 import jax
 import pytest
 from hlo_calls import groups_along
-from program import World
+from program import Runtime
+from runtimes import device_runtime
 from whole_programs import NAMES, whole_program
-from worlds import devices_world
 from written import PROGRAMS
 
 from shardlab import _jax
@@ -108,8 +108,8 @@ def at_home(name):
         simulated(devices=8),
         jax.enable_x64(True) if program.x64 else contextlib.nullcontext(),
     ):
-        world = World(shard_map, virtual_mesh(dict(program.mesh)))
-        yield whole_program(program, devices_world(program) if program.explicit else world)
+        world = Runtime(shard_map, virtual_mesh(dict(program.mesh)))
+        yield whole_program(program, device_runtime(program) if program.explicit else world)
 
 
 def traced(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from program import Program, World, with_gradients
+from program import Program, Runtime, with_gradients
 from written import PROGRAMS, callbacks, collectives, dtypes, local
 
 # Each about one collective or one dtype: their gradients are met in the others.
@@ -14,13 +14,13 @@ _OUTPUTS_ONLY = {*collectives.program.programs, *dtypes.program.programs}
 _LEFT_OUT = {*local.program.programs, *callbacks.program.programs}
 
 NAMES = [
-    name for name, program in PROGRAMS.items() if not program.refused and name not in _LEFT_OUT
+    name for name, program in PROGRAMS.items() if not program.rejected and name not in _LEFT_OUT
 ]
 
 
-def whole_program(program: Program, world: World) -> tuple[Callable[..., Any], list[Any]]:
+def whole_program(program: Program, runtime: Runtime) -> tuple[Callable[..., Any], list[Any]]:
     """Return a function that computes all that is compared, and its arguments."""
     args = [item.make(seed) for seed, item in enumerate(program.inputs)]
-    fun = program.build(world)
+    fun = program.build(runtime)
     has_gradients = program.grad and program.name not in _OUTPUTS_ONLY
     return (with_gradients(fun, args) if has_gradients else fun), args

@@ -24,14 +24,13 @@ from jax._src import (
     dtypes,  # extended dtypes (random keys)
     pjit,  # _resolve_and_lower: every jit that is called or lowered
     sharding_impls,  # the concrete mesh in context
-    stages,  # Lowered and Compiled
-    xla_bridge,  # get_backend: every question about devices
+    xla_bridge,  # get_backend: every query about devices
 )
 from jax._src import mesh as mesh_lib  # the mesh in context
 from jax._src.interpreters import pxla  # MeshComputation, batched_device_put
 from jax._src.lib import _jax as jaxlib  # the C++ classes of arrays, devices and settings
-from jax._src.named_sharding import NamedSharding, UnspecifiedValue
-from jax._src.sharding_impls import SingleDeviceSharding, physical_sharding
+from jax._src.sharding_impls import physical_sharding  # of the uint32 array behind random keys
+from jax.sharding import SingleDeviceSharding
 
 ArrayImpl = jaxlib.ArrayImpl
 Device = jaxlib.Device
@@ -45,10 +44,6 @@ _mode_key = jaxlib.config.Config(
 )
 
 _thread_state = threading.local()
-
-
-def is_unspecified(sharding: Any) -> bool:
-    return isinstance(sharding, UnspecifiedValue)
 
 
 def set_mode_key(key: object) -> None:
@@ -238,7 +233,6 @@ __all__ = [
     "ArrayImpl",
     "AttributePatches",
     "Device",
-    "NamedSharding",
     "Shard",
     "SingleDeviceSharding",
     "array_lib",
@@ -247,7 +241,6 @@ __all__ = [
     "check_shards",
     "dispatch",
     "is_simulated",
-    "is_unspecified",
     "is_using_real_jax",
     "lowered_cost_analysis",
     "physical_sharding",
@@ -258,7 +251,6 @@ __all__ = [
     "run_with_real_jax",
     "set_mode_key",
     "single_device",
-    "stages",
     "use_real_jax",
     "when_simulated",
     "xla_bridge",

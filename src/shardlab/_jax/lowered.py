@@ -9,7 +9,7 @@ from typing import Any
 import jaxlib
 import numpy as np
 from jax._src.interpreters import mlir, pxla  # compile options and bytecode as JAX makes them
-from jax._src.named_sharding import NamedSharding
+from jax.sharding import NamedSharding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,15 +27,12 @@ from jax._src import (
     sharding_impls,  # UnspecifiedValue, shardings of random keys
 )
 from jax._src.interpreters import mlir, pxla  # MeshComputation and MeshExecutable
-from jax._src.layout import Layout
+from jax._src.layout import Layout  # of the arguments of a MeshExecutable
 from jax._src.lib.mlir import ir, passmanager  # runs Shardy's passes
 from jax._src.lib.mlir.dialects import sdy  # Shardy's attributes
-from jax._src.mesh import AxisType, Mesh
-from jax._src.named_sharding import NamedSharding
-from jax._src.partition_spec import PartitionSpec
-from jax._src.sharding_impls import GSPMDSharding
+from jax._src.sharding_impls import GSPMDSharding  # the form in which XLA returns shardings
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-MeshComputation = pxla.MeshComputation
 _original_lower = pjit._resolve_and_lower
 _thread_state = threading.local()
 

@@ -151,10 +151,10 @@ def enter_shard_map(
     def shard_axes(outer_names: AxisNames, spec: Any, atom: Any) -> AxisNames:
         sharded = inner.drop_size_one(spec_axes(spec) | frozenset(spec.unreduced))
         names = outer_names.union(sharded)
-        key = _gather_key(spec, atom, inner)
-        if isinstance(outer_names, GatheredAxes) and outer_names.key == key:
-            return names & outer_names.shard_axes
-        return names
+        if not isinstance(outer_names, GatheredAxes):
+            return names
+        is_same_spec = outer_names.key == _gather_key(spec, atom, inner)
+        return names & outer_names.shard_axes if is_same_spec else names
 
     return inner, list(map(shard_axes, ins, params["in_specs"], body.invars))
 

@@ -1,4 +1,4 @@
-"""Devices, meshes, and the ways to put arrays on them."""
+"""Devices, meshes, and every way to put arrays on them."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def put(spec, shape=(8, 12), mesh=None):
 
 
 @program
-def counts():
+def device_counts():
     return [
         len(jax.devices()),
         len(jax.devices("cpu")),
@@ -54,7 +54,7 @@ def unknown_platform():
 
 
 @program
-def meshes():
+def mesh_constructors():
     devices = jax.devices()
     return [
         jax.make_mesh((8,), ("x",)),
@@ -82,20 +82,20 @@ def device_mesh_that_does_not_fit():
 
 @program
 def mesh_equality():
-    one, other = mesh_2x4(), mesh_2x4()
-    return [one == other, one is other, hash(one) == hash(other), one.local_mesh]
+    first, second = mesh_2x4(), mesh_2x4()
+    return [first == second, first is second, hash(first) == hash(second), first.local_mesh]
 
 
-# ------------------------------------------------------------------------------------- placing
+# ------------------------------------------------------------------------------------- device_put
 
 
-def _placing(spec, shape=(8, 12)):
+def _put_program(spec, shape=(8, 12)):
     return lambda: put(spec, shape)
 
 
 PROGRAMS.update(
     {
-        f"put_{name}": _placing(spec)
+        f"put_{name}": _put_program(spec)
         for name, spec in {
             "replicated": P(),
             "rows": P("data"),
@@ -147,7 +147,7 @@ def put_single_device_sharding():
 
 
 @program
-def put_nowhere():
+def put_without_target():
     return jax.device_put(np.arange(3.0)), jax.device_put(2), jax.device_put(1.5)
 
 
@@ -192,11 +192,11 @@ def put_spec_without_mesh():
 
 
 @program
-def put_again_elsewhere():
+def put_on_another_mesh():
     x = put(P("data", "model"))
     y = jax.device_put(x, NamedSharding(mesh_2x4(), P("model")))
-    other = Mesh(np.array(jax.devices())[::-1], ("x",))
-    return x, y, jax.device_put(y, NamedSharding(other, P(None))), jax.device_put(x)
+    reversed_mesh = Mesh(np.array(jax.devices())[::-1], ("x",))
+    return x, y, jax.device_put(y, NamedSharding(reversed_mesh, P(None))), jax.device_put(x)
 
 
 @program
@@ -264,7 +264,7 @@ def deleted_array_value():
 
 
 @program
-def made_on_a_sharding():
+def arrays_made_on_a_sharding():
     s = NamedSharding(mesh_2x4(), P("data"))
     return [
         jnp.zeros((4, 3), device=s),
@@ -321,23 +321,23 @@ def from_process_local_data_with_shape():
 @program
 def from_single_device_arrays():
     s = NamedSharding(mesh_2x4(), P("data", "model"))
-    whole = np.arange(32.0).reshape(4, 8)
-    pieces = [
-        jax.device_put(whole[index], device)
-        for device, index in s.addressable_devices_indices_map(whole.shape).items()
+    full_array = np.arange(32.0).reshape(4, 8)
+    shards = [
+        jax.device_put(full_array[index], device)
+        for device, index in s.addressable_devices_indices_map(full_array.shape).items()
     ]
-    return jax.make_array_from_single_device_arrays(whole.shape, s, pieces)
+    return jax.make_array_from_single_device_arrays(full_array.shape, s, shards)
 
 
 @program
 def from_too_few_single_device_arrays():
     s = NamedSharding(mesh_2x4(), P("data", "model"))
-    pieces = [jax.device_put(jnp.ones((2, 2)), jax.devices()[0])]
-    return jax.make_array_from_single_device_arrays((4, 8), s, pieces)
+    shards = [jax.device_put(jnp.ones((2, 2)), jax.devices()[0])]
+    return jax.make_array_from_single_device_arrays((4, 8), s, shards)
 
 
 @program
 def from_single_device_arrays_of_wrong_shape():
     s = NamedSharding(mesh_2x4(), P("data", "model"))
-    pieces = [jax.device_put(jnp.ones((2, 3)), d) for d in jax.devices()]
-    return jax.make_array_from_single_device_arrays((4, 8), s, pieces)
+    shards = [jax.device_put(jnp.ones((2, 3)), d) for d in jax.devices()]
+    return jax.make_array_from_single_device_arrays((4, 8), s, shards)
