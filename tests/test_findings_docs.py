@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardlab
 from shardlab.checks.cause_text import FIXES
-from shardlab.checks.codes import CODES
+from shardlab.checks.check_codes import CODES
 from shardlab.planner.findings.codes import CODES as PLAN_CODES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "findings"

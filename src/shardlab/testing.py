@@ -110,7 +110,7 @@ def assert_mesh_invariant(
     Any error that `shardlab.check` finds on the way fails it too.
     """
     __tracebackhide__ = True
-    from shardlab.analysis.program import check
+    from shardlab.analysis.trace_and_check import check
 
     with time_limit(timeout, _named(f)):
         report = check(f, *args, meshes=meshes, grads=grads)
@@ -234,7 +234,7 @@ def assert_golden(record: Any, path: str | os.PathLike[str], *, update: bool = F
 def traced(f: Callable[..., Any], *args: Any, mesh: Any = None, memory: bool = False) -> Trace:
     """Return the trace of a program, in limited time; one that JAX refuses has none."""
     __tracebackhide__ = True
-    from shardlab.analysis.program import trace
+    from shardlab.analysis.trace_and_check import trace
     from shardlab.errors import ProgramRejected
 
     try:

@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 import shardlab
-from shardlab.analysis.program import meshes_given
+from shardlab.analysis.trace_and_check import meshes_given
 from shardlab.errors import InvalidType
 from shardlab.sharding.mesh import parse_mesh
 from shardlab.testing import assert_memory

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from shardlab.checks.deadlock import deadlocks, mixed_collectives
+from shardlab.checks.check_deadlock import deadlocks, mixed_collectives
 from shardlab.collectives.call import CollectiveCall, ControlScope
 from shardlab.findings.source import SourceLocation
 from shardlab.tracing.observation import Observation, ProgramPattern

@@ -9,7 +9,7 @@ import pytest
 
 from shardlab.checks.compare_runs import check_runs, default_test_meshes, merge_findings
 from shardlab.checks.mesh_dependence import compare_with_one_device
-from shardlab.checks.replicas import differing_axes, differing_replicas, missing_reduction
+from shardlab.checks.check_replicas import differing_axes, differing_replicas, missing_reduction
 from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
 from shardlab.simulator.run_records import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardlab.analysis.config import Config, read_config
-from shardlab.checks.codes import finding
+from shardlab.analysis.project_config import Config, read_config
+from shardlab.checks.check_codes import finding
 from shardlab.checks.suppression import IgnoreRule, suppress_findings
 from shardlab.errors import InvalidConfig
 from shardlab.findings.source import SourceLocation

@@ -16,7 +16,7 @@ import programs
 import pytest
 from click.testing import CliRunner
 
-from shardlab.checks.codes import CODES
+from shardlab.checks.check_codes import CODES
 from shardlab.cli import main
 from shardlab.cli.sarif import sarif
 from shardlab.findings.finding import Finding

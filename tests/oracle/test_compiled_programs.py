@@ -22,11 +22,11 @@ from shardlab._jax.lowered import compiler_input
 from shardlab.collectives.wire import wire_bytes
 from shardlab.errors import CompileFailed, CompileTimeout, InvalidTopology, TpuCompilerMissing
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
-from shardlab.tracing.compiler import compile as compile_process
-from shardlab.tracing.compiler.compile import compile_for_devices
+from shardlab.tracing.compiler import xla_process as compile_process
+from shardlab.tracing.compiler.xla_process import compile_for_devices
 from shardlab.tracing.compiler.inserted_collectives import observe_compiled
 from shardlab.tracing.compiler.tpu_topology import observe_on_topology
-from shardlab.tracing.hlo.module import parse_module
+from shardlab.tracing.hlo.hlo_module import parse_module
 from shardlab.tracing.stage import stage
 
 HERE = Path(__file__).parent

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
-from shardlab.tracing.hlo.collectives import hlo_collectives
-from shardlab.tracing.hlo.module import parse_module
+from shardlab.tracing.hlo.hlo_collectives import hlo_collectives
+from shardlab.tracing.hlo.hlo_module import parse_module
 
 HEAD = "HloModule jit_f, num_partitions=8"
 ADD = """

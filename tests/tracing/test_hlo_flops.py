@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from shardlab.tracing.compiler.inserted_collectives import observe_compiled
 from shardlab.tracing.hlo.hlo_flops import flops
-from shardlab.tracing.hlo.module import parse_module
+from shardlab.tracing.hlo.hlo_module import parse_module
 from shardlab.tracing.jaxpr_flops import flops as flops_of_jaxpr
 from shardlab.tracing.stage import stage
 

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardlab
 from shardlab import testing
-from shardlab.checks.program import check_program
+from shardlab.checks.check_program import check_program
 from shardlab.errors import ProgramRejected
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.tracing.observe import observe

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardlab.checks.replicas import short
+from shardlab.checks.check_replicas import short
 from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
 
 SENTENCES = {

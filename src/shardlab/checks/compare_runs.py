@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from shardlab.checks.codes import finding
+from shardlab.checks.check_codes import finding
 from shardlab.checks.mesh_dependence import RunComparison, compare_with_one_device
-from shardlab.checks.replicas import differing_replicas
+from shardlab.checks.check_replicas import differing_replicas
 from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
 from shardlab.sharding.mesh import Mesh

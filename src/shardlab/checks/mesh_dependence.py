@@ -14,7 +14,7 @@ import numpy as np
 
 from shardlab.checks import causes
 from shardlab.checks.cause_text import cause_message, listed, shown
-from shardlab.checks.codes import finding
+from shardlab.checks.check_codes import finding
 from shardlab.checks.tolerance import Array, Comparison, compare_arrays, tolerance
 from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardlab.checks.codes import finding
+from shardlab.checks.check_codes import finding
 from shardlab.errors import Deadlock
 from shardlab.findings.finding import Finding
 from shardlab.findings.report import Report, most_severe_first

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
-from shardlab.checks.codes import CODES, finding
+from shardlab.checks.check_codes import CODES, finding
 from shardlab.findings.finding import Finding
 from shardlab.findings.report import SuppressedFinding, most_severe_first
 from shardlab.findings.source import SourceLocation

@@ -208,7 +208,7 @@ def _device_count(job: Mapping[str, Any]) -> int | None:
 def _trace(
     f: Callable[..., Any], args: tuple[Any, ...], job: Mapping[str, Any], tell: Tell
 ) -> dict[str, Any]:
-    from shardlab.analysis.program import trace
+    from shardlab.analysis.trace_and_check import trace
 
     mesh = job["meshes"][0] if job["meshes"] else None
     tell(f"tracing {job['function']}{f' on {mesh}' if mesh else ''}")
@@ -220,7 +220,7 @@ def _trace(
 def _check(
     f: Callable[..., Any], args: tuple[Any, ...], job: Mapping[str, Any], tell: Tell
 ) -> dict[str, Any]:
-    from shardlab.analysis.program import check
+    from shardlab.analysis.trace_and_check import check
 
     meshes = job["meshes"]
     given = {"mesh": meshes[0]} if len(meshes) == 1 else {"meshes": meshes} if meshes else {}
@@ -230,7 +230,7 @@ def _check(
 
 
 def _script(job: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    from shardlab.analysis.script import check_script, trace_script
+    from shardlab.analysis.analyze_script import check_script, trace_script
 
     sys.path.insert(0, "")  # the place of the script's own folder, as `python` has it
     answer: dict[str, Any]

@@ -12,7 +12,7 @@ from shardlab.collectives.call import CollectiveCall
 from shardlab.sharding.mesh import MeshSizes, parse_mesh
 from shardlab.tracing.collective_calls import call_at, communicates
 from shardlab.tracing.compiler.needs_compiler import is_left_to_the_compiler, shardings_asked_for
-from shardlab.tracing.jax_rejections import full_tracebacks, record_rejections
+from shardlab.tracing.rejected_programs import full_tracebacks, record_rejections
 from shardlab.tracing.jaxpr_flops import ONE_TURN, Flops, flops
 from shardlab.tracing.jaxpr_walk import Site, walk_jaxpr
 from shardlab.tracing.observation import Observation

@@ -16,7 +16,7 @@ from jax._src import core
 from jax._src import shard_map as shard_map_lib
 
 from shardlab import _jax
-from shardlab.checks.program import check_program
+from shardlab.checks.check_program import check_program
 from shardlab.tracing.collective_calls import call_at, communicates
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation

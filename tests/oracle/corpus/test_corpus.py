@@ -9,7 +9,7 @@ import pytest
 from pairs import RIGHT, TABLES, WRONG
 
 from shardlab import check
-from shardlab.checks.codes import CODES
+from shardlab.checks.check_codes import CODES
 
 
 def each(cases):

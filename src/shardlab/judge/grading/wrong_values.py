@@ -10,7 +10,7 @@ import numpy as np
 from shardlab.checks import causes
 from shardlab.checks.cause_text import FIXES
 from shardlab.checks.cause_text import cause_message as told_of
-from shardlab.checks.divergence import coordinate_ranges
+from shardlab.checks.diverging_devices import coordinate_ranges
 from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
 from shardlab.judge.grading.evidence import Evidence, index, number
 from shardlab.judge.verdict import Verdict

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardlab._jax.axis_errors import convert_axis_error
-from shardlab.checks.program import check_program
+from shardlab.checks.check_program import check_program
 from shardlab.collectives.call import CollectiveCall
 from shardlab.judge.protocol.values import ArrayLeaf, unpack
 from shardlab.judge.worker.errors import AnswerError, leaked, told
@@ -23,7 +23,7 @@ from shardlab.judge.worker.result_tree import result_of_arrays
 from shardlab.judge.worker.submission import Submission, arguments
 from shardlab.judge.worker.traced_placement import placing_where_traced
 from shardlab.sharding.spec import parse_spec
-from shardlab.tracing.jax_rejections import full_tracebacks, record_rejections
+from shardlab.tracing.rejected_programs import full_tracebacks, record_rejections
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.observe import observe_staged

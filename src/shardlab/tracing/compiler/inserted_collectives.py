@@ -16,10 +16,10 @@ from shardlab.collectives.call import CollectiveCall, Phase
 from shardlab.collectives.wire import wire_bytes
 from shardlab.findings.source import SourceLocation
 from shardlab.sharding.mesh import MeshSizes
-from shardlab.tracing.compiler.compile import LIMIT_S, Compiled, compile_for_devices
-from shardlab.tracing.hlo.collectives import HloCollective, hlo_collectives
+from shardlab.tracing.compiler.xla_process import LIMIT_S, Compiled, compile_for_devices
+from shardlab.tracing.hlo.hlo_collectives import HloCollective, hlo_collectives
 from shardlab.tracing.hlo.hlo_flops import flops
-from shardlab.tracing.hlo.module import jax_dtype_name, n_bytes
+from shardlab.tracing.hlo.hlo_module import jax_dtype_name, n_bytes
 from shardlab.tracing.hlo.replica_groups import Along, Groups, along, along_pairs
 from shardlab.tracing.jaxpr_flops import ONE_TURN
 from shardlab.tracing.observation import Memory

@@ -15,9 +15,9 @@ from typing import Any
 from shardlab import _jax
 from shardlab._jax.lowered import compiler_input
 from shardlab.errors import InvalidTopology, TpuCompilerMissing
-from shardlab.tracing.compiler.compile import LIMIT_S, Compiled, run_compiler
+from shardlab.tracing.compiler.xla_process import LIMIT_S, Compiled, run_compiler
 from shardlab.tracing.compiler.inserted_collectives import Seen, main_mesh, seen
-from shardlab.tracing.hlo.module import parse_module
+from shardlab.tracing.hlo.hlo_module import parse_module
 from shardlab.tracing.stage import StagedProgram, in_mode
 
 _WORKER = Path(_jax.__file__).parent / "tpu_worker.py"

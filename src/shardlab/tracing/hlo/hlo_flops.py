@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from shardlab.tracing.hlo.module import Array, Computation, Instruction, Module, Operand
+from shardlab.tracing.hlo.hlo_module import Array, Computation, Instruction, Module, Operand
 from shardlab.tracing.hlo.trip_counts import trip_count
 
 _ELEMENTWISE = frozenset(

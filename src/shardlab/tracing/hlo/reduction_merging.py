@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 
-from shardlab.tracing.hlo.module import Array, Computation, Instruction
+from shardlab.tracing.hlo.hlo_module import Array, Computation, Instruction
 from shardlab.tracing.hlo.replica_groups import Groups
 from shardlab.tracing.hlo.trip_counts import depends_on_device, on_device
 

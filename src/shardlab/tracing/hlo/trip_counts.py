@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 
-from shardlab.tracing.hlo.module import Computation, Instruction, Module, Operand
+from shardlab.tracing.hlo.hlo_module import Computation, Instruction, Module, Operand
 
 _SAME = frozenset({"bitcast", "convert", "copy", "reshape", "broadcast"})
 _SUMS: dict[str, Callable[[int, int], int]] = {

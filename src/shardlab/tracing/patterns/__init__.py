@@ -12,7 +12,7 @@ from shardlab.tracing.jaxpr_walk import Site
 from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.compile_errors import impossible, ppermute_orders
 from shardlab.tracing.patterns.device_values import Program
-from shardlab.tracing.patterns.divergence import ways
+from shardlab.tracing.patterns.divergent_control_flow import ways
 from shardlab.tracing.patterns.loop_invariants import same_each_turn
 from shardlab.tracing.patterns.placement import (
     nothing_sharded,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from shardlab.checks.codes import amount, finding, mesh_text, named
+from shardlab.checks.check_codes import amount, finding, mesh_text, named
 from shardlab.findings.finding import Finding
 from shardlab.tracing.observation import Observation, ProgramPattern
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from shardlab.checks.codes import count, finding
+from shardlab.checks.check_codes import count, finding
 from shardlab.checks.tolerance import Array, is_close, roundings
 from shardlab.findings.finding import Finding
 from shardlab.simulator.run_records import MeshRun, MeshRuns, ReplicaValues

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardlab.checks.codes import finding
-from shardlab.checks.spec_errors import misfits, unknown_axis
+from shardlab.checks.check_codes import finding
+from shardlab.checks.spec_findings import misfits, unknown_axis
 from shardlab.errors import ProgramRejected
 from shardlab.findings.finding import Finding
 from shardlab.tracing.observation import Observation, ProgramPattern

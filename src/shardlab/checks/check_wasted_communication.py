@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardlab.checks.codes import amount, as_argument, finding, named
+from shardlab.checks.check_codes import amount, as_argument, finding, named
 from shardlab.findings.finding import Finding
 from shardlab.tracing.observation import Observation, ProgramPattern
 

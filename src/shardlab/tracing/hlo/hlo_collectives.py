@@ -16,7 +16,7 @@ from typing import Literal
 
 from shardlab.collectives.call import ControlScope
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
-from shardlab.tracing.hlo.module import Array, Computation, Instruction, Module
+from shardlab.tracing.hlo.hlo_module import Array, Computation, Instruction, Module
 from shardlab.tracing.hlo.reduction_merging import Sums
 from shardlab.tracing.hlo.replica_groups import Groups, parse_groups, parse_pairs, spelled_groups
 from shardlab.tracing.hlo.stack_frames import op_name

@@ -18,7 +18,7 @@ from typing import Any
 from shardlab._jax import compile_worker
 from shardlab._jax.lowered import CompilerInput
 from shardlab.errors import CompileFailed, CompileTimeout
-from shardlab.tracing.hlo.module import Module, parse_module
+from shardlab.tracing.hlo.hlo_module import Module, parse_module
 
 LIMIT_S = 600.0
 

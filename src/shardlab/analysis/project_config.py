@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardlab.checks.codes import CODES
-from shardlab.checks.replication import REPLICATED_BYTES
+from shardlab.checks.check_codes import CODES
+from shardlab.checks.check_replicated_arrays import REPLICATED_BYTES
 from shardlab.checks.suppression import IgnoreRule, suppress_findings
 from shardlab.errors import InvalidConfig
 from shardlab.findings.finding import Finding

@@ -17,8 +17,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from shardlab.checks.codes import as_argument, called, finding, named
-from shardlab.checks.divergence import Parting, partings
+from shardlab.checks.check_codes import as_argument, called, finding, named
+from shardlab.checks.diverging_devices import Parting, partings
 from shardlab.collectives.call import CollectiveCall
 from shardlab.findings.finding import Finding
 from shardlab.tracing.observation import Observation

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shardlab.checks.deadlock import deadlocks, mixed_collectives
-from shardlab.checks.jax_rejections import refusals
-from shardlab.checks.replication import (
+from shardlab.checks.check_deadlock import deadlocks, mixed_collectives
+from shardlab.checks.rejection_findings import refusals
+from shardlab.checks.check_replicated_arrays import (
     REPLICATED_BYTES,
     replicated,
     sums_of_copies,
     uneven_constraints,
 )
-from shardlab.checks.wasted_communication import (
+from shardlab.checks.check_wasted_communication import (
     gathers_then_slices,
     loop_invariants,
     nothing_to_check,

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from shardlab.analysis.config import read_config
+from shardlab.analysis.project_config import read_config
 from shardlab.checks.compare_runs import default_test_meshes
-from shardlab.checks.jax_rejections import raise_if_rejected
-from shardlab.checks.program import check_program
+from shardlab.checks.rejection_findings import raise_if_rejected
+from shardlab.checks.check_program import check_program
 from shardlab.errors import InvalidType
 from shardlab.findings.finding import Finding
 from shardlab.findings.report import Report, most_severe_first

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardlab.checks.codes import finding, mesh_text, named
+from shardlab.checks.check_codes import finding, mesh_text, named
 from shardlab.findings.finding import Finding
 from shardlab.tracing.observation import ProgramPattern
 

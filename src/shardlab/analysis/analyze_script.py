@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardlab.analysis.config import read_config
-from shardlab.checks.program import check_program
+from shardlab.analysis.project_config import read_config
+from shardlab.checks.check_program import check_program
 from shardlab.checks.script_report import script_report
 from shardlab.errors import LabError
 from shardlab.findings.report import Report
