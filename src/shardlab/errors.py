@@ -280,6 +280,8 @@ class SimulationError(LabError, RuntimeError):
     """A program that cannot be simulated as it stands."""
 
     code = "simulate"
+    # File, line and function of the operation, where one is known; `where` has them as text.
+    location: tuple[str, int, str] | None = None
 
 
 class CannotSimulate(SimulationError, NotImplementedError):
@@ -292,6 +294,7 @@ class UnboundAxis(SimulationError, NameError):
     """A collective over a mesh axis that the mesh does not have."""
 
     code = "simulate.unbound_axis"
+    axis: str = ""  # the name that the mesh does not have
 
 
 class DuplicatePermutation(SimulationError, ValueError):

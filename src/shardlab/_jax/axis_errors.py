@@ -60,12 +60,14 @@ def convert_axis_error(error: BaseException, sizes: Mapping[str, int]) -> Unboun
 
 
 def _unbound(error: BaseException, unknown: str, sizes: Mapping[str, int]) -> UnboundAxis:
-    where, operation = _place(error)
-    return UnboundAxis(
+    location, operation = _place(error)
+    unbound = UnboundAxis(
         f"{operation} is over mesh axis '{unknown}', which this mesh does not have.",
-        where=where,
+        where="{}:{} ({})".format(*location) if location else "inside the body",
         fix=_advice(unknown, sizes),
     )
+    unbound.axis, unbound.location = unknown, location
+    return unbound
 
 
 def _advice(unknown: str, sizes: Mapping[str, int]) -> str:
@@ -94,16 +96,16 @@ def _unknown_axis(error: BaseException, sizes: Mapping[str, int]) -> str | None:
     return None
 
 
-def _place(error: BaseException) -> tuple[str, str]:
+def _place(error: BaseException) -> tuple[tuple[str, int, str] | None, str]:
     """Return the person's own line, and the function of JAX that it called."""
-    where, operation = "inside the body", "A collective"
+    location, operation = None, "A collective"
     for frame in _frames(error):
         if not _is_library(frame):
-            where = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+            location = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
             operation = "A collective"
         elif operation == "A collective" and not frame.f_code.co_name.startswith("_"):
             operation = frame.f_code.co_name
-    return where, operation
+    return location, operation
 
 
 def _is_library(frame: types.FrameType) -> bool:

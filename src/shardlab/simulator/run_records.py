@@ -75,6 +75,7 @@ class RunFailure:
     where: str = ""
     fix: str = ""
     code: str = ""  # of our own error, where it was one
+    location: SourceLocation | None = None  # of the operation that failed, where it is known
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,7 @@ def _fail_if_parted(axes: MeshAxes, eqn: Any, active: StackedArray, meets: tuple
                 "what becomes of its result; or make the predicate the same everywhere (pmax of "
                 "it).",
             )
+            found.location = _jax.source_place(eqn)
             pending_deadlocks.append(found)
             raise found
 

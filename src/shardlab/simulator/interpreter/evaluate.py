@@ -183,9 +183,11 @@ def _check_constraint(axes: MeshAxes, eqn: Any) -> None:
     spec = getattr(eqn.params["sharding"], "spec", None)
     used = boundary.mentioned(spec) & axes.manual if spec is not None else frozenset()
     if used:
-        raise ManualAxisConstraint(
+        error = ManualAxisConstraint(
             f"with_sharding_constraint spec {spec} contains a manual axes {set(used)} of mesh.",
             where=_jax.source_line(eqn),
             fix="inside shard_map an array is already local; constrain it outside the body, or "
             "only over axes that shard_map leaves automatic.",
         )
+        error.location = _jax.source_place(eqn)
+        raise error
