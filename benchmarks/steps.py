@@ -54,7 +54,7 @@ def _contest(
 ) -> dict[str, Figures]:
     settings = {"program": name, "devices": n_devices, "cores": cores}
     entries = {
-        kind: Entry(call=jax_worker.command(kind=kind, **settings), count=options.limit_s)
+        kind: Entry(jax_worker.command(kind=kind, **settings), options.limit_s)
         for kind in kinds
     }
     return hold(entries, options.rounds)

@@ -74,7 +74,7 @@ def _contest(name: str, n_ranks: int, options: Options) -> dict[str, Figures]:
         }
         commands["torch"] = theirs
         entries = {
-            kind: Entry(call=command, count=options.limit_s) for kind, command in commands.items()
+            kind: Entry(command, options.limit_s) for kind, command in commands.items()
         }
         return hold(entries, options.rounds)
 

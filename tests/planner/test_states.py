@@ -30,7 +30,7 @@ class Trained(nnx.Module):
 
     def __init__(self):
         self.model = Linear()
-        self.optimizer = nnx.Optimizer(name=self.model, moments=ADAM, wrt=nnx.Param)
+        self.optimizer = nnx.Optimizer(self.model, ADAM, wrt=nnx.Param)
 
 
 def train_state():
@@ -39,7 +39,7 @@ def train_state():
 
 def beside():
     model = Linear()
-    return {"model": model, "optimizer": nnx.Optimizer(name=model, moments=ADAM, wrt=nnx.Param)}
+    return {"model": model, "optimizer": nnx.Optimizer(model, ADAM, wrt=nnx.Param)}
 
 
 NNX = nnx.state(Linear(), nnx.Param)
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_nnx_is_its_model(tmp_path):
             self.norm = nnx.BatchNorm(6, rngs=nnx.Rngs(0))
 
     model = Both()
-    optimizer = nnx.Optimizer(name=model, moments=ADAM, wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, ADAM, wrt=nnx.Param)
     saved = [nnx.to_pure_dict(nnx.state(each)) for each in (model, optimizer)]
     for number, tree in enumerate((dict(zip(("model", "optimizer"), saved, strict=True)), saved)):
         place = tmp_path / str(number)

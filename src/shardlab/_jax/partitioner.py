@@ -118,7 +118,7 @@ def executable(computation: Any, run: Callable[..., Any], unmeasured: Any) -> An
 
 def _layouts(avals: Sequence[Any]) -> list[Any]:
     """Return the layout that every array has on a CPU: the last axis runs fastest."""
-    return [Layout(shape=tuple(range(getattr(aval, "ndim", 0))), spec=()) for aval in avals]
+    return [Layout(tuple(range(getattr(aval, "ndim", 0))), ()) for aval in avals]
 
 
 # ------------------------------------------------------------------------------------- propagation

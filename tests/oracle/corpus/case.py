@@ -118,11 +118,11 @@ class Table:
 
         def decorate(run: Any) -> Any:
             self._last = Case(
-                part=run.__name__,
-                number=run,
-                name=mesh,
-                mesh=inputs,
-                seed=code,
+                run.__name__,
+                run,
+                mesh,
+                inputs,
+                code,
                 grads=self._grads,
                 **options,
             )
@@ -145,7 +145,7 @@ class Table:
         def decorate(run: Any) -> Any:
             self._add(
                 self.right_cases,
-                Case(part=run.__name__, number=run, name=mesh, mesh=inputs, grads=self._grads),
+                Case(run.__name__, run, mesh, inputs, grads=self._grads),
             )
             return run
 

@@ -76,7 +76,7 @@ def nnx_created_eagerly():
 def nnx_training_loop():
     with jax.set_mesh(mesh_2x4()):
         model = create_sharded()
-        optimizer = nnx.Optimizer(name=model, moments=optax.adam(1e-2), wrt=nnx.Param)
+        optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
         losses = [train_step(model, optimizer, *batch()) for _ in range(3)]
         moments = jax.tree.leaves(nnx.to_pure_dict(nnx.state(optimizer, nnx.optimizer.OptState)))
         return losses, values(model), moments
@@ -96,7 +96,7 @@ def nnx_split_and_merge():
 def nnx_data_parallel():
     mesh = mesh_2x4()
     model = nnx.Linear(4, 2, rngs=nnx.Rngs(0))
-    optimizer = nnx.Optimizer(name=model, moments=optax.sgd(0.1), wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
     state = nnx.state((model, optimizer))
     nnx.update((model, optimizer), jax.device_put(state, NamedSharding(mesh, P())))
     return [train_step(model, optimizer, *batch()) for _ in range(2)], values(model)

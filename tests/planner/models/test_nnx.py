@@ -253,7 +253,7 @@ def test_an_optimizer_beside_a_model_is_held_and_not_trained():
     model = nnx.Linear(4, 6, rngs=nnx.Rngs(0))
     both = {
         "model": model,
-        "opt": nnx.Optimizer(name=model, moments=optax.adam(1e-3), wrt=nnx.Param),
+        "opt": nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param),
     }
     trained = [path for path, each in by_path(both).items() if each.is_trained]
     assert trained == ["model/bias", "model/kernel"]
