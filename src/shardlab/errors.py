@@ -295,6 +295,7 @@ class UnboundAxis(SimulationError, NameError):
 
     code = "simulate.unbound_axis"
     axis: str = ""  # the name that the mesh does not have
+    operation: str = ""  # the collective that uses it
 
 
 class DuplicatePermutation(SimulationError, ValueError):

@@ -20,7 +20,7 @@ from shardlab.hardware.switched import Spans, dcn_time, spans_of, switched_time
 from shardlab.hardware.torus import Side, torus_time
 from shardlab.tracing.observation import Memory
 from shardlab.tracing.trace import Trace
-from shardlab.tracing.trace_estimate import estimate
+from shardlab.tracing.trace_estimate import estimate_trace
 
 V5E = (("X", 8), ("Y", 4))
 CUBE = (("X", 4), ("Y", 4), ("Z", 4))
@@ -30,7 +30,7 @@ UNIT = 256  # GPUs under one set of leaf switches
 
 def microseconds(op, axes, shape, mesh, hardware, **options):
     trace = Trace(program="f", mesh=mesh, collectives=(call(op, axes, shape, mesh),), flops=0)
-    return estimate(trace, hardware, **options).calls[0].seconds * 1e6
+    return estimate_trace(trace, hardware, **options).calls[0].seconds * 1e6
 
 
 # --- the book's TPU examples (sharding.md) ---
@@ -195,7 +195,7 @@ def test_only_the_ends_of_a_node_send_out_in_a_ring_of_neighbours():
     mesh = (("X", 16),)
     shift = {"pairs": [[at, (at + 1) % 16] for at in range(16)]}
     one = call("ppermute", "X", (1 << 20,), mesh, details=shift)
-    time = estimate(Trace(program="f", mesh=mesh, collectives=(one,)), "h100").calls[0]
+    time = estimate_trace(Trace(program="f", mesh=mesh, collectives=(one,)), "h100").calls[0]
     assert time.seconds == pytest.approx((2 << 20) / 400e9)
 
 
@@ -313,7 +313,7 @@ def test_groups_within_an_axis_have_no_ring():
     mesh = (("X", 16), ("Y", 16))
     whole = call("psum", "X", (1 << 20,), mesh)
     part = call("psum", "X", (1 << 20,), mesh, group_size=4)
-    one, other = estimate(Trace(program="f", mesh=mesh, collectives=(whole, part)), "tpu-v5e").calls
+    one, other = estimate_trace(Trace(program="f", mesh=mesh, collectives=(whole, part)), "tpu-v5e").calls
     assert one.formula.startswith("ring")
     assert other.formula.startswith("line")
 
@@ -348,7 +348,7 @@ def test_no_collective_beats_nvlink(op, kib, power):
     mesh = (("X", 2**power),)
     one = call(op, "X", (kib * 512,), mesh)
     chip = parse_hardware("h100")
-    seconds = estimate(Trace(program="f", mesh=mesh, collectives=(one,)), chip).calls[0].seconds
+    seconds = estimate_trace(Trace(program="f", mesh=mesh, collectives=(one,)), chip).calls[0].seconds
     in_node = min(8, 2**power)
     least = one.wire_bytes / 450e9 if power <= 3 else one.payload_bytes / 450e9 / in_node
     assert seconds >= least * 0.999

@@ -27,7 +27,7 @@ from shardlab.tracing.compiler.xla_process import compile_for_devices
 from shardlab.tracing.compiler.inserted_collectives import observe_compiled
 from shardlab.tracing.compiler.tpu_topology import observe_on_topology
 from shardlab.tracing.hlo.hlo_module import parse_module
-from shardlab.tracing.stage import stage
+from shardlab.tracing.stage import stage_program
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -63,7 +63,7 @@ def on_real_devices():
 def staged(program):
     mesh = virtual_mesh(program.mesh)
     f, args = program.make(mesh)
-    return stage(f, args, mesh)
+    return stage_program(f, args, mesh)
 
 
 def counted(calls):
@@ -132,7 +132,7 @@ def test_hundreds_and_thousands_of_devices(mesh):
     x = args.pop("x")
     outs = NamedSharding(given, P()), {name: args[name].sharding for name in args}
     f = jax.jit(jax.value_and_grad(loss), out_shardings=outs)
-    calls, memory, *_ = observe_compiled(stage(f, (args, x), given))
+    calls, memory, *_ = observe_compiled(stage_program(f, (args, x), given))
     weight = width * hidden * 4
     assert counted(calls) == tally(
         ("all_gather", "data", weight // n_data // n_model, "forward", 2),
@@ -156,7 +156,7 @@ def test_a_shard_map_inside_is_not_counted_twice():
         y = jax.lax.with_sharding_constraint(inner(x), NamedSharding(mesh, P()))
         return jnp.sum(x, 0) + jnp.sum(y, 0)
 
-    calls, *_ = observe_compiled(stage(f, [array(mesh, (8, 12), P("data", "model"))], mesh))
+    calls, *_ = observe_compiled(stage_program(f, [array(mesh, (8, 12), P("data", "model"))], mesh))
     # Inserted are the gather that the constraint asks for, and the sum of x over its rows.
     assert {(c.op, c.mesh_axes) for c in calls} >= {("all_gather", ("model",)), ("psum", ("data",))}
     assert all("total" not in _line(call.source) for call in calls)
@@ -187,7 +187,7 @@ def test_recomputed_calls_and_branches_are_told_apart():
         array(mesh, (), P()),
     ]
     f = jax.value_and_grad(loss, allow_int=True)
-    calls, *_ = observe_compiled(stage(f, [w, array(mesh, (16, 32), P("data"))], mesh))
+    calls, *_ = observe_compiled(stage_program(f, [w, array(mesh, (16, 32), P("data"))], mesh))
     phases = [c.phase for c in calls if c.mesh_axes == ("model",)]
     assert phases.count("forward") == phases.count("recompute") == 1
     branches = {
@@ -205,7 +205,7 @@ def test_a_while_loop_of_unknown_length_counts_per_turn():
     def f(x):
         return jax.lax.while_loop(lambda x: jnp.sum(x) < 1e6, lambda x: x * 2, x)
 
-    calls, *_ = observe_compiled(stage(f, [array(mesh, (16, 3), P("data"))], mesh))
+    calls, *_ = observe_compiled(stage_program(f, [array(mesh, (16, 3), P("data"))], mesh))
     (call,) = calls
     assert (call.op, call.payload_bytes, call.count) == ("psum", 4, None)
     assert [scope.kind for scope in call.within] == ["while"]
@@ -215,14 +215,14 @@ def test_devices_in_another_order_are_still_on_their_mesh_axes():
     straight = virtual_mesh("data=2,model=4")
     mesh = jax.sharding.Mesh(straight.devices[::-1, [2, 0, 3, 1]], ("data", "model"))
     f, args = mlp(P(None, "model"), P("model"), P("data"))(mesh)
-    calls, *_ = observe_compiled(stage(f, args, None))
+    calls, *_ = observe_compiled(stage_program(f, args, None))
     assert counted(calls) == PROGRAMS["data and tensor parallel"].calls
 
 
 def test_a_part_of_a_mesh_axis_is_said_to_be_one():
     mesh = virtual_mesh("model=8")
     f = jax.jit(lambda x: x.reshape(2, 4, 6).sum(1))
-    calls, _, notes, _ = observe_compiled(stage(f, [array(mesh, (8, 6), P("model"))], mesh))
+    calls, _, notes, _ = observe_compiled(stage_program(f, [array(mesh, (8, 6), P("model"))], mesh))
     call = calls[0]
     assert (call.op, call.mesh_axes, call.group_size) == ("psum", ("model",), 4)
     assert call.details["partly"] == "4 of the 8 devices along 'model'"
@@ -231,7 +231,7 @@ def test_a_part_of_a_mesh_axis_is_said_to_be_one():
 
 def test_one_device_sends_nothing_and_still_has_memory():
     mesh = virtual_mesh("data=1")
-    calls, memory, *_ = observe_compiled(stage(jnp.sum, [array(mesh, (8, 6), P("data"))], mesh))
+    calls, memory, *_ = observe_compiled(stage_program(jnp.sum, [array(mesh, (8, 6), P("data"))], mesh))
     assert (calls, memory.argument_bytes) == ((), 8 * 6 * 4)
 
 
@@ -242,7 +242,7 @@ def test_lapack_and_callbacks_compile():
         jax.debug.print("{}", x.sum())
         return jnp.linalg.cholesky(x @ x.T + jnp.eye(6))
 
-    calls, *_ = observe_compiled(stage(f, [array(mesh, (6, 6), P("data"))], mesh))
+    calls, *_ = observe_compiled(stage_program(f, [array(mesh, (6, 6), P("data"))], mesh))
     assert ("psum", ("data",)) in {(call.op, call.mesh_axes) for call in calls}
 
 
@@ -301,7 +301,7 @@ def test_a_program_that_xla_refuses_is_refused_in_its_words():
         return kernel(x)
 
     with pytest.raises(CompileFailed, match="No FFI handler registered for no_such_kernel"):
-        observe_compiled(stage(f, [array(mesh, (6, 6), P("data"))], mesh))
+        observe_compiled(stage_program(f, [array(mesh, (6, 6), P("data"))], mesh))
 
 
 def test_a_worker_that_dies_gives_its_last_words(monkeypatch, tmp_path):

@@ -22,7 +22,7 @@ import shardlab
 from shardlab.errors import MeshAxesMismatch, Unsupported
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.tracing.observe import observe
-from shardlab.tracing.stage import stage
+from shardlab.tracing.stage import stage_program
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sharded_programs import PROGRAMS
@@ -36,7 +36,7 @@ def own_mesh(sizes=(2, 4), names=("data", "model"), kind=AxisType.Auto):
 
 
 def text(f, args, mesh):
-    return stage(f, args, mesh).lower().as_text()
+    return stage_program(f, args, mesh).lower().as_text()
 
 
 # ------------------------------------------------------------------------------ each way to shard
@@ -215,7 +215,7 @@ def test_explicit_axes_in_context_give_their_types_to_the_mesh_given():
         return jnp.einsum("ij,jk->ik", x, w, out_sharding=P("data"))
 
     with shardlab.simulated(8), jax.set_mesh(own_mesh(kind=AxisType.Explicit)):
-        (out,) = stage(f, (X, W), TARGET).jaxpr.out_avals
+        (out,) = stage_program(f, (X, W), TARGET).jaxpr.out_avals
     assert (out.sharding.spec, dict(out.sharding.mesh.shape)) == (
         P("data", None),
         {"data": 4, "model": 2},
@@ -225,7 +225,7 @@ def test_explicit_axes_in_context_give_their_types_to_the_mesh_given():
 def test_an_explicit_mesh_that_cannot_be_replaced_is_refused():
     place = NamedSharding(own_mesh(kind=AxisType.Explicit), P("data"))
     with pytest.raises(Unsupported, match="its own mesh, data=2,model=4, in a place") as caught:
-        stage(lambda x: jnp.sin(jax.sharding.reshard(x, place)), (X,), TARGET)
+        stage_program(lambda x: jnp.sin(jax.sharding.reshard(x, place)), (X,), TARGET)
     assert "`mesh`, or let it name PartitionSpecs alone" in caught.value.fix
 
 
@@ -233,7 +233,7 @@ def test_an_explicit_mesh_that_cannot_be_replaced_is_refused():
 def test_other_axis_names_are_refused(way):
     f, args = way(own_mesh())
     with pytest.raises(MeshAxesMismatch, match="'data', 'model'; the mesh given has 'batch'"):
-        stage(f, args, "batch=8")
+        stage_program(f, args, "batch=8")
 
 
 # ------------------------------------------------------------------------------ what is then seen
@@ -282,7 +282,7 @@ def test_a_refusal_prints_nothing(capsys):
 def test_what_jax_refuses_only_when_it_lowers_is_a_refusal_too():
     place = NamedSharding(own_mesh(kind=AxisType.Explicit), P("data"))
     f = jax.jit(lambda x: jnp.sin(jax.sharding.reshard(x, place)).sum())
-    (clue,) = observe(f, (X,), None).clues
-    assert clue.kind == "refused"
-    assert "jax.set_mesh" in clue.facts["words"]
-    assert clue.source.function == "<lambda>"
+    (pattern,) = observe(f, (X,), None).patterns
+    assert pattern.kind == "rejected"
+    assert "jax.set_mesh" in pattern.facts["message"]
+    assert pattern.source.function == "<lambda>"

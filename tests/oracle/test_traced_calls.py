@@ -26,11 +26,11 @@ from shardlab import _jax
 from shardlab.simulator.shard_map import shard_map
 from shardlab.simulator.simulated_mode import simulated
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
-from shardlab.tracing.collective_calls import call_at, communicates
-from shardlab.tracing.compiler.needs_compiler import is_left_to_the_compiler
+from shardlab.tracing.collective_calls import collective_call, is_collective_site
+from shardlab.tracing.compiler.needs_compiler import needs_compiler
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observe import observe
-from shardlab.tracing.stage import stage
+from shardlab.tracing.stage import stage_program
 
 pytestmark = pytest.mark.xdist_group("oracle")
 
@@ -115,11 +115,11 @@ def at_home(name):
 def traced(name):
     """Return the calls of a program as HLO would say them, and whether more must be compiled."""
     with at_home(name) as (fun, args):
-        staged = stage(fun, args)
+        staged = stage_program(fun, args)
         jaxpr = _jax.without_dead_code(staged.jaxpr)
         shardings = [array.sharding for array in staged.arrays]
-        calls = [call_at(site) for site in walk_jaxpr(jaxpr) if communicates(site)]
-        return calls, is_left_to_the_compiler(jaxpr, shardings)
+        calls = [collective_call(site) for site in walk_jaxpr(jaxpr) if is_collective_site(site)]
+        return calls, needs_compiler(jaxpr, shardings)
 
 
 def as_hlo(calls, mesh):

@@ -311,7 +311,7 @@ def test_a_line_is_found_in_the_tables_or_in_place(metadata, source):
   ROOT %r = f32[4,6]{1,0} all-reduce(%p), GROUPS, to_apply=%add, metadata={METADATA}
 """
     body = body.replace("GROUPS", DATA).replace("METADATA", metadata)
-    (found,) = read(body, head=HEAD + "\n" + TABLES, is_theirs=lambda s: "/home/me" in s.file)
+    (found,) = read(body, head=HEAD + "\n" + TABLES, is_user_code=lambda s: "/home/me" in s.file)
     assert found.source == source
 
 

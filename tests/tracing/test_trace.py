@@ -18,10 +18,10 @@ from jax.sharding import PartitionSpec as P
 from shardlab.collectives.call import CollectiveCall
 from shardlab.simulator.shard_map import shard_map
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
-from shardlab.tracing.collective_calls import call_at, communicates
+from shardlab.tracing.collective_calls import collective_call, is_collective_site
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observe import observe
-from shardlab.tracing.stage import stage
+from shardlab.tracing.stage import stage_program
 
 MESH = "data=2,model=4"
 # Two shapes whose sizes are all different, cut over both mesh axes.
@@ -242,7 +242,7 @@ def test_deeply_nested_loops_are_read_in_linear_time():
     f = lambda c: lax.psum(c, "data")  # noqa: E731
     for _ in range(12):
         f = scanned(f, 2)
-    staged = stage(jax.shard_map(f, in_specs=P("data"), out_specs=P(), check_vma=False), [X], MESH)
+    staged = stage_program(jax.shard_map(f, in_specs=P("data"), out_specs=P(), check_vma=False), [X], MESH)
     start = time.perf_counter()
     deepest = list(walk_jaxpr(staged.jaxpr))[-1]
     assert deepest.place.count == 2**12
@@ -444,7 +444,7 @@ def test_a_partly_manual_shard_map_is_told_of():
 
 def stage_calls(f, args):
     """The program's own calls, where the compiler would have to be asked for the rest."""
-    return [call_at(site) for site in walk_jaxpr(stage(f, args, MESH).jaxpr) if communicates(site)]
+    return [collective_call(site) for site in walk_jaxpr(stage_program(f, args, MESH).jaxpr) if is_collective_site(site)]
 
 
 def total(x):
@@ -511,7 +511,7 @@ def test_a_mesh_may_be_given_in_any_form(mesh):
 )
 def test_arguments_may_be_shapes_in_trees(arg):
     f = jax.shard_map(lambda t: lax.psum(t["a"][0], "data"), in_specs=P("data"), out_specs=P())
-    staged = stage(lambda tree, scale, how: f(tree) * scale, [{"a": [arg]}, 3, "f32"], "data=4")
+    staged = stage_program(lambda tree, scale, how: f(tree) * scale, [{"a": [arg]}, 3, "f32"], "data=4")
     assert staged.names == ("tree['a'][0]",)
     (call,) = observe(f, [{"a": [arg]}], "data=4").calls
     assert call.shape == (2, 6)

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from hardware.handmade import MESH, call, many_lines, train_step, with_branches
 from shardlab.findings.source import SourceLocation
-from shardlab.tracing.call_groups import entries
+from shardlab.tracing.call_groups import group_calls
 from shardlab.tracing.observation import Memory
-from shardlab.tracing.timeline import timeline, timeline_lines
+from shardlab.tracing.timeline import build_timeline, timeline_lines
 from shardlab.tracing.trace import Trace
 from shardlab.tracing.trace_text import trace_html, trace_rich, trace_text
-from shardlab.tracing.traffic_bars import traffic
+from shardlab.tracing.traffic_bars import traffic_by_axis
 
 SVG = "{http://www.w3.org/2000/svg}"
 EMPTY = Trace(program="nothing", mesh=(("x", 4),), collectives=())
@@ -121,15 +121,15 @@ def unrolled(n_layers):
 
 def test_layers_written_out_fold_to_one_line_each():
     one = unrolled(24)
-    assert [entry.count for entry in entries(one)] == [24, 24]
-    assert sum(entry.n_bytes for entry in entries(one)) == one.wire_bytes
+    assert [entry.count for entry in group_calls(one)] == [24, 24]
+    assert sum(entry.n_bytes for entry in group_calls(one)) == one.wire_bytes
     assert str(one).count("all_gather  data") == 1
 
 
 @every_trace
 def test_folding_loses_no_bytes_and_no_time(trace):
     estimate = trace.estimate("h100")
-    counted = [entry for entry in entries(trace, estimate) if entry.counted]
+    counted = [entry for entry in group_calls(trace, estimate) if entry.counted]
     assert sum(entry.n_bytes for entry in counted) == trace.wire_bytes
     seconds = sum(entry.seconds for entry in counted)
     assert seconds == pytest.approx(estimate.communication_seconds)
@@ -184,7 +184,7 @@ def test_html_is_whole_and_has_the_same_rows(trace):
     assert html.count("<svg") == (2 if trace.wire_bytes else 0)
     # Dark pages: no colour of ours outside of the pictures, which bring their own paper.
     assert "background:#" not in html
-    for entry in entries(trace)[:5]:
+    for entry in group_calls(trace)[:5]:
         assert entry.call.op in html
 
 
@@ -225,18 +225,18 @@ def test_the_timeline_is_well_formed_and_inside_its_frame(trace, hardware):
 
 
 def test_the_timeline_keeps_program_order_and_adds_up():
-    one = timeline(train_step(), train_step().estimate("tpu-v5p"))
+    one = build_timeline(train_step(), train_step().estimate("tpu-v5p"))
     assert [bar.op for bar in one.bars] == [each.op for each in train_step().collectives]
     starts = [bar.start for bar in one.bars]
     assert starts == sorted(starts)
     assert one.bars[-1].end == pytest.approx(1)
-    assert [phase for phase, _, _ in one.phases()] == ["forward", "recompute", "backward"]
+    assert [phase for phase, _, _ in one.phase_runs()] == ["forward", "recompute", "backward"]
     assert one.amount(1) == "184 ms"
-    assert timeline(train_step()).amount(1) == "29.9 GiB"
+    assert build_timeline(train_step()).amount(1) == "29.9 GiB"
 
 
 def test_a_call_too_short_for_a_character_has_one_all_the_same():
-    lines = list(timeline_lines(timeline(train_step()), 80))
+    lines = list(timeline_lines(build_timeline(train_step()), 80))
     lane = next(line for line in lines if line[0].text.startswith("data "))
     assert {span.text for span in lane[1:]} == {"G", "S", "·"}
 
@@ -251,7 +251,7 @@ def test_pictures_in_the_terminal_fit(trace, width):
 
 
 def test_traffic_is_by_axis_and_then_by_operation():
-    one = traffic(train_step())
+    one = traffic_by_axis(train_step())
     assert {axes: sum(ops.values()) for axes, ops in one.items()} == train_step().by_axis()
     assert list(one["data"]) == ["all_gather", "psum_scatter"]
     root = ET.fromstring(train_step().traffic_svg())

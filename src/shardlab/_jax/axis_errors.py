@@ -66,7 +66,7 @@ def _unbound(error: BaseException, unknown: str, sizes: Mapping[str, int]) -> Un
         where="{}:{} ({})".format(*location) if location else "inside the body",
         fix=_advice(unknown, sizes),
     )
-    unbound.axis, unbound.location = unknown, location
+    unbound.axis, unbound.operation, unbound.location = unknown, operation, location
     return unbound
 
 

@@ -1,4 +1,4 @@
-"""A whole script: every sharded program that it runs, traced and checked, each once."""
+"""`trace` and `check` of a script: every sharded program that it runs, each once."""
 
 from __future__ import annotations
 
@@ -7,100 +7,136 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardlab.analysis.project_config import read_config
+from shardlab.checks.check_codes import make_finding
 from shardlab.checks.check_program import check_program
-from shardlab.checks.script_report import script_report
 from shardlab.errors import LabError
-from shardlab.findings.report import Report
-from shardlab.tracing.trace import Trace
+from shardlab.findings.finding import Finding
+from shardlab.findings.report import Report, most_severe_first
+from shardlab.findings.source import SourceLocation
+from shardlab.sharding.mesh import mesh_text
+from shardlab.tracing.trace import Trace, make_trace
 
 if TYPE_CHECKING:
     from shardlab.simulator.script_programs import ProgramRun, ScriptRun
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 _ONE_MESH = (
-    "A script runs on its own mesh only; to compare meshes, name a function (file.py:function)."
+    "A script runs on its own mesh only; to compare meshes, check a function (file.py:function)."
 )
 
 
 def trace_script(
-    path: str, args: Sequence[str], *, on_progress: Tell = lambda text: None
+    path: str, args: Sequence[str], *, on_progress: OnProgress = lambda text: None
 ) -> tuple[list[Trace], tuple[str, ...], BaseException | None]:
     """Run a script in simulated mode; return the trace of each program, and notes on the run.
 
-    Last comes what ended the script, if it did not end well; what ended it before it had run
-    anything is raised.
+    The last item is the exception that ended the script, if there was one. An exception before any
+    sharded program ran is raised.
     """
-    seen, traces, notes = _look(path, args, on_progress)
+    script_run, traces, notes = _run_and_trace(path, args, on_progress)
     config = read_config(path)
-    shown = [replace(each, findings=config.silence(each.findings)[0]) for each in traces]
-    return _each_once(shown), notes, seen.ended
+    visible = [replace(trace, findings=config.suppress(trace.findings)[0]) for trace in traces]
+    # JAX traces a function again for each new argument type; equal traces are shown once.
+    unique: dict[str, Trace] = {}
+    for trace in visible:
+        unique.setdefault(str(trace), trace)
+    return list(unique.values()), notes, script_run.ended
 
 
 def check_script(
-    path: str, args: Sequence[str], *, on_progress: Tell = lambda text: None
+    path: str, args: Sequence[str], *, on_progress: OnProgress = lambda text: None
 ) -> tuple[Report, BaseException | None]:
-    """Run a script in simulated mode; return what is wrong with its programs as one report.
+    """Run a script in simulated mode; return the findings of all its programs as one report.
 
-    With it comes what ended the script, as for `trace_script`.
+    The second item is the exception that ended the script, as for `trace_script`.
     """
-    seen, traces, notes = _look(path, args, on_progress)
+    script_run, traces, notes = _run_and_trace(path, args, on_progress)
     if traces:
         notes = (*notes, _ONE_MESH)
-    report = script_report(
-        path, traces, differing=seen.differing, deadlock=seen.deadlock, notes=notes
-    )
-    left, silenced = read_config(path).silence(report.findings)
-    return replace(report, findings=left, silenced=silenced), seen.ended
+    report = _script_report(path, script_run, traces, notes)
+    remaining, suppressed = read_config(path).suppress(report.findings)
+    return replace(report, findings=remaining, silenced=suppressed), script_run.ended
 
 
-def _each_once(traces: Sequence[Trace]) -> list[Trace]:
-    """Return traces without those that say the same: JAX traces a function again for a new type."""
-    known: dict[str, Trace] = {}
-    for trace in traces:
-        known.setdefault(str(trace), trace)
-    return list(known.values())
-
-
-def _look(
-    path: str, args: Sequence[str], tell: Tell
+def _run_and_trace(
+    path: str, args: Sequence[str], on_progress: OnProgress
 ) -> tuple[ScriptRun, list[Trace], tuple[str, ...]]:
     from shardlab.simulator.script_programs import run_script
 
-    tell(f"running {path}")
-    seen = run_script(path, args)
-    if seen.ended is not None and not (seen.programs or seen.differing):
-        raise seen.ended
-    traces, notes = [], list(_notes(seen))
-    for each in seen.programs:
-        tell(f"tracing {each.name}")
+    on_progress(f"running {path}")
+    script_run = run_script(path, args)
+    if script_run.ended is not None and not (script_run.programs or script_run.differing):
+        raise script_run.ended
+    traces, notes = [], []
+    if script_run.deadlock is not None:
+        notes.append("the script was stopped at a deadlock: real devices would block forever")
+    for program in script_run.programs:
+        on_progress(f"tracing {program.name}")
         try:
-            traces.append(_trace(each, path))
+            traces.append(_trace_program(program, path))
         except LabError as error:
-            notes.append(f"{each.name} was not traced: {error.what}")
-    return seen, traces, tuple(notes)
+            notes.append(f"{program.name} was not traced: {error.what}")
+    return script_run, traces, tuple(notes)
 
 
-def _trace(program: ProgramRun, path: str) -> Trace:
-    """Return a trace with all its findings; the script's own settings hold, not those of ours."""
+def _trace_program(program: ProgramRun, path: str) -> Trace:
+    """Return a trace with all its findings, by the settings of the script's project."""
     from shardlab.tracing.observe import observe
 
-    seen = observe(program.function, program.args, None)
-    findings = check_program(seen, replicated_bytes=read_config(path).replicated_bytes)
-    return Trace(
-        program=seen.program,
-        mesh=seen.mesh,
-        collectives=seen.calls,
-        findings=findings,
-        flops=seen.flops,
-        memory=seen.memory,
-        notes=seen.notes,
+    observation = observe(program.function, program.args, None)
+    replicated_bytes = read_config(path).replicated_bytes
+    return make_trace(observation, check_program(observation, replicated_bytes=replicated_bytes))
+
+
+# ------------------------------------------------------------------------------------ the report
+
+
+def _script_report(
+    path: str, script_run: ScriptRun, traces: Sequence[Trace], notes: Sequence[str]
+) -> Report:
+    """Return the findings of all programs, and those of the run itself, as one report."""
+    findings = [
+        finding
+        for trace in traces
+        for finding in trace.findings
+        if finding.code != "program.no_communication"
+    ]
+    findings += [_replicas_finding(text, source) for text, source in script_run.differing]
+    deadlock = script_run.deadlock
+    has_deadlock = any(finding.code == "hazard.deadlock" for finding in findings)
+    if deadlock is not None and not has_deadlock:
+        findings.append(make_finding("hazard.deadlock", deadlock.what, None, deadlock.fix))
+    if not any(trace.collectives for trace in traces) and not findings:
+        findings.append(_no_communication_finding(path, traces))
+    all_notes = [*(note for trace in traces for note in trace.notes), *notes]
+    return Report(
+        findings=most_severe_first(findings),
+        program=path,
+        meshes=tuple(dict.fromkeys(mesh_text(trace.mesh) for trace in traces if trace.mesh)),
+        notes=tuple(dict.fromkeys(all_notes)),
     )
 
 
-def _notes(seen: ScriptRun) -> list[str]:
-    """Return what a person should know of the run beside its programs."""
-    notes = []
-    if seen.deadlock is not None:
-        notes.append("the script was stopped where real devices would have hung")
-    return notes
+def _replicas_finding(warning: str, source: SourceLocation) -> Finding:
+    """Return the finding for a `ReplicasDiffer` warning: a sentence, values by device, a fix."""
+    sentence, *lines = warning.splitlines()
+    shows = tuple(line.strip() for line in lines if not line.strip().startswith("try:"))
+    return make_finding(
+        "hazard.replicas_differ",
+        sentence[0].upper() + sentence[1:],
+        source,
+        "reduce it over that mesh axis (psum, pmean), or shard it in out_specs.",
+        shows=shows,
+    )
+
+
+def _no_communication_finding(path: str, traces: Sequence[Trace]) -> Finding:
+    return make_finding(
+        "program.no_communication",
+        f"None of the {len(traces)} sharded programs that the script ran communicates."
+        if traces
+        else "The script ran no shard_map and no jit with shardings.",
+        SourceLocation(path, 0),
+        "check a function (file.py:function), or let the script run one step.",
+    )

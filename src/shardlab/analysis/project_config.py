@@ -1,4 +1,4 @@
-"""What a person has set in the nearest `pyproject.toml`, and the source lines that findings name.
+"""The project's settings, read from the nearest `pyproject.toml`.
 
 [tool.shardlab]
 replicated_bytes = 268435456
@@ -7,7 +7,6 @@ ignore = [{ code = "waste.replicated", path = "models/*.py", reason = "fits, and
 
 from __future__ import annotations
 
-import difflib
 import linecache
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shardlab._text.nearest import nearest_name
 from shardlab.checks.check_codes import CODES
 from shardlab.checks.check_replicated_arrays import REPLICATED_BYTES
 from shardlab.checks.suppression import IgnoreRule, suppress_findings
@@ -28,120 +28,119 @@ _IGNORE_KEYS = ("code", "path", "reason")
 
 
 @dataclass(frozen=True)
-class Config:
-    """Settings of a project; `folder` is where its pyproject.toml is, if it has one."""
+class ProjectConfig:
+    """Settings of a project; `folder` is the folder of its pyproject.toml, if it has one."""
 
     replicated_bytes: int = REPLICATED_BYTES
     ignore: tuple[IgnoreRule, ...] = ()
     folder: Path | None = None
 
-    def silence(
+    def suppress(
         self, findings: Iterable[Finding]
     ) -> tuple[tuple[Finding, ...], tuple[SuppressedFinding, ...]]:
-        """Return the findings that are left, and those silenced here or by a comment."""
-        return suppress_findings(findings, _line, self.ignore, self._relative)
+        """Return the remaining findings, and those suppressed here or by a comment."""
+        return suppress_findings(findings, _read_source_line, self.ignore, self._relative_path)
 
-    def _relative(self, file: str) -> str:
-        path = Path(file).absolute()  # reports name files from where a person stands
+    def _relative_path(self, file: str) -> str:
+        # Findings name files relative to the working directory, rules relative to the project.
+        path = Path(file).absolute()
         if self.folder is not None and path.is_relative_to(self.folder):
             return path.relative_to(self.folder).as_posix()
         return path.as_posix()
 
 
-def read_config(near: str | Path | None = None) -> Config:
-    """Return the settings of the project that a file or folder belongs to; by default this one.
+def read_config(start_path: str | Path | None = None) -> ProjectConfig:
+    """Return the settings of the project of a file or folder; by default the working directory's.
 
     >>> read_config("/").replicated_bytes
     67108864
     """
-    start = Path.cwd() if near is None else Path(near).absolute()
+    start = Path.cwd() if start_path is None else Path(start_path).absolute()
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         if file.is_file():
-            return _read(file)
-    return Config()
+            return _read_pyproject(file)
+    return ProjectConfig()
 
 
-def _line(place: SourceLocation) -> str:
-    return linecache.getline(place.file, place.line)
+def _read_source_line(location: SourceLocation) -> str:
+    return linecache.getline(location.file, location.line)
 
 
-# ----------------------------------------------------------------------------------------- reading
+# ----------------------------------------------------------------------------------------- parsing
 
 
-def _read(file: Path) -> Config:
+def _read_pyproject(file: Path) -> ProjectConfig:
     try:
         document = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(
-            f"The project's configuration cannot be read: {error}.",
+            f"Cannot read the project's configuration: {error}.",
             where=str(file),
-            fix="mend the file; it is not TOML.",
+            fix="fix the file; it is not valid TOML.",
         ) from None
-    table = _table(document.get("tool", {}), file, "tool").get("shardlab", {})
-    settings = _table(table, file, "tool.shardlab")
-    _refuse_unknown(settings, _KEYS, file, "tool.shardlab")
-    return Config(
-        _bytes(settings.get("replicated_bytes", REPLICATED_BYTES), file),
-        tuple(_ignore(each, file, n) for n, each in enumerate(_ignores(settings, file))),
-        file.parent,
+    tool = _parse_table(document.get("tool", {}), file, "tool")
+    settings = _parse_table(tool.get("shardlab", {}), file, "tool.shardlab")
+    _reject_unknown_keys(settings, _KEYS, file, "tool.shardlab")
+    return ProjectConfig(
+        replicated_bytes=_parse_bytes(settings.get("replicated_bytes", REPLICATED_BYTES), file),
+        ignore=_parse_ignore_rules(settings.get("ignore", []), file),
+        folder=file.parent,
     )
 
 
-def _table(value: Any, file: Path, key: str) -> Mapping[str, Any]:
+def _parse_table(value: Any, file: Path, key: str) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
-    raise _bad(file, key, value, "a table")
+    raise _invalid_value(file, key, value, "a table")
 
 
-def _bytes(value: Any, file: Path) -> int:
+def _parse_bytes(value: Any, file: Path) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise _bad(file, "tool.shardlab.replicated_bytes", value, "a whole number of bytes")
+    raise _invalid_value(file, "tool.shardlab.replicated_bytes", value, "an integer, in bytes")
 
 
-def _ignores(settings: Mapping[str, Any], file: Path) -> list[Any]:
-    value = settings.get("ignore", [])
-    if isinstance(value, list):
-        return value
-    raise _bad(file, "tool.shardlab.ignore", value, "a list of tables")
+def _parse_ignore_rules(value: Any, file: Path) -> tuple[IgnoreRule, ...]:
+    if not isinstance(value, list):
+        raise _invalid_value(file, "tool.shardlab.ignore", value, "a list of tables")
+    return tuple(_parse_ignore_rule(entry, file, number) for number, entry in enumerate(value))
 
 
-def _ignore(value: Any, file: Path, number: int) -> IgnoreRule:
+def _parse_ignore_rule(value: Any, file: Path, number: int) -> IgnoreRule:
     key = f"tool.shardlab.ignore[{number}]"
-    entry = _table(value, file, key)
-    _refuse_unknown(entry, _IGNORE_KEYS, file, key)
-    texts = {name: entry.get(name, "") for name in ("code", "reason")} | {
-        "path": entry.get("path", "*")
-    }
+    entry = _parse_table(value, file, key)
+    _reject_unknown_keys(entry, _IGNORE_KEYS, file, key)
+    texts = {"code": "", "reason": "", "path": "*"} | dict(entry)
     for name, text in texts.items():
         if not isinstance(text, str) or not text.strip():
-            raise _bad(file, f"{key}.{name}", text, f"a {name}, as text")
+            raise _invalid_value(file, f"{key}.{name}", text, f"a {name}, as text")
     if texts["code"] not in CODES:
-        close = difflib.get_close_matches(texts["code"], CODES, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "see docs/findings for the codes."
+        suggestion = nearest_name(texts["code"], CODES)
         raise InvalidConfig(
-            f"There is no finding with the code '{texts['code']}'.",
+            f"Unknown finding code '{texts['code']}'.",
             where=f"{file}, {key}.code",
-            fix=hint,
+            fix=f"Did you mean '{suggestion}'?" if suggestion else "see docs/findings for codes.",
         )
     return IgnoreRule(texts["code"], texts["reason"].strip(), texts["path"])
 
 
-def _refuse_unknown(
-    table: Mapping[str, Any], known: tuple[str, ...], file: Path, where: str
+def _reject_unknown_keys(
+    table: Mapping[str, Any], allowed: tuple[str, ...], file: Path, where: str
 ) -> None:
     for key in table:
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
+        if key not in allowed:
+            suggestion = nearest_name(key, allowed)
             raise InvalidConfig(
-                f"There is no setting '{key}'.",
+                f"Unknown setting '{key}'.",
                 where=f"{file}, {where}.{key}",
-                fix=f"did you mean '{close[0]}'?" if close else f"use one of {', '.join(known)}.",
+                fix=f"Did you mean '{suggestion}'?"
+                if suggestion
+                else f"use one of {', '.join(allowed)}.",
             )
 
 
-def _bad(file: Path, key: str, value: Any, wanted: str) -> InvalidConfig:
+def _invalid_value(file: Path, key: str, value: Any, expected: str) -> InvalidConfig:
     return InvalidConfig(
-        f"'{key}' is {value!r}.", where=f"{file}, {key}", fix=f"it must be {wanted}."
+        f"'{key}' is {value!r}.", where=f"{file}, {key}", fix=f"it must be {expected}."
     )

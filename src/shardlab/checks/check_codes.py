@@ -1,14 +1,12 @@
-"""Every finding there is: its code, how grave it is, and its name. Each has a page in docs/.
+"""Every finding of `check` and `trace`: its code, severity and title. Each has a page in docs/.
 
-How findings put mesh axes, calls and bytes.
-
->>> named(("data", "model")), amount(1536), amount(3 * 2**26)
-("'data', 'model'", '1.5 KiB', '192 MiB')
+>>> quote_axes(("data", "model")), axes_argument(("data", "model")), axes_argument(("data",))
+("'data', 'model'", "('data', 'model')", "'data'")
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,34 +24,34 @@ class Code:
 
 
 CODES = {
-    # What hangs, or gives wrong numbers without a word.
-    "hazard.deadlock": Code("error", "a collective that not all devices reach"),
-    "hazard.mismatched_collectives": Code("error", "devices meet in different collectives"),
-    "hazard.replicas_differ": Code("error", "copies declared equal that are not"),
-    "hazard.mesh_dependent": Code("error", "values or gradients that change with the mesh"),
-    "hazard.psum_of_replicated": Code("warning", "a sum of equal copies"),
-    "hazard.ppermute_axis_order": Code("warning", "a ppermute whose order of axes is ignored"),
-    "hazard.constraint_replicates": Code("warning", "a constraint that replicates instead"),
-    # Specs that do not fit.
+    # Programs that hang, or compute wrong values without an error.
+    "hazard.deadlock": Code("error", "some devices never reach a collective"),
+    "hazard.mismatched_collectives": Code("error", "devices call different collectives"),
+    "hazard.replicas_differ": Code("error", "an output declared replicated differs by device"),
+    "hazard.mesh_dependent": Code("error", "values or gradients depend on the mesh"),
+    "hazard.psum_of_replicated": Code("warning", "a psum of a replicated value"),
+    "hazard.ppermute_axis_order": Code("warning", "a ppermute whose axis order JAX may ignore"),
+    "hazard.constraint_replicates": Code("warning", "a sharding constraint that does not shard"),
+    # Specs that do not fit their arrays or the mesh.
     "spec.unknown_axis": Code("error", "a mesh axis that does not exist"),
-    "spec.rank": Code("error", "a spec longer than its array has axes"),
-    "spec.indivisible": Code("error", "an array axis that the mesh does not divide"),
+    "spec.rank": Code("error", "a spec with more entries than the array has dimensions"),
+    "spec.indivisible": Code("error", "a dimension that is not divisible by its shard count"),
     "spec.wrong_argument": Code("error", "a spec that fits another argument"),
-    # Right, and dearer than need be.
-    "waste.replicated": Code("warning", "a large array left whole on every device"),
-    "waste.all_gather_then_slice": Code("warning", "an all-gather of which a slice is used"),
-    "waste.psum_then_slice": Code("warning", "a psum of which a slice is used"),
+    # Correct, but more expensive than necessary.
+    "waste.replicated": Code("warning", "a large array replicated on every device"),
+    "waste.all_gather_then_slice": Code("warning", "an all_gather of which only a slice is used"),
+    "waste.psum_then_slice": Code("warning", "a psum of which only a slice is used"),
     "waste.loop_invariant_collective": Code(
-        "warning", "a collective that gives the same in every turn"
+        "warning", "a collective with the same operand in every loop iteration"
     ),
-    # What JAX says itself.
-    "jax.rejected": Code("error", "a program that JAX refuses"),
-    "ignore.invalid": Code("warning", "an ignore comment that silences nothing"),
+    # Programs that JAX itself rejects.
+    "jax.rejected": Code("error", "a program that JAX rejects"),
+    "ignore.invalid": Code("warning", "an ignore comment that suppresses nothing"),
     "program.no_communication": Code("info", "a program with nothing to check"),
 }
 
 
-def finding(
+def make_finding(
     code: str,
     what: str,
     where: SourceLocation | None,
@@ -63,7 +61,7 @@ def finding(
     shows: tuple[str, ...] = (),
     details: Mapping[str, Any] | None = None,
 ) -> Finding:
-    """Return a finding of a known code, with the severity of its kind."""
+    """Return a finding of a known code, with the severity of that code."""
     return Finding(
         code=code,
         severity=CODES[code].severity,
@@ -76,37 +74,16 @@ def finding(
     )
 
 
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def named(axes: Sequence[str]) -> str:
+def quote_axes(axes: Sequence[str]) -> str:
     """Return mesh axes in quotes: `'data'`, or `'data', 'model'`."""
     return ", ".join(f"'{axis}'" for axis in axes)
 
 
-def as_argument(axes: Sequence[str]) -> str:
-    """Return mesh axes as a person writes them in a call: `'data'`, or `('data', 'model')`."""
-    return named(axes) if len(axes) == 1 else f"({named(axes)})"
+def axes_argument(axes: Sequence[str]) -> str:
+    """Return mesh axes as a JAX call takes them: `'data'`, or `('data', 'model')`."""
+    return quote_axes(axes) if len(axes) == 1 else f"({quote_axes(axes)})"
 
 
-def called(call: CollectiveCall) -> str:
-    """Return a call in words: `psum over 'data'`."""
-    return f"{call.op} over {named(call.mesh_axes)}"
-
-
-def count(n: int, noun: str) -> str:
-    """Return a number of things in words: `1 more output`, `8 more outputs`."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def amount(n_bytes: int) -> str:
-    """Return bytes in the largest unit that leaves at least one."""
-    unit = min((max(n_bytes, 1).bit_length() - 1) // 10, len(_UNITS) - 1)
-    if unit == 0:
-        return f"{n_bytes} byte{'s' * (n_bytes != 1)}"
-    return f"{n_bytes / 1024**unit:.3g} {_UNITS[unit]}"
-
-
-def mesh_text(sizes: Iterable[tuple[str, int]]) -> str:
-    """Return a mesh as text: `data=2, model=4`."""
-    return ", ".join(f"{name}={size}" for name, size in sizes)
+def call_text(call: CollectiveCall) -> str:
+    """Return a call as text: `psum over 'data'`."""
+    return f"{call.op} over {quote_axes(call.mesh_axes)}"

@@ -1,4 +1,4 @@
-"""Outputs declared replicated whose copies differ, and what they would have to become."""
+"""Outputs declared replicated whose values differ by device, and the reduction that is missing."""
 
 from __future__ import annotations
 
@@ -8,229 +8,255 @@ from itertools import product
 
 import numpy as np
 
-from shardlab.checks.check_codes import count, finding
-from shardlab.checks.tolerance import Array, is_close, roundings
+from shardlab._text.units import count_text
+from shardlab.checks.check_codes import axes_argument, make_finding
+from shardlab.checks.tolerance import Array, is_close, rounding_tolerance
 from shardlab.findings.finding import Finding
 from shardlab.simulator.run_records import MeshRun, MeshRuns, ReplicaValues
 
-_MOST_SHOWN = 8
-_MOST_NAMED = 6
-# What copies may become by -> cause, in words, and the reduction itself; the likeliest first.
+_MAX_DEVICES = 8
+_MAX_PATHS = 6
+# Collective -> cause, verb, reduction; the most likely first.
 _REDUCTIONS: dict[str, tuple[str, str, Callable[..., Array]]] = {
-    "psum": ("missing_psum", "add up to", np.sum),
-    "pmean": ("missing_pmean", "average to", np.mean),
-    "pmax": ("missing_pmax", "have as their largest", np.max),
-    "pmin": ("missing_pmin", "have as their smallest", np.min),
+    "psum": ("missing_psum", "The values sum to", np.sum),
+    "pmean": ("missing_pmean", "The mean of the values is", np.mean),
+    "pmax": ("missing_pmax", "The maximum of the values is", np.max),
+    "pmin": ("missing_pmin", "The minimum of the values is", np.min),
 }
 
 
 @dataclass(frozen=True)
-class _Output:
-    """An output whose copies differ: on which meshes, along which axes, and what is missing."""
+class _DifferingOutput:
+    """An output whose replicas differ: on which meshes, along which axes, and what is missing."""
 
-    seen: list[tuple[MeshRun, ReplicaValues]]
+    occurrences: list[tuple[MeshRun, ReplicaValues]]
     axes: tuple[str, ...]
-    missing: str  # the collective that makes them what was meant, where one does
+    missing: str  # the collective that turns the replicas into the one-device value, or ""
 
 
-def differing_replicas(runs: MeshRuns) -> list[Finding]:
-    """Return one finding for the outputs of a shard_map whose copies differ for the same reason.
+def find_differing_replicas(runs: MeshRuns) -> list[Finding]:
+    """Return one finding for the outputs of a shard_map whose replicas differ for one reason.
 
-    Outputs for which no reason can be told, such as weights that a wrong gradient has moved, go
-    with the first that has one.
+    Outputs for which no missing collective is identified, such as weights that a wrong gradient
+    has changed, are reported with the first output that has one.
     """
-    seen: dict[object, list[tuple[MeshRun, ReplicaValues]]] = {}
+    occurrences: dict[object, list[tuple[MeshRun, ReplicaValues]]] = {}
     for run in runs.many:
-        for copies in run.copies:
-            if differing_axes(copies, _eps(run)):
-                seen.setdefault(copies.key, []).append((run, copies))
-    groups: dict[object, list[_Output]] = {}
-    for each in seen.values():
-        run, copies = each[0]
-        axes = differing_axes(copies, _eps(run))
-        output = _Output(each, axes, _common_reduction(runs, each))
-        groups.setdefault((copies.source, copies.body, axes), []).append(output)
-    return [_finding(runs, each) for group in groups.values() for each in _by_reason(group)]
+        for replicas in run.copies:
+            if differing_axes(replicas, _run_eps(run)):
+                occurrences.setdefault(replicas.key, []).append((run, replicas))
+    groups: dict[object, list[_DifferingOutput]] = {}
+    for runs_of_output in occurrences.values():
+        run, replicas = runs_of_output[0]
+        axes = differing_axes(replicas, _run_eps(run))
+        missing = _common_missing_reduction(runs, runs_of_output)
+        output = _DifferingOutput(runs_of_output, axes, missing)
+        groups.setdefault((replicas.source, replicas.body, axes), []).append(output)
+    return [
+        _replicas_finding(runs, outputs)
+        for group in groups.values()
+        for outputs in _split_by_reason(group)
+    ]
 
 
-def _by_reason(group: list[_Output]) -> list[list[_Output]]:
-    ordered = sorted(group, key=lambda output: output.seen[0][1].number)
-    named: dict[str, list[_Output]] = {}
+def _split_by_reason(group: list[_DifferingOutput]) -> list[list[_DifferingOutput]]:
+    ordered = sorted(group, key=lambda output: output.occurrences[0][1].number)
+    explained: dict[str, list[_DifferingOutput]] = {}
     for output in ordered:
         if output.missing:
-            named.setdefault(output.missing, []).append(output)
-    unnamed = [output for output in ordered if not output.missing]
-    if not named:
-        return [unnamed]
-    first, *rest = named.values()
-    return [[*first, *unnamed], *rest]
+            explained.setdefault(output.missing, []).append(output)
+    unexplained = [output for output in ordered if not output.missing]
+    if not explained:
+        return [unexplained]
+    first, *rest = explained.values()
+    return [[*first, *unexplained], *rest]
 
 
-def differing_axes(copies: ReplicaValues, eps: float) -> tuple[str, ...]:
-    """Return the mesh axes along which copies differ by more than the order of a sum does."""
-    atol = roundings(copies.values, eps) if copies.values.dtype.kind in "fc" else 0.0
+def differing_axes(replicas: ReplicaValues, eps: float) -> tuple[str, ...]:
+    """Return the mesh axes along which replicas differ by more than the order of a sum explains."""
+    is_inexact = replicas.values.dtype.kind in "fc"
+    atol = rounding_tolerance(replicas.values, eps) if is_inexact else 0.0
     return tuple(
         name
-        for i, name in enumerate(copies.mesh_axes)
-        if not is_close(copies.values, _first_along(copies.values, i), atol)
+        for dim, name in enumerate(replicas.mesh_axes)
+        if not is_close(replicas.values, _repeat_first(replicas.values, dim), atol)
     )
 
 
 def missing_reduction(
-    copies: ReplicaValues, axes: tuple[str, ...], meant: Array, eps: float
+    replicas: ReplicaValues, axes: tuple[str, ...], expected: Array, eps: float
 ) -> str:
-    """Return the collective over `axes` that makes of the copies what was meant, or nothing.
+    """Return the collective over `axes` that turns the replicas into `expected`, or ''.
 
     >>> from shardlab.findings.source import UNKNOWN_LOCATION
-    >>> copies = ReplicaValues(0, 1, "f", NOWHERE, ("data",), np.array([1.0, 2.0, 4.0]))
-    >>> missing_reduction(copies, ("data",), np.array(7.0), 1e-7)
+    >>> replicas = ReplicaValues(number=0, of=1, body="f", source=UNKNOWN_LOCATION,
+    ...                          mesh_axes=("data",), values=np.array([1.0, 2.0, 4.0]))
+    >>> missing_reduction(replicas, ("data",), np.array(7.0), 1e-7)
     'psum'
     """
-    values = by_device(copies, axes)
-    over = tuple(range(len(axes)))
-    if values.dtype.kind not in "fciu" or meant.shape != values.shape[len(axes) :]:
+    values = values_by_device(replicas, axes)
+    dims = tuple(range(len(axes)))
+    if values.dtype.kind not in "fciu" or expected.shape != values.shape[len(axes) :]:
         return ""
     for name, (_, _, reduce) in _REDUCTIONS.items():
         if values.dtype.kind == "c" and name in ("pmax", "pmin"):
             continue
-        # Of the copies, whose sum may be much smaller than they are.
-        atol = roundings(np.append(meant, values).astype(values.dtype), eps)
-        if is_close(np.asarray(reduce(values, axis=over)), meant, atol):
+        # Relative to the replicas too: their sum may be much smaller than they are.
+        atol = rounding_tolerance(np.append(expected, values).astype(values.dtype), eps)
+        if is_close(np.asarray(reduce(values, axis=dims)), expected, atol):
             return name
     return ""
 
 
-def by_device(copies: ReplicaValues, axes: tuple[str, ...]) -> Array:
-    """Return the copies with a leading axis for each of `axes` alone; elsewhere they are equal."""
-    index = tuple(slice(None) if name in axes else 0 for name in copies.mesh_axes)
-    values: Array = copies.values[index]
+def values_by_device(replicas: ReplicaValues, axes: tuple[str, ...]) -> Array:
+    """Return the replicas with a leading dimension for each of `axes`; they differ along no other.
+
+    Along the other mesh axes the replicas are equal, so the first is taken.
+    """
+    index = tuple(slice(None) if name in axes else 0 for name in replicas.mesh_axes)
+    values: Array = replicas.values[index]
     return values
 
 
-# ------------------------------------------------------------------------------------- in words
+# ----------------------------------------------------------------------------------- the finding
 
 
-def _finding(runs: MeshRuns, outputs: list[_Output]) -> Finding:
+def _replicas_finding(runs: MeshRuns, outputs: list[_DifferingOutput]) -> Finding:
     first, *others = outputs
-    run, copies = first.seen[0]
-    over = " and ".join(repr(axis) for axis in first.axes)
-    explained, fix = _advice(runs, first, over)
-    more = f" and {count(len(others), 'more output')}" if others else ""
+    run, replicas = first.occurrences[0]
+    axes = " and ".join(repr(axis) for axis in first.axes)
+    explanation, fix = _explain_missing_reduction(first, axes)
+    others_text = f" and {count_text(len(others), 'more output')}" if others else ""
     verb = "differ" if others else "differs"
-    shows = _shown(run, copies, first.axes, _meant(runs, run, copies), runs.reference)
+    lines = _value_lines(
+        run, replicas, first.axes, _one_device_value(runs, run, replicas), runs.reference
+    )
     if others:
-        paths = [path for path in (_path(*each.seen[0]) for each in others) if path]
-        named = ", ".join(paths[:_MOST_NAMED])
-        rest = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
-        shows += (f"the others: {named}{rest}",) if paths else ()
-    return finding(
+        all_paths = (_output_path(*output.occurrences[0]) for output in others)
+        paths = [path for path in all_paths if path]
+        names = ", ".join(paths[:_MAX_PATHS])
+        rest = f" and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
+        lines += (f"the others: {names}{rest}",) if paths else ()
+    return make_finding(
         "hazard.replicas_differ",
-        f"{_output(run, copies)}{more}, declared replicated over {over}, {verb} between devices."
-        + explained,
-        copies.source,
+        f"{_output_name(run, replicas)}{others_text} {verb} between devices, but out_specs declare "
+        f"{'them' if others else 'it'} replicated over {axes}.{explanation}",
+        replicas.source,
         fix,
         cause=_REDUCTIONS[first.missing][0] if first.missing else "",
-        shows=shows,
+        shows=lines,
         details={
             "mesh_axes": list(first.axes),
-            "meshes": [run.mesh_text for run, _ in first.seen],
-            "output": _path(run, copies),
-            "outputs": [_path(*each.seen[0]) for each in outputs],
+            "meshes": [run.mesh_text for run, _ in first.occurrences],
+            "output": _output_path(run, replicas),
+            "outputs": [_output_path(*output.occurrences[0]) for output in outputs],
         },
     )
 
 
-def _advice(runs: MeshRuns, first: _Output, over: str) -> tuple[str, str]:
-    """Return what the copies would become by the collective that is missing, and what to try."""
-    run, copies = first.seen[0]
-    written = repr(first.axes[0]) if len(first.axes) == 1 else repr(first.axes)
-    name = first.missing
+def _explain_missing_reduction(output: _DifferingOutput, axes: str) -> tuple[str, str]:
+    """Return the sentence about the missing collective, and the fix."""
+    name = output.missing
     if not name:
         return "", (
-            f"make the copies equal (psum or pmean over {over}), or shard it over {over} in "
-            "out_specs; with check_vma=True JAX refuses this while tracing."
+            f"make the values equal (psum or pmean over {axes}), or shard the output over {axes} "
+            "in out_specs; with check_vma=True JAX rejects this while tracing."
         )
-    words = _REDUCTIONS[name][1]
-    explained = f" The copies {words} the one-device value: a {name} over {over} is missing."
-    path = _path(run, copies)
+    run, replicas = output.occurrences[0]
+    _, sentence, _ = _REDUCTIONS[name]
+    explanation = f" {sentence} the one-device value: a {name} over {axes} is missing."
+    path = _output_path(run, replicas)
+    argument = axes_argument(output.axes)
     if path is not None and run.outputs[path].lineage.is_gradient:
-        return explained, (
-            f"take jax.lax.{name}(gradients, {written}) before they are used or returned; with "
-            "check_vma=True JAX refuses this while tracing."
+        return explanation, (
+            f"call jax.lax.{name}(gradients, {argument}) before they are used or returned; with "
+            "check_vma=True JAX rejects this while tracing."
         )
-    return explained, (
-        f"return jax.lax.{name}(value, {written}), or shard it over {over} in out_specs."
+    return explanation, (
+        f"return jax.lax.{name}(value, {argument}), or shard it over {axes} in out_specs."
     )
 
 
-def _common_reduction(runs: MeshRuns, seen: list[tuple[MeshRun, ReplicaValues]]) -> str:
-    """Return the collective that is missing on every mesh, or nothing."""
+def _common_missing_reduction(
+    runs: MeshRuns, occurrences: list[tuple[MeshRun, ReplicaValues]]
+) -> str:
+    """Return the collective that is missing on every mesh, or ''."""
     names = set()
-    for run, copies in seen:
-        meant = _meant(runs, run, copies)
-        axes = differing_axes(copies, _eps(run))
-        names.add("" if meant is None else missing_reduction(copies, axes, meant, _eps(run)))
+    for run, replicas in occurrences:
+        eps = _run_eps(run)
+        expected = _one_device_value(runs, run, replicas)
+        axes = differing_axes(replicas, eps)
+        names.add("" if expected is None else missing_reduction(replicas, axes, expected, eps))
     return names.pop() if len(names) == 1 else ""
 
 
-def _meant(runs: MeshRuns, run: MeshRun, copies: ReplicaValues) -> Array | None:
-    """Return the same output on one device: of the same turn, where it is given more than once."""
+def _one_device_value(runs: MeshRuns, run: MeshRun, replicas: ReplicaValues) -> Array | None:
+    """Return the same output on one device; in a loop, of the same iteration."""
     if runs.not_one:
         return None
-    same = [each for each in run.copies if each.key == copies.key]
-    turn = next(i for i, each in enumerate(same) if each is copies)
-    there = [each for each in runs.one.copies if each.key == copies.key]
-    return np.asarray(there[turn].values) if turn < len(there) else None
+    same_output = [item for item in run.copies if item.key == replicas.key]
+    iteration = next(i for i, item in enumerate(same_output) if item is replicas)
+    on_one_device = [item for item in runs.one.copies if item.key == replicas.key]
+    if iteration >= len(on_one_device):
+        return None
+    return np.asarray(on_one_device[iteration].values)
 
 
-def _output(run: MeshRun, copies: ReplicaValues) -> str:
-    path = _path(run, copies)
+def _output_name(run: MeshRun, replicas: ReplicaValues) -> str:
+    path = _output_path(run, replicas)
     if path is not None:
-        return f"Output {path} of '{copies.body}'" if path else f"The output of '{copies.body}'"
-    which = "The output" if copies.of == 1 else f"Output {copies.number} of {copies.of}"
-    return f"{which} of '{copies.body}'"
+        return f"Output {path} of '{replicas.body}'" if path else f"The output of '{replicas.body}'"
+    which = "The output" if replicas.of == 1 else f"Output {replicas.number} of {replicas.of}"
+    return f"{which} of '{replicas.body}'"
 
 
-def _path(run: MeshRun, copies: ReplicaValues) -> str | None:
-    """Return the path of the program's output that this is: the one with the same numbers."""
-    first = copies.values[(0,) * len(copies.mesh_axes)]
+def _output_path(run: MeshRun, replicas: ReplicaValues) -> str | None:
+    """Return the path of the program output that this is: the one with the same values.
+
+    A shard_map's outputs have numbers only; the program may have renamed or reordered them.
+    """
+    first = replicas.values[(0,) * len(replicas.mesh_axes)]
     for path, leaf in run.outputs.items():
         if leaf.value.shape == first.shape and is_close(leaf.value, first, 0.0):
             return path
     return None
 
 
-def _shown(
-    run: MeshRun, copies: ReplicaValues, axes: tuple[str, ...], meant: Array | None, reference: str
+def _value_lines(
+    run: MeshRun,
+    replicas: ReplicaValues,
+    axes: tuple[str, ...],
+    expected: Array | None,
+    reference: str,
 ) -> tuple[str, ...]:
-    values = by_device(copies, axes)
-    places = list(product(*map(range, values.shape[: len(axes)])))
+    values = values_by_device(replicas, axes)
+    coordinates = list(product(*map(range, values.shape[: len(axes)])))
     lines = [f"on {run.mesh_text}:"]
-    for place in places[:_MOST_SHOWN]:
-        device = " ".join(f"{name}={i}" for name, i in zip(axes, place, strict=True))
-        lines.append(f"  {device}: {short(values[place])}")
-    if len(places) > _MOST_SHOWN:
-        lines.append(f"  ... and {len(places) - _MOST_SHOWN} more")
-    if meant is not None:
-        lines.append(f"on {reference}: {short(meant)}")
+    for coordinate in coordinates[:_MAX_DEVICES]:
+        device = " ".join(f"{name}={i}" for name, i in zip(axes, coordinate, strict=True))
+        lines.append(f"  {device}: {array_text(values[coordinate])}")
+    if len(coordinates) > _MAX_DEVICES:
+        lines.append(f"  ... and {len(coordinates) - _MAX_DEVICES} more")
+    if expected is not None:
+        lines.append(f"on {reference}: {array_text(expected)}")
     return tuple(lines)
 
 
-def short(array: Array, digits: int = 5) -> str:
+def array_text(array: Array, digits: int = 5) -> str:
     """Return an array in one short line.
 
-    >>> short(np.arange(12.0).reshape(3, 4) / 7)
+    >>> array_text(np.arange(12.0).reshape(3, 4) / 7)
     '[[0. ... 0.42857] ... [1.14286 ... 1.57143]]'
     """
     array = np.asarray(array)
     edge = 2 if array.ndim < 2 else 1
-    told = np.array2string(array, threshold=6, edgeitems=edge, precision=digits)
-    return " ".join(told.split()).replace("[ ", "[").replace(" ]", "]")
+    text = np.array2string(array, threshold=6, edgeitems=edge, precision=digits)
+    return " ".join(text.split()).replace("[ ", "[").replace(" ]", "]")
 
 
-def _eps(run: MeshRun) -> float:
+def _run_eps(run: MeshRun) -> float:
     return max((leaf.lineage.eps for leaf in run.outputs.values()), default=0.0)
 
 
-def _first_along(values: Array, axis: int) -> Array:
-    return np.broadcast_to(np.take(values, [0], axis), values.shape)
+def _repeat_first(values: Array, dim: int) -> Array:
+    return np.broadcast_to(np.take(values, [0], dim), values.shape)

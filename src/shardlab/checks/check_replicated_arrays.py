@@ -1,101 +1,104 @@
-"""Is a large array held whole by every device?
+"""Large arrays that every device stores in full, and sums and constraints that replicate.
 
-Does a constraint ask for shards that the compiler does not make?
-
-Measured: under jit JAX 0.10 leaves such an array axis whole on every device; 0.12 splits it into as
-many equal shards as there can be, and refuses only if the array is an output. Neither says a word.
-(A jit's own in_shardings and out_shardings are refused by both.)
-
-Is something summed that is the same on every device, and so multiplied?
+Measured: for a constraint whose dimension is not divisible by the shard count, under jit, JAX 0.10
+leaves the dimension unsharded; 0.12 splits it into as many equal shards as it can, and rejects the
+program only if the array is an output. Neither warns. (Both reject a jit's own in_shardings and
+out_shardings.)
 """
 
 from __future__ import annotations
 
 import math
 
-from shardlab.checks.check_codes import amount, finding, mesh_text, named
+from shardlab._text.units import bytes_text
+from shardlab.checks.check_codes import make_finding, quote_axes
 from shardlab.findings.finding import Finding
+from shardlab.sharding.mesh import mesh_text
 from shardlab.tracing.observation import Observation, ProgramPattern
 
-# Copies below this are the price of plain data parallelism; above it they crowd a device.
+# Smaller replicas are the normal cost of data parallelism; larger ones fill up a device.
 REPLICATED_BYTES = 64 * 2**20
 
 
-def replicated(seen: Observation, at_least: int = REPLICATED_BYTES) -> list[Finding]:
-    """Return a finding for each array of `at_least` bytes that is left whole everywhere."""
+def find_replicated_arrays(
+    observation: Observation, at_least: int = REPLICATED_BYTES
+) -> list[Finding]:
+    """Return a finding for each array of `at_least` bytes that every device stores in full."""
     return [
-        _found(clue)
-        for clue in seen.clues
-        if clue.kind == "whole_everywhere" and clue.facts["n_bytes"] >= at_least
+        _replicated_finding(pattern)
+        for pattern in observation.patterns_of("replicated_array")
+        if pattern.facts["n_bytes"] >= at_least
     ]
 
 
-def _found(clue: ProgramPattern) -> Finding:
-    facts = clue.facts
+def _replicated_finding(pattern: ProgramPattern) -> Finding:
+    facts = pattern.facts
     n_devices = math.prod(size for _, size in facts["mesh"])
-    could = [f"array axis {axis} over '{name}'" for name, axis in facts["could"]]
-    where = "in_specs" if facts["at"] == "shard_map" else "its sharding"
-    return finding(
+    options = [f"dimension {dim} over '{axis}'" for axis, dim in facts["shardable"]]
+    where = "in_specs" if facts["boundary"] == "shard_map" else "its sharding"
+    return make_finding(
         "waste.replicated",
-        f"'{facts['path']}' of {facts['dtype']}{list(facts['shape'])} is whole on each of "
-        f"{n_devices} devices: {amount(facts['n_bytes'])} in every one of them, "
-        f"{amount(n_devices * facts['n_bytes'])} in all.",
-        clue.source if clue.source.line else None,
+        f"'{facts['path']}' of {facts['dtype']}{list(facts['shape'])} is replicated on all "
+        f"{n_devices} devices: {bytes_text(facts['n_bytes'])} per device, "
+        f"{bytes_text(n_devices * facts['n_bytes'])} total.",
+        pattern.source if pattern.source.line else None,
         (
-            f"shard {' or '.join(could)} in {where}, and gather what is needed when it is needed."
-            if could
-            else f"pad an array axis so that a mesh axis divides it, and shard it in {where}."
+            f"shard {' or '.join(options)} in {where}, and all-gather what is needed when it is "
+            "needed."
+            if options
+            else "pad a dimension so that it is divisible by the size of a mesh axis, and shard it "
+            f"in {where}."
         ),
         shows=(f"mesh {mesh_text(facts['mesh'])}",),
         details={"path": facts["path"], "bytes": facts["n_bytes"]},
     )
 
 
-def uneven_constraints(seen: Observation) -> list[Finding]:
-    """Return a finding for each constraint that does not divide its array axis."""
-    return [
-        _found_constraint_replicates(clue)
-        for clue in seen.clues
-        if clue.kind == "uneven_constraint"
-    ]
+def find_indivisible_constraints(observation: Observation) -> list[Finding]:
+    """Return a finding for each constraint on a dimension that its shard count does not divide."""
+    patterns = observation.patterns_of("indivisible_constraint")
+    return [_constraint_finding(pattern) for pattern in patterns]
 
 
-def _found_constraint_replicates(clue: ProgramPattern) -> Finding:
-    facts = clue.facts
-    size, n, possible = facts["size"], facts["n"], facts["possible"]
-    instead = (
-        "every device keeps all of it"
+def _constraint_finding(pattern: ProgramPattern) -> Finding:
+    facts = pattern.facts
+    dim, size, n_shards, possible = facts["dim"], facts["size"], facts["n"], facts["possible"]
+    outcome = (
+        "every device stores the full dimension"
         if possible == 1
-        else f"every device keeps all of it (JAX 0.10) or one of {possible} parts (JAX 0.12)"
+        else f"every device stores the full dimension (JAX 0.10) or one of {possible} shards "
+        "(JAX 0.12)"
     )
-    return finding(
+    return make_finding(
         "hazard.constraint_replicates",
-        f"A constraint asks for {n} shards over {named(facts['axes'])} of array axis "
-        f"{facts['axis']}, whose size {size} they do not divide: {instead}, without a word.",
-        clue.source,
-        f"pad array axis {facts['axis']} to {-(-size // n) * n}, constrain another one, or leave "
-        "the constraint out.",
+        f"A sharding constraint asks for {n_shards} shards over {quote_axes(facts['axes'])} of "
+        f"dimension {dim}, whose size {size} is not divisible by {n_shards}: {outcome}, and JAX "
+        "does not warn.",
+        pattern.source,
+        f"pad dimension {dim} to {-(-size // n_shards) * n_shards}, constrain another dimension, "
+        "or remove the constraint.",
         shows=(f"shape {tuple(facts['shape'])}",),
-        details={"axis": facts["axis"], "size": size, "shards": n},
+        details={"axis": dim, "size": size, "shards": n_shards},
     )
 
 
-def sums_of_copies(seen: Observation) -> list[Finding]:
-    """Return a finding for each psum that multiplies by the number of copies."""
-    return [_found_psum_unvarying(clue) for clue in seen.clues if clue.kind == "sum_of_copies"]
+def find_psums_of_replicated(observation: Observation) -> list[Finding]:
+    """Return a finding for each psum that only multiplies by the number of replicas."""
+    patterns = observation.patterns_of("psum_of_replicated")
+    return [_psum_finding(pattern) for pattern in patterns]
 
 
-def _found_psum_unvarying(clue: ProgramPattern) -> Finding:
-    axes, n = clue.facts["axes"], clue.facts["n"]
-    over = named(axes)
-    also = named([axis for axis in clue.facts["over"] if axis not in axes])
-    rest = f" (it is over {also} too, along which the value differs)" if also else ""
-    return finding(
+def _psum_finding(pattern: ProgramPattern) -> Finding:
+    axes, n_replicas = pattern.facts["axes"], pattern.facts["n"]
+    quoted = quote_axes(axes)
+    varying = quote_axes([axis for axis in pattern.facts["over"] if axis not in axes])
+    rest = f" (it is also over {varying}, along which the value differs)" if varying else ""
+    return make_finding(
         "hazard.psum_of_replicated",
-        f"psum over {over} of a value that is the same along {over}: {n} equal copies are added "
-        f"up, which multiplies it by {n}{rest}.",
-        clue.source,
-        f"leave {over} out of the psum; if a mean is meant, use lax.pmean; if the value should "
-        f"differ along {over}, shard it there in in_specs.",
-        details={"axes": list(axes), "n": n},
+        f"psum over {quoted} of a value that is replicated over {quoted}: it sums {n_replicas} "
+        f"equal values, which multiplies by {n_replicas}{rest}.",
+        pattern.source,
+        f"leave {quoted} out of the psum; for a mean, use lax.pmean; if the value should differ "
+        f"along {quoted}, shard it over {quoted} in in_specs.",
+        details={"axes": list(axes), "n": n_replicas},
     )

@@ -1,134 +1,142 @@
-"""Is a whole result fetched of which one slice is used?
+"""Communication that a program does not need, and collectives that do not do what they say.
 
-Does a collective in a loop give the same in every turn?
-
-Is there anything to check at all?
-
-Does a ppermute name its mesh axes in an order that JAX ignores?
+An all_gather or psum of which only a slice is used, a collective with the same operand in every
+loop iteration, a ppermute whose axis order JAX ignores, a program that communicates nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from shardlab.checks.check_codes import amount, as_argument, finding, named
+from shardlab._text.units import bytes_text
+from shardlab.checks.check_codes import axes_argument, make_finding, quote_axes
 from shardlab.findings.finding import Finding
 from shardlab.tracing.observation import Observation, ProgramPattern
 
 
-def gathers_then_slices(seen: Observation) -> list[Finding]:
-    """Return a finding for each all-gather of which at most one device's part is used."""
-    return [_gather(clue) for clue in seen.clues if clue.kind == "gather_then_slice"]
+def find_all_gather_then_slice(observation: Observation) -> list[Finding]:
+    """Return a finding for each all_gather of which at most one device's shard is used."""
+    patterns = observation.patterns_of("all_gather_then_slice")
+    return [_all_gather_finding(pattern) for pattern in patterns]
 
 
-def psums_then_slices(seen: Observation) -> list[Finding]:
-    """Return a finding for each psum of which every device uses its own part."""
-    return [_psum(clue) for clue in seen.clues if clue.kind == "psum_then_slice"]
-
-
-def _gather(clue: ProgramPattern) -> Finding:
-    facts = clue.facts
-    over = named(facts["axes"])
+def _all_gather_finding(pattern: ProgramPattern) -> Finding:
+    facts = pattern.facts
+    n_used = facts["used"]
     received = (facts["n"] - 1) * facts["payload_bytes"]
-    return finding(
+    return make_finding(
         "waste.all_gather_then_slice",
-        f"all_gather over {over} makes array axis {facts['dimension']} {facts['whole']} long, of "
-        f"which {facts['used']} {'is' if facts['used'] == 1 else 'are'} used: each device receives "
-        f"{amount(received)} and throws nearly all of it away.",
-        clue.source,
+        f"all_gather over {quote_axes(facts['axes'])} makes dimension {facts['dimension']} of size "
+        f"{facts['full_size']}, of which {n_used} {'is' if n_used == 1 else 'are'} used: each "
+        f"device receives {bytes_text(received)} and discards nearly all of it.",
+        pattern.source,
         (
-            "use the local part as it is; if each device wants the part of another, send just "
-            "that with lax.ppermute."
-            if facts["by_place"]
-            else "send only that part: lax.psum of jnp.where(axis_index == its owner, part, 0), "
-            "or a lax.ppermute."
+            "use the local shard directly; if each device needs the shard of another device, send "
+            "only that one with lax.ppermute."
+            if facts["is_by_device"]
+            else "send only that slice: lax.psum of jnp.where(axis_index == owner, slice, 0), or "
+            "a lax.ppermute."
         ),
         shows=(f"the slice: {facts['slice']}",),
-        details={"axes": list(facts["axes"]), "whole": facts["whole"], "used": facts["used"]},
+        details={"axes": list(facts["axes"]), "whole": facts["full_size"], "used": n_used},
     )
 
 
-def _psum(clue: ProgramPattern) -> Finding:
-    facts = clue.facts
-    over, n = named(facts["axes"]), facts["n"]
-    spare = (n - 1) * facts["payload_bytes"] // n
-    return finding(
+def find_psum_then_slice(observation: Observation) -> list[Finding]:
+    """Return a finding for each psum of which every device uses only its own slice."""
+    patterns = observation.patterns_of("psum_then_slice")
+    return [_psum_finding(pattern) for pattern in patterns]
+
+
+def _psum_finding(pattern: ProgramPattern) -> Finding:
+    facts = pattern.facts
+    n_devices = facts["n"]
+    # A ring all-reduce sends 2 (n-1)/n of the payload, a reduce-scatter half of that.
+    redundant = (n_devices - 1) * facts["payload_bytes"] // n_devices
+    return make_finding(
         "waste.psum_then_slice",
-        f"psum over {over}, after which each device keeps {facts['used']} of the "
-        f"{facts['whole']} along array axis {facts['dimension']}: twice the bytes that are needed, "
-        f"{amount(spare)} too many for each device.",
-        clue.source,
-        f"use lax.psum_scatter(x, {as_argument(facts['axes'])}, scatter_dimension="
-        f"{facts['dimension']}, tiled=True): it adds up and leaves each device its own part.",
+        f"After the psum over {quote_axes(facts['axes'])} each device uses {facts['used']} of "
+        f"{facts['full_size']} elements of dimension {facts['dimension']}. The psum sends twice "
+        f"the bytes of a psum_scatter: {bytes_text(redundant)} per device are redundant.",
+        pattern.source,
+        f"use lax.psum_scatter(x, {axes_argument(facts['axes'])}, scatter_dimension="
+        f"{facts['dimension']}, tiled=True): it sums and leaves each device its own shard.",
         shows=(f"the slice: {facts['slice']}",),
-        details={"axes": list(facts["axes"]), "whole": facts["whole"], "used": facts["used"]},
+        details={"axes": list(facts["axes"]), "whole": facts["full_size"], "used": facts["used"]},
     )
 
 
-def loop_invariants(seen: Observation) -> list[Finding]:
-    """Return a finding for each collective that could stand before its loop."""
-    return [_found(clue) for clue in seen.clues if clue.kind == "same_each_turn"]
+def find_loop_invariant_collectives(observation: Observation) -> list[Finding]:
+    """Return a finding for each collective that could run once, before its loop."""
+    patterns = observation.patterns_of("loop_invariant_collective")
+    return [_loop_invariant_finding(pattern) for pattern in patterns]
 
 
-def _found(clue: ProgramPattern) -> Finding:
-    facts = clue.facts
-    length, sent = facts["length"], facts["wire_bytes"]
-    often = f"{length} times" if length is not None else "in every turn"
+def _loop_invariant_finding(pattern: ProgramPattern) -> Finding:
+    facts = pattern.facts
+    length, n_bytes = facts["length"], facts["wire_bytes"]
+    # A while loop has no known length.
+    frequency = f"{length} times" if length is not None else "in every iteration"
     cost = (
-        f"{amount(length * sent)} instead of {amount(sent)} sent by each device"
+        f"each device sends {bytes_text(length * n_bytes)} instead of {bytes_text(n_bytes)}"
         if length is not None
-        else f"{amount(sent)} sent by each device in every turn"
+        else f"each device sends {bytes_text(n_bytes)} per iteration"
     )
-    return finding(
+    return make_finding(
         "waste.loop_invariant_collective",
-        f"{facts['op']} over {named(facts['axes'])} of {facts['dtype']}{list(facts['shape'])} is "
-        f"called {often} with the same operand: {cost}.",
-        clue.source,
+        f"{facts['op']} over {quote_axes(facts['axes'])} of {facts['dtype']}{list(facts['shape'])} "
+        f"is called {frequency} with the same operand: {cost}.",
+        pattern.source,
         "call it once before the loop and use its result inside; leave it where it is if the "
-        "result is too large to keep.",
+        "result is too large to keep in memory.",
         shows=(f"the loop: {facts['loop']}",),
         details={"op": facts["op"], "axes": list(facts["axes"]), "length": length},
     )
 
 
-def nothing_to_check(seen: Observation) -> list[Finding]:
-    """Return a finding if the program maps nothing over a mesh and shards no array."""
-    if seen.calls or not any(clue.kind == "nothing_sharded" for clue in seen.clues):
+def find_no_communication(observation: Observation) -> list[Finding]:
+    """Return a finding if the program has no shard_map and shards no array."""
+    if observation.calls or not observation.patterns_of("nothing_sharded"):
         return []
     return [
-        finding(
+        make_finding(
             "program.no_communication",
-            f"'{seen.program}' has no shard_map and shards no array: every device would do the "
-            "same, and there is nothing to check.",
+            f"'{observation.program}' has no shard_map and shards no array: every device would "
+            "compute the same, so there is nothing to check.",
             None,
-            "check the function that calls jax.shard_map, or give arguments with a NamedSharding.",
+            "check the function that calls jax.shard_map, or pass arguments with a NamedSharding.",
         )
     ]
 
 
-_RULES = {
-    "mesh": "This JAX ignores that and numbers the devices in the order of the mesh, so its pairs "
-    "may name other devices than meant.",
-    "refused": "This JAX refuses that when it compiles, and older ones ignore the order.",
-    "written": "This JAX does as written, and older ones ignore the order.",
+# By what this version of JAX does with such a ppermute; `_jax.ppermute_order` finds it out.
+_ORDER_RULES = {
+    "mesh": "This version of JAX ignores that and numbers the devices in mesh order, so the pairs "
+    "may name other devices than intended.",
+    "refused": "This version of JAX rejects that when it compiles; older versions ignore the "
+    "order.",
+    "written": "This version of JAX uses the order as written; older versions ignore it.",
 }
 
 
-def ppermute_orders(seen: Observation) -> list[Finding]:
-    """Return a finding for each ppermute whose order of axes is not the mesh's."""
-    return [_found_ppermute_order(clue) for clue in seen.clues if clue.kind == "ppermute_order"]
+def find_ppermute_axis_order(observation: Observation) -> list[Finding]:
+    """Return a finding for each ppermute whose axis order differs from the mesh's."""
+    patterns = observation.patterns_of("ppermute_axis_order")
+    return [_ppermute_finding(pattern) for pattern in patterns]
 
 
-def _found_ppermute_order(clue: ProgramPattern) -> Finding:
-    axes, ordered, rule = clue.facts["axes"], clue.facts["mesh_order"], clue.facts["rule"]
-    found = finding(
+def _ppermute_finding(pattern: ProgramPattern) -> Finding:
+    axes, mesh_order = pattern.facts["axes"], pattern.facts["mesh_order"]
+    rule = pattern.facts["rule"]
+    finding = make_finding(
         "hazard.ppermute_axis_order",
-        f"ppermute over ({named(axes)}), while the order of the mesh is ({named(ordered)}). "
-        f"{_RULES[rule]}",
-        clue.source,
-        f"write ({named(ordered)}) and number the devices of its pairs in that order: the last "
-        "axis counts fastest.",
-        details={"axes": list(axes), "mesh_order": list(ordered)},
+        f"ppermute over ({quote_axes(axes)}); the mesh order is ({quote_axes(mesh_order)}). "
+        f"{_ORDER_RULES[rule]}",
+        pattern.source,
+        f"write ({quote_axes(mesh_order)}) and number the devices of the pairs in that order: the "
+        "last axis varies fastest.",
+        details={"axes": list(axes), "mesh_order": list(mesh_order)},
     )
-    # What is refused never runs: said once, here, and not by running it as well.
-    return replace(found, severity="error") if rule == "refused" else found
+    # A program that JAX rejects never runs; as an error here it is not run on test meshes either,
+    # and so not reported twice.
+    return replace(finding, severity="error") if rule == "refused" else finding

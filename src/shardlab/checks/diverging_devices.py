@@ -1,16 +1,17 @@
-"""Branches and loops that devices may take differently, with the collectives in them.
+"""Branches and loops in which devices may diverge, with the collectives inside.
 
-A collective over mesh axes A under a choice that varies over V is in danger if A and V meet: those
-that come wait for those that do not. A ppermute is in danger under any choice that varies, since
-its rendezvous spans all devices (measured on host devices; see docs/findings).
+A collective over mesh axes A under a condition that varies over axes V can block if A and V share
+an axis: the devices that arrive wait for those that never do. A ppermute can block under any
+varying condition, because its rendezvous spans all devices (measured on host devices; see
+docs/findings).
 
-Groups of devices in words, also on large meshes.
+Groups of devices are described in a few words on meshes of any size:
 
->>> who(("data",), (8,), [1, 0, 0, 0, 0, 0, 0, 0])
+>>> groups = group_devices(("data",), (8,), [1, 0, 0, 0, 0, 0, 0, 0])
+>>> {outcome: group.text for outcome, group in groups.items()}
 {1: 'data=0', 0: 'data=1..7'}
->>> who(("data", "model"), (2, 4), [0, 0, 1, 1, 0, 0, 1, 1])
-{0: 'model=0,1', 1: 'model=2,3'}
->>> who(("data", "model"), (16, 32), [int(n == 77) for n in range(512)])
+>>> groups = group_devices(("data", "model"), (16, 32), [int(n == 77) for n in range(512)])
+>>> {outcome: group.text for outcome, group in groups.items()}
 {0: 'the other 511 devices', 1: 'data=2 model=13'}
 """
 
@@ -25,61 +26,88 @@ from typing import Any
 from shardlab.collectives.call import CollectiveCall, ControlScope
 from shardlab.tracing.observation import Observation
 
-# Longer lists of single devices are cut off.
-_MOST_LISTED = 4
+# Longer lists of single devices end with "and N more".
+_MAX_LISTED = 4
 
 
-def who(axes: Sequence[str], sizes: Sequence[int], outcomes: Sequence[int]) -> dict[int, str]:
-    """Return the devices of each outcome in words, outcomes in order of appearance."""
-    axes, sizes, outcomes = _only_what_matters(tuple(axes), tuple(sizes), tuple(outcomes))
-    coordinates = list(itertools.product(*map(range, sizes)))
+# ------------------------------------------------------------------------------ groups of devices
+
+
+@dataclass(frozen=True)
+class DeviceGroup:
+    """Devices with the same outcome, as text; `is_single` decides between `takes` and `take`."""
+
+    text: str
+    is_single: bool
+
+    def with_verb(self, singular: str, plural: str) -> str:
+        return f"{self.text} {singular if self.is_single else plural}"
+
+
+def group_devices(
+    axes: Sequence[str], sizes: Sequence[int], outcomes: Sequence[int]
+) -> dict[int, DeviceGroup]:
+    """Return the devices of each outcome, outcomes in order of appearance.
+
+    >>> group_devices(("data", "model"), (2, 4), [0, 0, 1, 1, 0, 0, 1, 1])[0].text
+    'model=0,1'
+    """
+    axes, sizes, outcomes = _drop_constant_axes(tuple(axes), tuple(sizes), tuple(outcomes))
+    coordinates = itertools.product(*map(range, sizes))
     groups: dict[int, list[tuple[int, ...]]] = {}
     for coordinate, outcome in zip(coordinates, outcomes, strict=True):
         groups.setdefault(outcome, []).append(coordinate)
     return {
-        outcome: _told(axes, sizes, group, is_one_of=len(groups))
+        outcome: _describe_group(axes, sizes, group, n_groups=len(groups))
         for outcome, group in groups.items()
     }
 
 
-def _only_what_matters(
+def _drop_constant_axes(
     axes: tuple[str, ...], sizes: tuple[int, ...], outcomes: tuple[int, ...]
 ) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
-    """Leave out mesh axes along which the outcome never changes."""
-    for n in reversed(range(len(axes))):
-        after = math.prod(sizes[n + 1 :])
-        step = after * sizes[n]
-        rows = [outcomes[i : i + step] for i in range(0, len(outcomes), step)]
-        if all(row[:after] * sizes[n] == row for row in rows):
-            outcomes = tuple(x for row in rows for x in row[:after])
-            axes, sizes = axes[:n] + axes[n + 1 :], sizes[:n] + sizes[n + 1 :]
+    """Remove the mesh axes along which the outcome never changes."""
+    for dim in reversed(range(len(axes))):
+        # Outcomes are in row-major order: `stride` apart lie neighbours along this axis.
+        stride = math.prod(sizes[dim + 1 :])
+        step = stride * sizes[dim]
+        rows = [outcomes[start : start + step] for start in range(0, len(outcomes), step)]
+        if all(row[:stride] * sizes[dim] == row for row in rows):
+            outcomes = tuple(outcome for row in rows for outcome in row[:stride])
+            axes, sizes = axes[:dim] + axes[dim + 1 :], sizes[:dim] + sizes[dim + 1 :]
     return axes, sizes, outcomes
 
 
-def _told(
-    axes: tuple[str, ...], sizes: tuple[int, ...], group: list[tuple[int, ...]], is_one_of: int
-) -> str:
-    if is_one_of == 1:
-        return "all devices"
-    places = [sorted(set(column)) for column in zip(*group, strict=True)]
-    if math.prod(map(len, places)) == len(group):
-        told = [
-            f"{axis}={coordinate_ranges(place)}"
-            for axis, size, place in zip(axes, sizes, places, strict=True)
-            if len(place) < size or len(axes) == 1
+def _describe_group(
+    axes: tuple[str, ...], sizes: tuple[int, ...], group: list[tuple[int, ...]], n_groups: int
+) -> DeviceGroup:
+    if n_groups == 1:
+        return DeviceGroup("all devices", is_single=False)
+    indices = [sorted(set(column)) for column in zip(*group, strict=True)]
+    is_box = math.prod(map(len, indices)) == len(group)
+    if is_box:
+        # Axes along which the group has every index go without saying.
+        restricted = [
+            (axis, positions)
+            for axis, size, positions in zip(axes, sizes, indices, strict=True)
+            if len(positions) < size or len(axes) == 1
         ]
-        return " ".join(told)
-    if is_one_of == 2 and len(group) * 2 > math.prod(sizes):
-        return f"the other {len(group)} devices"
-    listed = [
-        " ".join(f"{a}={i}" for a, i in zip(axes, at, strict=True)) for at in group[:_MOST_LISTED]
+        text = " ".join(f"{axis}={coordinate_ranges(positions)}" for axis, positions in restricted)
+        return DeviceGroup(text, all(len(positions) == 1 for _, positions in restricted))
+    if n_groups == 2 and len(group) * 2 > math.prod(sizes):
+        return DeviceGroup(f"the other {len(group)} devices", is_single=False)
+    devices = [
+        " ".join(f"{axis}={index}" for axis, index in zip(axes, coordinate, strict=True))
+        for coordinate in group[:_MAX_LISTED]
     ]
-    more = len(group) - len(listed)
-    return "; ".join(listed) + (f" and {more} more" if more else "")
+    n_more = len(group) - len(devices)
+    return DeviceGroup(
+        "; ".join(devices) + (f" and {n_more} more" if n_more else ""), is_single=False
+    )
 
 
 def coordinate_ranges(numbers: Collection[int]) -> str:
-    """Return numbers as runs.
+    """Return numbers as ranges.
 
     >>> coordinate_ranges([0, 1, 2, 3, 7, 9, 10])
     '0..3,7,9,10'
@@ -87,35 +115,36 @@ def coordinate_ranges(numbers: Collection[int]) -> str:
     '0,2,4 .. 510'
     """
     ordered = sorted(numbers)
-    parts: list[list[int]] = []
+    runs: list[list[int]] = []
     for number in ordered:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            parts.append([number])
-    told = [
-        f"{part[0]}..{part[-1]}" if len(part) > 2 else ",".join(map(str, part)) for part in parts
-    ]
-    steps = {b - a for a, b in itertools.pairwise(ordered)}
-    if len(told) > 6 and len(steps) == 1:
+            runs.append([number])
+    texts = [f"{run[0]}..{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs]
+    if len(texts) <= 6:
+        return ",".join(texts)
+    steps = {after - before for before, after in itertools.pairwise(ordered)}
+    if len(steps) == 1:
         return f"{ordered[0]},{ordered[1]},{ordered[2]} .. {ordered[-1]}"
-    return (
-        ",".join(told) if len(told) <= 6 else ",".join(told[:5]) + f" ... ({len(ordered)} in all)"
-    )
+    return ",".join(texts[:5]) + f" ... ({len(ordered)} total)"
+
+
+# ------------------------------------------------------------------------ divergent control flow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parting:
-    """A cond or a while loop whose choice varies, and the calls in it that are in danger."""
+class Divergence:
+    """A cond or a while loop whose condition varies, and the collectives in it that can block."""
 
     scope: ControlScope
     calls: Mapping[int, Sequence[CollectiveCall]]  # by branch; a loop's body is branch 1
     sizes: Mapping[str, int]
-    facts: Mapping[str, Any]  # of the clue `ways`; empty where nobody looked at the values
+    facts: Mapping[str, Any]  # of the pattern `divergent_condition`; empty if values are unknown
 
     @property
-    def first(self) -> CollectiveCall:
-        """Return the call that a person is shown."""
+    def first_call(self) -> CollectiveCall:
+        """Return the call that a finding is about."""
         return next(call for calls in self.calls.values() for call in calls)
 
     @property
@@ -123,135 +152,134 @@ class Parting:
         return self.facts.get("outcomes")
 
     @property
-    def taken(self) -> list[int]:
-        """Return the branches that somebody may take: other arguments may choose other ones."""
-        if self.outcomes is not None and self.is_fixed:
+    def possible_branches(self) -> list[int]:
+        """Return the branches that some device may take, with these or other arguments."""
+        if self.outcomes is not None and self.depends_on_mesh_only:
             return sorted(set(self.outcomes))
         return list(range(self.scope.n_branches or 2))
 
     @property
-    def is_fixed(self) -> bool:
-        """Say whether the choice rests on the devices' places alone, so that it is always so."""
-        return self.facts.get("rests_on") == "mesh"
+    def depends_on_mesh_only(self) -> bool:
+        """Return whether the condition depends on device indices alone, not on arguments."""
+        return self.facts.get("depends_on") == "mesh"
 
     @property
-    def parts(self) -> bool | None:
-        """Say whether devices that must meet go different ways; None where values are not known."""
+    def diverges(self) -> bool | None:
+        """Return whether devices of one collective diverge; None if values are unknown."""
         outcomes = self.outcomes
         if outcomes is None:
             return None
-        calls = [call for branch in self.taken for call in self.calls.get(branch, ())]
-        if any(self._comes_apart(call, outcomes) for call in calls):
+        calls = [call for branch in self.possible_branches for call in self.calls.get(branch, ())]
+        if any(self._splits_group(call, outcomes) for call in calls):
             return True
-        # One turn in which all agree says nothing about the next; a loop that ended does.
-        is_one_of_many = self.scope.kind == "cond" and self.facts.get("turn")
-        return None if is_one_of_many else False
+        # That all devices agree in one iteration proves nothing about the next; a loop that ended
+        # on all devices at once does.
+        is_one_iteration = self.scope.kind == "cond" and self.facts.get("iteration")
+        return None if is_one_iteration else False
 
-    def _comes_apart(self, call: CollectiveCall, outcomes: Sequence[int]) -> bool:
+    def _splits_group(self, call: CollectiveCall, outcomes: Sequence[int]) -> bool:
+        """Return whether devices that take part in one collective have different outcomes."""
         axes = self.facts["axes"]
-        every = list(itertools.product(*(range(self.sizes[a]) for a in axes)))
-        chosen = dict(zip(every, outcomes, strict=True))
-        together: dict[Any, set[int]] = {}
-        for at, choice in chosen.items():
-            for meeting in self._meetings(call, dict(zip(axes, at, strict=True))):
-                together.setdefault(meeting, set()).add(choice)
-        return any(len(choices) > 1 for choices in together.values())
+        coordinates = itertools.product(*(range(self.sizes[axis]) for axis in axes))
+        outcomes_by_group: dict[Any, set[int]] = {}
+        for coordinate, outcome in zip(coordinates, outcomes, strict=True):
+            for group in self._groups_of_device(call, dict(zip(axes, coordinate, strict=True))):
+                outcomes_by_group.setdefault(group, set()).add(outcome)
+        return any(len(group) > 1 for group in outcomes_by_group.values())
 
-    def _meetings(self, call: CollectiveCall, at: Mapping[str, int]) -> list[Any]:
-        """Return what tells apart the groups of devices in which a device takes part."""
+    def _groups_of_device(self, call: CollectiveCall, device: Mapping[str, int]) -> list[Any]:
+        """Return a key for each group of devices that this device joins in a collective."""
         if call.op == "ppermute":
-            return [()]
-        rest = tuple((a, i) for a, i in at.items() if a not in call.mesh_axes)
+            return [()]  # one group: its rendezvous spans all devices
+        key = tuple((axis, i) for axis, i in device.items() if axis not in call.mesh_axes)
         groups = call.details.get("groups")
-        if groups is None or not set(call.mesh_axes) <= set(at):
-            return [rest]
-        number = 0
+        if groups is None or not set(call.mesh_axes) <= set(device):
+            return [key]
+        index = 0
         for axis in call.mesh_axes:
-            number = number * self.sizes[axis] + at[axis]
-        return [(rest, n) for n, group in enumerate(groups) if number in group]
+            index = index * self.sizes[axis] + device[axis]
+        return [(key, number) for number, group in enumerate(groups) if index in group]
 
-    def ways(self) -> str:
-        """Say who goes which way, or on what that rests."""
+    def outcome_text(self) -> str:
+        """Return which devices take which branch, or what that depends on."""
         outcomes = self.outcomes
         if outcomes is None or len(set(outcomes)) == 1:
-            return self._rests_on()
-        sizes = [self.sizes[a] for a in self.facts["axes"]]
-        groups = who(self.facts["axes"], sizes, outcomes)
-        # The smaller group first: it is the one that somebody singled out.
-        order = sorted(groups, key=lambda outcome: (outcomes.count(outcome), -outcome))
+            return self._dependency_text()
+        sizes = [self.sizes[axis] for axis in self.facts["axes"]]
+        groups = group_devices(self.facts["axes"], sizes, outcomes)
         if self.scope.kind == "while":
-            turn = self.facts["turn"]
-            after = f"after {turn - 1} turns " if turn != 2 else "after 1 turn "
-            after = "before the first turn " if turn == 1 else after
+            leaving, staying = groups[0], groups[1]
             return (
-                after
-                + f"{_plural(groups[0], 'leaves', 'leave')} and {groups[1]} "
-                + ("goes on" if _is_one(groups[1]) else "go on")
+                f"{_iterations_text(self.facts['iteration'] - 1)} "
+                f"{leaving.with_verb('leaves', 'leave')} the loop and "
+                f"{staying.with_verb('continues', 'continue')}"
             )
-        name = self.scope.branch_name
-        told = "; ".join(f"{_plural(groups[n], 'takes', 'take')} {name(n)}" for n in order)
-        return f"in the first turn {told}" if self.facts.get("turn") else told
+        # The smaller group first: usually it is the one that the condition singles out.
+        order = sorted(groups, key=lambda outcome: (outcomes.count(outcome), -outcome))
+        branch_name = self.scope.branch_name
+        text = "; ".join(
+            f"{groups[branch].with_verb('takes', 'take')} {branch_name(branch)}" for branch in order
+        )
+        return f"in the first iteration {text}" if self.facts.get("iteration") else text
 
-    def _rests_on(self) -> str:
+    def _dependency_text(self) -> str:
         names = ", ".join(f"'{path}'" for path in self.facts.get("arguments", ()))
-        where = self.facts.get("rests_on", "")
-        if where == "elsewhere":
-            return "which devices go which way rests on what a callback answers"
-        if where == "turns":
-            rest = f", and on {names}" if names else ""
-            return f"which devices go which way rests on what the loop around it carries{rest}"
-        return f"which devices go which way rests on the values of {names or 'its operands'}"
+        depends_on = self.facts.get("depends_on", "")
+        if depends_on == "callback":
+            source = "the result of a callback"
+        elif depends_on == "carry":
+            source = "the carry of the loop around it" + (f" and on {names}" if names else "")
+        else:
+            source = f"the values of {names or 'its operands'}"
+        return f"which devices take which branch depends on {source}"
 
 
-def _is_one(devices: str) -> bool:
-    return not any(mark in devices for mark in ("..", ",", ";", "other", "more"))
+def _iterations_text(n_finished: int) -> str:
+    if n_finished == 0:
+        return "before the first iteration"
+    return "after 1 iteration" if n_finished == 1 else f"after {n_finished} iterations"
 
 
-def _plural(devices: str, one: str, many: str) -> str:
-    return f"{devices} {one if _is_one(devices) else many}"
-
-
-def partings(seen: Observation) -> list[Parting]:
-    """Return every branch and loop with calls in danger; the backward pass of one not again."""
-    ways = {clue.facts["scope"]: clue.facts for clue in seen.clues if clue.kind == "ways"}
+def find_divergences(observation: Observation) -> list[Divergence]:
+    """Return every branch and loop with collectives that can block."""
+    facts_by_scope = {
+        pattern.facts["scope"]: pattern.facts
+        for pattern in observation.patterns_of("divergent_condition")
+    }
     scopes: dict[int, ControlScope] = {}
     calls: dict[int, dict[int, list[CollectiveCall]]] = {}
-    for call in seen.calls:
+    for call in observation.calls:
         for scope in call.within:
-            if scope.kind != "scan" and is_in_danger(call, scope):
+            if scope.kind != "scan" and can_block(call, scope):
                 scopes.setdefault(scope.id, scope)
                 branch = 1 if scope.branch is None else scope.branch
                 calls.setdefault(scope.id, {}).setdefault(branch, []).append(call)
-    found = [
-        Parting(
-            scope=scope,
-            calls=calls[id],
-            sizes=_sizes(ways.get(id, {}), seen),
-            facts=ways.get(id, {}),
-        )
-        for id, scope in scopes.items()
+    divergences = []
+    for scope_id, scope in scopes.items():
+        facts = facts_by_scope.get(scope_id, {})
+        # A program may have several meshes; the pattern has the sizes of the one it was found on.
+        own_sizes = dict(zip(facts.get("axes", ()), facts.get("sizes", ()), strict=False))
+        sizes = {**dict(observation.mesh), **own_sizes}
+        divergences.append(Divergence(scope=scope, calls=calls[scope_id], sizes=sizes, facts=facts))
+    # The backward pass of a cond or loop repeats it; it is reported once, for the forward pass.
+    forward = {item.scope.source for item in divergences if item.first_call.phase == "forward"}
+    return [
+        item
+        for item in divergences
+        if item.first_call.phase == "forward" or item.scope.source not in forward
     ]
-    forward = {p.scope.source for p in found if p.first.phase == "forward"}
-    return [p for p in found if p.first.phase == "forward" or p.scope.source not in forward]
 
 
-def _sizes(facts: Mapping[str, Any], seen: Observation) -> dict[str, int]:
-    """Return the sizes of the mesh; of one of several, as the clue has them."""
-    return {
-        **dict(seen.mesh),
-        **dict(zip(facts.get("axes", ()), facts.get("sizes", ()), strict=False)),
-    }
+def can_block(call: CollectiveCall, scope: ControlScope) -> bool:
+    """Return whether a call needs devices that may have taken another branch.
 
-
-def is_in_danger(call: CollectiveCall, scope: ControlScope) -> bool:
-    """Say whether a call needs devices that the choice may have sent elsewhere.
-
-    >>> call = CollectiveCall("psum", ("data",), (3,), "float32", 12, 18, 1, "forward")
     >>> from shardlab.findings.source import UNKNOWN_LOCATION
-    >>> is_in_danger(call, ControlScope("cond", NOWHERE, 0, varies=("model",)))
-    False
-    >>> is_in_danger(call, ControlScope("cond", NOWHERE, 0, varies=("data", "model")))
-    True
+    >>> call = CollectiveCall(op="psum", mesh_axes=("data",), shape=(3,), dtype="float32",
+    ...                       payload_bytes=12, wire_bytes=18, count=1, phase="forward")
+    >>> model = ControlScope(kind="cond", source=UNKNOWN_LOCATION, id=0, varies=("model",))
+    >>> both = ControlScope(kind="cond", source=UNKNOWN_LOCATION, id=0, varies=("data", "model"))
+    >>> can_block(call, model), can_block(call, both)
+    (False, True)
     """
     if call.op == "ppermute":
         return bool(scope.varies)

@@ -1,144 +1,144 @@
-"""What does JAX refuse, and what does it mean by that?"""
+"""Programs that JAX rejects: what its message means, and what to do."""
 
 from __future__ import annotations
 
-from shardlab.checks.check_codes import finding
-from shardlab.checks.spec_findings import misfits, unknown_axis
+from shardlab.checks.check_codes import make_finding
+from shardlab.checks.spec_findings import spec_finding, unknown_axis_finding
 from shardlab.errors import ProgramRejected
 from shardlab.findings.finding import Finding
 from shardlab.tracing.observation import Observation, ProgramPattern
 
-# family -> our words beside JAX's: what, and what to try
-_MEANS = {
+# family of JAX messages -> explanation, fix
+_EXPLANATIONS = {
     "replication": (
-        "JAX cannot tell that an output is the same on all devices, as its out_specs say. Mostly "
-        "a reduction or a gather is missing: each device holds only its part of the result.",
-        "sum or average it over that mesh axis (lax.psum, lax.pmean), or name the axis in "
-        "out_specs so that the parts are joined. What lax.all_gather has made equal it says with "
-        "to='invarying'. check_vma=False only silences the question.",
+        "JAX cannot prove that an output is replicated, as its out_specs declare. Usually a "
+        "reduction or an all_gather is missing: each device holds only its own partial result.",
+        "reduce it over that mesh axis (lax.psum, lax.pmean), or name the axis in out_specs to "
+        "concatenate the shards. For a lax.all_gather whose result is equal on all devices pass "
+        "to='invarying'. check_vma=False only turns the check off.",
     ),
     "carry": (
-        "What a loop carries starts out the same on all devices and comes back different on each, "
-        "so its type changes between turns.",
+        "A loop carry starts as replicated and comes back varying over a mesh axis, so its type "
+        "changes between iterations.",
         "start with a value of the type that comes back: jax.lax.pcast(start, axis, "
-        "to='varying'), or begin from data that is sharded already.",
+        "to='varying'), or with data that is already sharded.",
     ),
     "branches": (
-        "One branch gives a value that is the same on all devices, the other one that differs, so "
-        "their types differ.",
-        "make both the same: sum in both branches, or cast the equal one with "
+        "One branch returns a replicated value, the other one that varies by device, so their "
+        "types differ.",
+        "make both the same: reduce in both branches, or cast the replicated value with "
         "jax.lax.pcast(x, axis, to='varying').",
     ),
     "partly_varying": (
-        "A collective is over several mesh axes, and its operand differs along some of them and is "
-        "the same along others.",
-        "leave out the axes along which the value is the same (a sum over them would multiply "
+        "A collective is over several mesh axes, and its operand varies over some of them but is "
+        "replicated over others.",
+        "leave out the axes over which the value is replicated (a psum over them would multiply "
         "it), or cast it first with jax.lax.pcast(x, axis, to='varying').",
     ),
     "tree": (
-        "The specs do not have the shape of what they are for: there must be one for each "
-        "argument, or one that stands for all of them.",
-        "give in_specs one entry for each argument (a tuple of the same length), and out_specs "
-        "one for each output; a single P() stands for a whole subtree.",
+        "The pytree of specs does not match the arguments or outputs: it must have one spec for "
+        "each, or one that is a prefix for all of them.",
+        "give in_specs one entry per argument (a tuple of the same length), and out_specs one per "
+        "output; a single P() covers a full subtree.",
     ),
     "uneven_collective": (
-        "A collective deals an array axis out to the devices, and their number does not fit its "
-        "size: with tiled=True it must divide it, without tiled there must be one entry for each "
-        "device.",
-        "pass tiled=True to deal out blocks, pad that array axis to a multiple of the number of "
-        "devices along the mesh axis, or choose another one.",
+        "A collective splits a dimension over the devices, and the size of the dimension does not "
+        "fit: with tiled=True it must be divisible by the number of devices, without tiled it must "
+        "be equal to it.",
+        "pass tiled=True to split into blocks, pad that dimension to a multiple of the number of "
+        "devices along the mesh axis, or choose another dimension.",
     ),
     "not_a_spec": (
-        "in_specs and out_specs are made of jax.sharding.PartitionSpec, and something else was "
-        "given.",
-        "write P('data') where P is jax.sharding.PartitionSpec; P() for what every device gets "
-        "whole.",
+        "in_specs and out_specs must be pytrees of jax.sharding.PartitionSpec; got something else.",
+        "write P('data') where P is jax.sharding.PartitionSpec, and P() for a replicated array.",
     ),
     "text": (
-        "Text was given where the program wants an array, and it is no shape with a dtype.",
-        "write the dtype and then the sizes, such as 'f32[8,6]'; 'f32[]' is a single number.",
+        "The program expects an array; the text passed for it is not a dtype with a shape.",
+        "write the dtype and then the sizes, such as 'f32[8,6]'; 'f32[]' is a scalar.",
     ),
     "no_mesh": (
-        "A shard_map takes its mesh from the context, and there is none.",
-        "give a mesh (mesh='data=8' or --mesh data=8), or pass mesh=... to jax.shard_map.",
+        "A shard_map takes its mesh from the context, but no mesh is set.",
+        "pass a mesh (mesh='data=8' or --mesh data=8), or pass mesh=... to jax.shard_map.",
     ),
     "mesh": (
-        "Arrays or functions of this program belong to different meshes.",
-        "build one mesh, use it everywhere, and set it with jax.set_mesh.",
+        "Arrays or functions of this program are on different meshes.",
+        "create one mesh, use it everywhere, and set it with jax.set_mesh.",
     ),
     "explicit": (
-        "The mesh axes are Explicit, so in_specs must say how the argument is sharded already.",
-        "leave in_specs out, reshard the argument first (jax.sharding.reshard), or make the mesh "
+        "The mesh axes are Explicit, so in_specs must match how the argument is already sharded.",
+        "leave in_specs out, reshard the argument first (jax.sharding.reshard), or create the mesh "
         "with axis_types=(AxisType.Auto, ...).",
     ),
     "manual": (
-        "Inside of shard_map an array is one device's part already; a constraint over a mesh axis "
-        "that is mapped there has nothing left to place.",
-        "constrain the array outside of the body, or only over axes that shard_map leaves "
-        "automatic (axis_names=...).",
+        "Inside shard_map an array is already one device's shard, so it cannot be constrained over "
+        "a mesh axis that is manual there.",
+        "constrain the array outside the body, or only over axes that shard_map leaves automatic "
+        "(axis_names=...).",
     ),
     "twice": (
-        "A spec names the same mesh axis for two array axes; a device can only be in one place "
-        "along it.",
-        "use each mesh axis once in a spec.",
+        "A spec uses the same mesh axis for two dimensions.",
+        "use each mesh axis at most once in a spec.",
     ),
     "permutation": (
-        "A ppermute has a device twice among its senders or its receivers.",
-        "let each device send to at most one and receive from at most one.",
+        "A ppermute lists a device twice among its sources or its destinations.",
+        "give each device at most one source and at most one destination.",
     ),
     "permutation_range": (
-        "A ppermute names a device beyond the last one of its mesh axes; devices count from 0.",
-        "take the number of devices from lax.axis_size(axis), such as "
+        "A ppermute names a device index beyond the last one of its mesh axes; indices start at 0.",
+        "use lax.axis_size(axis) for the number of devices, such as "
         "[(i, (i + 1) % n) for i in range(n)].",
     ),
     "other": (
-        "JAX refuses the program when it traces it.",
-        "see JAX's own words above; shardlab has none of its own for this.",
+        "JAX rejects the program while tracing it.",
+        "see JAX's message above; shardlab has no explanation for it.",
     ),
 }
 
 
-def refusals(seen: Observation) -> list[Finding]:
-    """Return what JAX refuses, as a finding about the spec where it is about one."""
-    return [_found(clue) for clue in seen.clues if clue.kind == "refused"]
+def find_rejections(observation: Observation) -> list[Finding]:
+    """Return a finding for each rejection by JAX; about the spec if a spec is the reason."""
+    return [_rejection_finding(pattern) for pattern in observation.patterns_of("rejected")]
 
 
-def raise_if_rejected(seen: Observation) -> None:
-    """Raise what JAX refuses, with its words, where a refusal must not look like silence.
+def raise_if_rejected(observation: Observation) -> None:
+    """Raise `ProgramRejected` with the finding if JAX rejects the program.
 
-    A program that cannot be compiled sends nothing, and any figure of it would be false.
+    A program that does not compile sends nothing; a trace without calls would be misleading.
     """
-    for found in refusals(seen):
-        words = "".join(f"\n    {line}" for line in found.shows)
+    for finding in find_rejections(observation):
+        lines = "".join(f"\n    {line}" for line in finding.shows)
         error = ProgramRejected(
-            f"'{seen.program}' is refused by JAX. {found.what} ({found.code}){words}",
-            where=str(found.where or ""),
-            fix=found.fix,
+            f"JAX rejects '{observation.program}'. {finding.what} ({finding.code}){lines}",
+            where=str(finding.where or ""),
+            fix=finding.fix,
         )
-        error.finding = found
+        error.finding = finding
         raise error
 
 
-def _found(clue: ProgramPattern) -> Finding:
-    family = clue.facts["family"]
+def _rejection_finding(pattern: ProgramPattern) -> Finding:
+    family = pattern.facts["family"]
     if family == "unknown_axis":
-        return unknown_axis(clue)
+        return unknown_axis_finding(pattern)
     if family in ("arguments", "rank", "indivisible"):
-        return misfits(clue)
-    what, fix = _MEANS[family]
+        return spec_finding(pattern)
+    explanation, fix = _EXPLANATIONS[family]
     if family == "other":
-        what = f"JAX refuses the program with {_article(clue.facts['error'])}."
-    return finding(
-        "jax.rejected", what, clue.source, fix, cause=family, shows=told(clue.facts["words"])
+        error_type = pattern.facts["error"]
+        article = "an" if error_type[:1] in "AEIOU" else "a"
+        explanation = f"JAX rejects the program with {article} {error_type}."
+    return make_finding(
+        "jax.rejected",
+        explanation,
+        pattern.source,
+        fix,
+        cause=family,
+        shows=_message_lines(pattern.facts["message"]),
     )
 
 
-def _article(noun: str) -> str:
-    return f"{'an' if noun[:1] in 'AEIOU' else 'a'} {noun}"
-
-
-def told(words: str, most: int = 12) -> tuple[str, ...]:
-    """Return JAX's words as lines to show."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    cut = lines[:most] + (["..."] if len(lines) > most else [])
-    return tuple(f"JAX: {line}" if n == 0 else f"     {line}" for n, line in enumerate(cut))
+def _message_lines(message: str, max_lines: int = 12) -> tuple[str, ...]:
+    """Return JAX's message as lines to show."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    lines = lines[:max_lines] + (["..."] if len(lines) > max_lines else [])
+    return tuple(f"{'     ' if number else 'JAX: '}{line}" for number, line in enumerate(lines))

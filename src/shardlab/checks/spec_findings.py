@@ -1,163 +1,194 @@
-"""Does each spec fit the array it is given for, or only another one's?
-
-Does something name a mesh axis that does not exist?
-"""
+"""Findings about specs that JAX rejects: unknown mesh axis, rank, divisibility, wrong argument."""
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardlab.checks.check_codes import finding, mesh_text, named
+from shardlab._text.nearest import nearest_name
+from shardlab.checks.check_codes import make_finding, quote_axes
 from shardlab.findings.finding import Finding
+from shardlab.sharding.mesh import mesh_text
 from shardlab.tracing.observation import ProgramPattern
 
-Entries = Sequence[Sequence[str]]
+# For each dimension the mesh axes that shard it.
+SpecEntries = Sequence[Sequence[str]]
 
 
-def misfits(clue: ProgramPattern) -> Finding:
-    """Return the finding for specs that JAX has refused."""
-    facts = clue.facts
+def spec_finding(pattern: ProgramPattern) -> Finding:
+    """Return the finding for a spec that does not fit its array."""
+    facts = pattern.facts
     if facts["family"] == "rank":
-        return _too_long(clue, facts["owner"], facts["spec"], facts["length"], facts["rank"])
+        return _rank_finding(
+            pattern, facts["owner"], facts["spec"], length=facts["length"], rank=facts["rank"]
+        )
     if facts["family"] == "indivisible":
-        over = f"{facts['n']} shards"
-        return _indivisible(clue, facts["owner"], facts["shape"], facts, over, facts["spec"])
-    if facts["exchanged"] is not None:
-        return _wrong_argument(clue, *(facts["arguments"][n] for n in facts["exchanged"]))
-    return _of_argument(clue)
+        return _indivisible_finding(pattern, facts["owner"], facts["shape"], facts, facts["spec"])
+    if facts["swappable"] is not None:
+        first, second = (facts["arguments"][number] for number in facts["swappable"])
+        return _wrong_argument_finding(pattern, first, second)
+    return _argument_finding(pattern)
 
 
-def _fits(shape: Sequence[int], spec: Entries, sizes: Mapping[str, int]) -> bool:
+def _is_shardable(shape: Sequence[int], spec: SpecEntries, sizes: Mapping[str, int]) -> bool:
     return len(spec) <= len(shape) and all(
-        size % math.prod(sizes.get(axis, 1) for axis in axes) == 0
-        for size, axes in zip(shape, spec, strict=False)
+        size % _shard_count(axes, sizes) == 0 for size, axes in zip(shape, spec, strict=False)
     )
 
 
-def _wrong_argument(clue: ProgramPattern, a: Mapping[str, Any], b: Mapping[str, Any]) -> Finding:
-    sizes = dict(clue.facts["mesh"])
-    wrong, other = (a, b) if not _fits(a["shape"], a["spec"], sizes) else (b, a)
-    given, others = shown(wrong["spec"]), shown(other["spec"])
-    return finding(
+def _shard_count(axes: Sequence[str], sizes: Mapping[str, int]) -> int:
+    return math.prod(sizes.get(axis, 1) for axis in axes)
+
+
+def _wrong_argument_finding(
+    pattern: ProgramPattern, first: Mapping[str, Any], second: Mapping[str, Any]
+) -> Finding:
+    sizes = dict(pattern.facts["mesh"])
+    wrong, fitting = first, second
+    if _is_shardable(first["shape"], first["spec"], sizes):
+        wrong, fitting = second, first
+    spec, fitting_spec = spec_text(wrong["spec"]), spec_text(fitting["spec"])
+    return make_finding(
         "spec.wrong_argument",
-        f"The spec {given} does not fit '{wrong['path']}' of shape {_shape(wrong['shape'])}. With "
-        f"the specs of '{wrong['path']}' and '{other['path']}' exchanged, JAX accepts the program.",
-        clue.source,
-        f"give '{other['path']}' the spec {given} and '{wrong['path']}' the spec {others}: "
-        f"in_specs are in the order of the parameters of '{clue.facts['function']}'.",
-        shows=(f"mesh {mesh_text(clue.facts['mesh'])}",),
-        details={"argument": wrong["path"], "fits": other["path"]},
+        f"The spec {spec} does not fit '{wrong['path']}' of shape {_shape_text(wrong['shape'])}. "
+        f"If the specs of '{wrong['path']}' and '{fitting['path']}' are swapped, JAX accepts the "
+        "program.",
+        pattern.source,
+        f"give '{fitting['path']}' the spec {spec} and '{wrong['path']}' the spec {fitting_spec}: "
+        f"in_specs are in the order of the parameters of '{pattern.facts['function']}'.",
+        shows=(f"mesh {mesh_text(pattern.facts['mesh'])}",),
+        details={"argument": wrong["path"], "fits": fitting["path"]},
     )
 
 
-def _of_argument(clue: ProgramPattern) -> Finding:
-    sizes = dict(clue.facts["mesh"])
-    bad = [a for a in clue.facts["arguments"] if not _fits(a["shape"], a["spec"], sizes)]
-    first = bad[0]
+def _argument_finding(pattern: ProgramPattern) -> Finding:
+    """Return the finding for the first argument of a shard_map whose spec does not fit."""
+    sizes = dict(pattern.facts["mesh"])
+    first, *others = [
+        argument
+        for argument in pattern.facts["arguments"]
+        if not _is_shardable(argument["shape"], argument["spec"], sizes)
+    ]
     path, shape, spec = first["path"], first["shape"], first["spec"]
-    more = [f"'{a['path']}' {_shape(a['shape'])} with {shown(a['spec'])}" for a in bad[1:]]
-    also = ("does not fit either: " + "; ".join(more[:3]),) if more else ()
+    texts = [
+        f"'{argument['path']}' {_shape_text(argument['shape'])} with {spec_text(argument['spec'])}"
+        for argument in others
+    ]
+    also = ("does not fit either: " + "; ".join(texts[:3]),) if texts else ()
     if len(spec) > len(shape):
-        return _too_long(clue, f"'{path}'", shown(spec), len(spec), len(shape), also)
-    axis, axes = next(
-        (n, axes)
-        for n, axes in enumerate(spec)
-        if shape[n] % math.prod(sizes.get(name, 1) for name in axes)
+        return _rank_finding(
+            pattern,
+            f"'{path}'",
+            spec_text(spec),
+            length=len(spec),
+            rank=len(shape),
+            also=also,
+        )
+    dim = next(dim for dim, axes in enumerate(spec) if shape[dim] % _shard_count(axes, sizes))
+    facts = {"dim": dim, "size": shape[dim], "n": _shard_count(spec[dim], sizes)}
+    return _indivisible_finding(
+        pattern, f"'{path}'", shape, facts, spec_text(spec), axes=spec[dim], also=also
     )
-    n = math.prod(sizes[name] for name in axes)
-    facts = {"axis": axis, "size": shape[axis], "n": n}
-    over = f"{n} shards over {named(axes)}"
-    return _indivisible(clue, f"'{path}'", shape, facts, over, shown(spec), also)
 
 
-def _indivisible(
-    clue: ProgramPattern,
+def _indivisible_finding(
+    pattern: ProgramPattern,
     owner: str,
     shape: Sequence[int],
     facts: Mapping[str, Any],
-    over: str,
     spec: str,
+    *,
+    axes: Sequence[str] = (),
     also: tuple[str, ...] = (),
 ) -> Finding:
-    axis, size, n = facts["axis"], facts["size"], facts["n"]
-    below, above = size // n * n, -(-size // n) * n
-    return finding(
+    dim, size, n_shards = facts["dim"], facts["size"], facts["n"]
+    below, above = size // n_shards * n_shards, -(-size // n_shards) * n_shards
+    noun = "mesh axis" if len(axes) == 1 else "mesh axes"
+    return make_finding(
         "spec.indivisible",
-        f"Array axis {axis} of {owner} has size {size}, which {over} cannot split evenly.",
-        clue.source,
-        f"pad it to {above}" + (f" or cut it to {below}" if below else "") + ", shard another "
-        "array axis, or leave it whole.",
+        f"Dimension {dim} of {owner} has size {size}, which is not divisible by {n_shards}"
+        + (f" ({noun} {quote_axes(axes)})." if axes else " shards."),
+        pattern.source,
+        f"pad it to {above}"
+        + (f" or truncate it to {below}" if below else "")
+        + ", shard another dimension, or replicate it (None).",
         shows=(
-            f"shape {_shape(shape)}, spec {spec}"
-            + (f", mesh {mesh_text(clue.facts['mesh'])}" if "mesh" in clue.facts else ""),
+            f"shape {_shape_text(shape)}, spec {spec}"
+            + (f", mesh {mesh_text(pattern.facts['mesh'])}" if "mesh" in pattern.facts else ""),
             *also,
         ),
-        details={"axis": axis, "size": size, "shards": n, "nearest": [below, above]},
+        details={"axis": dim, "size": size, "shards": n_shards, "nearest": [below, above]},
     )
 
 
-def _too_long(
-    clue: ProgramPattern, owner: str, spec: str, length: int, rank: int, also: tuple[str, ...] = ()
+def _rank_finding(
+    pattern: ProgramPattern,
+    owner: str,
+    spec: str,
+    *,
+    length: int,
+    rank: int,
+    also: tuple[str, ...] = (),
 ) -> Finding:
-    axes = {0: "no array axes (it is a scalar)", 1: "1 array axis"}.get(rank, f"{rank} array axes")
+    dims = {0: "no dimensions (it is a scalar)", 1: "1 dimension"}.get(rank, f"{rank} dimensions")
     entries = "1 entry" if length == 1 else f"{length} entries"
-    return finding(
+    return make_finding(
         "spec.rank",
-        f"The spec {spec.replace(',)', ')')} has {entries}, and {owner} has {axes}.",
-        clue.source,
+        f"The spec {spec.replace(',)', ')')} has {entries}, but {owner} has {dims}.",
+        pattern.source,
         "use P()."
         if rank == 0
-        else f"give at most {rank} entr{'y' if rank == 1 else 'ies'}, one for each array axis.",
+        else f"give at most {rank} entr{'y' if rank == 1 else 'ies'}, one per dimension.",
         shows=also,
         details={"length": length, "rank": rank},
     )
 
 
-def shown(spec: Entries) -> str:
-    """Return a spec as a person writes it.
+def spec_text(spec: SpecEntries) -> str:
+    """Return a spec as it is written in a program.
 
-    >>> shown([["data"], [], ["data", "model"]])
+    >>> spec_text([["data"], [], ["data", "model"]])
     "P('data', None, ('data', 'model'))"
     """
     entries = [
-        "None" if not axes else f"'{axes[0]}'" if len(axes) == 1 else f"({named(axes)})"
+        "None" if not axes else f"'{axes[0]}'" if len(axes) == 1 else f"({quote_axes(axes)})"
         for axes in spec
     ]
     return f"P({', '.join(entries)})"
 
 
-def _shape(shape: Sequence[int]) -> str:
+def _shape_text(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 
-def unknown_axis(clue: ProgramPattern) -> Finding:
-    """Return the finding, with the name that is nearest."""
-    axis, known, by = clue.facts["axis"], clue.facts["known"], clue.facts["asked_by"]
-    names = [name for name, _ in known]
-    close = difflib.get_close_matches(axis, names, n=1, cutoff=0.5)
-    mesh = f"the mesh is {mesh_text(known)}" if known else "this mesh does not have it"
-    shows = () if clue.facts["error"] == "UnboundAxis" else _told(clue.facts["words"], axis)
-    verb = "name" if by.endswith("specs") else "names"
-    return finding(
+def unknown_axis_finding(pattern: ProgramPattern) -> Finding:
+    """Return the finding for a mesh axis that does not exist, with the nearest name."""
+    facts = pattern.facts
+    axis, mesh, user = facts["axis"], facts["mesh"], facts["used_by"]
+    suggestion = nearest_name(axis, [name for name, _ in mesh])
+    mesh_description = f"the mesh is {mesh_text(mesh)}" if mesh else "this mesh does not have it"
+    lines = () if facts["error"] == "UnboundAxis" else _axis_message_lines(facts["message"], axis)
+    verb = "name" if user.endswith("specs") else "names"
+    # in_specs and psum are identifiers, which keep their case at the start of a sentence.
+    subject = user[:1].upper() + user[1:] if user.startswith(("the ", "a ")) else user
+    return make_finding(
         "spec.unknown_axis",
-        f"{by[:1].upper() + by[1:] if by.startswith('the') else by} {verb} mesh axis '{axis}', "
-        "which this mesh does not have.",
-        clue.source,
-        f"{mesh}; did you mean '{close[0]}'?"
-        if close
-        else f"{mesh}; name one of its axes, or give a mesh that has this one too.",
-        shows=shows,
-        details={"axis": axis, "mesh": dict(known)},
+        f"{subject} {verb} mesh axis '{axis}', which does not exist on this mesh.",
+        pattern.source,
+        f"{mesh_description}. Did you mean '{suggestion}'?"
+        if suggestion
+        else f"{mesh_description}; use one of its axes, or a mesh that has '{axis}' too.",
+        shows=lines,
+        details={"axis": axis, "mesh": dict(mesh)},
     )
 
 
-def _told(words: str, axis: str) -> tuple[str, ...]:
-    """Return JAX's first line, and the one that names the axis if that is another."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    named = [line for line in lines[1:] if repr(axis) in line and repr(axis) not in lines[0]]
+def _axis_message_lines(message: str, axis: str) -> tuple[str, ...]:
+    """Return the first line of JAX's message, and the line that names the axis if it differs."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    naming = [line for line in lines[1:] if repr(axis) in line and repr(axis) not in lines[0]]
     return tuple(
-        f"{'     ' if n else 'JAX: '}{line}" for n, line in enumerate([*lines[:1], *named[:1]])
+        f"{'     ' if number else 'JAX: '}{line}"
+        for number, line in enumerate([*lines[:1], *naming[:1]])
     )

@@ -1,16 +1,19 @@
-"""What JAX refuses when it traces a program: its own words, and what they are about.
+"""Programs that JAX rejects while tracing: its message, and what the message is about.
 
-Makes the clue `record_rejections`. Its facts: `words` (JAX's), `error` (the exception's name), `family`, and
-by family:
+Finds the pattern `rejected`. Facts: `message` (JAX's), `error` (the exception's name), `family`,
+and by family:
 
-- `unknown_axis`: `axis`, `known` (the mesh, as pairs), `asked_by` (in_specs, a constraint, a call).
-- `arguments`: `function`, `mesh`, `arguments`: of a shard_map whose in_specs do not fit, each with
-  `path`, `shape` and `spec` (for each array axis the mesh axes); `exchanged`: the numbers of two
-  of them with whose specs exchanged JAX accepts the program, or None.
-- `rank`: `spec`, `length`, `rank`, `owner`. `indivisible`: `spec`, `axis`, `size`, `n`,
-  `shape`, `owner`.
+- `unknown_axis`: `axis`, `mesh` (pairs of name and size), `used_by` (in_specs, a constraint, a
+  call).
+- `arguments`: `function`, `mesh`, `arguments`: those of a shard_map whose in_specs do not fit, each
+  with `path`, `shape` and `spec` (for each dimension its mesh axes); `swappable`: the numbers of
+  two arguments such that JAX accepts the program if their specs are swapped, or None.
+- `rank`: `spec`, `length`, `rank`, `owner`.
+- `indivisible`: `spec`, `dim`, `size`, `n`, `shape`, `owner`.
 - `replication`, `carry`, `branches`, `partly_varying`, `tree`, `no_mesh`, `mesh`, `explicit`,
-  `manual`, `uneven_collective`, `not_a_spec`, `text`, `other`: words alone.
+  `manual`, `uneven_collective`, `not_a_spec`, `text`, `other`: the message alone.
+
+The regular expressions match messages of JAX 0.10 to 0.12, whose exceptions carry no fields.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ import jax
 from shardlab import _jax
 from shardlab.errors import LabError, UnboundAxis
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
-from shardlab.simulator.interpreter import shard_boundary as boundary
+from shardlab.simulator.interpreter import shard_boundary
 from shardlab.tracing.observation import ProgramPattern
+
+Frames = Sequence[tuple[types.FrameType, int]]
 
 
 @contextlib.contextmanager
 def full_tracebacks() -> Iterator[None]:
-    """Within this block exceptions keep the frames of JAX, which tell whose mistake it is."""
+    """Keep the frames of JAX in tracebacks; they show which check of JAX raised."""
     before = jax.config.jax_traceback_filtering
     jax.config.update("jax_traceback_filtering", "off")
     try:
@@ -44,24 +49,8 @@ def full_tracebacks() -> Iterator[None]:
         jax.config.update("jax_traceback_filtering", before)
 
 
-def record_rejections(error: BaseException, f: Any = None) -> ProgramPattern | None:
-    """Return what JAX refuses of `f`; None where the exception is the program's own or ours.
-
-    The exception must have been raised with `full_tracebacks`.
-    """
-    if isinstance(error, LabError) and not isinstance(error, UnboundAxis):
-        return None
-    frames = list(_frames(error))
-    is_jax = bool(frames) and _is_of("jax", frames[-1][0])
-    if not (is_jax or isinstance(error, UnboundAxis)) or isinstance(error, _LOOKS_AT_VALUES):
-        return None
-    words = error.what if isinstance(error, UnboundAxis) else str(error)
-    facts = {"words": words, "error": type(error).__name__, **_family(words, frames)}
-    return ProgramPattern("refused", _place(frames, error, f), facts)
-
-
-# A program that decides by a value runs well outside of jit: that is no refusal of JAX.
-_LOOKS_AT_VALUES = (
+# A program that branches on a value runs outside jit; that is not a rejection of the program.
+_CONCRETIZATION_ERRORS = (
     jax.errors.ConcretizationTypeError,
     jax.errors.NonConcreteBooleanIndexError,
     jax.errors.TracerArrayConversionError,
@@ -69,50 +58,60 @@ _LOOKS_AT_VALUES = (
     jax.errors.UnexpectedTracerError,
 )
 
-# Beyond this many arguments nobody exchanges two by hand, and trying all pairs takes long.
-_MOST_EXCHANGED = 12
 
-Frames = Sequence[tuple[types.FrameType, int]]
+def find_rejection(error: BaseException, f: Any = None) -> ProgramPattern | None:
+    """Return why JAX rejects `f`; None if the exception is the program's own or shardlab's.
+
+    The exception must have been raised within `full_tracebacks`.
+    """
+    if isinstance(error, LabError) and not isinstance(error, UnboundAxis):
+        return None
+    frames = list(_traceback_frames(error))
+    is_jax = bool(frames) and _is_in_package("jax", frames[-1][0])
+    is_rejection = is_jax or isinstance(error, UnboundAxis)
+    if not is_rejection or isinstance(error, _CONCRETIZATION_ERRORS):
+        return None
+    message = error.what if isinstance(error, UnboundAxis) else str(error)
+    facts = {
+        "message": message,
+        "error": type(error).__name__,
+        **_classify_error(error, message, frames),
+    }
+    return ProgramPattern("rejected", _error_location(frames, error, f), facts)
 
 
-def _frames(error: BaseException) -> Iterator[tuple[types.FrameType, int]]:
+def _traceback_frames(error: BaseException) -> Iterator[tuple[types.FrameType, int]]:
     trace = error.__traceback__
     while trace is not None:
         yield trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
 
 
-def _is_of(package: str, frame: types.FrameType) -> bool:
+def _is_in_package(package: str, frame: types.FrameType) -> bool:
     module = str(frame.f_globals.get("__name__", ""))
     return module == package or module.startswith((f"{package}.", f"{package}lib."))
 
 
-def _place(frames: Frames, error: BaseException, f: Any) -> SourceLocation:
-    """Return the person's own line nearest to the refusal, or where `f` begins."""
-    told = re.match(r"(.+):(\d+) \((.*)\)$", error.where) if isinstance(error, LabError) else None
-    if told:
-        return SourceLocation(told[1], int(told[2]), told[3])
+def _error_location(frames: Frames, error: BaseException, f: Any) -> SourceLocation:
+    """Return the innermost line of the user's code, or where `f` is defined."""
+    if isinstance(error, UnboundAxis) and error.location:
+        return SourceLocation(*error.location)
     for frame, line in reversed(frames):
         code = frame.f_code
-        if _jax.is_a_persons(code.co_filename) and not _is_of("shardlab", frame):
+        if _jax.is_a_persons(code.co_filename) and not _is_in_package("shardlab", frame):
             return SourceLocation(code.co_filename, line, code.co_name)
-    own = getattr(inspect.unwrap(f), "__code__", None)
-    return (
-        SourceLocation(own.co_filename, own.co_firstlineno, own.co_name)
-        if own
-        else UNKNOWN_LOCATION
-    )
+    definition = getattr(inspect.unwrap(f), "__code__", None)
+    if definition is None:
+        return UNKNOWN_LOCATION
+    return SourceLocation(definition.co_filename, definition.co_firstlineno, definition.co_name)
 
 
-# -------------------------------------------------------------------------------- what it is about
+# ---------------------------------------------------------------------------- families of messages
 
-_AXIS = (
-    (r"(in_specs|out_specs)\S* refers to '([^']+)'", 2, 1),
-    (r"unbound axis name: (\w+)", 1, None),
-    (r"Resource axis: (\w+) of ", 1, None),
-    (r"is over mesh axis '([^']+)', which this mesh does not have", 1, None),
-)
-_WORDS = {
+_SPECS_AXIS = re.compile(r"(?P<user>in_specs|out_specs)\S* refers to '(?P<axis>[^']+)'")
+_UNBOUND_AXIS = re.compile(r"unbound axis name: (?P<axis>\w+)")
+_CONSTRAINT_AXIS = re.compile(r"Resource axis: (?P<axis>\w+) of ")
+_FAMILY_BY_TEXT = {
     "require replication which can't be statically inferred": "replication",
     "must be divisible by shard_count": "uneven_collective",
     "must match shard count": "uneven_collective",
@@ -132,33 +131,50 @@ _WORDS = {
 }
 
 
-def _family(words: str, frames: Frames) -> dict[str, Any]:
-    for pattern, axis, asked_by in _AXIS:
-        found = re.search(pattern, words)
-        if found:
-            by = found[asked_by] if asked_by else _asked_by(words)
-            known = _known_axes(frames)
-            if found[axis] in dict(known):
-                continue  # it exists, and axis_names leaves it to the compiler
-            return {"family": "unknown_axis", "axis": found[axis], "known": known, "asked_by": by}
-    special = _arguments(frames) or _rank(words) or _indivisible(words, frames)
-    if special:
-        return special
-    if "manual axis types do not match" in words:
-        return {"family": "branches" if "branches must have" in words else "carry"}
-    return {"family": next((f for text, f in _WORDS.items() if text in words), "other")}
+def _classify_error(error: BaseException, message: str, frames: Frames) -> dict[str, Any]:
+    """Return the family of a message, with the facts of that family."""
+    facts = (
+        _unknown_axis_facts(error, message, frames)
+        or _argument_facts(frames)
+        or _rank_facts(message)
+        or _indivisible_facts(message, frames)
+    )
+    if facts:
+        return facts
+    if "manual axis types do not match" in message:
+        return {"family": "branches" if "branches must have" in message else "carry"}
+    families = (family for text, family in _FAMILY_BY_TEXT.items() if text in message)
+    return {"family": next(families, "other")}
 
 
-def _asked_by(words: str) -> str:
-    """Return what named the axis: a constraint, or the function of JAX that was called."""
-    if words.startswith("Resource axis"):
-        return f"the spec {_spec_in(words)}"
-    called = re.match(r"(\w+) is over mesh axis", words) or re.search(r"call (\w+) under", words)
-    return called[1] if called else "a collective"
+def _unknown_axis_facts(
+    error: BaseException, message: str, frames: Frames
+) -> dict[str, Any] | None:
+    mesh = _innermost_mesh(frames)
+    for axis, user in _named_axes(error, message):
+        # An axis that the mesh has is one that axis_names leaves to the compiler.
+        if axis not in dict(mesh):
+            return {"family": "unknown_axis", "axis": axis, "mesh": mesh, "used_by": user}
+    return None
 
 
-def _known_axes(frames: Frames) -> tuple[tuple[str, int], ...]:
-    """Return the mesh nearest to the refusal."""
+def _named_axes(error: BaseException, message: str) -> Iterator[tuple[str, str]]:
+    """Yield the mesh axis that a message is about, and what uses it."""
+    if isinstance(error, UnboundAxis):
+        yield error.axis, error.operation
+        return
+    if match := _SPECS_AXIS.search(message):
+        yield match["axis"], match["user"]
+    if match := _UNBOUND_AXIS.search(message):
+        call = re.search(r"call (\w+) under", message)
+        yield match["axis"], call[1] if call else "a collective"
+    if match := _CONSTRAINT_AXIS.search(message):
+        starts_with_axis = message.startswith("Resource axis")
+        yield match["axis"], f"the spec {_find_spec(message)}" if starts_with_axis else "a spec"
+
+
+def _innermost_mesh(frames: Frames) -> tuple[tuple[str, int], ...]:
+    """Return the mesh in the innermost frame that has one."""
     for frame, _ in reversed(frames):
         for name in ("mesh", "sizes"):
             mesh = frame.f_locals.get(name)
@@ -169,119 +185,134 @@ def _known_axes(frames: Frames) -> tuple[tuple[str, int], ...]:
     return ()
 
 
-def _arguments(frames: Frames) -> dict[str, Any] | None:
-    """Return the arguments and specs of a shard_map that JAX has compared and refused."""
+# ------------------------------------------------------------------------- arguments of a shard_map
+
+# Trying all pairs of more arguments would take too long.
+_MAX_SWAPPED = 12
+
+
+def _argument_facts(frames: Frames) -> dict[str, Any] | None:
+    """Return the arguments and specs of a shard_map that JAX compared and rejected.
+
+    The message shows one of them; the local variables of JAX's check have all.
+    """
     for frame, _ in reversed(frames):
         if frame.f_code.co_name == "_check_specs_vs_args":
-            given = frame.f_locals
-            if not all(hasattr(x, "shape") for x in given["xs"]):
-                return None  # it is not about the specs: one of them is no array
-            names = [_path(given["f"], given["in_tree"], n) for n in given["dyn_argnums"]]
-            pairs = zip(names, given["in_specs_flat"], given["xs"], strict=True)
+            local = frame.f_locals
+            if not all(hasattr(x, "shape") for x in local["xs"]):
+                return None  # an argument is not an array, so this is not about specs
+            paths = [_leaf_path(local["f"], local["in_tree"], n) for n in local["dyn_argnums"]]
+            arguments = zip(paths, local["in_specs_flat"], local["xs"], strict=True)
             return {
                 "family": "arguments",
-                "function": getattr(given["f"], "__name__", "the function"),
-                "mesh": tuple(given["mesh"].shape.items()),
+                "function": getattr(local["f"], "__name__", "the function"),
+                "mesh": tuple(local["mesh"].shape.items()),
                 "arguments": tuple(
-                    {"path": name, "shape": tuple(x.shape), "spec": tuple(boundary.entries(spec))}
-                    for name, spec, x in pairs
+                    {
+                        "path": path,
+                        "shape": tuple(array.shape),
+                        "spec": tuple(shard_boundary.entries(spec)),
+                    }
+                    for path, spec, array in arguments
                 ),
-                "exchanged": _exchanged(given, frames),
+                "swappable": _find_swappable(local, frames),
             }
     return None
 
 
-def _exchanged(given: Mapping[str, Any], frames: Frames) -> tuple[int, int] | None:
-    """Return two arguments with whose specs exchanged JAX accepts the program.
+def _find_swappable(local: Mapping[str, Any], frames: Frames) -> tuple[int, int] | None:
+    """Return two arguments such that JAX accepts the program if their specs are swapped.
 
-    It is asked, since sizes alone cannot tell: a batch that does not divide and a weight that
-    would divide are no exchange, and then the body does not fit its shards.
+    JAX has to trace it: sizes alone do not prove a swap. A batch that is not divisible and a weight
+    that would be are no swap, and then the body does not fit its shards.
     """
-    specs, tree = list(given["in_specs_flat"]), given["in_tree"]
+    specs, tree = list(local["in_specs_flat"]), local["in_tree"]
     out_specs = next(
-        (f.f_locals["out_specs"] for f, _ in frames if "out_specs" in f.f_locals), None
+        (frame.f_locals["out_specs"] for frame, _ in frames if "out_specs" in frame.f_locals), None
     )
-    if len(specs) != tree.num_leaves or len(specs) > _MOST_EXCHANGED or out_specs is None:
+    if len(specs) != tree.num_leaves or len(specs) > _MAX_SWAPPED or out_specs is None:
         return None
-    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in given["xs"]]
-    mesh = getattr(given["mesh"], "abstract_mesh", given["mesh"])
-    for a, b in itertools.combinations(range(len(specs)), 2):
-        tried = list(specs)
-        tried[a], tried[b] = specs[b], specs[a]
-        in_specs = jax.tree.unflatten(tree, tried)
-        mapped = jax.shard_map(given["f"], mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in local["xs"]]
+    mesh = getattr(local["mesh"], "abstract_mesh", local["mesh"])
+    for first, second in itertools.combinations(range(len(specs)), 2):
+        swapped = list(specs)
+        swapped[first], swapped[second] = specs[second], specs[first]
+        in_specs = jax.tree.unflatten(tree, swapped)
+        mapped = jax.shard_map(local["f"], mesh=mesh, in_specs=in_specs, out_specs=out_specs)
         with contextlib.suppress(Exception):
-            if tried != specs and jax.eval_shape(mapped, *jax.tree.unflatten(tree, shapes)):
-                return a, b
+            if swapped != specs and jax.eval_shape(mapped, *jax.tree.unflatten(tree, shapes)):
+                return first, second
     return None
 
 
-def _path(f: Any, tree: Any, number: int) -> str:
-    """Return what a person calls a leaf of the arguments: `params['mlp']['kernel']`."""
+def _leaf_path(f: Any, tree: Any, number: int) -> str:
+    """Return the name of a leaf of the arguments: `params['mlp']['kernel']`."""
     numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
     leaves, _ = jax.tree_util.tree_flatten_with_path(numbered)
     path = next(path for path, leaf in leaves if leaf == number)
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-        first = parameters[path[0].idx]
-        named = first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD)
-    except (TypeError, ValueError, IndexError):
-        named = False
-    root = first.name if named else f"argument {path[0].idx}"
+    root = f"argument {path[0].idx}"
+    with contextlib.suppress(TypeError, ValueError, IndexError):
+        parameter = list(inspect.signature(f).parameters.values())[path[0].idx]
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            root = parameter.name
     return f"{root}{jax.tree_util.keystr(path[1:])}"
 
 
-def _spec_in(words: str) -> str:
-    found = re.search(r"P\((?:[^()]|\([^()]*\))*\)", words)
-    return found[0] if found else "of it"
+# ----------------------------------------------------------------------------- rank, divisibility
 
 
-def _rank(words: str) -> dict[str, Any] | None:
-    of_output = re.search(
+def _find_spec(message: str) -> str:
+    match = re.search(r"P\((?:[^()]|\([^()]*\))*\)", message)
+    return match[0] if match else "of it"
+
+
+def _rank_facts(message: str) -> dict[str, Any] | None:
+    output = re.search(
         r"(out_specs\S*) is (P\(.*\)) which has length (\d+), but (.+?) has shape .*?, "
         r"which has rank (\d+)",
-        words,
+        message,
     )
-    if of_output:
-        _, spec, length, output, rank = of_output.groups()
-        owner = f"the output {output.replace('*args', '...')}"
+    if output:
+        _, spec, length, path, rank = output.groups()
+        owner = f"the output {path.replace('*args', '...')}"
         facts = {"spec": spec, "length": int(length), "rank": int(rank), "owner": owner}
         return {"family": "rank", **facts}
-    longer = re.search(r"of rank at least (\d+), but was applied to a value of rank (\d+)", words)
-    if longer:
-        length, rank = int(longer[1]), int(longer[2])
-        facts = {"spec": _spec_in(words), "length": length, "rank": rank, "owner": "the array"}
+    array = re.search(r"of rank at least (\d+), but was applied to a value of rank (\d+)", message)
+    if array:
+        length, rank = int(array[1]), int(array[2])
+        facts = {"spec": _find_spec(message), "length": length, "rank": rank, "owner": "the array"}
         return {"family": "rank", **facts}
     return None
 
 
-_UNEVEN = (
-    # a jit's shardings, device_put; and what older JAX says of them
-    r"array axis (?P<axis>\d+) is partitioned (?P<n>\d+) times, but .*?dimension size (?:is )?"
+_INDIVISIBLE = (
+    # shardings of a jit and device_put, in newer and in older versions of JAX
+    r"array axis (?P<dim>\d+) is partitioned (?P<n>\d+) times, but .*?dimension size (?:is )?"
     r"(?P<size>\d+)",
-    r"dimension (?P<axis>\d+) should be divisible by (?P<n>\d+), but it is equal to (?P<size>\d+)",
+    r"dimension (?P<dim>\d+) should be divisible by (?P<n>\d+), but it is equal to (?P<size>\d+)",
 )
 
 
-def _indivisible(words: str, frames: Frames) -> dict[str, Any] | None:
-    found = next(filter(None, (re.search(pattern, words, re.S) for pattern in _UNEVEN)), None)
-    if found is None:
+def _indivisible_facts(message: str, frames: Frames) -> dict[str, Any] | None:
+    matches = (re.search(pattern, message, re.S) for pattern in _INDIVISIBLE)
+    match = next(filter(None, matches), None)
+    if match is None:
         return None
-    shape = re.search(r"(?:full shape|Got shape): \(([\d, ]*)\)", words)
+    shape = re.search(r"(?:full shape|Got shape): \(([\d, ]*)\)", message)
     return {
         "family": "indivisible",
-        "spec": _spec_in(words),
-        "shape": tuple(int(n) for n in re.findall(r"\d+", shape[1])) if shape else (),
-        "owner": _owner(frames),
-        **{name: int(number) for name, number in found.groupdict().items()},
+        "spec": _find_spec(message),
+        "shape": tuple(int(size) for size in re.findall(r"\d+", shape[1])) if shape else (),
+        "owner": _array_owner(frames),
+        **{name: int(number) for name, number in match.groupdict().items()},
     }
 
 
-def _owner(frames: Frames) -> str:
-    """Return the argument or output of a jit that JAX was looking at; older words do not say."""
+def _array_owner(frames: Frames) -> str:
+    """Return the argument or output of a jit that JAX checked; older messages do not name it."""
     for frame, _ in frames:
         if frame.f_code.co_name == "pjit_check_aval_sharding":
-            name, among = frame.f_locals["name"], frame.f_locals["what_aval"]
+            name, description = frame.f_locals["name"], frame.f_locals["what_aval"]
             if name:
-                return f"{among.split()[-1].removesuffix('s')} '{name}'"
+                return f"{description.split()[-1].removesuffix('s')} '{name}'"
     return "an array"

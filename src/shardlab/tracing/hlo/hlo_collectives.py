@@ -1,9 +1,7 @@
-"""Everything that the devices of a compiled program send each other, with how often.
+"""Every collective of a compiled program, with its count.
 
-Which values of a computation are the same value, written more than once.
-
-The partitioner may gather or sum one value for the forward pass and again for the backward one. XLA
-makes one of them; on a CPU only after it has dropped what told their channels apart.
+The partitioner may gather or reduce one value for the forward pass and again for the backward pass.
+XLA merges these; on CPU only after it has dropped the channel ids, so `EqualValues` does it here.
 """
 
 from __future__ import annotations
@@ -17,54 +15,68 @@ from typing import Literal
 from shardlab.collectives.call import ControlScope
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.tracing.hlo.hlo_module import Array, Computation, Instruction, Module
-from shardlab.tracing.hlo.reduction_merging import Sums
-from shardlab.tracing.hlo.replica_groups import Groups, parse_groups, parse_pairs, spelled_groups
-from shardlab.tracing.hlo.stack_frames import op_name
+from shardlab.tracing.hlo.reduction_merging import AllReduces
+from shardlab.tracing.hlo.replica_groups import (
+    Groups,
+    find_replica_groups,
+    parse_groups,
+    parse_pairs,
+)
+from shardlab.tracing.hlo.stack_frames import parse_op_name
 from shardlab.tracing.hlo.trip_counts import trip_count
 
-# What may differ from one time to the next, and the barrier that keeps a recomputation apart.
-_ALWAYS_NEW = frozenset(
+# Not equal even if they look alike: values from outside, random numbers, and the barrier that
+# separates a recomputation.
+_NEVER_EQUAL = frozenset(
     {"custom-call", "infeed", "opt-barrier", "outfeed", "parameter", "recv", "rng", "send"}
 )
 _CHANNEL = re.compile(r"\bchannel_id=\d+(?:, )?")
 
 
-class Equal:
-    """The first of all equal values, for each value of a computation.
+class EqualValues:
+    """Finds values of a computation that are computed more than once.
 
-    `kind` says of an exchange what it must share with an equal one, and None of anything else.
+    `collective_key` returns what equal collectives must share, and None for other instructions.
     """
 
     def __init__(
-        self, computation: Computation, kind: Callable[[Instruction], Hashable | None]
+        self, computation: Computation, collective_key: Callable[[Instruction], Hashable | None]
     ) -> None:
         self._first: dict[str, str] = {}
-        seen: dict[Hashable, str] = {}
-        for one in computation.instructions.values():
-            if one.opcode in _ALWAYS_NEW:
+        first_by_key: dict[Hashable, str] = {}
+        for instruction in computation.instructions.values():
+            if instruction.opcode in _NEVER_EQUAL:
                 continue
-            key = one.opcode, one.type, self._operands(one), kind(one) or _attributes(one)
-            first = seen.setdefault(key, one.name)
-            if first != one.name:
-                self._first[one.name] = first
+            key = (
+                instruction.opcode,
+                instruction.type,
+                self._operands(instruction),
+                collective_key(instruction) or _comparable_attributes(instruction),
+            )
+            first = first_by_key.setdefault(key, instruction.name)
+            if first != instruction.name:
+                self._first[instruction.name] = first
 
     def is_repeated(self, name: str) -> bool:
-        """Say whether the same value stands further up."""
+        """Return whether an equal value is computed before."""
         return name in self._first
 
-    def _operands(self, one: Instruction) -> Hashable:
-        if not one.operands:
-            return one.inside
-        return tuple((self._first.get(each.name, each.name), each.index) for each in one.operands)
+    def _operands(self, instruction: Instruction) -> Hashable:
+        if not instruction.operands:
+            return instruction.operand_text
+        return tuple(
+            (self._first.get(operand.name, operand.name), operand.index)
+            for operand in instruction.operands
+        )
 
 
-def _attributes(one: Instruction) -> str:
-    """Return what an instruction says beside its operands, but for where it comes from."""
-    return _CHANNEL.sub("", one.rest.partition(", metadata=")[0])
+def _comparable_attributes(instruction: Instruction) -> str:
+    """Return the attributes of an instruction without channel id and metadata."""
+    return _CHANNEL.sub("", instruction.attributes.partition(", metadata=")[0])
 
 
-# XLA's operation -> JAX's name of it, and the JAX primitives that are lowered to it.
-_NAMES = {
+# HLO opcode -> the JAX function, and the JAX primitives that are lowered to it.
+_JAX_NAMES = {
     "all-reduce": ("psum", ("psum", "psum_invariant", "pmax", "pmin", "unreduced_psum")),
     "all-gather": ("all_gather", ("all_gather", "all_gather_invariant", "all_gather_reduced")),
     "reduce-scatter": ("psum_scatter", ("reduce_scatter", "unreduced_reduce_scatter")),
@@ -74,10 +86,10 @@ _NAMES = {
     "collective-broadcast": ("pbroadcast", ("pbroadcast",)),
 }
 _REDUCTIONS = {"maximum": "pmax", "or": "pmax", "minimum": "pmin", "and": "pmin"}
-_COLLECTIVE = "|".join(map(re.escape, _NAMES))
-_CALLERS = ("while", "conditional", "call", "fusion", "async-start")
-_HEARD = re.compile(rf" (?:(?:{_COLLECTIVE})(?:-start)?|{'|'.join(_CALLERS)})\(")
-# A TPU writes an exchange that it overlaps with work once for each piece of the work.
+_COLLECTIVE = "|".join(map(re.escape, _JAX_NAMES))
+_CALL_OPCODES = ("while", "conditional", "call", "fusion", "async-start")
+_RELEVANT_LINE = re.compile(rf" (?:(?:{_COLLECTIVE})(?:-start)?|{'|'.join(_CALL_OPCODES)})\(")
+# XLA for TPU repeats a collective for each chunk of the computation that it overlaps.
 _CHAIN = re.compile(r'\bchain_id="(\d+)"')
 
 
@@ -85,8 +97,8 @@ _CHAIN = re.compile(r'\bchain_id="(\d+)"')
 class HloCollective:
     """One collective of a compiled program.
 
-    `groups` are of partitions, that is, of devices in the program's own order; a permutation has
-    `pairs` instead. `is_inserted` tells the compiler's from those that the program calls itself.
+    `groups` are groups of partitions, that is, of devices in the program's order; a permutation has
+    `pairs` instead. `is_inserted` is False for the collectives that the program calls itself.
     """
 
     op: str
@@ -100,251 +112,310 @@ class HloCollective:
     within: tuple[ControlScope, ...]
     count: int | None
     reduction: str = ""
-    n_sums: int = 1  # how many sums of the text are counted as this one
+    n_sums: int = 1  # all-reduces of the text that are counted as this one
 
 
-IsTheirs = Callable[[SourceLocation], bool]
+IsUserCode = Callable[[SourceLocation], bool]
 
 
-def hlo_collectives(module: Module, is_theirs: IsTheirs = lambda _: True) -> list[HloCollective]:
-    """Return the exchanges of a module in the order of its text, loops multiplied.
+def hlo_collectives(
+    module: Module, is_user_code: IsUserCode = lambda _: True
+) -> list[HloCollective]:
+    """Return the collectives of a module in text order, with counts over all loops.
 
-    `is_theirs` says of a place whether it is in the person's own program.
+    `is_user_code` returns whether a source location is in the user's program.
     """
-    return list(_Walk(module, is_theirs).of(module.computations[module.entry], (), 1))
+    return list(
+        _CollectiveWalk(module, is_user_code).walk_computation(
+            module.computations[module.entry], (), 1
+        )
+    )
 
 
-class _Walk:
-    def __init__(self, module: Module, is_theirs: IsTheirs) -> None:
+class _CollectiveWalk:
+    def __init__(self, module: Module, is_user_code: IsUserCode) -> None:
         self._module = module
-        self._is_theirs = is_theirs
-        # Negative: a program's own scopes, which are counted upwards, may stand beside them.
+        self._is_user_code = is_user_code
+        # Negative: the ids of the program's own scopes count upwards, and both may be in one trace.
         self._ids = itertools.count(-1, -1)
-        self._groups: dict[str, Groups] = {}
-        self._heard: dict[str, list[Instruction]] = {}
+        self._groups_by_text: dict[str, Groups] = {}
+        self._relevant: dict[str, list[Instruction]] = {}
         self._chains: set[tuple[str, str | None]] = set()
-        self._equal: dict[str, Equal] = {}
-        self._merged: dict[str, Sums] = {}
+        self._equal: dict[str, EqualValues] = {}
+        self._all_reduces_by_computation: dict[str, AllReduces] = {}
 
-    def of(
+    def walk_computation(
         self,
         computation: Computation,
         within: tuple[ControlScope, ...],
         count: int | None,
         caller: Instruction | None = None,
     ) -> Iterator[HloCollective]:
-        """Yield what is exchanged in a computation; `caller` is the fusion around it, if any."""
-        merged = self._sums(computation)
-        for one in self._loud(computation):
-            if one.opcode == "while":
-                yield from self._loop(computation, one, within, count)
-            elif one.opcode == "conditional":
-                yield from self._branches(one, within, count)
-            elif one.opcode in _CALLERS:
-                callee = one.attribute("calls") or one.attribute("to_apply") or ""
-                yield from self.of(self._module.computations[callee], within, count, one)
-            elif not self._is_repeated(computation, one) and merged.n_sums(one.name):
-                for exchange in self._exchange(computation, one, caller):
-                    n_sums = merged.n_sums(one.name)
-                    yield replace(exchange, within=within, count=count, n_sums=n_sums)
+        """Yield the collectives of a computation; `caller` is the fusion around it, if any."""
+        all_reduces = self._all_reduces(computation)
+        for instruction in self._relevant_instructions(computation):
+            if instruction.opcode == "while":
+                yield from self._walk_loop(computation, instruction, within, count)
+            elif instruction.opcode == "conditional":
+                yield from self._walk_branches(instruction, within, count)
+            elif instruction.opcode in _CALL_OPCODES:
+                callee = instruction.attribute("calls") or instruction.attribute("to_apply") or ""
+                yield from self.walk_computation(
+                    self._module.computations[callee], within, count, instruction
+                )
+            elif not self._is_repeated(computation, instruction) and all_reduces.merged_count(
+                instruction.name
+            ):
+                for collective in self._read_collective(computation, instruction, caller):
+                    n_sums = all_reduces.merged_count(instruction.name)
+                    yield replace(collective, within=within, count=count, n_sums=n_sums)
 
-    def _is_repeated(self, computation: Computation, one: Instruction) -> bool:
-        """Say whether an exchange has been told already."""
-        chain = _CHAIN.search(one.rest)
+    def _is_repeated(self, computation: Computation, instruction: Instruction) -> bool:
+        """Return whether a collective was counted already."""
+        chain = _CHAIN.search(instruction.attributes)
         if chain:
-            key = (chain[1], one.attribute("channel_id"))
-            is_told = key in self._chains
+            key = (chain[1], instruction.attribute("channel_id"))
+            is_counted = key in self._chains
             self._chains.add(key)
-            return is_told
+            return is_counted
         if computation.name not in self._equal:
-            self._equal[computation.name] = Equal(computation, self._kind)
-        return self._equal[computation.name].is_repeated(one.name)
+            self._equal[computation.name] = EqualValues(computation, self._collective_key)
+        return self._equal[computation.name].is_repeated(instruction.name)
 
-    def _kind(self, one: Instruction) -> Hashable | None:
-        """Return what equal exchanges of the compiler share; the program's own are all kept."""
-        opcode = one.opcode.removesuffix("-start")
-        if opcode not in _NAMES:
+    def _collective_key(self, instruction: Instruction) -> Hashable | None:
+        """Return what equal inserted collectives share; the program's own are never merged."""
+        opcode = instruction.opcode.removesuffix("-start")
+        if opcode not in _JAX_NAMES:
             return None
-        if not _is_inserted(opcode, one):
-            return one.name
-        groups = parse_pairs(one.rest) or self._grouped(opcode, one)
-        return groups, self._op(opcode, one), one.numbers("dimensions")
+        if not _is_inserted(opcode, instruction):
+            return instruction.name
+        groups = parse_pairs(instruction.attributes) or self._partition_groups(opcode, instruction)
+        return groups, self._jax_operation(opcode, instruction), instruction.numbers("dimensions")
 
-    def _sums(self, computation: Computation) -> Sums:
-        """Return which sums of a computation are merged; asked once for each."""
-        if computation.name not in self._merged:
-            sums = [
-                one
-                for one in self._loud(computation)
-                if one.opcode == "all-reduce" and _is_inserted("all-reduce", one)
+    def _all_reduces(self, computation: Computation) -> AllReduces:
+        """Return the all-reduces of a computation, analyzed once."""
+        if computation.name not in self._all_reduces_by_computation:
+            all_reduces = [
+                instruction
+                for instruction in self._relevant_instructions(computation)
+                if instruction.opcode == "all-reduce" and _is_inserted("all-reduce", instruction)
             ]
             keys = {
-                one.name: (self._op("all-reduce", one)[0], one.type, spelled_groups(one.rest))
-                for one in sums
-                if len(one.operands) == 1
+                instruction.name: (
+                    self._jax_operation("all-reduce", instruction)[0],
+                    instruction.type,
+                    find_replica_groups(instruction.attributes),
+                )
+                for instruction in all_reduces
+                if len(instruction.operands) == 1
             }
-            groups = {one.name: self._grouped("all-reduce", one) for one in sums}
-            self._merged[computation.name] = Sums(computation, keys, groups)
-        return self._merged[computation.name]
+            groups = {
+                instruction.name: self._partition_groups("all-reduce", instruction)
+                for instruction in all_reduces
+            }
+            self._all_reduces_by_computation[computation.name] = AllReduces(
+                computation, keys, groups
+            )
+        return self._all_reduces_by_computation[computation.name]
 
-    def _loud(self, computation: Computation) -> list[Instruction]:
-        """Return the instructions that exchange something or call somebody who may."""
-        if computation.name not in self._heard:
+    def _relevant_instructions(self, computation: Computation) -> list[Instruction]:
+        """Return the collectives of a computation, and the calls that may contain some."""
+        if computation.name not in self._relevant:
             names = [
                 line.removeprefix("ROOT ").partition(" = ")[0].removeprefix("%")
                 for line in computation.lines
-                if _HEARD.search(line)
+                if _RELEVANT_LINE.search(line)
             ]
-            found = [computation.instructions[name] for name in names]
-            words = {word for name in _NAMES for word in (name, f"{name}-start")} | set(_CALLERS)
-            self._heard[computation.name] = [one for one in found if one.opcode in words]
-        return self._heard[computation.name]
+            candidates = [computation.instructions[name] for name in names]
+            opcodes = {opcode for name in _JAX_NAMES for opcode in (name, f"{name}-start")} | set(
+                _CALL_OPCODES
+            )
+            self._relevant[computation.name] = [
+                instruction for instruction in candidates if instruction.opcode in opcodes
+            ]
+        return self._relevant[computation.name]
 
-    def _loop(
+    def _walk_loop(
         self,
         computation: Computation,
         loop: Instruction,
         within: tuple[ControlScope, ...],
         count: int | None,
     ) -> Iterator[HloCollective]:
-        turns = trip_count(self._module, computation, loop)
-        kind: Literal["scan", "while"] = "while" if turns is None else "scan"
-        scope = ControlScope(kind=kind, source=self._source(loop), id=next(self._ids), length=turns)
-        inner = (*within, scope)
-        for key, times in (("condition", None if turns is None else turns + 1), ("body", turns)):
+        n_iterations = trip_count(self._module, computation, loop)
+        kind: Literal["scan", "while"] = "while" if n_iterations is None else "scan"
+        scope = ControlScope(
+            kind=kind, source=self._user_location(loop), id=next(self._ids), length=n_iterations
+        )
+        scopes = (*within, scope)
+        for key, n_runs in (
+            ("condition", None if n_iterations is None else n_iterations + 1),
+            ("body", n_iterations),
+        ):
             callee = self._module.computations[loop.attribute(key) or ""]
-            total = None if times is None or count is None else count * times
-            yield from self.of(callee, inner, total)
+            total = None if n_runs is None or count is None else count * n_runs
+            yield from self.walk_computation(callee, scopes, total)
 
-    def _branches(
-        self, one: Instruction, within: tuple[ControlScope, ...], count: int | None
+    def _walk_branches(
+        self, conditional: Instruction, within: tuple[ControlScope, ...], count: int | None
     ) -> Iterator[HloCollective]:
-        listed = re.search(r"branch_computations=\{([^}]*)\}", one.rest)
-        if listed:
-            names = [name.strip().removeprefix("%") for name in listed[1].split(",")]
-        else:  # JAX's own order: what is done where the predicate is false comes first
-            names = [one.attribute(f"{key}_computation") or "" for key in ("false", "true")]
-        id, source = next(self._ids), self._source(one)
+        branch_list = re.search(r"branch_computations=\{([^}]*)\}", conditional.attributes)
+        if branch_list:
+            names = [name.strip().removeprefix("%") for name in branch_list[1].split(",")]
+        else:  # in JAX's order: the false branch comes first
+            names = [conditional.attribute(f"{key}_computation") or "" for key in ("false", "true")]
+        scope_id, source = next(self._ids), self._user_location(conditional)
         for branch, name in enumerate(names):
             scope = ControlScope(
-                kind="cond", source=source, id=id, branch=branch, n_branches=len(names)
+                kind="cond", source=source, id=scope_id, branch=branch, n_branches=len(names)
             )
-            yield from self.of(self._module.computations[name], (*within, scope), count)
+            yield from self.walk_computation(
+                self._module.computations[name], (*within, scope), count
+            )
 
-    def _exchange(
-        self, computation: Computation, one: Instruction, caller: Instruction | None
+    def _read_collective(
+        self, computation: Computation, instruction: Instruction, caller: Instruction | None
     ) -> Iterator[HloCollective]:
-        opcode = one.opcode.removesuffix("-start")
-        op, reduction = self._op(opcode, one)
-        pairs = parse_pairs(one.rest)
-        told = self._metadata(computation, one, opcode)
-        if caller is not None and self._source(told) == UNKNOWN_LOCATION:
-            told = caller
-        whole = HloCollective(
+        opcode = instruction.opcode.removesuffix("-start")
+        op, reduction = self._jax_operation(opcode, instruction)
+        pairs = parse_pairs(instruction.attributes)
+        described = self._reason_for(computation, instruction, opcode)
+        if caller is not None and self._user_location(described) == UNKNOWN_LOCATION:
+            described = caller
+        collective = HloCollective(
             op=op,
             operand=Array("", ()),
             result=Array("", ()),
-            groups=() if pairs else self._grouped(opcode, one),
+            groups=() if pairs else self._partition_groups(opcode, instruction),
             pairs=pairs,
-            op_name=op_name(told.rest),
-            source=self._source(told),
-            is_inserted=_is_inserted(opcode, one),
+            op_name=parse_op_name(described.attributes),
+            source=self._user_location(described),
+            is_inserted=_is_inserted(opcode, instruction),
             within=(),
             count=1,
             reduction=reduction,
         )
-        if opcode == "all-to-all" and len(one.operands) > 1:
-            yield self._of_blocks(whole, computation, one)
+        if opcode == "all-to-all" and len(instruction.operands) > 1:
+            yield self._join_blocks(collective, computation, instruction)
             return
-        results = one.arrays[len(one.operands) :] if opcode != one.opcode else one.arrays
-        for number, operand in enumerate(one.operands):
-            given = computation.instructions[operand.name].arrays[operand.index or 0]
-            result = results[number] if number < len(results) else given
+        results = (
+            instruction.arrays[len(instruction.operands) :]
+            if opcode != instruction.opcode
+            else instruction.arrays
+        )
+        for number, operand in enumerate(instruction.operands):
+            operand_array = computation.instructions[operand.name].arrays[operand.index or 0]
+            result = results[number] if number < len(results) else operand_array
             if number > 0:
-                whole = self._of_operand(whole, computation.instructions[operand.name])
-            kept = self._sums(computation).kept(one, number) if op == "psum" else None
-            if kept is not None:
-                yield replace(whole, op="psum_scatter", operand=given, result=kept)
+                collective = self._with_source_of(
+                    collective, computation.instructions[operand.name]
+                )
+            shard = (
+                self._all_reduces(computation).scattered_shard(instruction, number)
+                if op == "psum"
+                else None
+            )
+            if shard is not None:
+                yield replace(collective, op="psum_scatter", operand=operand_array, result=shard)
             else:
-                yield replace(whole, operand=given, result=result)
+                yield replace(collective, operand=operand_array, result=result)
 
-    def _of_blocks(
-        self, whole: HloCollective, computation: Computation, one: Instruction
+    def _join_blocks(
+        self, collective: HloCollective, computation: Computation, instruction: Instruction
     ) -> HloCollective:
-        """Return an all-to-all whose array comes cut, a block for each device: one exchange."""
-        first = one.operands[0]
+        """Return an all-to-all with one operand per device as one collective."""
+        first = instruction.operands[0]
         block = computation.instructions[first.name].arrays[first.index or 0]
-        cut = replace(block, shape=(len(one.operands), *block.shape))
-        return replace(whole, operand=cut, result=cut)
+        stacked = replace(block, shape=(len(instruction.operands), *block.shape))
+        return replace(collective, operand=stacked, result=stacked)
 
-    def _of_operand(self, whole: HloCollective, maker: Instruction) -> HloCollective:
-        """Return one part of a combined exchange, which carries the metadata of its first part."""
-        source = self._source(maker)
+    def _with_source_of(self, collective: HloCollective, producer: Instruction) -> HloCollective:
+        """Return one operand of a combined collective, with the source of that operand.
+
+        A combined collective has the metadata of its first operand only.
+        """
+        source = self._user_location(producer)
         if source == UNKNOWN_LOCATION:
-            return whole
-        return replace(whole, source=source, op_name=op_name(maker.rest))
+            return collective
+        return replace(collective, source=source, op_name=parse_op_name(producer.attributes))
 
-    def _op(self, opcode: str, one: Instruction) -> tuple[str, str]:
-        name = _NAMES[opcode][0]
+    def _jax_operation(self, opcode: str, instruction: Instruction) -> tuple[str, str]:
+        name = _JAX_NAMES[opcode][0]
         if opcode not in ("all-reduce", "reduce-scatter"):
             return name, ""
-        how = self._module.computations[one.attribute("to_apply") or ""].root.opcode
-        return (_REDUCTIONS.get(how, name) if opcode == "all-reduce" else name), how
+        reduction = self._module.computations[instruction.attribute("to_apply") or ""].root.opcode
+        return (_REDUCTIONS.get(reduction, name) if opcode == "all-reduce" else name), reduction
 
-    def _grouped(self, opcode: str, one: Instruction) -> Groups:
-        """Return the groups as partitions: one replica, many partitions."""
+    def _partition_groups(self, opcode: str, instruction: Instruction) -> Groups:
+        """Return the groups as partitions: JAX compiles one replica with many partitions."""
         n_devices = self._module.n_partitions
-        text = spelled_groups(one.rest) or "{}"
-        is_across = "channel_id=" in one.rest
-        if not is_across:
-            return tuple((device,) for device in range(n_devices))  # replicas only: each alone
-        is_by_id = "use_global_device_ids=true" in one.rest or opcode.endswith("all-to-all")
-        if not is_by_id:
+        text = find_replica_groups(instruction.attributes) or "{}"
+        is_across_partitions = "channel_id=" in instruction.attributes
+        if not is_across_partitions:
+            return tuple(
+                (device,) for device in range(n_devices)
+            )  # across replicas, of which there is one
+        has_device_ids = "use_global_device_ids=true" in instruction.attributes or opcode.endswith(
+            "all-to-all"
+        )
+        if not has_device_ids:
             return (tuple(range(n_devices)),)
-        if text not in self._groups:
-            self._groups[text] = parse_groups(text, n_devices)
-        return self._groups[text]
+        if text not in self._groups_by_text:
+            self._groups_by_text[text] = parse_groups(text, n_devices)
+        return self._groups_by_text[text]
 
-    # ------------------------------------------------------------------------ whose line it is
+    # ------------------------------------------------------------------------ source lines
 
-    def _source(self, one: Instruction) -> SourceLocation:
-        places = self._module.frames.places(one.rest)
-        return next((place for place in places if self._is_theirs(place)), UNKNOWN_LOCATION)
+    def _user_location(self, instruction: Instruction) -> SourceLocation:
+        locations = self._module.frames.source_locations(instruction.attributes)
+        return next(
+            (location for location in locations if self._is_user_code(location)), UNKNOWN_LOCATION
+        )
 
-    def _metadata(self, computation: Computation, one: Instruction, opcode: str) -> Instruction:
-        """Return the instruction whose metadata says best why this one is there.
+    def _reason_for(
+        self, computation: Computation, instruction: Instruction, opcode: str
+    ) -> Instruction:
+        """Return the instruction whose metadata best explains why a collective is there.
 
-        A sum belongs to the operation that makes the partial values: its own metadata. An array
-        that is moved is moved for whoever uses it; newer XLA names its origin instead.
+        A sum belongs to the operation that computes the partial sums: its own metadata. Other
+        collectives move an array for the operation that uses it; newer XLA names the one that
+        produced it instead.
         """
-        if opcode in ("all-reduce", "reduce-scatter") and self._source(one) != UNKNOWN_LOCATION:
-            return one
-        user = one
+        if (
+            opcode in ("all-reduce", "reduce-scatter")
+            and self._user_location(instruction) != UNKNOWN_LOCATION
+        ):
+            return instruction
+        user = instruction
         for _ in range(4):
             users = computation.users.get(user.name, [])
             if not users:
                 break
             user = users[0]
-            # The next exchange of a chain is not the reason either.
-            if user.opcode not in _NAMES and self._source(user) != UNKNOWN_LOCATION:
+            # The next collective of a chain is not the reason either.
+            if user.opcode not in _JAX_NAMES and self._user_location(user) != UNKNOWN_LOCATION:
                 return user
-        return one if self._source(one) != UNKNOWN_LOCATION else self._maker(computation, one)
+        return (
+            instruction
+            if self._user_location(instruction) != UNKNOWN_LOCATION
+            else self._find_producer(computation, instruction)
+        )
 
-    def _maker(self, computation: Computation, one: Instruction) -> Instruction:
-        """Return whoever made what is exchanged, if that is known to come from a line."""
-        maker = one
+    def _find_producer(self, computation: Computation, instruction: Instruction) -> Instruction:
+        """Return the instruction that computed the operand, if it has a source line."""
+        producer = instruction
         for _ in range(4):
-            if not maker.operands:
+            if not producer.operands:
                 break
-            maker = computation.instructions[maker.operands[0].name]
-            if self._source(maker) != UNKNOWN_LOCATION:
-                return maker
-        return one
+            producer = computation.instructions[producer.operands[0].name]
+            if self._user_location(producer) != UNKNOWN_LOCATION:
+                return producer
+        return instruction
 
 
-def _is_inserted(opcode: str, one: Instruction) -> bool:
-    """Say whether the compiler made this one: it marks its own, or names them by their kind."""
-    if 'is_spmd_generated="true"' in one.rest:
+def _is_inserted(opcode: str, instruction: Instruction) -> bool:
+    """Return whether the compiler inserted this one: it marks them, or names them by opcode."""
+    if 'is_spmd_generated="true"' in instruction.attributes:
         return True
-    primitive = op_name(one.rest).rpartition("/")[2]
-    return one.name.partition(".")[0] == opcode and primitive not in _NAMES[opcode][1]
+    primitive = parse_op_name(instruction.attributes).rpartition("/")[2]
+    return instruction.name.partition(".")[0] == opcode and primitive not in _JAX_NAMES[opcode][1]

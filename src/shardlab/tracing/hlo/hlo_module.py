@@ -1,7 +1,4 @@
-"""The text of an HLO module as computations and instructions, each read when it is asked for.
-
-XLA's words for dtypes, in JAX's spelling, and their sizes.
-"""
+"""HLO text as computations and instructions, each parsed on first use; dtypes and their sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from shardlab.tracing.hlo.stack_frames import Frames
+from shardlab.tracing.hlo.stack_frames import StackFrameTables
 
 _OPERAND = re.compile(r"%([\w.\-]+)(?:#(\d+))?")
 _PARENTHESIS = re.compile(r"[()]")
@@ -21,7 +18,7 @@ _ARRAY = re.compile(r"([a-z]\w*)\[([\d,<= ]*)\]")
 
 @dataclass(frozen=True)
 class Array:
-    """The dtype (XLA's word) and shape of one array."""
+    """The dtype (XLA's name) and shape of one array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -29,7 +26,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Operand:
-    """A value used by an instruction; `index` picks one part of a tuple (`%param#3`)."""
+    """A value used by an instruction; `index` is that of a tuple element (`%param#3`)."""
 
     name: str
     index: int | None = None
@@ -37,41 +34,41 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """One line: `%name = type opcode(inside), rest`."""
+    """One line: `%name = type opcode(operand_text), attributes`."""
 
     name: str
     type: str
     opcode: str
-    inside: str
-    rest: str
+    operand_text: str
+    attributes: str
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
         if self.opcode in ("constant", "parameter"):
             return ()
-        found = _OPERAND.findall(self.inside)
-        return tuple(Operand(name, int(index) if index else None) for name, index in found)
+        matches = _OPERAND.findall(self.operand_text)
+        return tuple(Operand(name, int(index) if index else None) for name, index in matches)
 
     @functools.cached_property
     def arrays(self) -> tuple[Array, ...]:
-        """The arrays of its type: one, or the parts of a tuple."""
-        return arrays(self.type)
+        """Return the arrays of its type: one, or the elements of a tuple."""
+        return parse_arrays(self.type)
 
     def attribute(self, name: str) -> str | None:
-        """Return the value of `name=...` where it is one word, such as a computation's name."""
-        match = re.search(rf"\b{name}=([^\s,]+)", self.rest)
+        """Return the value of `name=...` if it has no spaces, such as a computation's name."""
+        match = re.search(rf"\b{name}=([^\s,]+)", self.attributes)
         return match[1].removeprefix("%") if match else None
 
     def numbers(self, name: str) -> tuple[int, ...]:
         """Return the value of `name={1,0}` as numbers."""
-        match = re.search(rf"\b{name}=\{{([\d,]*)\}}", self.rest)
+        match = re.search(rf"\b{name}=\{{([\d,]*)\}}", self.attributes)
         return tuple(int(part) for part in match[1].split(",") if part) if match else ()
 
 
-def arrays(text: str) -> tuple[Array, ...]:
+def parse_arrays(text: str) -> tuple[Array, ...]:
     """Return the arrays in a type.
 
-    >>> arrays("(s32[], bf16[4,16]{1,0:T(8,128)(2,1)})")
+    >>> parse_arrays("(s32[], bf16[4,16]{1,0:T(8,128)(2,1)})")
     (Array(dtype='s32', shape=()), Array(dtype='bf16', shape=(4, 16)))
     """
     return tuple(
@@ -89,20 +86,20 @@ class Computation:
 
     @functools.cached_property
     def instructions(self) -> dict[str, Instruction]:
-        return {each.name: each for each in map(instruction, self.lines)}
+        return {instruction.name: instruction for instruction in map(parse_instruction, self.lines)}
 
     @functools.cached_property
     def root(self) -> Instruction:
-        marked = [line for line in self.lines if line.startswith("ROOT ")]
-        return instruction(marked[0] if marked else self.lines[-1])
+        root_lines = [line for line in self.lines if line.startswith("ROOT ")]
+        return parse_instruction(root_lines[0] if root_lines else self.lines[-1])
 
     @functools.cached_property
     def users(self) -> dict[str, list[Instruction]]:
-        """Who uses each value."""
+        """Return the instructions that use each value."""
         users: dict[str, list[Instruction]] = {}
-        for each in self.instructions.values():
-            for name in dict.fromkeys(operand.name for operand in each.operands):
-                users.setdefault(name, []).append(each)
+        for instruction in self.instructions.values():
+            for name in dict.fromkeys(operand.name for operand in instruction.operands):
+                users.setdefault(name, []).append(instruction)
         return users
 
 
@@ -110,7 +107,7 @@ class Computation:
 class Module:
     computations: dict[str, Computation]
     entry: str
-    frames: Frames
+    frames: StackFrameTables
     n_partitions: int
 
     def __iter__(self) -> Iterator[Computation]:
@@ -118,9 +115,9 @@ class Module:
 
 
 def parse_module(lines: Iterable[str]) -> Module:
-    """Return the module that the lines of a dump describe; nothing of it is copied twice."""
+    """Return the module of a dump, read line by line: a dump may have hundreds of megabytes."""
     computations: dict[str, Computation] = {}
-    frames = Frames()
+    frames = StackFrameTables()
     entry, header = "", ""
     current: Computation | None = None
     for line in lines:
@@ -133,42 +130,42 @@ def parse_module(lines: Iterable[str]) -> Module:
             elif line.startswith("HloModule "):
                 header = line
             else:
-                frames.read(line)
+                frames.read_line(line)
         elif line == "}" or line.startswith("}, "):
             current = None
         elif line:
             current.lines.append(line)
-    found = re.search(r"\bnum_partitions=(\d+)", header)
+    match = re.search(r"\bnum_partitions=(\d+)", header)
     return Module(
         computations=computations,
         entry=entry,
         frames=frames,
-        n_partitions=int(found[1]) if found else 1,
+        n_partitions=int(match[1]) if match else 1,
     )
 
 
-def instruction(line: str) -> Instruction:
-    """Return one line read.
+def parse_instruction(line: str) -> Instruction:
+    """Return the instruction of one line.
 
-    >>> one = instruction("ROOT %a.1 = f32[2]{0} add(%x, %y#1), metadata={op_name=\\"f/add\\"}")
-    >>> one.opcode, one.operands[1], one.arrays[0].shape
+    >>> add = parse_instruction("ROOT %a.1 = f32[2]{0} add(%x, %y#1), metadata={}")
+    >>> add.opcode, add.operands[1], add.arrays[0].shape
     ('add', Operand(name='y', index=1), (2,))
     """
     name, _, right = line.removeprefix("ROOT ").partition(" = ")
-    end = _closing(right, 0) + 1 if right.startswith("(") else right.find(" ")
+    end = _find_closing(right, 0) + 1 if right.startswith("(") else right.find(" ")
     opening = right.find("(", end)
-    closing = _closing(right, opening)
+    closing = _find_closing(right, opening)
     return Instruction(
         name=name.removeprefix("%"),
         type=right[:end],
         opcode=right[end:opening].strip(),
-        inside=right[opening + 1 : closing],
-        rest=right[closing + 1 :],
+        operand_text=right[opening + 1 : closing],
+        attributes=right[closing + 1 :],
     )
 
 
-def _closing(text: str, start: int) -> int:
-    """Return the place of the parenthesis that closes the one at `start`."""
+def _find_closing(text: str, start: int) -> int:
+    """Return the position of the parenthesis that closes the one at `start`."""
     depth = 0
     for match in _PARENTHESIS.finditer(text, start):
         depth += 1 if match[0] == "(" else -1
@@ -177,36 +174,37 @@ def _closing(text: str, start: int) -> int:
     return len(text)
 
 
-_KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
-_OTHERS = {"pred": ("bool", 8), "bf16": ("bfloat16", 16)}
+_JAX_PREFIXES = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
+_SPECIAL_DTYPES = {"pred": ("bool", 8), "bf16": ("bfloat16", 16)}
 
 
-def jax_dtype_name(word: str) -> str:
+def jax_dtype_name(xla_name: str) -> str:
     """Return JAX's name of a dtype.
 
-    >>> jax_dtype_name("bf16"), jax_dtype_name("s32"), jax_dtype_name("f8e4m3fn"), jax_dtype_name("pred")
-    ('bfloat16', 'int32', 'float8_e4m3fn', 'bool')
+    >>> [jax_dtype_name(name) for name in ("bf16", "s32", "f8e4m3fn", "pred")]
+    ['bfloat16', 'int32', 'float8_e4m3fn', 'bool']
     """
-    if word in _OTHERS:
-        return _OTHERS[word][0]
-    match = re.fullmatch(r"([sufc])(\d+)(e\w+)?", word)
+    if xla_name in _SPECIAL_DTYPES:
+        return _SPECIAL_DTYPES[xla_name][0]
+    match = re.fullmatch(r"([sufc])(\d+)(e\w+)?", xla_name)
     if not match:
-        return word
-    tail = f"_{match[3]}" if match[3] else ""
-    return f"{_KINDS[match[1]]}{match[2]}{tail}"
+        return xla_name
+    suffix = f"_{match[3]}" if match[3] else ""
+    return f"{_JAX_PREFIXES[match[1]]}{match[2]}{suffix}"
 
 
-def n_bytes(array: Array) -> int:
-    """Return the bytes of an array; narrower than a byte are packed.
+def count_array_bytes(array: Array) -> int:
+    """Return the bytes of an array; elements narrower than a byte are packed.
 
-    >>> n_bytes(Array("bf16", (4, 8))), n_bytes(Array("s4", (3,))), n_bytes(Array("token", ()))
-    (64, 2, 0)
+    >>> arrays = Array("bf16", (4, 8)), Array("s4", (3,)), Array("token", ())
+    >>> [count_array_bytes(array) for array in arrays]
+    [64, 2, 0]
     """
-    return -(-math.prod(array.shape) * _bits(array.dtype) // 8)
+    return -(-math.prod(array.shape) * _bits_per_element(array.dtype) // 8)
 
 
-def _bits(word: str) -> int:
-    if word in _OTHERS:
-        return _OTHERS[word][1]
-    match = re.fullmatch(r"[sufc](\d+)(?:e\w+)?", word)
+def _bits_per_element(xla_name: str) -> int:
+    if xla_name in _SPECIAL_DTYPES:
+        return _SPECIAL_DTYPES[xla_name][1]
+    match = re.fullmatch(r"[sufc](\d+)(?:e\w+)?", xla_name)
     return int(match[1]) if match else 0
