@@ -200,7 +200,7 @@ def test_unknown_axis_names_the_place_and_the_nearest_axis(body):
         f(X)
     assert "over mesh axis 'dta', which this mesh does not have" in caught.value.what
     assert "test_shard_map.py" in caught.value.where
-    assert caught.value.fix == "the mesh is data=4; did you mean 'data'?"
+    assert caught.value.fix == "the mesh is data=4. Did you mean 'data'?"
 
 
 def test_unknown_axis_that_jax_words_itself_gets_a_note():
@@ -209,7 +209,7 @@ def test_unknown_axis_that_jax_words_itself_gets_a_note():
     )
     with pytest.raises(NameError, match="unbound axis name: dta") as caught:
         f(X)
-    assert caught.value.__notes__[0] == "shardlab: the mesh is data=4; did you mean 'data'?"
+    assert caught.value.__notes__[0] == "shardlab: the mesh is data=4. Did you mean 'data'?"
 
 
 def test_devices_that_part_before_a_collective_are_an_error_not_a_value():
@@ -227,7 +227,7 @@ def test_devices_that_part_before_a_collective_are_an_error_not_a_value():
 
 
 def test_bad_mesh_text_is_a_lab_error():
-    with pytest.raises(LabError, match=r"layout\.bad_text"):
+    with pytest.raises(LabError, match=r"layout\.invalid_syntax"):
         total("data=four")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import jax
@@ -13,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardlab
-from shardlab._jax import device_hooks as seams
+from shardlab._jax import device_hooks
 from shardlab.errors import InvalidDeviceCount, NotMeasured, Unsupported
 
 AUTO = (AxisType.Auto,) * 2
@@ -27,11 +29,20 @@ def placed():
 
 def patched():
     """Everything that the mode may replace, by where it lives."""
-    array = {k: v for k, v in vars(seams.ArrayImpl).items() if not k.startswith("__")}
-    modules = [jax, seams.xla_bridge, seams.pjit, seams.pxla, seams.dispatch, seams.array_lib]
+    array = {k: v for k, v in vars(device_hooks.ArrayImpl).items() if not k.startswith("__")}
+    modules = [
+        jax,
+        device_hooks.xla_bridge,
+        device_hooks.pjit,
+        device_hooks.pxla,
+        device_hooks.dispatch,
+        device_hooks.array_lib,
+    ]
     found = {(m.__name__, k): v for m in modules for k, v in vars(m).items()}
     found.update({("ArrayImpl", k): v for k, v in array.items()})
-    found.update({("MeshComputation", k): v for k, v in vars(seams.pxla.MeshComputation).items()})
+    found.update(
+        {("MeshComputation", k): v for k, v in vars(device_hooks.pxla.MeshComputation).items()}
+    )
     return {k: id(v) for k, v in found.items() if callable(v) or isinstance(v, property)}
 
 
@@ -83,6 +94,29 @@ def test_generator_left_half_way_leaves_jax_as_it_was():
     assert state() == before
 
 
+FRESH_PROCESS = """
+import jax
+from jax.sharding import AxisType, PartitionSpec as P
+from shardlab.errors import UnboundAxis
+from shardlab.simulator.simulated_mode import simulated
+with simulated(devices=2):
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+    f = lambda x: jax.lax.psum(x, "dta")
+    try:
+        jax.shard_map(f, mesh=mesh, in_specs=P("data"), out_specs=P())(jax.numpy.ones(2))
+    except UnboundAxis:
+        print("hooked")
+"""
+
+
+def test_entering_the_mode_alone_hooks_shard_map():
+    """In a new process: here another test may have loaded `shardlab.shard_map` already."""
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS], capture_output=True, text=True, timeout=600
+    )
+    assert done.stdout == "hooked\n", done.stderr
+
+
 def test_modes_nest_and_the_inner_one_counts():
     with shardlab.simulated(devices=8):
         x = placed()
@@ -128,7 +162,7 @@ def test_two_threads_may_enter_at_once():
 @pytest.mark.parametrize("devices", [0, -1, "8", 2.5, True, False, 10**9, 10**30])
 def test_impossible_device_counts_are_refused_before_anything_changes(devices):
     before = state()
-    with pytest.raises(InvalidDeviceCount, match=r"\[simulate\.device_count\]") as caught:
+    with pytest.raises(InvalidDeviceCount, match=r"\[simulate\.invalid_device_count\]") as caught:
         shardlab.simulated(devices=devices).__enter__()
     assert repr(devices) in str(caught.value)
     assert state() == before

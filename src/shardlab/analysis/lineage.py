@@ -28,9 +28,9 @@ from shardlab.simulator.interpreter.varying import (
     UNVARYING,
     AxisNames,
     enter_shard_map,
-    equation_varying,
-    scan_carry,
-    while_carry,
+    infer_equation_axes,
+    infer_scan_carry,
+    infer_while_carry,
 )
 from shardlab.simulator.run_records import OutputLineage
 
@@ -119,7 +119,7 @@ def _propagate_equation(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list
     body = called_jaxpr(name, params)
     if body is not None:
         return _mark_gradient(eqn, _propagate(axes, body, ins))
-    varying = equation_varying(axes, eqn, [fact.varying_axes for fact in ins])
+    varying = infer_equation_axes(axes, eqn, [fact.varying_axes for fact in ins])
     tags = _operation_tags(axes, eqn, ins)
     outs = [
         ValueFacts(tags | _precision_tags(var), names)
@@ -143,7 +143,7 @@ def _operation_tags(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> frozense
         over, source = frozenset(collective_axes(eqn.params)), _source_location(eqn)
         if any(("ratio", axis) in tags for axis in over):
             tags |= {("sums_ratios", source)}
-        tags |= {("sum", source, axes.ordered(over))}
+        tags |= {("sum", source, axes.in_mesh_order(over))}
     if name in _RANDOM_PRIMITIVES and axes.manual:
         key_kind = "by_device" if any(fact.varying_axes for fact in ins) else "same"
         tags |= {("random", key_kind)}
@@ -173,7 +173,7 @@ def _precision_tags(var: Any) -> frozenset[Tag]:
 
 
 def _source_location(eqn: Any) -> SourceLocation:
-    location = _jax.source_place(eqn)
+    location = _jax.user_location(eqn)
     return SourceLocation(*location) if location else UNKNOWN_LOCATION
 
 
@@ -182,8 +182,8 @@ def _source_location(eqn: Any) -> SourceLocation:
 
 def _propagate_scan(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[ValueFacts]:
     params = eqn.params
-    n_consts, n_carry = _jax.scan_parts(params)
-    names = scan_carry(axes, params, [fact.varying_axes for fact in ins])
+    n_consts, n_carry = _jax.scan_operand_counts(params)
+    names = infer_scan_carry(axes, params, [fact.varying_axes for fact in ins])
     carry = [
         ValueFacts(fact.tags, axes_of_carry)
         for fact, axes_of_carry in zip(ins[n_consts : n_consts + n_carry], names, strict=True)
@@ -202,7 +202,7 @@ def _propagate_scan(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[Val
 def _propagate_while(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[ValueFacts]:
     params = eqn.params
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
-    names, _ = while_carry(axes, params, [fact.varying_axes for fact in ins])
+    names, _ = infer_while_carry(axes, params, [fact.varying_axes for fact in ins])
     carry = [
         ValueFacts(fact.tags, axes_of_carry)
         for fact, axes_of_carry in zip(ins[n_cond + n_body :], names, strict=True)

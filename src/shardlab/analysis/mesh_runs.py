@@ -163,8 +163,8 @@ class MeshTrial:
         return self.run
 
     @contextlib.contextmanager
-    def _recorded_run(self) -> Iterator[tuple[replica_recorder.Book, float]]:
-        with _hide_prints(), replica_recorder.recording() as recorder:
+    def _recorded_run(self) -> Iterator[tuple[replica_recorder.ReplicaRecorder, float]]:
+        with _hide_prints(), replica_recorder.record_replicas() as recorder:
             yield recorder, time.perf_counter()
 
 
@@ -263,7 +263,7 @@ def _compile_simulation(closed: Any) -> Callable[[list[Any]], list[Any]]:
     """Return a function that evaluates a jaxpr on its virtual mesh, compiled for one device."""
 
     def simulate_program(*args: Any) -> list[Any]:
-        outs = evaluate.run(MeshAxes(), closed, [StackedArray(arg) for arg in args])
+        outs = evaluate.evaluate_jaxpr(MeshAxes(), closed, [StackedArray(arg) for arg in args])
         return [out.array for out in outs]
 
     jitted = jax.jit(simulate_program, compiler_options=_FAST_COMPILE)

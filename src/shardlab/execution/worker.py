@@ -87,7 +87,7 @@ def _failure(error: BaseException, job: Mapping[str, Any]) -> dict[str, Any]:
     # Ours would mean nothing to a person, but for one who looks for a mistake of ours.
     is_theirs = user_line_of(error) or os.environ.get("SHARDLAB_TRACEBACK")
     is_shown = is_theirs and not isinstance(error, SystemExit)
-    text = traceback_text(error, theirs_only=True)[-20_000:] if is_shown else ""
+    text = traceback_text(error, user_code_only=True)[-20_000:] if is_shown else ""
     return {"error": _raised(error, job).to_json(), "traceback": text}
 
 

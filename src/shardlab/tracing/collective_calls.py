@@ -80,7 +80,7 @@ def collective_call(site: Site) -> CollectiveCall:
         source=site.source,
         group_size=group_size,
         out_shape=tuple(site.eqn.outvars[0].aval.shape),
-        varies=context.axes.ordered(site.ins[0]),
+        varies=context.axes.in_mesh_order(site.ins[0]),
         within=context.within,
         details=_call_details(params),
     )

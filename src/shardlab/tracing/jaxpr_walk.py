@@ -27,9 +27,9 @@ from shardlab.simulator.interpreter.varying import (
     UNVARYING,
     AxisNames,
     enter_shard_map,
-    equation_varying,
-    scan_carry,
-    while_carry,
+    infer_equation_axes,
+    infer_scan_carry,
+    infer_while_carry,
 )
 
 
@@ -139,7 +139,7 @@ class Site:
     def source(self) -> SourceLocation:
         """Return the user's line; of the equation around it if JAX has none for this one."""
         if self._source is None:
-            location = _jax.source_place(self.eqn)
+            location = _jax.user_location(self.eqn)
             self._source = SourceLocation(*location) if location else self._enclosing_source()
         return self._source
 
@@ -175,7 +175,7 @@ def _walk_block(block: Block, ids: Ids) -> Iterator[Site]:
     axes = block.context.axes
     for eqn in block.jaxpr.eqns:
         ins = [block.varying_axes(atom) for atom in eqn.invars]
-        site = Site(block, eqn, ins, equation_varying(axes, eqn, ins))
+        site = Site(block, eqn, ins, infer_equation_axes(axes, eqn, ins))
         block.add_site(site)
         yield site
         for inner in _inner_blocks(site, ids):
@@ -207,8 +207,8 @@ def _enter_shard_map(site: Site, ids: Ids) -> Iterator[Block]:
 
 def _enter_scan(site: Site, ids: Ids) -> Iterator[Block]:
     params, context = site.eqn.params, site.context
-    n_consts, n_carry = _jax.scan_parts(params)
-    carry = scan_carry(context.axes, params, site.ins)
+    n_consts, n_carry = _jax.scan_operand_counts(params)
+    carry = infer_scan_carry(context.axes, params, site.ins)
     ins = [*site.ins[:n_consts], *carry, *site.ins[n_consts + n_carry :]]
     length = params["length"]
     yield _enter_block(
@@ -227,13 +227,13 @@ def _enter_scan(site: Site, ids: Ids) -> Iterator[Block]:
 def _enter_while(site: Site, ids: Ids) -> Iterator[Block]:
     params, context = site.eqn.params, site.context
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
-    carry, varies = while_carry(context.axes, params, site.ins)
+    carry, varies = infer_while_carry(context.axes, params, site.ins)
     condition, _ = _jax.open_jaxpr(params["cond_jaxpr"])
     scope = ControlScope(
         kind="while",
         source=site.source,
         id=next(ids),
-        varies=context.axes.ordered(varies),
+        varies=context.axes.in_mesh_order(varies),
         predicate=_result_source(condition, site.source),
     )
     for body, first, n_consts in (
@@ -258,7 +258,7 @@ def _enter_cond(site: Site, ids: Ids) -> Iterator[Block]:
         source=site.source,
         id=next(ids),
         n_branches=len(branches),
-        varies=context.axes.ordered(site.ins[0]),
+        varies=context.axes.in_mesh_order(site.ins[0]),
         predicate=predicate_site(site).source,
     )
     for number, branch in enumerate(branches):
@@ -308,9 +308,9 @@ def _enter_block(
 
 def _body_source(body: Any) -> SourceLocation:
     """Return where a function passed to JAX is defined; JAX keeps no line of its call."""
-    name, file, line = _jax.body_of(body)
+    name, file, line = _jax.function_location(body)
     return (
-        SourceLocation(file, line, name) if line and _jax.is_a_persons(file) else UNKNOWN_LOCATION
+        SourceLocation(file, line, name) if line and _jax.is_user_file(file) else UNKNOWN_LOCATION
     )
 
 
@@ -360,6 +360,6 @@ def _result_source(jaxpr: Any, default: SourceLocation) -> SourceLocation:
     """Return the line of the equation that computes the first output of a jaxpr."""
     for eqn in reversed(jaxpr.eqns):
         if any(var is jaxpr.outvars[0] for var in eqn.outvars):
-            location = _jax.source_place(eqn)
+            location = _jax.user_location(eqn)
             return SourceLocation(*location) if location else default
     return default

@@ -192,7 +192,7 @@ def _partly_manual_notes(sites: Sequence[Site]) -> tuple[str, ...]:
     n_calls, automatic_axes = 0, dict[str, None]()
     for site in filter(is_collective_site, sites):
         axes = site.context.axes
-        names = [name for name in axes.many(axes.sizes) if name not in axes.manual]
+        names = [name for name in axes.drop_size_one(axes.sizes) if name not in axes.manual]
         n_calls += bool(names)
         automatic_axes.update(dict.fromkeys(names))
     if not n_calls:

@@ -43,7 +43,7 @@ def full_tracebacks() -> Iterator[None]:
     before = jax.config.jax_traceback_filtering
     jax.config.update("jax_traceback_filtering", "off")
     try:
-        with _jax.no_prints():
+        with _jax.suppress_prints():
             yield
     finally:
         jax.config.update("jax_traceback_filtering", before)
@@ -98,7 +98,7 @@ def _error_location(frames: Frames, error: BaseException, f: Any) -> SourceLocat
         return SourceLocation(*error.location)
     for frame, line in reversed(frames):
         code = frame.f_code
-        if _jax.is_a_persons(code.co_filename) and not _is_in_package("shardlab", frame):
+        if _jax.is_user_file(code.co_filename) and not _is_in_package("shardlab", frame):
             return SourceLocation(code.co_filename, line, code.co_name)
     definition = getattr(inspect.unwrap(f), "__code__", None)
     if definition is None:
@@ -211,7 +211,7 @@ def _argument_facts(frames: Frames) -> dict[str, Any] | None:
                     {
                         "path": path,
                         "shape": tuple(array.shape),
-                        "spec": tuple(shard_boundary.entries(spec)),
+                        "spec": tuple(shard_boundary.spec_entries(spec)),
                     }
                     for path, spec, array in arguments
                 ),

@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from shardlab import _jax
 from shardlab._jax.shard_map_hooks import hook_shard_map
 from shardlab.simulator.interpreter import evaluate as simulate
-from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange_dims
 from shardlab.simulator.shard_map import _simulate
 
 runs: Counter[str] = Counter()
@@ -58,7 +58,9 @@ def _lower(ctx, *nodes, **params):
     if not any(spec.unreduced for spec in specs) or params["mesh"].size == 1:
         return _lower_whole(ctx, *nodes, **params)
     ins = [
-        _stack(ctx, node, aval, spec, params) if spec.unreduced else (node, _jax.strip(aval))
+        _stack(ctx, node, aval, spec, params)
+        if spec.unreduced
+        else (node, _jax.strip_sharding(aval))
         for node, aval, spec in zip(nodes, ctx.avals_in, params["in_specs"], strict=True)
     ]
     names_in = [tuple(sorted(spec.unreduced)) for spec in params["in_specs"]]
@@ -69,8 +71,8 @@ def _lower(ctx, *nodes, **params):
             StackedArray(array, {name: i for i, name in enumerate(names)})
             for array, names in zip(arrays, names_in, strict=True)
         ]
-        outs = simulate.shard_map(MeshAxes(), params, values, keep_summands=True)
-        return [_in_front(out.force()) for out in outs]
+        outs = simulate.evaluate_shard_map(MeshAxes(), params, values, keep_partial_sums=True)
+        return [_in_front(out.materialize()) for out in outs]
 
     with _jax.no_mesh():
         stacked_ctx = ctx.replace(avals_in=[aval for _, aval in ins])
@@ -85,8 +87,8 @@ def _lower(ctx, *nodes, **params):
 
 
 def _in_front(value):
-    rest = tuple(slot for slot in value.slots if isinstance(slot, int))
-    return arrange(value, (*sorted(value.at), *rest), value.array.shape)
+    rest = tuple(slot for slot in value.dims if isinstance(slot, int))
+    return arrange_dims(value, (*sorted(value.device_axes), *rest), value.array.shape)
 
 
 def _pin_plain(ctx, params, outs):

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from shardlab._jax.tracer_origins import skip_tracer_origins
+from shardlab._jax import skip_tracer_origins
 from shardlab.errors import InvalidModel
 from shardlab.sharding.spec import Spec, parse_spec
 

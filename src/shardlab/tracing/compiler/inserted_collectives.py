@@ -75,7 +75,7 @@ def read_compiled_program(
 
 
 def _is_user_code(location: SourceLocation) -> bool:
-    return _jax.is_a_persons(location.file)
+    return _jax.is_user_file(location.file)
 
 
 # ------------------------------------------------------------------------- devices -> mesh axes

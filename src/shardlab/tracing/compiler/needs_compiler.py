@@ -51,7 +51,9 @@ def _sharding_axes(sharding: Any) -> DimAxes:
 
 
 def _spec_axes(spec: Any, sizes: Mapping[str, int]) -> DimAxes:
-    entries = [tuple(n for n in names if sizes[n] > 1) for names in shard_boundary.entries(spec)]
+    entries = [
+        tuple(n for n in names if sizes[n] > 1) for names in shard_boundary.spec_entries(spec)
+    ]
     return _trim_entries(entries)
 
 
@@ -111,7 +113,7 @@ def _requests_sharding(jaxpr: Any) -> bool:
     return any(
         (
             eqn.primitive.name == "shard_map"
-            and any(map(shard_boundary.mentioned, _all_specs(eqn.params)))
+            and any(map(shard_boundary.spec_axes, _all_specs(eqn.params)))
         )
         or any(_sharding_axes(sharding) for sharding in requested_shardings(eqn.params))
         or any(_requests_sharding(_jax.open_jaxpr(b)[0]) for b in _jax.inner_jaxprs(eqn.params))
@@ -170,7 +172,7 @@ _DIM_RULES: dict[str, Callable[[Mapping[str, Any], DimAxes], DimAxes]] = {
 
 
 def _propagate_scan(params: Mapping[str, Any], ins: list[DimAxes]) -> list[DimAxes]:
-    n_consts, n_carry = _jax.scan_parts(dict(params))
+    n_consts, n_carry = _jax.scan_operand_counts(dict(params))
     body, _ = _jax.open_jaxpr(params["jaxpr"])
     xs = [_drop_first_dim(operand_axes) for operand_axes in ins[n_consts + n_carry :]]
     outs = _propagate_loop(body, ins[:n_consts], ins[n_consts : n_consts + n_carry], xs)

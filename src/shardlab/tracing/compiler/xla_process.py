@@ -93,10 +93,10 @@ def run_compiler(
                 fix="trace fewer layers, scan over them instead of unrolling, or allow more time.",
             ) from None
     with contextlib.suppress(FileNotFoundError):
-        response: dict[str, Any] = json.loads((folder / "answer.json").read_text())
-        if "refused" not in response:
+        response: dict[str, Any] = json.loads((folder / "result.json").read_text())
+        if "error" not in response:
             return response
-        raise _compile_failed(name, response["refused"])
+        raise _compile_failed(name, response["error"])
     lines = (folder / "said").read_text(errors="replace").splitlines()
     error_lines = [line for line in lines if _ERROR_LINE.match(line)] or lines[-1:]
     message = error_lines[-1] if error_lines else f"no output, exit code {process.returncode}"

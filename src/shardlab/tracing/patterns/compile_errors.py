@@ -43,7 +43,7 @@ def _check_permutation(site: Site) -> Iterator[ProgramPattern]:
 
 def _check_duplicate_axes(site: Site) -> Iterator[ProgramPattern]:
     for spec in (*site.eqn.params["in_specs"], *site.eqn.params["out_specs"]):
-        names = [name for entry in shard_boundary.entries(spec) for name in entry]
+        names = [name for entry in shard_boundary.spec_entries(spec) for name in entry]
         for name in _duplicates(names):
             # JAX's text; shard_map itself does not check, the NamedSharding it lowers to does.
             message = (
@@ -69,7 +69,7 @@ def find_ppermute_axis_order(program: WalkedProgram) -> Iterator[ProgramPattern]
         if not site.name.startswith("ppermute") or site.name.endswith("_done"):
             continue
         axes = collective_axes(site.eqn.params)
-        mesh_order = site.context.axes.ordered(axes)
+        mesh_order = site.context.axes.in_mesh_order(axes)
         if mesh_order != tuple(axes):
             facts = {"axes": axes, "mesh_order": mesh_order, "rule": _jax.ppermute_order()}
             yield ProgramPattern("ppermute_axis_order", site.source, facts)

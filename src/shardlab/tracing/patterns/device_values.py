@@ -165,7 +165,7 @@ class WalkedProgram:
         if self._n_evaluated > _MAX_EQUATIONS or _has_effects(site):
             raise UnknownValue
         ins = [self._lookup(site.block, operand, first_iteration) for operand in site.eqn.invars]
-        outs = evaluate.equation(site.context.axes, site.eqn, ins)
+        outs = evaluate.evaluate_equation(site.context.axes, site.eqn, ins)
         for out, value in zip(site.eqn.outvars, outs, strict=True):
             self._values[site.block, out, first_iteration] = value
         return self._values[site.block, var, first_iteration]
@@ -192,7 +192,9 @@ class WalkedProgram:
         if outer is None or outer.name != "shard_map":
             return full
         number = block.jaxpr.invars.index(var)
-        return shard_boundary.cut(full, outer.eqn.params["in_specs"][number], block.context.axes)
+        return shard_boundary.shard_input(
+            full, outer.eqn.params["in_specs"][number], block.context.axes
+        )
 
     def _join_output(self, site: Site, var: Any, shards: StackedArray, body: Block) -> StackedArray:
         """Return what a call returns for a value of its body: of a shard_map the full array."""
@@ -202,9 +204,11 @@ class WalkedProgram:
         newly_manual = frozenset(site.eqn.params["newly_manual_axes"])
         # An output that is partly reduced, or differs where it is declared replicated, has no
         # single value outside.
-        if spec.unreduced or (set(shards.at) & newly_manual) - shard_boundary.mentioned(spec):
+        if spec.unreduced or (set(shards.device_axes) & newly_manual) - shard_boundary.spec_axes(
+            spec
+        ):
             raise UnknownValue
-        return shard_boundary.join(shards, spec, body.context.axes)
+        return shard_boundary.gather_output(shards, spec, body.context.axes)
 
     def _first_iteration_input(self, block: Block, var: Any) -> StackedArray:
         """Return what a loop body gets in its first iteration."""
@@ -212,7 +216,7 @@ class WalkedProgram:
         assert loop is not None
         number = block.jaxpr.invars.index(var)
         if loop.name == "scan":
-            n_consts, n_carry = _jax.scan_parts(loop.eqn.params)
+            n_consts, n_carry = _jax.scan_operand_counts(loop.eqn.params)
             operand = self._lookup(loop.block, loop.eqn.invars[number], True)
             return operand if number < n_consts + n_carry else _first_row(operand, loop)
         # A while loop has two jaxprs with different constants; the carry comes last in both.
@@ -225,11 +229,11 @@ def _output_number(site: Site, var: Any) -> int:
 
 
 def _first_row(xs: StackedArray, loop: Site) -> StackedArray:
-    position = xs.local_position(0)
+    position = xs.position_of_local(0)
     row = -1 if loop.eqn.params["reverse"] else 0
     array = jax.numpy.take(xs.array, row, axis=position)
     # The dimension is gone, so device dimensions behind it move one to the front.
-    return StackedArray(array, {name: p - (p > position) for name, p in xs.at.items()})
+    return StackedArray(array, {name: p - (p > position) for name, p in xs.device_axes.items()})
 
 
 def _has_effects(site: Site) -> bool:

@@ -25,7 +25,7 @@ from shardlab import _jax
 from shardlab.collectives.call import ControlScope
 from shardlab.simulator.interpreter import evaluate
 from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES
-from shardlab.simulator.interpreter.stacked_array import StackedArray, arrange, broadcast_over
+from shardlab.simulator.interpreter.stacked_array import StackedArray, arrange_dims, broadcast_over
 from shardlab.tracing.jaxpr_walk import Block, Site
 from shardlab.tracing.observation import ProgramPattern
 from shardlab.tracing.patterns.device_values import Dependencies, UnknownValue, WalkedProgram
@@ -121,7 +121,7 @@ def _find_outcomes(
 
 def _outcome_by_device(condition: StackedArray, site: Site, scope: ControlScope) -> Outcomes:
     full = broadcast_over(condition, scope.varies, site.context.axes)
-    array = arrange(full, scope.varies, full.array.shape)
+    array = arrange_dims(full, scope.varies, full.array.shape)
     n_branches = len(site.eqn.params["branches"]) if site.name == "cond" else 2
     # Like lax.switch, which clamps an index out of range.
     branches = np.clip(np.asarray(array).astype(np.int64), 0, n_branches - 1)
@@ -175,7 +175,7 @@ def _evaluate_outputs(
         )
 
     for eqn in _live_equations(inner, outs)[0]:
-        results = evaluate.equation(axes, eqn, [read_atom(atom) for atom in eqn.invars])
+        results = evaluate.evaluate_equation(axes, eqn, [read_atom(atom) for atom in eqn.invars])
         values.update(zip(eqn.outvars, results, strict=True))
     return [read_atom(inner.outvars[index]) for index in outs]
 

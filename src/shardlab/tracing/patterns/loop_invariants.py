@@ -79,7 +79,7 @@ def _is_unchanged_carry(block: Block, var: Any) -> bool:
         body = _jax.open_jaxpr(outer.eqn.params["body_jaxpr"])[0]
         from_end = len(block.jaxpr.invars) - block.jaxpr.invars.index(var)
         return body.invars[-from_end] is body.outvars[-from_end]
-    n_consts, n_carry = _jax.scan_parts(outer.eqn.params)
+    n_consts, n_carry = _jax.scan_operand_counts(outer.eqn.params)
     position = body.invars.index(var) - n_consts
     return position < n_carry and body.outvars[position] is var
 

@@ -38,7 +38,7 @@ def find_indivisible_constraints(program: WalkedProgram) -> Iterator[ProgramPatt
             continue
         shape = site.eqn.invars[0].aval.shape
         sizes = dict(sharding.mesh.shape)
-        for dim, names in enumerate(shard_boundary.entries(sharding.spec)):
+        for dim, names in enumerate(shard_boundary.spec_entries(sharding.spec)):
             n_shards = math.prod(
                 sizes[name] for name in names if name not in site.context.axes.manual
             )
@@ -83,7 +83,7 @@ def _shard_map_inputs(program: WalkedProgram, names: Sequence[str]) -> Iterator[
             continue
         operands = zip(site.eqn.invars, params["in_specs"], strict=True)
         for number, (atom, spec) in enumerate(operands):
-            if not _is_sharded(shard_boundary.mentioned(spec), mesh):
+            if not _is_sharded(shard_boundary.spec_axes(spec), mesh):
                 path = _input_path(site, atom, number, names)
                 yield from _replicated_array(site.source, path, atom.aval, mesh, "shard_map")
 
@@ -100,7 +100,7 @@ def _jit_arguments(program: WalkedProgram, names: Sequence[str]) -> Iterator[Pro
     for array, name, sharding in zip(program.arguments, names, shardings, strict=False):
         if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
             mesh = dict(sharding.mesh.shape)
-            if not _is_sharded(shard_boundary.mentioned(sharding.spec), mesh):
+            if not _is_sharded(shard_boundary.spec_axes(sharding.spec), mesh):
                 yield from _replicated_array(UNKNOWN_LOCATION, name, array, mesh, "jit")
         elif meshes and not requests_sharding:
             mesh = dict(meshes[0].shape)
@@ -148,7 +148,7 @@ def _input_path(site: Site, atom: Any, number: int, names: Sequence[str]) -> str
         for var, name in zip(block.jaxpr.invars, names, strict=False):
             if var is atom:
                 return name
-    body, _, _ = _jax.body_of(site.eqn.params["jaxpr"])
+    body, _, _ = _jax.function_location(site.eqn.params["jaxpr"])
     return f"input {number} of {body}"
 
 

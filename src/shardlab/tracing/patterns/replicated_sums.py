@@ -58,7 +58,7 @@ def find_psums_of_replicated(
 def _replicated_axes(site: Site) -> tuple[str, ...]:
     if site.eqn.params.get("axis_index_groups") is not None:
         return ()
-    axes = site.context.axes.many(collective_axes(site.eqn.params))
+    axes = site.context.axes.drop_size_one(collective_axes(site.eqn.params))
     return tuple(name for name in axes if name not in site.ins[0])
 
 

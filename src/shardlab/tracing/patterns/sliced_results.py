@@ -45,7 +45,7 @@ class _Slice(NamedTuple):
 
 
 def _slice_pattern(site: Site, reader: Reader, used_slice: _Slice) -> Iterator[ProgramPattern]:
-    axes = site.context.axes.many(collective_axes(site.eqn.params))
+    axes = site.context.axes.drop_size_one(collective_axes(site.eqn.params))
     n_devices = site.context.axes.size(axes)
     has_fixed_start = isinstance(used_slice.start, int)
     is_by_device = not has_fixed_start and _is_device_index(

@@ -1,14 +1,15 @@
-"""What a simulated run has used: told to the person at its end."""
+"""What a simulated run has used, for the summary line at its end."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from shardlab import _jax
+from shardlab.sharding.mesh import mesh_text
 
 
-class Tally:
-    """The meshes and shard_maps seen since `clear`, and outputs whose copies differed."""
+class RunStatistics:
+    """The meshes and shard_maps since `clear`, and the outputs whose replicas differed."""
 
     def __init__(self) -> None:
         self._meshes: dict[tuple[tuple[str, int], ...], None] = {}
@@ -20,12 +21,12 @@ class Tally:
         self.n_shard_maps = 0
         self.n_differing = 0
 
-    def see_sharding(self, sharding: Any) -> None:
+    def add_sharding(self, sharding: Any) -> None:
         mesh = getattr(sharding, "mesh", None)
         if mesh is not None and not mesh.empty:
             self._meshes[tuple(mesh.shape.items())] = None
 
-    def see_program(self, jaxpr: Any) -> None:
+    def add_program(self, jaxpr: Any) -> None:
         """Count the shard_maps of a program, at any depth."""
         inner, _ = _jax.open_jaxpr(jaxpr)
         for eqn in inner.eqns:
@@ -33,12 +34,13 @@ class Tally:
                 self.n_shard_maps += 1
                 self._meshes[tuple(eqn.params["mesh"].shape.items())] = None
             for body in _jax.inner_jaxprs(eqn.params):
-                self.see_program(body)
+                self.add_program(body)
 
     @property
     def meshes(self) -> list[str]:
-        """Return each mesh as text, in the order in which they were first used."""
-        return [",".join(f"{name}={size}" for name, size in mesh) for mesh in self._meshes]
+        """Return each mesh as text, in the order of first use."""
+        return [mesh_text(mesh) for mesh in self._meshes]
 
 
-TALLY = Tally()
+# One for the process: simulated mode is process-wide too.
+RUN_STATISTICS = RunStatistics()
