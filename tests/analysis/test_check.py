@@ -131,9 +131,9 @@ def test_a_gradient_that_deadlocks_is_reported_though_no_line_computes_it():
     (finding,) = shardlab.check(halves, "f32[8]", "f32[]", mesh="data=4").findings
     assert finding.code == "hazard.deadlock"
     assert finding.what.startswith(
-        "The forward pass finishes; the backward pass does not. Devices part ways"
+        "The forward pass finishes; the backward pass does not. Some devices never reach"
     )
-    assert "before a psum over 'data': reached by data=0; not by data=1" in finding.what
+    assert "this psum over 'data': reached by data=0; not by data=1" in finding.what
     assert "jax.lax.pcast(value, axis, to='varying')" in finding.fix
     assert not shardlab.check(halves, "f32[8]", "f32[]", mesh="data=4", grads=False).findings
     (finding,) = shardlab.check(halves, "f32[8]", "f32[]", False, mesh="data=4").findings

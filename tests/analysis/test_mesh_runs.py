@@ -106,7 +106,7 @@ def test_a_deadlock_ends_the_runs():
     runs = run_on_meshes(diverging, [X], [Mesh(data=2), Mesh(data=3)], grads=False)
     (run,) = runs.many
     assert run.failure.kind == "deadlock"
-    assert "psum over 'data': reached by data=0; not by data=1" in run.failure.words
+    assert "psum over 'data': reached by data=0; not by data=1" in run.failure.message
 
 
 def test_what_cannot_be_differentiated_is_noted():

@@ -296,7 +296,7 @@ def test_values_are_printed_with_enough_digits_to_differ():
 
 
 def test_if_one_device_fails_the_smallest_mesh_is_the_reference():
-    failure = RunFailure(kind="rejected", words="No.")
+    failure = RunFailure(kind="rejected", message="No.")
     two, four = run(2, loss=RIGHT), run(4, loss=RIGHT + 1)
     mesh_runs = check_runs(MeshRuns(one=two, many=(four,), not_one=failure))
     (finding,) = mesh_runs.findings
@@ -348,8 +348,8 @@ def test_the_same_results_give_nothing():
 # -------------------------------------------------------------------------------- failed runs
 
 
-def failed(n, kind, words="ValueError: no"):
-    return MeshRun(mesh=(("data", n),), failure=RunFailure(kind=kind, words=words))
+def failed(n, kind, message="ValueError: no"):
+    return MeshRun(mesh=(("data", n),), failure=RunFailure(kind=kind, message=message))
 
 
 def test_indivisible_meshes_are_named_and_an_empty_comparison_stands_out():
@@ -371,7 +371,7 @@ def test_a_rejection_is_a_finding_on_a_requested_mesh():
 def test_a_deadlock_has_the_line_of_its_collective():
     deadlock = RunFailure(
         kind="deadlock",
-        words="Some devices never reach it.",
+        message="Some devices never reach it.",
         where="psum at a.py:3 (body), under a.py:2",
         fix="no",
         location=SourceLocation("a.py", 3, "body"),
@@ -409,7 +409,7 @@ def test_an_error_takes_the_line_of_the_warning_that_explains_it():
 
 def test_an_axis_order_that_some_versions_of_jax_reject_is_reported_once():
     failure = RunFailure(
-        kind="rejected", words="Not in this order.", code="simulate.permutation_order"
+        kind="rejected", message="Not in this order.", code="simulate.permutation_order"
     )
     mesh_runs = MeshRuns(
         one=run(1, loss=RIGHT), many=(MeshRun(mesh=(("data", 2),), failure=failure),)

@@ -92,7 +92,8 @@ def test_the_nearest_pyproject_is_read_and_its_paths_are_relative_to_it(
 ):
     (tmp_path / "pyproject.toml").write_text(
         "[tool.shardlab]\nreplicated_bytes = 1024\n"
-        'ignore = [{code = "hazard.psum_of_replicated", path = "models/*.py", reason = "old code"}]\n'
+        'ignore = [{code = "hazard.psum_of_replicated", path = "models/*.py", '
+        'reason = "old code"}]\n'
     )
     models = tmp_path / "models"
     models.mkdir()

@@ -48,7 +48,7 @@ ENTRY %main (x: f32[6,6]) -> f32[] {
 
 def test_loops_are_multiplied_and_dead_code_is_not_counted():
     counted = count_hlo_flops(parse_module(TEXT.splitlines()))
-    # Five iterations of a product (2 x 36 x 6), its counter and its test; then a sum of 36 elements.
+    # Five iterations of a product (2 x 36 x 6), its counter and its test; then a sum of 36.
     assert (counted.total, counted.n_unknown_loops) == (5 * (432 + 1 + 1) + 36, 0)
 
 

@@ -156,7 +156,7 @@ def test_branches_that_all_communicate(other, cause, severity):
     assert "model=0 takes branch 1 (true); model=1..3 take branch 0 (false)" in finding.shows
 
 
-# ------------------------------------------------------------------------- psums of replicated values
+# ----------------------------------------------------------------------- psums of replicated values
 
 
 def test_a_psum_of_replicated_reports_the_factor():

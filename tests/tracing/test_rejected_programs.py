@@ -32,7 +32,7 @@ def mapped(body, in_specs, out_specs=P("data")):  # noqa: B008  a spec cannot ch
 # ------------------------------------------------------------------------------------- the specs
 
 
-def test_the_path_and_the_sizes_of_a_parameter_that_does_not_divide():
+def test_an_indivisible_parameter_has_its_path_and_sizes():
     params = {"mlp": {"kernel": "f32[6,10]", "bias": "f32[8]"}}
     specs = {"mlp": {"kernel": P(None, "model"), "bias": P("model")}}
 
@@ -42,27 +42,27 @@ def test_the_path_and_the_sizes_of_a_parameter_that_does_not_divide():
     result = finding(lambda p, x: mapped(apply, (specs, P("data")))(p, x), params, "f32[4,6]")
     assert result.code == "spec.indivisible"
     assert result.what == (
-        "Array axis 1 of 'params['mlp']['kernel']' has size 10, which 4 shards over 'model' "
-        "cannot split evenly."
+        "Dimension 1 of 'params['mlp']['kernel']' has size 10, which is not divisible by 4 (mesh "
+        "axis 'model')."
     )
-    assert result.fix.startswith("pad it to 12 or cut it to 8")
-    assert result.shows == ("shape (6, 10), spec P(None, 'model'), mesh data=2, model=4",)
+    assert result.fix.startswith("pad it to 12 or truncate it to 8")
+    assert result.shows == ("shape (6, 10), spec P(None, 'model'), mesh data=2,model=4",)
 
 
-def test_a_weight_that_would_divide_is_not_taken_for_the_batch_that_does_not():
+def test_a_divisible_weight_is_not_swapped_with_an_indivisible_batch():
     def apply(x, w):
         return x @ w
 
-    # By their sizes alone these specs could have been exchanged; then x @ w would not fit.
+    # By their sizes alone these specs could be swapped; then x @ w would not fit.
     result = finding(lambda x, w: mapped(apply, (P("data"), P()))(x, w), "f32[7,6]", "f32[6,6]")
     assert result.code == "spec.indivisible"
-    assert "Array axis 0 of 'x' has size 7" in result.what
+    assert "Dimension 0 of 'x' has size 7" in result.what
     result = finding(lambda x, w: mapped(apply, (P(), P("data")))(x, w), "f32[8,5]", "f32[5,3]")
     assert result.code == "spec.wrong_argument"
     assert result.fix.startswith("give 'x' the spec P('data') and 'w' the spec P()")
 
 
-def test_the_shardings_of_a_jit_that_do_not_divide():
+def test_indivisible_shardings_of_a_jit():
     mesh = virtual_mesh(MESH)
     double = jax.jit(lambda x: 2 * x, in_shardings=NamedSharding(mesh, P(None, "model")))
     result = finding(double, "f32[6,10]")
@@ -113,7 +113,7 @@ def test_an_axis_that_is_left_to_the_compiler_is_not_called_unknown():
     assert finding(program, "f32[8]").code == "jax.rejected"
 
 
-# ------------------------------------------------------------------------------ families of messages
+# ---------------------------------------------------------------------------- families of messages
 
 
 @pytest.mark.parametrize(

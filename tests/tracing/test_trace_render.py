@@ -75,10 +75,10 @@ On tpu-v5p: 184 ms to 210 ms; communication-bound, by 'model'
     over data,model    48 µs  <1 %, ICI
 
 Calls
-  operation     over        operand              sends   ×    total  share     time  where"""
+  operation     over        operand               sends   ×     total  share     time  where"""
     )
-    assert "  psum (all-reduce)              31.2 GB  97 %  ████████" in text
-    assert "  model.py:44 (layer)  18.7 GB  58 %" in text
+    assert "  psum (all-reduce)               31.2 GB  97 %  ████████" in text
+    assert "  model.py:44 (layer)   18.7 GB  58 %" in text
     assert "Memory per device: 12.0 GB, reported by XLA for cpu" in text
     assert "link_bandwidth 90 GB/s one way per link: JAX scaling book, tpus.md" in text
     assert len(text.splitlines()) < 70
@@ -88,7 +88,7 @@ def test_the_operand_stays_at_80_columns():
     text = trace_text(train_step(), 80, train_step().estimate("tpu-v5p"))
     (line,) = [line for line in text.splitlines() if "psum_scatter  data" in line and ":41" in line]
     assert " ".join(line.split()) == (
-        "psum_scatter data bf16[4096,1024] 24 188.7 MB 1.12 ms model.py:41"
+        "psum_scatter data bf16[4096,1024] 24 188.7 MB 1.12 ms …del.py:41"
     )
 
 
@@ -220,13 +220,13 @@ def test_the_timeline_is_well_formed_and_inside_its_frame(trace, hardware):
             assert float(box.get("y")) + float(box.get("height")) <= height
     for text in root.iter(f"{SVG}text"):
         assert float(text.get("y")) < height
-    for axes in dict.fromkeys(",".join(call.mesh_axes) for call in trace.collectives):
+    for axes in dict.fromkeys(",".join(item.mesh_axes) for item in trace.collectives):
         assert axes in texts(root)
 
 
 def test_the_timeline_keeps_program_order_and_adds_up():
     timeline = build_timeline(train_step(), train_step().estimate("tpu-v5p"))
-    assert [bar.op for bar in timeline.bars] == [call.op for call in train_step().collectives]
+    assert [bar.op for bar in timeline.bars] == [item.op for item in train_step().collectives]
     starts = [bar.start for bar in timeline.bars]
     assert starts == sorted(starts)
     assert timeline.bars[-1].end == pytest.approx(1)

@@ -106,7 +106,7 @@ def classify_failure(error: Exception) -> RunFailure:
     if isinstance(error, Deadlock):
         return RunFailure(
             kind="deadlock",
-            words=error.what,
+            message=error.what,
             where=error.where,
             fix=error.fix,
             location=_operation_location(error),
@@ -114,18 +114,18 @@ def classify_failure(error: Exception) -> RunFailure:
     message = str(error)
     # JAX words it in several ways, by the place that notices: shard_map, jit, a constraint.
     if "divisible" in message or "evenly" in message:
-        return RunFailure(kind="indivisible", words=error_summary(error))
+        return RunFailure(kind="indivisible", message=error_summary(error))
     if isinstance(error, LabError):
         kind = "rejected" if isinstance(error, _REJECTED_BY_JAX) else "not_simulated"
         return RunFailure(
             kind=kind,
-            words=error.what,
+            message=error.what,
             where=error.where,
             fix=error.fix,
             code=error.code,
             location=_operation_location(error),
         )
-    return RunFailure(kind="rejected", words=error_summary(error))
+    return RunFailure(kind="rejected", message=error_summary(error))
 
 
 def _operation_location(error: LabError) -> SourceLocation | None:

@@ -98,7 +98,7 @@ def _deadlock_finding(run: MeshRun) -> Finding:
     assert run.failure is not None
     return make_finding(
         "hazard.deadlock",
-        run.failure.words,
+        run.failure.message,
         run.failure.location,
         run.failure.fix,
         shows=(f"on {run.mesh_text}: {run.failure.where}",),
@@ -109,7 +109,7 @@ def _rejection_finding(run: MeshRun) -> Finding:
     assert run.failure is not None
     return make_finding(
         "jax.rejected",
-        f"JAX rejects the program on mesh {run.mesh_text}: {run.failure.words}",
+        f"JAX rejects the program on mesh {run.mesh_text}: {run.failure.message}",
         run.failure.location,
         run.failure.fix
         or "use a mesh that the program is written for, or derive its sizes from the mesh.",
@@ -121,7 +121,7 @@ def _failure_notes(runs: MeshRuns, are_requested: bool) -> tuple[str, ...]:
     if runs.one.failure is not None and _failure_kind(runs.one) != "deadlock":
         return (
             "NOTHING WAS COMPARED: the program fails on one device, which is the reference: "
-            f"{runs.one.failure.words}",
+            f"{runs.one.failure.message}",
         )
     failed = [run for run in runs.many if run.failure and _failure_kind(run) != "deadlock"]
     notes = [
@@ -135,7 +135,7 @@ def _failure_notes(runs: MeshRuns, are_requested: bool) -> tuple[str, ...]:
             if runs.compared_on
             else f"NOTHING WAS COMPARED: it ran only on {runs.reference}. Pass several meshes."
         )
-        notes.insert(0, f"The program fails on one device: {runs.not_one.words} {consequence}")
+        notes.insert(0, f"The program fails on one device: {runs.not_one.message} {consequence}")
     elif runs.many and len(failed) == len(runs.many):
         notes.append(
             "NOTHING WAS COMPARED WITH ONE DEVICE: the program ran on no other mesh. Pass meshes "
@@ -148,7 +148,7 @@ def _failure_note(run: MeshRun) -> str:
     assert run.failure is not None
     if run.failure.kind == "indivisible":
         return f"Not run on {run.mesh_text}: a dimension is not divisible by its shard count."
-    return f"Not run on {run.mesh_text}: {run.failure.words}"
+    return f"Not run on {run.mesh_text}: {run.failure.message}"
 
 
 def _run_notes(runs: MeshRuns) -> tuple[str, ...]:

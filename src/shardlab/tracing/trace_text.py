@@ -117,7 +117,7 @@ def _columns(estimate: Estimate | None) -> tuple[Column, ...]:
         Column(head="operand", drop=1),
         Column(head="payload", is_number=True, drop=4),
         Column(head="sends", is_number=True, drop=3),
-        Column(head="×", is_number=True),
+        Column(head="×", is_number=True, drop=1),
         Column(head="total", is_number=True),
         Column(head="share", is_number=True, drop=2),
         *([Column(head="time", is_number=True)] if estimate is not None else []),
