@@ -162,7 +162,7 @@ def test_branches_that_all_communicate(other, cause, severity):
 def test_a_psum_of_replicated_reports_the_factor():
     (finding,) = find(lambda x: lax.psum(x, ("data", "model")), specs=P("data"))
     assert finding.code == "hazard.psum_of_replicated"
-    assert "multiplies by 4 (it is also over 'data'" in finding.what
+    assert "multiplies the value by 4 (it is also over 'data'" in finding.what
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def _psum_finding(pattern: ProgramPattern) -> Finding:
     return make_finding(
         "hazard.psum_of_replicated",
         f"psum over {quoted} of a value that is replicated over {quoted}: it sums {n_replicas} "
-        f"equal values, which multiplies by {n_replicas}{rest}.",
+        f"equal values, which multiplies the value by {n_replicas}{rest}.",
         pattern.source,
         f"leave {quoted} out of the psum; for a mean, use lax.pmean; if the value should differ "
         f"along {quoted}, shard it over {quoted} in in_specs.",

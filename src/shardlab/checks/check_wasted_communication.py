@@ -26,8 +26,8 @@ def _all_gather_finding(pattern: ProgramPattern) -> Finding:
     received = (facts["n"] - 1) * facts["payload_bytes"]
     return make_finding(
         "waste.all_gather_then_slice",
-        f"all_gather over {quote_axes(facts['axes'])} makes dimension {facts['dimension']} of size "
-        f"{facts['full_size']}, of which {n_used} {'is' if n_used == 1 else 'are'} used: each "
+        f"After the all_gather over {quote_axes(facts['axes'])} dimension {facts['dimension']} has "
+        f"size {facts['full_size']}, of which {n_used} {'is' if n_used == 1 else 'are'} used: each "
         f"device receives {bytes_text(received)} and discards nearly all of it.",
         pattern.source,
         (
