@@ -66,6 +66,7 @@ def _run_and_trace(
 
     on_progress(f"running {path}")
     script_run = run_script(path, args)
+    # Nothing was observed, so the exception is the only result there is.
     if script_run.ended is not None and not (script_run.programs or script_run.differing):
         raise script_run.ended
     traces, notes = [], []
@@ -104,6 +105,7 @@ def _script_report(
     ]
     findings += [_replicas_finding(text, source) for text, source in script_run.differing]
     deadlock = script_run.deadlock
+    # The trace reports the same deadlock with its line; the run knows only that it happened.
     has_deadlock = any(finding.code == "hazard.deadlock" for finding in findings)
     if deadlock is not None and not has_deadlock:
         findings.append(make_finding("hazard.deadlock", deadlock.what, None, deadlock.fix))

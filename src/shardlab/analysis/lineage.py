@@ -82,6 +82,7 @@ def _lineage_from_tags(tags: frozenset[Tag]) -> OutputLineage:
         random=frozenset(values_of("random")),
         sums_ratios=tuple(sorted(values_of("sums_ratios"))),
         sums=tuple(sorted(values_of("sum"))),
+        # The least precise float type on the path limits the result.
         eps=max(values_of("eps"), default=0.0),
         has_collectives=_COLLECTIVE in tags,
         checks_vma=_CHECKED in tags,
@@ -133,8 +134,11 @@ def _operation_tags(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> frozense
     tags = frozenset().union(*(fact.tags for fact in ins))
     if name == "reduce_sum":
         return tags | {_TOTAL}
+    # A mean by hand: sum / count. Only a divisor that varies over devices makes a mean of means, so
+    # the mesh axes over which it varies are kept in the tag.
     if name == "div" and all(_TOTAL in fact.tags for fact in ins):
         tags |= {("ratio", axis) for axis in ins[1].varying_axes}
+    # A psum that is divided by a literal afterwards: the literal may be a hard-coded device count.
     if name == "div" and _TOTAL not in tags and any(tag[0] == "sum" for tag in tags):
         tags |= _divisor_tags(eqn)
     if name in COLLECTIVES:
@@ -144,6 +148,7 @@ def _operation_tags(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> frozense
         if any(("ratio", axis) in tags for axis in over):
             tags |= {("sums_ratios", source)}
         tags |= {("sum", source, axes.in_mesh_order(over))}
+    # Outside shard_map there is one program for all devices, so its random numbers are one draw.
     if name in _RANDOM_PRIMITIVES and axes.manual:
         key_kind = "by_device" if any(fact.varying_axes for fact in ins) else "same"
         tags |= {("random", key_kind)}
@@ -191,6 +196,7 @@ def _propagate_scan(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[Val
     # Tags of one iteration reach the next through the carry. They only grow and are finitely many,
     # so this reaches a fixed point.
     while True:
+        # Consts, carry and slices in the order of the body's parameters.
         body_ins = [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]]
         outs = _propagate(axes, params["jaxpr"], body_ins)
         wider = _widen_carry(carry, outs[:n_carry])
@@ -221,6 +227,7 @@ def _propagate_while(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[Va
 
 
 def _propagate_cond(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[ValueFacts]:
+    # ins[0] is the index of the branch; the branches take the other operands.
     branches = [_propagate(axes, branch, ins[1:]) for branch in eqn.params["branches"]]
     return _mark_gradient(
         eqn,

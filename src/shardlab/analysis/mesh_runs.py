@@ -62,6 +62,7 @@ class MeshRunner:
         with _jax.no_mesh():
             self._args = fill_arguments(args)
         self._f, self._on_progress = f, on_progress
+        # By mesh, so that a second round with more meshes reuses the traces of the first.
         self._trials: dict[MeshSizes, MeshTrial] = {}
         self._reference: MeshTrial | None = None
 
@@ -95,6 +96,7 @@ class MeshRunner:
     def _run_on_mesh(self, mesh: Mesh) -> MeshRun:
         trial = MeshTrial(self._f, self._args, mesh, is_reference=self._reference is None)
         self._trials[trial.run.mesh] = trial
+        # The first mesh that works is the reference: one device, or else the smallest mesh.
         if self._reference is None and trial.run.failure is None:
             self._reference = trial
         return trial.run
@@ -193,6 +195,7 @@ class _TracedProgram:
             return drop_non_arrays(f(*positional, **keywords))
 
         with retarget_programs(mesh) as target:
+            # Traced once per mesh: outputs, lineage and gradients all come from this jaxpr.
             traced = jax.make_jaxpr(call_with_arrays, return_shape=True)(*self._arrays)
         self._closed, shapes = traced
         self._paths = leaf_paths(shapes)
@@ -213,6 +216,7 @@ class _TracedProgram:
     ) -> tuple[dict[str, OutputLeaf], tuple[str, ...]]:
         """Return the gradient of a weighted sum of all outputs by every float argument."""
         indices = [index for index, array in enumerate(self._arrays) if _is_float(array)]
+        # Without a float argument or a float output there is nothing to differentiate.
         if not indices or not any(map(_is_float, self._shapes)):
             return {}, ()
         if any(lineage.is_gradient for lineage in self._lineages):
@@ -220,6 +224,7 @@ class _TracedProgram:
             return {}, (_COMPUTES_GRADIENTS,)
 
         def weighted_loss(*arrays: Any) -> Any:
+            # Integer outputs have no gradient; jax.grad would raise for them.
             outs = [out for out in _jax.eval_jaxpr(self._closed, arrays) if _is_float(out)]
             return sum(_weighted_sum(out, seed) for seed, out in enumerate(outs))
 
@@ -255,6 +260,7 @@ class _TracedProgram:
 def _perturb(array: Any, eps: float, seed: int) -> Any:
     if not _is_float(array):
         return array
+    # Random signs: a change of all elements in one direction may cancel, as in x - x.mean().
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], array.shape)
     return (array * (1 + eps * signs)).astype(array.dtype)
 
@@ -288,6 +294,7 @@ def _output_leaves(
     for index, (name, value, lineage) in enumerate(zip(names, values, lineages, strict=True)):
         array = _numpy_array(value)
         with np.errstate(invalid="ignore", over="ignore"):
+            # inf - inf is NaN; an element that is not finite has no noise.
             noise = [
                 np.abs(_widen(_numpy_array(outputs[index])) - _widen(array))
                 for outputs in perturbed
@@ -314,9 +321,11 @@ def _widen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _weighted_sum(leaf: Any, seed: int) -> Any:
     """Return a sum with a different weight per element, so that swapped elements change it."""
+    # Weights near 1 keep the scale of the gradient; distinct ones make permuted elements differ.
     weights = np.random.default_rng([99, seed]).uniform(0.5, 1.5, leaf.shape)
     if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
         return (leaf.real * weights).sum() + (leaf.imag * weights[..., ::-1]).sum()
+    # Summed in float32, or a bfloat16 output would lose most of its elements in the sum.
     wide = leaf if leaf.dtype == jnp.float64 else leaf.astype(jnp.float32)
     return (wide * weights.astype(wide.dtype)).sum()
 

@@ -111,6 +111,7 @@ def _parse_ignore_rule(value: Any, file: Path, number: int) -> IgnoreRule:
     key = f"tool.shardlab.ignore[{number}]"
     entry = _parse_table(value, file, key)
     _reject_unknown_keys(entry, _IGNORE_KEYS, file, key)
+    # A rule without a reason is rejected, like a comment without one; without a path it is global.
     texts = {"code": "", "reason": "", "path": "*"} | dict(entry)
     for name, text in texts.items():
         if not isinstance(text, str) or not text.strip():

@@ -74,6 +74,7 @@ def _random_array(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
         return jnp.asarray(rng.random(shape) < 0.5)
     if jnp.issubdtype(dtype, jnp.integer):
         return jnp.asarray(rng.integers(0, 5, shape), dtype)
+    # A normal distribution has both signs, so that relu, abs and max behave differently by element.
     values = rng.normal(size=shape)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         values = values + 1j * rng.normal(size=shape)
@@ -116,6 +117,7 @@ def classify_failure(error: Exception) -> RunFailure:
     if "divisible" in message or "evenly" in message:
         return RunFailure(kind="indivisible", message=error_summary(error))
     if isinstance(error, LabError):
+        # Any other LabError is a limit of the simulator, not a fault of the program.
         kind = "rejected" if isinstance(error, _REJECTED_BY_JAX) else "not_simulated"
         return RunFailure(
             kind=kind,

@@ -119,6 +119,7 @@ def check(
 
     # Observe: trace the program once, on the largest mesh.
     report_progress("tracing the program")
+    # Most patterns show on any mesh; the largest shows the most bytes and groups.
     largest = max(requested, key=lambda mesh: mesh.n_devices, default=None)
     observation = observe(f, args, largest, compiler_use="never")
 
@@ -126,6 +127,7 @@ def check(
     static_findings = check_program(observation, replicated_bytes=config.replicated_bytes)
     axis_names = [name for name, _ in observation.mesh]
     test_meshes = requested or (default_test_meshes(axis_names) if axis_names else [])
+    # A suppressed error does not stop the runs: the user says that it is no error.
     errors = [item for item in config.suppress(static_findings)[0] if item.severity == "error"]
     reason = _reason_not_to_run(observation, errors, test_meshes, run, args)
     findings = list(static_findings)

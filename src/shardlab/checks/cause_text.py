@@ -144,6 +144,7 @@ def comparison_lines(
 def _difference_text(comparison: Comparison, cause: str, digits: int) -> str:
     expected, actual = comparison.expected, comparison.actual
     text = array_text(actual, digits)
+    # One factor for all elements says more than the first wrong element.
     if cause in ("factor_of_n", "divided_by_n") and _is_scaled(comparison):
         largest = np.unravel_index(np.argmax(np.abs(expected)), expected.shape)
         return f"{text}, x{abs(actual[largest] / expected[largest]):.4g}"
@@ -172,6 +173,7 @@ def _is_scaled(comparison: Comparison) -> bool:
 
 def _digits_to_differ(comparisons: Sequence[Comparison]) -> int:
     """Return how many digits it takes for each pair of values to look different."""
+    # float32 has about 9 significant digits, float64 17.
     for digits in (5, 9):
         if all(
             array_text(item.actual, digits) != array_text(item.expected, digits)

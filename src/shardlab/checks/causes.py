@@ -22,6 +22,7 @@ def factor_of_n(comparisons: Comparisons) -> MeshAxes | None:
     """Return mesh axes of size n if the result is n times the one on one device."""
     return _find_axes(
         comparisons,
+        # The tolerance grows with n: the error of each of the n summed values does not cancel.
         lambda item, n: is_close(item.actual, n * _as_float(item.expected), n * item.atol),
     )
 
@@ -75,6 +76,7 @@ def bias_n_times(
             continue
         terms = [_repeated_term(item, axes) for item in affected]
         first, atol = terms[0], affected[0].atol
+        # A term as small as the rounding errors would match an argument of zeros.
         if any(term.shape != first.shape for term in terms) or _is_negligible(first, atol):
             continue
         if not np.isfinite(first).all():  # NaN compares equal to NaN, and would fit everything
@@ -84,6 +86,7 @@ def bias_n_times(
         ):
             continue
         path = _find_equal_argument(terms, atol, arguments or {})
+        # For a single n any difference is (n - 1) times some term, so the term must be known.
         if path or len({item.n(axes) for item in affected}) > 1:
             return axes, path
     return None
@@ -110,6 +113,7 @@ def factor_beside(
             differences.append(Comparison(item.mesh, expected, actual, 2 * item.atol))
         if len(differences) < len(comparisons):
             continue
+        # The rest after subtracting the argument is tested like a result of its own.
         for cause in (factor_of_n, divided_by_n):
             if axes := cause(differences):
                 return cause.__name__, axes, path
@@ -138,6 +142,7 @@ def _find_axes(
     for axes in _axis_subsets(comparisons):
         sizes = [item.n(axes) for item in comparisons]
         pairs = list(zip(comparisons, sizes, strict=True))
+        # Axes of size 1 everywhere, or without any disagreement, explain nothing.
         if not any(n > 1 and not item.agrees for item, n in pairs):
             continue
         if all(explains(item, n) if n > 1 else item.agrees for item, n in pairs):
@@ -167,6 +172,7 @@ def _is_permuted(comparison: Comparison, expected: list[Array], actual: list[Arr
     index = _ShardIndex(expected, comparison.atol)
     for shard in actual:
         position = index.find(shard)
+        # A shard that is missing, or there twice, means that values are wrong too.
         if position is None or position in order:
             return False
         order[position] = None
@@ -184,6 +190,7 @@ class _ShardIndex:
         self._shards, self._atol = shards, atol
         rng = np.random.default_rng(0)
         self._weights = np.asarray(rng.uniform(0.5, 1.5, shards[0].shape))
+        # Distinct weights: shards with the same elements in another order get different sums.
         sums = np.array([self._weighted_sum(shard) for shard in shards])
         self._order = np.argsort(sums, kind="stable")
         self._sums = sums[self._order]
@@ -205,6 +212,7 @@ class _ShardIndex:
 
 
 def _is_first_right(comparison: Comparison, expected: list[Array], actual: list[Array]) -> bool:
+    # All others must be wrong: with a single wrong shard the cause is another one.
     agreement = [is_close(a, b, comparison.atol) for a, b in zip(actual, expected, strict=True)]
     return agreement[0] and not any(agreement[1:])
 
@@ -213,6 +221,7 @@ def _is_repeated(comparison: Comparison, expected: list[Array], actual: list[Arr
     def all_close(shards: list[Array]) -> bool:
         return all(is_close(shard, shards[0], comparison.atol) for shard in shards)
 
+    # Equal shards on one device too (a tiled array) are no sign of repeated random numbers.
     if all_close(actual):
         return not all_close(expected)
     actual_zeros = [shard == 0 for shard in actual]

@@ -33,6 +33,7 @@ def find_deadlocks(observation: Observation) -> list[Finding]:
 
 def _is_harmless(divergence: Divergence) -> bool:
     """Return whether no device calls a collective, or all devices choose alike on any input."""
+    # Branches that only other arguments can reach count as well.
     is_silent = not any(divergence.calls.get(branch) for branch in divergence.possible_branches)
     return is_silent or (divergence.diverges is False and divergence.depends_on_mesh_only)
 
@@ -146,6 +147,7 @@ _MIXED_VALUES = "The calls match, so values with different meanings are combined
 
 def _mismatch_finding(divergence: Divergence) -> Finding:
     scope, branches = divergence.scope, divergence.possible_branches
+    # Value numbering of the branches has shown that the collectives get the same values.
     is_same = divergence.facts.get("is_same_call", False)
     outcome = _mismatch_outcome([list(divergence.calls[branch]) for branch in branches])
     finding = make_finding(
@@ -186,6 +188,7 @@ def _all_equal(lists: list[list[Any]]) -> bool:
 def _rendezvous_key(call: CollectiveCall) -> tuple[Any, ...]:
     """Return what two calls must share for devices to join them as one collective."""
     groups = str(call.details.get("groups"))
+    # Shape and dtype are not part of it: XLA checks neither when devices join.
     return _HLO_KINDS.get(call.op, call.op), frozenset(call.mesh_axes), groups, call.count
 
 

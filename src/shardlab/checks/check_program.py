@@ -46,5 +46,6 @@ def check_program(
     Replicated arrays are reported from `replicated_bytes` on.
     """
     findings = [finding for check in CHECKS for finding in check(observation)]
+    # Separate from CHECKS because it takes the limit of the configuration.
     findings += find_replicated_arrays(observation, replicated_bytes)
     return most_severe_first(findings)

@@ -40,6 +40,7 @@ def find_differing_replicas(runs: MeshRuns) -> list[Finding]:
     Outputs for which no missing collective is identified, such as weights that a wrong gradient
     has changed, are reported with the first output that has one.
     """
+    # By shard_map output, over all meshes: one finding per output, not per mesh.
     occurrences: dict[object, list[tuple[MeshRun, ReplicaValues]]] = {}
     for run in runs.many:
         for replicas in run.copies:
@@ -75,6 +76,7 @@ def _split_by_reason(group: list[_DifferingOutput]) -> list[list[_DifferingOutpu
 def differing_axes(replicas: ReplicaValues, eps: float) -> tuple[str, ...]:
     """Return the mesh axes along which replicas differ by more than the order of a sum explains."""
     is_inexact = replicas.values.dtype.kind in "fc"
+    # Each device may sum in another order, so float replicas may differ by a few roundings.
     atol = rounding_tolerance(replicas.values, eps) if is_inexact else 0.0
     return tuple(
         name
@@ -99,6 +101,7 @@ def missing_reduction(
     if values.dtype.kind not in "fciu" or expected.shape != values.shape[len(axes) :]:
         return ""
     for name, (_, _, reduce) in _REDUCTIONS.items():
+        # Complex numbers have no order.
         if values.dtype.kind == "c" and name in ("pmax", "pmin"):
             continue
         # Relative to the replicas too: their sum may be much smaller than they are.
@@ -194,6 +197,7 @@ def _one_device_value(runs: MeshRuns, run: MeshRun, replicas: ReplicaValues) -> 
     """Return the same output on one device; in a loop, of the same iteration."""
     if runs.not_one:
         return None
+    # A shard_map in a loop records its outputs once per iteration, always in the same order.
     same_output = [item for item in run.copies if item.key == replicas.key]
     iteration = next(i for i, item in enumerate(same_output) if item is replicas)
     on_one_device = [item for item in runs.one.copies if item.key == replicas.key]

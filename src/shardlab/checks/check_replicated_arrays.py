@@ -63,6 +63,7 @@ def find_indivisible_constraints(observation: Observation) -> list[Finding]:
 def _constraint_finding(pattern: ProgramPattern) -> Finding:
     facts = pattern.facts
     dim, size, n_shards, possible = facts["dim"], facts["size"], facts["n"], facts["possible"]
+    # What happens instead depends on the version of JAX; see above.
     outcome = (
         "every device stores the full dimension"
         if possible == 1

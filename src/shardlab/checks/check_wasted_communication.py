@@ -23,6 +23,7 @@ def find_all_gather_then_slice(observation: Observation) -> list[Finding]:
 def _all_gather_finding(pattern: ProgramPattern) -> Finding:
     facts = pattern.facts
     n_used = facts["used"]
+    # A device receives the shards of all others; its own it has already.
     received = (facts["n"] - 1) * facts["payload_bytes"]
     return make_finding(
         "waste.all_gather_then_slice",
@@ -96,6 +97,7 @@ def _loop_invariant_finding(pattern: ProgramPattern) -> Finding:
 
 def find_no_communication(observation: Observation) -> list[Finding]:
     """Return a finding if the program has no shard_map and shards no array."""
+    # A program may communicate without shardings of its own, through a library.
     if observation.calls or not observation.patterns_of("nothing_sharded"):
         return []
     return [

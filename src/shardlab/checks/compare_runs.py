@@ -47,6 +47,7 @@ def check_runs(runs: MeshRuns, *, are_requested: bool = False) -> RunComparison:
         if are_requested and _failure_kind(run) == "rejected"
     ]
     notes = (*runs.notes, *_failure_notes(runs, are_requested), *_run_notes(runs))
+    # Without a reference nothing can be compared, and after a deadlock no results are complete.
     if deadlocks or runs.one.failure:
         return RunComparison((*deadlocks[:1], *rejections[:1]), notes)
     replica_findings = find_differing_replicas(runs)
@@ -65,6 +66,7 @@ def merge_findings(
     for error in run_findings:
         if any(_is_same_rejection(warning, error) for warning in warnings):
             continue
+        # The run proves that the values are wrong; the trace knows the line. Together one finding.
         code = _WARNING_OF_CAUSE.get(error.cause)
         warning = next((w for w in warnings if w.code == code and _share_axes(w, error)), None)
         if warning is not None and error.code == "hazard.mesh_dependent":
@@ -176,5 +178,6 @@ def default_test_meshes(axis_names: Sequence[str]) -> list[Mesh]:
         rows = list(_TEST_SIZES_2D)
     else:
         rows = [tuple(2 if i == j else 1 for j in range(n_axes)) for i in range(n_axes)]
+        # All axes at once, for causes that need two (swapped axes), and one odd size.
         rows += [(2,) * n_axes, (1,) * (n_axes - 1) + (3,)]
     return [Mesh(list(zip(names, row, strict=True))) for row in rows]

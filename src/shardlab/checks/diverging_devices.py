@@ -94,6 +94,7 @@ def _describe_group(
         ]
         text = " ".join(f"{axis}={coordinate_ranges(positions)}" for axis, positions in restricted)
         return DeviceGroup(text, all(len(positions) == 1 for _, positions in restricted))
+    # No box of coordinates: the larger of two groups is "the others".
     if n_groups == 2 and len(group) * 2 > math.prod(sizes):
         return DeviceGroup(f"the other {len(group)} devices", is_single=False)
     devices = [
@@ -124,6 +125,7 @@ def coordinate_ranges(numbers: Collection[int]) -> str:
     texts = [f"{run[0]}..{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs]
     if len(texts) <= 6:
         return ",".join(texts)
+    # Every second or fourth device is a common pattern.
     steps = {after - before for before, after in itertools.pairwise(ordered)}
     if len(steps) == 1:
         return f"{ordered[0]},{ordered[1]},{ordered[2]} .. {ordered[-1]}"
@@ -154,6 +156,7 @@ class Divergence:
     @property
     def possible_branches(self) -> list[int]:
         """Return the branches that some device may take, with these or other arguments."""
+        # If only device indices decide, other arguments cannot lead to other branches.
         if self.outcomes is not None and self.depends_on_mesh_only:
             return sorted(set(self.outcomes))
         return list(range(self.scope.n_branches or 2))
@@ -191,10 +194,12 @@ class Divergence:
         """Return a key for each group of devices that this device joins in a collective."""
         if call.op == "ppermute":
             return [()]  # one group: its rendezvous spans all devices
+        # Devices that differ only along the collective's own axes form one group.
         key = tuple((axis, i) for axis, i in device.items() if axis not in call.mesh_axes)
         groups = call.details.get("groups")
         if groups is None or not set(call.mesh_axes) <= set(device):
             return [key]
+        # axis_index_groups number the devices along the axes in row-major order.
         index = 0
         for axis in call.mesh_axes:
             index = index * self.sizes[axis] + device[axis]

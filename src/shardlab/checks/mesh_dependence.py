@@ -96,6 +96,7 @@ def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
         comparisons = _compare_leaf(runs, path, expected, kind)
         if all(comparison.agrees for comparison in comparisons):
             continue
+        # The lineage of a run that differs; that of the reference may lack collectives.
         lineage = next(
             kind.leaves(run)[path].lineage for run in runs.many if path in kind.leaves(run)
         )
@@ -189,6 +190,8 @@ def explain_difference(
         if axes := cause(comparisons):
             has_constant = cause is causes.factor_of_n and lineage.divided_by
             return difference(cause.__name__, axes, variant="written" if has_constant else "")
+    # A bias that equals an argument is certain; `argument + scaled term` is tried before one that
+    # does not, because it also explains a single mesh size.
     bias = causes.bias_n_times(comparisons, arguments)
     if not (bias and bias[1]) and (scaled := causes.factor_beside(comparisons, arguments)):
         return difference(*scaled, variant="beside")
@@ -200,10 +203,12 @@ def explain_difference(
             if is_update
             else difference("bias_n_times", *bias)
         )
+    # Random values on every mesh: no numeric cause fits, but the lineage says where they come from.
     if is_random:
         return difference("same_random_numbers", _differing_axes(comparisons))
     if axes := causes.only_shard_0(comparisons):
         return difference("only_shard_0", axes)
+    # The numbers of a mean of means depend on the counts, so only the lineage can tell.
     if lineage.sums_ratios:
         axes = _differing_axes(comparisons)
         if causes.is_sum_over(comparisons, axes):
@@ -248,6 +253,7 @@ def _reported_cause(
     is_scaled = difference.cause in ("factor_of_n", "divided_by_n")
     if not is_scaled or difference.variant == "sum_of_means":
         return difference.cause
+    # An update `w - rate * gradient` shows as a scaled term next to the argument w.
     if kind == "gradient" or (difference.argument and difference.lineage.is_gradient):
         return "gradient_scaled_by_n"
     # A gradient that the program computes itself, next to a loss that is right.

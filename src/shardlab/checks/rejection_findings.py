@@ -120,6 +120,7 @@ def _rejection_finding(pattern: ProgramPattern) -> Finding:
     family = pattern.facts["family"]
     if family == "unknown_axis":
         return unknown_axis_finding(pattern)
+    # These have findings of their own, because the spec and the array are known.
     if family in ("arguments", "rank", "indivisible"):
         return spec_finding(pattern)
     explanation, fix = _EXPLANATIONS[family]
@@ -140,5 +141,6 @@ def _rejection_finding(pattern: ProgramPattern) -> Finding:
 def _message_lines(message: str, max_lines: int = 12) -> tuple[str, ...]:
     """Return JAX's message as lines to show."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
+    # Messages about large pytrees have hundreds of lines.
     lines = lines[:max_lines] + (["..."] if len(lines) > max_lines else [])
     return tuple(f"{'     ' if number else 'JAX: '}{line}" for number, line in enumerate(lines))

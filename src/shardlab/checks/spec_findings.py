@@ -45,6 +45,7 @@ def _wrong_argument_finding(
     pattern: ProgramPattern, first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> Finding:
     sizes = dict(pattern.facts["mesh"])
+    # At least one of the two does not fit its own spec, or JAX would not have rejected it.
     wrong, fitting = first, second
     if _is_shardable(first["shape"], first["spec"], sizes):
         wrong, fitting = second, first
@@ -103,6 +104,7 @@ def _indivisible_finding(
     also: tuple[str, ...] = (),
 ) -> Finding:
     dim, size, n_shards = facts["dim"], facts["size"], facts["n"]
+    # The nearest divisible sizes; below 1 shard there is none.
     below, above = size // n_shards * n_shards, -(-size // n_shards) * n_shards
     noun = "mesh axis" if len(axes) == 1 else "mesh axes"
     return make_finding(

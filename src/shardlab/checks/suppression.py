@@ -18,6 +18,7 @@ from shardlab.findings.finding import Finding
 from shardlab.findings.report import SuppressedFinding, most_severe_first
 from shardlab.findings.source import SourceLocation
 
+# Matches invalid forms too (no code, no reason), so that they can be reported.
 _COMMENT = re.compile(r"#\s*shardlab:\s*ignore\b(?:\[(?P<codes>[^\]]*)\])?[\s:,-]*(?P<reason>.*)$")
 
 
@@ -108,6 +109,7 @@ def _find_comments(
     """Return the comments on a line, and on the line above if it has only a comment."""
     locations = [where]
     above = SourceLocation(where.file, where.line - 1, where.function)
+    # A comment behind code on the line above belongs to that code.
     if read_line(above).lstrip().startswith("#"):
         locations.append(above)
     comments = [(location, parse_ignore_comment(read_line(location))) for location in locations]

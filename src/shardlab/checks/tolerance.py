@@ -44,6 +44,7 @@ def result_tolerance(expected: OutputLeaf, actual: OutputLeaf | None = None) -> 
     arguments change by one rounding. Integers are exact unless that changes them too.
     """
     eps = max(expected.lineage.eps, actual.lineage.eps if actual else 0.0)
+    # The measured noise is of two perturbations only; the factor covers the worst case.
     noise = _NOISE_FACTOR * float(np.max(expected.noise, initial=0.0))
     if np.asarray(expected.value).dtype.kind not in "fc":
         return noise
@@ -52,6 +53,7 @@ def result_tolerance(expected: OutputLeaf, actual: OutputLeaf | None = None) -> 
 
 def rounding_tolerance(value: Array, eps: float) -> float:
     """Return a few roundings of the largest element."""
+    # An infinite element would make the tolerance infinite.
     finite = np.abs(value[np.isfinite(value)])
     n_roundings = _ROUNDINGS if eps < 1e-5 else _ROUNDINGS_NARROW
     return n_roundings * eps * float(finite.max(initial=0.0))

@@ -32,6 +32,7 @@ class CallGroup:
 
 def group_calls(trace: Trace, estimate: Estimate | None = None) -> list[CallGroup]:
     """Return the calls in groups, in the order of the first call of each."""
+    # By identity: equal calls may be in a branch that counts and in one that does not.
     counted_ids = {id(call) for call in most_expensive_branches(trace.collectives)}
     groups: dict[object, CallGroup] = {}
     for index, call in enumerate(trace.collectives):
@@ -50,6 +51,7 @@ def group_calls(trace: Trace, estimate: Estimate | None = None) -> list[CallGrou
 
 
 def _group_key(call: CollectiveCall) -> object:
+    # Without the scope id: the same cond of an unrolled layer has another id each time.
     scopes = tuple((s.kind, s.source, s.branch, s.n_branches, s.varies) for s in call.within)
     operand = (call.shape, call.dtype, call.payload_bytes, call.wire_bytes)
     position = (call.source, call.phase, call.origin, scopes)
@@ -57,6 +59,7 @@ def _group_key(call: CollectiveCall) -> object:
 
 
 def _merge_groups(first: CallGroup, second: CallGroup) -> CallGroup:
+    # In a while loop the count is unknown, and so is that of the group.
     are_counted = first.count is not None and second.count is not None
     seconds = (
         None if first.seconds is None or second.seconds is None else first.seconds + second.seconds

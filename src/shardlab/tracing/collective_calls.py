@@ -53,6 +53,7 @@ def operation_name(primitive: str) -> str:
     >>> [operation_name(name) for name in ("psum_invariant", "reduce_scatter", "ppermute")]
     ['psum', 'psum_scatter', 'ppermute']
     """
+    # Asynchronous collectives are pairs of *_start and *_done; the start has the operand.
     name = primitive.removesuffix("_start")
     return _JAX_NAMES.get(name, name)
 

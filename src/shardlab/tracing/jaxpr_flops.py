@@ -65,6 +65,7 @@ def _count_nested(eqn: Any, cache: FlopsCache) -> Flops:
     """Count an equation that contains jaxprs, or that the table does not have."""
     name, params = eqn.primitive.name, eqn.params
     if name == "shard_map":
+        # Shapes inside are local, so nothing of it is counted as global work.
         return dataclasses.replace(_count_jaxpr(params["jaxpr"], cache), outside=0)
     if name == "scan":
         return _count_jaxpr(params["jaxpr"], cache).scaled(params["length"])
@@ -75,8 +76,10 @@ def _count_nested(eqn: Any, cache: FlopsCache) -> Flops:
         return dataclasses.replace(iteration, has_while=True)
     if name == "cond":
         branches = [_count_jaxpr(branch, cache) for branch in params["branches"]]
+        # Like the bytes of a trace: the most expensive branch is an upper bound.
         return max(branches, key=lambda branch: branch.total)
     is_solve = name == "custom_linear_solve"
+    # Of a linear solve only the solver runs; the other functions are for derivatives.
     body = params["jaxprs"].solve if is_solve else called_jaxpr(name, params)
     if body is not None:
         return _count_jaxpr(body, cache)
@@ -128,6 +131,7 @@ def _sort_flops(eqn: Any) -> int:
 
 def _fft_flops(eqn: Any) -> int:
     n = int(math.prod(eqn.params["fft_lengths"]))
+    # The usual 5 n log2 n of a radix-2 FFT.
     return 5 * max(_operand_size(eqn), _result_size(eqn)) * max(1, math.ceil(math.log2(max(n, 1))))
 
 

@@ -59,6 +59,7 @@ class Block:
         self.context = context
         self.outer = outer
         self._operands = dict(zip(jaxpr.invars, args, strict=False))
+        # Filled in program order by `add_site`; jaxprs are in SSA form, so each entry is final.
         self._varying: dict[Any, AxisNames] = dict(zip(jaxpr.invars, ins, strict=True))
         self._varying.update((const, UNVARYING) for const in jaxpr.constvars)
         self._definitions: dict[Any, tuple[Site, int]] = {}
@@ -151,9 +152,11 @@ class Site:
     @property
     def phase(self) -> Phase:
         """Return the phase, from the names that JAX's transforms leave on the name stack."""
+        # Everything inside a rematerialized body is recomputed, whatever its own name stack says.
         if self.context.phase == "recompute":
             return "recompute"
         stack = _jax.name_stack(self.eqn)
+        # Names that jax.checkpoint and jax.grad leave on the name stack in JAX 0.10 to 0.12.
         if "rematted_computation" in stack:
             return "recompute"
         return "backward" if "transpose(" in stack else self.context.phase
@@ -176,6 +179,7 @@ def _walk_block(block: Block, ids: Ids) -> Iterator[Site]:
     for eqn in block.jaxpr.eqns:
         ins = [block.varying_axes(atom) for atom in eqn.invars]
         site = Site(block, eqn, ins, infer_equation_axes(axes, eqn, ins))
+        # Before the yield, so that a consumer can look up the values of this site.
         block.add_site(site)
         yield site
         for inner in _inner_blocks(site, ids):
@@ -196,6 +200,7 @@ def _inner_blocks(site: Site, ids: Ids) -> Iterator[Block]:
     body = called_jaxpr(name, params)
     if body is not None:
         yield _enter_block(site, body, site.ins, site.eqn.invars)
+    # A primitive that uses a mesh axis and has no rule here, such as one of a newer JAX.
     elif any(isinstance(effect, _jax.NamedAxisEffect) for effect in site.eqn.effects):
         yield from _enter_unknown(site)
 
@@ -208,6 +213,7 @@ def _enter_shard_map(site: Site, ids: Ids) -> Iterator[Block]:
 def _enter_scan(site: Site, ids: Ids) -> Iterator[Block]:
     params, context = site.eqn.params, site.context
     n_consts, n_carry = _jax.scan_operand_counts(params)
+    # The fixed point over all iterations: a carry varies if it does in any of them.
     carry = infer_scan_carry(context.axes, params, site.ins)
     ins = [*site.ins[:n_consts], *carry, *site.ins[n_consts + n_carry :]]
     length = params["length"]
@@ -262,6 +268,7 @@ def _enter_cond(site: Site, ids: Ids) -> Iterator[Block]:
         predicate=predicate_site(site).source,
     )
     for number, branch in enumerate(branches):
+        # One scope id for all branches, so that a check can compare them.
         within = (*context.within, dataclasses.replace(scope, branch=number))
         yield _enter_block(site, branch, site.ins[1:], site.eqn.invars[1:], within=within)
 
@@ -269,6 +276,7 @@ def _enter_cond(site: Site, ids: Ids) -> Iterator[Block]:
 def _enter_linear_solve(site: Site, ids: Ids) -> Iterator[Block]:
     """Yield the solver only: the other functions are for its derivatives."""
     lengths, jaxprs = site.eqn.params["const_lengths"], site.eqn.params["jaxprs"]
+    # The operands are the constants of all functions in this order, then the right-hand sides.
     first = lengths.matvec + lengths.vecmat
     consts = slice(first, first + lengths.solve)
     rest = slice(sum(lengths), None)
@@ -301,6 +309,7 @@ def _enter_block(
     site: Site, body: Any, ins: Sequence[AxisNames], args: Sequence[Any], **changes: Any
 ) -> Block:
     jaxpr, _ = _jax.open_jaxpr(body)
+    # JAX drops the traceback of some equations it creates itself; the body still has its function.
     source = site.source if site.source is not UNKNOWN_LOCATION else _body_source(body)
     context = dataclasses.replace(site.context, phase=site.phase, source=source, **changes)
     return Block(jaxpr, context, ins, site, args)
@@ -330,10 +339,12 @@ def predicate_site(cond: Site) -> Site:
         if origin is None:
             return cond
         definition, _ = origin
+        # The predicate may come out of another shard_map, as in a backward pass.
         inside = _within_shard_map(*origin)
         if inside is not None:
             block, atom = inside
             continue
+        # A clamp has literal bounds besides the index.
         operands = [a for a in definition.eqn.invars if not isinstance(a, _jax.Literal)]
         if definition.name not in _INDEX_PRIMITIVES or not operands:
             return definition

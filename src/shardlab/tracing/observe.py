@@ -51,6 +51,7 @@ def observe(
     """
     with full_tracebacks():
         try:
+            # Some programs fail while tracing, others only when they are lowered for the compiler.
             staged = stage_program(f, args, mesh)
         except Exception as error:
             return _rejected_observation(error, f, mesh)
@@ -93,6 +94,7 @@ def observe_staged(
         compiled = _compile_program(staged, topology)
         calls, notes = (*calls, *compiled.calls), (*notes, *compiled.notes)
     notes = (*notes, *_partly_manual_notes(sites))
+    # The count from partitioned HLO replaces it if there is one: its shapes are per device.
     n_flops, flops_notes = _flops_per_device(count_jaxpr_flops(jaxpr), sizes, is_sharded)
     if compiled is not None and compiled.flops is not None:
         n_flops, flops_notes = compiled.flops, ()
@@ -126,6 +128,7 @@ def _program_mesh(
     unique = dict.fromkeys(tuple(mesh.shape.items()) for mesh in meshes if not mesh.empty)
     if not unique:
         return (), ()
+    # A mesh with more axes describes the same devices in more detail.
     largest = max(unique, key=lambda sizes: (len(sizes), _device_count(sizes)))
     if len(unique) == 1:
         return largest, ()
@@ -175,6 +178,7 @@ def _flops_per_device(
     notes = []
     if flops.has_while:
         notes.append(WHILE_LOOP_NOTE)
+    # Outside shard_map the jaxpr has global shapes. XLA usually divides that work over all devices.
     n_devices = _device_count(sizes) if is_sharded else 1
     share = 100 * flops.outside / max(flops.total, 1)
     if sizes and share >= 1:
@@ -192,6 +196,7 @@ def _partly_manual_notes(sites: Sequence[Site]) -> tuple[str, ...]:
     n_calls, automatic_axes = 0, dict[str, None]()
     for site in filter(is_collective_site, sites):
         axes = site.context.axes
+        # Axes that are not manual here belong to XLA, also inside the shard_map.
         names = [name for name in axes.drop_size_one(axes.sizes) if name not in axes.manual]
         n_calls += bool(names)
         automatic_axes.update(dict.fromkeys(names))

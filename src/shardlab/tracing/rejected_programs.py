@@ -67,6 +67,7 @@ def find_rejection(error: BaseException, f: Any = None) -> ProgramPattern | None
     if isinstance(error, LabError) and not isinstance(error, UnboundAxis):
         return None
     frames = list(_traceback_frames(error))
+    # Raised in JAX itself, not by the user's code that JAX has called.
     is_jax = bool(frames) and _is_in_package("jax", frames[-1][0])
     is_rejection = is_jax or isinstance(error, UnboundAxis)
     if not is_rejection or isinstance(error, _CONCRETIZATION_ERRORS):
@@ -141,6 +142,7 @@ def _classify_error(error: BaseException, message: str, frames: Frames) -> dict[
     )
     if facts:
         return facts
+    # JAX uses one sentence for loops and branches; only the end of it differs.
     if "manual axis types do not match" in message:
         return {"family": "branches" if "branches must have" in message else "carry"}
     families = (family for text, family in _FAMILY_BY_TEXT.items() if text in message)
@@ -176,6 +178,7 @@ def _named_axes(error: BaseException, message: str) -> Iterator[tuple[str, str]]
 def _innermost_mesh(frames: Frames) -> tuple[tuple[str, int], ...]:
     """Return the mesh in the innermost frame that has one."""
     for frame, _ in reversed(frames):
+        # `mesh` is a local variable of JAX's own checks, `sizes` of `_jax.axis_errors`.
         for name in ("mesh", "sizes"):
             mesh = frame.f_locals.get(name)
             shape = getattr(mesh, "shape", mesh)
@@ -232,7 +235,9 @@ def _find_swappable(local: Mapping[str, Any], frames: Frames) -> tuple[int, int]
     )
     if len(specs) != tree.num_leaves or len(specs) > _MAX_SWAPPED or out_specs is None:
         return None
+    # Shapes only: the arguments are tracers of a trace that has failed.
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in local["xs"]]
+    # An abstract mesh is enough to trace, and needs no devices.
     mesh = getattr(local["mesh"], "abstract_mesh", local["mesh"])
     for first, second in itertools.combinations(range(len(specs)), 2):
         swapped = list(specs)
@@ -247,6 +252,7 @@ def _find_swappable(local: Mapping[str, Any], frames: Frames) -> tuple[int, int]
 
 def _leaf_path(f: Any, tree: Any, number: int) -> str:
     """Return the name of a leaf of the arguments: `params['mlp']['kernel']`."""
+    # Leaf numbers as leaves: flattening with paths then maps each number to its path.
     numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
     leaves, _ = jax.tree_util.tree_flatten_with_path(numbered)
     path = next(path for path, leaf in leaves if leaf == number)

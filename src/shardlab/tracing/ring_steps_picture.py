@@ -24,6 +24,7 @@ _COLUMN_LIMITS = (16, 8, 6, 4, 3)  # tried one after the other until the text is
 def steps_text(call: CollectiveCall, mesh: MeshSizes, width: int = DEFAULT_WIDTH) -> str:
     """Return the steps of a call as plain text."""
     text = ""
+    # Fewer columns make a narrower picture; the omitted devices are shown as dots.
     for columns in _COLUMN_LIMITS:
         text = picture_text(steps_picture(call, mesh, GridLimits(rows=16, columns=columns)), width)
         if max(map(len, text.splitlines())) <= width:
@@ -79,6 +80,7 @@ def _steps_grid(
         visible_positions(len(steps) + 1, limits.rows),
         visible_positions(call.group_size, limits.columns),
     )
+    # A device receives at most one message per step.
     received = [{send.receiver: send for send in step} for step in steps]
 
     def make_cell(row: int, column: int) -> Cell:

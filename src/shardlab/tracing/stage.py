@@ -89,6 +89,7 @@ def _contained_arrays(leaf: Any) -> list[Any] | None:
 
 
 def _has_jax_type(leaf: Any) -> bool:
+    # These describe a type; they are no value of the program.
     if isinstance(leaf, (type, jax.ShapeDtypeStruct)):
         return False
     if hasattr(leaf, "__jax_array__"):
@@ -132,6 +133,7 @@ class StagedProgram:
     @functools.cached_property
     def shardings(self) -> tuple[Any, ...]:
         """Return the sharding of each argument: that of the jit, or else its own."""
+        # The compiled program uses the in_shardings of the jit where it has them.
         jit_shardings, _ = _jax.jit_shardings(self.traced)
         own_shardings = [getattr(array, "sharding", None) for array in self.arrays] or [None] * len(
             jit_shardings
@@ -191,6 +193,7 @@ def stage_program(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) 
     replaces the mesh of every shard_map and NamedSharding, and is passed as the parameter `mesh` if
     the function has one. With `mesh=None` the program must have its own.
     """
+    # Before simulated mode starts, which replaces the devices that these arrays are on.
     args = [jax.tree.map(_drop_real_devices, arg) for arg in args]
     if mesh is None or isinstance(mesh, (Mesh, AbstractMesh)):
         return _trace_on_mesh(f, args, mesh)
@@ -302,11 +305,13 @@ def staging_mesh(f: Any, args: Sequence[Any], mesh: Any) -> tuple[tuple[Any, ...
         parameters = inspect.signature(f).parameters
     except (TypeError, ValueError):
         return tuple(args), {}
+    # By name only: a user's function may take the mesh anywhere.
     parameter = parameters.get("mesh")
     if mesh is None or parameter is None or parameter.kind in _VARIADIC:
         return tuple(args), {}
     position = list(parameters).index("mesh")
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY or len(args) <= position:
+        # A mesh bound by functools.partial is the program's own and is replaced like one.
         return tuple(args), {} if isinstance(_bound_keyword(f, "mesh"), Mesh) else {"mesh": mesh}
     has_mesh = args[position] is None or isinstance(args[position], (Mesh, AbstractMesh))
     # The caller omitted the mesh among the positional arguments: the rest moves back by one.
@@ -331,8 +336,10 @@ def _as_function_of_arrays(
     if isinstance(f, _JIT_TYPE) and not keywords:
         # Unchanged, so that its static_argnums, shardings and donations still apply.
         return f, list(args)
+    # Other leaves (numbers, strings, meshes) become constants of the traced function.
     leaves, tree = jax.tree.flatten(args)
     indices = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
+    # All leaves are arrays: the arguments keep their names in JAX's messages.
     if inspect.isfunction(f) and len(indices) == len(leaves) and not keywords:
         return jax.jit(_return_arrays_only(f)), list(args)
 
@@ -342,6 +349,7 @@ def _as_function_of_arrays(
             new_leaves[i] = array
         return drop_non_arrays(f(*jax.tree.unflatten(tree, new_leaves), **keywords))
 
+    # JAX names the compiled module and the name stack after the function.
     call_with_arrays.__name__ = call_with_arrays.__qualname__ = program_name(f)
     return jax.jit(call_with_arrays), [leaves[i] for i in indices]
 
@@ -363,6 +371,7 @@ def _arrays_with_names(
     f: Callable[..., Any], args: Sequence[Any], count: int
 ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Return the arrays among the arguments and their names; none if JAX traced other leaves."""
+    # JAX flattens arguments in this order too, so the counts tell whether the names fit.
     leaves = [(parse_shape_argument(leaf), name) for name, leaf in argument_names(f, args)]
     arrays = [(leaf, name) for leaf, name in leaves if _is_array(leaf)]
     if len(arrays) != count:  # the user's jit also traces numbers, or has static arrays
@@ -387,6 +396,7 @@ def parse_shape_argument(leaf: Any) -> Any:
 def _jax_dtype(dtype: Dtype) -> Any:
     if dtype.name.startswith("key<"):
         names = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+        # A key dtype has no constructor of its own; eval_shape makes one without computing a key.
         implementation = names[dtype.name]
         return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype
     return jax.dtypes.canonicalize_dtype(dtype.name)

@@ -64,6 +64,7 @@ class Timeline:
         """Return runs of consecutive bars of one phase: phase, start, end."""
         runs: list[tuple[str, float, float]] = []
         for bar in self.bars:
+            # Bars are in program order, so equal phases are adjacent.
             if runs and runs[-1][0] == bar.phase:
                 runs[-1] = (bar.phase, runs[-1][1], bar.end)
             else:
@@ -80,6 +81,7 @@ def build_timeline(trace: Trace, estimate: Estimate | None = None) -> Timeline:
         if id(call) in counted_ids
     ]
     n_omitted = len(sizes) - MAX_BARS
+    # An SVG with more elements is slow to open in a browser.
     sizes = sizes[:MAX_BARS]
     total = sum(size for _, size in sizes)
     lanes = list(dict.fromkeys(",".join(call.mesh_axes) for call, _ in sizes))
@@ -87,6 +89,7 @@ def build_timeline(trace: Trace, estimate: Estimate | None = None) -> Timeline:
     for call, size in sizes:
         share = size / total if total else 0.0
         bars.append(_make_bar(call, lanes, position, position + share, size, estimate is not None))
+        # Calls follow each other: overlap is part of the estimate, not of the program order.
         position += share
     measure = f"time on {estimate.hardware}" if estimate else "bytes that one device sends"
     note = f"the first {MAX_BARS:,} calls; {n_omitted:,} more follow" if n_omitted > 0 else ""
@@ -160,6 +163,7 @@ def _paint_row(
     cells: list[str | None] = [None] * n_characters
     # Long bars first, so that short ones are drawn over them and stay visible.
     for start, end, label in sorted(bars, key=lambda bar: bar[0] - bar[1]):
+        # A bar at the very end still gets the last character.
         first = min(int(start * n_characters), n_characters - 1)
         for column in range(first, max(first + 1, round(end * n_characters))):
             cells[min(column, n_characters - 1)] = label
@@ -213,6 +217,7 @@ def _lane_marks(chart: Timeline, x_start: float, top: float) -> Iterator[str]:
             f'height="{_LANE_HEIGHT - 6:g}" fill="#000" fill-opacity=".04"/>'
         )
     for bar in chart.bars:
+        # At least one pixel, so that a short call is not lost.
         x, width = x_start + bar.start * _PLOT_WIDTH, max((bar.end - bar.start) * _PLOT_WIDTH, 1.0)
         y, fill = top + _LANE_HEIGHT * bar.lane + 3, op_fill(bar.op)
         edge = ' stroke="#FFF" stroke-width=".7"' if width > 3 else ""

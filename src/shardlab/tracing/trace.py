@@ -203,6 +203,7 @@ def make_trace(observation: Observation, findings: Sequence[Finding]) -> Trace:
 def most_expensive_branches(calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
     """Return the calls that count: of each cond only the branch that sends most."""
     counted = list(calls)
+    # Nested conds: an id always has the same depth.
     depths = {scope.id: depth for call in counted for depth, scope in enumerate(call.within)}
     conds = {scope.id for call in counted for scope in call.within if scope.kind == "cond"}
     # Innermost first: the cost of an outer branch includes the most expensive inner one only.

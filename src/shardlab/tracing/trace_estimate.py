@@ -132,6 +132,7 @@ def _network_notes(trace: Trace, timer: CollectiveTimer) -> list[str]:
     chip, notes = timer.hardware, list[str]()
     if not trace.collectives:
         return notes
+    # Axes over the data-center network do not use the links inside a pod.
     sizes_in_pod = [size for name, size in trace.mesh if name not in timer.dcn and size > 1]
     n_devices = prod(sizes_in_pod)
     if chip.pod is not None and n_devices > chip.pod * chip.devices_per_chip:
@@ -140,6 +141,7 @@ def _network_notes(trace: Trace, timer: CollectiveTimer) -> list[str]:
             f"{chip.pod * chip.devices_per_chip:,}: name the mesh axis that crosses pods, "
             f'such as dcn=("{trace.mesh[0][0]}",).'
         )
+    # Two mesh axes on one torus dimension would share its links.
     if chip.network == "torus" and len(sizes_in_pod) > chip.torus_axes:
         notes.append(
             f"The mesh has {len(sizes_in_pod)} axes, the torus {chip.torus_axes}: each axis is "
@@ -154,6 +156,7 @@ def _memory_notes(trace: Trace, chip: Hardware) -> list[str]:
     if trace.memory is None or "hbm_bytes" not in chip.figures:
         return []
     memory, capacity = trace.memory, chip.figures["hbm_bytes"].value
+    # Aliased (donated) buffers are in both arguments and outputs.
     needed = memory.argument_bytes + memory.output_bytes + memory.temp_bytes - memory.alias_bytes
     if needed <= capacity:
         return []

@@ -97,6 +97,7 @@ def _calls_section(trace: Trace, estimate: Estimate | None) -> list[Section]:
     """Return all calls by phase, in program order; of very many the smallest are omitted."""
     groups = group_calls(trace, estimate)
     largest = sorted(groups, key=lambda group: -group.n_bytes)[:MAX_ROWS]
+    # The largest are chosen by bytes, then shown in program order.
     visible_ids = {id(group) for group in largest}
     rows = []
     for phase in PHASES:

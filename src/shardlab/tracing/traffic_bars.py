@@ -48,6 +48,7 @@ def traffic_lines(trace: Trace, width: int) -> Iterator[Line]:
     for axes, ops in sums.items():
         line = [Span(text=f"{axes:<{margin}}")]
         for op, n_bytes in ops.items():
+            # At least one letter for what is sent at all.
             n_letters = max(1 if n_bytes else 0, round(n_characters * n_bytes / largest))
             line.append(Span(text=op_letter(op) * n_letters, fill=op_fill(op)))
         yield [*line, Span(text=f"  {totals[axes]}")]

@@ -65,6 +65,7 @@ def read_compiled_program(
         call for collective in inserted for call in _collective_calls(collective, partitions)
     )
     memory = Memory(**compiled.memory, compiler=compiler)
+    # The final text of XLA for TPU has fusions and custom calls, in which FLOPs cannot be counted.
     is_cpu = compiler.startswith("CPU")
     flops = count_hlo_flops(compiled.module) if compiled.module and is_cpu else None
     n_flops = flops.total if flops else None
@@ -88,6 +89,7 @@ class _PartitionMap:
         n_devices = len(device_ids)
         self.sizes: MeshSizes = (("devices", n_devices),)
         self._order: list[int] | None = None
+        # A mesh of another size says nothing about these partitions; they form one axis.
         if mesh is None or mesh.size != n_devices:
             return
         self.sizes = tuple(mesh.shape.items())
@@ -120,6 +122,7 @@ def choose_mesh(program: CompilerInput, requested: Any) -> Any:
     fitting = [mesh for mesh in program.meshes if mesh.size == n_devices]
     if requested is not None and requested.size == n_devices:
         return requested
+    # Several meshes may describe the same devices; the one with most axes names most groups.
     return max(fitting, key=lambda mesh: len(mesh.axis_names), default=None)
 
 
@@ -129,10 +132,13 @@ def choose_mesh(program: CompilerInput, requested: Any) -> Any:
 def _collective_calls(collective: HloCollective, partitions: _PartitionMap) -> list[CollectiveCall]:
     """Return the record; none if every group has one device and nothing is sent."""
     group_axes = partitions.find_axes(collective)
+    # XLA leaves collectives of groups with one device; they send nothing.
     if group_axes.size <= 1 or not group_axes.names:
         return []
+    # As for the program's own calls: the payload is the operand on one device.
     payload = count_array_bytes(collective.operand)
     details: dict[str, Any] = {"partly": group_axes.deviation} if group_axes.deviation else {}
+    # psum, pmax and pmin say their reduction by name.
     if collective.reduction not in ("", "add", "maximum", "minimum"):
         details["reduction"] = collective.reduction
     if collective.n_sums > 1:

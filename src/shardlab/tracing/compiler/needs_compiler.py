@@ -80,6 +80,7 @@ def _propagate_equation(eqn: Any, ins: list[DimAxes]) -> list[DimAxes]:
     name, params = eqn.primitive.name, eqn.params
     if name == "shard_map":
         return _propagate_shard_map(params, ins)
+    # A constraint over real mesh axes is a request to XLA.
     if any(_sharding_axes(sharding) for sharding in requested_shardings(params)):
         raise NeedsCompiler
     if name in _CONTROL_FLOW:
@@ -87,6 +88,7 @@ def _propagate_equation(eqn: Any, ins: list[DimAxes]) -> list[DimAxes]:
     body = called_jaxpr(name, params)
     if body is not None:
         return _propagate(_jax.open_jaxpr(body)[0], ins)
+    # Replicated operands give replicated results: every device computes the same.
     if not any(ins):
         return [None] * len(eqn.outvars)
     if name in _DIM_RULES:
@@ -99,8 +101,10 @@ def _propagate_equation(eqn: Any, ins: list[DimAxes]) -> list[DimAxes]:
 def _propagate_shard_map(params: Mapping[str, Any], ins: list[DimAxes]) -> list[DimAxes]:
     sizes = dict(params["mesh"].shape)
     for operand_axes, spec in zip(ins, params["in_specs"], strict=True):
+        # An unsharded operand is sliced locally; one with another sharding must be resharded.
         if operand_axes and operand_axes != _spec_axes(spec, sizes):
             raise NeedsCompiler
+    # In a fully manual body there is nothing left for XLA to shard.
     is_partial = len(params["newly_manual_axes"]) < len(sizes)
     inner, _ = _jax.open_jaxpr(params["jaxpr"])
     if is_partial and _requests_sharding(inner):
@@ -135,6 +139,7 @@ _ELEMENTWISE = frozenset(
 def _common_operand_axes(eqn: Any, ins: list[DimAxes]) -> DimAxes:
     candidates = {operand_axes for operand_axes in ins if operand_axes}
     shape = eqn.outvars[0].aval.shape
+    # A broadcast operand could be sharded along a dimension that the result does not have.
     have_result_shape = all(
         atom.aval.shape == shape
         for atom, operand_axes in zip(eqn.invars, ins, strict=True)
@@ -152,6 +157,7 @@ def _propagate_transpose(params: Mapping[str, Any], operand_axes: DimAxes) -> Di
 
 def _propagate_reduce(params: Mapping[str, Any], operand_axes: DimAxes) -> DimAxes:
     entries = operand_axes or ()
+    # A reduction over a sharded dimension needs an all-reduce.
     if any(dim < len(entries) and entries[dim] for dim in params["axes"]):
         raise NeedsCompiler
     return _trim_entries([names for dim, names in enumerate(entries) if dim not in params["axes"]])
@@ -199,6 +205,7 @@ def _propagate_loop(
         outs = _propagate(body, [*consts, *carry, *xs])
         if list(outs[: len(carry)]) == list(carry):
             return outs
+        # A carry that changes its sharding in an iteration is resharded in each of them.
         if any(before and before != after for before, after in zip(carry, outs, strict=False)):
             raise NeedsCompiler
         carry = outs[: len(carry)]
@@ -206,6 +213,7 @@ def _propagate_loop(
 
 
 def _propagate_cond(params: Mapping[str, Any], ins: list[DimAxes]) -> list[DimAxes]:
+    # A sharded predicate must be gathered before the branch.
     if ins[0]:
         raise NeedsCompiler
     branches = [_propagate(_jax.open_jaxpr(branch)[0], ins[1:]) for branch in params["branches"]]
@@ -220,6 +228,7 @@ def _common_axes(axes_by_branch: Sequence[DimAxes]) -> DimAxes:
 
 
 def _drop_first_dim(operand_axes: DimAxes) -> DimAxes:
+    # A scan over a sharded leading dimension needs one slice per iteration from another device.
     if operand_axes and operand_axes[0]:
         raise NeedsCompiler
     return _trim_entries(operand_axes[1:]) if operand_axes else None

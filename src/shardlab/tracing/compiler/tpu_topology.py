@@ -46,6 +46,7 @@ def observe_on_topology(
     """
     _check_topology(topology)
     with simulated_on(staged.mesh):
+        # Lowered again, for TPU: some primitives lower differently by platform.
         program = compiler_input(staged.traced.lower(lowering_platforms=("tpu",)), "tpu")
     mesh = choose_mesh(program, staged.mesh)
     axes = dict(mesh.shape) if mesh is not None else {"devices": len(program.device_ids)}

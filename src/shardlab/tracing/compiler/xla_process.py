@@ -49,6 +49,7 @@ def compile_for_devices(
         (path / "module").write_bytes(program.module)
         (path / "options").write_bytes(program.options)
         (path / "dump_options").write_text(json.dumps(_dump_options(path / "dump", program)))
+        # -P keeps the folder of the worker, whose modules may shadow others, off sys.path.
         command = [sys.executable, "-P", str(_WORKER), folder]
         response = run_compiler(command, path, {}, name, limit_s)
         if len(program.device_ids) == 1:
@@ -92,6 +93,7 @@ def run_compiler(
                 where=f"the compile-only process for '{name}'",
                 fix="trace fewer layers, scan over them instead of unrolling, or allow more time.",
             ) from None
+    # A crash of XLA (a failed CHECK) leaves no result file, only its last line of output.
     with contextlib.suppress(FileNotFoundError):
         response: dict[str, Any] = json.loads((folder / "result.json").read_text())
         if "error" not in response:

@@ -45,6 +45,7 @@ class EqualValues:
         self._first: dict[str, str] = {}
         first_by_key: dict[Hashable, str] = {}
         for instruction in computation.instructions.values():
+            # They never get an entry, so what is computed from them differs too.
             if instruction.opcode in _NEVER_EQUAL:
                 continue
             key = (
@@ -163,6 +164,7 @@ class _CollectiveWalk:
                 yield from self.walk_computation(
                     self._module.computations[callee], within, count, instruction
                 )
+            # A merged count of 0 means that the all-reduce is counted as another one.
             elif not self._is_repeated(computation, instruction) and all_reduces.merged_count(
                 instruction.name
             ):
@@ -173,6 +175,7 @@ class _CollectiveWalk:
     def _is_repeated(self, computation: Computation, instruction: Instruction) -> bool:
         """Return whether a collective was counted already."""
         chain = _CHAIN.search(instruction.attributes)
+        # Chunks of one overlapped collective share the chain id and the channel.
         if chain:
             key = (chain[1], instruction.attribute("channel_id"))
             is_counted = key in self._chains
@@ -189,6 +192,7 @@ class _CollectiveWalk:
             return None
         if not _is_inserted(opcode, instruction):
             return instruction.name
+        # Two gathers of one value over different groups are different collectives.
         groups = parse_pairs(instruction.attributes) or self._partition_groups(opcode, instruction)
         return groups, self._jax_operation(opcode, instruction), instruction.numbers("dimensions")
 
@@ -242,6 +246,7 @@ class _CollectiveWalk:
         within: tuple[ControlScope, ...],
         count: int | None,
     ) -> Iterator[HloCollective]:
+        # A loop of known length is shown as a scan, which it was in JAX.
         n_iterations = trip_count(self._module, computation, loop)
         kind: Literal["scan", "while"] = "while" if n_iterations is None else "scan"
         scope = ControlScope(
@@ -252,6 +257,7 @@ class _CollectiveWalk:
             ("condition", None if n_iterations is None else n_iterations + 1),
             ("body", n_iterations),
         ):
+            # The condition runs once more than the body.
             callee = self._module.computations[loop.attribute(key) or ""]
             total = None if n_runs is None or count is None else count * n_runs
             yield from self.walk_computation(callee, scopes, total)
@@ -295,9 +301,11 @@ class _CollectiveWalk:
             count=1,
             reduction=reduction,
         )
+        # XLA splits the array of an all-to-all into one operand per device.
         if opcode == "all-to-all" and len(instruction.operands) > 1:
             yield self._join_blocks(collective, computation, instruction)
             return
+        # The type of an async start is a tuple of operands and results.
         results = (
             instruction.arrays[len(instruction.operands) :]
             if opcode != instruction.opcode
@@ -324,6 +332,7 @@ class _CollectiveWalk:
         self, collective: HloCollective, computation: Computation, instruction: Instruction
     ) -> HloCollective:
         """Return an all-to-all with one operand per device as one collective."""
+        # All blocks have the same shape: one per device, stacked.
         first = instruction.operands[0]
         block = computation.instructions[first.name].arrays[first.index or 0]
         stacked = replace(block, shape=(len(instruction.operands), *block.shape))
@@ -351,10 +360,12 @@ class _CollectiveWalk:
         n_devices = self._module.n_partitions
         text = find_replica_groups(instruction.attributes) or "{}"
         is_across_partitions = "channel_id=" in instruction.attributes
+        # Without a channel id a collective is across replicas, and JAX compiles a single replica.
         if not is_across_partitions:
             return tuple(
                 (device,) for device in range(n_devices)
             )  # across replicas, of which there is one
+        # Without global device ids the groups are of replicas: all partitions of one take part.
         has_device_ids = "use_global_device_ids=true" in instruction.attributes or opcode.endswith(
             "all-to-all"
         )
@@ -386,6 +397,7 @@ class _CollectiveWalk:
             and self._user_location(instruction) != UNKNOWN_LOCATION
         ):
             return instruction
+        # Casts and copies without metadata may be in between; four steps are enough in practice.
         user = instruction
         for _ in range(4):
             users = computation.users.get(user.name, [])

@@ -97,6 +97,7 @@ class HloFlops:
         if instruction.opcode == "convolution":
             return _convolution_flops(computation, instruction)
         if instruction.opcode in ("reduce", "reduce-window"):
+            # The operands of a reduce are the inputs, then as many initial values.
             inputs = instruction.operands[: len(instruction.operands) // 2]
             return sum(_count_elements(_operand_arrays(computation, operand)) for operand in inputs)
         if instruction.opcode == "while":
@@ -112,6 +113,7 @@ class HloFlops:
 
     def _count_loop(self, computation: Computation, loop: Instruction) -> int:
         n_iterations = trip_count(self.module, computation, loop)
+        # Counted for the note of the trace.
         self.n_unknown_loops += n_iterations is None
         body, condition = (
             self.count_computation(loop.attribute(name) or "") for name in ("body", "condition")
@@ -162,6 +164,7 @@ def _dot_flops(computation: Computation, instruction: Instruction) -> int:
 def _convolution_flops(computation: Computation, instruction: Instruction) -> int:
     """Count 2 per kernel element for each result element, without the output-feature dimension."""
     (kernel, *_) = _operand_arrays(computation, instruction.operands[1]) or (Array("", ()),)
+    # dim_labels are input_kernel->output, such as bf01_oi01->bf01; `o` is the output feature.
     labels = re.search(r"dim_labels=\w+_(\w+)->", instruction.attributes)
     dim = labels[1].find("o") if labels else -1
     n_features = kernel.shape[dim] if 0 <= dim < len(kernel.shape) else 1

@@ -44,6 +44,7 @@ class Instruction:
 
     @functools.cached_property
     def operands(self) -> tuple[Operand, ...]:
+        # What is in their parentheses is a value or a number, not names of operands.
         if self.opcode in ("constant", "parameter"):
             return ()
         matches = _OPERAND.findall(self.operand_text)
@@ -131,6 +132,7 @@ def parse_module(lines: Iterable[str]) -> Module:
                 header = line
             else:
                 frames.read_line(line)
+        # A computation ends with a brace, in newer XLA followed by attributes.
         elif line == "}" or line.startswith("}, "):
             current = None
         elif line:
@@ -152,6 +154,7 @@ def parse_instruction(line: str) -> Instruction:
     ('add', Operand(name='y', index=1), (2,))
     """
     name, _, right = line.removeprefix("ROOT ").partition(" = ")
+    # A tuple type starts with a parenthesis and may contain spaces; an array type does not.
     end = _find_closing(right, 0) + 1 if right.startswith("(") else right.find(" ")
     opening = right.find("(", end)
     closing = _find_closing(right, opening)
@@ -189,6 +192,7 @@ def jax_dtype_name(xla_name: str) -> str:
     match = re.fullmatch(r"([sufc])(\d+)(e\w+)?", xla_name)
     if not match:
         return xla_name
+    # f8e4m3fn is float8_e4m3fn: the exponent and mantissa follow an underscore in JAX.
     suffix = f"_{match[3]}" if match[3] else ""
     return f"{_JAX_PREFIXES[match[1]]}{match[2]}{suffix}"
 

@@ -50,15 +50,18 @@ class AllReduces:
         """Return the only slice that is used of a sum, if every device has a different one."""
         groups = self._groups.get(all_reduce.name)
         value = self._tuple_element(all_reduce, number)
+        # Follow the only user until the slice; a second user needs the full sum.
         while value is not None and (value is all_reduce or value.opcode != "dynamic-slice"):
             if value is not all_reduce and value.opcode not in (*_LAYOUT_OPS, "get-tuple-element"):
                 return None
             value = self._only_user(value)
         if value is None or not groups:
             return None
+        # All groups look alike, so the offsets of one group are enough.
         group, start_indices = groups[0], value.operands[1:]
         operand = self._computation.instructions[all_reduce.operands[number].name]
         operand_array = operand.arrays[all_reduce.operands[number].index or 0]
+        # A slice of another size than one shard is no reduce-scatter.
         if _element_count(value.arrays[0]) * len(group) != _element_count(operand_array):
             return None
         if not depends_on_device(self._computation, start_indices):
@@ -79,6 +82,7 @@ class AllReduces:
         if len(all_reduce.operands) == 1:
             return all_reduce
         users = self._computation.users.get(all_reduce.name, [])
+        # A combined all-reduce returns a tuple; each sum is one get-tuple-element of it.
         elements = [user for user in users if user.attribute("index") == str(number)]
         return elements[0] if len(elements) == 1 else None
 
@@ -104,6 +108,7 @@ class AllReduces:
         for instruction in self._computation.instructions.values():
             names = [operand.name for operand in instruction.operands]
             counted_as = [terms.get(name) for name in names]
+            # A copy of a sum is the same sum.
             if instruction.opcode in _COPY_OPS and counted_as[0] and self._has_only_user(names[0]):
                 terms[instruction.name] = counted_as[0]
             elif (
@@ -113,6 +118,7 @@ class AllReduces:
             ):
                 first, second = counted_as
                 if first and second and first != second and first[1] == second[1]:
+                    # The later one counts: XLA reduces after the last addition.
                     self._merged_counts[second[0]] = self.merged_count(
                         first[0]
                     ) + self.merged_count(second[0])

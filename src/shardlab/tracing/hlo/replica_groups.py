@@ -43,6 +43,7 @@ def parse_groups(text: str, n_devices: int) -> Groups:
     The last is a sub-axis: `(1)2` splits 'a' into 1 x 2 x 2 and uses the factor of size 2. `{}` is
     all devices.
     """
+    # The form of Shardy in newer XLA; the other two are the classic iota and list forms.
     if text.startswith("mesh"):
         return _parse_mesh_groups(text)
     if text.startswith("["):
@@ -94,6 +95,7 @@ def _device_order(text: str) -> list[int]:
 
 def _groups_along_parts(devices: Sequence[int], parts: Sequence[tuple[int, bool]]) -> Groups:
     """Return the groups along the used factors, one for each coordinate on the others."""
+    # Row-major: the last factor varies fastest.
     strides = [math.prod(size for size, _ in parts[i + 1 :]) for i in range(len(parts))]
     outer_offsets, inner_offsets = (
         [
@@ -175,6 +177,7 @@ def _count_distinct_coordinates(groups: Groups, sizes: Sequence[tuple[str, int]]
     n_coordinates = [1] * len(sizes)
     stride = math.prod(size for _, size in sizes)
     for i, (_, size) in enumerate(sizes):
+        # Positions are row-major, so this is the distance between neighbors along the axis.
         stride //= size
         n_coordinates[i] = max(
             (len({device // stride % size for device in group}) for group in groups), default=1

@@ -56,6 +56,7 @@ class StackFrameTables:
         while number in frames:
             locations.append(self._location(frames[number]["file_location_id"]))
             parent = frames[number].get("parent_frame_id", 0) - offset
+            # Parents come before their children; anything else is a cycle in damaged text.
             if parent >= number:
                 break
             number = parent

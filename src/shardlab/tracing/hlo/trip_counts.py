@@ -34,6 +34,7 @@ def constant_value(instruction: Instruction) -> int | None:
     )
 
 
+# The same table of offsets is looked up once per device.
 @functools.lru_cache(maxsize=4096)
 def _constant_table(text: str) -> tuple[int, ...] | None:
     """Return the numbers of a constant array; None if XLA elided them: `{...}`."""
@@ -77,6 +78,7 @@ def _look_up(computation: Computation, inputs: Sequence[str], device: int) -> in
     if source is None or source.opcode != "constant" or index is None:
         return None
     table = _constant_table(source.operand_text)
+    # dynamic-slice clamps its start index.
     return table[min(max(index, 0), len(table) - 1)] if table else None
 
 
@@ -108,6 +110,7 @@ def trip_count(module: Module, caller: Computation, loop: Instruction) -> int | 
     A scan counts from one constant to another by a constant: the condition compares an element of
     the loop state with the end, and the body adds to it.
     """
+    # XLA annotates loops of known length in a later pass only, so there may be no annotation yet.
     match = _KNOWN_TRIP_COUNT.search(loop.attributes)
     if match:
         return int(match[1])
@@ -117,6 +120,7 @@ def trip_count(module: Module, caller: Computation, loop: Instruction) -> int | 
     lhs, rhs = condition.root.operands
     direction = condition.root.attribute("direction") or ""
     state = _LoopState(module, caller, loop)
+    # The counter may be on either side: `i < n` or `n > i`.
     if state.element_index(condition, lhs) is None or state.constant_of(condition, lhs) is not None:
         lhs, rhs, direction = rhs, lhs, _MIRRORED.get(direction, "")
     counter, end = state.element_index(condition, lhs), state.constant_of(condition, rhs)
@@ -133,6 +137,7 @@ def _iteration_count(start: int, end: int, step: int, direction: str) -> int | N
     >>> [_iteration_count(*counter) for counter in counters]
     [24, 3, 6]
     """
+    # i <= n is i < n + 1.
     if direction in ("LE", "GE"):
         end, direction = end + (1 if direction == "LE" else -1), direction[0] + "T"
     if direction == "NE":
@@ -175,12 +180,14 @@ class _LoopState:
         number = self.element_index(computation, value)
         if number is None or self._next_value(number) is None:
             return None
+        # Its next value is the element itself.
         is_unchanged = self.element_index(self._body, self._next_value(number) or value) == number
         return self.initial_value(number) if is_unchanged else None
 
     def initial_value(self, number: int) -> int | None:
         if self._initial is None or self._initial.opcode != "tuple":
             return None
+        # The initial state is a tuple built by the caller; its elements may be copied or cast.
         instruction = self._caller.instructions.get(self._initial.operands[number].name)
         while instruction is not None and instruction.opcode in ("copy", "bitcast", "convert"):
             instruction = self._caller.instructions.get(instruction.operands[0].name)

@@ -66,6 +66,7 @@ def _rejection(site: Site, family: str, message: str) -> ProgramPattern:
 def find_ppermute_axis_order(program: WalkedProgram) -> Iterator[ProgramPattern]:
     """Yield a pattern for each ppermute whose axes are not in mesh order."""
     for site in program.sites:
+        # An asynchronous ppermute is a pair of equations; the start has the axes.
         if not site.name.startswith("ppermute") or site.name.endswith("_done"):
             continue
         axes = collective_axes(site.eqn.params)

@@ -110,6 +110,7 @@ class WalkedProgram:
     def _result_in_body(self, site: Site, var: Any) -> tuple[Block, Any] | None:
         """Return the value inside a call or a shard_map that becomes `var`."""
         blocks = site.inner
+        # A loop or a cond has no single value inside that becomes the output.
         if len(blocks) != 1 or site.name in ("scan", "while", "cond"):
             return None
         number = _output_number(site, var)
@@ -161,11 +162,13 @@ class WalkedProgram:
         if result is not None:
             shards = self._lookup(*result, first_iteration)
             return self._join_output(site, var, shards, result[0])
+        # Per request, so that one large predicate does not use up the budget of the others.
         self._n_evaluated += 1
         if self._n_evaluated > _MAX_EQUATIONS or _has_effects(site):
             raise UnknownValue
         ins = [self._lookup(site.block, operand, first_iteration) for operand in site.eqn.invars]
         outs = evaluate.evaluate_equation(site.context.axes, site.eqn, ins)
+        # All outputs of the equation, or the next one would evaluate it again.
         for out, value in zip(site.eqn.outvars, outs, strict=True):
             self._values[site.block, out, first_iteration] = value
         return self._values[site.block, var, first_iteration]

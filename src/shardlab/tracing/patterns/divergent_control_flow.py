@@ -65,6 +65,7 @@ def _find_varying_scopes(program: WalkedProgram) -> dict[ControlScope, Site]:
         block: Block | None = site.block
         while block is not None and block.outer is not None:
             within, around = block.context.within, block.outer.context.within
+            # One scope deeper than its caller: the caller is the cond or while itself.
             if len(within) > len(around) and within[-1].varies:
                 scopes.setdefault(dataclasses.replace(within[-1], branch=None), block.outer)
             block = block.outer.block
@@ -225,12 +226,14 @@ def _collective_values(branch: Block, numbers: dict[Any, int]) -> list[int] | No
     values: dict[Any, Any] = {var: ("in", index) for index, var in enumerate(branch.jaxpr.invars)}
     sequence = []
     for eqn in branch.jaxpr.eqns:
+        # Value numbering does not look into calls, so nothing is known about a collective in there.
         if any(map(_has_collectives, _jax.inner_jaxprs(eqn.params))):
             return None
         ins = [
             ("literal", str(atom.val)) if isinstance(atom, _jax.Literal) else values.get(atom, atom)
             for atom in eqn.invars
         ]
+        # jit equations carry the name of the function, which does not change the value.
         params = {key: value for key, value in eqn.params.items() if key != "name"}
         computation = (eqn.primitive.name, str(sorted(params.items(), key=str)), tuple(ins))
         number = numbers.setdefault(computation, len(numbers))

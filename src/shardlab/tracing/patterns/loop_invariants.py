@@ -22,6 +22,7 @@ def find_loop_invariants(program: WalkedProgram) -> Iterator[ProgramPattern]:
     for site in program.sites:
         if not is_collective_site(site) or site.phase != "forward" or not site.context.within:
             continue
+        # The innermost scope: moving a call out of one loop is the smallest change.
         scope = site.context.within[-1]
         # A collective under a cond may never be called; before the loop it always would be.
         if scope.kind == "cond" or scope.length == 1 or _depends_on_iteration(program, site):

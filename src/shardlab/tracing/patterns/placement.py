@@ -71,6 +71,7 @@ def find_replicated_inputs(
 
 def _shard_map_inputs(program: WalkedProgram, names: Sequence[str]) -> Iterator[ProgramPattern]:
     for site in program.sites:
+        # A nested shard_map gets shards of the outer one, which are reported there.
         if site.name != "shard_map" or site.phase != "forward" or site.context.axes.manual:
             continue
         params = site.eqn.params
@@ -114,6 +115,7 @@ def _is_sharded(spec_axes: frozenset[str], mesh: Mapping[str, int]) -> bool:
 def _replicated_array(
     source: SourceLocation, path: str, array: Any, mesh: Mapping[str, int], boundary: str
 ) -> Iterator[ProgramPattern]:
+    # Key arrays have no size in bytes, and are small.
     if _jax.is_extended(array.dtype):
         return
     dtype, shape = parse_dtype(array.dtype), tuple(array.shape)

@@ -37,6 +37,7 @@ def find_psums_of_replicated(
 ) -> Iterator[ProgramPattern]:
     """Yield a pattern for each psum that multiplies by the number of replicas."""
     for site in program.sites:
+        # In the backward pass JAX itself inserts sums of replicated cotangents.
         if site.name not in SUM_COLLECTIVES or site.phase != "forward":
             continue
         axes = _replicated_axes(site)
@@ -83,10 +84,12 @@ def _is_harmless(
     operand = site.eqn.invars[1 - use.operand]
     if site.name in _DIVISOR_GUARDS and _constant_number(program, site.block, operand) is not None:
         return _factor_cancels(program, readers, site, axes, n)
+    # psum(flag) > 0 asks whether any device has it set; a factor does not change the result.
     if site.name in _COMPARISONS:
         return _constant_number(program, site.block, operand) == 0
     if site.name == "div":
         divisor = _constant_number(program, site.block, operand) if use.operand == 0 else None
+        # psum(x) / size: dividing by a multiple of n is a mean over devices.
         is_mean = divisor is not None and divisor != 0 and divisor % n == 0
         return is_mean or _has_same_factor(site.block, operand, axes)
     if site.name == "mul":

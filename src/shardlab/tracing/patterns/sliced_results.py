@@ -29,6 +29,7 @@ def find_sliced_results(program: WalkedProgram, readers: ReaderIndex) -> Iterato
         if site.phase != "forward" or site.eqn.params.get("axis_index_groups") is not None:
             continue
         if site.name in _ALL_GATHERS or site.name in SUM_COLLECTIVES:
+            # With a second reader the full result is needed.
             reader = readers.find_only_reader(site)
             used_slice = _find_slice(reader) if reader is not None and reader.operand == 0 else None
             if reader is not None and used_slice is not None:
@@ -51,6 +52,7 @@ def _slice_pattern(site: Site, reader: Reader, used_slice: _Slice) -> Iterator[P
     is_by_device = not has_fixed_start and _is_device_index(
         reader.site.block, used_slice.start, axes
     )
+    # A slice larger than one device's share needs the collective.
     if n_devices < 2 or used_slice.used * n_devices > used_slice.full_size:
         return
     if site.name in _ALL_GATHERS:
@@ -101,6 +103,7 @@ def _find_slice(reader: Reader) -> _Slice | None:
         return None
     (dimension,) = dims
     start = starts[dimension]
+    # A literal start is the same slice on every device.
     if isinstance(start, _jax.Literal):
         start = int(start.val)
     return _Slice(dimension, shape[dimension], sizes[dimension], start)

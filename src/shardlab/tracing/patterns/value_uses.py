@@ -56,6 +56,7 @@ class ReaderIndex:
                     yield site, operand
                 else:
                     yield from self._iterate_readers(body, body.jaxpr.invars[operand])
+        # A value may be both used inside and returned.
         if block.is_returned(var):
             yield from self._readers_of_result(block, var)
 
