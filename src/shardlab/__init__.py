@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardlab.analysis.program import check as check
-    from shardlab.analysis.program import trace as trace
+    from shardlab.analysis.trace_and_check import check as check
+    from shardlab.analysis.trace_and_check import trace as trace
     from shardlab.errors import LabError as LabError
     from shardlab.planner.advice.advise import advise as advise
     from shardlab.planner.make_plan import plan as plan
@@ -46,7 +46,7 @@ _HOMES = {
     "Spec": "shardlab.sharding.spec",
     "Workload": "shardlab.planner.memory.workload",
     "advise": "shardlab.planner.advice.advise",
-    "check": "shardlab.analysis.program",
+    "check": "shardlab.analysis.trace_and_check",
     "forget_peeks": "shardlab.simulator.peek",
     "layout": "shardlab.sharding.layout",
     "load_plan": "shardlab.planner.snapshots.saved_plan",
@@ -59,7 +59,7 @@ _HOMES = {
     "shard_map": "shardlab.simulator.shard_map",
     "shards": "shardlab.simulator.shards",
     "simulated": "shardlab.simulator.simulated_mode",
-    "trace": "shardlab.analysis.program",
+    "trace": "shardlab.analysis.trace_and_check",
 }
 
 __all__ = ["__version__", *_HOMES]

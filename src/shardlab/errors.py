@@ -303,6 +303,8 @@ class SimulationError(LabError, RuntimeError):
     """The program cannot be simulated."""
 
     code = "simulate"
+    # File, line and function of the operation, if known; `where` has them as text.
+    location: tuple[str, int, str] | None = None
 
 
 class CannotSimulate(SimulationError, NotImplementedError):
@@ -315,6 +317,8 @@ class UnboundAxis(SimulationError, NameError):
     """A collective runs over a mesh axis that the mesh does not have."""
 
     code = "simulate.unbound_axis"
+    axis: str = ""  # the name that the mesh does not have
+    operation: str = ""  # the collective that uses it
 
 
 class DuplicatePermutation(SimulationError, ValueError):

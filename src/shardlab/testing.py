@@ -113,7 +113,7 @@ def assert_mesh_invariant(
     Any other error that `shardlab.check` finds fails it too.
     """
     __tracebackhide__ = True
-    from shardlab.analysis.program import check
+    from shardlab.analysis.trace_and_check import check
 
     with time_limit(timeout, _quote_name(f)):
         report = check(f, *args, meshes=meshes, grads=grads)
@@ -246,7 +246,7 @@ def trace_program(
 ) -> Trace:
     """Return the trace of a program, within the time limit; fail if JAX rejects the program."""
     __tracebackhide__ = True
-    from shardlab.analysis.program import trace
+    from shardlab.analysis.trace_and_check import trace
     from shardlab.errors import ProgramRejected
 
     try:

@@ -17,7 +17,7 @@ import programs
 import pytest
 from click.testing import CliRunner
 
-from shardlab.checks.codes import CODES
+from shardlab.checks.check_codes import CODES
 from shardlab.cli import main
 from shardlab.cli.sarif import report_to_sarif
 from shardlab.execution import worker_client

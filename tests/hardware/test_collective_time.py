@@ -20,7 +20,7 @@ from shardlab.hardware.switched import Spans, dcn_time, spans_of, switched_time
 from shardlab.hardware.torus import Side, torus_time
 from shardlab.tracing.observation import Memory
 from shardlab.tracing.trace import Trace
-from shardlab.tracing.trace_estimate import estimate
+from shardlab.tracing.trace_estimate import estimate_trace
 
 V5E = (("X", 8), ("Y", 4))
 CUBE = (("X", 4), ("Y", 4), ("Z", 4))
@@ -30,7 +30,7 @@ UNIT = 256  # GPUs under one set of leaf switches
 
 def microseconds(op, axes, shape, mesh, hardware, **options):
     trace = Trace(program="f", mesh=mesh, collectives=(call(op, axes, shape, mesh),), flops=0)
-    return estimate(trace, hardware, **options).calls[0].seconds * 1e6
+    return estimate_trace(trace, hardware, **options).calls[0].seconds * 1e6
 
 
 # --- the book's TPU examples (sharding.md) ---
@@ -195,7 +195,7 @@ def test_only_the_ends_of_a_node_send_out_in_a_ring_of_neighbors():
     mesh = (("X", 16),)
     shift = {"pairs": [[device, (device + 1) % 16] for device in range(16)]}
     result = call("ppermute", "X", (1 << 20,), mesh, details=shift)
-    time = estimate(Trace(program="f", mesh=mesh, collectives=(result,)), "h100").calls[0]
+    time = estimate_trace(Trace(program="f", mesh=mesh, collectives=(result,)), "h100").calls[0]
     assert time.seconds == pytest.approx((2 << 20) / 400e9)
 
 
@@ -223,7 +223,7 @@ def test_many_flops_make_a_step_compute_bound():
 
 
 def test_unknown_flops_leave_communication_only():
-    result = Trace(program="f", mesh=NODE, collectives=(call("psum", "X", (8,), NODE),)).estimate(
+    result = Trace(program="f", mesh=NODE, collectives=(call("psum", "X", (8,), NODE),)).estimate_trace(
         "h100"
     )
     assert (result.compute_seconds, result.lower) == (None, result.communication_seconds)
@@ -290,7 +290,7 @@ def test_a_mesh_larger_than_a_pod_is_noted():
 
 def test_a_mesh_of_more_axes_than_the_torus_is_noted():
     mesh = (("a", 2), ("b", 2), ("c", 4))
-    result = Trace(program="f", mesh=mesh, collectives=(call("psum", "a", (8,), mesh),)).estimate(
+    result = Trace(program="f", mesh=mesh, collectives=(call("psum", "a", (8,), mesh),)).estimate_trace(
         "tpu-v5e"
     )
     assert "The mesh has 3 axes and the torus 2" in result.notes[0]
@@ -316,7 +316,7 @@ def test_groups_within_an_axis_have_no_ring():
     mesh = (("X", 16), ("Y", 16))
     full_axis = call("psum", "X", (1 << 20,), mesh)
     part = call("psum", "X", (1 << 20,), mesh, group_size=4)
-    full_time, part_time = estimate(
+    full_time, part_time = estimate_trace(
         Trace(program="f", mesh=mesh, collectives=(full_axis, part)), "tpu-v5e"
     ).calls
     assert full_time.formula.startswith("ring")
@@ -353,7 +353,7 @@ def test_no_collective_beats_nvlink(op, kib, power):
     mesh = (("X", 2**power),)
     result = call(op, "X", (kib * 512,), mesh)
     chip = parse_hardware("h100")
-    seconds = estimate(Trace(program="f", mesh=mesh, collectives=(result,)), chip).calls[0].seconds
+    seconds = estimate_trace(Trace(program="f", mesh=mesh, collectives=(result,)), chip).calls[0].seconds
     in_node = min(8, 2**power)
     least = result.wire_bytes / 450e9 if power <= 3 else result.payload_bytes / 450e9 / in_node
     assert seconds >= least * 0.999

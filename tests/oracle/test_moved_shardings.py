@@ -22,7 +22,7 @@ import shardlab
 from shardlab.errors import MeshAxesMismatch, Unsupported
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.tracing.observe import observe
-from shardlab.tracing.stage import stage
+from shardlab.tracing.stage import stage_program
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sharded_programs import PROGRAMS
@@ -36,7 +36,7 @@ def own_mesh(sizes=(2, 4), names=("data", "model"), kind=AxisType.Auto):
 
 
 def lowered_text(f, args, mesh):
-    return stage(f, args, mesh).lower().as_text()
+    return stage_program(f, args, mesh).lower().as_text()
 
 
 # ------------------------------------------------------------------------------ every way to shard
@@ -215,7 +215,7 @@ def test_explicit_axes_in_context_determine_the_target_axis_types():
         return jnp.einsum("ij,jk->ik", x, w, out_sharding=P("data"))
 
     with shardlab.simulated(8), jax.set_mesh(own_mesh(kind=AxisType.Explicit)):
-        (out,) = stage(f, (X, W), TARGET).jaxpr.out_avals
+        (out,) = stage_program(f, (X, W), TARGET).jaxpr.out_avals
     assert (out.sharding.spec, dict(out.sharding.mesh.shape)) == (
         P("data", None),
         {"data": 4, "model": 2},
@@ -225,7 +225,7 @@ def test_explicit_axes_in_context_determine_the_target_axis_types():
 def test_an_explicit_mesh_that_cannot_be_replaced_is_rejected():
     sharding = NamedSharding(own_mesh(kind=AxisType.Explicit), P("data"))
     with pytest.raises(Unsupported, match="its own mesh, data=2,model=4, in a place") as caught:
-        stage(lambda x: jnp.sin(jax.sharding.reshard(x, sharding)), (X,), TARGET)
+        stage_program(lambda x: jnp.sin(jax.sharding.reshard(x, sharding)), (X,), TARGET)
     assert "`mesh`, or use only PartitionSpecs in it" in caught.value.fix
 
 
@@ -233,7 +233,7 @@ def test_an_explicit_mesh_that_cannot_be_replaced_is_rejected():
 def test_other_axis_names_are_rejected(way):
     f, args = way(own_mesh())
     with pytest.raises(MeshAxesMismatch, match="'data', 'model'; the mesh given has 'batch'"):
-        stage(f, args, "batch=8")
+        stage_program(f, args, "batch=8")
 
 
 # ------------------------------------------------------------------------------ observation
@@ -284,7 +284,7 @@ def test_a_rejection_prints_nothing(capsys):
 def test_a_program_that_jax_rejects_in_lowering_is_recorded():
     sharding = NamedSharding(own_mesh(kind=AxisType.Explicit), P("data"))
     f = jax.jit(lambda x: jnp.sin(jax.sharding.reshard(x, sharding)).sum())
-    (clue,) = observe(f, (X,), None).clues
-    assert clue.kind == "refused"
-    assert "jax.set_mesh" in clue.facts["words"]
-    assert clue.source.function == "<lambda>"
+    (pattern,) = observe(f, (X,), None).patterns
+    assert pattern.kind == "rejected"
+    assert "jax.set_mesh" in pattern.facts["words"]
+    assert pattern.source.function == "<lambda>"

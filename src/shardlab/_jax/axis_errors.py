@@ -30,7 +30,7 @@ def explain_axis_errors(body: Callable[..., Any], sizes: Mapping[str, int]) -> C
     note.
     """
 
-    # `tracing.jax_rejections` finds the mesh axes in this frame by the name `sizes`.
+    # `tracing.rejected_programs` finds the mesh axes in this frame by the name `sizes`.
     @functools.wraps(body)
     def call_body(*args: Any) -> Any:
         try:
@@ -65,12 +65,14 @@ def convert_axis_error(error: BaseException, sizes: Mapping[str, int]) -> Unboun
 def _unbound_axis_error(
     error: BaseException, unknown: str, sizes: Mapping[str, int]
 ) -> UnboundAxis:
-    where, operation = _user_call(error)
-    return UnboundAxis(
+    location, operation = _user_call(error)
+    unbound = UnboundAxis(
         f"{operation} is over mesh axis '{unknown}', which this mesh does not have.",
-        where=where,
+        where="{}:{} ({})".format(*location) if location else "inside the body",
         fix=_suggestion(unknown, sizes),
     )
+    unbound.axis, unbound.operation, unbound.location = unknown, operation, location
+    return unbound
 
 
 def _suggestion(unknown: str, sizes: Mapping[str, int]) -> str:
@@ -100,16 +102,16 @@ def _unknown_axis(error: BaseException, sizes: Mapping[str, int]) -> str | None:
     return None
 
 
-def _user_call(error: BaseException) -> tuple[str, str]:
+def _user_call(error: BaseException) -> tuple[tuple[str, int, str] | None, str]:
     """Return the user's line, and the JAX function that it called."""
-    where, operation = "inside the body", "A collective"
+    location, operation = None, "A collective"
     for frame in _traceback_frames(error):
         if not _is_library_frame(frame):
-            where = f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+            location = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
             operation = "A collective"
         elif operation == "A collective" and not frame.f_code.co_name.startswith("_"):
             operation = frame.f_code.co_name
-    return where, operation
+    return location, operation
 
 
 def _is_library_frame(frame: types.FrameType) -> bool:

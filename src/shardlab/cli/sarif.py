@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from shardlab import __version__
-from shardlab.checks.codes import CODES
+from shardlab.checks.check_codes import CODES
 from shardlab.findings.finding import Finding
 from shardlab.findings.report import Report
 

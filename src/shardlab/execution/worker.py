@@ -147,7 +147,7 @@ def _load_function(job: Job, report_step: ReportStep) -> tuple[Callable[..., Any
 
 
 def _trace_function(job: Job, report_step: ReportStep) -> WorkerResult:
-    from shardlab.analysis.program import trace
+    from shardlab.analysis.trace_and_check import trace
 
     function, args = _load_function(job, report_step)
     name = job.target.function
@@ -158,7 +158,7 @@ def _trace_function(job: Job, report_step: ReportStep) -> WorkerResult:
 
 
 def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
-    from shardlab.analysis.program import check
+    from shardlab.analysis.trace_and_check import check
 
     function, args = _load_function(job, report_step)
     meshes: dict[str, Any] = {}
@@ -170,7 +170,7 @@ def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
 
 
 def _run_script(job: Job, report_step: ReportStep) -> WorkerResult:
-    from shardlab.analysis.script import check_script, trace_script
+    from shardlab.analysis.analyze_script import check_script, trace_script
 
     sys.path.insert(0, "")  # replaced by the script's own folder, as `python` does
     path, args = job.target.location, job.args

@@ -68,11 +68,12 @@ class OutputLeaf:
 class RunFailure:
     """Why a program did not run, with the message of the exception."""
 
-    kind: str  # deadlock, indivisible, refused, not_simulated
-    words: str
+    kind: str  # deadlock, indivisible, rejected, not_simulated
+    message: str
     where: str = ""
     fix: str = ""
     code: str = ""  # of a LabError
+    location: SourceLocation | None = None  # of the operation that failed, if known
 
 
 @dataclass(frozen=True, kw_only=True)

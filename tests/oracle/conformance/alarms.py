@@ -16,11 +16,11 @@ from jax._src import core
 from jax._src import shard_map as shard_map_lib
 
 from shardlab import _jax
-from shardlab.checks.program import check_program
-from shardlab.tracing.collective_calls import call_at, communicates
+from shardlab.checks.check_program import check_program
+from shardlab.tracing.collective_calls import collective_call, is_collective_site
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
-from shardlab.tracing.patterns import clues
+from shardlab.tracing.patterns import find_patterns
 
 checked: dict[str, str] = {}  # each program, and the test that ran it first
 alarms: dict[tuple[str, str], str] = {}  # test and code -> the text of the finding
@@ -60,8 +60,8 @@ def _observe_jaxpr(closed, mesh):
     return Observation(
         program=reroute._current,
         mesh=tuple(mesh.shape.items()),
-        calls=tuple(call_at(site) for site in sites if communicates(site)),
-        clues=clues(jaxpr, sites),
+        calls=tuple(collective_call(site) for site in sites if is_collective_site(site)),
+        patterns=find_patterns(jaxpr, sites),
     )
 
 

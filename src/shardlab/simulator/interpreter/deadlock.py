@@ -64,6 +64,7 @@ def _raise_if_diverged(
                 fix=f"call {name} on every device and select its input or its result with "
                 "jnp.where; or make the predicate equal on all devices (pmax of it).",
             )
+            deadlock.location = _jax.user_location(eqn)
             pending_deadlocks.append(deadlock)
             raise deadlock
 

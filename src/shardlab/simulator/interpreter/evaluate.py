@@ -202,10 +202,12 @@ def _check_constraint(axes: MeshAxes, eqn: Any) -> None:
     spec = getattr(eqn.params["sharding"], "spec", None)
     manual = spec_axes(spec) & axes.manual if spec is not None else frozenset()
     if manual:
-        raise ManualAxisConstraint(
+        error = ManualAxisConstraint(
             # JAX's own sentence: callers may match it.
             f"with_sharding_constraint spec {spec} contains a manual axes {set(manual)} of mesh.",
             where=_jax.source_line(eqn),
             fix="inside shard_map an array is already local; constrain it outside the body, or "
             "only over axes that shard_map leaves automatic.",
         )
+        error.location = _jax.user_location(eqn)
+        raise error

@@ -1,4 +1,4 @@
-"""Outputs declared replicated whose copies differ: what `check_vma=False` lets through."""
+"""Outputs declared replicated whose values differ by device, which `check_vma=False` allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings that are meant so, and comments that say it in a way nobody understands."""
+"""Findings that are intended, and ignore comments that are invalid."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ def comment_without_a_reason(x, w):
 def comment_with_a_reason(x, w):
     @jax.shard_map(in_specs=(P("data"), P()), out_specs=P())
     def step(x, w):
-        grads = lax.psum(
-            w, "data"
-        )  # shardlab: ignore[hazard.psum_of_replicated] only its sign counts
+        grads = lax.psum(w, "data")  # shardlab: ignore[hazard.psum_of_replicated] a sign
         return jnp.sign(grads) * lax.pmean(x.mean(0), "data")
 
     return step(x, w)
@@ -38,9 +36,9 @@ def comment_with_a_code_that_does_not_exist(x):
     @jax.shard_map(in_specs=P("data"), out_specs=P("data"))
     def reduce(x):
         # shardlab: ignore[waste.psum_slice] older hardware has no reduce-scatter
-        whole = lax.psum(x.T @ x, "data")
+        full = lax.psum(x.T @ x, "data")
         rows = 8 // lax.axis_size("data")
-        return lax.dynamic_slice_in_dim(whole, lax.axis_index("data") * rows, rows)
+        return lax.dynamic_slice_in_dim(full, lax.axis_index("data") * rows, rows)
 
     return reduce(x)
 
@@ -50,8 +48,8 @@ def comment_on_the_line_above(x):
     @jax.shard_map(in_specs=P("data"), out_specs=P("data"))
     def reduce(x):
         # shardlab: ignore[waste.psum_then_slice] older hardware has no reduce-scatter
-        whole = lax.psum(x.T @ x, "data")
+        full = lax.psum(x.T @ x, "data")
         rows = 8 // lax.axis_size("data")
-        return lax.dynamic_slice_in_dim(whole, lax.axis_index("data") * rows, rows)
+        return lax.dynamic_slice_in_dim(full, lax.axis_index("data") * rows, rows)
 
     return reduce(x)

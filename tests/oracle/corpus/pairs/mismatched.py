@@ -1,4 +1,4 @@
-"""Devices that meet in different collectives."""
+"""Devices that call different collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The written programs as the trace is held to them: outputs, and gradients with them."""
+"""The written programs that traces are compared on: outputs, with their gradients."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Any
 from program import Program, Runtime, with_gradients
 from written import PROGRAMS, callbacks, collectives, dtypes, local
 
-# Each about one collective or one dtype: their gradients are met in the others.
+# Each is about one collective or one dtype; the other programs cover their gradients.
 _OUTPUTS_ONLY = {*collectives.program.programs, *dtypes.program.programs}
 # Nothing to communicate, or only with the host.
-_LEFT_OUT = {*local.program.programs, *callbacks.program.programs}
+_OMITTED = {*local.program.programs, *callbacks.program.programs}
 
-NAMES = [
-    name for name, program in PROGRAMS.items() if not program.rejected and name not in _LEFT_OUT
-]
+NAMES = [name for name, program in PROGRAMS.items() if not program.rejected and name not in _OMITTED]
 
 
-def whole_program(program: Program, runtime: Runtime) -> tuple[Callable[..., Any], list[Any]]:
+def program_with_gradients(program: Program, runtime: Runtime) -> tuple[Callable[..., Any], list[Any]]:
     """Return a function that computes all that is compared, and its arguments."""
     args = [item.make(seed) for seed, item in enumerate(program.inputs)]
     fun = program.build(runtime)

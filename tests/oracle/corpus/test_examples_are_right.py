@@ -1,4 +1,4 @@
-"""The programs in examples/ are right, but for the one that is there to hang."""
+"""The programs in examples/ have no findings, except for the one that demonstrates a deadlock."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SEEDS = {
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_a_seed_gives_no_alarm(name):
+def test_a_seed_gives_no_finding(name):
     f, x = SEEDS[name]
     report = check(f, x, meshes=["data=3", "data=8"])
     assert not report.with_severity("error"), str(report)
     assert not report.of("warning"), str(report)
 
 
-def test_the_train_step_gives_no_alarm_on_512_devices():
+def test_the_train_step_gives_no_finding_on_512_devices():
     report = check(train_step.step, *train_step.example_args, mesh="data=16,model=32", run=False)
     assert report.findings == (), str(report)
 

@@ -1,4 +1,4 @@
-"""Numbers that are right and stand in the wrong place, or in one place only."""
+"""Values that are right but in the wrong position, or on one device only."""
 
 from __future__ import annotations
 

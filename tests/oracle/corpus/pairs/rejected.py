@@ -1,4 +1,4 @@
-"""What JAX refuses itself, in families; and programs with nothing to look at."""
+"""Programs that JAX rejects, in families; and programs with nothing to check."""
 
 from __future__ import annotations
 

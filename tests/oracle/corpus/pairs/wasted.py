@@ -1,4 +1,4 @@
-"""Right, and dearer than need be."""
+"""Programs that are right but communicate or store more than necessary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 pair = Table(grads=False)
 
 
-# ---------------------------------------------------------------------------- waste.replicated
+# --------------------------------------------------------------------- waste.replicated
 
 
 @pair.wrong("waste.replicated", "data=8", f32(24, 64), f32(64, 300_000), read_only=True)
@@ -54,15 +54,15 @@ def kernel_cut_over_model(x, w):
     return dense(x, w)
 
 
-# --------------------------------------------------------------------- waste.all_gather_then_slice
+# -------------------------------------------------------------- waste.all_gather_then_slice
 
 
 @pair.wrong("waste.all_gather_then_slice", "data=4", f32(24, 5))
 def all_rows_gathered_to_use_ones_own(x):
     @jax.shard_map(in_specs=P("data"), out_specs=P("data"))
     def step(x):
-        whole = lax.all_gather(x, "data", tiled=True)  # <- here
-        mine = lax.dynamic_slice_in_dim(whole, lax.axis_index("data") * x.shape[0], x.shape[0])
+        full = lax.all_gather(x, "data", tiled=True)  # <- here
+        mine = lax.dynamic_slice_in_dim(full, lax.axis_index("data") * x.shape[0], x.shape[0])
         return jnp.tanh(mine)
 
     return step(x)
@@ -81,10 +81,10 @@ def own_rows_used(x):
 def weights_gathered_to_use_the_shard(x, w):
     @jax.shard_map(in_specs=(P(None, "model"), P("model")), out_specs=P())
     def matmul(x, w):
-        whole = lax.all_gather(w, "model", tiled=True)  # <- here
+        full = lax.all_gather(w, "model", tiled=True)  # <- here
         rows = w.shape[0]
         first = lax.axis_index("model") * rows
-        return lax.psum(x @ lax.dynamic_slice(whole, (first, 0), (rows, 5)), "model")
+        return lax.psum(x @ lax.dynamic_slice(full, (first, 0), (rows, 5)), "model")
 
     return matmul(x, w)
 
@@ -119,16 +119,16 @@ def heads_gathered_and_all_used(x):
     return attention(x)
 
 
-# ----------------------------------------------------------------------- waste.psum_then_slice
+# ---------------------------------------------------------------- waste.psum_then_slice
 
 
 @pair.wrong("waste.psum_then_slice", "data=4", f32(24, 8))
 def gradients_summed_to_use_ones_own_rows(x):
     @jax.shard_map(in_specs=P("data"), out_specs=P("data"))
     def reduce(x):
-        whole = lax.psum(x.T @ x, "data")  # <- here
+        full = lax.psum(x.T @ x, "data")  # <- here
         rows = 8 // lax.axis_size("data")
-        return lax.dynamic_slice_in_dim(whole, lax.axis_index("data") * rows, rows)
+        return lax.dynamic_slice_in_dim(full, lax.axis_index("data") * rows, rows)
 
     return reduce(x)
 
@@ -146,10 +146,10 @@ def gradients_summed_and_scattered(x):
 def activations_summed_then_cut_along_the_sequence(x, w):
     @jax.shard_map(in_specs=(P(None, "model"), P("model")), out_specs=P("model"))
     def row_parallel(x, w):
-        whole = lax.psum(x @ w, "model")  # <- here
+        full = lax.psum(x @ w, "model")  # <- here
         rows = 8 // lax.axis_size("model")
         first = lax.axis_index("model") * rows
-        return jnp.tanh(lax.dynamic_slice(whole, (first, 0), (rows, 5)))
+        return jnp.tanh(lax.dynamic_slice(full, (first, 0), (rows, 5)))
 
     return row_parallel(x, w)
 
@@ -184,7 +184,7 @@ def sum_over_model_scattered_over_model(x):
     return step(x)
 
 
-# ------------------------------------------------------------------------ waste.loop_invariant_collective
+# ----------------------------------------------------------------- waste.loop_invariant_collective
 
 
 @pair.wrong("waste.loop_invariant_collective", "data=4", f32(24, 6), f32(8, 6))
@@ -192,8 +192,8 @@ def weights_gathered_again_in_every_step(x, w):
     @jax.shard_map(in_specs=(P("data"), P("data")), out_specs=P("data"), check_vma=False)
     def run(x, w):
         def step(x, _):
-            whole = lax.all_gather(w, "data", tiled=True)  # <- here
-            return jnp.tanh(x @ whole[:6]), None
+            full = lax.all_gather(w, "data", tiled=True)  # <- here
+            return jnp.tanh(x @ full[:6]), None
 
         return lax.scan(step, x, None, length=5)[0]
 
@@ -204,10 +204,10 @@ def weights_gathered_again_in_every_step(x, w):
 def weights_gathered_once_before_the_loop(x, w):
     @jax.shard_map(in_specs=(P("data"), P("data")), out_specs=P("data"), check_vma=False)
     def run(x, w):
-        whole = lax.all_gather(w, "data", tiled=True)
+        full = lax.all_gather(w, "data", tiled=True)
 
         def step(x, _):
-            return jnp.tanh(x @ whole[:6]), None
+            return jnp.tanh(x @ full[:6]), None
 
         return lax.scan(step, x, None, length=5)[0]
 

@@ -1,4 +1,6 @@
-"""What JAX accepts and does not mean what it says: equal copies summed, orders and cuts ignored."""
+"""Programs that JAX accepts and that do not do what they say: psums of replicated values, ignored
+axis orders and constraints.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 pair = Table()
 
 
-# ------------------------------------------------------------------------- hazard.psum_of_replicated
+# ------------------------------------------------------------------ hazard.psum_of_replicated
 #
 # Where nothing but the scale is wrong and the scale is then thrown away. Where it is kept, the
 # result depends on the mesh, and that is the finding (scaled.py).
@@ -124,7 +126,7 @@ def devices_counted_with_a_sum_of_ones(x):
     return mean(x)
 
 
-# ------------------------------------------------------------------------- hazard.ppermute_axis_order
+# ------------------------------------------------------------------ hazard.ppermute_axis_order
 
 
 @pair.wrong("hazard.ppermute_axis_order", "data=2,model=4", f32(16, 5))
@@ -176,7 +178,7 @@ def two_partners_named_by_stage_first(x):
     return swap(x)
 
 
-# ------------------------------------------------------------------ hazard.constraint_replicates
+# ----------------------------------------------------------- hazard.constraint_replicates
 
 
 @pair.wrong("hazard.constraint_replicates", "data=2,model=4", f32(6, 10))

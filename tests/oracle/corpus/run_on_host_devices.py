@@ -1,10 +1,10 @@
 """A process with eight real host devices that runs programs of the corpus.
 
-    python real_run.py one NAME     compile it, say so, run it, say so: between the two it may hang
-    python real_run.py all          run every program that ends, on one device and on its mesh
+    python run_on_host_devices.py one NAME   compile it, print that, run it, print that; it may hang
+    python run_on_host_devices.py all        run every program that ends, on one device and its mesh
 
 One JSON object a line on standard output. The number of host devices must be set before JAX is
-first used, hence a process of its own.
+first used, so this is a separate process.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def main(mode: str, *names: str) -> None:
     jax.config.update("jax_num_cpu_devices", N_DEVICES)
     if mode == "one":
         for event in run_one({**WRONG, **RIGHT}[names[0]]):
-            tell({"event": event})
+            print_json({"event": event})
         return
     for name, case in ENDING.items():
-        tell({"name": name, **both(case)})
+        print_json({"name": name, **both(case)})
 
 
 def run_one(case: Case) -> Iterator[str]:
@@ -48,17 +48,17 @@ def run_one(case: Case) -> Iterator[str]:
 
 
 def both(case: Case) -> dict[str, Any]:
-    """Return what a program computes on one device and on its mesh, or how JAX refuses it."""
+    """Return what a program computes on one device and on its mesh, or how JAX rejects it."""
     try:
         one, _ = evaluate(case, dict.fromkeys(case.sizes, 1))
         many, copies = evaluate(case, case.sizes)
     except Exception as error:
-        return {"refused": f"{type(error).__name__}: {error}"}
+        return {"rejected": f"{type(error).__name__}: {error}"}
     return {"one": one, "many": many, "copies": copies}
 
 
 def evaluate(case: Case, sizes: dict[str, int]) -> tuple[list[Any], list[Any]]:
-    """Return each output as a list, and each device's copy of the outputs that are whole."""
+    """Return each output as a list, and each device's replica of the replicated outputs."""
     with jax.set_mesh(mesh_of(sizes)):
         outs = jax.tree.leaves(jax.jit(case.run)(*case.args))
     copies = [
@@ -75,7 +75,7 @@ def mesh_of(sizes: dict[str, int]) -> Mesh:
     return Mesh(devices, tuple(sizes), axis_types=(AxisType.Auto,) * len(shape))
 
 
-def tell(answer: dict[str, Any]) -> None:
+def print_json(answer: dict[str, Any]) -> None:
     print(json.dumps(answer), flush=True)
 
 

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardlab
 from shardlab import testing
-from shardlab.checks.program import check_program
+from shardlab.checks.check_program import check_program
 from shardlab.errors import ProgramRejected
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.tracing.observe import observe
@@ -20,9 +20,9 @@ MESH = "data=2,model=4"
 
 
 def finding(program, *args, mesh=MESH):
-    (each,) = check_program(observe(program, args, mesh))
-    assert each.severity == "error"
-    return each
+    (result,) = check_program(observe(program, args, mesh))
+    assert result.severity == "error"
+    return result
 
 
 def mapped(body, in_specs, out_specs=P("data")):  # noqa: B008  a spec cannot change
@@ -32,60 +32,60 @@ def mapped(body, in_specs, out_specs=P("data")):  # noqa: B008  a spec cannot ch
 # ------------------------------------------------------------------------------------- the specs
 
 
-def test_the_path_and_the_sizes_of_a_parameter_that_does_not_divide():
+def test_an_indivisible_parameter_has_its_path_and_sizes():
     params = {"mlp": {"kernel": "f32[6,10]", "bias": "f32[8]"}}
     specs = {"mlp": {"kernel": P(None, "model"), "bias": P("model")}}
 
     def apply(params, x):
         return x @ params["mlp"]["kernel"] + params["mlp"]["bias"]
 
-    each = finding(lambda p, x: mapped(apply, (specs, P("data")))(p, x), params, "f32[4,6]")
-    assert each.code == "spec.indivisible"
-    assert each.what == (
-        "Array axis 1 of 'params['mlp']['kernel']' has size 10, which 4 shards over 'model' "
-        "cannot split evenly."
+    result = finding(lambda p, x: mapped(apply, (specs, P("data")))(p, x), params, "f32[4,6]")
+    assert result.code == "spec.indivisible"
+    assert result.what == (
+        "Dimension 1 of 'params['mlp']['kernel']' has size 10, which is not divisible by 4 (mesh "
+        "axis 'model')."
     )
-    assert each.fix.startswith("pad it to 12 or cut it to 8")
-    assert each.shows == ("shape (6, 10), spec P(None, 'model'), mesh data=2, model=4",)
+    assert result.fix.startswith("pad it to 12 or truncate it to 8")
+    assert result.shows == ("shape (6, 10), spec P(None, 'model'), mesh data=2,model=4",)
 
 
-def test_a_weight_that_would_divide_is_not_taken_for_the_batch_that_does_not():
+def test_a_divisible_weight_is_not_swapped_with_an_indivisible_batch():
     def apply(x, w):
         return x @ w
 
-    # By their sizes alone these specs could have been exchanged; then x @ w would not fit.
-    each = finding(lambda x, w: mapped(apply, (P("data"), P()))(x, w), "f32[7,6]", "f32[6,6]")
-    assert each.code == "spec.indivisible"
-    assert "Array axis 0 of 'x' has size 7" in each.what
-    each = finding(lambda x, w: mapped(apply, (P(), P("data")))(x, w), "f32[8,5]", "f32[5,3]")
-    assert each.code == "spec.wrong_argument"
-    assert each.fix.startswith("give 'x' the spec P('data') and 'w' the spec P()")
+    # By their sizes alone these specs could be swapped; then x @ w would not fit.
+    result = finding(lambda x, w: mapped(apply, (P("data"), P()))(x, w), "f32[7,6]", "f32[6,6]")
+    assert result.code == "spec.indivisible"
+    assert "Dimension 0 of 'x' has size 7" in result.what
+    result = finding(lambda x, w: mapped(apply, (P(), P("data")))(x, w), "f32[8,5]", "f32[5,3]")
+    assert result.code == "spec.wrong_argument"
+    assert result.fix.startswith("give 'x' the spec P('data') and 'w' the spec P()")
 
 
-def test_the_shardings_of_a_jit_that_do_not_divide():
+def test_indivisible_shardings_of_a_jit():
     mesh = virtual_mesh(MESH)
     double = jax.jit(lambda x: 2 * x, in_shardings=NamedSharding(mesh, P(None, "model")))
-    each = finding(double, "f32[6,10]")
-    assert each.code == "spec.indivisible"
-    assert "Array axis 1" in each.what
-    assert "size 10, which 4 shards" in each.what
+    result = finding(double, "f32[6,10]")
+    assert result.code == "spec.indivisible"
+    assert "Dimension 1" in result.what
+    assert "size 10, which is not divisible by 4 shards" in result.what
 
 
 def test_a_scalar_with_a_spec_of_a_vector():
-    each = finding(mapped(lambda x: x.sum(), P("data")), "f32[8]")
-    assert each.code == "spec.rank"
-    assert each.where.file == __file__  # of the body: nobody of the person's calls it
-    assert "has 1 entry, and the output" in each.what
-    assert each.fix == "use P()."
+    result = finding(mapped(lambda x: x.sum(), P("data")), "f32[8]")
+    assert result.code == "spec.rank"
+    assert result.where.file == __file__  # of the body: no line of the user calls it
+    assert "has 1 entry, but the output" in result.what
+    assert result.fix == "use P()."
 
 
 @pytest.mark.parametrize("call", [lax.psum, lax.pmax, lax.all_gather, lax.pmean])
 def test_an_axis_that_does_not_exist_gets_the_nearest_name(call):
-    each = finding(mapped(lambda x: call(x, "modle"), P("data")), "f32[8]")
-    assert each.code == "spec.unknown_axis"
-    assert "names mesh axis 'modle'" in each.what
-    assert each.fix == "the mesh is data=2, model=4; did you mean 'model'?"
-    assert each.where.file == __file__
+    result = finding(mapped(lambda x: call(x, "modle"), P("data")), "f32[8]")
+    assert result.code == "spec.unknown_axis"
+    assert "names mesh axis 'modle'" in result.what
+    assert result.fix == "the mesh is data=2,model=4. Did you mean 'model'?"
+    assert result.where.file == __file__
 
 
 @pytest.mark.parametrize("mesh", [None, virtual_mesh("data=2,model=4")], ids=["context", "own"])
@@ -93,17 +93,17 @@ def test_an_axis_in_a_spec_that_does_not_exist_gets_the_nearest_name(mesh):
     options = {} if mesh is None else {"mesh": mesh}
     ins = (P("data"), P(None, "modle"))
     program = jax.shard_map(lambda x, w: x @ w, in_specs=ins, out_specs=P("data"), **options)
-    each = finding(program, "f32[8,3]", "f32[3,4]", mesh=MESH if mesh is None else None)
-    assert each.code == "spec.unknown_axis"
-    assert each.what == "in_specs name mesh axis 'modle', which this mesh does not have."
-    assert each.fix == "the mesh is data=2, model=4; did you mean 'model'?"
-    assert each.shows[1] == "     in_specs[1] refers to 'modle'"
+    result = finding(program, "f32[8,3]", "f32[3,4]", mesh=MESH if mesh is None else None)
+    assert result.code == "spec.unknown_axis"
+    assert result.what == "in_specs name mesh axis 'modle', which does not exist on this mesh."
+    assert result.fix == "the mesh is data=2,model=4. Did you mean 'model'?"
+    assert result.shows[1] == "     in_specs[1] refers to 'modle'"
 
 
 def test_a_mesh_that_lacks_an_axis_of_the_specs():
-    each = finding(mapped(lambda x: x, P("data")), "f32[8]", mesh="model=4")
-    assert each.code == "spec.unknown_axis"
-    assert each.fix.startswith("the mesh is model=4; name one of its axes, or give a mesh that has")
+    result = finding(mapped(lambda x: x, P("data")), "f32[8]", mesh="model=4")
+    assert result.code == "spec.unknown_axis"
+    assert result.fix.startswith("the mesh is model=4; use one of its axes, or a mesh that has")
 
 
 def test_an_axis_that_is_left_to_the_compiler_is_not_called_unknown():
@@ -113,11 +113,11 @@ def test_an_axis_that_is_left_to_the_compiler_is_not_called_unknown():
     assert finding(program, "f32[8]").code == "jax.rejected"
 
 
-# ------------------------------------------------------------------------------ families of words
+# ---------------------------------------------------------------------------- families of messages
 
 
 @pytest.mark.parametrize(
-    ("body", "out_specs", "cause", "words"),
+    ("body", "out_specs", "cause", "message"),
     [
         (lambda x: x.sum(), P(), "replication", "can't be statically inferred"),
         (
@@ -152,12 +152,12 @@ def test_an_axis_that_is_left_to_the_compiler_is_not_called_unknown():
         (lambda x: x.reshape(3, 5), P("data"), "other", "reshape"),
     ],
 )
-def test_jaxs_words_stay_and_ours_stand_beside(body, out_specs, cause, words):
-    each = finding(mapped(body, P("data"), out_specs), "f32[8]")
-    assert (each.code, each.cause) == ("jax.rejected", cause)
-    assert words in "\n".join(each.shows)
-    assert each.shows[0].startswith("JAX: ")
-    assert each.fix
+def test_jaxs_message_is_shown_with_an_explanation(body, out_specs, cause, message):
+    result = finding(mapped(body, P("data"), out_specs), "f32[8]")
+    assert (result.code, result.cause) == ("jax.rejected", cause)
+    assert message in "\n".join(result.shows)
+    assert result.shows[0].startswith("JAX: ")
+    assert result.fix
 
 
 @pytest.mark.parametrize(
@@ -168,15 +168,15 @@ def test_jaxs_words_stay_and_ours_stand_beside(body, out_specs, cause, words):
         (lambda x: x, P("data", "data"), "twice"),
     ],
 )
-def test_what_jax_refuses_only_when_it_compiles_is_told_too(body, in_specs, cause):
-    each = finding(mapped(body, in_specs), "f32[8,8]")
-    assert (each.code, each.cause) == ("jax.rejected", cause)
+def test_what_jax_rejects_only_when_it_compiles_is_reported_too(body, in_specs, cause):
+    result = finding(mapped(body, in_specs), "f32[8,8]")
+    assert (result.code, result.cause) == ("jax.rejected", cause)
 
 
-def test_a_program_without_a_mesh_is_told_to_take_one():
-    each = finding(mapped(lambda x: x, P("data")), "f32[8]", mesh=None)
-    assert (each.code, each.cause) == ("jax.rejected", "no_mesh")
-    assert "mesh='data=8'" in each.fix
+def test_a_program_without_a_mesh_is_asked_for_one():
+    result = finding(mapped(lambda x: x, P("data")), "f32[8]", mesh=None)
+    assert (result.code, result.cause) == ("jax.rejected", "no_mesh")
+    assert "mesh='data=8'" in result.fix
 
 
 # ------------------------------------------------------------------------- the program's own errors
@@ -202,36 +202,36 @@ def decides_by_a_value(x):
         (decides_by_a_value, jax.errors.TracerBoolConversionError),
     ],
 )
-def test_an_exception_of_the_programs_own_is_left_alone(body, error):
+def test_an_exception_of_the_program_itself_is_raised(body, error):
     with pytest.raises(error):
         observe(mapped(body, P("data")), ["f32[8]"], MESH)
     assert jax.config.jax_traceback_filtering == "auto"
 
 
-# ------------------------------------------------------------------------------- no false silence
+# ------------------------------------------------------------------------- rejected programs raise
 
 
-def test_a_refused_program_has_no_trace_and_no_assertion_about_it_holds():
+def test_a_rejected_program_has_no_trace_and_fails_every_assertion():
     total = mapped(lambda x: lax.psum(x.sum(), "modle"), P("data"), P())
     with pytest.raises(
         ProgramRejected, match=r"names mesh axis 'modle', .*\(spec.unknown_axis\)"
-    ) as told:
+    ) as raised:
         shardlab.trace(total, "f32[8]", mesh=MESH)
-    assert told.value.finding.code == "spec.unknown_axis"
-    assert told.value.fix == "the mesh is data=2, model=4; did you mean 'model'?"
-    for holds in (
+    assert raised.value.finding.code == "spec.unknown_axis"
+    assert raised.value.fix == "the mesh is data=2,model=4. Did you mean 'model'?"
+    for assert_something in (
         lambda: testing.assert_traffic(total, "f32[8]", mesh=MESH, at_most="1GB"),
         lambda: testing.assert_collectives(total, "f32[8]", mesh=MESH, expected={}),
         lambda: testing.assert_memory(total, "f32[8]", mesh=MESH, at_most="1GB"),
         lambda: testing.assert_mesh_invariant(total, "f32[8]", meshes=[MESH]),
     ):
         with pytest.raises(AssertionError, match="names mesh axis 'modle'"):
-            holds()
+            assert_something()
 
 
-def test_jaxs_words_are_in_the_error_and_what_it_only_compiles_not_is_refused_too():
+def test_the_error_has_jaxs_message_also_for_what_fails_to_compile():
     with pytest.raises(ProgramRejected, match=r"JAX: The context mesh cannot be empty"):
         shardlab.trace(mapped(lambda x: x, P("data")), "f32[8]")
     beyond = mapped(lambda x: lax.ppermute(x, "data", [(0, 2)]), P("data"))
-    with pytest.raises(ProgramRejected, match="names a device beyond the last one"):
+    with pytest.raises(ProgramRejected, match="names a device index beyond the last one"):
         shardlab.trace(beyond, "f32[8]", mesh=MESH)
