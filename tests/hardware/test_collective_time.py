@@ -223,7 +223,7 @@ def test_many_flops_make_a_step_compute_bound():
 
 
 def test_unknown_flops_leave_communication_only():
-    result = Trace(program="f", mesh=NODE, collectives=(call("psum", "X", (8,), NODE),)).estimate_trace(
+    result = Trace(program="f", mesh=NODE, collectives=(call("psum", "X", (8,), NODE),)).estimate(
         "h100"
     )
     assert (result.compute_seconds, result.lower) == (None, result.communication_seconds)
@@ -290,7 +290,7 @@ def test_a_mesh_larger_than_a_pod_is_noted():
 
 def test_a_mesh_of_more_axes_than_the_torus_is_noted():
     mesh = (("a", 2), ("b", 2), ("c", 4))
-    result = Trace(program="f", mesh=mesh, collectives=(call("psum", "a", (8,), mesh),)).estimate_trace(
+    result = Trace(program="f", mesh=mesh, collectives=(call("psum", "a", (8,), mesh),)).estimate(
         "tpu-v5e"
     )
     assert "The mesh has 3 axes and the torus 2" in result.notes[0]
@@ -353,7 +353,9 @@ def test_no_collective_beats_nvlink(op, kib, power):
     mesh = (("X", 2**power),)
     result = call(op, "X", (kib * 512,), mesh)
     chip = parse_hardware("h100")
-    seconds = estimate_trace(Trace(program="f", mesh=mesh, collectives=(result,)), chip).calls[0].seconds
+    seconds = (
+        estimate_trace(Trace(program="f", mesh=mesh, collectives=(result,)), chip).calls[0].seconds
+    )
     in_node = min(8, 2**power)
     least = result.wire_bytes / 450e9 if power <= 3 else result.payload_bytes / 450e9 / in_node
     assert seconds >= least * 0.999

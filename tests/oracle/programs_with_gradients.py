@@ -13,10 +13,14 @@ _OUTPUTS_ONLY = {*collectives.program.programs, *dtypes.program.programs}
 # Nothing to communicate, or only with the host.
 _OMITTED = {*local.program.programs, *callbacks.program.programs}
 
-NAMES = [name for name, program in PROGRAMS.items() if not program.rejected and name not in _OMITTED]
+NAMES = [
+    name for name, program in PROGRAMS.items() if not program.rejected and name not in _OMITTED
+]
 
 
-def program_with_gradients(program: Program, runtime: Runtime) -> tuple[Callable[..., Any], list[Any]]:
+def program_with_gradients(
+    program: Program, runtime: Runtime
+) -> tuple[Callable[..., Any], list[Any]]:
     """Return a function that computes all that is compared, and its arguments."""
     args = [item.make(seed) for seed, item in enumerate(program.inputs)]
     fun = program.build(runtime)

@@ -109,7 +109,9 @@ def at_home(name):
         jax.enable_x64(True) if program.x64 else contextlib.nullcontext(),
     ):
         world = Runtime(shard_map, virtual_mesh(dict(program.mesh)))
-        yield program_with_gradients(program, device_runtime(program) if program.explicit else world)
+        yield program_with_gradients(
+            program, device_runtime(program) if program.explicit else world
+        )
 
 
 def traced(name):

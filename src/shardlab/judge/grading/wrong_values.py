@@ -142,7 +142,9 @@ def _same_random_numbers(seen: Sequence[Evidence]) -> Cause | None:
     """Ask whether pieces repeat where random numbers are drawn and many results would be right."""
     rng = np.random.default_rng(0)
     free = [
-        replace(each.comparison, expected=rng.integers(0, 2, each.expected.shape).astype(np.float32))
+        replace(
+            each.comparison, expected=rng.integers(0, 2, each.expected.shape).astype(np.float32)
+        )
         for each in seen
         if each.expected.size >= 8 * each.comparison.n(_ALL)
     ]

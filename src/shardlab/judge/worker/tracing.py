@@ -23,10 +23,10 @@ from shardlab.judge.worker.result_tree import result_of_arrays
 from shardlab.judge.worker.submission import Submission, arguments
 from shardlab.judge.worker.traced_placement import placing_where_traced
 from shardlab.sharding.spec import parse_spec
-from shardlab.tracing.rejected_programs import full_tracebacks, find_rejection
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.observe import observe_staged
+from shardlab.tracing.rejected_programs import find_rejection, full_tracebacks
 from shardlab.tracing.stage import StagedProgram
 
 _ANY_SIZE = 1 << 62  # a small array left whole is no finding in an exercise
