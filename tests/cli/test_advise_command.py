@@ -137,18 +137,18 @@ def test_nothing_that_fits_is_exit_code_1():
         ([*ARGUMENTS[:-1], "1e3"], "--sequence 1e3: expected a whole number"),
         ([*ARGUMENTS, "--activation-margin", "-1"], "The margin of activations is -1"),
         ([*ARGUMENTS, "--figure", "x"], "--figure x: expected NAME=VALUE"),
-        ([*ARGUMENTS, "--figure", "x=1"], "There is no figure 'x'"),
+        ([*ARGUMENTS, "--figure", "x=1"], "Unknown figure 'x'"),
         ([*ARGUMENTS, "--figure", "link_bandwidth=nan"], "The figure 'link_bandwidth' is nan"),
         ([*ARGUMENTS, "--json", "-", "--html", "-"], "cannot both be written to standard output"),
-        (["llama3-8", "--hardware", "h100", "--devices", "8"], "There is no model 'llama3-8'"),
-        (["llama3-8b", "--devices", "v5p-7"], "There is no slice 'v5p-7'"),
+        (["llama3-8", "--hardware", "h100", "--devices", "8"], "Unknown model 'llama3-8'"),
+        (["llama3-8b", "--devices", "v5p-7"], "There is no TPU slice 'v5p-7'"),
         (
             ["llama3-8b", "--hardware", "h100", "--devices", "v5p-8"],
             "--devices v5p-8 is a slice of tpu-v5p, and --hardware is h100.",
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_with_exit_code_2(arguments, message):
+def test_invalid_input_of_advise_is_reported_with_exit_code_2(arguments, message):
     done = run(*arguments)
     assert done.exit_code == 2
     assert message in done.output + done.stderr

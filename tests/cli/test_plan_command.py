@@ -273,7 +273,7 @@ def test_maxtext_shardings_are_a_model_rules_and_a_golden_file():
 # -------------------------------------------------------------------------------------- bad input
 
 BAD = [
-    (["--strategy", "fsdq"], "There is no strategy"),
+    (["--strategy", "fsdq"], "Unknown strategy 'fsdq'"),
     (["--optimizer", "adamm"], "There is no optimizer 'adamm'"),
     (["--hardware", "tpu-v9"], "tpu-v9"),
     (["--rule", "noequals"], "--rule noequals: expected PATTERN=SPEC"),

@@ -115,7 +115,7 @@ def test_this_process_loads_no_jax():
         ("models.py:NOTHING", 2, "There is no array in NOTHING"),
         ("models.py:needs", 2, "needs cannot be called without 'width'"),
         ("models.py:raises", 2, "The program raised ValueError: no model today"),
-        ("models.py:cyclic", 2, "The pytree holds itself: at 'a/0'"),
+        ("models.py:cyclic", 2, "contains itself: the container at 'a/0'"),
         ("models.py:enormous", 2, "needed more memory than its"),
     ],
 )
