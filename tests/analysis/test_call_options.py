@@ -81,5 +81,5 @@ def test_the_memory_of_a_shard_map_comes_from_the_compiler():
     memory = shardlab.trace(total, "f32[12]", mesh="data=2", memory=True).memory
     assert (memory.argument_bytes, memory.output_bytes) == (24, 4)  # half of 12 numbers of 4 bytes
     assert shardlab.trace(total, "f32[12]", mesh="data=2").memory is None
-    with pytest.raises(AssertionError, match=r"each device holds .* more than the budget of 20"):
+    with pytest.raises(AssertionError, match=r"each device stores .* more than the budget of 20"):
         assert_memory(total, "f32[12]", mesh="data=2", at_most=20)

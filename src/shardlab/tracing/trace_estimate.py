@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 
-from shardlab._text.nearest import nearest_name
+from shardlab._text.nearest import unknown_name_text
 from shardlab._text.units import bytes_text
 from shardlab.errors import UnknownMeshAxis
 from shardlab.hardware.chip_file import FIGURES
@@ -109,11 +109,10 @@ def _check_dcn_axes(dcn: Sequence[str], mesh: MeshSizes) -> None:
     names = [name for name, _ in mesh]
     for name in dcn:
         if name not in names:
-            suggestion = nearest_name(name, names)
             raise UnknownMeshAxis(
-                f"The mesh has no axis named {name!r}; it has {', '.join(map(repr, names))}.",
+                unknown_name_text("mesh axis", name, names),
                 where=f"dcn={tuple(dcn)!r}, mesh {mesh_text(mesh)}",
-                fix=f"Did you mean {suggestion!r}?" if suggestion else "name an axis of the mesh.",
+                fix="name an axis of the mesh.",
             )
 
 
