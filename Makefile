@@ -1,21 +1,28 @@
 # Two commands do everything on a machine with Python >= 3.11, pip and venv:
 #   make lab    install, then show the tour
-#   make test   install, then run every check
-# The rest is for people who work on shardlab.
+#   make test   install, then lint, types and tests
+# The rest is for people who work on shardlab; CONTRIBUTING.md explains it.
 
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
   $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DOCS   := $(VENV)/.docs-installed
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt
 
-.PHONY: lab test bench lint types format clean conformance
+.PHONY: lab test test-all bench lint types format docs clean conformance
 
 lab: $(STAMP)
 	@$(BIN)/python examples/tour.py
 
+# What a newcomer runs: complete for correctness, on the installed JAX.
 test: $(STAMP)
 	@$(BIN)/python tools/run_tests.py
+
+# Also long searches, soak tests, and everything again on the newest JAX.
+test-all: $(STAMP)
+	@$(BIN)/python tools/run_tests.py --all
 
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -29,18 +36,27 @@ types: $(STAMP)
 format: $(STAMP)
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
+# The documentation as a site: build/docs/index.html
+docs: $(DOCS)
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+	@echo "Open build/docs/index.html"
+
 # JAX's own tests, rerouted to the simulator: make conformance JAX_REPO=path/to/jax
 conformance: $(STAMP)
 	@$(BIN)/python tools/conformance.py $(JAX_REPO)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints-dev.txt
 	@echo "Installing shardlab and its tools into $(VENV) (once; a minute or two) ..."
 	@test -n "$(PYTHON)" || \
 	  { echo "shardlab needs Python >= 3.11 with venv; set PYTHON=path/to/python" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@$(PIP) --editable ".[dev]"
 	@$(BIN)/python -c "import jax; print('Installed: jax', jax.__version__)"
 	@touch $@
 
+$(DOCS): $(STAMP)
+	@$(PIP) --editable ".[docs]"
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, print the tables, and say of every bar whether it is reached."""
+"""`python -m benchmarks`: measure, print one table per section, then every goal's status."""
 
 from __future__ import annotations
 
@@ -12,64 +12,74 @@ import click
 from rich.console import Console
 
 from benchmarks import (
-    fresh,
+    command_time,
+    first_call,
     jit_trace,
-    judging,
-    layouts,
-    machine,
-    planning,
+    judge_throughput,
+    layout_rate,
+    plan_time,
     programs,
     report,
     shard_map_trace,
-    shell,
-    steps,
-    torch_ranks,
+    step_time,
+    torch_local_tensor,
 )
 from benchmarks.options import QUICK, Options
-from benchmarks.section import Section
+from benchmarks.report import Section
 
 _SECTIONS: dict[str, Callable[[Options], Section]] = {
-    **{name: functools.partial(steps.run, name) for name in programs.NAMES},
-    "one-core": functools.partial(steps.run_one_core, "mlp"),
-    "one-core-wide": functools.partial(steps.run_one_core, "mlp-wide"),
-    "first-call": fresh.first_call,
-    "compile": fresh.compiling,
-    "trace": shard_map_trace.run,
-    "jit-trace": jit_trace.run,
-    "shell": shell.run,
-    "layouts": layouts.run,
-    "plan": planning.run,
-    "judge": judging.run,
-    "torch": torch_ranks.run,
+    **{name: functools.partial(step_time.measure_steps, name) for name in programs.NAMES},
+    "one-core": functools.partial(step_time.measure_one_core, "mlp"),
+    "one-core-wide": functools.partial(step_time.measure_one_core, "mlp-wide"),
+    "first-call": first_call.measure_first_calls,
+    "compile": first_call.measure_compilation,
+    "trace": shard_map_trace.measure_traces,
+    "jit-trace": jit_trace.measure_jit_traces,
+    "shell": command_time.measure_commands,
+    "layouts": layout_rate.measure_layouts,
+    "plan": plan_time.measure_plans,
+    "judge": judge_throughput.measure_judge,
+    "torch": torch_local_tensor.measure_local_tensor,
 }
-# Wants an environment of its own, and long: only when asked for.
-_EXTRAS = ("torch",)
+# Takes long and installs PyTorch, so it runs only with --torch or --only torch.
+_OPTIONAL_SECTIONS = ("torch",)
 
 
-def _numbers(_: object, __: object, text: str | None) -> tuple[int, ...] | None:
+def _parse_devices(_: object, __: object, text: str | None) -> tuple[int, ...] | None:
     if not text:
         return None
     allowed = [str(n) for n in programs.DEVICES]
-    unknown = [part for part in text.split(",") if part not in allowed]
+    counts = text.split(",")
+    unknown = [count for count in counts if count not in allowed]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(allowed)}")
-    return tuple(int(part) for part in text.split(","))
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(allowed)}")
+    return tuple(int(count) for count in counts)
 
 
-def _names(_: object, __: object, text: str | None) -> tuple[str, ...]:
-    usual = tuple(name for name in _SECTIONS if name not in _EXTRAS)
-    names = tuple(text.split(",")) if text else usual
+def _parse_sections(_: object, __: object, text: str | None) -> tuple[str, ...]:
+    default = tuple(name for name in _SECTIONS if name not in _OPTIONAL_SECTIONS)
+    names = tuple(text.split(",")) if text else default
     unknown = [name for name in names if name not in _SECTIONS]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(_SECTIONS)}")
+        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(_SECTIONS)}")
     return names
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--quick", is_flag=True, help="8 and 64 devices, few rounds: a smoke test.")
-@click.option("--only", callback=_names, metavar="NAMES", help=f"Some of {','.join(_SECTIONS)}.")
-@click.option("--devices", callback=_numbers, metavar="N,N", help="Some of 8,64,256,512,1024.")
-@click.option("--torch", is_flag=True, help="Also PyTorch's LocalTensor (installs torch, once).")
+@click.option(
+    "--only",
+    callback=_parse_sections,
+    metavar="NAMES",
+    help=f"Sections to run, of {','.join(_SECTIONS)}.",
+)
+@click.option(
+    "--devices",
+    callback=_parse_devices,
+    metavar="N,N",
+    help=f"Device counts, of {','.join(str(n) for n in programs.DEVICES)}.",
+)
+@click.option("--torch", is_flag=True, help="Also PyTorch's LocalTensor (installs torch once).")
 @click.option("--json", "file", type=click.File("w"), help="Also write all figures to this file.")
 def main(
     quick: bool,
@@ -78,23 +88,24 @@ def main(
     torch: bool,
     file: TextIO | None,
 ) -> None:
-    """Time the simulator against the unsharded program and real host devices."""
+    """Time the simulator against the unsharded program and forced host devices."""
     options = QUICK if quick else Options()
     if devices:
         options = dataclasses.replace(options, devices=devices)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=120)  # tables in a file or a pipe are read whole
-    facts = machine.describe()
-    report.show_machine(console, facts)
+        # Rich assumes 80 columns for a file or a pipe and would wrap most cells.
+        console = Console(width=120)
+    machine = report.describe_machine()
+    report.print_machine(console, machine)
     sections = []
-    for name in dict.fromkeys([*only, *(_EXTRAS if torch else ())]):
-        with console.status(f"measuring {name} ..."):
+    for name in dict.fromkeys([*only, *(_OPTIONAL_SECTIONS if torch else ())]):
+        with console.status(f"Measuring {name} ..."):
             sections.append(_SECTIONS[name](options))
-        report.show(console, sections[-1])
-    report.show_bars(console, [bar for section in sections for bar in section.bars])
+        report.print_section(console, sections[-1])
+    report.print_goals(console, [goal for section in sections for goal in section.goals])
     if file:
-        json.dump(report.as_json(facts, sections), file, indent=1)
+        json.dump(report.report_json(machine, sections), file, indent=1)
 
 
 if __name__ == "__main__":

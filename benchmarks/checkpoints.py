@@ -1,4 +1,4 @@
-"""Checkpoints of any size for benchmarks: real headers, and data that takes no room on the disk."""
+"""Checkpoints of any size for benchmarks: real headers, and data as a hole in a sparse file."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ _DTYPES = {"bf16": "BF16", "f32": "F32", "f8e4m3fn": "F8_E4M3"}
 
 
 def write_checkpoint(folder: Path, preset: str, n_files: int) -> int:
-    """Write a preset as safetensors files with holes for data, and return their bytes."""
-    parts: list[dict[str, object]] = [{} for _ in range(n_files)]
+    """Write a preset as safetensors files without data, and return the bytes they claim."""
+    headers: list[dict[str, object]] = [{} for _ in range(n_files)]
     ends = [0] * n_files
     number = 0
-    for family in load_preset(preset).groups:
-        n_bytes = family.dtype.n_bytes(family.n_elements)
-        for path in family.paths():
-            at = number % n_files
-            parts[at][path] = {
-                "dtype": _DTYPES[family.dtype.short],
-                "shape": family.shape,
-                "data_offsets": [ends[at], ends[at] + n_bytes],
+    for group in load_preset(preset).groups:
+        n_bytes = group.dtype.n_bytes(group.n_elements)
+        for path in group.paths():
+            index = number % n_files
+            headers[index][path] = {
+                "dtype": _DTYPES[group.dtype.short],
+                "shape": group.shape,
+                "data_offsets": [ends[index], ends[index] + n_bytes],
             }
-            ends[at] += n_bytes
+            ends[index] += n_bytes
             number += 1
-    for at, (part, end) in enumerate(zip(parts, ends, strict=True), start=1):
-        header = json.dumps(part).encode()
-        with (folder / f"model-{at:05}-of-{n_files:05}.safetensors").open("wb") as file:
+    for file_number, (entries, end) in enumerate(zip(headers, ends, strict=True), start=1):
+        header = json.dumps(entries).encode()
+        with (folder / f"model-{file_number:05}-of-{n_files:05}.safetensors").open("wb") as file:
             file.write(len(header).to_bytes(8, "little") + header)
+            # A reader compares the file's size with the offsets; truncate() extends the file
+            # without allocating blocks, so 141 GB fit on any disk.
             file.truncate(8 + len(header) + end)
     return sum(ends)

@@ -1,4 +1,4 @@
-"""How much to measure: device counts, rounds and limits. Sizes are not among them."""
+"""How much to measure: device counts, rounds and time limits. Program sizes are fixed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Options:
+    """Device counts, repetitions and time limits of one benchmark run."""
+
     devices: tuple[int, ...] = (8, 64, 256, 1024)
     rounds: int = 9
-    # Fresh processes per contender, where only a first call counts.
-    fresh: int = 3
-    # The longest a contender may take over one answer: its start, its first calls, or one turn.
+    # A process has only one first call, so first calls are repeated in this many new processes.
+    processes: int = 3
+    # Time limit for one response of a worker: its start, its first calls, or one batch of calls.
     limit_s: float = 180.0
 
 
-QUICK = Options(devices=(8, 64), rounds=3, fresh=1, limit_s=60.0)
+QUICK = Options(devices=(8, 64), rounds=3, processes=1, limit_s=60.0)

@@ -1,7 +1,7 @@
-"""Tracing and checking a shard_map program for 512 devices, against JAX's own tracing of it.
+"""Section `trace`: tracing and checking a shard_map program for 512 devices.
 
-One process takes turns: `jax.make_jaxpr`, then `shardlab.trace`, which traces, lists what is
-communicated and makes every check that needs no run. JAX's caches are emptied before each.
+One process alternates between `jax.make_jaxpr` and `shardlab.trace`, which traces, lists the
+collectives and makes every check that needs no run. JAX's caches are cleared before each.
 """
 
 from __future__ import annotations
@@ -15,94 +15,95 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.contender import NotMeasured, contender
 from benchmarks.options import Options
-from benchmarks.section import Bar, Section, milliseconds, times
-from benchmarks.worker import Answer
+from benchmarks.report import Goal, Section, milliseconds_range_text, ratio_text
+from benchmarks.worker import Response
+from benchmarks.worker_client import NotMeasured, start_worker
 
 _MESH = {"data": 16, "model": 32}
-_BOUND = 1.5
+_TARGET = 1.5
 _KINDS = ("make_jaxpr", "trace")
 
 
-def run(options: Options) -> Section:
-    """Time both, taking turns in one process."""
+def measure_traces(options: Options) -> Section:
+    """Time both, alternately, in one process."""
     section = Section(
         "Tracing and checking the 24-layer step, 512 devices",
-        ["contender", "ms (lowest-highest)", "/ make_jaxpr", "calls", "findings"],
+        ["variant", "ms, median (min-max)", "/ make_jaxpr", "collective calls", "findings"],
     )
     ratio, note = None, ""
     try:
-        answer = _measure(options)
+        response = _measure_in_process(options)
     except NotMeasured as reason:
         note = str(reason)
         section.rows.append(["both", f"not measured: {note}", "-", "-", "-"])
     else:
-        seconds = {kind: answer[kind] for kind in _KINDS}
+        seconds = {kind: response[kind] for kind in _KINDS}
         ratio = statistics.median(seconds["trace"]) / statistics.median(seconds["make_jaxpr"])
         for kind in _KINDS:
-            told = [times(ratio), str(answer["calls"]), str(answer["findings"])]
+            cells = [ratio_text(ratio), str(response["calls"]), str(response["findings"])]
             section.rows.append(
-                [kind, _spread(seconds[kind]), *(told if kind == "trace" else [""] * 3)]
+                [
+                    kind,
+                    milliseconds_range_text(seconds[kind]),
+                    *(cells if kind == "trace" else [""] * len(cells)),
+                ]
             )
-            section.data.append({"contender": kind, "seconds": seconds[kind]})
-    what = "24-layer step, data=16,model=32: trace with static checks / make_jaxpr"
-    section.bars.append(Bar(what, _BOUND, ratio, note=note))
+            section.data.append({"variant": kind, "seconds": seconds[kind]})
+    name = "24-layer step, data=16,model=32: trace with static checks / make_jaxpr"
+    section.goals.append(Goal(name, _TARGET, ratio, note=note))
     return section
 
 
-def _measure(options: Options) -> Answer:
+def _measure_in_process(options: Options) -> Response:
     command = [sys.executable, "-m", "benchmarks.shard_map_trace", str(options.rounds)]
-    with contender("trace", command, options.limit_s) as one:
-        return one._answer()
+    with start_worker("trace", command, options.limit_s) as client:
+        return client.read_response()
 
 
-def _spread(seconds: list[float]) -> str:
-    low, high = milliseconds(min(seconds)), milliseconds(max(seconds))
-    return f"{milliseconds(statistics.median(seconds))} ({low}-{high})"
+# --------------------------------------------------------------------------- in the new process
 
 
-# ------------------------------------------------------------------------------ in the process
-
-
-def program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the train step and its arguments: 24 layers, heads enough for `model=32`."""
+def make_train_step() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the train step and its arguments: 24 layers, enough heads for `model=32`."""
     import jax
 
     from benchmarks.programs import transformer
 
     size = transformer.Size(heads=_MESH["model"])
-    found = dataclasses.replace(transformer.program(512, size), mesh=_MESH)
-    step = jax.shard_map(found.body, in_specs=found.in_specs, out_specs=found.out_specs)
-    return step, jax.eval_shape(found.inputs)
+    program = dataclasses.replace(transformer.make_program(512, size), mesh=_MESH)
+    step = jax.shard_map(program.body, in_specs=program.in_specs, out_specs=program.out_specs)
+    return step, jax.eval_shape(program.inputs)
 
 
-def take_turns(rounds: int) -> Answer:
+def time_alternately(rounds: int) -> Response:
+    """Time `make_jaxpr` and `trace` in every round."""
     import jax
 
     import shardlab
     from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
-    step, args = program()
+    step, args = make_train_step()
     mesh = virtual_mesh(_MESH)
 
     def make_jaxpr() -> Any:
         with jax.set_mesh(mesh):
             return jax.make_jaxpr(step)(*args)
 
-    told = shardlab.trace(step, *args, mesh=mesh)  # what is imported late is not timed
+    trace = shardlab.trace(step, *args, mesh=mesh)  # also loads the modules that import late
     runs = {"make_jaxpr": make_jaxpr, "trace": lambda: shardlab.trace(step, *args, mesh=mesh)}
     seconds: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     for _ in range(rounds):
         for kind in _KINDS:
+            # Without this, whichever runs second reuses the jaxprs of inner jits from the first.
             jax.clear_caches()
             gc.collect()
             start = time.perf_counter()
             runs[kind]()
             seconds[kind].append(time.perf_counter() - start)
-    return {**seconds, "calls": len(told.collectives), "findings": len(told.findings)}
+    return {**seconds, "calls": len(trace.collectives), "findings": len(trace.findings)}
 
 
 if __name__ == "__main__":
     print(json.dumps({"ready": True}), flush=True)
-    print(json.dumps(take_turns(int(sys.argv[1]))), flush=True)
+    print(json.dumps(time_alternately(int(sys.argv[1]))), flush=True)

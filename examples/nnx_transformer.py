@@ -1,9 +1,9 @@
-"""A small decoder in NNX whose parameters say themselves how they want to be cut.
+"""A small decoder in NNX whose parameters carry their own shardings.
 
     shardlab plan examples/nnx_transformer.py:Decoder --mesh fsdp=4,tensor=2 --optimizer adamw
 
 The names in `out_sharding` are mesh axes here. Names such as "embed" and "mlp" work as well: then
-rules say which mesh axis each of them is cut over.
+rules map each of them to a mesh axis.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flax import nnx
 
 @dataclass(frozen=True)
 class Config:
-    """The measures of a decoder; keys and values have fewer heads than queries."""
+    """The architecture of a decoder; keys and values have fewer heads than queries."""
 
     vocab: int = 1024
     layers: int = 2
@@ -29,7 +29,7 @@ class Config:
 
 
 def linear(n_in: int, n_out: int, names: tuple[str | None, ...], rngs: nnx.Rngs) -> nnx.Linear:
-    """Return a layer whose matrix is cut over the mesh axes of these names."""
+    """Return a linear layer whose kernel is sharded over these mesh axes."""
     init = nnx.with_partitioning(nnx.initializers.lecun_normal(), names)
     return nnx.Linear(n_in, n_out, use_bias=False, kernel_init=init, rngs=rngs)
 
@@ -55,7 +55,7 @@ class Attention(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Attention, then a gated feed-forward part, each on what a norm makes of the sum so far."""
+    """Pre-norm attention, then a gated MLP, each with a residual connection."""
 
     def __init__(self, config: Config, rngs: nnx.Rngs):
         self.attention_norm = nnx.RMSNorm(config.embed, rngs=rngs)

@@ -21,14 +21,14 @@ def one_device_mesh() -> Mesh:
 
 
 def replicated_sharding_value(x, mesh=None):
-    """Put all of `x` on every device, and return its sum."""
+    """Replicate `x` on every device and return its sum."""
     mesh = mesh or one_device_mesh()
     x_sharded = jax.device_put(x, NamedSharding(mesh, PartitionSpec()))
     return jnp.sum(x_sharded)
 
 
 def shard_map_double(x, mesh=None):
-    """Double `x`, each device its own slice."""
+    """Double `x`; each device doubles its own shard."""
     mesh = mesh or one_device_mesh()
     spec = PartitionSpec(mesh.axis_names)
     double = jax.shard_map(lambda y: y * 2.0, mesh=mesh, in_specs=spec, out_specs=spec)
@@ -41,21 +41,19 @@ def partition_spec_layout(num_devices, kernel_in, kernel_out):
 
 
 def shard_shape(shape, spec, mesh_shape):
-    """Return the shape of one shard for any spec; an array axis that does not split is an error."""
+    """Return the shape of one shard for any spec; an indivisible dimension is an error."""
     out = list(shape)
-    for array_axis, entry in enumerate(spec):
+    for dim, entry in enumerate(spec):
         names = () if entry is None else entry if isinstance(entry, tuple) else (entry,)
         n_shards = math.prod(mesh_shape[name] for name in names)
-        if shape[array_axis] % n_shards:
-            raise ValueError(
-                f"array axis {array_axis} of size {shape[array_axis]} does not split in {n_shards}"
-            )
-        out[array_axis] = shape[array_axis] // n_shards
+        if shape[dim] % n_shards:
+            raise ValueError(f"dimension {dim} has size {shape[dim]}, not divisible by {n_shards}")
+        out[dim] = shape[dim] // n_shards
     return tuple(out)
 
 
 def shard_map_psum(x, mesh=None):
-    """Sum `x`: each device its own slice, then all of them together."""
+    """Sum `x`: each device sums its shard, then a psum adds the partial sums."""
     mesh = mesh or one_device_mesh()
 
     def per_shard(y):
@@ -68,7 +66,7 @@ def shard_map_psum(x, mesh=None):
 
 
 def shard_map_simulate(seed, x, num_shards, features):
-    """Apply one linear layer to `num_shards` slices of `x`, one after another, and flatten."""
+    """Apply one linear layer to `num_shards` shards of `x` in a loop, and flatten."""
     seed, num_shards, features = int(seed), int(num_shards), int(features)
     model = nnx.Linear(x.shape[-1], features, rngs=nnx.Rngs(seed))
     chunk = x.shape[0] // num_shards

@@ -1,195 +1,95 @@
-"""The terminal tour: small programs on devices that do not exist, and what goes wrong on many.
+"""The terminal tour (`make lab`): three things that one device does not show.
 
     python examples/tour.py
 
-Each stop runs a function of seed_problems.py, plain JAX, inside `shardlab.simulated`, and draws
-what the devices hold. Then two programs that are broken on purpose: the mistakes give the right
-answer on one device and are only visible on many. Last, what a training step sends on 512
-devices, and whether a whole model fits.
+A bug that one device hides, a deadlock that only a cluster would meet, and a program on 512
+devices, all on this machine's one CPU.
 """
 
 from __future__ import annotations
 
+import time
 import warnings
 
+import forgotten_psum
 import hang
 import jax
 import jax.numpy as jnp
-import numpy as np
-import seed_problems
 import train_step
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
 import shardlab
-from shardlab.findings.report_text import report_rich
-from shardlab.findings.source import SourceLocation
-from shardlab.render.terminal import picture_rich
-from shardlab.sharding.layout_picture import holdings
 
-N_DEVICES = 8
-ALL = ("data", "model")
-console = Console(width=min(Console().width, 110), highlight=False)
+SPECS = forgotten_psum.SPECS
+console = Console(width=min(Console().width, 100), highlight=False)
+
+NEXT_STEPS = """\
+Next: source .venv/bin/activate, then
+  shardlab check your_program.py:step           bugs that one device hides
+  shardlab run --devices 512 your_program.py    your program, unchanged
+  shardlab trace your_program.py:step --mesh data=16,model=32
+  shardlab plan llama3-70b --mesh fsdp=64,tensor=16 --strategy fsdp+tensor
+  shardlab learn                                the course
+docs/tutorial.md starts from the beginning."""
 
 
 def main() -> None:
-    console.print(Text("shardlab: 8 devices on this one CPU", style="bold"))
-    with shardlab.simulated(devices=N_DEVICES):
-        console.print(f"jax.device_count() says {jax.device_count()}.\n")
-        for stop in (replicate, split, layout, reduce, nnx_layer, forget):
-            stop()
-    deadlock()
-    traffic()
-    whole_model()
+    show_hidden_bug()
+    show_deadlock()
+    show_512_devices()
     console.print(Rule())
-    console.print(
-        "Next: source .venv/bin/activate\n"
-        "      shardlab learn      # the course, judged on many devices\n"
-        "      shardlab layout 4096x16384:bf16 --spec None,model --mesh data=2,model=4\n"
-        "      shardlab run --devices 512 your_program.py\n"
-        "      shardlab check your_program.py:step\n"
-        "      shardlab trace your_program.py:step --mesh data=16,model=32\n"
-        "      shardlab plan llama3-70b --mesh fsdp=512 --strategy fsdp --hardware v5p\n"
-        "      docs/tutorial.md"
+    console.print(NEXT_STEPS, markup=False)
+
+
+def show_hidden_bug() -> None:
+    heading("1. Correct on 1 device, wrong on 8", "examples/forgotten_psum.py averages a loss.")
+    w, x, y = jnp.ones(6), jnp.arange(288.0).reshape(48, 6) / 100, jnp.ones(48)
+    for n_devices in (1, 8):
+        loss = shardlab.shard_map(forgotten_psum.body, mesh=f"data={n_devices}", **SPECS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", shardlab.ReplicasDiffer)  # the check below says more
+            value = float(loss(w, x, y))
+        console.print(f"  loss on {n_devices} device{'s' * (n_devices > 1)}: {value:.4f}")
+    console.print("\n$ shardlab check examples/forgotten_psum.py:loss --mesh data=8")
+    console.print(shardlab.check(forgotten_psum.loss, *forgotten_psum.example_args, mesh="data=8"))
+
+
+def show_deadlock() -> None:
+    heading("2. A step that blocks forever on a cluster", "examples/hang.py clips gradients.")
+    console.print("$ shardlab check examples/hang.py:step --mesh data=8")
+    console.print(shardlab.check(hang.step, *hang.example_args, mesh="data=8"))
+
+
+def show_512_devices() -> None:
+    heading("3. 512 devices on this CPU", "The same loss, with its psum, forward and backward.")
+
+    def loss(w, x):
+        return jax.lax.pmean(jnp.mean((x @ w) ** 2), ("data", "model"))
+
+    spec = jax.sharding.PartitionSpec
+    step = shardlab.shard_map(
+        jax.value_and_grad(loss),
+        mesh="data=16,model=32",
+        in_specs=(spec(), spec(("data", "model"))),
+        out_specs=(spec(), spec()),
     )
-
-
-# ------------------------------------------------------------------------------------- the stops
-
-
-def replicate() -> None:
-    heading("1. replicated_sharding_value", "P() puts all of x on every device; sum it once.")
-    mesh = mesh_2x4()
-    x = jnp.array([1.0, 2.0, 3.0])
-    show_shards(jax.device_put(x, NamedSharding(mesh, PartitionSpec())))
-    total = seed_problems.replicated_sharding_value(x, mesh)
-    result(total, "6.0, not 8 x 6.0: copies are not terms")
-
-
-def split() -> None:
-    heading("2. shard_map_double", "P(('data', 'model')) cuts x in 8; each device doubles one.")
-    y = seed_problems.shard_map_double(jnp.arange(16.0), mesh_2x4())
-    show_shards(y)
-    result(y, "the slices joined again, in order")
-
-
-def layout() -> None:
-    heading("3. partition_spec_layout", "One shard of a kernel under P(None, 'model').")
-    console.print(shardlab.layout((8, 16), "None,model", "data=2,model=4"))
-    result(seed_problems.partition_spec_layout(4, 8, 16), "[kernel_in, kernel_out // 4]")
-
-
-def reduce() -> None:
-    heading("4. shard_map_psum", "Each device sums its slice; psum adds the parts up everywhere.")
-    mesh, x = mesh_2x4(), jnp.arange(1.0, 17.0)
-
-    def per_shard(y):
-        part = shardlab.peek("part", jnp.sum(y))
-        return jax.lax.psum(part, ALL)
-
-    total = jax.shard_map(
-        per_shard, mesh=mesh, in_specs=PartitionSpec(ALL), out_specs=PartitionSpec()
-    )
-    total(x)
-    parts = {p.coordinate["data"] * 4 + p.coordinate["model"]: p for p in shardlab.peeks("part")}
-    show_texts(x, mesh, {device: f"part {p.value:g}" for device, p in parts.items()})
-    result(seed_problems.shard_map_psum(x, mesh), "the sum of the eight parts, on all of them")
-
-
-def nnx_layer() -> None:
-    heading("5. shard_map_simulate", "One nnx.Linear, eight slices of the batch, the same weights.")
-    x = jnp.arange(48.0).reshape(16, 3) / 10
-    loop = seed_problems.shard_map_simulate(0, x, N_DEVICES, 4)
-    mapped = seed_problems.nnx_shard_map(0, x, mesh_2x4(), 4)
-    show_shards(mapped)
-    gap = float(jnp.max(jnp.abs(loop - mapped)))
-    result(mapped, f"a loop over slices and the real shard_map agree: largest gap {gap:.1g}")
-
-
-def forget() -> None:
-    heading("And what one device cannot show", "The same sum with the psum forgotten.")
-    x = jnp.arange(1.0, 17.0)
-
-    def without_psum(mesh: Mesh):
-        return jax.shard_map(
-            jnp.sum,
-            mesh=mesh,
-            in_specs=PartitionSpec(mesh.axis_names),
-            out_specs=PartitionSpec(),
-            check_vma=False,
-        )
-
-    alone = without_psum(seed_problems.one_device_mesh())(x)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        many = without_psum(mesh_2x4())(x)
-        jax.effects_barrier()
-    console.print(f"on 1 device:  {alone}   right, so nobody notices")
-    console.print(f"on 8 devices: {many}     and shardlab says why:\n")
-    for warning in caught:
-        console.print(Text(str(warning.message), style="yellow"))
-
-
-def deadlock() -> None:
-    heading("A step that hangs", "shardlab check examples/hang.py:step --mesh data=8")
-    report = shardlab.check(hang.step, *hang.example_args, mesh="data=8")
-    console.print(report_rich(report, console.width, SourceLocation.quoted))
-    console.print()
-
-
-def traffic() -> None:
-    heading("What 512 devices send", "shardlab trace examples/train_step.py:step ...")
+    w, x = jnp.array([1.0, -1.0]), jnp.arange(2048.0).reshape(1024, 2)
+    start = time.perf_counter()
+    value, gradient = jax.block_until_ready(jax.jit(step)(w, x))
+    seconds = time.perf_counter() - start
+    console.print(f"  loss {float(value)}, gradient {gradient.tolist()}, in {seconds:.1f} s")
+    console.print("\n$ shardlab trace examples/train_step.py:step --mesh data=16,model=32 ...")
     trace = shardlab.trace(train_step.step, *train_step.example_args, mesh="data=16,model=32")
     console.print(trace.on("tpu-v5p").timeline_text(console.width), markup=False)
     console.print()
-    console.print(trace.traffic_text(console.width), markup=False)
-
-
-def whole_model() -> None:
-    heading("Does Llama-3-70B fit?", "shardlab plan llama3-70b --mesh fsdp=64,tensor=16 ...")
-    made = shardlab.plan(
-        "llama3-70b",
-        "fsdp=64,tensor=16",
-        strategy="fsdp+tensor",
-        optimizer="adamw",
-        hardware="tpu-v5p",
-        workload=shardlab.Workload(batch=1024, sequence=8192),
-    )
-    console.print(made)
-
-
-# -------------------------------------------------------------------------------------- drawing
 
 
 def heading(title: str, line: str) -> None:
-    console.print(Rule(pattern=Text(title, style="bold"), align="left"))
+    console.print()
+    console.print(Rule(Text(title, style="bold"), align="left"))
     console.print(line + "\n")
-
-
-def result(value: jax.Array, note: str) -> None:
-    shown = np.array2string(np.asarray(value), threshold=8, edgeitems=3, precision=3)
-    console.print(f"result: {shown}   ({note})\n", markup=False)
-
-
-def show_shards(y: jax.Array) -> None:
-    """Draw the mesh with each device's own numbers in its cell."""
-    texts = {
-        s.device: np.array2string(s.data, threshold=4, edgeitems=1, precision=1)
-        for s in shardlab.shards(y)
-    }
-    show_texts(y, y.sharding.mesh, texts, y.sharding.spec)
-
-
-def show_texts(x, mesh: Mesh, texts: dict[int, str], spec=(ALL,)) -> None:
-    layout = shardlab.layout(x.shape, spec, mesh)
-    picture = holdings(layout, texts, caption="what each device holds")
-    console.print(picture_rich(picture, console.width))
-
-
-def mesh_2x4() -> Mesh:
-    return Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
 
 
 if __name__ == "__main__":

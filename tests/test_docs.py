@@ -1,4 +1,4 @@
-"""Docs: every error has its section, and every example in docs and docstrings runs."""
+"""Docs: every error has its section, every example runs, every link and path resolves."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from shardlab import errors, layout
+from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE
 from shardlab.errors import LabError
 
 ROOT = Path(__file__).parent.parent
@@ -22,41 +23,40 @@ FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SECTION = re.compile(r"^## (\S+)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
-def concrete_kinds(kind=LabError):
-    """The kinds of errors that are raised: those without kinds below them."""
-    for each in kind.__subclasses__():
-        if each.__module__ == errors.__name__:
-            yield from concrete_kinds(each)
-            if not each.__subclasses__():
-                yield each
+def leaf_error_classes(base=LabError):
+    """Return the error classes that are raised: those without subclasses."""
+    for error_class in base.__subclasses__():
+        if error_class.__module__ == errors.__name__:
+            yield from leaf_error_classes(error_class)
+            if not error_class.__subclasses__():
+                yield error_class
 
 
-def sections():
+def error_sections():
     return dict(SECTION.findall((DOCS / "errors.md").read_text("utf-8")))
 
 
-@pytest.mark.parametrize("kind", list(concrete_kinds()), ids=lambda kind: kind.code)
-def test_every_error_has_a_section_with_an_example_and_what_to_do(kind):
-    section = sections()[kind.code]
-    assert f"[{kind.code}]" in section, "show the message"
-    assert "  try: " in section, "show the whole message"
+@pytest.mark.parametrize("error_class", list(leaf_error_classes()), ids=lambda cls: cls.code)
+def test_every_error_has_a_section_with_an_example_and_what_to_do(error_class):
+    section = error_sections()[error_class.code]
+    assert f"[{error_class.code}]" in section, "show the message"
+    assert "  try: " in section, "show the full message"
     assert "\nWhat to do: " in section
 
 
 def test_every_section_is_of_an_error_that_exists():
-    assert set(sections()) <= {kind.code for kind in concrete_kinds()}
+    assert set(error_sections()) <= {error_class.code for error_class in leaf_error_classes()}
 
 
-def light_modules():
-    """Modules without JAX: all rooms but the engine."""
+def modules_with_docstrings():
     for path in sorted((SRC / "shardlab").rglob("*.py")):
         parts = path.relative_to(SRC).with_suffix("").parts
-        # Problems are content, which their own audit runs.
-        if parts[1] not in ("engine", "problems") and parts[-1] != "__main__":
+        # The audit of the catalogue runs the problems, and importing __main__ runs the command.
+        if "problems" not in parts and parts[-1] != "__main__":
             yield ".".join(parts).removesuffix(".__init__")
 
 
-@pytest.mark.parametrize("name", list(light_modules()))
+@pytest.mark.parametrize("name", list(modules_with_docstrings()))
 def test_the_examples_in_docstrings_run(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
@@ -70,16 +70,9 @@ def test_the_examples_in_docs_run(path):
     assert doctest.DocTestRunner().run(test).failed == 0
 
 
-def test_the_picture_in_the_readme_is_what_the_command_draws():
-    drawn = layout((4096, 16384), "None,model", "data=2,model=4", dtype="bf16").svg()
-    assert (DOCS / "layout.svg").read_text("utf-8").strip() == drawn.strip()
-
-
-def test_the_error_in_the_readme_is_what_the_command_says():
-    with pytest.raises(LabError) as caught:
-        layout((6, 10), "None,model", "data=2,model=4")
-    shown = "\n".join(f"    {line}" for line in str(caught.value).splitlines())
-    assert shown in (ROOT / "README.md").read_text("utf-8")
+def test_the_picture_in_the_readme_is_the_output_of_the_command():
+    picture = layout((4096, 16384), "None,model", "data=2,model=4", dtype="bf16").svg()
+    assert (DOCS / "layout.svg").read_text("utf-8").strip() == picture.strip()
 
 
 README_COMMANDS = re.findall(
@@ -90,8 +83,8 @@ README_COMMANDS = re.findall(
 
 
 @pytest.mark.parametrize(("command", "block"), README_COMMANDS)
-def test_the_reports_in_the_readme_are_what_the_commands_say(command, block, tmp_path):
-    done = subprocess.run(
+def test_the_reports_in_the_readme_are_the_output_of_the_commands(command, block, tmp_path):
+    process = subprocess.run(
         [sys.executable, "-m", "shardlab", *command.split()],
         cwd=ROOT,
         env={**os.environ, "SHARDLAB_DATA": str(tmp_path)},
@@ -99,34 +92,59 @@ def test_the_reports_in_the_readme_are_what_the_commands_say(command, block, tmp
         text=True,
         check=False,
     )
-    shown, is_cut, _ = textwrap.dedent(block).strip().partition("\n...")
-    assert done.stdout.startswith(shown) if is_cut else done.stdout.strip() == shown
+    # A report that ends in "..." is shortened: the output must start with it.
+    expected, is_shortened, _ = textwrap.dedent(block).strip().partition("\n...")
+    if is_shortened:
+        assert process.stdout.startswith(expected)
+    else:
+        assert process.stdout.strip() == expected
 
 
-def test_the_readme_shows_a_plan_a_check_a_trace_and_a_verdict():
-    shown = [command.split()[0] for command, _ in README_COMMANDS]
-    assert shown == ["plan", "check", "trace", "practice"]
+def test_the_readme_shows_a_wrong_value_and_a_deadlock():
+    targets = [command.split()[1] for command, _ in README_COMMANDS]
+    assert targets == ["examples/forgotten_psum.py:loss", "examples/hang.py:step"]
 
 
 def test_links_between_documents_resolve():
-    for path in (ROOT / "README.md", *DOCS.rglob("*.md")):
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)", path.read_text("utf-8")):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-def sections_of(path):
-    """The anchors that GitHub gives to the headings of a page."""
+def heading_anchors(path):
+    """Return the anchors that GitHub gives to the headings of a page."""
     for heading in re.findall(r"^#+ (.*)$", path.read_text("utf-8"), re.MULTILINE):
         yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def test_links_to_sections_resolve():
-    for path in (ROOT / "README.md", *DOCS.rglob("*.md")):
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")):
         for file, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", path.read_text("utf-8")):
             target = path.parent / file if file else path
-            assert anchor in sections_of(target), f"{path.name} links to {file}#{anchor}"
+            assert anchor in heading_anchors(target), f"{path.name} links to {file}#{anchor}"
+
+
+# Paths in other repositories: JAX's tests, and MaxText's sharding dumps.
+FOREIGN_PATHS = {
+    "tests/shard_map_test.py",
+    "tests/utils/sharding_dump.py",
+    "tests/utils/sharding_info",
+}
+# A path in backquotes, such as `tests/oracle/test_written.py` or `docs/decisions/`.
+REPOSITORY_PATH = re.compile(r"`((?:benchmarks|docs|examples|src|tests|tools)/[\w./-]*)`")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))],
+    ids=lambda path: path.name,
+)
+def test_paths_in_backquotes_exist(path):
+    for target in REPOSITORY_PATH.findall(path.read_text("utf-8")):
+        if target not in FOREIGN_PATHS:
+            assert (ROOT / target).exists(), f"{path.name} names {target}"
 
 
 def test_the_readme_counts_the_problems_of_the_course():
-    n_problems = len(list((SRC / "shardlab" / "problems").glob("*/*/problem.toml")))
-    assert f"a course of {n_problems} problems" in (ROOT / "README.md").read_text("utf-8")
+    n_problems = len(list(BUILT_IN_CATALOGUE.glob("*/*/problem.toml")))
+    assert f"course of {n_problems} problems" in (ROOT / "README.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Each finding has a page, and what the page shows is what happens."""
+"""Each finding has a page, and its examples print what the page shows."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
+from shardlab.planner.findings.codes import CODES as PLAN_CODES
 
 import shardlab
 from shardlab.checks.cause_text import FIXES
-from shardlab.checks.codes import CODES
-from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES as PLAN_CODES
+from shardlab.checks.check_codes import CODES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "findings"
 ALL_PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.*.md"))}
-# Those of plans have their own tests: planner/test_plan_findings_pages.py.
+# Pages about plans have their own tests in tests/planner.
 PAGES = {code: page for code, page in ALL_PAGES.items() if code not in PLAN_CODES}
-# A program, and beneath it what it prints.
+# A program, followed by what it prints.
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
 
 
-# The page shows what JAX 0.10 does; newer ones refuse the program, and the words say so.
-REFUSES_ORDERS = hasattr(jax.config, "jax_raise_on_ppermute_sort_diff")
+# The page shows what JAX 0.10 does; newer versions reject the program, and the report says so.
+REJECTS_ORDERS = hasattr(jax.config, "jax_raise_on_ppermute_sort_diff")
 
 
 def examples():
     for code, page in PAGES.items():
-        for number, (source, shown) in enumerate(EXAMPLE.findall(page)):
-            yield pytest.param(code, source, shown, id=f"{code}-{number}")
+        for number, (source, output) in enumerate(EXAMPLE.findall(page)):
+            yield pytest.param(code, source, output, id=f"{code}-{number}")
 
 
 def run(source):
-    """What a program prints, and the reports that `check` has given it."""
+    """Return what a program prints, and the reports that its calls of `check` return."""
     reports = []
 
     def check(*args, **options):
         reports.append(shardlab.check(*args, **options))
         return reports[-1]
 
-    # The name that reports show; its lines are found here, not in a file.
+    # Reports quote lines of this file name, which exists in the cache only.
     linecache.cache["example.py"] = (len(source), None, source.splitlines(True), "example.py")
     names = {"jax": jax, "jnp": jnp, "lax": lax, "P": P, "shardlab": type("", (), {"check": check})}
     printed = io.StringIO()
@@ -55,11 +55,11 @@ def run(source):
     return printed.getvalue(), reports
 
 
-@pytest.mark.parametrize(("code", "source", "shown"), list(examples()))
-def test_an_example_prints_what_the_page_shows(code, source, shown):
+@pytest.mark.parametrize(("code", "source", "output"), list(examples()))
+def test_an_example_prints_what_the_page_shows(code, source, output):
     printed, (report,) = run(source)
-    if not (code == "hazard.ppermute_axis_order" and REFUSES_ORDERS):
-        assert printed == shown
+    if not (code == "hazard.ppermute_axis_order" and REJECTS_ORDERS):
+        assert printed == output
     if report.findings:
         assert code in report.codes
         others = {"hazard.psum_of_replicated"} if code == "ignore.invalid" else set()
@@ -68,7 +68,7 @@ def test_an_example_prints_what_the_page_shows(code, source, shown):
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_page_shows_a_failing_program_and_then_one_that_passes(code):
-    reports = [shown for _, shown in EXAMPLE.findall(PAGES[code])]
+    reports = [output for _, output in EXAMPLE.findall(PAGES[code])]
     assert len(reports) >= 2
     assert len(reports) % 2 == 0
     for failing, passing in zip(reports[::2], reports[1::2], strict=True):
@@ -77,19 +77,19 @@ def test_a_page_shows_a_failing_program_and_then_one_that_passes(code):
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_page_says_what_it_is_what_to_do_and_how_to_silence_it(code):
+def test_a_page_explains_the_finding_and_how_to_fix_or_suppress_it(code):
     page = PAGES[code]
     assert page.startswith(f"# {code}\n")
     assert CODES[code].title in " ".join(page.split())
     headings = [text for _, text in HEADING.findall(page)]
     assert "On real devices" in headings
-    assert "If it is meant" in headings
-    if code not in REFUSED_ANYWAY:
+    assert "If it is intended" in headings
+    if code not in NOT_SUPPRESSIBLE:
         assert f"# shardlab: ignore[{code}]" in page
 
 
-# JAX refuses these programs, or they are no fault: there is nothing to be meant.
-REFUSED_ANYWAY = {
+# JAX rejects these programs, or they are no mistake: there is nothing to suppress.
+NOT_SUPPRESSIBLE = {
     *(code for code in CODES if code.startswith("spec.")),
     "jax.rejected",
     "program.no_communication",

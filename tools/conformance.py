@@ -3,10 +3,10 @@
     python tools/conformance.py path/to/jax      a clone of JAX's repository (bare is fine)
     python tools/conformance.py --check path/to/jax
 
-Takes tests/shard_map_test.py at the tag of the installed JAX out of that clone, runs it once as it
-is and once rerouted, and compares the tests that fail only when rerouted with the list in
-docs/conformance.md: exactly those, or the exit code is 1. With --check every shard_map that the
-tests run is also checked, and the alarms are compared with the list there.
+Reads tests/shard_map_test.py from that clone, at the tag of the installed JAX, and runs it twice:
+unchanged and rerouted. The tests that fail only when rerouted must be exactly those of the table in
+docs/conformance.md; otherwise the exit code is 1. With --check, every shard_map that the tests run
+is also checked statically, and the findings must be exactly those of the second table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ import jax
 
 ROOT = Path(__file__).resolve().parent.parent
 DOC = ROOT / "docs" / "conformance.md"
-BAR = 415
+GOAL = 415  # tests that pass rerouted; docs/conformance.md has the same number
+
+# Both tables start their rows with the name of a test. In the table of findings the second column
+# is a code, in backquotes; in the table of failures it is a sentence.
+FAILURE_ROW = re.compile(r"^\| `(test_\w+)` \| [^`]", re.MULTILINE)
+FINDING_ROW = re.compile(r"^\| `(test_\w+)` \| `([\w.]+)` \|", re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
@@ -35,88 +40,90 @@ def main(arguments: list[str]) -> int:
         return 2
     tag = f"jax-v{jax.__version__}"
     with tempfile.TemporaryDirectory() as folder:
-        source = test_file(arguments[0], tag, Path(folder))
-        if source is None:
-            print(f"{arguments[0]} has no tag {tag} with tests/shard_map_test.py in it")
+        test_file = extract_test_file(arguments[0], tag, Path(folder))
+        if test_file is None:
+            print(f"{arguments[0]} has no tag {tag} with tests/shard_map_test.py")
             return 2
         if is_check:
-            return report_alarms(tag, alarms(source))
-        plain = outcomes(source, [])
-        rerouted = outcomes(source, ["-p", "reroute"])
-    return report(tag, plain, rerouted)
+            return report_findings(tag, collect_findings(test_file))
+        unchanged = collect_outcomes(test_file, [])
+        rerouted = collect_outcomes(test_file, ["-p", "reroute"])
+    return report_outcomes(tag, unchanged, rerouted)
 
 
-def test_file(repository: str, tag: str, folder: Path) -> Path | None:
-    shown = subprocess.run(
+def extract_test_file(repository: str, tag: str, folder: Path) -> Path | None:
+    # `git show` needs no checkout, so a bare clone works and a work tree stays as it is.
+    process = subprocess.run(
         ["git", "-C", repository, "show", f"{tag}:tests/shard_map_test.py"],
         capture_output=True,
         check=False,
     )
-    if shown.returncode:
+    if process.returncode:
         return None
     path = folder / "shard_map_test.py"
-    path.write_bytes(shown.stdout)
+    path.write_bytes(process.stdout)
     return path
 
 
-def outcomes(source: Path, options: list[str]) -> dict[str, object]:
+def collect_outcomes(test_file: Path, options: list[str]) -> dict[str, Any]:
     """Run the file and return the names of the tests that passed."""
-    target = source.with_suffix(".json")
-    print(f"{'rerouted' if options else 'as it is'} ...", flush=True)
-    run(source, ["-p", "passed_tests", *options], {"REROUTE_REPORT": str(target)})
-    found: dict[str, object] = json.loads(target.read_text())
-    return found
+    report = test_file.with_suffix(".json")
+    print(f"running {'rerouted' if options else 'unchanged'} ...", flush=True)
+    run_pytest(test_file, ["-p", "passed_tests", *options], {"REROUTE_REPORT": str(report)})
+    outcomes: dict[str, Any] = json.loads(report.read_text())
+    return outcomes
 
 
-def alarms(source: Path) -> dict[str, Any]:
-    """Run the file, checking every shard_map on the way, and return what was found."""
-    target = source.with_suffix(".json")
-    print("rerouted and checked ...", flush=True)
-    run(source, ["-p", "reroute", "-p", "alarms"], {"ALARMS_REPORT": str(target)})
-    found: dict[str, Any] = json.loads(target.read_text())
-    return found
+def collect_findings(test_file: Path) -> dict[str, Any]:
+    """Run the file, check every shard_map that it runs, and return the findings."""
+    report = test_file.with_suffix(".json")
+    print("running rerouted and checked ...", flush=True)
+    run_pytest(test_file, ["-p", "reroute", "-p", "alarms"], {"ALARMS_REPORT": str(report)})
+    findings: dict[str, Any] = json.loads(report.read_text())
+    return findings
 
 
-def run(source: Path, options: list[str], told: dict[str, str]) -> None:
+def run_pytest(test_file: Path, options: list[str], variables: dict[str, str]) -> None:
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "oracle" / "conformance")])
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path, **told}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path, **variables}
+    # check=False: tests fail in both runs, and the plugins' report says which.
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--tb=no", *options, source],
-        cwd=source.parent,
+        [sys.executable, "-m", "pytest", "-q", "--tb=no", *options, test_file],
+        cwd=test_file.parent,
         env=environment,
         check=False,
     )
 
 
-def report(tag: str, plain: dict, rerouted: dict) -> int:
-    before, after = set(plain["passed"]), set(rerouted["passed"])
-    lost = before - after
-    listed = set(re.findall(r"^\| `(test_\w+)` \| [^`]", DOC.read_text(), re.MULTILINE))
+def report_outcomes(tag: str, unchanged: dict[str, Any], rerouted: dict[str, Any]) -> int:
+    before, after = set(unchanged["passed"]), set(rerouted["passed"])
+    failures = before - after
+    documented = set(FAILURE_ROW.findall(DOC.read_text()))
     print(
-        f"{tag}: {len(before)} pass as they are, {len(before & after)} of them rerouted "
-        f"(at least {BAR} wanted), {len(rerouted['executed'])} executed the simulator"
+        f"{tag}: {len(before)} tests pass unchanged, {len(before & after)} of them rerouted "
+        f"(goal: {GOAL}), {len(rerouted['executed'])} executed the simulator"
     )
-    for name in sorted(lost - listed):
-        print(f"  fails and is not listed in docs/conformance.md: {name}")
-    for name in sorted(listed - lost):
-        print(f"  is listed in docs/conformance.md and passes: {name}")
-    return 0 if lost == listed and len(before & after) >= BAR else 1
+    for name in sorted(failures - documented):
+        print(f"  fails, but is not in docs/conformance.md: {name}")
+    for name in sorted(documented - failures):
+        print(f"  passes, but is in docs/conformance.md: {name}")
+    return 0 if failures == documented and len(before & after) >= GOAL else 1
 
 
-def report_alarms(tag: str, found: dict[str, Any]) -> int:
-    given = {(test, code) for test, code, _ in found["alarms"]}
-    listed = set(re.findall(r"^\| `(test_\w+)` \| `([\w.]+)` \|", DOC.read_text(), re.MULTILINE))
+def report_findings(tag: str, result: dict[str, Any]) -> int:
+    findings = {(test, code) for test, code, _ in result["alarms"]}
+    documented = set(FINDING_ROW.findall(DOC.read_text()))
     print(
-        f"{tag}: {found['programs']} programs of {found['tests']} tests checked, "
-        f"{len(given)} alarms, {len(found['failures'])} programs could not be read"
+        f"{tag}: {result['programs']} programs of {result['tests']} tests checked, "
+        f"{len(findings)} findings, {len(result['failures'])} programs could not be analyzed"
     )
-    for test, code in sorted(given - listed):
-        print(f"  an alarm that is not listed in docs/conformance.md: {code} in {test}")
-    for test, code in sorted(listed - given):
-        print(f"  is listed in docs/conformance.md and gives no alarm: {code} in {test}")
-    for test, why in found["failures"].items():
-        print(f"  could not be read: {test}: {why}")
-    return 0 if given == listed and not found["failures"] else 1
+    for test, code in sorted(findings - documented):
+        print(f"  a finding that is not in docs/conformance.md: {code} in {test}")
+    for test, code in sorted(documented - findings):
+        print(f"  in docs/conformance.md, but there is no such finding: {code} in {test}")
+    for test, reason in result["failures"].items():
+        print(f"  could not be analyzed: {test}: {reason}")
+    return 0 if findings == documented and not result["failures"] else 1
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ class Run:
 
     def __init__(self, house, problem):
         self._house, self._problem = house, problem
-        self._right = problem.text("solution.py")
+        self._right = problem.read_text("solution.py")
         self._not_right = [self._right.replace("jax.lax.psum(", other) for other in NOT_PSUM]
         batch = "\n".join(
             f"try: exec({source!r})\nexcept BaseException: pass"

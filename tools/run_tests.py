@@ -1,4 +1,8 @@
-"""What `make test` does: lint, types and tests, then the engine again on the newest JAX.
+"""What `make test` and `make test-all` do: lint, types, tests.
+
+    python tools/run_tests.py          lint, types, and the tests on the installed JAX
+    python tools/run_tests.py --all    also tests marked `long`, and everything that needs JAX once
+                                       more on the newest Python and JAX of this machine
 
 Each step prints one line when it starts; the first failure ends the run with its output above.
 """
@@ -15,74 +19,82 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SECOND = ROOT / ".venv-newest"
-ENGINE_TESTS = [
+CONSTRAINTS = ROOT / "constraints-dev.txt"
+# What depends on the JAX release. The rest is arithmetic and text.
+TESTS_WITH_JAX = [
     "tests/_jax",
     "tests/simulator",
     "tests/tracing",
     "tests/analysis",
     "tests/oracle",
-    "tests/judge/worker",
+    "tests/judge",
+    "tests/course",
     "tests/sharding",
     "tests/planner/models",
     "tests/test_examples.py",
+    "tests/test_pytest_plugin.py",
 ]
 WORKERS = ["-n", str(max(1, min(os.cpu_count() or 1, 4)))]
+EVERY_TIER = ["-m", ""]  # pyproject.toml deselects `long` by default
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    is_all = "--all" in arguments
+    name = "make test-all" if is_all else "make test"
     start = time.monotonic()
     bin_ = Path(sys.executable).parent
     python = sys.executable
+    tier = EVERY_TIER if is_all else []
     steps = [
         ("lint", [bin_ / "ruff", "check", "--quiet", "."]),
         ("format", [bin_ / "ruff", "format", "--check", "--quiet", "."]),
         ("types", [bin_ / "mypy"]),
-        (f"tests on {describe(python)}", [python, "-m", "pytest", "-q", *WORKERS]),
+        (f"tests on {describe(python)}", [python, "-m", "pytest", "-q", *WORKERS, *tier]),
     ]
-    for name, command in steps:
-        if not run(name, command):
+    for step, command in steps:
+        if not run(f"{name}: {step}", command):
             return 1
-    if not on_newest():
+    if is_all and not test_on_newest_jax(name):
         return 1
-    print(f"make test: all passed in {(time.monotonic() - start) / 60:.1f} minutes")
+    print(f"{name}: all passed in {(time.monotonic() - start) / 60:.1f} minutes")
     return 0
 
 
-def run(name: str, command: list[object]) -> bool:
-    print(f"make test: {name}", flush=True)
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, check=False)
-    if done.returncode:
-        print(f"make test: {name} FAILED", flush=True)
-    return done.returncode == 0
+def run(step: str, command: list[object]) -> bool:
+    print(step, flush=True)
+    result = subprocess.run([str(part) for part in command], cwd=ROOT, check=False)
+    if result.returncode:
+        print(f"{step} FAILED", flush=True)
+    return result.returncode == 0
 
 
-def on_newest() -> bool:
-    """Run the engine's tests on the newest interpreter there is, with the newest JAX it gets."""
+def test_on_newest_jax(name: str) -> bool:
+    """Run the tests that need JAX on the newest interpreter, with the newest JAX it gets."""
     interpreter = newest_interpreter()
     if interpreter is None:
-        print("make test: no newer interpreter found; the engine was tested on this one only")
+        print(f"{name}: no newer interpreter found; one JAX generation was tested")
         return True
     python = SECOND / "bin" / "python"
     if not install(interpreter, python):
         return False
-    return run(
-        f"engine tests on {describe(python)}",
-        [python, "-m", "pytest", "-q", *WORKERS, *ENGINE_TESTS],
-    )
+    command = [python, "-m", "pytest", "-q", *WORKERS, *EVERY_TIER, *TESTS_WITH_JAX]
+    return run(f"{name}: tests on {describe(python)}", command)
 
 
 def install(interpreter: Path, python: Path) -> bool:
     stamp = SECOND / ".installed"
-    if stamp.exists() and stamp.stat().st_mtime > (ROOT / "pyproject.toml").stat().st_mtime:
+    newest_input = max(path.stat().st_mtime for path in (ROOT / "pyproject.toml", CONSTRAINTS))
+    if stamp.exists() and stamp.stat().st_mtime > newest_input:
         return True
-    print(f"make test: installing a second environment with {interpreter.name} (once)", flush=True)
+    print(f"Installing a second environment with {interpreter.name} (once)", flush=True)
     shutil.rmtree(SECOND, ignore_errors=True)
+    pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     for command in (
         [interpreter, "-m", "venv", SECOND],
-        [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-e", ".[dev]"],
+        [*pip, "--constraint", CONSTRAINTS, "-e", ".[dev]"],
     ):
         if subprocess.run([str(part) for part in command], cwd=ROOT, check=False).returncode:
-            print("make test: the second environment could not be installed; FAILED")
+            print("The second environment could not be installed; FAILED")
             return False
     stamp.touch()
     return True
@@ -90,13 +102,13 @@ def install(interpreter: Path, python: Path) -> bool:
 
 def newest_interpreter() -> Path | None:
     """Return the newest CPython above this one, on PATH or under pyenv, that can make a venv."""
-    found: dict[tuple[int, int], Path] = {}
+    interpreters: dict[tuple[int, int], Path] = {}
     for folder in [*os.environ.get("PATH", "").split(os.pathsep), *pyenv_folders()]:
         for path in Path(folder).glob("python3.*") if folder else ():
             match = re.fullmatch(r"python3\.(\d+)", path.name)
-            if match and (3, int(match[1])) > sys.version_info[:2] and works(path):
-                found.setdefault((3, int(match[1])), path)
-    return found[max(found)] if found else None
+            if match and (3, int(match[1])) > sys.version_info[:2] and can_make_venv(path):
+                interpreters.setdefault((3, int(match[1])), path)
+    return interpreters[max(interpreters)] if interpreters else None
 
 
 def pyenv_folders() -> list[str]:
@@ -104,8 +116,8 @@ def pyenv_folders() -> list[str]:
     return [str(path) for path in sorted(root.glob("versions/3.*/bin"))]
 
 
-def works(path: Path) -> bool:
-    """Say whether this is a stable CPython with venv; a shim for nothing answers with an error."""
+def can_make_venv(path: Path) -> bool:
+    """Say whether this is a stable CPython with venv; a pyenv shim without a version is not."""
     probe = "import venv, ensurepip, sys; sys.exit(sys.version_info.releaselevel != 'final')"
     return subprocess.run([path, "-c", probe], capture_output=True, check=False).returncode == 0
 
@@ -118,4 +130,4 @@ def describe(python: object) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

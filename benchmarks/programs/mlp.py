@@ -1,10 +1,10 @@
 """A train step of a two-layer MLP: batch over `data`, hidden units over `model`, SGD.
 
-Two sizes, both about 70 ms on 2 cores, because they find different faults. In one the batch is as
-large as the widths, as in training; real devices copy its weights (13 MB) to every data row, and
-larger ones would flatter the simulator there. In the other, `WIDE`, weights (42 MB) dominate, so a
-gradient that is copied, transposed or kept once per device shows in the step.
-A 32x32 mesh still gives each device 8 examples or more and 48 hidden units or more.
+Two sizes, both about 70 ms on 2 cores, because they reveal different problems. In the default size
+the batch is as large as the widths, as in training; forced host devices copy the weights (13 MB) to
+every data row, and larger weights would favor the simulator in that comparison. In `WIDE`, weights
+(42 MB) dominate, so a gradient that is copied, transposed or stored once per device slows the step.
+A 32x32 mesh still gives each device at least 8 examples and at least 48 hidden units.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.programs.program import Program, same
+from benchmarks.programs.program import Program, identity
 
 Params = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
+    """Batch size and widths of the MLP."""
+
     batch: int = 1024
     features: int = 1024
     hidden: int = 1536
@@ -34,20 +36,20 @@ class Size:
 WIDE = Size(batch=256, hidden=5120)
 
 
-# As square as a power of two allows: both axes have work to do.
+# As square as a power of two allows: both mesh axes communicate.
 _MESHES = {8: (4, 2), 64: (8, 8), 256: (16, 16), 512: (16, 32), 1024: (32, 32)}
 
 
-def program(n_devices: int, size: Size | None = None) -> Program:
+def make_program(n_devices: int, size: Size | None = None) -> Program:
     n_data, n_model = _MESHES[n_devices]
     specs = {"up": P(None, "model"), "up_bias": P("model"), "down": P("model"), "down_bias": P()}
     return Program(
         mesh={"data": n_data, "model": n_model},
-        body=_on_each_device,
+        body=_per_device_step,
         in_specs=(specs, P("data"), P("data")),
         out_specs=(P(), specs),
         unsharded=train_step,
-        inputs=lambda: _inputs(size or Size()),
+        inputs=lambda: _make_inputs(size or Size()),
     )
 
 
@@ -55,33 +57,34 @@ def train_step(
     params: Params,
     x: Any,
     y: Any,
-    add_up: Callable[[Any], Any] = same,
-    average: Callable[[Any], Any] = same,
+    psum_model: Callable[[Any], Any] = identity,
+    pmean_data: Callable[[Any], Any] = identity,
 ) -> tuple[Any, Params]:
-    def loss(params: Params) -> Any:
+    def loss_function(params: Params) -> Any:
         hidden = jax.nn.relu(x @ params["up"] + params["up_bias"])
-        out = add_up(hidden @ params["down"]) + params["down_bias"]
-        return average(jnp.mean((out - y) ** 2))
+        # The bias is added after the psum, or it would count once per device along `model`.
+        out = psum_model(hidden @ params["down"]) + params["down_bias"]
+        return pmean_data(jnp.mean((out - y) ** 2))
 
-    value, grads = jax.value_and_grad(loss)(params)
-    return value, jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+    loss, grads = jax.value_and_grad(loss_function)(params)
+    return loss, jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
 
 
-def _on_each_device(params: Params, x: Any, y: Any) -> tuple[Any, Params]:
+def _per_device_step(params: Params, x: Any, y: Any) -> tuple[Any, Params]:
     return train_step(
         params,
         x,
         y,
-        add_up=lambda partial: lax.psum(partial, "model"),
-        average=lambda mean: lax.pmean(mean, "data"),
+        psum_model=lambda partial: lax.psum(partial, "model"),
+        pmean_data=lambda mean: lax.pmean(mean, "data"),
     )
 
 
-def _inputs(size: Size) -> tuple[Any, ...]:
-    draw = np.random.default_rng(0)
+def _make_inputs(size: Size) -> tuple[Any, ...]:
+    rng = np.random.default_rng(0)
 
     def normal(*shape: int, scale: float = 1.0) -> Any:
-        return draw.standard_normal(shape, np.float32) * np.float32(scale)
+        return rng.standard_normal(shape, np.float32) * np.float32(scale)
 
     params = {
         "up": normal(size.features, size.hidden, scale=size.features**-0.5),

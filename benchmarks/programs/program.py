@@ -1,4 +1,4 @@
-"""A program in two forms that must agree: one body per device, and the same thing unsharded."""
+"""A program in two forms that must agree: a shard_map body, and the unsharded function."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """What one benchmark runs; the inputs are NumPy, so that each contender places its own."""
+    """One program for one mesh. The inputs are NumPy arrays, which each variant transfers."""
 
     mesh: dict[str, int]
     body: Callable[..., Any]
@@ -23,12 +23,7 @@ class Program:
     def n_devices(self) -> int:
         return math.prod(self.mesh.values())
 
-    @property
-    def mesh_text(self) -> str:
-        """Return the mesh as shardlab reads it, such as `data=16,model=16`."""
-        return ",".join(f"{name}={size}" for name, size in self.mesh.items())
 
-
-def same(x: Any) -> Any:
-    """Stand in for a collective where there is only one device."""
+def identity(x: Any) -> Any:
+    """Replace a collective on a single device."""
     return x

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardlab.analysis.program import check as check
-    from shardlab.analysis.program import trace as trace
+    from shardlab.analysis.trace_and_check import check as check
+    from shardlab.analysis.trace_and_check import trace as trace
     from shardlab.errors import LabError as LabError
     from shardlab.planner.advice.make_advice import advise as advise
     from shardlab.planner.make_plan import plan as plan
@@ -45,8 +45,8 @@ _HOMES = {
     "ReplicasDiffer": "shardlab.simulator.interpreter.replicas",
     "Spec": "shardlab.sharding.spec",
     "Workload": "shardlab.planner.memory.workload",
-    "advise": "shardlab.planner.advice.make_advice",
-    "check": "shardlab.analysis.program",
+    "advise": "shardlab.planner.advice.advise",
+    "check": "shardlab.analysis.trace_and_check",
     "forget_peeks": "shardlab.simulator.peek",
     "layout": "shardlab.sharding.layout",
     "load_plan": "shardlab.planner.snapshots.saved_plan",
@@ -59,12 +59,13 @@ _HOMES = {
     "shard_map": "shardlab.simulator.shard_map",
     "shards": "shardlab.simulator.shards",
     "simulated": "shardlab.simulator.simulated_mode",
-    "trace": "shardlab.analysis.program",
+    "trace": "shardlab.analysis.trace_and_check",
 }
 
 __all__ = ["__version__", *_HOMES]
 
 
+# PEP 562: called only for names that are not in the module yet, so once per name.
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'shardlab' has no attribute {name!r}")
@@ -73,5 +74,6 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+# Without it, dir() would list the helpers above, and only the public names used so far.
 def __dir__() -> list[str]:
     return sorted(__all__)

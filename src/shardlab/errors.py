@@ -1,4 +1,4 @@
-"""Errors a person meets, each in three parts: what happened, where, and what to try.
+"""Every error that shardlab raises, in one file.
 
 LabError
 ├─ LayoutError (ValueError)
@@ -15,19 +15,52 @@ LabError
 │  ├─ UnreducedNotAllowed
 │  ├─ TooManyDevices
 │  └─ LayoutMismatch
-├─ ProgramNotFound
-├─ InvalidConfig (ValueError)
 ├─ HardwareError (ValueError)
 │  ├─ UnknownHardware
 │  ├─ InvalidHardwareFile
 │  ├─ UnknownFigure
 │  └─ InvalidEfficiency
+├─ SimulationError (RuntimeError)
+│  ├─ CannotSimulate (NotImplementedError)
+│  ├─ UnboundAxis (NameError)
+│  ├─ DuplicatePermutation (ValueError)
+│  ├─ PermutationRange (IndexError)
+│  ├─ PermutationOrder
+│  ├─ ManualAxisConstraint (ValueError)
+│  ├─ Deadlock
+│  ├─ Unsupported (NotImplementedError)
+│  ├─ NotMeasured
+│  ├─ InvalidDeviceCount (ValueError)
+│  └─ NotSharded (TypeError)
+├─ InvalidConfig (ValueError)
+├─ ProgramNotFound
+├─ TargetError
+│  ├─ InvalidTarget
+│  ├─ UnknownFunction
+│  ├─ MissingArguments
+│  └─ InvalidArguments
+├─ MeshAxesMismatch (ValueError)
+├─ ProgramRejected (ValueError)
+├─ CompileError (RuntimeError)
+│  ├─ CompileTimeout
+│  ├─ CompileFailed
+│  ├─ TpuCompilerMissing
+│  └─ InvalidTopology (ValueError)
+├─ ProgramFailed
+│  ├─ ProgramRaised
+│  ├─ ProgramExited
+│  ├─ ProgramCrashed
+│  ├─ TimeLimitReached
+│  └─ MemoryLimitReached
 ├─ PlanError (ValueError)
 │  ├─ UnknownModel
 │  ├─ InvalidModel
 │  ├─ InvalidRules
 │  ├─ UnknownOption
 │  └─ InvalidPlan
+├─ SandboxError (RuntimeError)
+│  ├─ SandboxLevelUnavailable
+│  └─ ForkServerFailed
 ├─ CatalogueError (ValueError)
 │  ├─ CatalogueNotFound
 │  ├─ InvalidTracks
@@ -42,70 +75,16 @@ LabError
 │  ├─ StoreBusy
 │  ├─ StoreCorrupt
 │  └─ StoreNewerVersion
-├─ PracticeError
-│  ├─ SolutionFileMissing
-│  ├─ SolutionFileExists
-│  ├─ FolderUnwritable
-│  ├─ UnknownSubmission
-│  └─ NoTerminal
-├─ MeshAxesMismatch (ValueError)
-├─ ProgramRejected (ValueError)
-├─ TargetError
-│  ├─ InvalidTarget
-│  ├─ UnknownFunction
-│  ├─ MissingArguments
-│  └─ InvalidArguments
-├─ ProgramFailed
-│  ├─ ProgramRaised
-│  ├─ ProgramExited
-│  ├─ ProgramCrashed
-│  ├─ TimeLimitReached
-│  └─ MemoryLimitReached
-├─ CompileError (RuntimeError)
-│  ├─ CompileTimeout
-│  ├─ CompileFailed
-│  ├─ TpuCompilerMissing
-│  └─ InvalidTopology (ValueError)
-├─ SandboxError (RuntimeError)
-│  ├─ SandboxLevelUnavailable
-│  └─ ForkServerFailed
-└─ SimulationError (RuntimeError)
-   ├─ CannotSimulate (NotImplementedError)
-   ├─ UnboundAxis (NameError)
-   ├─ DuplicatePermutation (ValueError)
-   ├─ PermutationRange (IndexError)
-   ├─ PermutationOrder
-   ├─ ManualAxisConstraint (ValueError)
-   ├─ Deadlock
-   ├─ Unsupported (NotImplementedError)
-   ├─ NotMeasured
-   ├─ InvalidDeviceCount (ValueError)
-   └─ NotSharded (TypeError)
+└─ PracticeError
+   ├─ SolutionFileMissing
+   ├─ SolutionFileExists
+   ├─ FolderUnwritable
+   ├─ UnknownSubmission
+   └─ NoTerminal
 
-What every error of shardlab is: a code and three parts.
-
-Values and texts as errors show them: never long, never failing, and moving no cursor.
-
->>> short_repr([1, "two"]), short_repr("x" * 200, 8), short_repr(10**5000)
-("[1, 'two']", "'xxxxxxx", 'a whole number of 16,610 bits')
-
-Layouts that JAX would refuse too.
-
-Programs that cannot be simulated as they stand.
-
-Programs and settings of a person that cannot be found, loaded, traced or finished.
-
-Programs that the compiler could not be asked about.
-
-Hardware and figures that an estimate cannot use.
-
-Models and rules that cannot be planned.
-
-Machines on which another person's code cannot be run as asked.
-
-Problems, and catalogues of them, that cannot be read or written.
-
-A person's record of practice that cannot be kept, and answers that cannot be found.
+Names in parentheses are the built-in exception that the error also is, so that code written for
+JAX's own exceptions catches it. Every error has a code and three parts: what happened, where, and
+what to try. docs/errors.md has an example of each.
 """
 
 from __future__ import annotations
@@ -113,56 +92,61 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-# What a terminal obeys, what turns the reading direction, and halves of characters, which no
-# terminal can be sent; lines and tabs are ours.
-_UNSEEN = re.compile(
+# Characters that must not reach a terminal from a file or a name: control characters (a terminal
+# obeys them), bidirectional marks (they reorder the line), and lone surrogates (UTF-8 cannot encode
+# them, so printing would raise). Newline and tab stay, our own messages use them.
+_UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
 
 
-def short_repr(value: object, most: int = 80) -> str:
-    """Return how Python writes a value, cut off; in words where it cannot write it.
+def short_repr(value: object, max_length: int = 80) -> str:
+    """Return a truncated `repr` for use in messages; it never raises.
 
-    Python refuses whole numbers of thousands of digits and lists a thousand deep, and what
-    a person's class says of itself may raise anything.
+    >>> short_repr([1, "two"]), short_repr("x" * 200, 8), short_repr(10**5000)
+    ("[1, 'two']", "'xxxxxxx", 'an integer of 16,610 bits')
     """
     if isinstance(value, (str, bytes)):
-        value = value[:most]
+        value = value[:max_length]  # before repr: the text of a file can have megabytes
     try:
-        return quote_text(repr(value)[:most])
+        return quote_text(repr(value)[:max_length])
     except Exception:
+        # Python refuses to print integers of more than 4,300 digits, recursion stops a list nested
+        # a thousand deep, and `__repr__` of a user's class can raise anything.
         if isinstance(value, int):
-            return f"a whole number of {int(value).bit_length():,} bits"
-        return f"a {type(value).__name__} that cannot be shown"
+            return f"an integer of {int(value).bit_length():,} bits"
+        return f"a {type(value).__name__} whose repr fails"
 
 
 def quote_text(text: str) -> str:
-    """Return text with an escape in place of each character that nobody would see.
+    """Return text with unprintable characters replaced by their escape sequence.
 
     >>> quote_text("a\\x1b[31mb\\u202e")
     'a\\\\x1b[31mb\\\\u202e'
     """
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class LabError(Exception):
-    """An error with a code and three parts, so that terminal, page, JSON and tests share the words.
+    """Base of all errors: a code and three parts, shared by terminal, HTML, JSON and tests.
 
-    >>> print(LabError("Array axis 0 is odd.", where="shape (3,)", fix="pad it to 4."))
-    [lab] Array axis 0 is odd.
+    >>> print(LabError("Dimension 0 is odd.", where="shape (3,)", fix="pad it to 4."))
+    [lab] Dimension 0 is odd.
       where: shape (3,)
       try:   pad it to 4.
     """
 
+    # Stable: tests, documentation pages and JSON output refer to it.
     code: ClassVar[str] = "lab"
-    exit_code: ClassVar[int] = 2  # of a command that ends with it
+    exit_code: ClassVar[int] = 2  # of a command that fails with this error
 
     def __init_subclass__(cls) -> None:
-        # The name by which a person catches it, also in tracebacks.
+        # Tracebacks then show the name to catch, `shardlab.errors.X`, even for a subclass that is
+        # defined elsewhere.
         cls.__module__ = "shardlab.errors"
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
-        # What is shown of a file or a name must not move a cursor.
+        # Messages quote file contents and names, which must not send escape codes to a terminal.
         what, where, fix = quote_text(what), quote_text(where), quote_text(fix)
         super().__init__(what, where, fix)
         self.what = what
@@ -178,498 +162,524 @@ class LabError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The parts are keywords, which Exception's own pickling does not hand back.
-        return _restored, (type(self), self.what, self.where, self.fix)
+        # Exception's own pickling calls `cls(*args)`, but `where` and `fix` are keyword-only.
+        return _unpickle_error, (type(self), self.what, self.where, self.fix)
 
     def to_json(self) -> dict[str, Any]:
         """Return the parts as plain data."""
         return {"code": self.code, "what": self.what, "where": self.where, "fix": self.fix}
 
 
-def _restored(kind: type[LabError], what: str, where: str, fix: str) -> LabError:
+def _unpickle_error(kind: type[LabError], what: str, where: str, fix: str) -> LabError:
     error = kind.__new__(kind)
     LabError.__init__(error, what, where=where, fix=fix)
     return error
 
 
+# Layouts: meshes, specs, shapes, dtypes, devices (`shardlab.sharding`)
+
+
 class LayoutError(LabError, ValueError):
-    """A layout that JAX would refuse too."""
+    """A mesh, spec, shape or layout is invalid; JAX rejects most of these too."""
 
     code = "layout"
 
 
 class InvalidSyntax(LayoutError):
-    """Text that is not a mesh, spec, shape or dtype; `where` points at the place with `^^^`."""
+    """Text is not a valid mesh, spec, shape, dtype or device; `^^^` marks the position."""
 
     code = "layout.invalid_syntax"
 
 
 class InvalidType(LayoutError, TypeError):
-    """A Python object that cannot be read as the thing asked for."""
+    """A Python object has the wrong type, such as a float as a size."""
 
     code = "layout.invalid_type"
 
 
 class InvalidSize(LayoutError):
-    """A size that no array or mesh can have: zero, negative, or beyond counting."""
+    """A size is out of range: negative, a mesh axis of zero, or more devices than XLA can count."""
 
     code = "layout.invalid_size"
 
 
 class UnknownDtype(LayoutError):
-    """A dtype name that JAX does not have."""
+    """JAX has no dtype of this name."""
 
     code = "layout.unknown_dtype"
 
 
 class UnknownDevice(LayoutError):
-    """A device id or coordinate outside the mesh."""
+    """The device id or coordinate is outside the mesh."""
 
     code = "layout.unknown_device"
 
 
 class DuplicateMeshAxis(LayoutError):
-    """A mesh with the same axis name (or the same device) twice."""
+    """A mesh has the same axis name, or the same device, twice."""
 
     code = "layout.duplicate_mesh_axis"
 
 
 class UnknownMeshAxis(LayoutError):
-    """A spec that names a mesh axis the mesh does not have."""
+    """A spec uses a mesh axis that the mesh does not have."""
 
     code = "layout.unknown_axis"
 
 
 class DuplicateSpecAxis(LayoutError):
-    """A spec that uses one mesh axis in two places."""
+    """A spec uses one mesh axis twice."""
 
     code = "layout.duplicate_spec_axis"
 
 
 class SpecTooLong(LayoutError):
-    """A spec with more entries than the array has axes."""
+    """A spec has more entries than the array has dimensions."""
 
     code = "layout.spec_too_long"
 
 
 class IndivisibleAxis(LayoutError):
-    """An array axis whose size its number of shards does not divide."""
+    """The size of a dimension is not divisible by its number of shards."""
 
     code = "layout.indivisible"
 
 
 class UnreducedNotAllowed(LayoutError):
-    """An `unreduced` or `reduced` mesh axis where JAX does not allow one."""
+    """An `unreduced` or `reduced` mesh axis is not allowed there by JAX."""
 
     code = "layout.unreduced"
 
 
 class TooManyDevices(LayoutError):
-    """A list of every device, asked of a mesh too large to list."""
+    """The mesh is too large to list every device."""
 
     code = "layout.too_many_devices"
 
 
 class LayoutMismatch(LayoutError):
-    """Two layouts that are not of the same array on the same mesh."""
+    """Two layouts do not describe the same array on the same mesh."""
 
     code = "layout.mismatch"
 
 
-class SimulationError(LabError, RuntimeError):
-    """A program that cannot be simulated as it stands."""
-
-    code = "simulate"
-
-
-class CannotSimulate(SimulationError, NotImplementedError):
-    """A primitive that communicates in a way shardlab does not know."""
-
-    code = "simulate.unknown_primitive"
-
-
-class UnboundAxis(SimulationError, NameError):
-    """A collective over a mesh axis that the mesh does not have."""
-
-    code = "simulate.unbound_axis"
-
-
-class DuplicatePermutation(SimulationError, ValueError):
-    """A ppermute with a device twice among its sources or destinations."""
-
-    code = "simulate.duplicate_permutation"
-
-
-class PermutationRange(SimulationError, IndexError):
-    """A ppermute that names a device beyond the last one of its mesh axes."""
-
-    code = "simulate.permutation_range"
-
-
-class PermutationOrder(SimulationError):
-    """A ppermute over mesh axes in another order than the mesh, where JAX refuses it."""
-
-    code = "simulate.permutation_order"
-
-
-class ManualAxisConstraint(SimulationError, ValueError):
-    """A sharding constraint over an axis that is manual at that place."""
-
-    code = "simulate.manual_axis_constraint"
-
-
-class Deadlock(SimulationError):
-    """Devices that part ways before a collective that needs them all."""
-
-    code = "simulate.deadlock"
-
-
-class Unsupported(SimulationError, NotImplementedError):
-    """A feature of JAX that simulated mode does not take over."""
-
-    code = "simulate.unsupported"
-
-
-class NotMeasured(SimulationError):
-    """A figure of a compiled program, asked of one that was only simulated."""
-
-    code = "simulate.not_measured"
-
-
-class InvalidDeviceCount(SimulationError, ValueError):
-    """A number of devices that no machine can have."""
-
-    code = "simulate.invalid_device_count"
-
-
-class NotSharded(SimulationError, TypeError):
-    """Something other than an array where the shards of an array were asked for."""
-
-    code = "simulate.not_an_array"
-
-
-class InvalidConfig(LabError, ValueError):
-    """A `[tool.shardlab]` table in pyproject.toml that is not understood."""
-
-    code = "config.invalid"
-
-
-class ProgramNotFound(LabError):
-    """A program to run that is not there."""
-
-    code = "program.not_found"
-
-
-class MeshAxesMismatch(LabError, ValueError):
-    """A mesh to try a program on, with other axis names than the program's own mesh."""
-
-    code = "trace.mesh_axes_mismatch"
-
-
-class ProgramRejected(LabError, ValueError):
-    """A program that JAX refuses, so that nothing can be said of what it sends."""
-
-    code = "trace.rejected"
-    finding: Any = None  # what `shardlab.check` says of it, a Finding
-
-
-class TargetError(LabError):
-    """A program to look at that was not given in a way that can be followed."""
-
-    code = "target"
-
-
-class InvalidTarget(TargetError):
-    """Text that is neither `file.py:function`, `module:function` nor a script."""
-
-    code = "target.invalid_syntax"
-
-
-class UnknownFunction(TargetError):
-    """A name that the file or module does not have, or that is not a function."""
-
-    code = "target.unknown_function"
-
-
-class MissingArguments(TargetError):
-    """A function that needs arguments which nobody gave."""
-
-    code = "target.missing_arguments"
-
-
-class InvalidArguments(TargetError):
-    """Arguments that do not fit the function, or that cannot be made."""
-
-    code = "target.invalid_arguments"
-
-
-class ProgramFailed(LabError):
-    """A person's program that did not get to its end."""
-
-    code = "program"
-
-
-class ProgramRaised(ProgramFailed):
-    """A program that raised an exception; its own traceback is shown."""
-
-    code = "program.raised"
-
-
-class ProgramExited(ProgramFailed):
-    """A program that ended itself, and said that it had failed."""
-
-    code = "program.exited"
-
-
-class ProgramCrashed(ProgramFailed):
-    """A program whose process ended before it had said anything."""
-
-    code = "program.crashed"
-
-
-class TimeLimitReached(ProgramFailed):
-    """A program that was still running when its time was over."""
-
-    code = "program.time_limit"
-    exit_code = 124  # that of timeout(1)
-
-
-class MemoryLimitReached(ProgramFailed):
-    """A program that wanted more memory than it was allowed."""
-
-    code = "program.memory_limit"
-
-
-class CompileError(LabError, RuntimeError):
-    """A program that the compiler would be asked about, and could not be."""
-
-    code = "trace"
-
-
-class CompileTimeout(CompileError):
-    """A compile that took longer than its limit; it was ended."""
-
-    code = "trace.compile_timeout"
-
-
-class CompileFailed(CompileError):
-    """A program that XLA refuses to compile, in its own words."""
-
-    code = "trace.compile_failed"
-
-
-class TpuCompilerMissing(CompileError):
-    """A TPU topology, asked for where the TPU compiler is not installed."""
-
-    code = "trace.tpu_compiler_missing"
-
-
-class InvalidTopology(CompileError, ValueError):
-    """A TPU topology that the compiler does not know, or that does not fit the mesh."""
-
-    code = "trace.invalid_topology"
+# Hardware: chips and step-time estimates (`shardlab.hardware`)
 
 
 class HardwareError(LabError, ValueError):
-    """A question about time that the figures at hand cannot answer."""
+    """An estimate cannot be computed from the available hardware figures."""
 
     code = "hardware"
 
 
 class UnknownHardware(HardwareError):
-    """A name of hardware that is not in the table."""
+    """The hardware table has no chip of this name."""
 
     code = "hardware.unknown"
 
 
 class InvalidHardwareFile(HardwareError):
-    """A hardware file, or a figure given, that cannot be used."""
+    """A hardware file, or a figure passed by the user, is invalid."""
 
     code = "hardware.invalid_file"
 
 
 class UnknownFigure(HardwareError):
-    """A figure that an estimate needs and nobody publishes."""
+    """An estimate needs a figure that the vendor does not publish."""
 
     code = "hardware.unknown_figure"
     figure = ""  # its name
 
 
 class InvalidEfficiency(HardwareError):
-    """An efficiency that is not a share of the peak."""
+    """An efficiency is not in the range 0 to 1."""
 
     code = "hardware.invalid_efficiency"
 
 
+# Simulation: programs on virtual devices (`shardlab.simulator`)
+
+
+class SimulationError(LabError, RuntimeError):
+    """The program cannot be simulated."""
+
+    code = "simulate"
+    # File, line and function of the operation, if known; `where` has them as text.
+    location: tuple[str, int, str] | None = None
+
+
+class CannotSimulate(SimulationError, NotImplementedError):
+    """The program uses a communication primitive that shardlab does not know."""
+
+    code = "simulate.unknown_primitive"
+
+
+class UnboundAxis(SimulationError, NameError):
+    """A collective runs over a mesh axis that the mesh does not have."""
+
+    code = "simulate.unbound_axis"
+    axis: str = ""  # the name that the mesh does not have
+    operation: str = ""  # the collective that uses it
+
+
+class DuplicatePermutation(SimulationError, ValueError):
+    """A ppermute lists a device twice as source or destination."""
+
+    code = "simulate.duplicate_permutation"
+
+
+class PermutationRange(SimulationError, IndexError):
+    """A ppermute names a device index beyond the size of its mesh axes."""
+
+    code = "simulate.permutation_range"
+
+
+class PermutationOrder(SimulationError):
+    """A ppermute lists mesh axes in an order that JAX rejects; it must be the mesh's order."""
+
+    code = "simulate.permutation_order"
+
+
+class ManualAxisConstraint(SimulationError, ValueError):
+    """A sharding constraint uses a mesh axis that is manual there (inside `shard_map`)."""
+
+    code = "simulate.manual_axis_constraint"
+
+
+class Deadlock(SimulationError):
+    """Devices diverge before a collective that all of them must reach."""
+
+    code = "simulate.deadlock"
+
+
+class Unsupported(SimulationError, NotImplementedError):
+    """Simulated mode does not support this JAX feature."""
+
+    code = "simulate.unsupported"
+
+
+class NotMeasured(SimulationError):
+    """The figure exists only for a compiled program; this one was simulated."""
+
+    code = "simulate.not_measured"
+
+
+class InvalidDeviceCount(SimulationError, ValueError):
+    """The number of virtual devices is out of range."""
+
+    code = "simulate.invalid_device_count"
+
+
+class NotSharded(SimulationError, TypeError):
+    """The value is not an array, so it has no shards."""
+
+    code = "simulate.not_an_array"
+
+
+# Programs: finding, tracing and compiling the user's program (`shardlab.tracing`, `.execution`)
+
+
+class InvalidConfig(LabError, ValueError):
+    """The `[tool.shardlab]` table of pyproject.toml is invalid."""
+
+    code = "config.invalid"
+
+
+class ProgramNotFound(LabError):
+    """The program file does not exist."""
+
+    code = "program.not_found"
+
+
+class TargetError(LabError):
+    """The target (which function to trace or check) cannot be resolved."""
+
+    code = "target"
+
+
+class InvalidTarget(TargetError):
+    """The text is not `file.py:function`, `module:function` or a script."""
+
+    code = "target.invalid_syntax"
+
+
+class UnknownFunction(TargetError):
+    """The file or module has no function of this name."""
+
+    code = "target.unknown_function"
+
+
+class MissingArguments(TargetError):
+    """The function needs arguments that were not passed."""
+
+    code = "target.missing_arguments"
+
+
+class InvalidArguments(TargetError):
+    """The arguments do not match the function, or cannot be created."""
+
+    code = "target.invalid_arguments"
+
+
+class MeshAxesMismatch(LabError, ValueError):
+    """A mesh to try has other axis names than the program's own mesh."""
+
+    code = "trace.mesh_axes_mismatch"
+
+
+class ProgramRejected(LabError, ValueError):
+    """JAX rejects the program, so its communication cannot be traced."""
+
+    code = "trace.rejected"
+    # Any, because `findings` imports this module.
+    finding: Any = None  # the Finding that `shardlab.check` reports for the rejection
+
+
+class CompileError(LabError, RuntimeError):
+    """The program cannot be compiled for analysis."""
+
+    code = "trace"
+
+
+class CompileTimeout(CompileError):
+    """Compilation exceeded its time limit and was stopped."""
+
+    code = "trace.compile_timeout"
+
+
+class CompileFailed(CompileError):
+    """XLA cannot compile the program; its message is included."""
+
+    code = "trace.compile_failed"
+
+
+class TpuCompilerMissing(CompileError):
+    """A TPU topology was requested, but the TPU compiler is not installed."""
+
+    code = "trace.tpu_compiler_missing"
+
+
+class InvalidTopology(CompileError, ValueError):
+    """The compiler does not know the TPU topology, or it does not match the mesh."""
+
+    code = "trace.invalid_topology"
+
+
+class ProgramFailed(LabError):
+    """The user's program did not finish."""
+
+    code = "program"
+
+
+class ProgramRaised(ProgramFailed):
+    """The program raised an exception; its traceback is shown."""
+
+    code = "program.raised"
+
+
+class ProgramExited(ProgramFailed):
+    """The program exited with a failure status."""
+
+    code = "program.exited"
+
+
+class ProgramCrashed(ProgramFailed):
+    """The program's process ended without a result."""
+
+    code = "program.crashed"
+
+
+class TimeLimitReached(ProgramFailed):
+    """The program was still running at its time limit."""
+
+    code = "program.time_limit"
+    exit_code = 124  # the same as timeout(1)
+
+
+class MemoryLimitReached(ProgramFailed):
+    """The program exceeded its memory limit."""
+
+    code = "program.memory_limit"
+
+
+# Plans: models, sharding rules and options (`shardlab.planner`)
+
+
 class PlanError(LabError, ValueError):
-    """A model, a rule or a choice that a plan cannot use."""
+    """A model, a rule or an option cannot be used for a plan."""
 
     code = "plan"
 
 
 class UnknownModel(PlanError):
-    """A name that is no preset, and no file either."""
+    """The name is neither a preset nor a file."""
 
     code = "plan.unknown_model"
 
 
 class InvalidModel(PlanError):
-    """A file or an object whose tensors cannot be read."""
+    """A model file or object cannot be read."""
 
     code = "plan.invalid_model"
 
 
 class InvalidRules(PlanError):
-    """Rules that cannot be read, or a rule that cannot be applied."""
+    """Sharding rules cannot be read, or a rule cannot be applied."""
 
     code = "plan.invalid_rules"
 
 
 class UnknownOption(PlanError):
-    """A strategy, an optimizer or a policy that there is not."""
+    """There is no strategy, optimizer or policy of this name."""
 
     code = "plan.unknown_option"
 
 
 class InvalidPlan(PlanError):
-    """A saved plan that cannot be read."""
+    """A saved plan cannot be read."""
 
     code = "plan.invalid_plan"
 
 
+# Sandbox: running untrusted submissions (`shardlab.sandbox`)
+
+
 class SandboxError(LabError, RuntimeError):
-    """No place to run another person's code."""
+    """No sandbox is available to run a submission."""
 
     code = "sandbox"
 
 
 class SandboxLevelUnavailable(SandboxError):
-    """A level of confinement that was required, and that this machine does not hold."""
+    """This machine cannot provide the required confinement level."""
 
     code = "sandbox.level_unavailable"
 
 
 class ForkServerFailed(SandboxError):
-    """The process that loads JAX for the judge's processes did not start."""
+    """The fork server, which preloads JAX for the worker processes, did not start."""
 
     code = "sandbox.fork_server_failed"
 
 
+# Course: catalogue, progress store and practice (`shardlab.course`)
+
+
 class CatalogueError(LabError, ValueError):
-    """A catalogue of problems that cannot be used as it stands."""
+    """A problem catalogue is invalid."""
 
     code = "catalogue"
 
 
 class CatalogueNotFound(CatalogueError):
-    """A folder that is not a catalogue: it has no `tracks.toml`."""
+    """The folder is not a catalogue: it has no `tracks.toml`."""
 
     code = "catalogue.not_found"
 
 
 class InvalidTracks(CatalogueError):
-    """A `tracks.toml` that is not understood, or that does not fit the folders beside it."""
+    """`tracks.toml` is invalid, or does not match the folders next to it."""
 
     code = "catalogue.invalid_tracks"
 
 
 class InvalidProblem(CatalogueError):
-    """A `problem.toml` that is not understood, or a file of a problem that is missing."""
+    """`problem.toml` is invalid, or a file of the problem is missing."""
 
     code = "catalogue.invalid_problem"
 
 
 class InvalidReference(CatalogueError):
-    """A `reference.py` that cannot be loaded, or lacks a function."""
+    """`reference.py` cannot be loaded, or lacks a function."""
 
     code = "catalogue.invalid_reference"
 
 
 class UnknownProblem(CatalogueError):
-    """A problem or a track that the catalogue does not have."""
+    """The catalogue has no problem or track of this name."""
 
     code = "catalogue.unknown_problem"
 
 
 class ProblemExists(CatalogueError):
-    """A new problem whose folder is there already."""
+    """The folder of a new problem already exists."""
 
     code = "catalogue.exists"
 
 
 class InvalidProblemName(CatalogueError):
-    """A name for a new problem or track that cannot be one."""
+    """The name is not valid for a problem or track."""
 
     code = "catalogue.invalid_name"
 
 
 class StoreError(LabError):
-    """The record of submissions and progress cannot be read or written."""
+    """The progress store cannot be read or written."""
 
     code = "store"
 
 
 class StoreUnwritable(StoreError):
-    """A data folder or record that may not be written, or a disk that fails."""
+    """The data folder or the store is not writable, or the disk fails."""
 
     code = "store.unwritable"
 
 
 class StoreFull(StoreError):
-    """A disk with no room for what should be kept."""
+    """The disk is full."""
 
     code = "store.full"
 
 
 class StoreBusy(StoreError):
-    """A record that another process does not let go of."""
+    """Another process holds a lock on the store."""
 
     code = "store.busy"
 
 
 class StoreCorrupt(StoreError):
-    """A record that is not what SQLite wrote; it is kept beside, never deleted."""
+    """The store is not a valid SQLite database; it is moved aside, never deleted."""
 
     code = "store.corrupt"
 
 
 class StoreNewerVersion(StoreError):
-    """A record written by a newer shardlab."""
+    """The store was written by a newer shardlab."""
 
     code = "store.newer_version"
 
 
 class PracticeError(LabError):
-    """Something asked of an exercise that cannot be done."""
+    """A practice command cannot be carried out."""
 
     code = "practice"
 
 
 class SolutionFileMissing(PracticeError):
-    """An answer to judge that is not there, or is no file."""
+    """The solution file to judge does not exist, or is not a file."""
 
     code = "practice.no_file"
 
 
 class SolutionFileExists(PracticeError):
-    """A file of the person's own in the place where a starter should go."""
+    """A starter file would overwrite the user's own file."""
 
     code = "practice.file_exists"
 
 
 class FolderUnwritable(PracticeError):
-    """A folder for answers, or for an export of them, that may not be written."""
+    """The folder for solutions, or for an export, is not writable."""
 
     code = "practice.folder_unwritable"
 
 
 class UnknownSubmission(PracticeError):
-    """A submission number, or a case, that the record does not have."""
+    """The store has no submission, or no case, of this number."""
 
     code = "practice.unknown_submission"
 
 
 class NoTerminal(PracticeError):
-    """`shardlab learn` without a terminal to read keys from."""
+    """`shardlab learn` needs an interactive terminal."""
 
     code = "practice.no_terminal"

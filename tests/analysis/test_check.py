@@ -1,4 +1,4 @@
-"""`shardlab.check`: read, run, compared, and told once."""
+"""`shardlab.check`: traces, runs, compares, and reports each cause once."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def total(x):
 
 
 def test_without_a_mesh_the_programs_own_axes_get_several_sizes():
-    told = []
-    report = shardlab.check(total, "f32[24]", on_progress=told.append)
-    (found,) = report.findings
-    assert (found.code, found.cause) == ("hazard.mesh_dependent", "factor_of_n")
-    assert found.where.file == __file__
-    assert found.where.function == "<lambda>"
+    progress = []
+    report = shardlab.check(total, "f32[24]", on_progress=progress.append)
+    (finding,) = report.findings
+    assert (finding.code, finding.cause) == ("hazard.mesh_dependent", "factor_of_n")
+    assert finding.where.file == __file__
+    assert finding.where.function == "<lambda>"
     assert report.meshes == ("data=2", "data=3", "data=4", "data=8")
-    assert told == ["reading the program", "running on one device"] + [
+    assert progress == ["tracing the program", "running on one device"] + [
         f"running on {mesh}" for mesh in report.meshes
     ]
     assert not report.ok
@@ -49,43 +49,43 @@ def test_a_right_program_gives_nothing():
     assert report.ok
 
 
-def test_a_deadlock_is_read_and_the_program_is_not_run():
-    def parting(x):
+def test_a_program_with_a_deadlock_is_not_run():
+    def diverging(x):
         def body(x):
             first = lax.axis_index("data") == 0
             return lax.cond(first, lambda x: lax.psum(x, "data"), lambda x: x, x)
 
         return jax.shard_map(body, in_specs=P("data"), out_specs=P("data"), check_vma=False)(x)
 
-    report = shardlab.check(parting, "f32[24]", mesh="data=4")
+    report = shardlab.check(diverging, "f32[24]", mesh="data=4")
     assert report.codes == ("hazard.deadlock",)
-    assert "The program was not run, since reading it gave hazard.deadlock." in report.notes
+    assert "The program was not run because of hazard.deadlock." in report.notes
 
 
-def test_reading_alone_compares_nothing():
+def test_tracing_alone_compares_nothing():
     report = shardlab.check(total, "f32[24]", mesh="data=4", run=False)
     assert report.findings == ()
-    assert "The program was read and not run: values were not compared." in report.notes
+    assert "The program was traced but not run: values were not compared." in report.notes
 
 
-def test_arguments_too_large_to_run_are_read_only():
+def test_a_program_with_large_arguments_is_not_run():
     report = shardlab.check(total, "f32[4000000000]", mesh="data=4")
     assert report.findings == ()
-    assert "not run: its arguments take 16,000,000,000 bytes" in report.notes[-1]
+    assert "not run: its arguments take 16.0 GB" in report.notes[-1]
 
 
-def test_one_size_that_fits_many_causes_is_followed_by_others():
+def test_a_size_that_fits_many_causes_is_followed_by_more():
     def penalised(x, w):
         def body(x, w):
             return lax.psum((x**2).sum() + 0.1 * (w**2).sum(), "data")
 
         return jax.shard_map(body, in_specs=(P("data"), P()), out_specs=P())(x, w)
 
-    (found,) = shardlab.check(penalised, "f32[24]", "f32[5]", mesh="data=4", grads=False).findings
-    assert found.cause == "bias_n_times"
+    (finding,) = shardlab.check(penalised, "f32[24]", "f32[5]", mesh="data=4", grads=False).findings
+    assert finding.cause == "bias_n_times"
 
 
-def test_a_psum_of_copies_is_the_line_at_fault_and_no_warning_beside():
+def test_a_psum_of_replicated_is_the_line_of_the_error_and_no_extra_warning():
     def twice(x):
         def body(x):
             part = lax.psum(x.sum(), "data")
@@ -118,7 +118,7 @@ def test_the_mesh_in_context_may_have_another_size():
     assert call.wire_bytes == 6
 
 
-def test_a_gradient_that_hangs_is_told_though_no_line_takes_it():
+def test_a_gradient_that_deadlocks_is_reported_though_no_line_computes_it():
     def halves(x, w, is_shared=True):
         def body(x, w):
             w = w if is_shared else lax.pcast(w, "data", to="varying")
@@ -128,17 +128,19 @@ def test_a_gradient_that_hangs_is_told_though_no_line_takes_it():
 
         return jax.shard_map(body, in_specs=(P("data"), P()), out_specs=P("data"))(x, w)
 
-    (found,) = shardlab.check(halves, "f32[8]", "f32[]", mesh="data=4").findings
-    assert found.code == "hazard.deadlock"
-    assert found.what.startswith("The values come out, but not their gradient. Devices part ways")
-    assert "before a psum over 'data': reached by data=0; not by data=1" in found.what
-    assert "jax.lax.pcast(value, axis, to='varying')" in found.fix
+    (finding,) = shardlab.check(halves, "f32[8]", "f32[]", mesh="data=4").findings
+    assert finding.code == "hazard.deadlock"
+    assert finding.what.startswith(
+        "The forward pass finishes; the backward pass does not. Some devices never reach"
+    )
+    assert "this psum over 'data': reached by data=0; not by data=1" in finding.what
+    assert "jax.lax.pcast(value, axis, to='varying')" in finding.fix
     assert not shardlab.check(halves, "f32[8]", "f32[]", mesh="data=4", grads=False).findings
-    (found,) = shardlab.check(halves, "f32[8]", "f32[]", False, mesh="data=4").findings
-    assert found.code == "hazard.mesh_dependent"  # no longer hangs, and is still not the gradient
+    (finding,) = shardlab.check(halves, "f32[8]", "f32[]", False, mesh="data=4").findings
+    assert finding.code == "hazard.mesh_dependent"  # no longer hangs, and is still not the gradient
 
 
-def test_threads_take_turns():
+def test_threads_check_one_at_a_time():
     sizes = (2, 4, 8, 2)
     with ThreadPoolExecutor(len(sizes)) as pool:
         reports = list(
@@ -152,7 +154,7 @@ def test_threads_take_turns():
 # -------------------------------------------------------------- results that are not only arrays
 
 
-def test_a_step_that_returns_its_model_with_functions_in_it_is_right():
+def test_a_step_may_return_a_model_with_functions_in_it():
     eqx = pytest.importorskip("equinox")
     model = eqx.nn.MLP(6, 1, 4, 1, key=jax.random.key(0))
 
@@ -173,7 +175,7 @@ def test_a_step_that_returns_its_model_with_functions_in_it_is_right():
     assert (report.ok, report.codes, report.meshes) == (True, (), ("data=2",))
 
 
-class Held:
+class Result:
     def __init__(self, loss):
         self.loss = loss
 
@@ -183,10 +185,10 @@ class Held:
     [
         lambda loss: None if loss is None else {"loss": loss, "name": "adam", "step": 3, "f": max},
         lambda loss: (None, loss, "done", float),
-        Held,
+        Result,
     ],
 )
-def test_results_beside_arrays_are_left_out_and_arrays_in_objects_are_not(results):
+def test_results_that_are_no_arrays_are_dropped_and_arrays_in_objects_are_not(results):
     def step(x):
         body = lambda x: lax.psum(x.sum(), "data")  # noqa: E731
         return results(jax.shard_map(body, in_specs=P("data"), out_specs=P())(x))
@@ -197,14 +199,14 @@ def test_results_beside_arrays_are_left_out_and_arrays_in_objects_are_not(result
     assert shardlab.trace(lambda x: None, "f32[12]", mesh="data=3").collectives == ()
 
 
-def test_a_number_of_devices_written_into_a_program_that_one_device_cannot_run():
+def test_a_hard_coded_device_count_that_one_device_cannot_run():
     def four(x):
         ring = [(i, (i + 1) % 4) for i in range(4)]
         body = lambda x: x + lax.ppermute(x, "data", ring)  # noqa: E731  short
         return jax.shard_map(body, in_specs=P("data"), out_specs=P("data"))(x)
 
-    (found,) = shardlab.check(four, "f32[16]", meshes=["data=8", "data=4"]).findings
-    assert found.what == "The output is not what data=4 computes."
+    (finding,) = shardlab.check(four, "f32[16]", meshes=["data=8", "data=4"]).findings
+    assert finding.what == "The output differs from the result on data=4."
     report = shardlab.check(four, "f32[16]", mesh="data=4")
     assert report.findings == ()
     assert not report.is_compared
@@ -213,7 +215,7 @@ def test_a_number_of_devices_written_into_a_program_that_one_device_cannot_run()
     assert not Report.from_json(report.to_json()).is_compared
 
 
-def test_a_gradient_that_jax_has_summed_already_is_told_as_such():
+def test_a_gradient_that_jax_has_already_summed_is_reported_as_such():
     def step(w, x):
         def body(w, x):
             loss, grad = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
@@ -221,16 +223,16 @@ def test_a_gradient_that_jax_has_summed_already_is_told_as_such():
 
         return jax.shard_map(body, in_specs=(P(), P("data")), out_specs=P())(w, x)
 
-    (found,) = shardlab.check(step, "f32[3]", "f32[24,3]", mesh="data=4").findings
-    assert found.cause == "gradient_scaled_by_n"
-    assert found.details["paths"] == ["[0]", "[1]"]
-    assert "lax.pmean(loss, 'data')" in found.fix
-    assert "Output [0] changes with it." in found.shows
+    (finding,) = shardlab.check(step, "f32[3]", "f32[24,3]", mesh="data=4").findings
+    assert finding.cause == "gradient_scaled_by_n"
+    assert finding.details["paths"] == ["[0]", "[1]"]
+    assert "lax.pmean(loss, 'data')" in finding.fix
+    assert "Output [0] changes with it." in finding.shows
 
 
-def test_gradients_are_not_taken_of_values_that_differ():
-    told = []
-    shardlab.check(total, "f32[24]", mesh="data=2", on_progress=told.append)
-    assert not any("gradients" in text for text in told)
-    shardlab.check(squares, "f32[24]", mesh="data=2", on_progress=told.append)
-    assert told[-1] == "taking gradients on data=2"
+def test_gradients_are_not_computed_of_values_that_differ():
+    progress = []
+    shardlab.check(total, "f32[24]", mesh="data=2", on_progress=progress.append)
+    assert not any("gradients" in text for text in progress)
+    shardlab.check(squares, "f32[24]", mesh="data=2", on_progress=progress.append)
+    assert progress[-1] == "computing gradients on data=2"

@@ -1,4 +1,4 @@
-"""Runs on several meshes: what is written down of each, with nothing decided."""
+"""Runs on several meshes: what is recorded of each, with nothing decided."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
-from shardlab.analysis.mesh_runs import Bench, Trial
-from shardlab.analysis.run_arguments import concrete
+from shardlab.analysis.mesh_runs import MeshRunner, MeshTrial
+from shardlab.analysis.run_arguments import fill_arguments
 from shardlab.sharding.mesh import Mesh
 from shardlab.tracing.stage import staging_mesh
 
@@ -22,14 +22,14 @@ W = np.random.default_rng(1).normal(size=(3,)).astype("float32")
 
 
 def run_on_meshes(f, args, meshes, grads=True):
-    bench = Bench(f, args)
-    runs = bench.run(meshes)
-    return bench.differentiate() if grads else runs
+    runner = MeshRunner(f, args)
+    runs = runner.run_on_meshes(meshes)
+    return runner.add_gradients() if grads else runs
 
 
 def run_on(f, args, mesh, grads=True, is_reference=False):
-    trial = Trial(f, args, mesh, is_reference)
-    return trial.differentiated() if grads else trial.run
+    trial = MeshTrial(f, args, mesh, is_reference)
+    return trial.add_gradients() if grads else trial.run
 
 
 def mapped(body, in_specs=ROWS, out_specs=ROWS, **options):
@@ -58,7 +58,7 @@ def test_outputs_and_gradients_are_by_path_and_equal_those_of_plain_jax():
     assert runs.source.function == "loss"
 
 
-def test_only_the_run_on_one_device_learns_what_rounding_does():
+def test_only_the_run_on_one_device_measures_rounding_noise():
     runs = run_on_meshes(loss, [X, W], [Mesh(data=2)], grads=False)
     leaf = runs.one.outputs["['loss']"]
     assert 0 < leaf.noise < 1e-5 * leaf.value
@@ -66,28 +66,28 @@ def test_only_the_run_on_one_device_learns_what_rounding_does():
     assert runs.one.gradients == {}
 
 
-def test_copies_are_written_down_for_every_device():
+def test_replicas_are_recorded_for_every_device():
     total = mapped(lambda x: x.sum(0), out_specs=P(), check_vma=False)
     run = run_on(total, [X], Mesh(data=3), grads=False)
-    (copies,) = run.copies
-    assert copies.mesh_axes == ("data",)
-    np.testing.assert_allclose(copies.values, X.reshape(3, 4, 3).sum(1), rtol=1e-5)
+    (replicas,) = run.copies
+    assert replicas.mesh_axes == ("data",)
+    np.testing.assert_allclose(replicas.values, X.reshape(3, 4, 3).sum(1), rtol=1e-5)
     one = run_on(total, [X], Mesh(data=1), grads=False, is_reference=True)
-    (meant,) = one.copies
-    assert meant.key == copies.key
-    assert meant.mesh_axes == ()
-    np.testing.assert_allclose(meant.values, X.sum(0), rtol=1e-4)
+    (expected,) = one.copies
+    assert expected.key == replicas.key
+    assert expected.mesh_axes == ()
+    np.testing.assert_allclose(expected.values, X.sum(0), rtol=1e-4)
 
 
-def test_copies_are_joined_over_the_axes_that_the_spec_names():
+def test_replicas_are_joined_over_the_axes_that_the_spec_names():
     both = AbstractMesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
     total = jax.shard_map(
         lambda x: x.sum(1), mesh=both, in_specs=P("data", "model"), out_specs=P("data"),
         check_vma=False,
     )  # fmt: skip
-    (copies,) = run_on(total, [X], Mesh(data=2, model=3), grads=False).copies
-    assert copies.mesh_axes == ("model",)
-    np.testing.assert_allclose(copies.values, X.T, rtol=1e-6)
+    (replicas,) = run_on(total, [X], Mesh(data=2, model=3), grads=False).copies
+    assert replicas.mesh_axes == ("model",)
+    np.testing.assert_allclose(replicas.values, X.T, rtol=1e-6)
 
 
 def test_a_mesh_that_does_not_divide_is_a_failure_of_that_run_alone():
@@ -96,17 +96,17 @@ def test_a_mesh_that_does_not_divide_is_a_failure_of_that_run_alone():
 
 
 def test_a_deadlock_ends_the_runs():
-    def parting(x):
+    def diverging(x):
         def body(x):
             wait = lax.axis_index("data") == 0
             return lax.cond(wait, lambda x: lax.psum(x, "data"), lambda x: x, x)
 
         return mapped(body, check_vma=False)(x)
 
-    runs = run_on_meshes(parting, [X], [Mesh(data=2), Mesh(data=3)], grads=False)
+    runs = run_on_meshes(diverging, [X], [Mesh(data=2), Mesh(data=3)], grads=False)
     (run,) = runs.many
     assert run.failure.kind == "deadlock"
-    assert "psum over 'data': reached by data=0; not by data=1" in run.failure.words
+    assert "psum over 'data': reached by data=0; not by data=1" in run.failure.message
 
 
 def test_what_cannot_be_differentiated_is_noted():
@@ -121,14 +121,14 @@ def test_what_cannot_be_differentiated_is_noted():
     assert run.notes[0].startswith("gradients were not compared: ValueError: Pure callbacks do not")
 
 
-def test_a_program_that_takes_gradients_is_not_differentiated_once_more():
+def test_a_program_that_computes_gradients_is_not_differentiated_again():
     step = mapped(lambda x, w: jax.grad(lambda w: (x @ w).sum())(w), (P("data"), P()), P("data"))
     run = run_on(step, [X, W], Mesh(data=3))
     assert (run.failure, run.gradients) == (None, {})
-    assert run.notes[0].startswith("The program takes gradients itself")
+    assert run.notes[0].startswith("The program computes gradients itself")
 
 
-# ------------------------------------------------------------------------------ what went into it
+# ------------------------------------------------------------------------------ lineage
 
 
 def lineage_of(body, *args, mesh=None, **options):
@@ -137,21 +137,21 @@ def lineage_of(body, *args, mesh=None, **options):
 
 
 @pytest.mark.parametrize(
-    ("key", "drawn"),
+    ("key", "kinds"),
     [
         (lambda: jax.random.key(0), {"same"}),
         (lambda: jax.random.fold_in(jax.random.key(0), lax.axis_index("data")), {"by_device"}),
     ],
     ids=["same", "by_device"],
 )
-def test_random_numbers_are_told_by_their_key(key, drawn):
+def test_random_numbers_are_classified_by_their_key(key, kinds):
     (lineage,) = lineage_of(lambda x: x + jax.random.normal(key(), x.shape), X)
-    assert lineage.random == drawn
+    assert lineage.random == kinds
     (lineage,) = lineage_of(lambda x: x * 2, X)
     assert lineage.random == set()
 
 
-def test_a_sum_of_quotients_is_seen_where_the_divisors_differ():
+def test_a_sum_of_quotients_is_recorded_if_the_divisors_differ():
     def means(x):
         mask = x > 0
         own = lax.psum((x * mask).sum() / mask.sum(), "data")
@@ -163,7 +163,7 @@ def test_a_sum_of_quotients_is_seen_where_the_divisors_differ():
     assert [other.sums_ratios for other in others] == [(), (), ()]
 
 
-def test_what_a_backward_pass_gives_and_what_has_no_argument():
+def test_gradients_and_outputs_without_arguments_are_recorded():
     def body(x, w):
         value, grad = jax.value_and_grad(lambda w: ((x @ w) ** 2).sum())(w)
         return value[None], grad[None], lax.axis_index("data")[None]
@@ -173,7 +173,7 @@ def test_what_a_backward_pass_gives_and_what_has_no_argument():
     assert (value.has_arguments, place.has_arguments) == (True, False)
 
 
-def test_the_least_precise_float_on_the_way_counts():
+def test_the_least_precise_float_on_the_path_counts():
     def body(x):
         return x * 2, (x.astype(jnp.bfloat16) * 2).astype(jnp.float32)
 
@@ -182,15 +182,15 @@ def test_the_least_precise_float_on_the_way_counts():
     assert narrow.eps == float(jnp.finfo(jnp.bfloat16).eps)
 
 
-def test_what_stands_on_the_way_to_an_output():
+def test_divisors_and_collectives_on_the_path_are_recorded():
     def body(x):
         whole = lax.psum(x.mean(), "data")
         return whole / 8, lax.pmean(x.mean(), "data"), lax.psum(x, "data").mean(), x * 2
 
     specs = (P(), P(), P(), ROWS)
     written, mean, later, own = lineage_of(body, X, mesh=Mesh(data=1), out_specs=specs)
-    assert [each.divided_by for each in (written, mean, later, own)] == [(8,), (), (), ()]
-    assert [each.has_collectives for each in (written, mean, own)] == [True, True, False]
+    assert [lineage.divided_by for lineage in (written, mean, later, own)] == [(8,), (), (), ()]
+    assert [lineage.has_collectives for lineage in (written, mean, own)] == [True, True, False]
     assert not written.checks_vma
     run = run_on(loss, [X, W], Mesh(data=2), grads=False)
     assert run.outputs["['loss']"].lineage.checks_vma
@@ -199,21 +199,21 @@ def test_what_stands_on_the_way_to_an_output():
 # -------------------------------------------------------------------------------------- arguments
 
 
-def test_shapes_become_numbers_that_are_neither_constant_nor_symmetric():
-    given = ["f32[4,4]", jax.ShapeDtypeStruct((6,), jnp.int32), {"k": "bool[9]"}, "relu", 3]
-    array, whole, tree, word, number = concrete(given)
-    assert (word, number) == ("relu", 3)
+def test_shapes_get_values_that_are_neither_constant_nor_symmetric():
+    args = ["f32[4,4]", jax.ShapeDtypeStruct((6,), jnp.int32), {"k": "bool[9]"}, "relu", 3]
+    array, integers, tree, text, number = fill_arguments(args)
+    assert (text, number) == ("relu", 3)
     assert len(np.unique(array)) == 16
     assert not np.allclose(array, array.T)
-    assert whole.dtype == jnp.int32
-    assert whole.min() >= 0
+    assert integers.dtype == jnp.int32
+    assert integers.min() >= 0
     assert set(np.unique(tree["k"])) == {False, True}
-    np.testing.assert_array_equal(array, concrete(given)[0])
+    np.testing.assert_array_equal(array, fill_arguments(args)[0])
 
 
-def test_keys_are_made_from_their_shape():
+def test_keys_are_created_from_their_shape():
     dtype = jax.random.key(0).dtype
-    (keys,) = concrete([jax.ShapeDtypeStruct((3,), dtype)])
+    (keys,) = fill_arguments([jax.ShapeDtypeStruct((3,), dtype)])
     assert keys.shape == (3,)
     assert keys.dtype == dtype
 
@@ -230,7 +230,7 @@ def test_a_parameter_named_mesh_gets_the_mesh():
         run = run_on(seen, [X, 2.0], Mesh(data=n), grads=False)
         np.testing.assert_allclose(run.outputs[""].value, X.sum() * 2 * n, rtol=1e-4)
         assert run_on(seen, [X, OWN, 2.0], Mesh(data=n)).gradients.keys() == {"x"}
-    # One that is given stays: it is replaced where the program uses it.
+    # A mesh that is passed stays: it is replaced where the program uses it.
     assert staging_mesh(seen, [3, OWN, 2.0], "new") == ((3, OWN, 2.0), {})
     assert staging_mesh(lambda x, *, mesh: x, [3], "new") == ((3,), {"mesh": "new"})
 
@@ -241,7 +241,7 @@ def test_a_shard_map_without_a_mesh_takes_the_one_in_context():
     np.testing.assert_allclose(run.outputs[""].value, X.sum(), rtol=1e-4)
 
 
-def test_what_the_program_prints_is_not_said_once_per_mesh(capsys):
+def test_what_the_program_prints_is_hidden(capsys):
     def talks(x):
         print("tracing")
         jax.debug.print("running {}", x.sum())
@@ -251,18 +251,18 @@ def test_what_the_program_prints_is_not_said_once_per_mesh(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_program_is_traced_once_for_each_mesh_though_its_gradients_come_later():
+def test_a_program_is_traced_once_per_mesh_also_for_gradients():
     traced = []
 
     def counted(x):
         traced.append(x.shape)
         return mapped(lambda x: lax.psum((x**2).sum(), "data"), out_specs=P())(x)
 
-    bench = Bench(counted, [X])
-    runs = bench.run([Mesh(data=2)])
+    runner = MeshRunner(counted, [X])
+    runs = runner.run_on_meshes([Mesh(data=2)])
     assert [run.gradients for run in (runs.one, *runs.many)] == [{}, {}]
-    runs = bench.run([Mesh(data=2), Mesh(data=3)])
-    later = bench.differentiate()
+    runs = runner.run_on_meshes([Mesh(data=2), Mesh(data=3)])
+    later = runner.add_gradients()
     assert [run.mesh for run in later.many] == [(("data", 2),), (("data", 3),)]
     for run in (later.one, *later.many):
         weight = np.random.default_rng([99, 0]).uniform(0.5, 1.5)
@@ -270,14 +270,14 @@ def test_a_program_is_traced_once_for_each_mesh_though_its_gradients_come_later(
     assert len(traced) == 3
 
 
-def test_the_smallest_mesh_that_runs_takes_the_place_of_one_device():
+def test_the_smallest_mesh_that_runs_is_the_reference_if_one_device_fails():
     def four(x):
         ring = [(i, (i + 1) % 4) for i in range(4)]
         return mapped(lambda x: lax.ppermute(x, "data", ring))(x)
 
-    runs = Bench(four, [X]).run([Mesh(data=12), Mesh(data=2), Mesh(data=4)])
+    runs = MeshRunner(four, [X]).run_on_meshes([Mesh(data=12), Mesh(data=2), Mesh(data=4)])
     assert runs.reference == runs.one.mesh_text == "data=4"
-    assert runs.not_one.kind == "refused"
+    assert runs.not_one.kind == "rejected"
     assert [(run.mesh_text, bool(run.failure)) for run in runs.many] == [
         ("data=2", True), ("data=12", False),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The benchmarks are not installed with the package; they stand at the root of the repository."""
+"""Puts the root of the repository on the path: the benchmarks are not installed."""
 
 from __future__ import annotations
 

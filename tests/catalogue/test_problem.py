@@ -1,4 +1,4 @@
-"""A problem as a person reads it."""
+"""The page of a problem as learners read it."""
 
 from shardlab.catalogue.tracks import load_catalogue
 
@@ -12,9 +12,9 @@ def test_each_page_of_a_program_says_once_that_it_is_traced():
 
 
 def test_a_page_is_the_statement_with_one_paragraph_more():
-    problem = load_catalogue().problem("shard-map-psum")
+    problem = load_catalogue().load_problem("shard-map-psum")
     blocks = problem.page.split("\n\n")
     (added,) = [block for block in blocks if SENTENCE in block]
     assert blocks[blocks.index(added) + 1] == "## Examples"
     blocks.remove(added)
-    assert "\n\n".join(blocks) == problem.text("statement.md")
+    assert "\n\n".join(blocks) == problem.read_text("statement.md")

@@ -1,4 +1,4 @@
-"""Catalogues: order, prerequisites, and a clear word about every file that is not as it must be."""
+"""Catalogues: order, prerequisites, and a clear error for every invalid file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ two = ["three"]
 
 @pytest.fixture
 def three(tmp_path):
-    """A catalogue of three problems; the second waits for the third."""
+    """A catalogue of three problems; the second requires the third."""
     for slug in ("a/one", "a/two", "b/three"):
         shutil.copytree(MODEL, tmp_path / slug)
     (tmp_path / "tracks.toml").write_text(THREE)
@@ -57,21 +57,21 @@ def test_problems_come_in_the_order_of_the_tracks(three):
     catalogue = load_catalogue(three)
     assert list(catalogue.problems) == ["one", "two", "three"]
     assert [track.title for track in catalogue.tracks] == ["First", "Second"]
-    assert catalogue.track("three").folder == "b"
+    assert catalogue.track_of("three").folder == "b"
     assert catalogue.problems["two"].track == "a"
 
 
 def test_the_next_problem_is_the_first_open_one(three):
     catalogue = load_catalogue(three)
-    assert catalogue.missing("two", ["one"]) == ("three",)
-    seen, solved = [], set()
+    assert catalogue.missing_prerequisites("two", ["one"]) == ("three",)
+    order, solved = [], set()
     while slug := catalogue.next_slug(solved):
-        seen.append(slug)
+        order.append(slug)
         solved.add(slug)
-    assert seen == ["one", "three", "two"]
+    assert order == ["one", "three", "two"]
 
 
-def test_the_own_catalogue_is_listed_without_jax_and_numpy():
+def test_the_built_in_catalogue_is_listed_without_jax_and_numpy():
     code = (
         "import sys; from shardlab.catalogue.tracks import load_catalogue\n"
         "assert load_catalogue().problems\n"
@@ -80,13 +80,15 @@ def test_the_own_catalogue_is_listed_without_jax_and_numpy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_an_unknown_slug_names_the_nearest(three):
-    with pytest.raises(UnknownProblem, match=r"no problem 'tree'.*\n.*\n.*'three', the nearest"):
-        load_catalogue(three).problem("tree")
-    with pytest.raises(UnknownProblem, match=r"list --catalogue \S+` names them"):
-        load_catalogue(three).problem("zzzzzzzz")
-    with pytest.raises(UnknownProblem, match=r"`shardlab practice list` names them"):
-        load_catalogue().problem("zzzzzzzz")
+def test_an_unknown_slug_suggests_the_nearest(three):
+    with pytest.raises(
+        UnknownProblem, match=r"Unknown problem 'tree'.*\n.*\n.*Did you mean 'three'"
+    ):
+        load_catalogue(three).load_problem("tree")
+    with pytest.raises(UnknownProblem, match=r"list --catalogue \S+` lists them"):
+        load_catalogue(three).load_problem("zzzzzzzz")
+    with pytest.raises(UnknownProblem, match=r"`shardlab practice list` lists them"):
+        load_catalogue().load_problem("zzzzzzzz")
 
 
 def test_a_folder_without_tracks_is_no_catalogue(tmp_path):
@@ -95,72 +97,72 @@ def test_a_folder_without_tracks_is_no_catalogue(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         ('title = "First"', "", "'title' is missing"),
-        ('title = "First"', 'titel = "First"', "no key 'titel' here.*'title', the nearest"),
+        ('title = "First"', 'titel = "First"', "Unknown key 'titel'.*Did you mean 'title'"),
         ('title = "First"', "title = 3", "'title' is 3.*text"),
-        ('"one"', '"onee"', "'onee' is listed.*'one', the nearest folder"),
+        ('"one"', '"onee"', "'onee' is listed.*Did you mean 'one'"),
         ('"three"]\n\n', '"three", "three"]\n\n', "'three' is listed twice"),
-        ('two = ["three"]', 'two = ["thre"]', "'thre' is no problem.*'three', the nearest"),
+        ('two = ["three"]', 'two = ["thre"]', "Unknown problem 'thre'.*Did you mean 'three'"),
         ('two = ["three"]', 'two = "three"', "'two' is 'three'.*a list of slugs"),
         (
             'two = ["three"]',
             'two = ["three"]\nthree = ["two"]',
-            "wait for each other: two, three",
+            "require each other: two, three",
         ),
-        ("[prerequisites]", "[prerequisites", "is not TOML"),
+        ("[prerequisites]", "[prerequisites", "is not valid TOML"),
     ],
 )
-def test_a_wrong_list_of_tracks_is_named_with_its_place(three, old, new, words):
+def test_an_invalid_list_of_tracks_is_reported_with_its_location(three, old, new, message):
     edit(three / "tracks.toml", old, new)
-    with pytest.raises(InvalidTracks, match=f"(?s){words}") as caught:
+    with pytest.raises(InvalidTracks, match=f"(?s){message}") as caught:
         load_catalogue(three)
     assert "tracks.toml" in caught.value.where
     assert caught.value.fix
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         ("format_version = 1", "format_version = 2", "'format_version' is 2.*try: +1"),
         ("content_version = 1", "content_version = 0", "a whole number from 1"),
         ("content_version = 1", "content_version = true", "a whole number from 1"),
         ('difficulty = "medium"', 'difficulty = "tricky"', "easy, medium or hard"),
         ('difficulty = "medium"', "", "'difficulty' is missing"),
-        ('tags = ["shard_map"', 'tags = [1, "shard_map"', "a list of texts"),
-        ("requires = [", "require = [", "no key 'require'.*'requires', the nearest"),
+        ('tags = ["shard_map"', 'tags = [1, "shard_map"', "a list of strings"),
+        ("requires = [", "require = [", "Unknown key 'require'.*Did you mean 'requires'"),
         ('["shard_map", "psum"]', '["shard_map", "psun"]', "a list of shard_map, .*psum"),
-        ("psum = 1", "psun = 1", "no key 'psun'.*'psum', the nearest"),
+        ("psum = 1", "psun = 1", "Unknown key 'psun'.*Did you mean 'psum'"),
         ("psum = 1", "psum = -1", "'psum' is -1"),
         ("shard_map_psum(x, mesh)", "shard_map_psum(x mesh)", "a call such as"),
-        ('axes = ["data"]', "", "given a mesh, and 'axes' is missing"),
+        ('axes = ["data"]', "", "gets a mesh, and 'axes' is missing"),
         ('axes = ["data"]', 'axes = ["data"]\ncases = 4', "'cases' has no meaning"),
-        ('axes = ["data"]', 'axes = ["data"]\nladder = ["data=0"]', "a list of meshes"),
+        ('axes = ["data"]', 'axes = ["data"]\nmeshes = ["data=0"]', "a list of meshes"),
         ('call = "shard_map_psum(x)"', 'call = "f(x)"\naxes = ["data"]', "'axes' has no meaning"),
         ('call = "shard_map_psum(x)"', 'call = "f(x)"\nkind = "plain"', "program or value"),
         ('call = "shard_map_psum(x)"', 'call = "f(x)"\nkind = "value"', "'requires' has no"),
-        ("[[parts]]", "[limits]\nwall = 3\n[[parts]]", "no key 'wall'.*'wall_seconds'"),
+        ("[[parts]]", "[limits]\nwall = 3\n[[parts]]", "Unknown key 'wall'.*'wall_seconds'"),
     ],
 )
-def test_a_wrong_problem_is_named_with_its_place(tmp_path, old, new, words):
+def test_an_invalid_problem_is_reported_with_its_location(tmp_path, old, new, message):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     edit(folder / "problem.toml", old, new)
-    with pytest.raises(InvalidProblem, match=f"(?s){words}") as caught:
+    with pytest.raises(InvalidProblem, match=f"(?s){message}") as caught:
         load_problem(folder)
     assert "problem.toml" in caught.value.where
     assert caught.value.fix
 
 
 @pytest.mark.parametrize("name", ["problem.toml", "statement.md", "reference.py", "starter.py"])
-def test_a_missing_file_is_named(tmp_path, name):
+def test_a_missing_file_is_reported(tmp_path, name):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     (folder / name).unlink()
     with pytest.raises(InvalidProblem, match=name):
         load_problem(folder)
 
 
-def test_a_reference_without_a_function_says_which(tmp_path):
+def test_a_reference_without_a_function_is_reported(tmp_path):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     edit(folder / "reference.py", "inputs_2, expected_2 = inputs, expected", "inputs_2 = inputs")
     problem = load_problem(folder)
@@ -169,7 +171,7 @@ def test_a_reference_without_a_function_says_which(tmp_path):
         load_reference(problem, problem.parts[1])
 
 
-def test_a_reference_that_cannot_be_loaded_says_why(tmp_path):
+def test_a_reference_that_cannot_be_loaded_is_reported(tmp_path):
     folder = shutil.copytree(MODEL, tmp_path / "model")
     (folder / "reference.py").write_text("import nmpy\n")
     problem = load_problem(folder)
@@ -178,7 +180,7 @@ def test_a_reference_that_cannot_be_loaded_says_why(tmp_path):
     assert not (folder / "__pycache__").exists()
 
 
-def test_the_own_course_can_be_followed_in_its_order():
+def test_the_built_in_course_can_be_followed_in_its_order():
     catalogue = load_catalogue()
     solved: list[str] = []
     while slug := catalogue.next_slug(solved):
@@ -186,17 +188,18 @@ def test_the_own_course_can_be_followed_in_its_order():
     assert solved == list(catalogue.slugs)
 
 
-def test_the_own_course_leads_from_layouts_over_placement_to_collectives():
+def test_the_built_in_course_leads_from_layouts_over_placement_to_collectives():
     catalogue = load_catalogue()
 
-    def before(slug):
-        """Every problem to be solved before one, near or far."""
-        near = set(catalogue.prerequisites.get(slug, ()))
-        return near.union(*map(before, near))
+    def all_prerequisites(slug):
+        direct = set(catalogue.prerequisites.get(slug, ()))
+        return direct.union(*map(all_prerequisites, direct))
 
-    tracks = {slug: catalogue.track(slug).folder[0] for slug in catalogue.slugs}
+    tracks = {slug: catalogue.track_of(slug).folder[0] for slug in catalogue.slugs}
     needs = {"b": {"a"}, "c": {"a", "b"}, "d": {"c"}, "e": {"c"}, "f": {"c"}, "h": {"a", "b"}}
     for slug, track in tracks.items():
-        assert needs.get(track, set()) <= {tracks[each] for each in before(slug)}, slug
-    assert "data-parallel-step" in before("nnx-shard-map")
+        assert needs.get(track, set()) <= {
+            tracks[required] for required in all_prerequisites(slug)
+        }, slug
+    assert "data-parallel-step" in all_prerequisites("nnx-shard-map")
     assert "ring-attention" in catalogue.slugs

@@ -1,4 +1,4 @@
-"""What runs show: copies before results, one finding for one root cause, notes for the rest."""
+"""Findings from runs: replicas before results, one finding per root cause, notes for the rest."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shardlab.checks.check_replicas import (
+    differing_axes,
+    find_differing_replicas,
+    missing_reduction,
+)
 from shardlab.checks.compare_runs import check_runs, default_test_meshes, merge_findings
 from shardlab.checks.mesh_dependence import compare_with_one_device
-from shardlab.checks.replicas import differing_axes, differing_replicas, missing_reduction
 from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
 from shardlab.simulator.run_records import (
@@ -28,13 +32,13 @@ ONE = (("data", 1),)
 RIGHT = np.array([3.0, -1.0, 4.0, 8.0])
 
 
-def copies(values, axes=("data",), number=0):
+def replicas(values, axes=("data",), number=0):
     return ReplicaValues(
         number=number, of=1, body="body", source=BODY, mesh_axes=axes, values=np.asarray(values)
     )
 
 
-def run(n, lineage=PLAIN, gradients=None, written=(), **outputs):
+def run(n, lineage=PLAIN, gradients=None, recorded=(), **outputs):
     def leaves(arrays):
         return {
             path: OutputLeaf(value=np.asarray(x), dtype="float32", noise=0.0, lineage=lineage)
@@ -43,7 +47,10 @@ def run(n, lineage=PLAIN, gradients=None, written=(), **outputs):
 
     mesh = ONE if n == 1 else (("data", n),)
     return MeshRun(
-        mesh=mesh, outputs=leaves(outputs), gradients=leaves(gradients or {}), copies=tuple(written)
+        mesh=mesh,
+        outputs=leaves(outputs),
+        gradients=leaves(gradients or {}),
+        copies=tuple(recorded),
     )
 
 
@@ -55,35 +62,35 @@ def runs(change, lineage=PLAIN, sizes=(2, 4), right=RIGHT):
     )
 
 
-# ------------------------------------------------------------------------------ copies that differ
+# ---------------------------------------------------------------------------- replicas that differ
 
 
 @pytest.mark.parametrize(
-    ("meant", "name"), [(7.0, "psum"), (7 / 3, "pmean"), (4.0, "pmax"), (1.0, "pmin"), (6.9, "")]
+    ("expected", "name"), [(7.0, "psum"), (7 / 3, "pmean"), (4.0, "pmax"), (1.0, "pmin"), (6.9, "")]
 )
-def test_the_reduction_that_is_missing_is_told_from_the_numbers(meant, name):
-    assert missing_reduction(copies([1.0, 2.0, 4.0]), ("data",), np.array(meant), EPS) == name
+def test_the_reduction_that_is_missing_is_found_from_the_numbers(expected, name):
+    assert missing_reduction(replicas([1.0, 2.0, 4.0]), ("data",), np.array(expected), EPS) == name
 
 
-def test_copies_differ_along_some_axes_only():
+def test_replicas_differ_along_some_mesh_axes_only():
     values = np.array([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])
-    seen = copies(values, ("data", "model"))
-    assert differing_axes(seen, EPS) == ("data",)
-    assert missing_reduction(seen, ("data",), np.array(7.0), EPS) == "psum"
-    assert differing_axes(copies([1.0, 1.0 + 1e-7]), EPS) == ()
-    assert differing_axes(copies([np.nan, np.nan]), EPS) == ()
+    mesh_runs = replicas(values, ("data", "model"))
+    assert differing_axes(mesh_runs, EPS) == ("data",)
+    assert missing_reduction(mesh_runs, ("data",), np.array(7.0), EPS) == "psum"
+    assert differing_axes(replicas([1.0, 1.0 + 1e-7]), EPS) == ()
+    assert differing_axes(replicas([np.nan, np.nan]), EPS) == ()
 
 
 def test_a_finding_shows_the_values_by_device_and_what_they_add_up_to():
-    seen = MeshRuns(
-        one=run(1, written=[copies(7.0, ())], total=7.0),
-        many=(run(3, written=[copies([1.0, 2.0, 4.0])], total=1.0),),
+    mesh_runs = MeshRuns(
+        one=run(1, recorded=[replicas(7.0, ())], total=7.0),
+        many=(run(3, recorded=[replicas([1.0, 2.0, 4.0])], total=1.0),),
     )
-    (found,) = differing_replicas(seen)
-    assert str(found) == (
-        "error [hazard.replicas_differ] Output total of 'body', declared replicated over 'data', "
-        "differs between devices. The copies add up to the one-device value: a psum over 'data' is "
-        "missing.\n"
+    (finding,) = find_differing_replicas(mesh_runs)
+    assert str(finding) == (
+        "error [hazard.replicas_differ] Output total of 'body' differs between devices, but "
+        "out_specs declare it replicated over 'data'. The values sum to the one-device value: a "
+        "psum over 'data' is missing.\n"
         "  where: train.py:7 (body)\n"
         "    on data=3:\n"
         "      data=0: 1.\n"
@@ -92,33 +99,33 @@ def test_a_finding_shows_the_values_by_device_and_what_they_add_up_to():
         "    on one device: 7.\n"
         "  try:   return jax.lax.psum(value, 'data'), or shard it over 'data' in out_specs."
     )
-    assert found.cause == "missing_psum"
+    assert finding.cause == "missing_psum"
 
 
 def test_a_reduction_must_hold_on_every_mesh():
-    seen = MeshRuns(
-        one=run(1, written=[copies(7.0, ())], total=7.0),
+    mesh_runs = MeshRuns(
+        one=run(1, recorded=[replicas(7.0, ())], total=7.0),
         many=(
-            run(2, written=[copies([3.0, 4.0])], total=3.0),
-            run(3, written=[copies([1.0, 2.0, 5.0])], total=1.0),
+            run(2, recorded=[replicas([3.0, 4.0])], total=3.0),
+            run(3, recorded=[replicas([1.0, 2.0, 5.0])], total=1.0),
         ),
     )
-    (found,) = differing_replicas(seen)
-    assert found.cause == ""
+    (finding,) = find_differing_replicas(mesh_runs)
+    assert finding.cause == ""
 
 
-def test_differing_copies_are_told_once_and_not_as_mesh_dependence_too():
-    seen = MeshRuns(
-        one=run(1, written=[copies(7.0, ())], total=7.0),
-        many=(run(2, written=[copies([3.0, 4.0])], total=3.0),),
+def test_differing_replicas_are_not_reported_as_mesh_dependence_too():
+    mesh_runs = MeshRuns(
+        one=run(1, recorded=[replicas(7.0, ())], total=7.0),
+        many=(run(2, recorded=[replicas([3.0, 4.0])], total=3.0),),
     )
-    assert [found.code for found in check_runs(seen).findings] == ["hazard.replicas_differ"]
+    assert [item.code for item in check_runs(mesh_runs).findings] == ["hazard.replicas_differ"]
 
 
-def test_outputs_that_differ_for_one_reason_are_told_together():
-    """A forgotten pmean: moments average to what was meant, weights moved by them do not."""
+def test_outputs_that_differ_for_one_reason_are_reported_together():
+    """A forgotten pmean: the mean of the moments is right, that of the updated weights is not."""
 
-    def written(n, number, values):
+    def recorded(n, number, values):
         axes = ("data",) if n > 1 else ()
         return ReplicaValues(
             number=number, of=4, body="body", source=BODY, mesh_axes=axes, values=np.asarray(values)
@@ -126,19 +133,19 @@ def test_outputs_that_differ_for_one_reason_are_told_together():
 
     right = [7.5, 9.5, 2.0, 3.0]
     one = run(
-        1, written=[written(1, i, x) for i, x in enumerate(right)],
+        1, recorded=[recorded(1, i, x) for i, x in enumerate(right)],
         **dict(zip("wmvs", right, strict=True)),
     )  # fmt: skip
-    copies = [[1.0, 2.0], [9.0, 10.0], [0.5, 3.5], [1.5, 9.0]]
+    values = [[1.0, 2.0], [9.0, 10.0], [0.5, 3.5], [1.5, 9.0]]
     many = run(
-        2, written=[written(2, i, x) for i, x in enumerate(copies)],
-        **dict(zip("wmvs", [x[0] for x in copies], strict=True)),
+        2, recorded=[recorded(2, i, x) for i, x in enumerate(values)],
+        **dict(zip("wmvs", [x[0] for x in values], strict=True)),
     )  # fmt: skip
-    (found,) = differing_replicas(MeshRuns(one=one, many=(many,)))
-    assert found.cause == "missing_pmean"
-    assert found.what.startswith("Output m of 'body' and 3 more outputs, declared replicated over")
-    assert found.details["outputs"] == ["m", "v", "w", "s"]
-    assert found.shows == (
+    (finding,) = find_differing_replicas(MeshRuns(one=one, many=(many,)))
+    assert finding.cause == "missing_pmean"
+    assert finding.what.startswith("Output m of 'body' and 3 more outputs differ between devices")
+    assert finding.details["outputs"] == ["m", "v", "w", "s"]
+    assert finding.shows == (
         "on data=2:", "  data=0: 9.", "  data=1: 10.", "on one device: 9.5", "the others: v, w, s",
     )  # fmt: skip
     other = ReplicaValues(
@@ -151,20 +158,23 @@ def test_outputs_that_differ_for_one_reason_are_told_together():
         one=replace(one, copies=(*one.copies, meant)),
         many=(replace(many, copies=(*many.copies, other)),),
     )
-    assert [each.cause for each in differing_replicas(both)] == ["missing_pmean", "missing_psum"]
+    assert [item.cause for item in find_differing_replicas(both)] == [
+        "missing_pmean",
+        "missing_psum",
+    ]
 
 
 # ------------------------------------------------------------------------------ results that change
 
 
-def test_one_finding_tells_of_all_meshes():
-    (found,) = compare_with_one_device(runs(lambda n: n * RIGHT)).findings
-    assert found.cause == "factor_of_n"
-    assert found.what == (
-        "Output loss is n times the value on one device, n being the size of 'data'."
+def test_one_finding_covers_all_meshes():
+    (finding,) = compare_with_one_device(runs(lambda n: n * RIGHT)).findings
+    assert finding.cause == "factor_of_n"
+    assert finding.what == (
+        "Output loss is n times the value on one device, where n is the size of 'data'."
     )
-    assert [line.split(", ")[-1] for line in found.shows[:2]] == ["x2", "x4"]
-    assert found.details["meshes"] == ["data=2", "data=4"]
+    assert [line.split(", ")[-1] for line in finding.shows[:2]] == ["x2", "x4"]
+    assert finding.details["meshes"] == ["data=2", "data=4"]
 
 
 @pytest.mark.parametrize(
@@ -188,31 +198,33 @@ def test_one_finding_tells_of_all_meshes():
     ],
 )
 def test_each_cause_is_named(change, lineage, cause):
-    (found,) = compare_with_one_device(runs(change, lineage)).findings
-    assert found.cause == cause
-    assert found.fix
+    (finding,) = compare_with_one_device(runs(change, lineage)).findings
+    assert finding.cause == cause
+    assert finding.fix
 
 
-def test_what_has_no_name_follows_from_what_has():
+def test_an_unexplained_difference_follows_from_an_explained_one():
     one = run(1, loss=RIGHT, weights=RIGHT)
     many = [run(n, loss=n * RIGHT, weights=RIGHT - 0.1 * n * n) for n in (2, 4)]
-    (found,) = compare_with_one_device(MeshRuns(one=one, many=tuple(many))).findings
-    assert found.cause == "factor_of_n"
-    assert found.shows[-1] == "Output weights changes with it."
+    (finding,) = compare_with_one_device(MeshRuns(one=one, many=tuple(many))).findings
+    assert finding.cause == "factor_of_n"
+    assert finding.shows[-1] == "Output weights changes with it."
 
 
-def test_gradients_are_compared_where_the_values_agree():
+def test_gradients_are_compared_if_the_values_agree():
     one = run(1, gradients={"w": RIGHT, "b": RIGHT}, loss=RIGHT)
     many = [run(n, gradients={"w": n * RIGHT, "b": RIGHT}, loss=RIGHT) for n in (2, 4)]
-    (found,) = compare_with_one_device(MeshRuns(one=one, many=tuple(many))).findings
-    assert found.cause == "gradient_scaled_by_n"
-    assert found.what.startswith("The gradient by w is n times that on one device")
+    (finding,) = compare_with_one_device(MeshRuns(one=one, many=tuple(many))).findings
+    assert finding.cause == "gradient_scaled_by_n"
+    assert finding.what.startswith(
+        "The gradient with respect to w is n times the gradient on one device"
+    )
     wrong = [run(n, gradients={"w": n * RIGHT, "b": RIGHT}, loss=n * RIGHT) for n in (2, 4)]
-    (found,) = compare_with_one_device(MeshRuns(one=one, many=tuple(wrong))).findings
-    assert found.cause == "factor_of_n"
+    (finding,) = compare_with_one_device(MeshRuns(one=one, many=tuple(wrong))).findings
+    assert finding.cause == "factor_of_n"
 
 
-def test_a_gradient_that_the_program_takes_itself_of_a_right_loss():
+def test_a_gradient_that_the_program_computes_itself_of_a_right_loss():
     value, grad = PLAIN, OutputLineage(eps=EPS, is_gradient=True)
 
     def both(n, factor):
@@ -222,33 +234,33 @@ def test_a_gradient_that_the_program_takes_itself_of_a_right_loss():
         }
         return MeshRun(mesh=(("data", n),), outputs=leaves)
 
-    (found,) = compare_with_one_device(
+    (finding,) = compare_with_one_device(
         MeshRuns(one=both(1, 1), many=(both(2, 2), both(4, 4)))
     ).findings
-    assert found.cause == "gradient_scaled_by_n"
-    assert found.details["paths"] == ["grad"]
+    assert finding.cause == "gradient_scaled_by_n"
+    assert finding.details["paths"] == ["grad"]
 
 
-def test_an_update_by_too_large_a_gradient_is_not_called_a_bias():
+def test_an_update_with_too_large_a_gradient_is_not_a_bias():
     weights = np.array([0.5, 2.5, -2.0, 3.0])
     grad = OutputLineage(eps=EPS, is_gradient=True)
-    seen = runs(lambda n: weights + n * (RIGHT - weights), grad)
-    (found,) = compare_with_one_device(replace(seen, arguments={"w": weights})).findings
-    assert found.cause == "gradient_scaled_by_n"
-    assert found.what.startswith("Output loss moves argument w n times as far as on one device")
-    assert "pmean in the place of psum" in found.fix
+    mesh_runs = runs(lambda n: weights + n * (RIGHT - weights), grad)
+    (finding,) = compare_with_one_device(replace(mesh_runs, arguments={"w": weights})).findings
+    assert finding.cause == "gradient_scaled_by_n"
+    assert finding.what.startswith("Output loss moves argument w n times as far as on one device")
+    assert "pmean instead of psum" in finding.fix
     # The argument is not there, but the gradient is.
-    (found,) = compare_with_one_device(seen).findings
-    assert found.cause == "gradient_scaled_by_n"
+    (finding,) = compare_with_one_device(mesh_runs).findings
+    assert finding.cause == "gradient_scaled_by_n"
     # Without a gradient it is a sum taken twice, with a bias added.
-    seen = runs(lambda n: weights + n * (RIGHT - weights))
-    (found,) = compare_with_one_device(replace(seen, arguments={"w": weights})).findings
-    assert found.cause == "factor_of_n"
-    assert "argument w and n times what one device adds to it" in found.what
+    mesh_runs = runs(lambda n: weights + n * (RIGHT - weights))
+    (finding,) = compare_with_one_device(replace(mesh_runs, arguments={"w": weights})).findings
+    assert finding.cause == "factor_of_n"
+    assert "argument w plus n times what one device adds to it" in finding.what
 
 
 @pytest.mark.parametrize(
-    ("change", "lineage", "cause", "words"),
+    ("change", "lineage", "cause", "text"),
     [
         (
             lambda n: RIGHT * (n + 0.1), OutputLineage(eps=EPS, sums_ratios=(BODY,)), "factor_of_n",
@@ -256,53 +268,55 @@ def test_an_update_by_too_large_a_gradient_is_not_called_a_bias():
         ),
         (
             lambda n: n * RIGHT, OutputLineage(eps=EPS, divided_by=(8,)), "factor_of_n",
-            "the result is right on 8 alone",
+            "the result is right on 8 devices only",
         ),
         (
             lambda n: RIGHT + 0.1 * n * n, OutputLineage(eps=EPS, has_collectives=False), "",
-            "no collective stands on the way to this output",
+            "no collective is on the path to this output",
         ),
     ],
-    ids=["sum of means", "written", "alone"],
+    ids=["sum of means", "constant", "alone"],
 )  # fmt: skip
-def test_what_is_known_besides_the_cause_is_in_the_fix(change, lineage, cause, words):
-    (found,) = compare_with_one_device(runs(change, lineage)).findings
-    assert found.cause == cause
-    assert words in found.fix
+def test_what_is_known_besides_the_cause_is_in_the_fix(change, lineage, cause, text):
+    (finding,) = compare_with_one_device(runs(change, lineage)).findings
+    assert finding.cause == cause
+    assert text in finding.fix
 
 
-def test_lines_that_are_shown_differ_where_values_do():
+def test_values_are_printed_with_enough_digits_to_differ():
     small = RIGHT / 1000
-    seen = runs(lambda n: small + np.eye(4)[2] * 1e-6 * n * n, right=small)
-    (found,) = compare_with_one_device(seen).findings
-    assert found.shows[0].endswith(
-        "1 of 4 elements differ; the first, [2], is 0.004004 and not 0.004"
+    mesh_runs = runs(lambda n: small + np.eye(4)[2] * 1e-6 * n * n, right=small)
+    (finding,) = compare_with_one_device(mesh_runs).findings
+    assert finding.shows[0].endswith(
+        "1 of 4 elements differ; the first, [2], is 0.004004, expected 0.004"
     )
-    seen = runs(lambda n: np.array(1e-3 + 1e-6 * n * n), right=np.array(1e-3))
-    (found,) = compare_with_one_device(seen).findings
-    assert [line.partition(": ")[2] for line in found.shows] == ["0.001004", "0.001016", "0.001"]
+    mesh_runs = runs(lambda n: np.array(1e-3 + 1e-6 * n * n), right=np.array(1e-3))
+    (finding,) = compare_with_one_device(mesh_runs).findings
+    assert [line.partition(": ")[2] for line in finding.shows] == ["0.001004", "0.001016", "0.001"]
 
 
-def test_where_one_device_fails_the_smallest_mesh_is_compared_with():
-    failure = RunFailure(kind="refused", words="No.")
+def test_if_one_device_fails_the_smallest_mesh_is_the_reference():
+    failure = RunFailure(kind="rejected", message="No.")
     two, four = run(2, loss=RIGHT), run(4, loss=RIGHT + 1)
-    seen = check_runs(MeshRuns(one=two, many=(four,), not_one=failure))
-    (found,) = seen.findings
-    assert found.what == "Output loss is not what data=2 computes."
-    assert "a number of devices seems to be written into the program" in found.fix
-    assert found.shows[-1].startswith("on data=2: ")
-    assert not seen.is_unexplained  # further sizes of a program that has one size tell nothing
-    (note,) = seen.notes
-    assert note.startswith("On one device the program fails: No. All else was compared with data=2")
+    mesh_runs = check_runs(MeshRuns(one=two, many=(four,), not_one=failure))
+    (finding,) = mesh_runs.findings
+    assert finding.what == "Output loss differs from the result on data=2."
+    assert "a device count seems to be hard-coded" in finding.fix
+    assert finding.shows[-1].startswith("on data=2: ")
+    assert not mesh_runs.is_unexplained  # more sizes of a program with a fixed size explain nothing
+    (note,) = mesh_runs.notes
+    assert note.startswith(
+        "The program fails on one device: No. All runs were compared with data=2"
+    )
     (note,) = check_runs(MeshRuns(one=two, many=(), not_one=failure)).notes
-    assert "NOTHING WAS COMPARED: it ran on data=2 alone." in note
+    assert "NOTHING WAS COMPARED: it ran only on data=2." in note
 
 
-# --------------------------------------------------------------------------------- what is no error
+# ----------------------------------------------------------------------------- intended differences
 
 
 @pytest.mark.parametrize(
-    ("change", "lineage", "words"),
+    ("change", "lineage", "text"),
     [
         (lambda n: np.arange(n), PLAIN, "its shape depends on the mesh ((2,), (4,))"),
         (
@@ -313,16 +327,16 @@ def test_where_one_device_fails_the_smallest_mesh_is_compared_with():
         (
             lambda n: RIGHT + n,
             OutputLineage(has_arguments=False, eps=EPS),
-            "depends on no argument",
+            "and on no argument",
         ),
     ],
     ids=["shape", "random", "no argument"],
 )
-def test_what_differs_by_design_is_a_note(change, lineage, words):
+def test_what_differs_by_design_is_a_note(change, lineage, text):
     compared = compare_with_one_device(runs(change, lineage))
     assert compared.findings == ()
     (note,) = compared.notes
-    assert words in note
+    assert text in note
 
 
 def test_the_same_results_give_nothing():
@@ -331,42 +345,45 @@ def test_the_same_results_give_nothing():
     assert compare_with_one_device(runs(lambda n: odd, right=odd)).findings == ()
 
 
-# -------------------------------------------------------------------------------- what did not run
+# -------------------------------------------------------------------------------- failed runs
 
 
-def failed(n, kind, words="ValueError: no"):
-    return MeshRun(mesh=(("data", n),), failure=RunFailure(kind=kind, words=words))
+def failed(n, kind, message="ValueError: no"):
+    return MeshRun(mesh=(("data", n),), failure=RunFailure(kind=kind, message=message))
 
 
-def test_meshes_that_do_not_divide_are_named_and_an_empty_comparison_is_loud():
+def test_indivisible_meshes_are_named_and_an_empty_comparison_stands_out():
     one = run(1, loss=RIGHT)
     some = check_runs(MeshRuns(one=one, many=(run(2, loss=RIGHT), failed(3, "indivisible"))))
-    assert some.notes == ("Not run on data=3, which does not divide its arrays evenly.",)
+    assert some.notes == ("Not run on data=3: a dimension is not divisible by its shard count.",)
     none = check_runs(MeshRuns(one=one, many=(failed(3, "indivisible"),)))
     assert none.notes[-1].startswith("NOTHING WAS COMPARED WITH ONE DEVICE")
 
 
-def test_a_refusal_is_a_finding_on_a_mesh_that_was_asked_for():
-    seen = MeshRuns(one=run(1, loss=RIGHT), many=(failed(3, "refused"),))
-    assert check_runs(seen).findings == ()
-    (found,) = check_runs(seen, are_given=True).findings
-    assert (found.code, found.severity) == ("jax.rejected", "error")
-    assert "ValueError: no" in found.what
+def test_a_rejection_is_a_finding_on_a_requested_mesh():
+    mesh_runs = MeshRuns(one=run(1, loss=RIGHT), many=(failed(3, "rejected"),))
+    assert check_runs(mesh_runs).findings == ()
+    (finding,) = check_runs(mesh_runs, are_requested=True).findings
+    assert (finding.code, finding.severity) == ("jax.rejected", "error")
+    assert "ValueError: no" in finding.what
 
 
-def test_a_deadlock_is_told_with_its_place():
-    stuck = RunFailure(
+def test_a_deadlock_has_the_line_of_its_collective():
+    deadlock = RunFailure(
         kind="deadlock",
-        words="Devices part ways.",
+        message="Some devices never reach it.",
         where="psum at a.py:3 (body), under a.py:2",
         fix="no",
+        location=SourceLocation("a.py", 3, "body"),
     )
-    seen = MeshRuns(one=run(1, loss=RIGHT), many=(MeshRun(mesh=(("data", 2),), failure=stuck),))
-    (found,) = check_runs(seen).findings
-    assert (found.code, found.where) == ("hazard.deadlock", SourceLocation("a.py", 3, "body"))
+    mesh_runs = MeshRuns(
+        one=run(1, loss=RIGHT), many=(MeshRun(mesh=(("data", 2),), failure=deadlock),)
+    )
+    (finding,) = check_runs(mesh_runs).findings
+    assert (finding.code, finding.where) == ("hazard.deadlock", SourceLocation("a.py", 3, "body"))
 
 
-def test_a_warning_gives_its_line_to_the_error_that_it_explains():
+def test_an_error_takes_the_line_of_the_warning_that_explains_it():
     psum = SourceLocation("train.py", 9, "body")
     details = {"mesh_axes": ["data"]}
     warning = Finding(
@@ -378,8 +395,8 @@ def test_a_warning_gives_its_line_to_the_error_that_it_explains():
     )
     other = Finding(code="waste.replicated", severity="warning", what="Large.", where=psum)
     (error,) = compare_with_one_device(runs(lambda n: n * RIGHT)).findings
-    found, kept = merge_findings([warning, other], [error])
-    assert (found.code, found.where, kept) == ("hazard.mesh_dependent", psum, other)
+    finding, remaining = merge_findings([warning, other], [error])
+    assert (finding.code, finding.where, remaining) == ("hazard.mesh_dependent", psum, other)
     elsewhere = Finding(
         code="hazard.psum_of_replicated",
         severity="warning",
@@ -390,17 +407,19 @@ def test_a_warning_gives_its_line_to_the_error_that_it_explains():
     assert len(merge_findings([elsewhere], [error])) == 2
 
 
-def test_an_order_that_some_versions_of_jax_refuse_is_told_once():
+def test_an_axis_order_that_some_versions_of_jax_reject_is_reported_once():
     failure = RunFailure(
-        kind="refused", words="Not in this order.", code="simulate.permutation_order"
+        kind="rejected", message="Not in this order.", code="simulate.permutation_order"
     )
-    seen = MeshRuns(one=run(1, loss=RIGHT), many=(MeshRun(mesh=(("data", 2),), failure=failure),))
-    compared = check_runs(seen, are_given=True)
-    assert [found.code for found in merge_findings([], compared.findings)] == ["jax.rejected"]
+    mesh_runs = MeshRuns(
+        one=run(1, loss=RIGHT), many=(MeshRun(mesh=(("data", 2),), failure=failure),)
+    )
+    compared = check_runs(mesh_runs, are_requested=True)
+    assert [item.code for item in merge_findings([], compared.findings)] == ["jax.rejected"]
     order = Finding(code="hazard.ppermute_axis_order", severity="warning", what="Ignored.")
     assert merge_findings([order], compared.findings) == [order]
 
 
-def test_a_mesh_of_three_axes_is_tried_along_each_and_along_all():
+def test_three_axes_are_tested_one_by_one_and_together():
     sizes = [mesh.axis_sizes for mesh in default_test_meshes(("x", "y", "z"))]
     assert sizes == [(2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 2), (1, 1, 3)]

@@ -1,4 +1,4 @@
-"""A real terminal for a program under test: a pty with a size, keys in, screen out."""
+"""A real terminal for a program under test: a pty with a size, keys in, output back."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ import sys
 import termios
 import time
 
-# Takes the terminal for its own, then becomes the program. Not in a `preexec_fn`: JAX, which other
-# tests may have loaded here, warns of every fork.
-_TAKE = (
+# Makes the pty its controlling terminal, then execs the program. Not in a `preexec_fn`: JAX, which
+# other tests may have loaded here, warns of every fork.
+_TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execvp(sys.argv[1], sys.argv[1:])"
 )
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Terminal:
-    """Runs a program in a terminal of its own."""
+    """Runs a program in a terminal of its own.
+
+    Waits end as soon as the text arrives; their limits are generous for a loaded machine.
+    """
 
     def __init__(self, command, *, columns=100, env=None, cwd=None):
         self._ours, self._theirs = pty.openpty()
         self.resize(columns)
-        self.before = termios.tcgetattr(self._theirs)
+        self.settings = termios.tcgetattr(self._theirs)
         self._bytes = b""
-        self._at = 0  # in what is shown: the end of what `until` has returned
+        self._position = 0  # end of what `until` has returned
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _TAKE, *command],
+            [sys.executable, "-c", _TAKE_TERMINAL, *command],
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,
@@ -59,35 +62,36 @@ class Terminal:
     def press(self, keys):
         os.write(self._ours, keys.encode())
 
-    def until(self, text, seconds=90):
-        """Return what is shown up to `text`, without colours; it must come."""
-        end = time.monotonic() + seconds
-        while text not in self.shown[self._at :]:
-            if not self._read(max(end - time.monotonic(), 0)):
-                raise AssertionError(f"{text!r} did not come; shown: {self.shown[-3000:]}")
-        began, self._at = self._at, self.shown.index(text, self._at) + len(text)
-        return self.shown[began : self._at]
+    def until(self, text, seconds=600):
+        """Return the output up to `text`, without colors; fail if it does not arrive."""
+        deadline = time.monotonic() + seconds
+        while text not in self.output[self._position :]:
+            if not self._read(max(deadline - time.monotonic(), 0)):
+                raise AssertionError(f"{text!r} did not arrive; output: {self.output[-3000:]}")
+        start = self._position
+        self._position = self.output.index(text, start) + len(text)
+        return self.output[start : self._position]
 
     @property
     def raw(self):
         return self._bytes.decode("utf-8", "ignore")
 
     @property
-    def shown(self):
-        return _COLOURS.sub("", self.raw).replace("\r\n", "\n")
+    def output(self):
+        return _COLORS.sub("", self.raw).replace("\r\n", "\n")
 
-    def ended(self, seconds=30):
-        """Return the exit code, and read what was said last."""
-        end = time.monotonic() + seconds
-        while self.process.poll() is None and time.monotonic() < end:
+    def exit_code(self, seconds=600):
+        """Return the exit code, and read the rest of the output."""
+        deadline = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < deadline:
             self._read(0.05)
         while self._read(0.05):
             pass
         return self.process.wait(1)
 
     @property
-    def is_as_before(self):
-        return termios.tcgetattr(self._theirs) == self.before
+    def is_restored(self):
+        return termios.tcgetattr(self._theirs) == self.settings
 
     def _read(self, seconds):
         ready, _, _ = select.select([self._ours], [], [], seconds)

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from shardlab.cli import main
 from shardlab.planner.advice.advice import Advice
 
-ASKED = [
+ARGUMENTS = [
     "llama3-8b",
     "--hardware",
     "tpu-v5p",
-    "--chips",
+    "--devices",
     "64",
     "--batch",
     "128",
@@ -38,7 +38,7 @@ def run(*arguments):
 
 
 def test_it_prints_the_best_the_table_the_losers_and_what_it_rests_on():
-    done = run(*ASKED)
+    done = run(*ARGUMENTS)
     assert done.exit_code == 0, done.output
     assert done.output.startswith("fastest: ")
     for heading in (
@@ -58,21 +58,21 @@ def test_it_prints_the_best_the_table_the_losers_and_what_it_rests_on():
 @pytest.mark.parametrize(
     "arguments",
     [
-        ASKED,
-        ["mixtral-8x7b", "--hardware", "h100", "--chips", "32", "--batch", "64",
+        ARGUMENTS,
+        ["mixtral-8x7b", "--hardware", "h100", "--devices", "32", "--batch", "64",
          "--sequence", "512", "--optimizer", "muon", "--policy", "mixed", "--headroom", "0.2"],
-        ["llama3-70b", "--hardware", "h100", "--chips", "16", "--batch", "64", "--sequence", "8192",
-         "--optimizer", "none"],
-        ["llama3-8b", "--hardware", "h100", "--chips", "8"],
-        ["llama3-70b", "--hardware", "tpu-v5e", "--chips", "16", "--batch", "32", "--sequence",
+        ["llama3-70b", "--hardware", "h100", "--devices", "16", "--batch", "64", "--sequence",
+         "8192", "--optimizer", "none"],
+        ["llama3-8b", "--hardware", "h100", "--devices", "8"],
+        ["llama3-70b", "--hardware", "tpu-v5e", "--devices", "16", "--batch", "32", "--sequence",
          "8192", "--optimizer", "none", "--policy", "int8", "--cache-dtype", "int8"],
     ],
 )  # fmt: skip
 def test_the_next_command_plans_the_same_bytes(arguments):
     advice = Advice.from_json(json.loads(run(*arguments, "--json", "-").output))
-    program, *words = shlex.split(advice.command)
+    program, *command = shlex.split(advice.command)
     assert program == "shardlab"
-    done = CliRunner().invoke(main, [*words, "--json", "-"])
+    done = CliRunner().invoke(main, [*command, "--json", "-"])
     assert done.exit_code == 0, done.output
     planned = json.loads(done.output)["bytes_per_device"]
     assert planned["total"] == advice.best.bytes_per_device
@@ -80,13 +80,13 @@ def test_the_next_command_plans_the_same_bytes(arguments):
 
 
 def test_top_says_how_many_meshes_are_listed():
-    assert "\n   2  " not in run(*ASKED, "--top", "1").output
-    assert "and 26 more meshes: --top 28" in run(*ASKED, "--top", "2").output
+    assert "\n   2  " not in run(*ARGUMENTS, "--top", "1").output
+    assert "and 26 more meshes: --top 28" in run(*ARGUMENTS, "--top", "2").output
 
 
 def test_a_margin_of_one_lets_more_fit():
     few, many = (
-        run("llama3-8b", "--hardware", "tpu-v5e", "--chips", "16", "--batch", "32", "--sequence",
+        run("llama3-8b", "--hardware", "tpu-v5e", "--devices", "16", "--batch", "32", "--sequence",
             "4096", *margin).output
         for margin in ((), ("--activation-margin", "1"))
     )  # fmt: skip
@@ -94,15 +94,17 @@ def test_a_margin_of_one_lets_more_fit():
     assert many.startswith("fastest: fsdp=16 with fsdp, remat full")
 
 
-def test_a_topology_names_hardware_and_chips():
-    done = run("llama3-8b", "--chips", "v5p-128", "--batch", "128", "--sequence", "4096")
-    assert "parameters on 64 tpu-v5p devices" in done.output
+def test_a_slice_names_hardware_and_devices():
+    done = run("llama3-8b", "--devices", "v5p-128", "--batch", "128", "--sequence", "4096")
+    assert "parameters on 64 chips tpu-v5p" in done.output
 
 
 def test_a_model_in_a_file_is_ranked_by_memory(tmp_path):
     file = tmp_path / "tree.toml"
     file.write_text(TREE)
-    done = run(str(file), "--hardware", "h100", "--chips", "4", "--batch", "8", "--sequence", "128")
+    done = run(
+        str(file), "--hardware", "h100", "--devices", "4", "--batch", "8", "--sequence", "128"
+    )
     assert done.exit_code == 0, done.output
     assert "What fits, least memory first" in done.output
     assert f"shardlab plan {file} --mesh" in done.output
@@ -110,47 +112,58 @@ def test_a_model_in_a_file_is_ranked_by_memory(tmp_path):
 
 def test_nothing_that_fits_is_exit_code_1():
     done = run(
-        "llama3.1-405b", "--hardware", "h100", "--chips", "8", "--batch", "8", "--sequence", "1024"
+        "llama3.1-405b",
+        "--hardware",
+        "h100",
+        "--devices",
+        "8",
+        "--batch",
+        "8",
+        "--sequence",
+        "1024",
     )
     assert done.exit_code == 1
     assert done.output.startswith("nothing fits: nearest is tensor=8, which does not fit: ")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
-        (["llama3-8b", "--chips", "8"], "Missing option '--hardware'"),
+        (["llama3-8b", "--devices", "8"], "Missing option '--hardware'"),
         (
-            ["llama3-8b", "--hardware", "h100", "--chips", "0"],
-            "--chips 0: a whole number from 1 on",
+            ["llama3-8b", "--hardware", "h100", "--devices", "0"],
+            "--devices 0: expected a whole number from 1",
         ),
-        (["llama3-8b", "--hardware", "h100", "--chips", "-8"], "--chips -8"),
-        (["llama3-8b", "--hardware", "h100", "--chips", "8x"], "--chips 8x: a whole number"),
-        ([*ASKED[:-1], "1e3"], "--sequence 1e3: a whole number"),
-        ([*ASKED, "--activation-margin", "-1"], "The activation margin is -1"),
-        ([*ASKED, "--figure", "x"], "--figure x: NAME=VALUE"),
-        ([*ASKED, "--figure", "x=1"], "There is no figure 'x'"),
-        ([*ASKED, "--figure", "link_bandwidth=nan"], "The figure 'link_bandwidth' is nan"),
-        ([*ASKED, "--json", "-", "--html", "-"], "cannot both go to the terminal"),
-        (["llama3-8", "--hardware", "h100", "--chips", "8"], "There is no model 'llama3-8'"),
-        (["llama3-8b", "--chips", "v5p-7"], "There is no slice 'v5p-7'"),
+        (["llama3-8b", "--hardware", "h100", "--devices", "-8"], "--devices -8"),
         (
-            ["llama3-8b", "--hardware", "h100", "--chips", "v5p-8"],
-            "--chips v5p-8 is a slice of tpu-v5p, and --hardware is h100.",
+            ["llama3-8b", "--hardware", "h100", "--devices", "8x"],
+            "--devices 8x: expected a whole",
+        ),
+        ([*ARGUMENTS[:-1], "1e3"], "--sequence 1e3: expected a whole number"),
+        ([*ARGUMENTS, "--activation-margin", "-1"], "The margin of activations is -1"),
+        ([*ARGUMENTS, "--figure", "x"], "--figure x: expected NAME=VALUE"),
+        ([*ARGUMENTS, "--figure", "x=1"], "Unknown figure 'x'"),
+        ([*ARGUMENTS, "--figure", "link_bandwidth=nan"], "The figure 'link_bandwidth' is nan"),
+        ([*ARGUMENTS, "--json", "-", "--html", "-"], "cannot both be written to standard output"),
+        (["llama3-8", "--hardware", "h100", "--devices", "8"], "Unknown model 'llama3-8'"),
+        (["llama3-8b", "--devices", "v5p-7"], "There is no TPU slice 'v5p-7'"),
+        (
+            ["llama3-8b", "--hardware", "h100", "--devices", "v5p-8"],
+            "--devices v5p-8 is a slice of tpu-v5p, and --hardware is h100.",
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_with_exit_code_2(arguments, words):
+def test_invalid_input_of_advise_is_reported_with_exit_code_2(arguments, message):
     done = run(*arguments)
     assert done.exit_code == 2
-    assert words in done.output + done.stderr
+    assert message in done.output + done.stderr
     assert "Traceback" not in done.output
 
 
 def test_pages_and_markdown_hold_the_same_table(tmp_path):
     page = tmp_path / "advice.html"
-    assert run(*ASKED, "--html", str(page)).exit_code == 0
-    done = run(*ASKED, "--markdown")
+    assert run(*ARGUMENTS, "--html", str(page)).exit_code == 0
+    done = run(*ARGUMENTS, "--markdown")
     first = next(line for line in done.output.splitlines() if line.startswith("| 1 |"))
     for cell in filter(None, (cell.strip(" `") for cell in first.split("|"))):
         assert cell.replace("'", "&#x27;") in page.read_text("utf-8")
@@ -159,7 +172,7 @@ def test_pages_and_markdown_hold_the_same_table(tmp_path):
 def test_it_imports_neither_jax_nor_numpy():
     code = (
         "import sys; from shardlab.cli import main\n"
-        f"main(['advise', *{ASKED!r}], standalone_mode=False)\n"
+        f"main(['advise', *{ARGUMENTS!r}], standalone_mode=False)\n"
         "print({'jax', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

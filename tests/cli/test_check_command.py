@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,9 +17,10 @@ import programs
 import pytest
 from click.testing import CliRunner
 
-from shardlab.checks.codes import CODES
+from shardlab.checks.check_codes import CODES
 from shardlab.cli import main
-from shardlab.cli.sarif import sarif
+from shardlab.cli.sarif import report_to_sarif
+from shardlab.execution import worker_client
 from shardlab.findings.finding import Finding
 from shardlab.findings.report import Report, SuppressedFinding
 from shardlab.findings.source import SourceLocation
@@ -26,7 +28,7 @@ from shardlab.findings.source import SourceLocation
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder with the programs, in which we stand."""
+    """The current folder, with the programs."""
     for name in ("deadlock", "right", "bad"):
         text = getattr(programs, name.upper())
         (tmp_path / f"{name}.py").write_text(text.lstrip("\n"), "utf-8")
@@ -46,7 +48,7 @@ def check(*args):
 # ---------------------------------------------------------------------------------------- findings
 
 
-def test_a_deadlock_is_told_with_its_line_in_every_form(folder):
+def test_a_deadlock_is_reported_with_its_line_in_every_format(folder):
     done = check("deadlock.py:step", "--sarif", "a.sarif", "--json", "a.json", "--html", "a.html")
     assert done.exit_code == 1, done.output
     lines = done.stdout.splitlines()
@@ -60,9 +62,9 @@ def test_a_deadlock_is_told_with_its_line_in_every_form(folder):
     (run,) = json.loads((folder / "a.sarif").read_text())["runs"]
     (result,) = run["results"]
     assert (result["ruleId"], result["level"]) == ("hazard.deadlock", "error")
-    place = result["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"] == {"uri": "deadlock.py", "uriBaseId": "%SRCROOT%"}
-    assert place["region"] == {"startLine": 12}
+    location = result["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"] == {"uri": "deadlock.py", "uriBaseId": "%SRCROOT%"}
+    assert location["region"] == {"startLine": 12}
 
 
 def test_a_right_program_passes_on_the_meshes_given_with_arguments_named():
@@ -83,19 +85,19 @@ def test_a_right_program_passes_on_the_meshes_given_with_arguments_named():
     assert (data["ok"], data["findings"], data["meshes"]) == (True, [], ["data=2", "data=3"])
 
 
-def test_a_script_is_checked_by_what_it_runs_and_its_output_stays_apart():
+def test_a_script_is_checked_by_what_it_runs_and_its_output_stays_separate():
     done = check("right.py", "--json", "-", "--", "--differ", "--meant")
     assert done.exit_code == 1, done.output
     assert done.stderr.startswith("hello ['--differ', '--meant']\n")
     data = json.loads(done.stdout)
     assert data["program"] == "right.py"
     assert data["meshes"] == ["data=4"]
-    (found,) = data["findings"]
-    assert found["code"] == "hazard.replicas_differ"
-    assert found["where"]["file"] == "right.py"
-    assert found["shows"][:2] == ["data=0: [0. 2. 4. 6.]", "data=1: [16. 18. 20. 22.]"]
-    (silenced,) = data["silenced"]
-    assert silenced["reason"] == "the first row is what is wanted"
+    (finding,) = data["findings"]
+    assert finding["code"] == "hazard.replicas_differ"
+    assert finding["where"]["file"] == "right.py"
+    assert finding["shows"][:2] == ["data=0: [0. 2. 4. 6.]", "data=1: [16. 18. 20. 22.]"]
+    (suppressed,) = data["suppressed"]
+    assert suppressed["reason"] == "the first row is what is wanted"
 
 
 def test_a_script_that_would_hang_is_stopped_there():
@@ -107,18 +109,18 @@ def test_a_script_that_would_hang_is_stopped_there():
     assert done.stderr == "before\n"
 
 
-def test_a_script_that_ends_with_a_failure_fails_and_what_was_found_before_stays(folder):
+def test_a_script_that_ends_with_a_failure_fails_and_findings_so_far_are_shown(folder):
     with (folder / "right.py").open("a") as file:
         file.write("    sys.exit('no data found')\n")
     done = check("right.py", "--", "--differ")
     assert done.exit_code == 2, done.output
     assert "error [hazard.replicas_differ]" in done.stdout
-    assert "[program.exited] The program ended itself with the words: no data found" in done.stderr
+    assert "[program.exited] The program exited with the message: no data found" in done.stderr
     assert "where: right.py:" in done.stderr
     assert "as in shardlab check right.py -- --steps 2." in done.stderr
 
 
-def test_a_script_without_sharding_says_so():
+def test_a_script_without_sharding_is_reported():
     done = check("bad.py")
     assert done.exit_code == 0, done.output
     assert "[program.no_communication] The script ran no shard_map and no jit" in done.stdout
@@ -130,11 +132,11 @@ def test_a_script_without_sharding_says_so():
 @pytest.mark.parametrize(
     ("args", "what", "fix"),
     [
-        (["bed.py:f"], "[program.not_found] There is no file 'bed.py'.", "did you mean 'bad.py'?"),
-        (["bad"], "[program.not_found] There is no file 'bad'.", "did you mean 'bad.py'?"),
+        (["bed.py:f"], "[program.not_found] No such file: 'bed.py'.", "Did you mean 'bad.py'?"),
+        (["bad"], "[program.not_found] No such file: 'bad'.", "Did you mean 'bad.py'?"),
         (
             ["bad.py:"],
-            "[target.invalid_syntax] 'bad.py:' does not say which",
+            "[target.invalid_syntax] 'bad.py:' does not name a",
             "write file.py:function",
         ),
         (
@@ -158,11 +160,11 @@ def test_a_script_without_sharding_says_so():
             "write a",
         ),
         # From here on a process is needed to know.
-        (["no.such:f"], "[program.not_found] There is no module named 'no'.", "check the name"),
+        (["no.such:f"], "[program.not_found] No module named 'no'.", "check the name"),
         (
             ["bad.py:stepp"],
-            "[target.unknown_function] There is no function 'stepp'.",
-            "did you mean 'step'",
+            "[target.unknown_function] Unknown function 'stepp'.",
+            "Did you mean 'step'",
         ),
         (
             ["bad.py:number"],
@@ -181,27 +183,27 @@ def test_a_script_without_sharding_says_so():
         ),
         (
             ["bad.py:step", "--args", "need"],
-            "[target.invalid_arguments] There is nothing called",
-            "did",
+            "[target.invalid_arguments] The file has no value named 'need'",
+            "Did",
         ),
         (
             ["bad.py:step", "--args", "needs"],
-            "[target.invalid_arguments] needs() is to return",
+            "[target.invalid_arguments] needs() must return",
             "let",
         ),
-        (["broken.py:f"], "[program.raised] The program raised SyntaxError", "mend that line"),
+        (["broken.py:f"], "[program.raised] The program raised SyntaxError", "fix that line"),
         (
             ["imports.py"],
             "[program.raised] The program raised ModuleNotFoundError",
             "install 'nosuch",
         ),
-        (["parses.py"], "[program.exited] The program ended itself with exit code 2.", "see what"),
+        (["parses.py"], "[program.exited] The program exited with code 2.", "see what"),
         (
             ["bad.py:raises", "f32[2]"],
             "[program.raised] The program raised ValueError: no s",
             "see",
         ),
-        (["bad.py:asks", "f32[2]"], "[program.raised] The program raised EOFError", "give the"),
+        (["bad.py:asks", "f32[2]"], "[program.raised] The program raised EOFError", "pass what"),
         (
             ["bad.py:dies", "f32[2]"],
             "[program.crashed] The program's process ended with exit c",
@@ -209,7 +211,7 @@ def test_a_script_without_sharding_says_so():
         ),
         (
             ["bad.py:allocates", "f32[2]", "--memory-limit", "1GiB"],
-            "[program.memory_limit] The program wanted more memory than the 1 GiB",
+            "[program.memory_limit] The program needed more memory than its limit of 1.1 GB",
             "try smaller",
         ),
     ],
@@ -232,11 +234,17 @@ def test_what_cannot_be_checked_has_a_message_in_three_parts_and_exit_code_two(a
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["bad.py:f", "--json", "-", "--sarif", "-"], "--json and --sarif cannot both go to the"),
-        (["bad.py:f", "--json", "no/such/a.json"], "--json no/such/a.json: there is no folder"),
+        (
+            ["bad.py:f", "--json", "-", "--sarif", "-"],
+            "--json and --sarif cannot both be",
+        ),
+        (
+            ["bad.py:f", "--json", "no/such/a.json"],
+            "a.json: the folder 'no/such' does not exist",
+        ),
     ],
 )
-def test_outputs_that_cannot_be_written_are_refused_at_once(args, message):
+def test_outputs_that_cannot_be_written_are_rejected_at_once(args, message):
     done = check(*args)
     assert done.exit_code == 2
     assert message in done.stderr
@@ -250,32 +258,46 @@ def is_alive(pid):
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    with open(f"/proc/{pid}/stat") as file:  # waiting to be buried is not alive
+    with open(f"/proc/{pid}/stat") as file:  # a zombie is not alive
         return file.read().rpartition(")")[2].split()[0] != "Z"
 
 
-def pids_of(folder, seconds=30):
-    """The processes of `hangs`, once it has told them."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def pids_of(folder, seconds=600):
+    """Return the processes of `hangs`, once it has written them."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
         if (folder / "pids").exists() and len(pids := (folder / "pids").read_text().split()) == 2:
             return [int(pid) for pid in pids]
         time.sleep(0.02)
     raise AssertionError("the program did not start")
 
 
-def all_gone(pids, seconds=5):
-    end = time.monotonic() + seconds
-    while any(map(is_alive, pids)) and time.monotonic() < end:
+def all_ended(pids, seconds=600):
+    deadline = time.monotonic() + seconds
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not any(map(is_alive, pids))
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+class ProgramClock:
+    """A clock that starts when the program has started, however long JAX takes to load."""
+
+    def __init__(self, folder):
+        self._pids = folder / "pids"
+        self._start = None
+
+    def monotonic(self):
+        if self._start is None and self._pids.exists():
+            self._start = time.monotonic()
+        return 0.0 if self._start is None else time.monotonic() - self._start
 
 
 @linux
-def test_a_program_that_never_ends_is_stopped_with_its_children_and_its_flood(folder):
+def test_a_program_that_never_ends_is_stopped_with_its_children_and_its_output(folder, monkeypatch):
+    monkeypatch.setattr(worker_client, "time", ProgramClock(folder))
     done = check("bad.py:hangs", "f32[2]", "--time-limit", "4")
     assert done.exit_code == 124
     assert done.stdout == ""
@@ -284,30 +306,30 @@ def test_a_program_that_never_ends_is_stopped_with_its_children_and_its_flood(fo
     message = done.stderr[done.stderr.rindex("[program") :]
     assert message.startswith("[program.time_limit] The program was still running after 4 s")
     assert "\n  where: shardlab check bad.py:hangs, while " in message
-    assert all_gone(pids_of(folder))
+    assert all_ended(pids_of(folder))
 
 
 @linux
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_ctrl_c_and_worse_leave_no_process_behind(folder, sent, code):
+def test_ctrl_c_and_a_kill_leave_no_process_behind(folder, sent, code):
     command = [sys.executable, "-m", "shardlab", "check", "bad.py:hangs", "f32[2]"]
-    with open("said", "wb") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said)
+    with open("output", "wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
         pids = pids_of(folder)
         process.send_signal(sent)
-        assert process.wait(timeout=10) == code
-        assert all_gone(pids)
-        said = (folder / "said").read_text()
-        assert "Traceback" not in said
+        assert process.wait(timeout=600) == code
+        assert all_ended(pids)
+        text = (folder / "output").read_text()
+        assert "Traceback" not in text
         if sent == signal.SIGINT:
-            assert said.endswith("interrupted; the program was stopped\n")
+            assert text.endswith("interrupted; the program was stopped\n")
     finally:
         process.kill()
         process.wait()
 
 
-def test_the_deadlock_is_told_in_under_three_seconds_without_jax_in_the_first_process():
+def test_a_deadlock_takes_a_few_imports_of_jax_to_find_and_no_jax_in_the_first_process():
     code = (
         "import sys; from shardlab.cli import main\n"
         "try: main(['check', 'deadlock.py:step'])\n"
@@ -315,26 +337,27 @@ def test_the_deadlock_is_told_in_under_three_seconds_without_jax_in_the_first_pr
         "loaded = {'jax', 'jaxlib', 'numpy', 'rich'} & set(sys.modules)\n"
         "assert not loaded, loaded"
     )
-    ours, jax = [], []
-    # Four times the import of JAX stands for three seconds while other work keeps the machine busy.
-    while not ours or (min(ours) >= max(3, 4 * min(jax)) and len(ours) < 4):
-        ours.append(seconds(code))
-        jax.append(seconds("import jax"))
-    assert min(ours) < max(3, 4 * min(jax))
+    check_seconds, jax_seconds = [], []
+    for _ in range(3):  # the best of each: caches may be cold
+        check_seconds.append(processor_seconds(code))
+        jax_seconds.append(processor_seconds("import jax"))
+    assert min(check_seconds) < max(3, 4 * min(jax_seconds))
 
 
-def seconds(code):
-    start = time.perf_counter()
+def processor_seconds(code):
+    """Return the processor time of a program and its children, whatever else is running."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 # ------------------------------------------------------------------------------------------- SARIF
 
 
-def test_sarif_has_a_rule_for_every_code_and_a_place_for_every_result(folder):
-    found = Finding(
+def test_sarif_has_a_rule_for_every_code_and_a_location_for_every_result(folder):
+    finding = Finding(
         code="hazard.deadlock",
         severity="error",
         what="It hangs.",
@@ -348,8 +371,10 @@ def test_sarif_has_a_rule_for_every_code_and_a_place_for_every_result(folder):
         what="Large.",
         where=SourceLocation("/elsewhere/m.py", 7),
     )
-    report = Report(findings=(found, far, nowhere), silenced=(SuppressedFinding(found, "known"),))
-    data = sarif(report, program="a b.py")
+    report = Report(
+        findings=(finding, far, nowhere), suppressed=(SuppressedFinding(finding, "known"),)
+    )
+    data = report_to_sarif(report, program_file="a b.py")
     assert data["version"] == "2.1.0"
     assert data["$schema"].endswith("sarif-2.1.0.json")
     (run,) = data["runs"]
@@ -364,10 +389,10 @@ def test_sarif_has_a_rule_for_every_code_and_a_place_for_every_result(folder):
     for result in results:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
         assert result["locations"][0]["physicalLocation"]["region"]["startLine"] >= 1
-    places = [r["locations"][0]["physicalLocation"]["artifactLocation"] for r in results]
-    assert places[0] == {"uri": "a%20b.py", "uriBaseId": "%SRCROOT%"}
-    assert places[1] == {"uri": "file:///elsewhere/m.py"}
-    assert places[2] == places[0]
+    locations = [r["locations"][0]["physicalLocation"]["artifactLocation"] for r in results]
+    assert locations[0] == {"uri": "a%20b.py", "uriBaseId": "%SRCROOT%"}
+    assert locations[1] == {"uri": "file:///elsewhere/m.py"}
+    assert locations[2] == locations[0]
     assert results[0]["message"]["text"] == "It hangs.\nTry: Do not."
     assert results[3]["suppressions"] == [{"kind": "inSource", "justification": "known"}]
     assert run["originalUriBaseIds"]["%SRCROOT%"]["uri"] == folder.as_uri() + "/"

@@ -1,4 +1,4 @@
-"""`shardlab layout`: pictures, data, and errors that a person can act on."""
+"""`shardlab layout`: pictures, data, and errors with a fix."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from shardlab import __version__
 from shardlab.cli import main
 from shardlab.sharding.layout import layout
+from shardlab.sharding.layout_picture import device_text
 
 EXAMPLE = ["layout", "4096x16384:bf16", "--spec", "None,model", "--mesh", "data=2,model=4"]
 
@@ -24,24 +25,24 @@ def run(*args):
 def test_the_picture_is_that_of_the_layout():
     done = run(*EXAMPLE)
     assert done.exit_code == 0
-    one = layout((4096, 16384), "None,model", "data=2,model=4", "bf16")
-    assert done.stdout == one.text() + "\n"
+    expected = layout((4096, 16384), "None,model", "data=2,model=4", "bf16")
+    assert done.stdout == expected.text() + "\n"
 
 
 def test_json_is_plain_data_that_reads_back():
-    done = run(*EXAMPLE, "--json")
-    one = layout((4096, 16384), "None,model", "data=2,model=4", "bf16")
-    assert json.loads(done.stdout) == one.to_json()
+    done = run(*EXAMPLE, "--json", "-")
+    expected = layout((4096, 16384), "None,model", "data=2,model=4", "bf16")
+    assert json.loads(done.stdout) == expected.to_json()
 
 
-def test_json_tells_one_device_and_the_moves_when_asked():
-    data = json.loads(run(*EXAMPLE, "--json", "--device", "1,2", "--to", "").stdout)
+def test_json_has_the_device_and_the_reshard_steps_when_requested():
+    data = json.loads(run(*EXAMPLE, "--json", "-", "--device", "1,2", "--to", "").stdout)
     assert data["device"] == {
         "id": 6,
         "coordinate": {"data": 1, "model": 2},
         "index": [[0, 4096], [8192, 12288]],
     }
-    assert [(move["kind"], move["sent_bytes"]) for move in data["moves"]] == [
+    assert [(step["kind"], step["sent_bytes"]) for step in data["reshard"]] == [
         ("all_gather", 3 * 2**25)
     ]
 
@@ -49,46 +50,56 @@ def test_json_tells_one_device_and_the_moves_when_asked():
 def test_svg_is_written_to_a_file(tmp_path):
     path = tmp_path / "layout.svg"
     done = run(*EXAMPLE, "--svg", str(path))
-    assert (done.exit_code, done.stdout) == (0, f"wrote {path}\n")
+    assert (done.exit_code, done.stderr) == (0, f"wrote {path}\n")
+    assert done.stdout == run(*EXAMPLE).stdout
     assert ET.fromstring(path.read_text("utf-8")).tag.endswith("svg")
 
 
-def test_svg_goes_to_the_terminal_when_asked():
+def test_svg_goes_to_standard_output_when_requested():
     assert ET.fromstring(run(*EXAMPLE, "--svg", "-").stdout).tag.endswith("svg")
 
 
-def test_json_and_svg_are_not_given_together():
-    done = run(*EXAMPLE, "--json", "--svg", "-")
+def test_json_and_svg_cannot_both_go_to_standard_output():
+    done = run(*EXAMPLE, "--json", "-", "--svg", "-")
     assert done.exit_code == 2
-    assert "--json and --svg are two outputs: choose one." in done.stderr
+    assert "--json and --svg cannot both be written to standard output" in done.stderr
 
 
-def test_without_a_spec_every_device_holds_all():
-    assert "the whole array on 8 devices" in run("layout", "8x6", "--mesh", "x=8").stdout
+def test_without_a_spec_the_array_is_replicated():
+    assert "the full array, replicated on 8 devices" in run("layout", "8x6", "--mesh", "x=8").stdout
 
 
-@pytest.mark.parametrize("place", ["6", "1,2", "(1, 2)"])
-def test_one_device_is_named_by_id_or_coordinate(place):
-    assert run(*EXAMPLE, "--device", place).stdout == (
-        "device 6 (data=1, model=2) holds [:, 8192:12288] of bfloat16[4096, 16384]: "
-        "shape [4096, 4096], 32 MiB\n"
-        "the same slice is on devices 2, 6\n"
+@pytest.mark.parametrize("device", ["6", "1,2", "(1, 2)"])
+def test_one_device_is_named_by_id_or_coordinate(device):
+    text = run(*EXAMPLE, "--device", device).stdout
+    assert (
+        text == device_text(layout((4096, 16384), "None,model", "data=2,model=4", "bf16"), 6) + "\n"
     )
+    for fact in (
+        "device 6 (data=1, model=2)",
+        "[:, 8192:12288]",
+        "[4096, 4096]",
+        "33.6 MB",
+        "2, 6",
+    ):
+        assert fact in text
 
 
-def test_to_shows_the_moves_and_their_rule():
-    assert run(*EXAMPLE, "--to", "data,model").stdout.endswith(
-        "\nFrom P(None, 'model') to P('data', 'model')\n"
-        "  1. slice over data: P(None, 'model') -> P('data', 'model')\n"
-        "     free: each device keeps a part of its own piece\n"
-    )
-    assert run(*EXAMPLE, "--to", "").stdout.endswith(
-        "  1. all_gather over model: P(None, 'model') -> P()\n"
-        "     each device sends 96 MiB: (g-1)/g of the gathered piece, on a ring of g=4\n"
-    )
-    assert run(*EXAMPLE, "--to", "None,model").stdout.endswith(
-        "  nothing moves: each device already holds its slice\n"
-    )
+@pytest.mark.parametrize(
+    ("target", "facts"),
+    [
+        ("data,model", ["1. slice over data: P(None, 'model') -> P('data', 'model')"]),
+        # each device sends 3/4 of the 134 MB of the full array
+        ("", ["1. all_gather over model: P(None, 'model') -> P()", "100.7 MB: (g-1)/g", "g=4"]),
+        ("None,model", ["already"]),
+    ],
+)
+def test_to_shows_the_reshard_steps_and_their_formula(target, facts):
+    picture = run(*EXAMPLE).stdout
+    text = run(*EXAMPLE, "--to", target).stdout
+    assert text.startswith(picture)
+    for fact in facts:
+        assert fact in text.removeprefix(picture)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +107,10 @@ def test_to_shows_the_moves_and_their_rule():
     [
         (
             ["6x10", "--spec", "None,model", "--mesh", "data=2,model=4"],
-            "[layout.indivisible] Array axis 1 has size 10, which 4 shards cannot split evenly "
-            "(mesh axis 'model' of size 4).\n"
+            "[layout.indivisible] Dimension 1 has size 10, which is not divisible by 4 "
+            "(mesh axis 'model').\n"
             "  where: shape (6, 10), spec P(None, 'model'), mesh data=2,model=4\n"
-            "  try:   size 8 or 12 on array axis 1, or leave it whole (None).\n",
+            "  try:   change the size of dimension 1 to 8 or 12, or replicate it (None).\n",
         ),
         (
             ["8x6", "--spec", "data)", "--mesh", "data=2"],
@@ -107,7 +118,7 @@ def test_to_shows_the_moves_and_their_rule():
             "  where: the spec text\n"
             "         data)\n"
             "             ^\n"
-            "  try:   write one entry for each array axis, such as None,model or "
+            "  try:   write one entry for each dimension, such as None,model or "
             "(data,model),None.\n",
         ),
         (
@@ -132,7 +143,7 @@ def test_bad_device_text_is_an_error_not_a_traceback(bad):
     assert "Traceback" not in done.output
 
 
-def test_a_missing_mesh_is_asked_for():
+def test_a_missing_mesh_is_reported():
     done = run("layout", "8x6")
     assert done.exit_code == 2
     assert "Missing option '--mesh'" in done.stderr
@@ -140,11 +151,11 @@ def test_a_missing_mesh_is_asked_for():
 
 def test_version_and_help():
     assert run("--version").stdout == f"shardlab, version {__version__}\n"
-    assert "Show what each device holds of ARRAY" in run("--help").stdout
+    assert "Show what each device stores of ARRAY" in run("--help").stdout
     assert "--spec" in run("layout", "-h").stdout
 
 
-def test_an_unknown_command_is_refused_with_the_nearest_one():
+def test_an_unknown_command_suggests_the_nearest_one():
     done = run("layuot")
     assert done.exit_code == 2
     assert "No such command 'layuot'. Did you mean 'layout'?" in done.stderr

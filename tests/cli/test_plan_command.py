@@ -47,7 +47,7 @@ RULES = ("--rule", "(embed|up)=model,data", "--rule", "down=data,model", "--rule
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder with a small model, in which we stand."""
+    """The current folder, with a small model."""
     (tmp_path / "tiny.toml").write_text(TINY)
     (tmp_path / "named_shardings.json").write_text(json.dumps(MAXTEXT, indent=2))
     monkeypatch.chdir(tmp_path)
@@ -55,8 +55,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def plan(*args, model="tiny.toml", mesh="data=2,model=4"):
-    asked = ["plan", model, *(["--mesh", mesh] if mesh else []), *args]
-    return CliRunner().invoke(main, asked, prog_name="shardlab")
+    arguments = ["plan", model, *(["--mesh", mesh] if mesh else []), *args]
+    return CliRunner().invoke(main, arguments, prog_name="shardlab")
 
 
 # ------------------------------------------------------------------------------------ what it says
@@ -67,28 +67,28 @@ def test_the_text_says_first_whether_it_fits_and_then_what_takes_the_room():
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith(
         """\
-fits: 16.1 kB of 16.0 GB on each of 8 tpu-v5e, 14.4 GB free after 10 % headroom
+fits: 16.1 kB of 16.0 GB on each of 8 tpu-v5e, 14.4 GB free beside 10 % headroom
 tiny: 7,728 parameters in 10 tensors; mesh data=2,model=4; training with adamw
 activations are not counted: no batch and sequence were given
 
-Memory per device
-              dtype  per device  of 16.0 GB    all devices  unreplicated
-  parameters  bf16       2.0 kB        <1 %        16.1 kB       15.5 kB
-  gradients   bf16       2.0 kB        <1 %        16.1 kB       15.5 kB
-  optimizer   f32       12.1 kB        <1 %        96.8 kB       92.7 kB
-  · master    f32        4.0 kB        <1 %        32.3 kB       30.9 kB
-  · mu        f32        4.0 kB        <1 %        32.3 kB       30.9 kB
-  · nu        f32        4.0 kB        <1 %        32.3 kB       30.9 kB
-  total                 16.1 kB        <1 %       129.1 kB      123.6 kB
+Each device holds
+              dtype  per device  of 16.0 GB    on all devices  in one copy
+  parameters  bf16       2.0 kB        <1 %           16.1 kB      15.5 kB
+  gradients   bf16       2.0 kB        <1 %           16.1 kB      15.5 kB
+  optimizer   f32       12.1 kB        <1 %           96.8 kB      92.7 kB
+  · master    f32        4.0 kB        <1 %           32.3 kB      30.9 kB
+  · mu        f32        4.0 kB        <1 %           32.3 kB      30.9 kB
+  · nu        f32        4.0 kB        <1 %           32.3 kB      30.9 kB
+  in all                16.1 kB        <1 %          129.1 kB     123.6 kB
 
-Tensors, largest first; bytes per device
-  tensor        array                   shard   parameter      total  replicas     wasted
+Tensors, largest first; bytes are those of one device
+  tensor        array                   shard   parameter     in all  copies     wasted
   layers.* ×3: 13.1 kB, 81 %
-  down.weight   bf16[16@data,64@model]  [8,16]  768 bytes     6.1 kB         1          -
-  up.weight     bf16[64@model,16@data]  [16,8]  768 bytes     6.1 kB         1          -
-  norm.weight   bf16[16]                [16]     96 bytes  768 bytes         8  672 bytes
+  down.weight   bf16[16@data,64@model]  [8,16]  768 bytes     6.1 kB       1          -
+  up.weight     bf16[64@model,16@data]  [16,8]  768 bytes     6.1 kB       1          -
+  norm.weight   bf16[16]                [16]     96 bytes  768 bytes       8  672 bytes
   outside the layers: 3.1 kB, 19 %
-  embed.weight  bf16[96@model,16@data]  [24,8]  384 bytes     3.1 kB         1          -
+  embed.weight  bf16[96@model,16@data]  [24,8]  384 bytes     3.1 kB       1          -
 """
     )
     assert "memory of one tpu-v5e: 16,000,000,000 bytes" in done.stdout
@@ -131,7 +131,7 @@ def test_markdown_has_tables_that_a_design_document_can_hold():
     done = plan(*RULES, "--markdown")
     lines = done.stdout.splitlines()
     assert lines[0] == "**2.0 kB on each of 8 devices**"
-    assert "| tensor | array | spec | shard | per device | replicas | wasted |" in lines
+    assert "| tensor | array | spec | shard | per device | copies | wasted |" in lines
     assert (
         "| `up.weight` | `bf16[64@model,16@data]` | `P('model', 'data')` | `[16,8]` | 768 bytes "
         "| 1 | - |" in lines
@@ -200,7 +200,9 @@ def test_rules_are_written_so_that_they_give_the_same_plan(folder):
 
 def test_given_rules_are_shown_with_the_tensors_that_each_took():
     done = plan("--rule", "nothing=data", *RULES, "--show-rules", "--zero", "0")
-    text = done.stdout[done.stdout.index("Rules, the first that matches wins") :].partition("\n\n")[0]
+    text = done.stdout[done.stdout.index("Rules, the first that matches wins") :].partition("\n\n")[
+        0
+    ]
     rows = [line.split() for line in text.splitlines()[2:]]
     assert rows[0] == ["nothing", "P('data')", "0"]
     assert [int(row[-1]) for row in rows] == [0, 4, 3, 3]
@@ -228,7 +230,7 @@ def test_a_difference_is_told_with_what_moved_and_exit_code_1(folder):
 Memory per device
                  before      now  difference
   ~ parameters  10.8 kB  10.1 kB  -768 bytes  -7.1 %
-  ~ total       10.8 kB  10.1 kB  -768 bytes  -7.1 %
+  ~ in all      10.8 kB  10.1 kB  -768 bytes  -7.1 %
 
 Tensors: 1 changed
                         before        now  difference
@@ -240,7 +242,9 @@ Rules
 """
     )
     done = plan("--rule", "up=model,data", "--rule", ".*=", "--compare", "a.json", "--markdown")
-    assert done.stdout.startswith("**4 differences: tiny on data=2,model=4**\n\n### Memory per device")
+    assert done.stdout.startswith(
+        "**4 differences: tiny on data=2,model=4**\n\n### Memory per device"
+    )
     assert (
         "| `~` `layers.*.up.weight` | 1.5 kB | 768 bytes | -768 bytes | -50.0 % "
         "| `bf16[64@model,16]` ×3 → `bf16[64@model,16@data]` ×3 |" in done.stdout
@@ -273,10 +277,10 @@ def test_maxtext_shardings_are_a_model_rules_and_a_golden_file():
 # -------------------------------------------------------------------------------------- bad input
 
 BAD = [
-    (["--strategy", "fsdq"], "There is no strategy"),
-    (["--optimizer", "adamm"], "Unknown optimizer 'adamm'"),
+    (["--strategy", "fsdq"], "Unknown strategy 'fsdq'"),
+    (["--optimizer", "adamm"], "There is no optimizer 'adamm'"),
     (["--hardware", "tpu-v9"], "tpu-v9"),
-    (["--rule", "noequals"], "--rule noequals: PATTERN=SPEC"),
+    (["--rule", "noequals"], "--rule noequals: expected PATTERN=SPEC"),
     (["--rule", "(=data"], "plan.invalid_rules"),
     (["--rules", "missing.toml"], "missing.toml"),
     (["--rules", "tiny.toml"], "plan.invalid_rules"),
@@ -284,20 +288,20 @@ BAD = [
     (["--rule", "a=data", "--zero", "3"], "both give specs to parameters"),
     (["--zero", "4"], "--zero"),
     (["--batch", "8"], "--batch and --sequence belong together"),
-    (["--batch", "0", "--sequence", "8"], "--batch 0: a whole number from 1 on"),
-    (["--batch", "1e3", "--sequence", "8"], "--batch 1e3: a whole number from 1 on"),
+    (["--batch", "0", "--sequence", "8"], "--batch 0: expected a whole number from 1"),
+    (["--batch", "1e3", "--sequence", "8"], "--batch 1e3: expected a whole number from 1"),
     (["--remat", "full"], "need --batch and --sequence"),
     (["--batch", "8", "--sequence", "8", "--remat", "ful"], "Unknown remat policy 'ful'"),
     (["--headroom", "1"], "--headroom"),
-    (["--headroom", "nan"], "--headroom nan: a share of the memory, from 0 up to 1"),
+    (["--headroom", "nan"], "--headroom nan: expected a share of the memory, from 0 to 1"),
     (["--param-dtype", "bf17"], "bf17"),
     (["--stack", "heads"], "heads"),
     (["--replicated-above", "big"], "big"),
     (["--devices", "0"], "--devices 0"),
     (["--devices", "v9-8"], "v9-8"),
-    (["--json", "no/such/folder/a.json"], "there is no folder 'no/such/folder'"),
+    (["--json", "no/such/folder/a.json"], "the folder 'no/such/folder' does not exist"),
     (["--json", "."], "--json .: "),
-    (["--json", "-", "--html", "-"], "cannot both go to the terminal"),
+    (["--json", "-", "--html", "-"], "cannot both be written to standard output"),
     (
         ["--compare", "missing.json"],
         "[plan.invalid_plan] The saved plan cannot be read: No such file",
@@ -306,35 +310,35 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("args", "said"), BAD, ids=[" ".join(args) for args, _ in BAD])
-def test_bad_input_is_told_in_words_with_exit_code_2(args, said):
+@pytest.mark.parametrize(("args", "message"), BAD, ids=[" ".join(args) for args, _ in BAD])
+def test_invalid_input_is_reported_with_exit_code_2(args, message):
     done = plan(*args)
     assert done.exit_code == 2, done.output
-    assert said in done.output
+    assert message in done.output
     assert "Traceback" not in done.output
     assert done.exception is None or isinstance(done.exception, SystemExit)
 
 
 @pytest.mark.parametrize("mesh", [None, "", "data", "data=0", "data=-1,model=-1", "data=2,data=2"])
-def test_a_mesh_that_cannot_be_read_is_told_with_exit_code_2(mesh):
+def test_a_mesh_that_cannot_be_read_is_reported_with_exit_code_2(mesh):
     done = plan(mesh=mesh) if mesh else plan(*([] if mesh is None else ["--mesh", ""]), mesh=None)
     assert done.exit_code == 2
     assert isinstance(done.exception, SystemExit)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [([], "Missing argument 'MODEL': a preset, of which --list"), (["llama3-8b"], "'--mesh': the")],
+    ("arguments", "message"),
+    [([], "Missing argument 'MODEL': a preset (--list"), (["llama3-8b"], "'--mesh': the")],
 )
-def test_what_is_missing_is_told_with_an_example_that_works(given, said):
-    done = CliRunner().invoke(main, ["plan", *given], prog_name="shardlab")
+def test_a_missing_argument_is_reported_with_an_example_that_works(arguments, message):
+    done = CliRunner().invoke(main, ["plan", *arguments], prog_name="shardlab")
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     example = done.stderr.strip().partition("Such as: shardlab ")[2]
     assert CliRunner().invoke(main, example.split()).exit_code == 0
 
 
-def test_an_unknown_model_is_told_with_the_nearest_name():
+def test_an_unknown_model_is_reported_with_the_nearest_name():
     done = plan(model="lama3-70b")
     assert done.exit_code == 2
     assert "llama3-70b" in done.stderr
@@ -350,7 +354,7 @@ def run(*args, before=(), **options):
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, **options)
 
 
-def test_a_full_disk_is_told_in_a_line():
+def test_a_full_disk_is_reported_in_a_line():
     with open("/dev/full", "w") as full:
         done = run(stdout=full)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
@@ -360,7 +364,7 @@ def test_a_full_disk_is_told_in_a_line():
     assert "--save /dev/full: No space left on device" in done.stderr
 
 
-def test_a_reader_that_has_gone_ends_it_quietly():
+def test_a_closed_pipe_ends_it_quietly():
     read, write = os.pipe()
     os.close(read)
     done = run(stdout=write)
@@ -382,7 +386,7 @@ def test_the_command_loads_neither_jax_nor_numpy_nor_rich():
     assert done.returncode == 0, done.stderr
 
 
-def test_two_outputs_to_one_file_are_refused_before_either_is_written(folder):
+def test_two_outputs_to_one_file_are_rejected_before_either_is_written(folder):
     (folder / "same").write_text("old")
     (folder / "link").symlink_to(folder / "same")
     result = plan("--html", "same", "--svg", "link")

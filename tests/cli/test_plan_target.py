@@ -1,4 +1,4 @@
-"""`shardlab plan file.py:make_model`: a person's file makes the model, in another process."""
+"""`shardlab plan file.py:make_model`: a user's file creates the model, in another process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NOTHING = None
 
 class Net(nnx.Module):
     def __init__(self, rngs: nnx.Rngs):
-        cut = nnx.with_partitioning(nnx.initializers.normal(), ("fsdp", "tensor"))
-        self.linear = nnx.Linear(8, 12, kernel_init=cut, rngs=rngs)
+        init = nnx.with_partitioning(nnx.initializers.normal(), ("fsdp", "tensor"))
+        self.linear = nnx.Linear(8, 12, kernel_init=init, rngs=rngs)
 
 
 def set_mesh():
@@ -60,24 +60,24 @@ def enormous():
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder with models in a file, in which we stand."""
+    """The current folder, with models in a file."""
     (tmp_path / "models.py").write_text(MODELS)
     monkeypatch.chdir(tmp_path)
 
 
 def plan(model, *args):
-    asked = ["plan", model, "--mesh", "fsdp=4,tensor=2", *args]
-    return CliRunner().invoke(main, asked, prog_name="shardlab")
+    arguments = ["plan", model, "--mesh", "fsdp=4,tensor=2", *args]
+    return CliRunner().invoke(main, arguments, prog_name="shardlab")
 
 
-def test_a_model_is_cut_as_its_own_annotations_say():
+def test_a_model_is_sharded_by_its_own_annotations():
     done = plan("models.py:set_mesh", "--json", "-")
     assert done.exit_code == 0, done.output
-    made = json.loads(done.stdout)
-    held = {row["path"]: row["held"][0] for row in made["rows"]}
-    assert held["linear/kernel"]["spec"] == ["fsdp", "tensor"]
-    assert held["linear/kernel"]["shard_shape"] == [2, 6]
-    assert (made["model"], made["source"]) == ("set_mesh", "models.py:set_mesh")
+    data = json.loads(done.stdout)
+    arrays = {row["path"]: row["held"][0] for row in data["rows"]}
+    assert arrays["linear/kernel"]["spec"] == ["fsdp", "tensor"]
+    assert arrays["linear/kernel"]["shard_shape"] == [2, 6]
+    assert (data["model"], data["source"]) == ("set_mesh", "models.py:set_mesh")
 
 
 def test_a_module_and_a_tree_are_planned_as_well():
@@ -88,8 +88,8 @@ def test_a_module_and_a_tree_are_planned_as_well():
 
 
 def test_advice_is_given_on_it_too():
-    asked = ["advise", "models.py:Net", "--hardware", "tpu-v5p", "--chips", "4"]
-    done = CliRunner().invoke(main, asked, prog_name="shardlab")
+    arguments = ["advise", "models.py:Net", "--hardware", "tpu-v5p", "--devices", "4"]
+    done = CliRunner().invoke(main, arguments, prog_name="shardlab")
     assert done.exit_code == 0, done.output
     assert "  shardlab plan models.py:Net --mesh data=2,fsdp=2 --strategy" in done.stdout
 
@@ -107,28 +107,28 @@ def test_this_process_loads_no_jax():
 
 
 @pytest.mark.parametrize(
-    ("model", "code", "words"),
+    ("model", "code", "message"),
     [
-        ("models.py:Ne", 2, "did you mean 'Net'?"),
-        ("models.py", 2, "name what makes it, as in models.py:make_model"),
-        ("model.py:Net", 2, "There is no file 'model.py'"),
+        ("models.py:Ne", 2, "Did you mean 'Net'?"),
+        ("models.py", 2, "as in models.py:make_model"),
+        ("model.py:Net", 2, "No such file: 'model.py'"),
         ("models.py:NOTHING", 2, "There is no array in NOTHING"),
         ("models.py:needs", 2, "needs cannot be called without 'width'"),
         ("models.py:raises", 2, "The program raised ValueError: no model today"),
-        ("models.py:cyclic", 2, "The pytree holds itself: at 'a/0'"),
-        ("models.py:enormous", 2, "wanted more memory than the"),
+        ("models.py:cyclic", 2, "contains itself: the container at 'a/0'"),
+        ("models.py:enormous", 2, "needed more memory than its"),
     ],
 )
-def test_what_goes_wrong_is_told_in_words(model, code, words):
+def test_an_invalid_model_is_reported(model, code, message):
     done = plan(model)
     assert done.exit_code == code, done.output
-    assert words in done.stderr
-    # A traceback is that of the person's file, never ours.
+    assert message in done.stderr
+    # A traceback is that of the user's file, never ours.
     assert "Traceback" not in done.stderr or 'File "models.py"' in done.stderr
     assert "src/shardlab" not in done.stderr
 
 
-def test_a_file_that_takes_for_ever_is_stopped():
+def test_a_file_that_never_ends_is_stopped():
     done = plan("models.py:sleeps", "--time-limit", "3")
     assert done.exit_code == 124, done.output
     assert "still running after 3 s" in done.stderr

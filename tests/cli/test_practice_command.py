@@ -1,4 +1,4 @@
-"""`shardlab practice`: each command on a small catalogue; a few real judgements, in one house."""
+"""`shardlab practice`: each command on a small catalogue; a few real judgements, in one pool."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tiny_catalogue import solution, starter, write_catalogue, wrong
 from shardlab.cli import main
 from shardlab.course.workbook import Workbook, open_workbook
 from shardlab.judge.judgement import CaseResult, Judgement
-from shardlab.judge.verdict import Verdict
+from shardlab.judge.verdict import VERDICTS, Verdict
 from shardlab.sandbox.pool import open_sandbox_pool
 
 
 @pytest.fixture(autouse=True)
 def catalogue(tmp_path, monkeypatch):
-    """A folder in which we stand, with data of its own and a catalogue beside it."""
+    """The current folder, with data of its own and a catalogue beside it."""
     monkeypatch.setenv("SHARDLAB_DATA", str(tmp_path / "data"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -30,38 +30,38 @@ def catalogue(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def shared_house():
-    with open_sandbox_pool("C") as house:
-        yield house
+def shared_pool():
+    with open_sandbox_pool("C") as pool:
+        yield pool
 
 
 @pytest.fixture
-def house(shared_house, monkeypatch):
-    """One house for all tests, since opening one loads JAX; commands would open their own."""
+def one_pool(shared_pool, monkeypatch):
+    """One pool for all tests, because opening one loads JAX; commands would open their own."""
 
-    class Kept:
-        level = shared_house.level
-        guest = shared_house.guest
+    class OpenPool:
+        level = shared_pool.level
+        guest = shared_pool.guest
 
         def close(self):
             pass
 
-    monkeypatch.setattr(Workbook, "house", lambda self, level=None: Kept())
+    monkeypatch.setattr(Workbook, "open_sandboxes", lambda self, level=None: OpenPool())
 
 
 def practice(*args, **options):
-    words = ["practice", args[0], *args[1:], "--catalogue", "../problems"]
-    return CliRunner().invoke(main, words, prog_name="shardlab", **options)
+    arguments = ["practice", *args, "--catalogue", "../problems"]
+    return CliRunner().invoke(main, arguments, prog_name="shardlab", **options)
 
 
-def keep(slug, code, *, kind="submit"):
-    """Put a judged submission into the record, without judging."""
-    record = open_workbook("../problems").record
-    number = record.hand_in(slug, 1, b"x = 1\n", kind=kind, seed=7)
+def add_judged(slug, code, *, kind="submit"):
+    """Put a judged submission into the store, without judging."""
+    store = open_workbook("../problems").store
+    number = store.add_submission(slug, 1, b"x = 1\n", kind=kind, seed=7)
     case = CaseResult(
         name="case 1", part=1, mesh="", seed=7, verdicts=(Verdict(code=code, what="Said."),)
     )
-    record.judged(
+    store.save_judgement(
         number,
         Judgement(problem=slug, content_version=1, level="C", seed=7, kind=kind, cases=(case,)),
     )
@@ -71,8 +71,8 @@ def keep(slug, code, *, kind="submit"):
 
 
 def test_the_list_has_marks_and_says_what_comes_next():
-    keep("plus-one", "AC")
-    keep("twice", "WA")
+    add_judged("plus-one", "AC")
+    add_judged("twice", "WA")
     assert practice("list").output.splitlines() == [
         "Sums",
         "   1 [x] plus-one  easy    One more",
@@ -82,11 +82,11 @@ def test_the_list_has_marks_and_says_what_comes_next():
         "   3 [-] thrice    easy    Three times  (after twice)",
         "",
         "1 of 3 solved.",
-        "[x] solved  [~] tried  [-] easier after others, and open all the same",
+        "[x] solved  [~] tried  [-] builds on problems that are not solved yet; open anyway",
         "Next: twice",
     ]
-    told = json.loads(practice("list", "--json").output)
-    assert [(each["slug"], each["mark"]) for each in told] == [
+    rows = json.loads(practice("list", "--json", "-").output)
+    assert [(row["slug"], row["mark"]) for row in rows] == [
         ("plus-one", "solved"),
         ("twice", "tried"),
         ("thrice", "locked"),
@@ -94,17 +94,17 @@ def test_the_list_has_marks_and_says_what_comes_next():
 
 
 def test_a_problem_that_was_changed_since_it_was_solved_says_so(catalogue):
-    keep("plus-one", "AC")
+    add_judged("plus-one", "AC")
     file = catalogue / "a-sums" / "plus-one" / "problem.toml"
     file.write_text(file.read_text().replace("content_version = 1", "content_version = 2"))
     assert "[x] plus-one  easy    One more (changed since)" in practice("list").output
 
 
-def test_show_draws_layouts_and_leaves_the_proof_of_a_pitfall_out():
-    told = practice("show", "plus-one").output
-    assert "    │ device 0 │ device 1 │" in told
-    assert "- It is not n.\n" in told
-    assert "wrong/" not in told
+def test_show_draws_layouts_and_omits_the_link_of_a_pitfall():
+    page = practice("show", "plus-one").output
+    assert "    │ device 0 │ device 1 │" in page
+    assert "- It is not n.\n" in page
+    assert "wrong/" not in page
 
 
 @pytest.mark.parametrize("name", ["twice", "2", "some/where/twice.py"])
@@ -115,8 +115,8 @@ def test_a_problem_is_named_by_slug_number_or_file(name):
 def test_the_nearest_name_is_suggested_for_an_unknown_problem():
     done = practice("show", "trice")
     assert done.exit_code == 2
-    assert "[catalogue.unknown_problem] There is no problem 'trice'." in done.output
-    assert "try:   'thrice', the nearest name." in done.output
+    assert "[catalogue.unknown_problem] Unknown problem 'trice'." in done.output
+    assert "try:   Did you mean 'thrice'?" in done.output
 
 
 def test_start_writes_the_starter_once_and_never_over_work(tmp_path):
@@ -124,14 +124,14 @@ def test_start_writes_the_starter_once_and_never_over_work(tmp_path):
     assert done.stdout == "shardlab-practice/plus-one.py\n"
     mine = tmp_path / "here" / "shardlab-practice" / "plus-one.py"
     assert mine.read_text() == starter("plus-one")
-    assert practice("start", "plus-one").exit_code == 0  # the starter again is no loss
+    assert practice("start", "plus-one").exit_code == 0  # writing the starter again loses nothing
     mine.write_text("my work\n")
     done = practice("start", "plus-one")
     assert done.exit_code == 2
-    assert "[practice.file_exists] The file is there already" in done.output
+    assert "[practice.file_exists] The file exists already" in done.output
     assert mine.read_text() == "my work\n"
     done = practice("start", "plus-one", "--force")
-    assert "Your file is kept as shardlab-practice/plus-one.py.1.bak" in done.output
+    assert "Your file was saved as shardlab-practice/plus-one.py.1.bak" in done.output
     assert mine.read_text() == starter("plus-one")
     assert mine.with_name("plus-one.py.1.bak").read_text() == "my work\n"
 
@@ -155,9 +155,9 @@ def test_reset_asks_and_keeps_every_older_file(tmp_path):
 def test_reset_starts_nothing(tmp_path):
     done = practice("reset", "twice", "--yes")
     assert done.exit_code == 2
-    assert "[practice.no_file] There is no answer to 'twice' yet." in done.output
+    assert "[practice.no_file] There is no solution file for 'twice' yet." in done.output
     assert not (tmp_path / "here" / "shardlab-practice").exists()
-    assert open_workbook("../problems").record.latest() is None
+    assert open_workbook("../problems").store.latest_problem() is None
     practice("start", "twice")
     mine = tmp_path / "here" / "shardlab-practice" / "twice.py"
     mine.unlink()
@@ -166,29 +166,28 @@ def test_reset_starts_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["show", "hint", "solution", "run", "submit"])
-def test_a_problem_that_nobody_named_is_named(command):
-    told = practice(command).stderr
-    assert told.startswith("plus-one, which comes first: nothing was started yet\n")
+def test_the_problem_of_a_command_without_a_name_is_reported(command):
+    note = practice(command).stderr
+    assert note.startswith("plus-one, the first problem: none was started yet\n")
     assert "plus-one" not in practice("show", "twice").stderr
     practice("start", "twice")
-    told = practice("hint").stderr
-    assert told == "twice, started last: shardlab-practice/twice.py\n"
+    assert practice("hint").stderr == "twice, started last: shardlab-practice/twice.py\n"
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "here" / "taken").write_text("")
     done = practice("start", "plus-one", "--folder", "taken/below")
     assert done.exit_code == 2
-    assert "[practice.folder_unwritable] The answer cannot be written: " in done.output
+    assert "[practice.folder_unwritable] The solution file cannot be written: " in done.output
 
 
-def test_an_answer_that_is_not_there_is_asked_for():
+def test_a_missing_solution_file_is_reported():
     done = practice("run", "plus-one")
     assert done.exit_code == 2
-    assert "[practice.no_file] There is no answer to 'plus-one' yet." in done.output
-    assert "`shardlab practice start plus-one` writes one to begin with" in done.output
+    assert "[practice.no_file] There is no solution file for 'plus-one' yet." in done.output
+    assert "`shardlab practice start plus-one` writes the starter" in done.output
     done = practice("submit", "plus-one", ".")
-    assert "[practice.no_file] The answer is not a file." in done.output
+    assert "[practice.no_file] The solution is not a regular file." in done.output
 
 
 def test_hints_come_one_at_a_time_and_are_remembered():
@@ -203,72 +202,77 @@ def test_hints_come_one_at_a_time_and_are_remembered():
 def test_the_solution_opens_after_a_pass_or_when_asked_twice():
     first = practice("solution", "plus-one")
     assert first.exit_code == 1
-    assert "is not solved yet. There are 2 hints that you have not seen. Ask again" in first.output
+    assert (
+        "is not solved yet. There are 2 hints that you have not seen. Run the command"
+        in first.output
+    )
     assert practice("solution", "plus-one").output == solution("plus-one")
     assert practice("solution", "plus-one").output == solution("plus-one")
     assert practice("solution", "twice").exit_code == 1
-    keep("thrice", "AC", kind="run")
+    add_judged("thrice", "AC", kind="run")
     assert practice("solution", "thrice").exit_code == 1
-    keep("twice", "AC")
+    add_judged("twice", "AC")
     assert practice("solution", "twice").output == solution("twice")
 
 
 def test_history_shows_attempts_and_what_was_not_judged():
-    assert practice("history").output == "Nothing was run or handed in yet.\n"
-    keep("plus-one", "WA")
-    record = open_workbook("../problems").record
-    record.hand_in("twice", 1, b"# \xff\n", kind="submit", seed=9)
+    assert practice("history").stderr == "Nothing was run or submitted yet.\n"
+    add_judged("plus-one", "WA")
+    store = open_workbook("../problems").store
+    store.add_submission("twice", 1, b"# \xff\n", kind="submit", seed=9)
     lines = practice("history").output.splitlines()
     assert [line.split()[3:] for line in lines[:2]] == [
-        ["plus-one", "submit", "WA", "seed", "7"],
+        ["plus-one", "submit", "WA", "seed", "7", *VERDICTS["WA"].split()],
         ["twice", "submit", "not", "judged", "seed", "9"],
     ]
     assert "`shardlab practice submit --again 2` judges one" in " ".join(lines[3:])
-    assert len(json.loads(practice("history", "twice", "--json").output)) == 1
+    assert len(json.loads(practice("history", "twice", "--json", "-").output)) == 1
     assert practice("history", "--source", "2").stdout_bytes == b"# \xff\n"
-    assert "[practice.unknown_submission] There is no submission 3." in (
+    assert "[practice.unknown_submission] Unknown submission 3." in (
         practice("history", "--source", "3").output
     )
 
 
 def test_everything_can_be_exported(tmp_path):
-    keep("plus-one", "WA")
-    open_workbook("../problems").record.hand_in("twice", 1, b"# \xff\n", kind="submit", seed=9)
+    add_judged("plus-one", "WA")
+    open_workbook("../problems").store.add_submission(
+        "twice", 1, b"# \xff\n", kind="submit", seed=9
+    )
     practice("hint", "twice")
-    told = json.loads(practice("export").output)
-    assert [each["problem"] for each in told["submissions"]] == ["plus-one", "twice"]
-    assert told["submissions"][0]["source"] == "x = 1\n"
-    assert told["submissions"][0]["judgement"]["cases"][0]["verdicts"][0]["code"] == "WA"
-    assert told["submissions"][1]["source_base64"] == "IyD/Cg=="
-    assert {each["problem"]: each["hints"] for each in told["progress"]} == {
+    data = json.loads(practice("export").output)
+    assert [entry["problem"] for entry in data["submissions"]] == ["plus-one", "twice"]
+    assert data["submissions"][0]["source"] == "x = 1\n"
+    assert data["submissions"][0]["judgement"]["cases"][0]["verdicts"][0]["code"] == "WA"
+    assert data["submissions"][1]["source_base64"] == "IyD/Cg=="
+    assert {entry["problem"]: entry["hints"] for entry in data["progress"]} == {
         "plus-one": 0,
         "twice": 1,
     }
     assert practice("export", "all.json").stderr == "wrote all.json (JSON)\n"
-    assert json.loads((tmp_path / "here" / "all.json").read_text()) == told
+    assert json.loads((tmp_path / "here" / "all.json").read_text()) == data
     assert practice("export", "all.zip").exit_code == 0
     with zipfile.ZipFile("all.zip") as archive:
         assert archive.read("twice/00002-submit-not-judged.py") == b"# \xff\n"
-        assert json.loads(archive.read("practice.json")) == told
+        assert json.loads(archive.read("practice.json")) == data
     done = practice("export", "no/such/folder.zip")
     assert done.exit_code == 2
     assert "[practice.folder_unwritable] The export cannot be written: No such file" in done.output
 
 
-def test_a_damaged_record_ends_a_command_with_the_three_parts(tmp_path):
+def test_a_corrupt_store_ends_a_command_with_an_error_in_three_parts(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "practice.db").write_bytes(b"no database" * 1000)
     done = practice("list")
     assert done.exit_code == 2
-    assert "[store.corrupt] The record of practice is damaged: " in done.output
+    assert "[store.corrupt] The progress store is corrupt: " in done.output
     assert practice("list").exit_code == 0
 
 
 def test_the_commands_load_neither_jax_nor_numpy_nor_rich():
     code = (
         "import sys\nfrom click.testing import CliRunner\nfrom shardlab.cli import main\n"
-        "for words in (['list'], ['show', '1'], ['start'], ['hint'], ['history'], ['run', '-h']):\n"
-        "    done = CliRunner().invoke(main, ['practice', *words])\n"
+        "for line in ('list', 'show 1', 'start', 'hint', 'history', 'run -h'):\n"
+        "    done = CliRunner().invoke(main, ['practice', *line.split()])\n"
         "    assert done.exit_code == 0, done.output\n"
         "print([name for name in ('jax', 'numpy', 'rich') if name in sys.modules])"
     )
@@ -279,8 +283,8 @@ def test_the_commands_load_neither_jax_nor_numpy_nor_rich():
 # ------------------------------------------------------------------------------------- judging
 
 
-@pytest.mark.usefixtures("house")
-def test_run_and_submit_judge_keep_and_write_every_report(tmp_path):
+@pytest.mark.usefixtures("one_pool")
+def test_run_and_submit_judge_store_and_write_every_report(tmp_path):
     practice("start", "plus-one")
     mine = tmp_path / "here" / "shardlab-practice" / "plus-one.py"
     mine.write_text(wrong("plus-one"))
@@ -290,88 +294,88 @@ def test_run_and_submit_judge_keep_and_write_every_report(tmp_path):
     results = json.loads((tmp_path / "here" / "r.json").read_text())
     assert (results["version"], results["status"], len(results["tests"])) == (3, "fail", 2)
     assert ElementTree.parse("r.xml").getroot().find(".//testcase/failure") is not None
-    assert practice("run").exit_code == 0  # judged; the verdict is in the text
+    assert practice("run").exit_code == 0  # judged; the verdict is in the output
 
     mine.write_text(solution("plus-one"))
     done = practice("submit", "--seed", "5", "--json", "-")
     assert json.loads(done.stdout)["status"] == "pass"
     assert done.stderr.endswith("practice start twice --catalogue ../problems`\n")
-    kept = open_workbook("../problems").record
-    assert [(each.kind, each.code) for each in kept.submissions()] == [
+    store = open_workbook("../problems").store
+    assert [(entry.kind, entry.code) for entry in store.list_submissions()] == [
         ("run", "WA"),
         ("run", "WA"),
         ("submit", "AC"),
     ]
-    assert kept.source(1) == wrong("plus-one").encode()
-    assert kept.judgement(3).seed == 5
+    assert store.load_source(1) == wrong("plus-one").encode()
+    assert store.load_judgement(3).seed == 5
     assert "[x] plus-one" in practice("list").output
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("one_pool")
 def test_one_case_can_be_replayed_and_is_no_attempt(tmp_path):
     (tmp_path / "here" / "twice.py").write_text(wrong("twice"))
     done = practice("submit", "twice", "twice.py", "--seed", "5", "--case", "case 2")
-    told = practice("submit", "twice.py", "--seed", "5", "--case", "1.1", "--json", "-")
+    data = practice("submit", "twice.py", "--seed", "5", "--case", "1.1", "--json", "-")
     assert done.exit_code == 0
-    assert [each["name"] for each in json.loads(told.stdout)["tests"]] == ["part 1, case 2"]
-    assert open_workbook("../problems").record.submissions() == ()
+    assert [test["name"] for test in json.loads(data.stdout)["tests"]] == ["part 1, case 2"]
+    assert open_workbook("../problems").store.list_submissions() == ()
     done = practice("submit", "twice.py", "--case", "case 7")
     assert "[practice.unknown_submission] 'twice' has no case 'case 7'." in done.output
-    assert "the nearest name" in done.output
+    assert "Did you mean '" in done.output
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("one_pool")
 def test_a_submission_that_was_interrupted_is_judged_again_as_it_was(monkeypatch, tmp_path):
     (tmp_path / "here" / "twice.py").write_text(solution("twice"))
 
-    def interrupted(*args, **options):
+    def interrupt(*args, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("shardlab.judge.judge.judge", interrupted)
+        patch.setattr("shardlab.judge.judge.judge", interrupt)
         done = practice("submit", "twice", "twice.py")
     assert done.exit_code == 130
-    assert "interrupted; the answer is kept" in done.output
+    assert "interrupted; the submission is stored" in done.output
     assert "not judged" in practice("history").output
     (tmp_path / "here" / "twice.py").write_text("changed since\n")
     done = practice("submit", "--again", "1", "--exit-status")
     assert done.exit_code == 0, done.output
-    assert open_workbook("../problems").record.submission(1).passed
+    assert open_workbook("../problems").store.get_submission(1).passed
 
 
 @pytest.mark.parametrize(
-    ("source", "said", "n_kept"),
+    ("source", "message", "n_stored"),
     [
         (b"\n", "The file is empty.", 1),
         (b"x = 1 # \xff\n", "The file is not UTF-8", 1),
         (b"#" * (1 << 20), "The file has 1,048,576 bytes; at most 262,144 are read.", 0),
     ],
 )
-def test_what_cannot_be_read_is_refused_without_a_process(
-    monkeypatch, tmp_path, source, said, n_kept
+def test_a_file_that_is_not_python_is_judged_without_a_process(
+    monkeypatch, tmp_path, source, message, n_stored
 ):
-    monkeypatch.setattr(Workbook, "house", None)  # a call would raise
+    monkeypatch.setattr(Workbook, "open_sandboxes", None)  # a call would raise
     (tmp_path / "here" / "twice.py").write_bytes(source)
     done = practice("submit", "twice.py")
     assert done.stdout.startswith("CE")
-    assert said in done.stdout
-    assert ("A file as large as this is not kept." in done.stdout) == (n_kept == 0)
+    assert message in done.stdout
+    assert ("A file of this size is not stored." in done.stdout) == (n_stored == 0)
     assert "level" not in done.stdout
-    kept = open_workbook("../problems").record
-    assert [each.code for each in kept.submissions()] == ["CE"] * n_kept
+    submissions = open_workbook("../problems").store.list_submissions()
+    assert [submission.code for submission in submissions] == ["CE"] * n_stored
 
 
-def test_a_killed_submit_leaves_the_answer_to_be_judged_later(tmp_path):
+def test_a_killed_submit_leaves_a_submission_that_can_be_judged_later(tmp_path):
     (tmp_path / "here" / "twice.py").write_text("def twice(n):\n    while True: pass\n")
     command = [sys.executable, "-m", "shardlab", "practice", "submit", "twice.py"]
     process = subprocess.Popen([*command, "--level", "C", "--catalogue", "../problems"])
-    record = open_workbook("../problems").record
-    until = time.monotonic() + 60
-    while not record.submissions() and time.monotonic() < until:
+    store = open_workbook("../problems").store
+    deadline = time.monotonic() + 600  # normally a second
+    while not store.list_submissions() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.kill()
     process.wait()
-    (kept,) = record.submissions()
-    assert (kept.is_finished, record.source(1)[:9]) == (False, b"def twice")
-    assert record.judgement(1) is None
-    assert not record.of("twice").is_tried
+    (submission,) = store.list_submissions()
+    assert (submission.is_finished, store.load_source(1)[:9]) == (False, b"def twice")
+    assert store.load_judgement(1) is None
+    assert not store.progress_of("twice").is_attempted

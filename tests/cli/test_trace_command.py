@@ -15,7 +15,7 @@ from shardlab.tracing.trace import Trace
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder with the programs, in which we stand."""
+    """The current folder, with the programs."""
     (tmp_path / "right.py").write_text(programs.RIGHT.lstrip("\n"), "utf-8")
     (tmp_path / "empty.py").write_text("print('hello')\n")
     monkeypatch.chdir(tmp_path)
@@ -26,7 +26,7 @@ def trace(*args):
     return CliRunner().invoke(main, ["trace", *args], prog_name="shardlab")
 
 
-def test_a_function_is_traced_for_a_mesh_that_is_not_there(folder):
+def test_a_function_is_traced_for_a_virtual_mesh(folder):
     done = trace(
         *("right.py:loss", "--args", "weights", "--mesh", "data=6"),
         *("--hardware", "tpu-v5p", "--json", "a.json", "--html", "a.html", "--svg", "a.svg"),
@@ -82,36 +82,40 @@ def test_a_program_that_jax_refuses_has_no_totals():
     assert "right.py:20" in done.stderr
 
 
-def test_a_picture_of_a_call_that_is_not_there_is_refused_before_the_trace_is_shown():
+def test_a_picture_of_an_unknown_call_is_rejected_before_the_trace_is_shown():
     done = trace("right.py:loss", "--args", "weights", "--mesh", "data=6", "--picture", "9")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--picture 9: loss has one call, number 1." in done.stderr
 
 
-def test_arguments_that_nobody_calls_so_are_not_taken_for_a_module(folder):
+def test_an_imported_module_is_not_suggested_as_arguments(folder):
     with (folder / "right.py").open("a") as file:
         file.write("import numpy as np\n")
     done = trace("right.py:loss", "--args", "nope")
     assert "try:   add a function nope() that returns a tuple" in done.stderr
 
 
-def test_a_script_with_nothing_to_trace_says_so():
+def test_a_script_with_nothing_to_trace_is_reported():
     done = trace("empty.py")
-    assert (done.exit_code, done.stderr) == (0, "hello\n")
-    assert done.stdout == "empty.py ran no shard_map and no jit with shardings: nothing to trace\n"
+    assert (done.exit_code, done.stdout) == (0, "")
+    message = "empty.py ran no shard_map and no jit with shardings: nothing to trace"
+    assert done.stderr == f"hello\n{message}\n"
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--hardware", "tpu-v5q"], "[hardware.unknown] There is no hardware 'tpu-v5q'"),
-        (["--dcn", "data"], "--dcn says how time is counted: it needs --hardware."),
-        (["--picture", "circle"], "--picture circle: timeline, traffic, or the number of a call"),
+        (["--hardware", "tpu-v5q"], "[hardware.unknown] Unknown hardware 'tpu-v5q'"),
+        (["--dcn", "data"], "--dcn changes the estimated time: it needs --hardware."),
+        (
+            ["--picture", "circle"],
+            "--picture circle: expected timeline, traffic,",
+        ),
         (["--efficiency", "2"], "Invalid value for '--efficiency'"),
         (["--mesh", "data"], "[layout.invalid_syntax]"),
     ],
 )
-def test_options_that_cannot_be_followed_are_refused_before_the_work(args, message):
+def test_invalid_options_are_rejected_before_the_work(args, message):
     done = trace("right.py:loss", *args)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr

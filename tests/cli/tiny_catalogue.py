@@ -1,4 +1,4 @@
-"""A catalogue of three small problems, judged in a moment: their answers are plain values."""
+"""A catalogue of three small problems that are fast to judge: their results are plain values."""
 
 from __future__ import annotations
 

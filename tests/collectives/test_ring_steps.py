@@ -1,4 +1,4 @@
-"""Steps: carried out on lists, each device ends with the right thing for the bytes told."""
+"""Ring steps: executed on lists, every device gets the right result and sends the right bytes."""
 
 from __future__ import annotations
 
@@ -14,74 +14,82 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23)
 
 
 def operands(n):
-    """Each device's operand in n parts, all numbers different."""
-    return [[PRIMES[device] * 100 + part for part in range(n)] for device in range(n)]
+    """Return each device's operand in n chunks, all numbers different."""
+    return [[PRIMES[device] * 100 + chunk for chunk in range(n)] for device in range(n)]
 
 
-def carried_out(op, n, pairs=None):
-    """What each device holds after all steps: its parts by number, and a log of what it got."""
-    held = [dict(enumerate(parts)) for parts in operands(n)]
+def execute_steps(op, n, pairs=None):
+    """Return the chunks of each device after all steps by number, and a log of what it received."""
+    contents = [dict(enumerate(chunks)) for chunks in operands(n)]
     if op == "all_gather":
-        held = [{device: operands(n)[device]} for device in range(n)]
-    got = [[] for _ in range(n)]
+        contents = [{device: operands(n)[device]} for device in range(n)]
+    received = [[] for _ in range(n)]
     for step in ring_steps(op, n, pairs):
-        # All send at once: what is sent is what was held before the step.
+        # All devices send at once: what they held before the step.
         sent = [
-            (send, operands(n)[send.sender] if send.part is None else held[send.sender][send.part])
+            (
+                send,
+                operands(n)[send.sender] if send.part is None else contents[send.sender][send.part],
+            )
             for send in step
         ]
         for send, value in sent:
-            got[send.receiver].append((send.sender, value))
+            received[send.receiver].append((send.sender, value))
             if op == "all_to_all" or send.part is None:
-                continue  # goes to another place than the operand's
-            held[send.receiver][send.part] = (
-                held[send.receiver][send.part] + value if send.is_added else value
+                continue  # is stored in the output, not in the operand
+            contents[send.receiver][send.part] = (
+                contents[send.receiver][send.part] + value if send.is_added else value
             )
-    return held, got
+    return contents, received
 
 
 def sums(n):
-    return [sum(parts) for parts in zip(*operands(n), strict=True)]
+    return [sum(chunks) for chunks in zip(*operands(n), strict=True)]
 
 
 @given(SIZES)
 def test_after_a_psum_every_device_has_every_sum(n):
-    held, _ = carried_out("psum", n)
-    assert [list(parts.values()) for parts in held] == [sums(n)] * n
+    contents, _ = execute_steps("psum", n)
+    assert [list(chunks.values()) for chunks in contents] == [sums(n)] * n
 
 
 @given(SIZES)
-def test_after_a_psum_scatter_each_device_has_the_sum_of_its_part(n):
-    held, _ = carried_out("psum_scatter", n)
-    assert [held[device][device] for device in range(n)] == sums(n)
+def test_after_a_psum_scatter_each_device_has_the_sum_of_its_chunk(n):
+    contents, _ = execute_steps("psum_scatter", n)
+    assert [contents[device][device] for device in range(n)] == sums(n)
 
 
 @given(SIZES)
 def test_after_an_all_gather_every_device_has_every_operand(n):
-    held, _ = carried_out("all_gather", n)
-    assert all([parts[at] for at in range(n)] == operands(n) for parts in held)
+    contents, _ = execute_steps("all_gather", n)
+    assert all([chunks[device] for device in range(n)] == operands(n) for chunks in contents)
 
 
 @given(SIZES)
-def test_after_an_all_to_all_each_device_has_its_part_of_every_other(n):
-    _, got = carried_out("all_to_all", n)
+def test_after_an_all_to_all_each_device_has_its_chunk_of_every_other(n):
+    _, received = execute_steps("all_to_all", n)
     for device in range(n):
-        expected = [(other, operands(n)[other][device]) for other in range(n) if other != device]
-        assert sorted(got[device]) == expected
+        expected = [
+            (sender, operands(n)[sender][device]) for sender in range(n) if sender != device
+        ]
+        assert sorted(received[device]) == expected
 
 
 @given(SIZES, st.randoms(use_true_random=False))
 def test_a_ppermute_sends_by_its_pairs(n, random):
     order = list(range(n))
     random.shuffle(order)
-    _, got = carried_out("ppermute", n, list(enumerate(order)))
-    assert all(got[to] == [(at, operands(n)[at])] for at, to in enumerate(order))
+    _, received = execute_steps("ppermute", n, list(enumerate(order)))
+    assert all(
+        received[receiver] == [(sender, operands(n)[sender])]
+        for sender, receiver in enumerate(order)
+    )
 
 
 @pytest.mark.parametrize("op", ["psum", "pmax", "all_gather", "psum_scatter", "all_to_all"])
 @given(n=SIZES)
-def test_each_device_sends_the_bytes_that_are_told(op, n):
-    payload = 16 * n  # divides evenly: no broken bytes
+def test_each_device_sends_the_bytes_of_the_formula(op, n):
+    payload = 16 * n  # divisible: no fractions of a byte
     n_sent = [0] * n
     for step in ring_steps(op, n):
         for send in step:
@@ -90,16 +98,16 @@ def test_each_device_sends_the_bytes_that_are_told(op, n):
 
 
 @given(SIZES)
-def test_in_a_step_each_device_sends_once_and_gets_once(n):
+def test_in_a_step_each_device_sends_once_and_receives_once(n):
     for op in ("psum", "all_gather", "all_to_all"):
         for step in ring_steps(op, n):
             assert sorted(send.sender for send in step) == list(range(n))
             assert sorted(send.receiver for send in step) == list(range(n))
 
 
-def test_a_broadcast_goes_down_the_line():
+def test_a_broadcast_passes_from_device_to_device():
     assert [str(step[0]) for step in ring_steps("pbroadcast", 3)] == ["0→1 all", "1→2 all"]
 
 
-def test_a_device_alone_exchanges_nothing():
+def test_a_single_device_sends_nothing():
     assert ring_steps("psum", 1) == ()

@@ -1,4 +1,4 @@
-"""The audit: the whole catalogue holds what it promises, and a problem that does not is found."""
+"""The audit: every problem of the catalogue passes, and every fault is found."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import pytest
 
 from shardlab.catalogue.problem import load_problem
 from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE, load_catalogue
-from shardlab.course.audit import audit, audit_folder, audit_problems, few, unlisted_folders
+from shardlab.course.audit import (
+    audit_folder,
+    audit_problem,
+    audit_problems,
+    unlisted_folders,
+    with_few_meshes,
+)
 from shardlab.course.new_problem import new_problem
-from shardlab.course.problem_lint import lint
+from shardlab.course.problem_lint import lint_problem
 from shardlab.errors import UnknownProblem
 from shardlab.sandbox.pool import open_sandbox_pool
 
@@ -20,9 +26,9 @@ by_slug = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.n
 
 
 @pytest.fixture(scope="module")
-def house():
-    with open_sandbox_pool(hidden=[str(BUILT_IN_CATALOGUE)]) as opened:
-        yield opened
+def pool():
+    with open_sandbox_pool(hidden=[str(BUILT_IN_CATALOGUE)]) as sandboxes:
+        yield sandboxes
 
 
 def edit(path, old, new):
@@ -31,8 +37,8 @@ def edit(path, old, new):
     path.write_text(text.replace(old, new, 1), "utf-8")
 
 
-def shown(done):
-    return "\n".join(map(str, done.faults))
+def fault_text(audit):
+    return "\n".join(map(str, audit.faults))
 
 
 # ------------------------------------------------------------------------------ shardlab's own
@@ -43,14 +49,14 @@ def test_the_list_of_tracks_has_every_folder():
 
 
 @by_slug
-def test_a_problem_reads_well(folder):
-    assert [str(fault) for fault in lint(load_problem(folder))] == []
+def test_a_problem_has_no_lint_faults(folder):
+    assert [str(fault) for fault in lint_problem(load_problem(folder))] == []
 
 
 @by_slug
-def test_a_problem_holds_what_it_promises(house, folder):
-    done = audit(house, load_problem(folder), simulate_wrong=False)
-    assert done.ok, shown(done)
+def test_a_problem_passes_the_audit(pool, folder):
+    done = audit_problem(pool, load_problem(folder), simulate_wrong=False)
+    assert done.ok, fault_text(done)
     assert done.n_wrong >= 3
 
 
@@ -64,38 +70,44 @@ def folder(tmp_path):
 
 
 def shortened(made):
-    edit(made / "problem.toml", "axes", 'ladder = ["data=2"]\nlarge = []\naxes')
+    edit(made / "problem.toml", "axes", 'meshes = ["data=2"]\nsimulated_meshes = []\naxes')
     return made
 
 
 def test_a_catalogue_outside_the_package_is_audited(tmp_path):
     for slug in ("take-the-largest", "take-it-again"):
         shortened(new_problem(slug, "basics", tmp_path))
-    seen = sorted(
-        audit_problems(load_catalogue(tmp_path), (), n_workers=2), key=lambda done: done.slug
+    audits = sorted(
+        audit_problems(load_catalogue(tmp_path), (), n_workers=2), key=lambda audit: audit.slug
     )
-    assert [(each.slug, shown(each)) for each in seen] == [
+    assert [(audit.slug, fault_text(audit)) for audit in audits] == [
         ("take-it-again", ""),
         ("take-the-largest", ""),
     ]
-    # starter, solution and three wrong answers on one mesh
-    assert [(each.n_cases, each.n_wrong) for each in seen] == [(5, 3), (5, 3)]
+    # starter, solution and three wrong submissions on one mesh
+    assert [(audit.n_cases, audit.n_wrong) for audit in audits] == [(5, 3), (5, 3)]
 
 
-def test_fast_reads_everything_and_tries_the_solution_on_few_meshes(house, tmp_path):
+def test_fast_reads_everything_and_tries_the_solution_on_few_meshes(pool, tmp_path):
     made = new_problem("take-the-largest", "basics", tmp_path)
-    edit(made / "wrong" / "own_largest.py", "# WA", "# SHARD")  # false, and only tried when whole
-    done = audit(house, load_problem(made), fast=True)
-    assert done.ok, shown(done)
-    assert done.n_cases == sum(len(part.ladder) for part in few(load_problem(made)).parts) == 3
+    edit(
+        made / "wrong" / "own_largest.py", "# WA", "# SHARD"
+    )  # wrong, but only judged in a full audit
+    done = audit_problem(pool, load_problem(made), fast=True)
+    assert done.ok, fault_text(done)
+    assert (
+        done.n_cases
+        == sum(len(part.ladder) for part in with_few_meshes(load_problem(made)).parts)
+        == 3
+    )
     edit(made / "solution.py", "y - jax.lax.pmax", "y + jax.lax.pmax")
     edit(made / "hints.md", "## Hint 2", "## Hint 5")
-    faults = audit_folder(house, made, fast=True).faults
+    faults = audit_folder(pool, made, fast=True).faults
     assert [fault.rule for fault in faults] == ["hints.headings", "solution.fails"]
-    assert faults[1].shows[0].startswith("part 1, data=1: WA")
+    assert faults[1].details[0].startswith("part 1, data=1: WA")
 
 
-def test_every_promise_that_is_not_kept_is_found(house, folder):
+def test_every_fault_of_a_page_and_its_programs_is_found(pool, folder):
     page, wrong = folder / "statement.md", folder / "wrong"
     edit(page, "```text\n1.0", "```text\n2.0")
     edit(page, "[-50.0, 0.0", "[-50.0, 1.0")
@@ -106,7 +118,7 @@ def test_every_promise_that_is_not_kept_is_found(house, folder):
     edit(wrong / "called_replicated.py", "# VMA:", "# VMA missing_psum:")
     edit(wrong / "gathered_first.py", "jnp.max(jax.lax.all_gather(y, axis))", "OF_ALL")
     edit(wrong / "gathered_first.py", "OF_ALL", "jax.lax.pmax(jnp.max(y), axis)")
-    faults = audit_folder(house, folder).faults
+    faults = audit_folder(pool, folder).faults
     assert [(fault.rule, fault.file) for fault in faults] == [
         ("examples.worked", "statement.md"),
         ("examples.doctest", "statement.md"),
@@ -116,15 +128,15 @@ def test_every_promise_that_is_not_kept_is_found(house, folder):
         ("wrong.unproven", "wrong/gathered_first.py"),
         ("wrong.unproven", "wrong/own_largest.py"),
     ]
-    assert faults[0].shows == ("it prints", "  1.0")
+    assert faults[0].details == ("it prints", "  1.0")
     assert page.read_text("utf-8").splitlines()[faults[1].line - 1].startswith(">>> np.asarray")
-    assert faults[2].what == "An example has the inputs of data=2 of part 1."
-    assert [fault.what for fault in faults[4:]] == [
-        "It claims the cause missing_psum; data=2 of part 1 shows none.",
-        "It claims COMM and passes.",
-        "It claims SHARD, and data=2 of part 1 gives WA.",
+    assert faults[2].message == "An example has the inputs of data=2 of part 1."
+    assert [fault.message for fault in faults[4:]] == [
+        "It expects the cause missing_psum; data=2 of part 1 gives none.",
+        "It expects COMM and passes.",
+        "It expects SHARD, and data=2 of part 1 gives WA.",
     ]
-    assert faults[-1].shows[0].startswith("part 1, data=2: WA")
+    assert faults[-1].details[0].startswith("part 1, data=2: WA")
 
 
 @pytest.mark.parametrize(
@@ -148,21 +160,21 @@ def test_every_promise_that_is_not_kept_is_found(house, folder):
             "are k, x; it calls take_",
         ),
         ("reference.draw", "reference.py", "draw.rng", "np.random.default_rng()", "same seed"),
-        ("reference.draw", "reference.py", "x - np.max(x)", "x.sort()", "expected changes"),
+        ("reference.draw", "reference.py", "x - np.max(x)", "x.sort()", "expected modifies"),
     ],
 )
-def test_a_reference_that_cannot_be_used_is_found(house, folder, rule, file, old, new, words):
+def test_a_reference_that_cannot_be_used_is_found(pool, folder, rule, file, old, new, words):
     edit(folder / file, old, new)
-    faults = audit_folder(house, folder, fast=True).faults
+    faults = audit_folder(pool, folder, fast=True).faults
     assert faults[0].rule == rule
-    assert words in faults[0].what
-    # What is drawn is tried all the same, and the wrong right answer makes the solution fail.
+    assert words in faults[0].message
+    # The solution is judged all the same, and fails against the wrong expected result.
     assert [fault.rule for fault in faults[1:]] == (["solution.fails"] if "sort" in new else [])
 
 
-def test_a_solution_that_is_not_text_is_found(house, folder):
+def test_a_solution_that_is_not_text_is_found(pool, folder):
     (folder / "solution.py").write_bytes(b"\xff\xfe")
-    (fault,) = audit_folder(house, folder, fast=True).faults
+    (fault,) = audit_folder(pool, folder, fast=True).faults
     assert (fault.rule, fault.file) == ("text.encoding", "solution.py")
 
 
@@ -179,17 +191,16 @@ def test_a_folder_in_another_track_than_its_listed_name_is_found(tmp_path):
     made = new_problem("take-the-largest", "basics", tmp_path)
     shutil.copytree(made, tmp_path / "more" / "take-the-largest")
     shutil.copytree(made, tmp_path / "more" / "take-it-again")
-    found = unlisted_folders(load_catalogue(tmp_path))
-    assert found == {
+    assert unlisted_folders(load_catalogue(tmp_path)) == {
         "more/take-the-largest": tmp_path / "more" / "take-the-largest",
         "take-it-again": tmp_path / "more" / "take-it-again",
     }
 
 
-def test_a_folder_that_is_not_listed_is_audited_and_said_to_be(house, folder):
+def test_a_folder_that_is_not_listed_is_audited_and_reported(pool, folder):
     (folder.parents[1] / "tracks.toml").write_text("tracks = []\n")
     catalogue = load_catalogue(folder.parents[1])
     (done,) = audit_problems(catalogue, ["take-the-largest"], fast=True)
     assert [fault.rule for fault in done.faults] == ["tracks.unlisted"]
-    with pytest.raises(UnknownProblem, match="no problem 'take-the-smallest'"):
+    with pytest.raises(UnknownProblem, match="Unknown problem 'take-the-smallest'"):
         list(audit_problems(catalogue, ["take-the-smallest"]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardlab.catalogue import problem_schema as settings
+from shardlab.catalogue import problem_schema
 from shardlab.course.problem_lint import RULES
 from shardlab.course.statement_page import HEADINGS
 from shardlab.judge.cases import usual_ladder, usual_large
@@ -25,43 +25,52 @@ TABLES = [
 
 def rows(table):
     return [
-        f"| `{key}`{' (required)' if each.is_required else ''} | {each.wanted} | {each.meaning} |"
-        for key, each in table.items()
+        f"| `{key}`{' (required)' * field.is_required} | {field.expected} | {field.meaning} |"
+        for key, field in table.items()
     ]
 
 
 @pytest.mark.parametrize("name", ["PROBLEM", "PART", "BUDGET", "LIMITS", "TRACKS", "TRACK"])
 def test_the_page_has_every_key_and_no_other(name):
-    assert rows(getattr(settings, name)) in TABLES
+    assert rows(getattr(problem_schema, name)) in TABLES
 
 
-@pytest.mark.parametrize("table", [VERDICTS, CAUSES, RULES], ids=["codes", "causes", "rules"])
-def test_the_page_has_every_name_with_its_meaning_and_no_other(table):
-    assert [f"| `{name}` | {meaning} |" for name, meaning in table.items()] in TABLES
+def test_the_page_has_every_rule_and_no_other():
+    assert [f"| `{name}` | {requirement} |" for name, requirement in RULES.items()] in TABLES
+
+
+def test_the_page_names_every_code_and_cause_of_a_wrong_submission():
+    # Their meanings are on the page about verdicts, which has a test of its own.
+    text = " ".join(DOC.split())
+    codes = [code for code in VERDICTS if code not in ("AC", "IE")]
+    assert f"Codes: {', '.join(f'`{code}`' for code in codes)}." in text
+    assert f"Causes: {', '.join(f'`{cause}`' for cause in CAUSES)}." in text
+    assert "[Verdicts](verdicts.md)" in text
 
 
 @pytest.mark.parametrize("axes", [("data",), ("data", "model")])
-def test_the_page_has_the_ladder_as_it_is(axes):
-    def shown(meshes):
+def test_the_page_has_the_default_meshes(axes):
+    def table_cell(meshes):
         return " · ".join(f"`{mesh}`" for mesh in meshes)
 
-    assert f"| {shown(usual_ladder(axes))} | {shown(usual_large(axes))} |" in DOC
+    row = f"| {table_cell(usual_ladder(axes))} | {table_cell(usual_large(axes))} |"
+    assert row in DOC
 
 
 def test_the_page_names_the_headings_in_order():
     assert ", ".join(HEADINGS) in " ".join(DOC.split())
 
 
-def test_a_limit_of_a_problem_is_one_of_a_guest():
-    assert set(settings.LIMITS) <= {field.name for field in dataclasses.fields(Limits)}
+def test_a_limit_of_a_problem_is_one_of_a_sandboxed_process():
+    assert set(problem_schema.LIMITS) <= {field.name for field in dataclasses.fields(Limits)}
 
 
 def test_every_rule_is_used_and_every_fault_has_a_rule():
-    sources = (ROOT / "src" / "shardlab" / "catalogue").glob("*.py")
+    sources = (ROOT / "src" / "shardlab" / "course").glob("*.py")
     used = {
         rule
         for path in sources
-        if path.name != "fault.py"
-        for rule in re.findall(r'Fault\(\s*"([\w.]+)"', path.read_text("utf-8"))
+        # The docstring of `Fault` has one of them as an example.
+        for rule in re.findall(r'Fault\(\s*rule="([\w.]+)"', path.read_text("utf-8"))
     }
     assert used == set(RULES)

@@ -1,4 +1,4 @@
-"""Traces made by hand for the tests of cost and render: a train step as FSDP and TP write it."""
+"""Hand-written traces for tests of times and renderers: a training step with FSDP and TP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYERS = ControlScope(kind="scan", source=SourceLocation("model.py", 30, "layers
 
 
 def call(op, axes, shape, mesh=MESH, *, dtype="bfloat16", count=1, phase="forward", **fields):
-    """A call over mesh axes, its bytes by the formula."""
+    """Return a call over mesh axes, with its bytes by the formula."""
     axes = (axes,) if isinstance(axes, str) else tuple(axes)
     group = prod(size for name, size in mesh if name in axes)
     payload = parse_dtype(dtype).n_bytes(prod(shape))
@@ -37,7 +37,7 @@ def call(op, axes, shape, mesh=MESH, *, dtype="bfloat16", count=1, phase="forwar
 
 
 def train_step():
-    """24 layers by scan: weights gathered over data, activations summed over model."""
+    """Return a scan over 24 layers: weights gathered over data, activations summed over model."""
 
     def layer(op, axes, shape, line, phase, function="layer"):
         where = SourceLocation("model.py", line, function)
@@ -81,14 +81,14 @@ def train_step():
 
 
 def with_branches():
-    """A cond whose two branches send differently, and a while loop."""
+    """Return a cond whose branches send different amounts, and a while loop."""
 
     def scope(branch):
         return ControlScope(
             kind="cond", source=SourceLocation("a.py", 10, "f"), id=7, branch=branch, n_branches=2
         )
 
-    turn = ControlScope(kind="while", source=SourceLocation("a.py", 20, "f"), id=8)
+    while_scope = ControlScope(kind="while", source=SourceLocation("a.py", 20, "f"), id=8)
     mesh = (("x", 4),)
     return Trace(
         program="f",
@@ -117,7 +117,7 @@ def with_branches():
                 mesh,
                 count=None,
                 source=SourceLocation("a.py", 21, "f"),
-                within=(turn,),
+                within=(while_scope,),
                 details={"pairs": [[0, 1], [1, 2], [2, 3], [3, 0]]},
             ),
         ),
@@ -125,7 +125,7 @@ def with_branches():
             Finding(
                 code="hazard.deadlock",
                 severity="error",
-                what="Devices part ways before a psum over 'x'.",
+                what="Devices diverge before a psum over 'x'.",
                 where=SourceLocation("a.py", 11, "f"),
                 fix="call it on every device.",
             ),
@@ -134,7 +134,7 @@ def with_branches():
 
 
 def many_lines(n_lines):
-    """A program of many different calls."""
+    """Return a program of many different calls."""
     calls = [
         call("psum", "data", (n + 1, 64), source=SourceLocation("m.py", n + 1))
         for n in range(n_lines)

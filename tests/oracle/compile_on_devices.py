@@ -1,10 +1,10 @@
-"""A process with eight real host devices that compiles written programs, by name, and says what
-they call: JSON on stdout, name -> [[kind, groups, bytes], how often] ...
+"""A process with eight real host devices that compiles written programs by name and lists the
+collectives in them: JSON on stdout, name -> [[kind, groups, bytes], count] ...
 
-Outputs and gradients are compiled as one program, in which nothing is dead; of the many programs
-about one collective or dtype each, only the outputs. CPU's own habits are kept out of what is
-compared: sums are not combined, and narrow types, which it widens before it exchanges them, are
-read right after partitioning.
+Outputs and gradients are compiled as one program, without dead code; for the many programs about
+one collective or dtype, only the outputs. What is specific to CPU is kept out of the comparison:
+sums are not combined, and narrow types, which XLA for CPU widens before it sends them, are read
+right after partitioning.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from typing import Any
 import jax
 from hlo_calls import calls_in
 from program import N_DEVICES, Program
-from whole_programs import whole_program
-from worlds import devices_world
+from programs_with_gradients import program_with_gradients
+from runtimes import device_runtime
 from written import PROGRAMS
 
-# How jaxprs and stablehlo call them.
+# Their names in jaxprs and in StableHLO.
 NARROW = ("bf16", "f8E", "f4E", "xi4", "xui4", "xi2", "xui2")
 
 
 def lowered(program: Program) -> tuple[Any, bool]:
     """Return a lowered program, and whether it has arrays of a narrow type."""
     with jax.enable_x64(True) if program.x64 else contextlib.nullcontext():
-        fun, args = whole_program(program, devices_world(program))
-        found = jax.jit(fun).lower(*args)
-        return found, any(name in found.as_text() for name in NARROW)
+        fun, args = program_with_gradients(program, device_runtime(program))
+        lowered_program = jax.jit(fun).lower(*args)
+        return lowered_program, any(name in lowered_program.as_text() for name in NARROW)
 
 
 def compiled_text(job: tuple[Any, bool]) -> str:

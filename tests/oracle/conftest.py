@@ -1,18 +1,19 @@
-"""One process with real devices for all tests of this directory; it works ahead of them."""
+"""One process with real devices for all tests of this directory."""
 
 from __future__ import annotations
 
 import pytest
-from worlds import RealDevices
+from runtimes import RealDevices
 
 
 @pytest.fixture(scope="session")
 def real_devices(request):
     devices = RealDevices()
-    # It works ahead of the tests, in their order: all their questions are asked now.
+    # All requests are sent now, in the order of the tests, so that the process works ahead of them.
     for item in request.session.items:
-        question = getattr(item, "callspec", None) and item.callspec.params.get("question")
-        if question:
-            devices.ask(question)
+        callspec = getattr(item, "callspec", None)
+        program_request = callspec and callspec.params.get("program_request")
+        if program_request:
+            devices.send_request(program_request)
     yield devices
     devices.close()

@@ -37,19 +37,19 @@ _CALLED = {
 def calls_in(text: str) -> Counter[tuple[str, frozenset[tuple[int, ...]], int]]:
     """Return how often each call is executed; every branch of a conditional counts."""
     entry, bodies = _computations(text)
-    found: Counter[tuple[str, frozenset[tuple[int, ...]], int]] = Counter()
+    counts: Counter[tuple[str, frozenset[tuple[int, ...]], int]] = Counter()
 
     def visit(name: str, count: int) -> None:
         for shape, op, rest in _instructions(bodies[name]):
             kind = op.removesuffix("-start")
             if kind in KINDS:
-                found[_call(kind, shape, rest, bodies)] += count
+                counts[_call(kind, shape, rest, bodies)] += count
             turns = re.search(r'known_trip_count"?:\{"n":"?(\d+)', rest) if op == "while" else None
             for inner in _inner(op, rest):
                 visit(inner, count * (int(turns[1]) if turns else 1))
 
     visit(entry, 1)
-    return found
+    return counts
 
 
 def _computations(text: str) -> tuple[str, dict[str, list[str]]]:
@@ -110,22 +110,22 @@ def _bytes(n_bits: int) -> int:
 
 
 def _groups(rest: str) -> list[tuple[int, ...]]:
-    if found := re.search(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}", rest):
-        sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", found[1])}
-        used = re.findall(r"'([^']+)'", found[2])
+    if match := re.search(r"replica_groups=mesh\[([^\]]*)\] ?\{([^}]*)\}", rest):
+        sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match[1])}
+        used = re.findall(r"'([^']+)'", match[2])
         return groups_along(sizes, used)
-    if found := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
-        shape, base = ([int(n) for n in found[i].split(",")] for i in (1, 2))
+    if match := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
+        shape, base = ([int(n) for n in match[i].split(",")] for i in (1, 2))
         ids = np.arange(math.prod(base)).reshape(base)
-        ids = ids.transpose([int(n) for n in found[3].split(",")]) if found[3] else ids
+        ids = ids.transpose([int(n) for n in match[3].split(",")]) if match[3] else ids
         return [tuple(map(int, row)) for row in ids.reshape(shape)]
-    if found := re.search(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}", rest):
-        return _lists(found[1]) or [tuple(range(N_DEVICES))]
+    if match := re.search(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}", rest):
+        return _lists(match[1]) or [tuple(range(N_DEVICES))]
     return [()]  # a spelling that only the partitioner uses, for calls of its own
 
 
 def _lists(text: str) -> list[tuple[int, ...]]:
-    return [tuple(int(n) for n in each.split(",")) for each in re.findall(r"\{([\d,]+)\}", text)]
+    return [tuple(int(n) for n in group.split(",")) for group in re.findall(r"\{([\d,]+)\}", text)]
 
 
 def groups_along(sizes: dict[str, int], names: list[str]) -> list[tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """Compare `shardlab.layout` with `jax.sharding.NamedSharding` on real host devices.
 
-Run by test_namedsharding.py in a process of its own: the number of host devices must be set before
-JAX is first used, and the other tests need a JAX with one. Prints how many examples were compared.
+test_namedsharding.py runs it in a separate process: the number of host devices must be set before
+JAX is first used, and the other tests need a JAX with one. Prints the number of each outcome.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from shardlab.sharding.mesh import Mesh, parse_mesh  # noqa: E402
 from shardlab.sharding.spec import parse_spec  # noqa: E402
 
 NAMES = ("data", "model", "stage", "seq")
-SEEN: Counter[str] = Counter()
+OUTCOMES: Counter[str] = Counter()
 
 
 @st.composite
 def meshes(draw):
-    """A mesh of up to four axes over some of the host devices, in any order."""
+    """Draw a mesh of up to four axes over some of the host devices, in any order."""
     sizes: list[int] = []
     for size in draw(st.lists(st.sampled_from([1, 2, 2, 3, 4]), max_size=4)):
         if prod(sizes) * size <= N_DEVICES:
@@ -42,46 +42,48 @@ def meshes(draw):
     devices = list(jax.devices())
     if draw(st.booleans()):
         devices = draw(st.permutations(devices))
-    chosen = np.array(devices[: prod(sizes)], dtype=object).reshape(sizes)
-    return jax.sharding.Mesh(chosen, NAMES[: len(sizes)])
+    device_array = np.array(devices[: prod(sizes)], dtype=object).reshape(sizes)
+    return jax.sharding.Mesh(device_array, NAMES[: len(sizes)])
 
 
 @st.composite
 def specs(draw, mesh):
-    """Mostly good specs; sometimes a name twice, an unknown name, or an entry too many."""
+    """Draw mostly valid specs; sometimes a name twice, an unknown name, or an extra entry."""
     names = list(draw(st.permutations(mesh.axis_names))) if mesh.axis_names else []
     if draw(st.integers(0, 9)) == 0:
         names.append(draw(st.sampled_from(NAMES)))
     entries = []
     for _ in range(draw(st.integers(0, 4))):
         n = min(draw(st.sampled_from([0, 0, 1, 1, 1, 2, 3])), len(names))
-        taken = tuple(names.pop() for _ in range(n))
-        spelled = [taken]
+        axis_group = tuple(names.pop() for _ in range(n))
+        spellings = [axis_group]
         if n == 0:
-            spelled += [None]
+            spellings += [None]
         if n == 1:
-            spelled += [taken[0], taken[0]]
-        entries.append(draw(st.sampled_from(spelled)))
+            spellings += [axis_group[0], axis_group[0]]
+        entries.append(draw(st.sampled_from(spellings)))
     return tuple(entries)
 
 
 @st.composite
-def questions(draw):
+def layout_inputs(draw):
     mesh = draw(meshes())
     entries = draw(specs(mesh))
     rank = max(0, len(entries) + draw(st.sampled_from([0, 0, 0, 1, 2, -1])))
     sizes = []
-    for at in range(rank):
-        entry = entries[at] if at < len(entries) else None
+    for dim in range(rank):
+        entry = entries[dim] if dim < len(entries) else None
         names = (entry,) if isinstance(entry, str) else entry or ()
-        n_parts = prod(mesh.shape.get(name, 1) for name in names)
-        fits = draw(st.integers(0, 9)) > 1
-        sizes.append(draw(st.integers(0, 5)) * n_parts if fits else draw(st.integers(0, 30)))
+        n_shards = prod(mesh.shape.get(name, 1) for name in names)
+        is_divisible = draw(st.integers(0, 9)) > 1
+        sizes.append(
+            draw(st.integers(0, 5)) * n_shards if is_divisible else draw(st.integers(0, 30))
+        )
     return tuple(sizes), entries, mesh
 
 
-def ask_jax(shape, entries, mesh):
-    """JAX's answer, or None where it refuses (with any exception: some are not meant)."""
+def jax_layout(shape, entries, mesh):
+    """Return JAX's shard shape and indices, or None if it raises (some exceptions are bugs)."""
     try:
         sharding = NamedSharding(mesh, PartitionSpec(*entries))
         indices = sharding.devices_indices_map(shape)
@@ -93,13 +95,13 @@ def ask_jax(shape, entries, mesh):
         return None
 
 
-def ask_us(shape, entries, mesh):
+def our_layout(shape, entries, mesh):
     try:
-        one = layout(shape, entries, mesh)
+        result = layout(shape, entries, mesh)
     except LabError as error:
         return error
-    indices = {d: tuple((s.start, s.stop) for s in index) for d, index in one.indices().items()}
-    return one, (one.shard_shape, indices)
+    indices = {d: tuple((s.start, s.stop) for s in index) for d, index in result.indices().items()}
+    return result, (result.shard_shape, indices)
 
 
 @settings(
@@ -108,56 +110,56 @@ def ask_us(shape, entries, mesh):
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-@given(questions())
-def layouts_agree(question):
-    _, entries, mesh = question
-    theirs, ours = ask_jax(*question), ask_us(*question)
+@given(layout_inputs())
+def check_layouts_agree(inputs):
+    _, entries, mesh = inputs
+    theirs, ours = jax_layout(*inputs), our_layout(*inputs)
     if isinstance(ours, LabError):
-        SEEN[ours.code] += 1
+        OUTCOMES[ours.code] += 1
         if theirs is not None:
-            assert ours.code == "layout.spec_too_long", f"we refuse, JAX answers {theirs}: {ours}"
-            device_put_refuses(*question)
+            assert ours.code == "layout.spec_too_long", f"we raise, JAX returns {theirs}: {ours}"
+            check_device_put_rejects(*inputs)
         return
-    SEEN["agree"] += 1
-    one, answer = ours
-    assert theirs is not None, f"JAX refuses, we answer {answer}"
-    assert answer == theirs
-    check_figures(one, theirs[1])
-    check_spellings(one, entries, mesh)
+    OUTCOMES["agree"] += 1
+    result, our_answer = ours
+    assert theirs is not None, f"JAX raises, we return {our_answer}"
+    assert our_answer == theirs
+    check_figures(result, theirs[1])
+    check_spellings(result, entries, mesh)
 
 
-def device_put_refuses(shape, entries, mesh):
-    """The one difference: NamedSharding lets entries that cut nothing run past the rank.
+def check_device_put_rejects(shape, entries, mesh):
+    """Check the one difference: NamedSharding accepts entries past the rank that do not shard.
 
-    JAX does not let such a sharding near an array, and neither do we.
+    JAX rejects such a sharding for an array, and so do we.
     """
     with pytest.raises(ValueError, match="rank"):
         jax.device_put(np.zeros(shape), NamedSharding(mesh, PartitionSpec(*entries)))
-    SEEN["device_put refuses too"] += 1
+    OUTCOMES["device_put rejects it too"] += 1
 
 
-def check_figures(one, indices):
-    """The counts follow from JAX's own map: distinct slices, and devices for each."""
+def check_figures(result, indices):
+    """Check the counts against JAX's own map: distinct indices, and devices for each."""
     copies = Counter(indices.values())
-    if 0 not in one.shape:  # an empty slice says nothing about which part it is
-        assert len(copies) == one.n_shards
-        assert set(copies.values()) == {one.n_replicas}
-        for device in one.mesh.devices:
+    if 0 not in result.shape:  # an empty index does not identify a shard
+        assert len(copies) == result.n_shards
+        assert set(copies.values()) == {result.n_replicas}
+        for device in result.mesh.devices:
             same = {d for d in indices if indices[d] == indices[device]}
-            assert set(one.replicas_of(device)) == same
-    assert one.bytes_per_device == prod(one.shard_shape) * 4
-    assert one.total_bytes == one.bytes_per_device * len(indices)
+            assert set(result.replicas_of(device)) == same
+    assert result.bytes_per_device == prod(result.shard_shape) * 4
+    assert result.total_bytes == result.bytes_per_device * len(indices)
 
 
-def check_spellings(one, entries, mesh):
-    """PartitionSpec, text and an AbstractMesh give the layout that the tuple and Mesh gave."""
-    assert parse_spec(PartitionSpec(*entries)) == parse_spec(str(one.spec)) == one.spec
-    assert parse_mesh(mesh.abstract_mesh).shape == one.mesh.shape
-    assert Mesh.from_json(one.mesh.to_json()) == one.mesh
-    assert type(one).from_json(one.to_json()) == one
+def check_spellings(result, entries, mesh):
+    """Check that PartitionSpec, text and AbstractMesh parse to the same values."""
+    assert parse_spec(PartitionSpec(*entries)) == parse_spec(str(result.spec)) == result.spec
+    assert parse_mesh(mesh.abstract_mesh).shape == result.mesh.shape
+    assert Mesh.from_json(result.mesh.to_json()) == result.mesh
+    assert type(result).from_json(result.to_json()) == result
 
 
 if __name__ == "__main__":
     assert jax.device_count() == N_DEVICES
-    layouts_agree()
-    print(json.dumps(SEEN))
+    check_layouts_agree()
+    print(json.dumps(OUTCOMES))

@@ -1,8 +1,8 @@
-"""A program that runs unchanged in two worlds: on real host devices, and simulated.
+"""A program that runs unchanged on two runtimes: on real host devices, and simulated.
 
-It is written against a `World`, which binds a mesh to a `shard_map`: JAX's own on a real `Mesh`, or
-ours on a virtual one. `evaluate` gives what it computes, values and gradients, as plain NumPy
-arrays that can cross a process boundary in an npz file (no pickle).
+It is written against a `Runtime`, which binds a mesh to a `shard_map`: JAX's own on a real `Mesh`,
+or shardlab's on a virtual one. `evaluate` returns what it computes, values and gradients, as plain
+NumPy arrays that can cross a process boundary in an npz file (no pickle).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from jax.sharding import AxisType
 N_DEVICES = 8
 
 
-class World:
+class Runtime:
     """One mesh, and the shard_map that runs on it."""
 
     def __init__(self, shard_map: Callable[..., Any], mesh: Any) -> None:
         self.mesh = mesh
         self.shard_map = functools.partial(shard_map, mesh=mesh)
-        # What host callbacks have seen, compared without regard to order.
+        # Lines that host callbacks append; compared without regard to order.
         self.log: list[str] = []
 
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """An argument: random numbers of its own, so never constant and never symmetric."""
+    """An argument: its own random numbers, so never constant and never symmetric."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -64,19 +64,19 @@ def i32(*shape: int) -> Input:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A named program, its mesh and its inputs; `build(world)` gives the function to call."""
+    """A named program, its mesh and its inputs; `build(runtime)` returns the function to call."""
 
     name: str
     mesh: Mapping[str, int]
     inputs: tuple[Input, ...]
-    build: Callable[[World], Callable[..., Any]]
+    build: Callable[[Runtime], Callable[..., Any]]
     grad: bool = True
     jit: bool = True
     x64: bool = False
     explicit: bool = False
-    # What real CPU devices say where they refuse the program; and then, if the simulation does
-    # not refuse it too, what NumPy says it computes.
-    refused: str = ""
+    # The error on real CPU devices, if they reject the program. If the simulation does not reject
+    # it too, `reference` is the result computed with NumPy.
+    rejected: str = ""
     reference: Callable[..., Any] | None = None
 
     def axis_types(self) -> tuple[AxisType, ...]:
@@ -88,20 +88,20 @@ def parse_mesh(text: str) -> dict[str, int]:
     return {name: int(size) for name, size in pairs}
 
 
-class Table:
+class ProgramTable:
     """Programs by name, in the order written."""
 
     def __init__(self) -> None:
         self.programs: dict[str, Program] = {}
 
     def add(self, name: str, mesh: str, inputs: Any, build: Any, **options: Any) -> None:
-        assert name not in self.programs, f"two programs are called {name}"
+        assert name not in self.programs, f"two programs have the name {name}"
         sizes = parse_mesh(mesh)
         assert math.prod(sizes.values()) <= N_DEVICES
         self.programs[name] = Program(name, sizes, tuple(inputs), build, **options)
 
     def __call__(self, mesh: str, *inputs: Input, **options: Any) -> Callable[[Any], Any]:
-        """Decorate `build`; its name says what the program is about."""
+        """Decorate `build`, whose name becomes the name of the program."""
 
         def decorate(build: Any) -> Any:
             self.add(build.__name__, mesh, inputs, build, **options)
@@ -113,18 +113,18 @@ class Table:
 # ------------------------------------------------------------------------------------- evaluation
 
 
-def evaluate(program: Program, world: World) -> dict[str, np.ndarray]:
+def evaluate(program: Program, runtime: Runtime) -> dict[str, np.ndarray]:
     """Return every output, every gradient and the log, by name."""
     with jax.enable_x64(True) if program.x64 else contextlib.nullcontext():
         args = [item.make(seed) for seed, item in enumerate(program.inputs)]
-        fun = program.build(world)
+        fun = program.build(runtime)
         outs = (jax.jit(fun) if program.jit else fun)(*args)
         jax.effects_barrier()
-        found = {**plain("value", outs), "log": np.array(sorted(world.log), "U")}
+        arrays = {**plain_arrays("value", outs), "log": np.array(sorted(runtime.log), "U")}
         if program.grad:
-            found |= plain("grad", jax.jit(gradients(fun, args))(*args))
+            arrays |= plain_arrays("grad", jax.jit(gradients(fun, args))(*args))
             jax.effects_barrier()
-        return found
+        return arrays
 
 
 def gradients(fun: Callable[..., Any], args: list[Any]) -> Callable[..., Any]:
@@ -152,7 +152,7 @@ def with_gradients(fun: Callable[..., Any], args: list[Any]) -> Callable[..., An
 
 
 def _weighted(leaf: Any, seed: int) -> Any:
-    """Return a sum in which every element counts differently, so that no swap goes unseen."""
+    """Return a sum in which every element counts differently, so that a swap changes it."""
     weights = np.random.default_rng([99, seed]).uniform(0.5, 1.5, leaf.shape)
     if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
         return (leaf.real * weights).sum() + (leaf.imag * weights[..., ::-1]).sum()
@@ -160,7 +160,7 @@ def _weighted(leaf: Any, seed: int) -> Any:
     return (wide * weights.astype(wide.dtype)).sum()
 
 
-def plain(kind: str, tree: Any) -> dict[str, np.ndarray]:
+def plain_arrays(kind: str, tree: Any) -> dict[str, np.ndarray]:
     return {
         f"{kind} {number} {leaf.dtype}": _as_numpy(leaf)
         for number, leaf in enumerate(jax.tree.leaves(tree))
@@ -174,7 +174,7 @@ def _as_numpy(leaf: Any) -> np.ndarray:
     array = np.asarray(leaf)
     if array.dtype.kind in "biufcU" and array.dtype.isnative and array.dtype.isbuiltin == 1:
         return array
-    # What NumPy does not know: narrow floats, and integers of two and four bits.
+    # Dtypes that NumPy does not have: narrow floats, and integers of two and four bits.
     return array.astype(np.float32 if jnp.issubdtype(array.dtype, jnp.floating) else np.int8)
 
 
@@ -182,7 +182,7 @@ def _as_numpy(leaf: Any) -> np.ndarray:
 
 
 def compare(real: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarray]) -> None:
-    """Assert that both worlds computed the same.
+    """Assert that both runtimes computed the same.
 
     Integers, bools, keys and logs must be equal. Floats may differ by the order in which a sum was
     taken: a few roundings of the largest term, so the bound is 16 units in the last place of the
@@ -190,12 +190,12 @@ def compare(real: Mapping[str, np.ndarray], simulated: Mapping[str, np.ndarray])
     """
     assert set(simulated) == set(real)
     for name, expected in real.items():
-        found = simulated[name]
-        assert found.shape == expected.shape, name
-        if found.dtype.kind not in "fc":
-            np.testing.assert_array_equal(found, expected, err_msg=name)
+        actual = simulated[name]
+        assert actual.shape == expected.shape, name
+        if actual.dtype.kind not in "fc":
+            np.testing.assert_array_equal(actual, expected, err_msg=name)
             continue
         eps = float(jnp.finfo(name.split()[-1]).eps)
         finite = np.abs(expected[np.isfinite(expected)])
         bound = 16 * eps * float(finite.max(initial=0.0))
-        np.testing.assert_allclose(found, expected, rtol=16 * eps, atol=bound, err_msg=name)
+        np.testing.assert_allclose(actual, expected, rtol=16 * eps, atol=bound, err_msg=name)

@@ -25,20 +25,20 @@ def real_mesh(text):
 
 def main():
     jax.config.update("jax_num_cpu_devices", 8)
-    # Machine code is not looked at.
-    quick = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-    found = {}
+    # The machine code is not used.
+    fast_compile = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    results = {}
     for name, program in PROGRAMS.items():
         f, args = program.make(real_mesh(program.mesh))
         with tempfile.TemporaryDirectory() as folder:
             dump = {"xla_dump_to": folder, "xla_dump_hlo_pass_re": "^spmd-partitioning$"}
-            stats = f.lower(*args).compile({**quick, **dump}).memory_analysis()
+            stats = f.lower(*args).compile({**fast_compile, **dump}).memory_analysis()
             (text,) = Path(folder).glob("*.after_spmd-partitioning.*")
-            found[name] = {
+            results[name] = {
                 "memory": [stats.argument_size_in_bytes, stats.output_size_in_bytes],
                 "text": text.read_text().splitlines(),
             }
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

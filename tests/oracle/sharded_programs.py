@@ -1,10 +1,10 @@
-"""Jits with NamedShardings, and what each must communicate, worked out by hand.
+"""Jits with NamedShardings, and what each must communicate, derived by hand.
 
 A mesh axis of size g; every device holds batch B, sequence S, width D, hidden F, heads H (of keys
-and values K) of size E, each divided by the mesh axes that shard it. f32 unless said otherwise.
+and values K) of size E, each divided by the mesh axes that shard it. f32 unless stated otherwise.
 
 Rules that all lists follow: a product over a sharded width or hidden axis leaves partial sums, one
-psum over that axis (a psum_scatter, where the result is sharded over it). A weight that is sharded
+psum over that axis (a psum_scatter if the result is sharded over it). A weight that is sharded
 over 'data' (FSDP) is gathered once, for forward and backward alike, and its gradient scattered; one
 that is not has its gradient summed over 'data'. The mean of the loss is a psum of one number.
 """
@@ -25,7 +25,7 @@ B, S, D, F = 16, 8, 32, 96
 H, K, E = 8, 4, 6
 N_LAYERS = 2
 
-# operation, mesh axes, payload bytes, phase -> how often in all
+# operation, mesh axes, payload bytes, phase -> total count
 Calls = dict[tuple[str, str, int, str], int]
 
 
@@ -42,7 +42,7 @@ def array(mesh: Any, shape: tuple[int, ...], spec: P, dtype: Any = jnp.float32) 
     return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
 
 
-def constrained(x: Any, mesh: Any, spec: P | None) -> Any:
+def constrain(x: Any, mesh: Any, spec: P | None) -> Any:
     return x if spec is None else lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
 
@@ -52,7 +52,7 @@ def gradients(loss: Any, mesh: Any, specs: Any) -> Any:
     return jax.jit(jax.value_and_grad(loss), out_shardings=outs)
 
 
-# ------------------------------------------------------------------------------------------ MLP
+# ---------------------------------------------------------------------------------------------- MLP
 
 
 def mlp(up: P, down: P, x: P, between: P | None = None, hidden: P | None = None) -> Any:
@@ -62,26 +62,26 @@ def mlp(up: P, down: P, x: P, between: P | None = None, hidden: P | None = None)
     def make(mesh: Any) -> tuple[Any, tuple[Any, ...]]:
         def loss(params: Any, x: Any) -> Any:
             for w_up, w_down in params:
-                h = jax.nn.relu(constrained(x @ w_up, mesh, hidden))
-                x = constrained(h @ w_down, mesh, between)
+                h = jax.nn.relu(constrain(x @ w_up, mesh, hidden))
+                x = constrain(h @ w_down, mesh, between)
             return jnp.mean(x**2)
 
         specs = [(up, down)] * N_LAYERS
         layer = array(mesh, (D, F), up), array(mesh, (F, D), down)
-        given = array(mesh, (B, S, D) if rank == 3 else (B, D), x)
-        return gradients(loss, mesh, specs), ([layer] * N_LAYERS, given)
+        inputs = array(mesh, (B, S, D) if rank == 3 else (B, D), x)
+        return gradients(loss, mesh, specs), ([layer] * N_LAYERS, inputs)
 
     return make
 
 
-def scanned(n_layers: int, dtype: Any) -> Any:
+def scanned_mlp(n_layers: int, dtype: Any) -> Any:
     """Return a maker of the FSDP and tensor-parallel MLP as a scan over stacked layers."""
 
     def make(mesh: Any) -> tuple[Any, tuple[Any, ...]]:
         def loss(params: Any, x: Any) -> Any:
             def layer(x: Any, w: Any) -> tuple[Any, None]:
-                h = jax.nn.relu(constrained(x @ w[0], mesh, P("data", "model")))
-                return constrained(h @ w[1], mesh, P("data")), None
+                h = jax.nn.relu(constrain(x @ w[0], mesh, P("data", "model")))
+                return constrain(h @ w[1], mesh, P("data")), None
 
             x, _ = lax.scan(layer, x, params)
             return jnp.mean(x.astype(jnp.float32) ** 2)
@@ -96,7 +96,7 @@ def scanned(n_layers: int, dtype: Any) -> Any:
     return make
 
 
-# ---------------------------------------------------------------------------------------- Llama
+# -------------------------------------------------------------------------------------------- Llama
 
 
 def llama(data: str | None, between: P) -> Any:
@@ -134,27 +134,27 @@ def _llama_loss(mesh: Any, between: P) -> Any:
 
     def attention(p: Any, y: Any) -> Any:
         q, k, v = (
-            constrained(jnp.einsum("bsd,dhe->bshe", y, p[name]), mesh, heads) for name in "qkv"
+            constrain(jnp.einsum("bsd,dhe->bshe", y, p[name]), mesh, heads) for name in "qkv"
         )
         q = q.reshape(*q.shape[:2], K, H // K, E)
         scores = jnp.einsum("bskge,btke->bkgst", q, k) * E**-0.5
         past = jnp.tril(jnp.ones(scores.shape[-2:], bool))
         weights = jax.nn.softmax(jnp.where(past, scores, -1e9))
         mixed = jnp.einsum("bkgst,btke->bskge", weights, v)
-        mixed = constrained(mixed.reshape(*y.shape[:2], H, E), mesh, heads)
+        mixed = constrain(mixed.reshape(*y.shape[:2], H, E), mesh, heads)
         return jnp.einsum("bshe,hed->bsd", mixed, p["o"])
 
     def loss(p: Any, x: Any) -> Any:
-        x = constrained(x + attention(p, normalise(x, p["norm1"])), mesh, between)
+        x = constrain(x + attention(p, normalise(x, p["norm1"])), mesh, between)
         y = normalise(x, p["norm2"])
-        h = constrained(jax.nn.silu(y @ p["gate"]) * (y @ p["up"]), mesh, hidden)
-        x = constrained(x + h @ p["down"], mesh, between)
+        h = constrain(jax.nn.silu(y @ p["gate"]) * (y @ p["up"]), mesh, hidden)
+        x = constrain(x + h @ p["down"], mesh, between)
         return jnp.mean(x**2)
 
     return loss
 
 
-# ----------------------------------------------------------------------------- lists made by hand
+# ----------------------------------------------------------------------------------- expected calls
 
 WEIGHT = D * F * 4  # of up, or of down
 LOSS = 4
@@ -167,16 +167,16 @@ NORM = D * 4
 
 
 def tally(*calls: tuple[str, str, int, str, int]) -> Calls:
-    """Return how often each call is made; equal ones are added up."""
-    found: Calls = {}
+    """Return the count of each call; equal calls are added up."""
+    counts: Calls = {}
     for *key, count in calls:
         op, axes, payload, phase = key
-        found[op, axes, payload, phase] = found.get((op, axes, payload, phase), 0) + count
-    return found
+        counts[op, axes, payload, phase] = counts.get((op, axes, payload, phase), 0) + count
+    return counts
 
 
 PROGRAMS = {
-    # Whole weights, a batch of 2 each: nothing but the loss and four gradients.
+    # Replicated weights, a batch of 2 each: only the loss and four gradients communicate.
     "data parallel": Sharded(
         "data=8",
         mlp(P(), P(), P("data")),
@@ -185,7 +185,7 @@ PROGRAMS = {
             ("psum", "data", WEIGHT, "backward", 4),
         ),
     ),
-    # An eighth of each weight is held: gathered for use, gradients scattered.
+    # Each device stores an eighth of each weight: gathered for use, gradients scattered.
     "FSDP": Sharded(
         "data=8",
         mlp(P("data"), P("data"), P("data"), between=P("data"), hidden=P("data")),
@@ -195,8 +195,8 @@ PROGRAMS = {
             ("psum_scatter", "data", WEIGHT, "backward", 4),
         ),
     ),
-    # Two psums of the whole batch forward; backward only that of the input of layer 2, since
-    # nobody asks for the gradient of x.
+    # Two psums of the full batch forward; backward only that of the input of layer 2, because the
+    # gradient of x is not requested.
     "tensor parallel": Sharded(
         "model=8",
         mlp(P(None, "model"), P("model"), P()),
@@ -206,8 +206,8 @@ PROGRAMS = {
         ),
     ),
     # Each psum is a psum_scatter over the sequence and a gather before the next product; backward
-    # the same two change places: the gradient of each output is gathered, that of the input of
-    # layer 2 scattered.
+    # it is the reverse: the gradient of each output is gathered, that of the input of layer 2
+    # scattered.
     "sequence parallel": Sharded(
         "model=8",
         mlp(
@@ -252,7 +252,7 @@ PROGRAMS = {
             ("psum_scatter", "data", WEIGHT // 4, "backward", 4),
         ),
     ),
-    # The loss is summed over 'model' as well, since the sequence is sharded over it.
+    # The loss is summed over 'model' as well, because the sequence is sharded over it.
     "FSDP, tensor and sequence parallel": Sharded(
         "data=2,model=4",
         mlp(
@@ -299,8 +299,8 @@ PROGRAMS = {
             ("psum", "data", NORM, "backward", 2),
         ),
     ),
-    # Between blocks a quarter of the sequence each. The scales of the norms see a quarter too, so
-    # their gradients are also summed over 'model'.
+    # Between blocks each device has a quarter of the sequence, and so do the norms: the gradients
+    # of their scales are also summed over 'model'.
     "Llama, tensor and sequence parallel": Sharded(
         "data=2,model=4",
         llama(None, P("data", "model")),
@@ -316,12 +316,12 @@ PROGRAMS = {
             ("psum", "model", NORM, "backward", 2),
         ),
     ),
-    # Six layers in a scan: everything inside is done six times, forward and backward; bf16 is 2
-    # bytes. A scan keeps no gathered weight for its backward pass: gathered again there. The loss
-    # is f32.
+    # Six layers in a scan: everything inside happens six times, forward and backward; bf16 is 2
+    # bytes. A scan does not save gathered weights for the backward pass: they are gathered again
+    # there. The loss is f32.
     "scanned layers in bf16": Sharded(
         "data=2,model=4",
-        scanned(6, jnp.bfloat16),
+        scanned_mlp(6, jnp.bfloat16),
         tally(
             ("all_gather", "data", WEIGHT // 2 // 8, "forward", 6 * 2),
             ("psum", "model", ACTIVATION // 2, "forward", 6),

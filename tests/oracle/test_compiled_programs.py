@@ -22,12 +22,12 @@ from shardlab._jax.lowered import compiler_input
 from shardlab.collectives.wire import wire_bytes
 from shardlab.errors import CompileFailed, CompileTimeout, InvalidTopology, TpuCompilerMissing
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
-from shardlab.tracing.compiler import compile as compile_process
-from shardlab.tracing.compiler.compile import compile_for_devices
+from shardlab.tracing.compiler import xla_process
 from shardlab.tracing.compiler.inserted_collectives import observe_compiled
 from shardlab.tracing.compiler.tpu_topology import observe_on_topology
-from shardlab.tracing.hlo.module import parse_module
-from shardlab.tracing.stage import stage
+from shardlab.tracing.compiler.xla_process import compile_for_devices
+from shardlab.tracing.hlo.hlo_module import parse_module
+from shardlab.tracing.stage import stage_program
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -63,7 +63,7 @@ def on_real_devices():
 def staged(program):
     mesh = virtual_mesh(program.mesh)
     f, args = program.make(mesh)
-    return stage(f, args, mesh)
+    return stage_program(f, args, mesh)
 
 
 def counted(calls):
@@ -132,7 +132,7 @@ def test_hundreds_and_thousands_of_devices(mesh):
     x = args.pop("x")
     outs = NamedSharding(given, P()), {name: args[name].sharding for name in args}
     f = jax.jit(jax.value_and_grad(loss), out_shardings=outs)
-    calls, memory, *_ = observe_compiled(stage(f, (args, x), given))
+    calls, memory, *_ = observe_compiled(stage_program(f, (args, x), given))
     weight = width * hidden * 4
     assert counted(calls) == tally(
         ("all_gather", "data", weight // n_data // n_model, "forward", 2),
@@ -156,7 +156,7 @@ def test_a_shard_map_inside_is_not_counted_twice():
         y = jax.lax.with_sharding_constraint(inner(x), NamedSharding(mesh, P()))
         return jnp.sum(x, 0) + jnp.sum(y, 0)
 
-    calls, *_ = observe_compiled(stage(f, [array(mesh, (8, 12), P("data", "model"))], mesh))
+    calls, *_ = observe_compiled(stage_program(f, [array(mesh, (8, 12), P("data", "model"))], mesh))
     # Inserted are the gather that the constraint asks for, and the sum of x over its rows.
     assert {(c.op, c.mesh_axes) for c in calls} >= {("all_gather", ("model",)), ("psum", ("data",))}
     assert all("total" not in _line(call.source) for call in calls)
@@ -166,7 +166,7 @@ def _line(source):
     return Path(source.file).read_text().splitlines()[source.line - 1] if source.line else ""
 
 
-def test_recomputed_calls_and_branches_are_told_apart():
+def test_recomputed_calls_and_branches_are_separate():
     mesh = virtual_mesh("data=2,model=4")
 
     def loss(w, x):
@@ -187,7 +187,7 @@ def test_recomputed_calls_and_branches_are_told_apart():
         array(mesh, (), P()),
     ]
     f = jax.value_and_grad(loss, allow_int=True)
-    calls, *_ = observe_compiled(stage(f, [w, array(mesh, (16, 32), P("data"))], mesh))
+    calls, *_ = observe_compiled(stage_program(f, [w, array(mesh, (16, 32), P("data"))], mesh))
     phases = [c.phase for c in calls if c.mesh_axes == ("model",)]
     assert phases.count("forward") == phases.count("recompute") == 1
     branches = {
@@ -205,7 +205,7 @@ def test_a_while_loop_of_unknown_length_counts_per_turn():
     def f(x):
         return jax.lax.while_loop(lambda x: jnp.sum(x) < 1e6, lambda x: x * 2, x)
 
-    calls, *_ = observe_compiled(stage(f, [array(mesh, (16, 3), P("data"))], mesh))
+    calls, *_ = observe_compiled(stage_program(f, [array(mesh, (16, 3), P("data"))], mesh))
     (call,) = calls
     assert (call.op, call.payload_bytes, call.count) == ("psum", 4, None)
     assert [scope.kind for scope in call.within] == ["while"]
@@ -215,23 +215,25 @@ def test_devices_in_another_order_are_still_on_their_mesh_axes():
     straight = virtual_mesh("data=2,model=4")
     mesh = jax.sharding.Mesh(straight.devices[::-1, [2, 0, 3, 1]], ("data", "model"))
     f, args = mlp(P(None, "model"), P("model"), P("data"))(mesh)
-    calls, *_ = observe_compiled(stage(f, args, None))
+    calls, *_ = observe_compiled(stage_program(f, args, None))
     assert counted(calls) == PROGRAMS["data and tensor parallel"].calls
 
 
-def test_a_part_of_a_mesh_axis_is_said_to_be_one():
+def test_groups_within_a_mesh_axis_are_noted():
     mesh = virtual_mesh("model=8")
     f = jax.jit(lambda x: x.reshape(2, 4, 6).sum(1))
-    calls, _, notes, _ = observe_compiled(stage(f, [array(mesh, (8, 6), P("model"))], mesh))
+    calls, _, notes, _ = observe_compiled(stage_program(f, [array(mesh, (8, 6), P("model"))], mesh))
     call = calls[0]
     assert (call.op, call.mesh_axes, call.group_size) == ("psum", ("model",), 4)
     assert call.details["partly"] == "4 of the 8 devices along 'model'"
-    assert any("do not run along whole mesh axes" in note for note in notes)
+    assert any("do not span full mesh axes" in note for note in notes)
 
 
 def test_one_device_sends_nothing_and_still_has_memory():
     mesh = virtual_mesh("data=1")
-    calls, memory, *_ = observe_compiled(stage(jnp.sum, [array(mesh, (8, 6), P("data"))], mesh))
+    calls, memory, *_ = observe_compiled(
+        stage_program(jnp.sum, [array(mesh, (8, 6), P("data"))], mesh)
+    )
     assert (calls, memory.argument_bytes) == ((), 8 * 6 * 4)
 
 
@@ -242,7 +244,7 @@ def test_lapack_and_callbacks_compile():
         jax.debug.print("{}", x.sum())
         return jnp.linalg.cholesky(x @ x.T + jnp.eye(6))
 
-    calls, *_ = observe_compiled(stage(f, [array(mesh, (6, 6), P("data"))], mesh))
+    calls, *_ = observe_compiled(stage_program(f, [array(mesh, (6, 6), P("data"))], mesh))
     assert ("psum", ("data",)) in {(call.op, call.mesh_axes) for call in calls}
 
 
@@ -251,7 +253,7 @@ def test_lapack_and_callbacks_compile():
 
 def test_a_compile_over_its_limit_is_ended_and_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(compile_process.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(xla_process.tempfile, "tempdir", str(tmp_path))
     hanging = tmp_path / "hanging.py"
     marker = tmp_path / "child"
     hanging.write_text(
@@ -260,10 +262,10 @@ def test_a_compile_over_its_limit_is_ended_and_leaves_nothing(monkeypatch, tmp_p
         f"pathlib.Path({str(marker)!r}).write_text(str(child.pid))\n"
         "time.sleep(60)\n"
     )
-    monkeypatch.setattr(compile_process, "_WORKER", hanging)
+    monkeypatch.setattr(xla_process, "_WORKER", hanging)
     program = compiler_input(staged(PROGRAMS["data parallel"]).lower())
     start = time.monotonic()
-    with pytest.raises(CompileTimeout, match=r"'step' in 2 s; it was ended"):
+    with pytest.raises(CompileTimeout, match=r"'step' in 2 s and was killed"):
         compile_for_devices(program, "step", limit_s=2)
     assert time.monotonic() - start < 10
     assert not list(tmp_path.glob("shardlab-*"))
@@ -286,14 +288,14 @@ def test_a_worker_ends_with_its_parent_and_tidies_up(tmp_path):
     folder = tmp_path / "shardlab-any"
     folder.mkdir()
     os.mkfifo(folder / "module")  # nobody writes: the worker waits, as in a long compile
-    command = [sys.executable, "-P", str(compile_process._WORKER), str(folder)]
+    command = [sys.executable, "-P", str(xla_process._WORKER), str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as worker:
         worker.stdin.close()  # as when the parent dies
         assert worker.wait(20) == 1
     assert not folder.exists()
 
 
-def test_a_program_that_xla_refuses_is_refused_in_its_words():
+def test_a_program_that_xla_rejects_raises_with_its_message():
     mesh = virtual_mesh("data=2")
 
     def f(x):
@@ -301,13 +303,13 @@ def test_a_program_that_xla_refuses_is_refused_in_its_words():
         return kernel(x)
 
     with pytest.raises(CompileFailed, match="No FFI handler registered for no_such_kernel"):
-        observe_compiled(stage(f, [array(mesh, (6, 6), P("data"))], mesh))
+        observe_compiled(stage_program(f, [array(mesh, (6, 6), P("data"))], mesh))
 
 
-def test_a_worker_that_dies_gives_its_last_words(monkeypatch, tmp_path):
+def test_a_worker_that_crashes_gives_its_last_line(monkeypatch, tmp_path):
     dying = tmp_path / "dying.py"
     dying.write_text("raise MemoryError('no room for 7 devices')\n")
-    monkeypatch.setattr(compile_process, "_WORKER", dying)
+    monkeypatch.setattr(xla_process, "_WORKER", dying)
     program = compiler_input(staged(PROGRAMS["data parallel"]).lower())
     with pytest.raises(CompileFailed, match="MemoryError: no room for 7 devices"):
         compile_for_devices(program, "step")
@@ -318,13 +320,13 @@ def test_a_worker_that_dies_gives_its_last_words(monkeypatch, tmp_path):
 
 @pytest.mark.skipif(HAS_TPU_COMPILER, reason="libtpu is installed")
 def test_without_libtpu_a_topology_says_what_to_install():
-    with pytest.raises(TpuCompilerMissing, match=re.escape("needs the TPU compiler")) as caught:
+    with pytest.raises(TpuCompilerMissing, match=re.escape("needs the TPU compiler")) as raised:
         observe_on_topology(staged(PROGRAMS["data parallel"]), "v5e:2x4")
-    assert 'pip install "shardlab[tpu]"' in caught.value.fix
+    assert 'pip install "shardlab[tpu]"' in raised.value.fix
 
 
-def test_a_topology_that_is_no_name_is_refused():
-    with pytest.raises(InvalidTopology, match="'sixteen' is no name of a TPU topology"):
+def test_an_invalid_topology_name_is_rejected():
+    with pytest.raises(InvalidTopology, match="'sixteen' is not the name of a TPU topology"):
         observe_on_topology(staged(PROGRAMS["data parallel"]), "sixteen")
 
 
@@ -342,13 +344,13 @@ def test_the_tpu_compiler_sums_and_gathers_the_same(name):
 
 
 def _without_phase(calls):
-    found = {}
+    counts = {}
     for (op, axes, payload, _), count in calls.items():
-        found[op, axes, payload] = found.get((op, axes, payload), 0) + count
-    return found
+        counts[op, axes, payload] = counts.get((op, axes, payload), 0) + count
+    return counts
 
 
 @pytest.mark.skipif(not HAS_TPU_COMPILER, reason="libtpu (shardlab[tpu]) is not installed")
-def test_a_topology_of_another_size_is_refused():
+def test_a_topology_of_another_size_is_rejected():
     with pytest.raises(InvalidTopology, match="has 16 devices, and the mesh data=2,model=4 has 8"):
         observe_on_topology(staged(PROGRAMS["data and tensor parallel"]), "v5e:4x4")

@@ -1,4 +1,4 @@
-"""Where the simulation and real devices differ, each difference by name, and why."""
+"""Every known difference between the simulation and real devices, and its reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(body, out_specs=BOTH, x=X):
     return out
 
 
-# ------------------------------------------------------------------------- real devices would hang
+# ----------------------------------------------------------------------- real devices block forever
 
 
 def psum_in_one_branch(x):
@@ -41,7 +41,7 @@ def psum_in_one_branch_and_pmax_in_the_other(x):
     return lax.cond(x.sum() > 0, lambda x: lax.psum(x, "model"), lambda x: lax.pmax(x, "model"), x)
 
 
-def psum_in_a_loop_that_devices_leave_at_different_times(x):
+def psum_in_a_loop_with_divergent_trip_counts(x):
     n = lax.axis_index("model")
     return lax.while_loop(
         lambda s: s[0] < n, lambda s: (s[0] + 1, lax.psum(s[1], "model")), (0, x)
@@ -54,8 +54,8 @@ def psum_of_a_product_in_one_branch(x):
 
 def ppermute_under_a_predicate_over_another_axis(x):
     # The rendezvous of a ppermute spans all devices, not only those along its axis.
-    mine = lax.axis_index("model") == 0
-    return lax.cond(mine, lambda x: lax.ppermute(x, "data", [(0, 1), (1, 0)]), lambda x: x, x)
+    is_first = lax.axis_index("model") == 0
+    return lax.cond(is_first, lambda x: lax.ppermute(x, "data", [(0, 1), (1, 0)]), lambda x: x, x)
 
 
 @pytest.mark.parametrize(
@@ -63,57 +63,57 @@ def ppermute_under_a_predicate_over_another_axis(x):
     [
         psum_in_one_branch,
         psum_in_one_branch_and_pmax_in_the_other,
-        psum_in_a_loop_that_devices_leave_at_different_times,
+        psum_in_a_loop_with_divergent_trip_counts,
         psum_of_a_product_in_one_branch,
         ppermute_under_a_predicate_over_another_axis,
     ],
     ids=lambda body: body.__name__,
 )
-def test_where_real_devices_hang_the_simulation_says_who_is_missing(body):
+def test_deadlock_error_lists_the_devices_that_never_arrive(body):
     with pytest.raises(
-        jax.errors.JaxRuntimeError, match=r"\[simulate\.deadlock\] Devices part ways before a p"
+        jax.errors.JaxRuntimeError, match=r"\[simulate\.deadlock\] Some devices never reach this p"
     ) as caught:
         run(body)
     assert "reached by" in str(caught.value)
     assert f"in {body.__name__}" in str(caught.value) or body.__name__ in str(caught.value)
 
 
-def test_devices_that_agree_in_value_do_not_part():
-    """The predicate could differ between devices, and does not: real devices do not hang either."""
+def test_a_predicate_that_is_equal_on_all_devices_is_no_deadlock():
+    """The predicate could differ between devices, but does not; real devices do not block."""
     x = jnp.abs(X) + 1.0
     assert jnp.allclose(run(psum_in_one_branch, x=x)[:, 0], x[:, 0::2].sum(1))
 
 
-def test_a_collective_in_a_branch_that_nobody_takes_does_not_hang():
+def test_a_collective_in_a_branch_that_no_device_takes_is_no_deadlock():
     def body(x):
-        def parted(x):
+        def divergent(x):
             return lax.cond(x.sum() > 1e9, lambda x: lax.psum(x, "model"), lambda x: -x, x)
 
-        return lax.cond(x.sum() > 0, parted, lambda x: x, x)
+        return lax.cond(x.sum() > 0, divergent, lambda x: x, x)
 
-    found = run(body)
+    result = run(body)
     sums = np.asarray(X).reshape(2, 2, 4, 2).sum((1, 3), keepdims=True)
     expected = np.where(sums > 0, -1, 1) * np.asarray(X).reshape(2, 2, 4, 2)
-    np.testing.assert_array_equal(found, expected.reshape(4, 8))
+    np.testing.assert_array_equal(result, expected.reshape(4, 8))
 
 
-# ------------------------------------------------------------------------------- copies that differ
+# ----------------------------------------------------------------------------- replicas that differ
 
 
-def test_copies_that_differ_are_a_warning_and_the_first_is_returned():
-    """JAX labels such an array replicated, without a word, and each device holds its own."""
+def test_replicas_that_differ_are_a_warning_and_the_first_is_returned():
+    """JAX silently labels such an array replicated, and each device keeps its own values."""
     with pytest.warns(ReplicasDiffer, match="over 'model', differs on 6 of 8"):
-        found = run(lambda x: x, out_specs=P("data"))
-    np.testing.assert_array_equal(found, X[:, :2])
+        result = run(lambda x: x, out_specs=P("data"))
+    np.testing.assert_array_equal(result, X[:, :2])
 
 
-def test_equal_copies_are_no_warning_not_even_of_nan():
+def test_equal_replicas_are_no_warning_even_if_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(lambda x: lax.psum(x, ("data", "model")) / 0.0 * 0.0, out_specs=P())
 
 
-# ------------------------------------------------------------------------ what JAX cannot compile
+# ------------------------------------------------------------------------------- JAX cannot compile
 
 
 def nested(x, mesh, **options):
@@ -129,34 +129,36 @@ def nested(x, mesh, **options):
     )(x)
 
 
-def test_the_gradient_of_a_nested_shard_map_is_computed_where_jax_cannot_compile_it():
-    """JAX hands residuals from the inner forward to the inner backward pass with specs that name
-    the outer axis, which its own lowering refuses ("already bound by a parent")."""
-    found = jax.jit(jax.grad(lambda x: nested(x, "data=2,model=4").sum()))(X)
-    np.testing.assert_allclose(found, jnp.cos(X) * jnp.repeat(jnp.arange(1.0, 5.0), 2), rtol=1e-6)
+def test_the_gradient_of_a_nested_shard_map_is_computed_although_jax_cannot_compile_it():
+    """JAX passes residuals from the inner forward to the inner backward pass with specs that name
+    the outer axis, which its own lowering rejects ("already bound by a parent")."""
+    gradient = jax.jit(jax.grad(lambda x: nested(x, "data=2,model=4").sum()))(X)
+    np.testing.assert_allclose(
+        gradient, jnp.cos(X) * jnp.repeat(jnp.arange(1.0, 5.0), 2), rtol=1e-6
+    )
 
 
-def test_three_deep_the_gradient_of_a_nested_shard_map_is_refused():
+def test_the_gradient_of_a_shard_map_nested_three_deep_is_rejected():
     def inner(x):
         return shard_map(jnp.sin, in_specs=P("c"), out_specs=P("c"), axis_names={"c"})(x)
 
     def middle(x):
         return shard_map(inner, in_specs=P("b"), out_specs=P("b"), axis_names={"b"})(x)
 
-    whole = shard_map(
+    outer = shard_map(
         middle, mesh="a=2,b=2,c=2", in_specs=P("a"), out_specs=P("a"), axis_names={"a"}
     )
-    np.testing.assert_allclose(jax.jit(whole)(X.reshape(-1)), jnp.sin(X).reshape(-1), rtol=1e-6)
-    with pytest.raises(CannotSimulate, match="cut an array over mesh axis 'a' once more"):
-        jax.jit(jax.grad(lambda x: whole(x).sum()))(X.reshape(-1))
+    np.testing.assert_allclose(jax.jit(outer)(X.reshape(-1)), jnp.sin(X).reshape(-1), rtol=1e-6)
+    with pytest.raises(CannotSimulate, match="shards an array over mesh axis 'a' a second time"):
+        jax.jit(jax.grad(lambda x: outer(x).sum()))(X.reshape(-1))
 
 
-# ----------------------------------------------------------------------------- unknown primitives
+# ------------------------------------------------------------------------------- unknown primitives
 
 
 @pytest.fixture(scope="module")
 def gossip():
-    """A collective that nobody has heard of: it says that it communicates, and not how."""
+    """An unknown collective: its effect says that it communicates, and nothing says how."""
     primitive = Primitive("gossip")
     primitive.def_effectful_abstract_eval(
         lambda x, *, axis_name: (x, {_jax.NamedAxisEffect(axis_name)})
@@ -164,26 +166,26 @@ def gossip():
     return lambda x, axis_name: primitive.bind(x, axis_name=axis_name)
 
 
-@pytest.mark.parametrize("place", ["body", "scan", "cond", "nested"])
-def test_an_unknown_collective_is_refused_by_name_and_never_guessed(gossip, place):
+@pytest.mark.parametrize("location", ["body", "scan", "cond", "nested"])
+def test_an_unknown_collective_is_rejected_by_name(gossip, location):
     def body(x):
-        if place == "scan":
+        if location == "scan":
             return lax.scan(lambda c, _: (gossip(c, "model"), None), x, None, length=2)[0]
-        if place == "cond":
+        if location == "cond":
             return lax.cond(x.sum() > 0, lambda x: gossip(x, "model"), lambda x: x, x)
-        if place == "nested":
+        if location == "nested":
             return jax.jit(lambda x: gossip(x, "model"))(x)
         return gossip(x, "model")
 
     with pytest.raises(
-        CannotSimulate, match="'gossip' communicates over mesh axis 'model', and shardlab does not"
+        CannotSimulate, match="'gossip' communicates over mesh axis 'model', and shardlab has no"
     ):
         run(body)
 
 
 @pytest.mark.filterwarnings("ignore:jax.lax.p:DeprecationWarning")
-def test_a_half_of_a_ppermute_is_refused_by_name():
-    """Send and receive of their own meet on a GPU alone."""
+def test_psend_and_precv_are_rejected_by_name():
+    """Separate send and receive exist only on GPUs."""
 
     def body(x):
         token = lax.psend(x, "model", [(0, 1)])
@@ -193,12 +195,12 @@ def test_a_half_of_a_ppermute_is_refused_by_name():
         run(body)
 
 
-# ---------------------------------------------------------------------------- two-bit integers
+# --------------------------------------------------------------------------------- two-bit integers
 
 
 @pytest.mark.parametrize("dtype", ["int2", "uint2"])
-def test_two_bit_integers_are_gathered_and_summed_where_the_cpu_of_xla_cannot(dtype):
-    """Real host devices have no sum of them, and gather zeros in place of most."""
+def test_two_bit_integers_are_gathered_and_summed_although_xla_cpu_cannot(dtype):
+    """Real host devices cannot sum them, and gather zeros for most of them."""
     x = jnp.arange(32, dtype=jnp.int32).reshape(4, 8) * 7 // 3 % 4
     gathered, total = run(
         lambda x: (lax.all_gather(x, "model", axis=1, tiled=True), lax.psum(x, "model")),
@@ -211,10 +213,10 @@ def test_two_bit_integers_are_gathered_and_summed_where_the_cpu_of_xla_cannot(dt
     np.testing.assert_array_equal(np.asarray(total).astype(int), np.asarray(wrapped).astype(int))
 
 
-# ------------------------------------------------------------------------------------ callbacks
+# ---------------------------------------------------------------------------------------- callbacks
 
 
-def test_a_debug_print_is_led_by_the_coordinate_of_its_device(capfd):
+def test_a_debug_print_starts_with_the_coordinate_of_its_device(capfd):
     def body(x):
         jax.debug.print("sum {}", x.sum())
         return x
@@ -226,7 +228,7 @@ def test_a_debug_print_is_led_by_the_coordinate_of_its_device(capfd):
 
 
 def test_host_callbacks_get_numpy_arrays():
-    """JAX gives them its own arrays, one transfer for each device."""
+    """JAX passes its own arrays to them, with one transfer for each device."""
     kinds = set()
     run(lambda x: (jax.debug.callback(lambda a: kinds.add(type(a)), x), x)[1])
     assert kinds == {np.ndarray}

@@ -1,8 +1,8 @@
-"""JAX decides what is right: random programs on real devices, and simulated.
+"""JAX is the reference: random programs on real devices, and simulated.
 
-Hypothesis only makes the descriptions, always the same ones, so that the other process can work
-ahead while this one simulates. `SHARDLAB_ORACLE_EXAMPLES=1000` looks further, and another
-`SHARDLAB_ORACLE_SEED` elsewhere.
+Hypothesis only generates the descriptions, always the same ones, so that the other process can work
+ahead while this one simulates. `SHARDLAB_ORACLE_EXAMPLES=1000` runs more programs, and another
+`SHARDLAB_ORACLE_SEED` runs others.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import json
 import os
 
 import pytest
-from generated import COLLECTIVE, LOCAL, NESTING, describe
+from generated import COLLECTIVE, LOCAL, NESTING, build_program
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from program import compare
-from worlds import simulate
+from runtimes import simulate_program
 
 pytestmark = pytest.mark.xdist_group("oracle")
 
@@ -65,7 +65,7 @@ def descriptions(draw):
 
 def examples(n_examples):
     """Return descriptions, the same in every run."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
 
     @seed(SEED)
     @settings(
@@ -77,16 +77,16 @@ def examples(n_examples):
     )
     @given(descriptions())
     def collect(description):
-        found[json.dumps(description)] = None
+        texts[json.dumps(description)] = None
 
     collect()
-    return list(found)
+    return list(texts)
 
 
-QUESTIONS = [{"generated": json.loads(text)} for text in examples(N_EXAMPLES)]
+REQUESTS = [{"generated": json.loads(text)} for text in examples(N_EXAMPLES)]
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=range(len(QUESTIONS)))
-def test_simulated_and_real_devices_agree(question, real_devices):
-    simulated = simulate(describe(question["generated"]))
-    compare(real_devices.get(question), simulated)
+@pytest.mark.parametrize("program_request", REQUESTS, ids=range(len(REQUESTS)))
+def test_simulated_and_real_devices_agree(program_request, real_devices):
+    simulated = simulate_program(build_program(program_request["generated"]))
+    compare(real_devices.get_result(program_request), simulated)

@@ -1,6 +1,6 @@
-"""Programs whose NamedShardings hold a mesh of their own, on meshes of other sizes.
+"""Programs whose NamedShardings contain their own mesh, on meshes of other sizes.
 
-What is lowered must be, letter by letter, what the same program written for that mesh lowers to.
+The lowered text must equal that of the same program written for that mesh.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import shardlab
 from shardlab.errors import MeshAxesMismatch, Unsupported
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.tracing.observe import observe
-from shardlab.tracing.stage import stage
+from shardlab.tracing.stage import stage_program
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sharded_programs import PROGRAMS
@@ -35,11 +35,11 @@ def own_mesh(sizes=(2, 4), names=("data", "model"), kind=AxisType.Auto):
     return virtual_mesh(AbstractMesh(sizes, names, axis_types=(kind,) * len(names)))
 
 
-def text(f, args, mesh):
-    return stage(f, args, mesh).lower().as_text()
+def lowered_text(f, args, mesh):
+    return stage_program(f, args, mesh).lower().as_text()
 
 
-# ------------------------------------------------------------------------------ each way to shard
+# ------------------------------------------------------------------------------ every way to shard
 
 
 def in_and_out(mesh):
@@ -54,9 +54,9 @@ def of_a_tree_and_donated(mesh):
     def step(params, x):
         return {"w": params["w"] - x.T @ jnp.tanh(x @ params["w"])}
 
-    whole = NamedSharding(mesh, P())
+    replicated = NamedSharding(mesh, P())
     jitted = jax.jit(
-        step, in_shardings=(sharded, whole), out_shardings=sharded, donate_argnums=(0,)
+        step, in_shardings=(sharded, replicated), out_shardings=sharded, donate_argnums=(0,)
     )
     return jitted, ({"w": W}, X)
 
@@ -79,12 +79,12 @@ def of_arrays(mesh):
 
 
 def by_device_put(mesh):
-    place = NamedSharding(mesh, P("data"), memory_kind="unpinned_host")
-    return (lambda x: jnp.sin(jax.device_put(x, place)).sum()), (X,)
+    sharding = NamedSharding(mesh, P("data"), memory_kind="unpinned_host")
+    return (lambda x: jnp.sin(jax.device_put(x, sharding)).sum()), (X,)
 
 
 def by_constraints_in_loops_and_gradients(mesh):
-    place = NamedSharding(mesh, P("data", "model"))
+    sharding = NamedSharding(mesh, P("data", "model"))
 
     @jax.custom_vjp
     def scaled(x):
@@ -92,19 +92,19 @@ def by_constraints_in_loops_and_gradients(mesh):
 
     scaled.defvjp(
         lambda x: (scaled(x), None),
-        lambda _, ct: (2 * lax.with_sharding_constraint(ct, place),),
+        lambda _, ct: (2 * lax.with_sharding_constraint(ct, sharding),),
     )
 
     @jax.checkpoint
     def layer(x, w):
-        x = lax.with_sharding_constraint(jnp.tanh(x @ w), place)
+        x = lax.with_sharding_constraint(jnp.tanh(x @ w), sharding)
         return lax.cond(x[0, 0] > 0, scaled, lambda x: x, x), None
 
     def loss(w, x):
         return (lax.scan(layer, x, w)[0] ** 2).mean()
 
-    whole = NamedSharding(mesh, P())
-    f = jax.jit(jax.value_and_grad(loss), in_shardings=(whole, NamedSharding(mesh, P("data"))))
+    replicated = NamedSharding(mesh, P())
+    f = jax.jit(jax.value_and_grad(loss), in_shardings=(replicated, NamedSharding(mesh, P("data"))))
     return f, ("f32[3,16,16]", X)
 
 
@@ -120,8 +120,8 @@ def around_a_shard_map(mesh):
 
 def in_a_partly_manual_shard_map(mesh):
     def body(x):
-        place = NamedSharding(mesh, P(None, "model"))
-        return lax.psum(lax.with_sharding_constraint(jnp.sin(x), place), "data")
+        sharding = NamedSharding(mesh, P(None, "model"))
+        return lax.psum(lax.with_sharding_constraint(jnp.sin(x), sharding), "data")
 
     mapped = jax.shard_map(
         body, mesh=mesh, in_specs=P("data"), out_specs=P(), axis_names={"data"}, check_vma=False
@@ -144,27 +144,27 @@ WAYS = [
 
 @pytest.mark.parametrize("sizes", [(2, 4), (1, 2)], ids=str)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_sharding_of_any_kind_is_over_the_mesh_given(way, sizes):
+def test_a_sharding_of_any_kind_is_over_the_target_mesh(way, sizes):
     f, args = way(own_mesh((4, 2)))
-    expected = text(f, args, None if way is not of_arrays else TARGET)
+    expected = lowered_text(f, args, None if way is not of_arrays else TARGET)
     f, args = way(own_mesh(sizes))
-    assert text(f, args, TARGET) == expected
+    assert lowered_text(f, args, TARGET) == expected
 
 
 @pytest.mark.parametrize("way", [in_and_out, of_arguments, around_a_shard_map])
-def test_the_mesh_may_name_its_axes_in_another_order(way):
+def test_the_target_mesh_can_list_its_axes_in_another_order(way):
     f, args = way(own_mesh((4, 2)))
-    expected = text(f, args, None)
+    expected = lowered_text(f, args, None)
     f, args = way(own_mesh())
-    assert text(f, args, "model=2,data=4") == expected
+    assert lowered_text(f, args, "model=2,data=4") == expected
 
 
-def test_a_mesh_of_real_devices_gives_way_to_virtual_ones_also_with_the_same_sizes():
+def test_a_mesh_of_real_devices_is_replaced_even_if_its_sizes_match():
     mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
     f, args = around_a_shard_map(own_mesh((1, 1)))
-    expected = text(f, args, None)
+    expected = lowered_text(f, args, None)
     f, args = around_a_shard_map(mesh)
-    assert text(f, args, "data=1,model=1") == expected
+    assert lowered_text(f, args, "data=1,model=1") == expected
 
 
 ON_DEVICES = """
@@ -185,65 +185,67 @@ def test_arrays_on_real_devices_are_sharded_arguments():
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
         "JAX_PLATFORMS": "cpu",
     }
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", ON_DEVICES], env=environment, capture_output=True, timeout=60
     )
-    told = ran.stdout.decode().splitlines()
-    assert told == ["psum ('model',) (4, 8)", "psum ('model',) (2, 8)"], ran.stderr.decode()
+    lines = process.stdout.decode().splitlines()
+    assert lines == ["psum ('model',) (4, 8)", "psum ('model',) (2, 8)"], process.stderr.decode()
 
 
-# On one device anything divides. What these insert is worked out by hand, and checked on devices.
+# On one device every size is divisible. The inserted collectives are derived by hand elsewhere.
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_models_are_those_written_for_the_mesh_given(name):
+def test_models_equal_those_written_for_the_target_mesh(name):
     program = PROGRAMS[name]
     mesh = virtual_mesh(program.mesh)
-    expected = text(*program.make(mesh), None)
+    expected = lowered_text(*program.make(mesh), None)
     moved = program.make(virtual_mesh(dict.fromkeys(mesh.axis_names, 1)))
-    assert text(*moved, program.mesh) == expected
+    assert lowered_text(*moved, program.mesh) == expected
 
 
 @pytest.mark.parametrize("way", [in_and_out, of_arguments])
-def test_explicit_axes_are_moved_too(way):
+def test_explicit_axes_are_retargeted(way):
     f, args = way(own_mesh((4, 2), kind=AxisType.Explicit))
-    expected = text(f, args, None)
+    expected = lowered_text(f, args, None)
     f, args = way(own_mesh(kind=AxisType.Explicit))
-    assert text(f, args, TARGET) == expected
+    assert lowered_text(f, args, TARGET) == expected
 
 
-def test_explicit_axes_in_context_give_their_types_to_the_mesh_given():
+def test_explicit_axes_in_context_determine_the_target_axis_types():
     def f(x, w):
         return jnp.einsum("ij,jk->ik", x, w, out_sharding=P("data"))
 
     with shardlab.simulated(8), jax.set_mesh(own_mesh(kind=AxisType.Explicit)):
-        (out,) = stage(f, (X, W), TARGET).jaxpr.out_avals
+        (out,) = stage_program(f, (X, W), TARGET).jaxpr.out_avals
     assert (out.sharding.spec, dict(out.sharding.mesh.shape)) == (
         P("data", None),
         {"data": 4, "model": 2},
     )
 
 
-def test_an_explicit_mesh_that_cannot_be_replaced_is_refused():
-    place = NamedSharding(own_mesh(kind=AxisType.Explicit), P("data"))
+def test_an_explicit_mesh_that_cannot_be_replaced_is_rejected():
+    sharding = NamedSharding(own_mesh(kind=AxisType.Explicit), P("data"))
     with pytest.raises(Unsupported, match="its own mesh, data=2,model=4, in a place") as caught:
-        stage(lambda x: jnp.sin(jax.sharding.reshard(x, place)), (X,), TARGET)
-    assert "`mesh`, or let it name PartitionSpecs alone" in caught.value.fix
+        stage_program(lambda x: jnp.sin(jax.sharding.reshard(x, sharding)), (X,), TARGET)
+    assert "`mesh`, or use only PartitionSpecs in it" in caught.value.fix
 
 
 @pytest.mark.parametrize("way", [in_and_out, of_arguments, by_device_put])
-def test_other_axis_names_are_refused(way):
+def test_other_axis_names_are_rejected(way):
     f, args = way(own_mesh())
     with pytest.raises(MeshAxesMismatch, match="'data', 'model'; the mesh given has 'batch'"):
-        stage(f, args, "batch=8")
+        stage_program(f, args, "batch=8")
 
 
-# ------------------------------------------------------------------------------ what is then seen
+# ------------------------------------------------------------------------------ observation
 
 
-def test_a_program_is_seen_on_the_mesh_given_with_lines_and_phases():
+def test_a_program_is_observed_on_the_target_mesh_with_source_and_origin():
     f, args = around_a_shard_map(own_mesh())
-    seen = observe(f, args, TARGET)
-    assert seen.mesh == (("data", 4), ("model", 2))
-    assert [(c.op, c.mesh_axes, c.shape, c.origin, c.source.function) for c in seen.calls] == [
+    observation = observe(f, args, TARGET)
+    assert observation.mesh == (("data", 4), ("model", 2))
+    assert [
+        (c.op, c.mesh_axes, c.shape, c.origin, c.source.function) for c in observation.calls
+    ] == [
         ("psum", ("model",), (2, 8), "program", "body"),
         ("psum", ("data",), (), "compiler", "<lambda>"),
     ]
@@ -251,38 +253,38 @@ def test_a_program_is_seen_on_the_mesh_given_with_lines_and_phases():
 
 def test_the_shardings_of_a_jit_are_its_mesh():
     mesh = own_mesh()
-    taken = jax.jit(jnp.sin, in_shardings=NamedSharding(mesh, P("data")))
-    returned = jax.jit(jnp.sin, out_shardings=NamedSharding(mesh, P("data")))
-    for f in (taken, returned):
-        seen = observe(f, (X,), None, compiled="never")
-        assert seen.mesh == (("data", 2), ("model", 4))
+    with_in_shardings = jax.jit(jnp.sin, in_shardings=NamedSharding(mesh, P("data")))
+    with_out_shardings = jax.jit(jnp.sin, out_shardings=NamedSharding(mesh, P("data")))
+    for f in (with_in_shardings, with_out_shardings):
+        observation = observe(f, (X,), None, compiled="never")
+        assert observation.mesh == (("data", 2), ("model", 4))
         assert not shardlab.check(f, X).findings
     assert [f.code for f in shardlab.check(jnp.sin, X).findings] == ["program.no_communication"]
 
 
-def test_a_jits_uneven_argument_is_named():
+def test_an_indivisible_argument_of_a_jit_is_reported_by_name():
     def step(params, x):
         return x @ params["w"]
 
     mesh = own_mesh()
     ins = ({"w": NamedSharding(mesh, P("model"))}, NamedSharding(mesh, P("data")))
-    (found,) = shardlab.check(
+    (finding,) = shardlab.check(
         jax.jit(step, in_shardings=ins), {"w": W}, X, mesh="data=2,model=5"
     ).findings
-    assert found.code == "spec.indivisible"
-    assert "axis 0 of argument 'params['w']' has size 16, which 5 shards" in found.what
+    assert finding.code == "spec.indivisible"
+    assert "axis 0 of argument 'params['w']' has size 16, which 5 shards" in finding.what
 
 
-def test_a_refusal_prints_nothing(capsys):
+def test_a_rejection_prints_nothing(capsys):
     f, args = in_and_out(own_mesh())
     observe(f, args, "data=3,model=2")
     assert capsys.readouterr().out == ""
 
 
-def test_what_jax_refuses_only_when_it_lowers_is_a_refusal_too():
-    place = NamedSharding(own_mesh(kind=AxisType.Explicit), P("data"))
-    f = jax.jit(lambda x: jnp.sin(jax.sharding.reshard(x, place)).sum())
-    (clue,) = observe(f, (X,), None).clues
-    assert clue.kind == "refused"
-    assert "jax.set_mesh" in clue.facts["words"]
-    assert clue.source.function == "<lambda>"
+def test_a_program_that_jax_rejects_in_lowering_is_recorded():
+    sharding = NamedSharding(own_mesh(kind=AxisType.Explicit), P("data"))
+    f = jax.jit(lambda x: jnp.sin(jax.sharding.reshard(x, sharding)).sum())
+    (pattern,) = observe(f, (X,), None).patterns
+    assert pattern.kind == "rejected"
+    assert "jax.set_mesh" in pattern.facts["words"]
+    assert pattern.source.function == "<lambda>"

@@ -1,8 +1,8 @@
-"""Unchanged programs say the same in simulated mode as on 8 real host devices.
+"""Unchanged programs give the same in simulated mode as on 8 real host devices.
 
 Each module under `side_by_side` runs once on real devices, in a process of its own (this one has a
 single device), and once here in the mode: values, types, shardings, commitment, every shard of
-every array, and the words of every refusal are compared.
+every array, and the message of every error are compared.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ sys.path.insert(0, str(HERE))
 
 from side_by_side.describe import differences, outcome  # noqa: E402  needs the path above
 
-# Programs known to differ, and why. A program that stops to differ must leave this list.
-KNOWN = {
+# Programs that differ, and why. A program that no longer differs must leave this list.
+EXPECTED_DIFFERENCES = {
     "jits": {
         "two_meshes_over_the_same_devices": "propagation does not cross from one mesh to another",
     },
     "maps": {
         "explicit_axes": "an eager shard_map is compiled here: P(None,), where JAX writes P()",
-        "output_not_replicated": "the person's function is named, where JAX names its wrapper",
+        "output_not_replicated": "the error names the user's function, where JAX names its wrapper",
     },
-    # Where the compiler's choice of output shardings is not foreseen: 70 of 72 are.
+    # The compiler's output shardings are inferred for 70 of 72 programs.
     "propagation": {
         "top_k": "XLA expands it before it propagates shardings",
-        "dynamic_slice": "XLA turns one at a constant place into a slice before it propagates",
+        "dynamic_slice": "XLA turns one at a constant position into a slice before it propagates",
     },
 }
 
@@ -61,7 +61,7 @@ def in_simulated_mode(program: object) -> object:
 
 
 MODULES = [
-    "placing",
+    "placement",
     "arrays",
     "eager",
     "jits",
@@ -75,19 +75,19 @@ MODULES = [
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_programs_say_the_same_as_on_real_devices(module):
+def test_programs_give_the_same_as_on_real_devices(module):
     real = on_real_devices(module)
     programs = import_module(f"side_by_side.{module}").PROGRAMS
     assert programs.keys() == real.keys()
-    found = {
+    all_differences = {
         name: differences(real[name], in_simulated_mode(program))
         for name, program in programs.items()
     }
     assert len(jax.devices()) == 1
-    differing = {name: diffs[:3] for name, diffs in found.items() if diffs}
-    known = KNOWN.get(module, {})
-    assert {k: v for k, v in differing.items() if k not in known} == {}
-    assert differing.keys() == known.keys()
+    differing = {name: diffs[:3] for name, diffs in all_differences.items() if diffs}
+    expected = EXPECTED_DIFFERENCES.get(module, {})
+    assert {k: v for k, v in differing.items() if k not in expected} == {}
+    assert differing.keys() == expected.keys()
 
 
 def test_every_module_of_programs_is_compared():

@@ -17,20 +17,20 @@ from pathlib import Path
 import jax
 import pytest
 from hlo_calls import groups_along
-from program import World
-from whole_programs import NAMES, whole_program
-from worlds import devices_world
+from program import Runtime
+from programs_with_gradients import NAMES, program_with_gradients
+from runtimes import device_runtime
 from written import PROGRAMS
 
 from shardlab import _jax
 from shardlab.simulator.shard_map import shard_map
 from shardlab.simulator.simulated_mode import simulated
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
-from shardlab.tracing.collective_calls import call_at, communicates
-from shardlab.tracing.compiler.needs_compiler import is_left_to_the_compiler
+from shardlab.tracing.collective_calls import collective_call, is_collective_site
+from shardlab.tracing.compiler.needs_compiler import needs_compiler
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observe import observe
-from shardlab.tracing.stage import stage
+from shardlab.tracing.stage import stage_program
 
 pytestmark = pytest.mark.xdist_group("oracle")
 
@@ -59,7 +59,7 @@ FOLDED = {
 }
 SHARDED_FURTHER = {
     # Partly manual: the compiler shards the operand over the other mesh axis (model=4) too, so that
-    # each device sends a fourth of it. The trace says that only the compiler can tell.
+    # each device sends a fourth of it. The trace says that only the compiler knows.
     "partly_manual_with_a_constraint_on_the_rest": {("all-reduce add", 768): 1},
 }
 # XLA for CPU drops the barriers around recomputed values before it merges equal operations, so what
@@ -78,7 +78,7 @@ DIFFERENCES = {
 
 @pytest.fixture(scope="module")
 def worlds_apart(request):
-    """What each program calls as traced here, and as compiled meanwhile by another process."""
+    """Return what each program calls as traced here, and as compiled by another process."""
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -108,31 +108,33 @@ def at_home(name):
         simulated(devices=8),
         jax.enable_x64(True) if program.x64 else contextlib.nullcontext(),
     ):
-        world = World(shard_map, virtual_mesh(dict(program.mesh)))
-        yield whole_program(program, devices_world(program) if program.explicit else world)
+        world = Runtime(shard_map, virtual_mesh(dict(program.mesh)))
+        yield program_with_gradients(
+            program, device_runtime(program) if program.explicit else world
+        )
 
 
 def traced(name):
     """Return the calls of a program as HLO would say them, and whether more must be compiled."""
     with at_home(name) as (fun, args):
-        staged = stage(fun, args)
+        staged = stage_program(fun, args)
         jaxpr = _jax.without_dead_code(staged.jaxpr)
         shardings = [array.sharding for array in staged.arrays]
-        calls = [call_at(site) for site in walk_jaxpr(jaxpr) if communicates(site)]
-        return calls, is_left_to_the_compiler(jaxpr, shardings)
+        calls = [collective_call(site) for site in walk_jaxpr(jaxpr) if is_collective_site(site)]
+        return calls, needs_compiler(jaxpr, shardings)
 
 
 def as_hlo(calls, mesh):
-    found = Counter()
+    counts = Counter()
     for call in calls:
         if call.payload_bytes and (call.group_size > 1 or call.op == "ppermute"):
             # Of a loop that turns until something is true both sides count one turn.
             count = 1 if call.count is None else call.count
-            found[KINDS[call.op], who(call, mesh), call.payload_bytes] += count
-    return +found
+            counts[KINDS[call.op], groups_of(call, mesh), call.payload_bytes] += count
+    return +counts
 
 
-def who(call, mesh):
+def groups_of(call, mesh):
     names = list(call.mesh_axes)
     if call.op == "ppermute" and _jax.ppermute_order() == "mesh":
         names.sort(key=list(mesh).index)
@@ -145,12 +147,12 @@ def who(call, mesh):
 
 
 def in_compiled(answer):
-    found = Counter()
+    counts = Counter()
     for (kind, groups, n_bytes), count in answer:
         is_alone = kind != "collective-permute" and all(len(group) == 1 for group in groups)
         if n_bytes and not is_alone:
-            found[kind, frozenset(map(tuple, groups)), n_bytes] += count
-    return +found
+            counts[kind, frozenset(map(tuple, groups)), n_bytes] += count
+    return +counts
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -165,10 +167,10 @@ def test_the_traced_calls_are_those_of_the_compiled_program(name, worlds_apart):
 
 
 def kinds_and_bytes(calls):
-    found = Counter()
+    counts = Counter()
     for (kind, _, n_bytes), count in calls.items():
-        found[kind, n_bytes] += count
-    return found
+        counts[kind, n_bytes] += count
+    return counts
 
 
 @pytest.mark.parametrize(

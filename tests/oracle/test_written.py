@@ -1,4 +1,4 @@
-"""JAX decides what is right: each written program on eight real devices, and simulated on one."""
+"""JAX is the reference: each written program on eight real devices, and simulated on one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 import jax
 import numpy as np
 import pytest
-from program import compare, plain
-from worlds import RealError, simulate
+from program import compare, plain_arrays
+from runtimes import RealError, simulate_program
 from written import PROGRAMS
 
 from shardlab.errors import LabError
@@ -16,36 +16,37 @@ from shardlab.errors import LabError
 pytestmark = pytest.mark.xdist_group("oracle")
 
 
-RUN = [name for name, program in PROGRAMS.items() if not program.refused]
-REFUSED = [n for n, p in PROGRAMS.items() if p.refused and p.reference is None]
-SIMULATED_ALONE = [n for n, p in PROGRAMS.items() if p.refused and p.reference is not None]
+RUN = [name for name, program in PROGRAMS.items() if not program.rejected]
+REJECTED = [n for n, p in PROGRAMS.items() if p.rejected and p.reference is None]
+SIMULATED_ONLY = [n for n, p in PROGRAMS.items() if p.rejected and p.reference is not None]
 
 
-def each(names):
-    return pytest.mark.parametrize("question", [{"written": name} for name in names], ids=names)
+def for_programs(names):
+    requests = [{"written": name} for name in names]
+    return pytest.mark.parametrize("program_request", requests, ids=names)
 
 
-@each(RUN)
-def test_simulated_and_real_devices_agree(question, real_devices):
-    simulated = simulate(PROGRAMS[question["written"]])
-    compare(real_devices.get(question), simulated)
+@for_programs(RUN)
+def test_simulated_and_real_devices_agree(program_request, real_devices):
+    simulated = simulate_program(PROGRAMS[program_request["written"]])
+    compare(real_devices.get_result(program_request), simulated)
 
 
-@each(REFUSED)
-def test_what_real_devices_refuse_is_refused(question, real_devices):
-    with pytest.raises(RealError, match=re.escape(PROGRAMS[question["written"]].refused)):
-        real_devices.get(question)
+@for_programs(REJECTED)
+def test_what_real_devices_reject_is_rejected(program_request, real_devices):
+    with pytest.raises(RealError, match=re.escape(PROGRAMS[program_request["written"]].rejected)):
+        real_devices.get_result(program_request)
     with pytest.raises(LabError):
-        simulate(PROGRAMS[question["written"]])
+        simulate_program(PROGRAMS[program_request["written"]])
 
 
-@each(SIMULATED_ALONE)
-def test_what_only_other_backends_run_agrees_with_numpy(question, real_devices):
-    program = PROGRAMS[question["written"]]
-    with pytest.raises(RealError, match=re.escape(program.refused)):
-        real_devices.get(question)
+@for_programs(SIMULATED_ONLY)
+def test_what_only_other_backends_run_agrees_with_numpy(program_request, real_devices):
+    program = PROGRAMS[program_request["written"]]
+    with pytest.raises(RealError, match=re.escape(program.rejected)):
+        real_devices.get_result(program_request)
     args = [np.asarray(item.make(seed)) for seed, item in enumerate(program.inputs)]
-    compare(plain("value", program.reference(*args)), without_log(simulate(program)))
+    compare(plain_arrays("value", program.reference(*args)), without_log(simulate_program(program)))
 
 
 def without_log(arrays):

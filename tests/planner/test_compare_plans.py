@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")

@@ -6,7 +6,6 @@ import jax
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.device_bytes import (
     device_array,
@@ -18,6 +17,7 @@ from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.optimizer import parse_optimizer
 from shardlab.planner.models.presets import preset_names
 from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec

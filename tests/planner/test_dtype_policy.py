@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import InvalidType, UnknownOption
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.dtype_policy import DtypePolicy, parse_dtype_policy
 from shardlab.planner.model import Model
 from shardlab.planner.models.presets import load_preset
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 F32, BF16, FP8 = parse_dtype("f32"), parse_dtype("bf16"), parse_dtype("float8_e4m3fn")

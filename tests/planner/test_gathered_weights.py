@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import shardlab
-from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import Tensor, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")
@@ -19,7 +19,7 @@ def gathered(model, mesh, **options):
     return sum(item.bytes_per_device for item in plan.items if "gathered" in item.name)
 
 
-def model(*families):
+def model(*groups):
     return Model(
         name="tiny", groups=tuple(parse_tensor_group(path, shape, BF16) for path, shape in families)
     )

@@ -1,4 +1,4 @@
-"""Names out of other people's files: in no output do they move a cursor, or become markup."""
+"""Names from untrusted files: in no output do they move a cursor or become markup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from shardlab.planner.advice.advice_text import advice_html, advice_markdown
 from shardlab.planner.memory_bars import bars_svg
 from shardlab.planner.plan import Plan
 from shardlab.planner.plan_text import plan_html, plan_markdown, plan_text
-from shardlab.planner.snapshots.compare_plans import compare_plans
 from shardlab.planner.snapshots.plan_comparison_text import (
     comparison_html,
     comparison_markdown,
@@ -51,16 +50,16 @@ ASKED = {
 @pytest.fixture(scope="module")
 def hardware(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("chips") / "chip.toml"
-    said = json.dumps(EVIL)
+    message = json.dumps(EVIL)
     file.write_text(
-        f'like = "h100"\nname = {said}\ntitle = {said}\n'
-        f"hbm_bytes = {{ value = 8e10, source = {said} }}\n"
+        f'like = "h100"\nname = {message}\ntitle = {message}\n'
+        f"hbm_bytes = {{ value = 8e10, source = {message} }}\n"
     )
     return file
 
 
 @pytest.fixture(scope="module", params=ASKED)
-def made(request: pytest.FixtureRequest, hardware: Path) -> Plan:
+def result(request: pytest.FixtureRequest, hardware: Path) -> Plan:
     return plan(TREE, MESH, hardware=hardware, **ASKED[request.param])
 
 
@@ -69,28 +68,28 @@ def is_harmless(text: str) -> bool:
 
 
 @pytest.mark.parametrize("width", [20, 100, 500])
-def test_the_text_holds_nothing_that_a_terminal_obeys(made: Plan, width: int) -> None:
-    assert is_harmless(plan_text(made, width, show_all=True, show_rules=True))
+def test_the_text_has_no_terminal_escapes(result: Plan, width: int) -> None:
+    assert is_harmless(plan_text(result, width, show_all=True, show_rules=True))
 
 
-def test_pages_and_pictures_hold_no_markup_of_a_name(made: Plan) -> None:
-    page = plan_html(made, show_all=True)
-    for text in (page, bars_svg(made), made.treemap()):
+def test_pages_and_pictures_have_no_markup_of_a_name(result: Plan) -> None:
+    page = plan_html(result, show_all=True)
+    for text in (page, bars_svg(result), result.treemap()):
         assert "<script" not in text
         assert is_harmless(text)
-    ET.fromstring(bars_svg(made))
-    ET.fromstring(made.treemap())
+    ET.fromstring(bars_svg(result))
+    ET.fromstring(result.treemap())
 
 
-def test_markdown_escapes_names(made: Plan) -> None:
-    text = plan_markdown(made, show_all=True, show_rules=True)
+def test_markdown_escapes_names(result: Plan) -> None:
+    text = plan_markdown(result, show_all=True, show_rules=True)
     assert is_harmless(text)
     outside = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)  # of spans of code
     assert "<script" not in outside.replace("\\<", "")
 
 
-def test_a_comparison_is_as_harmless(made: Plan) -> None:
-    change = compare_plans(made, plan(TREE, {"fsdp": 4}, strategy="fsdp"))
+def test_a_comparison_is_as_harmless(result: Plan) -> None:
+    change = compare(result, plan(TREE, {"fsdp": 4}, strategy="fsdp"))
     assert is_harmless(comparison_text(change, 100))
     assert is_harmless(comparison_markdown(change))
     assert "<script" not in comparison_html(change)
@@ -105,12 +104,12 @@ def test_advice_is_as_harmless(hardware: Path) -> None:
 
 
 def test_a_mesh_axis_has_a_name_that_can_be_printed() -> None:
-    with pytest.raises(InvalidType, match=r"The mesh axis name 'a\\x1b\[31m' is not a name"):
+    with pytest.raises(InvalidType, match=r"'a\\x1b\[31m' is not a mesh axis name"):
         plan("llama3-8b", {"a\x1b[31m": 2})
 
 
-def test_a_finding_shows_what_nobody_would_see_as_an_escape() -> None:
-    found = Finding(
+def test_a_finding_escapes_invisible_characters() -> None:
+    actual = Finding(
         code="plan.x",
         severity="error",
         what="a\x1b[31m",
@@ -118,4 +117,4 @@ def test_a_finding_shows_what_nobody_would_see_as_an_escape() -> None:
         fix="b\u202e",
         shows=("c\x07",),
     )
-    assert (found.what, found.fix, found.shows) == (r"a\x1b[31m", r"b\u202e", (r"c\x07",))
+    assert (actual.what, actual.fix, actual.shows) == (r"a\x1b[31m", r"b\u202e", (r"c\x07",))

@@ -1,4 +1,4 @@
-"""Matching: exact for every pattern, whatever is searched to find out, and sure to end."""
+"""Matching: exact for every pattern, with few searches, and bounded in time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardlab.errors import InvalidRules
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.model import Model
 from shardlab.planner.models.load import load_model
 from shardlab.planner.rules import path_search as searching
 from shardlab.planner.rules.matching import match_rules
-from shardlab.planner.rules.path_search import with_separator, match_paths
-from shardlab.planner.rules.pattern import digits_alike, parse_pattern
+from shardlab.planner.rules.path_search import match_paths, with_separator
+from shardlab.planner.rules.pattern import equivalent_digits, parse_pattern
 from shardlab.planner.rules.rules import parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -27,9 +27,9 @@ BF16 = parse_dtype("bf16")
 MESH = Mesh(fsdp=2, tensor=3)
 
 
-def model_of(*paths, shape=(12, 6), **more):
+def model_of(*paths, shape=(12, 6), **options):
     return Model(
-        name="m", groups=tuple(parse_tensor_group(path, shape, BF16, **more) for path in paths)
+        name="m", groups=tuple(parse_tensor_group(path, shape, BF16, **options) for path in paths)
     )
 
 
@@ -76,12 +76,14 @@ def patterns(draw, depth=2):
             if part[-1] not in "*+^$)" and part not in (r"\b", r"\B"):
                 part += draw(st.sampled_from(["", "", "", "?", "*", "{1,2}", "+?"]))
             parts.append(part)
-    joined = "".join(parts)
+    combined = "".join(parts)
     if depth and draw(st.integers(0, 4)) == 0:
-        joined += "|" + draw(patterns(depth - 1))
+        combined += "|" + draw(patterns(depth - 1))
     if depth == 2:
-        joined = draw(st.sampled_from(["", "", "(?i)", r"(\d)\1", r"(?P<n>\d)(?P=n)?"])) + joined
-    return joined
+        combined = (
+            draw(st.sampled_from(["", "", "(?i)", r"(\d)\1", r"(?P<n>\d)(?P=n)?"])) + combined
+        )
+    return combined
 
 
 def readable(pattern):
@@ -95,18 +97,18 @@ def readable(pattern):
 
 def first_rules(model, texts):
     """Path -> the first pattern found in it, by searching every one in every path."""
-    forms = [parse_pattern(text).form for text in texts]
+    forms = [parse_pattern(text).separator for text in texts]
     return {
         path: next(
             (
-                at
-                for at, text in enumerate(texts)
-                if re.search(text, with_separator(path, forms[at])) is not None
+                position
+                for position, text in enumerate(texts)
+                if re.search(text, with_separator(path, forms[position])) is not None
             ),
             None,
         )
-        for family in model.groups
-        for path in family.paths()
+        for group in model.groups
+        for path in group.paths()
     }
 
 
@@ -118,12 +120,12 @@ def first_rules(model, texts):
 def test_every_path_gets_the_rule_that_a_search_of_all_paths_gives(texts):
     rules = parse_rules({"rules": [(text, "fsdp") for text in texts]})
     placed = list(match_rules(MODEL, rules, MESH))
-    got = {path: each.number for each in placed for path in each.group.paths()}
+    got = {path: sharded.rule_number for sharded in placed for path in sharded.group.paths()}
     assert got == first_rules(MODEL, texts)
-    assert sum(each.group.n_tensors for each in placed) == MODEL.n_tensors
+    assert sum(sharded.group.n_tensors for sharded in placed) == MODEL.n_tensors
 
 
-PATHS = [path for family in MODEL.groups for path in family.paths()]
+PATHS = [path for group in MODEL.groups for path in group.paths()]
 
 
 @settings(max_examples=120, deadline=None)
@@ -133,14 +135,16 @@ def test_both_engines_find_the_same_paths(text):
     if pattern.digit_sets is None:
         return  # back references: the two differ on purpose in what a failed group keeps
     for path in PATHS[::3]:
-        assert bool(pattern.timed.search(path)) == bool(pattern.compiled.search(path)), path
+        assert bool(pattern.compiled_with_timeout.search(path)) == bool(
+            pattern.compiled.search(path)
+        ), path
 
 
 @pytest.mark.parametrize("text", ["a{", "a{}", "{e<=1}a", "x}", r"w\{1", "a{,2}b"])
 def test_braces_that_count_nothing_mean_themselves_in_both_engines(text):
     pattern = parse_pattern(text)
     for path in ("a{", "a{}", "{e<=1}a", "x}", "w{1", "aab", "b", "a"):
-        assert bool(pattern.timed.search(path)) == bool(re.search(text, path)), path
+        assert bool(pattern.compiled_with_timeout.search(path)) == bool(re.search(text, path)), path
 
 
 @pytest.mark.parametrize(
@@ -156,21 +160,21 @@ def test_braces_that_count_nothing_mean_themselves_in_both_engines(text):
         ([], "0000000000"),
     ],
 )
-def test_digits_are_alike_where_no_part_of_a_pattern_tells_them_apart(texts, alike):
-    assert digits_alike(map(parse_pattern, texts)) == alike
+def test_digits_are_alike_if_no_part_of_a_pattern_distinguishes_them(texts, alike):
+    assert equivalent_digits(map(parse_pattern, texts)) == alike
 
 
-def test_a_pattern_that_cannot_tell_digits_apart_is_searched_once_for_each_length(monkeypatch):
+def test_a_pattern_that_cannot_distinguish_digits_is_searched_once_for_each_length(monkeypatch):
     searched = []
-    finds = searching._Search.finds
+    matches_path = searching._Search.matches_path
     monkeypatch.setattr(
         searching._Search,
-        "finds",
-        lambda self, path, budget: searched.append(path) or finds(self, path, budget),
+        "matches_path",
+        lambda self, path, budget: searched.append(path) or matches_path(self, path, budget),
     )
     model = model_of("layers.{0..60}.experts.{0..255}.up")
-    (found,) = match_paths(model, parse_rules({"rules": [(r"experts\.\d+\.up", "fsdp")]}))
-    assert found.group is model.groups[0]
+    (actual,) = match_paths(model, parse_rules({"rules": [(r"experts\.\d+\.up", "fsdp")]}))
+    assert actual.group is model.groups[0]
     assert searched == [
         f"layers.{layer}.experts.{expert}.up" for layer in (0, 10) for expert in (0, 10, 100)
     ]
@@ -180,15 +184,15 @@ def test_a_rule_for_each_layer_of_a_large_model_takes_its_layer(monkeypatch):
     monkeypatch.setattr(searching, "BUDGET_SECONDS", 60)  # it takes 0.7; machines may be slow
     model = load_model("deepseek-v3")
     rules = parse_rules([(rf"layers\.{n}\.", "..., fsdp" if n % 2 else "") for n in range(62)])
-    found = match_paths(model, rules)
-    assert sum(each.group.n_tensors for each in found) == model.n_tensors
-    for each in found:
-        layers = {path.split(".")[2] for path in each.group.paths() if ".layers." in path}
-        assert layers == {str(number) for number in each.rules}
+    actual = match_paths(model, rules)
+    assert sum(item.group.n_tensors for item in actual) == model.n_tensors
+    for item in actual:
+        layers = {path.split(".")[2] for path in item.group.paths() if ".layers." in path}
+        assert layers == {str(number) for number in item.rules}
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (r"layers\.3\..*q_proj", ("layers.", ".", "q_proj")),
         ("ab*c+d{2}e?", ("a",)),
@@ -200,12 +204,12 @@ def test_a_rule_for_each_layer_of_a_large_model_takes_its_layer(monkeypatch):
         (r"a\b[b]c(?!d)e\df", ("a", "c", "e", "f")),
     ],
 )
-def test_words_are_what_no_found_path_lacks(text, words):
-    assert parse_pattern(text).words == words
+def test_every_matching_path_contains_the_required_texts(text, message):
+    assert parse_pattern(text).required_texts == message
 
 
 @pytest.mark.parametrize(
-    ("pattern", "path", "found"),
+    ("pattern", "path", "is_found"),
     [
         ("mlp/up", "layers.0.mlp.up", True),
         (r"mlp\.up", "layers/0/mlp/up", True),
@@ -217,12 +221,12 @@ def test_words_are_what_no_found_path_lacks(text, words):
         ("^up$", "up", True),
     ],
 )
-def test_a_rule_may_be_written_with_slashes_or_dots(pattern, path, found):
+def test_a_rule_may_be_written_with_slashes_or_dots(pattern, path, is_found):
     (placed,) = match_rules(model_of(path), parse_rules({"rules": [(pattern, "fsdp")]}), MESH)
-    assert (placed.number == 0) == found
+    assert (placed.rule_number == 0) == is_found
 
 
-def test_a_family_is_split_where_a_rule_takes_a_part_of_it():
+def test_a_group_is_split_where_a_rule_takes_a_part_of_it():
     rules = parse_rules([(r"layers\.(0|1)\.", "fsdp"), (".*", "")])
     first, rest = match_rules(model_of("layers.{0..5}.up"), rules, MESH)
     assert (list(first.group.paths()), first.spec) == (
@@ -242,7 +246,7 @@ def test_a_search_ends_whatever_the_pattern(pattern, monkeypatch):
     monkeypatch.setattr(searching, "BUDGET_SECONDS", 0.2)
     assert ended(pattern) in (
         "all was searched",
-        "Searching the patterns took more than 0.2 s, and was stopped.",
+        "Searching the patterns took more than 0.2 s and was stopped.",
     )
 
 
@@ -268,18 +272,18 @@ def test_the_error_names_rule_file_line_and_path(monkeypatch, tmp_path):
 
 def test_a_search_is_stopped_in_other_threads_too(monkeypatch):
     monkeypatch.setattr(searching, "BUDGET_SECONDS", 0.1)
-    how = []
-    thread = threading.Thread(target=lambda: how.append(ended(ENDLESS)))
+    outcome = []
+    thread = threading.Thread(target=lambda: outcome.append(ended(ENDLESS)))
     thread.start()
     thread.join()
-    assert how == ["Searching the patterns took more than 0.1 s, and was stopped."]
+    assert outcome == ["Searching the patterns took more than 0.1 s and was stopped."]
 
 
 def test_common_patterns_do_without_the_second_engine():
     path = "model.layers.10.mlp.experts.100.gate_proj.weight"
     for text in (".*", "mlp/.*kernel", r"layers\.\d+\..*_proj\.weight$", "(q|k|v)_proj", "a.*b.*c"):
-        assert parse_pattern(text).most_ways(len(path)) < searching._MOST_WAYS, text
+        assert parse_pattern(text).max_search_steps(len(path)) < searching._MAX_STEPS, text
 
 
 def test_regex_reads_patterns_in_the_mode_that_is_like_re():
-    assert parse_pattern("a").timed.flags & regex.VERSION0
+    assert parse_pattern("a").compiled_with_timeout.flags & regex.VERSION0

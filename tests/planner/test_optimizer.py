@@ -8,11 +8,11 @@ import optax
 import pytest
 
 from shardlab.errors import UnknownOption
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.optimizer import optimizer_states, parse_optimizer
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 F32, BF16 = parse_dtype("f32"), parse_dtype("bf16")
@@ -95,7 +95,9 @@ def test_every_optimizer_but_none_is_compared_with_optax():
 
 
 def test_states_are_sharded_like_the_dimensions_they_share():
-    model = Model(name="made", groups=(TensorGroup(path_parts=("w",), shape=(256, 512, 3), dtype=F32),))
+    model = Model(
+        name="made", groups=(TensorGroup(path_parts=("w",), shape=(256, 512, 3), dtype=F32),)
+    )
     rules = [("w", ("data", "model", None))]
     (row,) = plan(model, "data=4,model=8", rules=rules, optimizer="adafactor").rows
     shards = {array.name: array.shard_shape for array in row.arrays}

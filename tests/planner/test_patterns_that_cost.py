@@ -1,4 +1,4 @@
-"""Patterns that would take for ever, or all memory: each is answered or refused in a moment.
+"""Patterns that take exponential time or memory: each is searched or rejected quickly.
 
 What is measured is the thread's own time in the product's own budget; no test is timed.
 """
@@ -11,9 +11,9 @@ import pytest
 
 from shardlab import LabError, plan
 from shardlab.errors import InvalidModel, InvalidRules
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.model import MAX_GROUPS, Model, check_model
 from shardlab.planner.rules import rules as rules_module
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import parse_dtype
 
 SLOW = [
@@ -55,11 +55,11 @@ def _said(pattern: str) -> str:
 
 
 @pytest.mark.parametrize("pattern", SLOW, ids=range(len(SLOW)))
-def test_a_costly_pattern_is_answered_or_refused(pattern: str, monkeypatch) -> None:
+def test_a_costly_pattern_is_searched_or_rejected(pattern: str, monkeypatch) -> None:
     monkeypatch.setattr("shardlab.planner.rules.path_search.BUDGET_SECONDS", 0.05)
-    said = _said(pattern)
-    assert all(each.isprintable() for each in said.replace("\n", ""))
-    assert len(said) < 1_500
+    message = _said(pattern)
+    assert all(item.isprintable() for item in message.replace("\n", ""))
+    assert len(message) < 1_500
 
 
 def test_a_search_is_stopped_in_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,34 +69,35 @@ def test_a_search_is_stopped_in_every_thread(monkeypatch: pytest.MonkeyPatch) ->
         threading.Thread(target=lambda: said.append(_said("((.|.)*)*[^a-z0-9._]")))
         for _ in range(2)
     ]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for item in threads:
+        item.start()
+    for item in threads:
+        item.join()
     assert len(said) == 2
-    assert all("was stopped" in each for each in said)
+    assert all("was stopped" in item for item in said)
 
 
 @pytest.mark.parametrize("form", [list, lambda pairs: {"rules": pairs}])
-def test_patterns_of_too_many_letters_are_refused_before_they_are_read(form, monkeypatch) -> None:
+def test_patterns_of_too_many_letters_are_rejected_before_they_are_read(form, monkeypatch) -> None:
     monkeypatch.setattr(rules_module, "parse_pattern", pytest.fail)
-    pairs = [("(a|b)" * 800 + str(each), "fsdp,tensor") for each in range(30)]
+    pairs = [("(a|b)" * 800 + str(item), "fsdp,tensor") for item in range(30)]
     with pytest.raises(InvalidRules, match="The patterns have 120,050 characters"):
         rules_module.parse_rules(form(pairs))
 
 
-def test_a_model_of_more_kinds_than_can_be_counted_is_refused() -> None:
+def test_a_model_of_too_many_groups_is_rejected() -> None:
     kind = parse_dtype("bf16")
-    families = tuple(
-        TensorGroup(path_parts=(f"layer{each}",), shape=(2,), dtype=kind) for each in range(MAX_GROUPS + 1)
+    groups = tuple(
+        TensorGroup(path_parts=(f"layer{item}",), shape=(2,), dtype=kind)
+        for item in range(MAX_GROUPS + 1)
     )
-    with pytest.raises(InvalidModel, match=f"{MAX_GROUPS + 1:,} kinds") as caught:
-        plan(Model(name="many", groups=families), "fsdp=2")
+    with pytest.raises(InvalidModel, match=f"{MAX_GROUPS + 1:,} groups") as caught:
+        plan(Model(name="many", groups=groups), "fsdp=2")
     assert "layer0" in caught.value.where
-    assert check_model(Model(name="few", groups=families[:9])).n_tensors == 9
+    assert check_model(Model(name="few", groups=groups[:9])).n_tensors == 9
 
 
-def test_half_a_character_in_a_path_is_refused() -> None:
+def test_a_lone_surrogate_in_a_path_is_rejected() -> None:
     half = TensorGroup(path_parts=("layers.\ud800",), shape=(2,), dtype=parse_dtype("bf16"))
-    with pytest.raises(InvalidModel, match="half a character"):
+    with pytest.raises(InvalidModel, match="lone surrogate"):
         plan(Model(name="half", groups=(half,)), "fsdp=2")

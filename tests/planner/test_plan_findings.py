@@ -9,13 +9,13 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import shardlab
 from shardlab.hardware.chips import parse_hardware
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.findings.finding_limits import Limits
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.load import load_model
 from shardlab.planner.plan import Plan
 from shardlab.planner.rules.rules import Rule, Rules, parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 
 BF16 = parse_dtype("bf16")
@@ -542,6 +542,4 @@ def test_a_headroom_that_is_not_a_fraction_is_rejected(bad):
 def test_a_model_without_tensors_has_no_findings():
     arch = load_model("llama3-8b").architecture
     assert isinstance(arch, Architecture)
-    assert (
-        shardlab.plan(Model(name="none", groups=()), "data=8", hardware="tpu-v5p").findings == ()
-    )
+    assert shardlab.plan(Model(name="none", groups=()), "data=8", hardware="tpu-v5p").findings == ()

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.memory_bars import bars_svg, memory_bars
 from shardlab.planner.model import Model
 from shardlab.planner.plan import KINDS
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.treemap import TILE_STYLES, Box, squarify
 from shardlab.render.palette import contrast
 from shardlab.sharding.dtype import parse_dtype

@@ -13,12 +13,12 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from rich.console import Console
 
 from shardlab.errors import UnknownOption
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.make_plan import plan
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Model
 from shardlab.planner.plan_text import plan_html, plan_markdown, plan_text
 from shardlab.planner.snapshots.plan_comparison_text import comparison_markdown
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.tensor_table import count_numbers, group_rows, name_in_group
 from shardlab.sharding.dtype import parse_dtype
 
@@ -208,9 +208,7 @@ def test_many_dtypes_are_ordered_by_their_bytes():
         parse_tensor_group(f"w{n}", (2**n, 8), parse_dtype(name))
         for n, name in enumerate(("f32", "bf16", "f16", "f8e4m3fn"))
     ]
-    assert "f16, f8e4m3fn, f32, 1 more" in str(
-        plan(Model(name="m", groups=tuple(families)), "x=2")
-    )
+    assert "f16, f8e4m3fn, f32, 1 more" in str(plan(Model(name="m", groups=tuple(families)), "x=2"))
 
 
 def test_the_headline_counts_the_findings_below():

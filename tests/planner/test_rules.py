@@ -1,4 +1,4 @@
-"""Rules: every form they come in, which of them counts, and what is wrong with the others."""
+"""Rules: all input forms, which rule applies, and errors."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from shardlab.errors import InvalidRules, LabError
-from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.model import Model
 from shardlab.planner.rules.matching import match_rules
 from shardlab.planner.rules.rules import Rules, parse_rules
+from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -52,14 +52,14 @@ def test_a_spec_is_text_entries_or_a_partition_spec(spec, expected):
         ["...", "tensor"],
     ],
 )
-def test_dots_first_leave_the_leading_axes_whole(spec):
+def test_dots_first_leave_the_leading_axes_replicated(spec):
     (rule,) = parse_rules([("a/b", spec)]).rules
     assert rule.is_trailing
     assert rule.spec_text == "P(..., 'tensor')"
     assert [rule.spec_for(rank) for rank in (1, 3)] == [Spec("tensor"), Spec(None, None, "tensor")]
 
 
-def test_dots_alone_leave_every_axis_whole():
+def test_dots_alone_leave_every_axis_replicated():
     (rule,) = parse_rules([("a/b", "...")]).rules
     assert rule.spec_for(2) == Spec(None, None)
 
@@ -79,7 +79,7 @@ def test_a_mapping_of_paths_gives_specs_by_path():
 @pytest.mark.parametrize("axes", ["fsdp", ["fsdp"], ("fsdp",)])
 def test_logical_rules_take_one_mesh_axis_or_several_or_none(axes):
     rules = parse_rules({"logical": [("embed", axes), ["norm", None], ("kv", [])]})
-    assert [(each.name, each.axes) for each in rules.logical] == [
+    assert [(rule.name, rule.axes) for rule in rules.logical] == [
         ("embed", ("fsdp",)),
         ("norm", ()),
         ("kv", ()),
@@ -92,8 +92,8 @@ def test_several_sources_count_in_their_order(tmp_path):
     rules = parse_rules(
         [{"rules": [("a", "fsdp")]}, path, ("d/e", ""), {"logical": [("x", "fsdp")]}]
     )
-    assert [each.pattern for each in rules.rules] == ["a", "b/c", "d/e"]
-    assert [each.name for each in rules.logical] == ["x"]
+    assert [rule.pattern for rule in rules.rules] == ["a", "b/c", "d/e"]
+    assert [rule.name for rule in rules.logical] == ["x"]
     assert rules.source == str(path)
     assert parse_rules([str(path), [("f/g", "")]]).rules[1].pattern == "f/g"
 
@@ -115,19 +115,17 @@ def test_pairs_that_may_be_patterns_or_logical_rules_are_not_guessed(pairs, is_c
     if is_clear:
         assert len(parse_rules(pairs).rules) == len(pairs)
     else:
-        with pytest.raises(
-            InvalidRules, match="may be patterns, or Flax's logical rules"
-        ) as raised:
+        with pytest.raises(InvalidRules, match="may be patterns or logical rules") as raised:
             parse_rules(pairs)
-        assert raised.value.fix.startswith('{"rules": [...]} for patterns')
+        assert raised.value.fix.startswith('write {"rules": [...]} for patterns')
 
 
-def placed(rules, **more):
-    family = parse_tensor_group("layers.{0..3}.up_proj.weight", (12, 6), BF16, **more)
+def specs_by_path(rules, **options):
+    group = parse_tensor_group("layers.{0..3}.up_proj.weight", (12, 6), BF16, **options)
     return {
-        path: (each.spec, each.rule)
-        for each in match_rules(Model(name="m", groups=(family,)), parse_rules(rules), MESH)
-        for path in each.group.paths()
+        path: (sharded.spec, sharded.rule)
+        for sharded in match_rules(Model(name="m", groups=(group,)), parse_rules(rules), MESH)
+        for path in sharded.group.paths()
     }
 
 
@@ -137,19 +135,19 @@ def test_the_order_is_specs_by_path_then_patterns_then_logical_then_the_models_o
         "rules": [(r"layers\.1\.", "fsdp"), (r"layers\.[01]\.", "None,fsdp")],
         "logical": [("mlp", ("fsdp", "tensor"))],
     }
-    found = placed(rules, spec=Spec(None, "tensor"))
-    assert list(found.values()) == [
+    actual = specs_by_path(rules, spec=Spec(None, "tensor"))
+    assert list(actual.values()) == [
         (Spec("tensor"), "spec for layers/0/up_proj/weight"),
         (Spec("fsdp"), r"rule 1: layers\.1\."),
         (Spec(("fsdp", "tensor"), None), "logical rules for mlp, embed"),
         (Spec(("fsdp", "tensor"), None), "logical rules for mlp, embed"),
     ]
     del rules["logical"]
-    assert placed(rules, spec=Spec(None, "tensor"))["layers.3.up_proj.weight"] == (
+    assert specs_by_path(rules, spec=Spec(None, "tensor"))["layers.3.up_proj.weight"] == (
         Spec(None, "tensor"),
         "the model's own spec",
     )
-    assert placed(rules)["layers.3.up_proj.weight"] == (Spec(), "no rule")
+    assert specs_by_path(rules)["layers.3.up_proj.weight"] == (Spec(), "no rule")
 
 
 @pytest.mark.parametrize(
@@ -164,27 +162,29 @@ def test_the_order_is_specs_by_path_then_patterns_then_logical_then_the_models_o
 )
 def test_axis_names_that_are_mesh_axes_are_the_models_own_spec(axes, spec):
     """As `nnx.get_partition_spec` gives them where no logical rules hold."""
-    assert {found for found, _ in placed([], axes=axes).values()} == {spec}
+    assert {sharded for sharded, _ in specs_by_path([], axes=axes).values()} == {spec}
 
 
 def test_paths_that_are_given_the_same_spec_are_one_part():
-    found = placed({f"layers.{n}.up_proj.weight": "fsdp" if n else "tensor" for n in range(4)})
-    assert found["layers.0.up_proj.weight"] == (Spec("tensor"), "spec for layers.0.up_proj.weight")
-    assert found["layers.3.up_proj.weight"][1] == "spec for layers.1.up_proj.weight and 2 more"
+    actual = specs_by_path(
+        {f"layers.{n}.up_proj.weight": "fsdp" if n else "tensor" for n in range(4)}
+    )
+    assert actual["layers.0.up_proj.weight"] == (Spec("tensor"), "spec for layers.0.up_proj.weight")
+    assert actual["layers.3.up_proj.weight"][1] == "spec for layers.1.up_proj.weight and 2 more"
 
 
 def test_a_star_in_a_path_stands_for_any_number_and_an_exact_path_goes_before():
-    found = placed({"layers.*.up_proj.weight": "fsdp", "layers.2.up_proj.weight": "tensor"})
-    specs = [found[f"layers.{n}.up_proj.weight"][0] for n in range(4)]
+    actual = specs_by_path({"layers.*.up_proj.weight": "fsdp", "layers.2.up_proj.weight": "tensor"})
+    specs = [actual[f"layers.{n}.up_proj.weight"][0] for n in range(4)]
     assert specs == [Spec("fsdp"), Spec("fsdp"), Spec("tensor"), Spec("fsdp")]
 
 
 @pytest.mark.parametrize(
     "spec", ["fsdp,tensor,None", "data", "fsdp,fsdp", "..., fsdp, tensor, None"]
 )
-def test_a_spec_that_does_not_fit_leaves_the_tensor_whole(spec):
-    found = placed([(".*", spec)])
-    assert set(found.values()) == {(Spec(), "rule 1: .*, which does not fit")}
+def test_a_spec_that_does_not_fit_leaves_the_tensor_replicated(spec):
+    actual = specs_by_path([(".*", spec)])
+    assert set(actual.values()) == {(Spec(), "rule 1: .*, which does not fit")}
 
 
 NOT_RULES = [
@@ -195,22 +195,22 @@ NOT_RULES = [
     ([7], "7 is not a rule"),
     ([("a", "b", "c")], "is not a rule"),
     ([(b"a/b", "fsdp")], "is not a rule"),
-    ([("a/b", 3)], "A spec cannot be read: 3 is not a spec"),
-    ([("a/b", True)], "A spec cannot be read: True is not a spec"),
-    ([("a/b", b"x")], "A spec cannot be read"),
-    ([("a/b", {"x": 1})], "A spec cannot be read"),
-    ([("a/b", ("fsdp", 3))], "A spec cannot be read: The spec entry 3"),
-    ([("a/b", "fsdp,,")], "A spec cannot be read: None or a mesh axis name"),
-    ([("a/b", "fsdp, ...")], "A spec cannot be read"),
-    ([("a/b", ("fsdp", ...))], "'...' stands for the leading array axes"),
+    ([("a/b", 3)], "Invalid spec: 3 is not a spec"),
+    ([("a/b", True)], "Invalid spec: True is not a spec"),
+    ([("a/b", b"x")], "Invalid spec"),
+    ([("a/b", {"x": 1})], "Invalid spec"),
+    ([("a/b", ("fsdp", 3))], "Invalid spec: The spec entry 3"),
+    ([("a/b", "fsdp,,")], "Invalid spec: None or a mesh axis name"),
+    ([("a/b", "fsdp, ...")], "Invalid spec"),
+    ([("a/b", ("fsdp", ...))], "'...' stands for the leading dimensions"),
     ([("a/(b", "fsdp")], "missing \\), unterminated subpattern"),
-    ([("[[a]/", "fsdp")], "stands inside a class"),
+    ([("[[a]/", "fsdp")], "ambiguous inside a character class"),
     ([("a/[[b", "fsdp")], "unterminated character set"),
-    ([("((a{999}){999}){999}", "fsdp")], "counts of the pattern multiply"),
-    ([("(" * 900 + ")" * 900 + "/", "fsdp")], "cannot be read"),
-    ([("a{99999999999999999999}", "fsdp")], "cannot be read"),
+    ([("((a{999}){999}){999}", "fsdp")], "counts in the pattern multiply"),
+    ([("(" * 900 + ")" * 900 + "/", "fsdp")], "Invalid pattern"),
+    ([("a{99999999999999999999}", "fsdp")], "Invalid pattern"),
     ([("/" * 5000, "fsdp")], "5,000 characters"),
-    ([("a/\ud800", "fsdp")], "which is no text"),
+    ([("a/\ud800", "fsdp")], "which is not valid text"),
     ({"logical": [("embed", 3)]}, "mesh axes for the logical name 'embed' are 3"),
     ({"logical": [(3, "fsdp")]}, "The logical name of a rule is 3"),
     ({"logical": {"embed": "fsdp"}}, "'logical' is"),
@@ -218,22 +218,22 @@ NOT_RULES = [
     ({"rules": 3}, "'rules' is 3"),
     ({"rules": [("a",)]}, "'rules' is"),
     ({"specs": [("a", "b")]}, "'specs' is"),
-    ({"rules": [], "lm_head": "fsdp"}, "the key 'rules', a part of rules, and 'lm_head'"),
+    ({"rules": [], "lm_head": "fsdp"}, "mixes the section 'rules' with the key 'lm_head'"),
     ({3: "fsdp"}, "The path of a tensor is 3"),
-    ([{"a.b": "x"}, {"a.b": "y"}], r"Path 'a.b' is given P\('x'\) and P\('y'\)"),
+    ([{"a.b": "x"}, {"a.b": "y"}], r"Path 'a.b' has two specs: P\('x'\) and P\('y'\)"),
     ([("a/b", "")] * 2001, "There are 2,001 rules"),
     ({"logical": [("a", "b")] * 2001}, "There are 2,001 rules"),
     ([[("a/b", "")] * 1500, [("a/c", "")] * 1500], "There are 3,000 rules"),
-    ("no/such/rules.toml", "There is no such file"),
-    (Path("."), "The file cannot be read"),
+    ("no/such/rules.toml", "The rule file does not exist"),
+    (Path("."), "The rule file cannot be read"),
     ("", "cannot be read"),
     ("\0", "cannot be read"),
 ]
 
 
-@pytest.mark.parametrize(("rules", "said"), NOT_RULES)
-def test_what_is_no_rule_is_told_with_its_value(rules, said):
-    with pytest.raises(InvalidRules, match=said) as raised:
+@pytest.mark.parametrize(("rules", "message"), NOT_RULES)
+def test_what_is_no_rule_is_reported_with_its_value(rules, message):
+    with pytest.raises(InvalidRules, match=message) as raised:
         parse_rules(rules)
     assert raised.value.fix
 
@@ -244,7 +244,7 @@ def test_a_pattern_that_is_wrong_is_pointed_at():
     assert raised.value.where.splitlines() == ["mlp/(gate|up/kernel", "             ^"]
 
 
-def test_a_wrong_spec_shows_its_rule_and_the_place():
+def test_a_invalid_spec_shows_its_rule_and_the_location():
     with pytest.raises(InvalidRules) as raised:
         parse_rules([("mlp/.*", "fsdp,,tensor")])
     assert [line.strip() for line in raised.value.where.splitlines()] == [
@@ -286,6 +286,6 @@ KEYS = ["rules", "specs", "logical", "logical_semantics", "a", "b.c", 3, None]
         max_leaves=6,
     )
 )
-def test_any_object_is_rules_or_an_error_in_words(thing):
+def test_any_object_is_rules_or_a_lab_error(thing):
     with contextlib.suppress(LabError):
-        assert len(placed(thing)) == 4
+        assert len(specs_by_path(thing)) == 4

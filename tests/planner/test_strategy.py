@@ -1,4 +1,4 @@
-"""Strategies: specs that everybody means by a name, on every preset and on unknown trees."""
+"""Strategies: their specs for every preset and for unknown trees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardlab.errors import InvalidType, UnknownMeshAxis, UnknownOption
-from shardlab.planner.tensor_group import TensorGroup, Tensor, group_tensors, parse_tensor_group
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.presets import load_preset, preset_names
 from shardlab.planner.rules.matching import match_rules
@@ -15,6 +14,7 @@ from shardlab.planner.rules.rules import parse_rules
 from shardlab.planner.rules.strategy_rules import derive_rules
 from shardlab.planner.strategies.layer_stack import stack_model
 from shardlab.planner.strategies.strategy import parse_strategy, shard_model, stack_for_strategy
+from shardlab.planner.tensor_group import Tensor, TensorGroup, group_tensors, parse_tensor_group
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import Mesh, parse_mesh
 from shardlab.sharding.partition import shard_shape
@@ -43,11 +43,11 @@ MESHES = (
 
 def specs(model, strategy, mesh):
     placed = shard_model(model, parse_strategy(strategy), parse_mesh(mesh))
-    return {each.group.name: each.spec for each in placed}
+    return {sharded.group.name: sharded.spec for sharded in placed}
 
 
-def of(*families, architecture=None):
-    return Model(name="made", groups=families, architecture=architecture)
+def of(*groups, architecture=None):
+    return Model(name="made", groups=groups, architecture=architecture)
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
@@ -60,27 +60,31 @@ def test_the_printed_rules_give_every_tensor_the_spec_of_the_strategy(name, mesh
         assert len(lines) <= 25
         model = stack_for_strategy(parse_strategy(strategy), model)
         rules = parse_rules([(line.pattern, line.spec) for line in lines])
-        wanted = {(each.group.name, each.group.numbers_text): each.spec for each in placed}
-        for each in match_rules(model, rules, mesh):
-            assert each.spec == wanted.pop((each.group.name, each.group.numbers_text)), strategy
-        assert wanted == {}
+        expected = {
+            (sharded.group.name, sharded.group.numbers_text): sharded.spec for sharded in placed
+        }
+        for sharded in match_rules(model, rules, mesh):
+            assert sharded.spec == expected.pop((sharded.group.name, sharded.group.numbers_text)), (
+                strategy
+            )
+        assert expected == {}
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 @pytest.mark.parametrize("name", preset_names())
 def test_every_spec_of_every_preset_divides(name, mesh):
     for strategy in STRATEGIES:
-        for each in shard_model(load_preset(name), parse_strategy(strategy), mesh):
-            for spec in (each.spec, each.gradient_spec, each.state_spec):
+        for sharded in shard_model(load_preset(name), parse_strategy(strategy), mesh):
+            for spec in (sharded.spec, sharded.gradient_spec, sharded.state_spec):
                 if spec is not None:
-                    shard_shape(each.group.shape, spec, mesh)  # raises where it does not
+                    shard_shape(sharded.group.shape, spec, mesh)  # raises where it does not
 
 
-def test_llama_under_fsdp_and_tensor_is_cut_as_megatron_and_maxtext_cut_it():
-    made = specs(load_preset("llama3-70b"), "fsdp+tensor", "fsdp=64,tensor=8")
+def test_llama_under_fsdp_and_tensor_is_sharded_as_in_megatron_and_maxtext():
+    specs_by_name = specs(load_preset("llama3-70b"), "fsdp+tensor", "fsdp=64,tensor=8")
     column, row = Spec("tensor", "fsdp"), Spec("fsdp", "tensor")
-    assert {name.removeprefix("model.").replace("layers.*.", ""): each
-            for name, each in made.items()} == {
+    assert {name.removeprefix("model.").replace("layers.*.", ""): item
+            for name, item in specs_by_name.items()} == {
         "embed_tokens.weight": column,
         "input_layernorm.weight": Spec(),
         "self_attn.q_proj.weight": column,
@@ -96,39 +100,42 @@ def test_llama_under_fsdp_and_tensor_is_cut_as_megatron_and_maxtext_cut_it():
     }  # fmt: skip
 
 
-def test_kv_heads_that_do_not_divide_stay_whole_and_are_remembered():
+def test_kv_heads_that_do_not_divide_stay_replicated_and_are_remembered():
     placed = shard_model(load_preset("llama3-70b"), parse_strategy("tensor"), Mesh(tensor=16))
-    found = {each.group.name: each for each in placed}
-    query = found["model.layers.*.self_attn.q_proj.weight"]
-    key = found["model.layers.*.self_attn.k_proj.weight"]
+    actual = {sharded.group.name: sharded for sharded in placed}
+    query = actual["model.layers.*.self_attn.q_proj.weight"]
+    key = actual["model.layers.*.self_attn.k_proj.weight"]
     assert (query.spec, query.declined) == (Spec("tensor"), ())
     assert key.spec == Spec()  # 1024 = 8 heads of 128 would divide by 16, through every head
-    assert [str(each) for each in key.declined] == [
-        "8 kv heads are not divisible by 16 (mesh axis 'tensor')"
+    assert [str(sharded) for sharded in key.declined] == [
+        "8 kv heads do not divide over 'tensor' of size 16"
     ]
 
 
-def test_queries_keys_and_values_in_one_matrix_are_cut_as_often_as_the_kv_heads_are():
-    known = Architecture(layers=1, hidden=64, heads=8, kv_heads=2, head_dim=8, ffn=256, vocab=100)
+def test_queries_keys_and_values_in_one_matrix_are_sharded_as_often_as_the_kv_heads():
+    architecture = Architecture(
+        layers=1, hidden=64, heads=8, kv_heads=2, head_dim=8, ffn=256, vocab=100
+    )
     model = of(
-        TensorGroup(path_parts=("attn.qkv_proj.weight",), shape=(96, 64), dtype=BF16), architecture=known
+        TensorGroup(path_parts=("attn.qkv_proj.weight",), shape=(96, 64), dtype=BF16),
+        architecture=architecture,
     )
     assert specs(model, "tensor", "tensor=2") == {"attn.qkv_proj.weight": Spec("tensor")}
     # 96 = (8 + 2 + 2) heads of 8 would divide by 4, and 8 query heads too
     (placed,) = shard_model(model, parse_strategy("tensor"), Mesh(tensor=4))
     assert placed.spec == Spec()
-    assert [str(each) for each in placed.declined] == [
-        "2 kv heads are not divisible by 4 (mesh axis 'tensor')"
+    assert [str(skipped) for skipped in placed.declined] == [
+        "2 kv heads do not divide over 'tensor' of size 4"
     ]
 
 
-def test_zero3_cuts_parameters_over_every_axis_that_cuts_the_batch():
+def test_zero3_shards_parameters_over_every_axis_that_shards_the_batch():
     model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (32, 16), BF16))
-    made = specs(model, "zero3", "data=2,fsdp=4,tensor=8")
-    assert made == {"layers.0.mlp.up_proj.weight": Spec(None, ("data", "fsdp"))}
+    specs_by_name = specs(model, "zero3", "data=2,fsdp=4,tensor=8")
+    assert specs_by_name == {"layers.0.mlp.up_proj.weight": Spec(None, ("data", "fsdp"))}
 
 
-def test_fsdp_leaves_a_bias_of_two_axes_whole():
+def test_fsdp_leaves_a_bias_of_two_axes_replicated():
     model = of(
         TensorGroup(path_parts=("attn/query/bias",), shape=(8, 16), dtype=BF16),
         TensorGroup(path_parts=("w",), shape=(8, 16), dtype=BF16),
@@ -141,8 +148,8 @@ def test_heads_with_an_axis_of_their_own_need_no_architecture():
         TensorGroup(path_parts=("a/query/kernel",), shape=(64, 8, 16), dtype=BF16),
         TensorGroup(path_parts=("a/key/kernel",), shape=(64, 2, 16), dtype=BF16),
     )
-    made = specs(model, "tensor", "tensor=4")
-    assert made == {"a/query/kernel": Spec(None, "tensor"), "a/key/kernel": Spec()}
+    specs_by_name = specs(model, "tensor", "tensor=4")
+    assert specs_by_name == {"a/query/kernel": Spec(None, "tensor"), "a/key/kernel": Spec()}
 
 
 def test_fsdp_takes_another_axis_where_the_first_does_not_divide():
@@ -155,16 +162,16 @@ def test_fsdp_takes_another_axis_where_the_first_does_not_divide():
     }
 
 
-def test_fsdp_that_divides_nothing_leaves_a_matrix_whole_and_says_so():
+def test_fsdp_that_divides_nothing_leaves_a_matrix_replicated_and_says_so():
     model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
     (placed,) = shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=7))
     assert placed.spec == Spec()
-    assert [str(each) for each in placed.declined] == [
-        "dimension 1 of size 10 is not divisible by 7 (mesh axis 'fsdp')"
+    assert [str(skipped) for skipped in placed.declined] == [
+        "array axis 1 of size 10 does not divide over 'fsdp' of size 7"
     ]
 
 
-def test_several_mesh_axes_of_one_role_cut_one_array_axis():
+def test_several_mesh_axes_of_one_role_shard_one_dimension():
     model = of(parse_tensor_group("mlp.up_proj.weight", (12, 40), BF16))
     mesh = Mesh(fsdp=4, fsdp_transpose=5)
     assert specs(model, "fsdp", mesh) == {
@@ -185,58 +192,67 @@ def test_mesh_axes_of_size_1_are_left_out():
     assert specs(model, "fsdp+tensor+zero1", mesh) == {"mlp.up_proj.weight": Spec(None, "fsdp")}
 
 
-def test_experts_are_stacked_and_all_else_is_cut_over_their_axis_too():
-    made = specs(load_preset("mixtral-8x7b"), "expert+fsdp", "expert=8,fsdp=16")
+def test_experts_are_stacked_and_all_else_is_sharded_over_their_axis_too():
+    specs_by_name = specs(load_preset("mixtral-8x7b"), "expert+fsdp", "expert=8,fsdp=16")
     moe = "model.layers.*.block_sparse_moe"
-    assert made[f"{moe}.experts.w1.weight"] == Spec("expert", None, "fsdp")
-    assert made[f"{moe}.experts.w2.weight"] == Spec("expert", "fsdp")
-    assert made[f"{moe}.gate.weight"] == Spec(None, ("fsdp", "expert"))
-    assert made["model.layers.*.self_attn.q_proj.weight"] == Spec(None, ("fsdp", "expert"))
+    assert specs_by_name[f"{moe}.experts.w1.weight"] == Spec("expert", None, "fsdp")
+    assert specs_by_name[f"{moe}.experts.w2.weight"] == Spec("expert", "fsdp")
+    assert specs_by_name[f"{moe}.gate.weight"] == Spec(None, ("fsdp", "expert"))
+    assert specs_by_name["model.layers.*.self_attn.q_proj.weight"] == Spec(None, ("fsdp", "expert"))
 
 
-def test_too_many_devices_for_the_experts_leave_them_whole():
+def test_too_many_devices_for_the_experts_leave_them_replicated():
     placed = shard_model(load_preset("mixtral-8x7b"), parse_strategy("expert"), Mesh(expert=16))
-    experts = [each for each in placed if "experts" in each.group.name]
-    assert [each.spec for each in experts] == [Spec()] * 3
-    assert {str(each.declined[0]) for each in experts} == {
-        "dimension 0 of size 8 is not divisible by 16 (mesh axis 'expert')"
+    experts = [sharded for sharded in placed if "experts" in sharded.group.name]
+    assert [sharded.spec for sharded in experts] == [Spec()] * 3
+    assert {str(sharded.declined[0]) for sharded in experts} == {
+        "array axis 0 of size 8 does not divide over 'expert' of size 16"
     }
 
 
-def test_a_dense_model_under_the_expert_strategy_is_left_whole():
-    made = specs(load_preset("llama3-8b"), "expert", "expert=8")
-    assert set(made.values()) == {Spec()}
+def test_a_dense_model_under_the_expert_strategy_is_left_replicated():
+    specs_by_name = specs(load_preset("llama3-8b"), "expert", "expert=8")
+    assert set(specs_by_name.values()) == {Spec()}
 
 
-def test_a_pipeline_cuts_stacked_layers_over_stages_and_leaves_tables_on_each():
-    made = specs(load_preset("llama3-8b"), "fsdp+tensor+pipeline", "stage=4,fsdp=8,tensor=2")
-    assert made["model.layers.mlp.down_proj.weight"] == Spec("stage", "fsdp", "tensor")
-    assert made["model.layers.input_layernorm.weight"] == Spec("stage")
-    assert made["model.embed_tokens.weight"] == Spec("tensor", "fsdp")
-    assert made["model.norm.weight"] == Spec()
+def test_a_pipeline_shards_stacked_layers_over_stages_and_leaves_tables_on_each():
+    specs_by_name = specs(
+        load_preset("llama3-8b"), "fsdp+tensor+pipeline", "stage=4,fsdp=8,tensor=2"
+    )
+    assert specs_by_name["model.layers.mlp.down_proj.weight"] == Spec("stage", "fsdp", "tensor")
+    assert specs_by_name["model.layers.input_layernorm.weight"] == Spec("stage")
+    assert specs_by_name["model.embed_tokens.weight"] == Spec("tensor", "fsdp")
+    assert specs_by_name["model.norm.weight"] == Spec()
     # 32 layers do not divide over 3 stages
     (up,) = [
-        each
-        for each in shard_model(load_preset("llama3-8b"), parse_strategy("pp"), Mesh(stage=3))
-        if "up_proj" in each.group.name
+        sharded
+        for sharded in shard_model(load_preset("llama3-8b"), parse_strategy("pp"), Mesh(stage=3))
+        if "up_proj" in sharded.group.name
     ]
     assert up.spec == Spec()
     assert str(up.declined[0]) == "dimension 0 of size 32 is not divisible by 3 (mesh axis 'stage')"
 
 
-def test_fsdp_never_cuts_the_layers_of_a_stacked_model():
+def test_fsdp_never_shards_the_layers_of_a_stacked_model():
     model = stack_model(load_preset("llama3-8b"), "layers")
-    for each in shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=32)):
-        at = each.group.stacked_meanings.index("layers") if each.group.stacked_meanings else None
-        assert at is None or at >= len(each.spec) or not each.spec.axes[at], each.group.name
+    for sharded in shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=32)):
+        position = (
+            sharded.group.stacked_meanings.index("layers")
+            if sharded.group.stacked_meanings
+            else None
+        )
+        assert (
+            position is None or position >= len(sharded.spec) or not sharded.spec.axes[position]
+        ), sharded.group.name
     names = {
-        each.group.name: each.spec for each in shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=8))
+        sharded.group.name: sharded.spec
+        for sharded in shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=8))
     }
     assert names["model.layers.mlp.up_proj.weight"] == Spec(None, None, "fsdp")
     assert names["model.layers.input_layernorm.weight"] == Spec()  # stacked norms stay small
 
 
-def test_unknown_names_are_cut_by_shape():
+def test_unknown_names_are_sharded_by_shape():
     model = of(
         TensorGroup(path_parts=("foo/w",), shape=(6, 20), dtype=BF16),
         TensorGroup(path_parts=("bar/w",), shape=(20, 6), dtype=BF16),
@@ -252,24 +268,27 @@ def test_unknown_names_are_cut_by_shape():
         "step": Spec(),
     }
     # tensor takes the wide side, as Megatron does of a feed-forward part; fsdp the other one
-    made = specs(model, "fsdp+tensor", "fsdp=2,tensor=4")
-    assert (made["foo/w"], made["bar/w"]) == (Spec("fsdp", "tensor"), Spec("tensor", "fsdp"))
+    specs_by_name = specs(model, "fsdp+tensor", "fsdp=2,tensor=4")
+    assert (specs_by_name["foo/w"], specs_by_name["bar/w"]) == (
+        Spec("fsdp", "tensor"),
+        Spec("tensor", "fsdp"),
+    )
 
 
-def test_zero_cuts_states_then_gradients_then_parameters():
+def test_zero_shards_states_then_gradients_then_parameters():
     model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
-    whole, cut = Spec(), Spec("data")
-    for name, wanted in {
-        "data-parallel": (whole, None, None),
-        "zero1": (whole, None, cut),
-        "zero2": (whole, cut, cut),
+    full, cut = Spec(), Spec("data")
+    for name, expected in {
+        "data-parallel": (full, None, None),
+        "zero1": (full, None, cut),
+        "zero2": (full, cut, cut),
         "zero3": (cut, None, None),
     }.items():
         (placed,) = shard_model(model, parse_strategy(name), Mesh(data=4))
-        assert (placed.spec, placed.gradient_spec, placed.state_spec) == wanted, name
+        assert (placed.spec, placed.gradient_spec, placed.state_spec) == expected, name
 
 
-def test_zero_with_tensor_cuts_the_axis_that_tensor_left():
+def test_zero_with_tensor_shards_the_axis_that_tensor_does_not_use():
     model = of(parse_tensor_group("layers.0.mlp.up_proj.weight", (12, 10), BF16))
     (placed,) = shard_model(model, parse_strategy("tensor+zero1"), Mesh(data=5, model=4))
     assert (placed.spec, placed.state_spec) == (Spec("model"), Spec("model", "data"))
@@ -277,19 +296,19 @@ def test_zero_with_tensor_cuts_the_axis_that_tensor_left():
     assert (placed.spec, placed.state_spec) == (Spec("model"), Spec(("model", "data")))
 
 
-def test_zero_cuts_over_the_expert_axis_what_is_no_expert():
+def test_zero_shards_over_the_expert_axis_what_is_no_expert():
     moe = "model.layers.*.block_sparse_moe"
     mesh = Mesh(data=2, expert=4)
     for name in ("expert+zero1", "expert+zero3"):
         placed = shard_model(load_preset("mixtral-8x7b"), parse_strategy(name), mesh)
-        found = {each.group.name: each.state_spec or each.spec for each in placed}
-        assert found["model.norm.weight"] == Spec(("data", "expert"))
-        assert ("data", "expert") in found["model.layers.*.self_attn.q_proj.weight"].axes
-        assert set(found[f"{moe}.experts.w1.weight"].mesh_axes) == {"expert", "data"}
-        assert found[f"{moe}.experts.w1.weight"].axes[0] == ("expert",)
+        actual = {sharded.group.name: sharded.state_spec or sharded.spec for sharded in placed}
+        assert actual["model.norm.weight"] == Spec(("data", "expert"))
+        assert ("data", "expert") in actual["model.layers.*.self_attn.q_proj.weight"].axes
+        assert set(actual[f"{moe}.experts.w1.weight"].mesh_axes) == {"expert", "data"}
+        assert actual[f"{moe}.experts.w1.weight"].axes[0] == ("expert",)
 
 
-def test_zero_cuts_norms_too():
+def test_zero_shards_norms_too():
     (placed,) = shard_model(
         of(TensorGroup(path_parts=("norm.weight",), shape=(12,), dtype=BF16)),
         parse_strategy("zero3"),
@@ -320,19 +339,19 @@ def test_other_names_for_the_same_strategies(alias, parts, zero):
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "fix"),
+    ("name", "message", "fix"),
     [
-        ("fdsp", "There is no strategy 'fdsp'", "'fsdp', the nearest name"),
-        ("fsdp+tensro", "There is no strategy 'tensro'", "'tensor', the nearest name"),
-        ("zero4", "There is no strategy 'zero4'", "'zero"),
-        ("", "There is no strategy ''", "such as 'fsdp+tensor'"),
-        ("fsdp+", "There is no strategy ''", "such as 'fsdp+tensor'"),
+        ("fdsp", "Unknown strategy 'fdsp'", "Did you mean 'fsdp'?"),
+        ("fsdp+tensro", "Unknown strategy 'tensro'", "Did you mean 'tensor'?"),
+        ("zero4", "Unknown strategy 'zero4'", "Did you mean 'zero"),
+        ("", "Unknown strategy ''", "such as 'fsdp+tensor'"),
+        ("fsdp+", "Unknown strategy ''", "such as 'fsdp+tensor'"),
     ],
 )
-def test_an_unknown_strategy_is_named_with_the_nearest(name, said, fix):
+def test_an_unknown_strategy_suggests_the_nearest(name, message, fix):
     with pytest.raises(UnknownOption) as caught:
         parse_strategy(name)
-    assert said in caught.value.what
+    assert message in caught.value.what
     assert fix in caught.value.fix
 
 
@@ -356,7 +375,7 @@ def test_a_strategy_is_text(name):
         ("dp", "model=8", "name an axis data"),
     ],
 )
-def test_a_mesh_without_the_axis_of_a_part_is_refused_with_what_to_write(strategy, mesh, fix):
+def test_a_mesh_without_the_axis_of_a_part_is_rejected_with_what_to_write(strategy, mesh, fix):
     with pytest.raises(UnknownMeshAxis) as caught:
         specs(load_preset("llama3-8b"), strategy, mesh)
     assert f"The strategy {strategy!r} needs a mesh axis" in caught.value.what
@@ -375,13 +394,15 @@ def rules_given_back(tensors):
             "rules": [(line.pattern, line.spec) for line in by_kind["pattern"]],
         }
     )
-    wanted = {path: each.spec for each in placed for path in each.group.paths()}
-    made = match_rules(model, rules, mesh)
-    assert {path: each.spec for each in made for path in each.group.paths()} == wanted
+    expected = {path: sharded.spec for sharded in placed for path in sharded.group.paths()}
+    sharded_groups = match_rules(model, rules, mesh)
+    assert {
+        path: sharded.spec for sharded in sharded_groups for path in sharded.group.paths()
+    } == expected
     return lines
 
 
-def test_layers_that_alternate_are_told_by_their_numbers():
+def test_layers_that_alternate_are_matched_by_their_numbers():
     # odd layers have 6 columns, which 4 devices do not divide
     lines = rules_given_back(
         Tensor(f"layers.{n}.experts.{e}.up_proj.weight", (6 if n % 2 else 8, 3), BF16)
@@ -394,7 +415,7 @@ def test_layers_that_alternate_are_told_by_their_numbers():
     ]
 
 
-def test_tensors_that_no_short_pattern_finds_are_named_by_path():
+def test_tensors_that_no_short_pattern_matches_are_named_by_path():
     tensors = [
         Tensor(f"layers.{n}.experts.{e}.up_proj.weight", (6 if (n + e) % 2 else 8, 3), BF16)
         for n in range(40)
@@ -422,31 +443,33 @@ NAMES = st.sampled_from(
         ),
         min_size=1,
         max_size=12,
-        unique_by=lambda each: each[:2],
+        unique_by=lambda sharded: sharded[:2],
     ),
     sizes=st.tuples(*[st.integers(1, 6)] * 5),
     strategy=st.sampled_from(STRATEGIES),
 )
-def test_any_tree_is_cut_so_that_it_divides_and_its_rules_say_it(tensors, sizes, strategy):
+def test_any_tree_is_sharded_so_that_it_divides_and_its_rules_say_it(tensors, sizes, strategy):
     mesh = Mesh(zip(("data", "fsdp", "tensor", "expert", "stage"), sizes, strict=True))
     architecture = Architecture(
         layers=4, hidden=24, heads=6, kv_heads=3, head_dim=4, ffn=48, vocab=96
     )
-    families = tuple(
+    groups = tuple(
         parse_tensor_group(prefix + name, tuple(shape), BF16) for prefix, name, shape in tensors
     )
-    model = of(*families, architecture=architecture)
+    model = of(*groups, architecture=architecture)
     placed = tuple(shard_model(model, parse_strategy(strategy), mesh))
-    assert sum(each.group.n_tensors * each.group.n_elements for each in placed) == (
+    assert sum(sharded.group.n_tensors * sharded.group.n_elements for sharded in placed) == (
         model.n_parameters
     )
-    for each in placed:
-        for spec in (each.spec, each.gradient_spec, each.state_spec):
+    for sharded in placed:
+        for spec in (sharded.spec, sharded.gradient_spec, sharded.state_spec):
             if spec is not None:
-                shard_shape(each.group.shape, spec, mesh)
+                shard_shape(sharded.group.shape, spec, mesh)
     rules = parse_rules([(line.pattern, line.spec) for line in derive_rules(placed)])
     stacked = stack_for_strategy(parse_strategy(strategy), model)
-    found = {
-        path: each.spec for each in match_rules(stacked, rules, mesh) for path in each.group.paths()
+    actual = {
+        path: sharded.spec
+        for sharded in match_rules(stacked, rules, mesh)
+        for path in sharded.group.paths()
     }
-    assert found == {path: each.spec for each in placed for path in each.group.paths()}
+    assert actual == {path: sharded.spec for sharded in placed for path in sharded.group.paths()}

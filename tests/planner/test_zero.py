@@ -1,4 +1,4 @@
-"""Published figures of memory per device, from plans of whole models."""
+"""Published figures of memory per device, from plans of full models."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_the_zero_paper_s_figures_for_7_5_billion_parameters_on_64_devices(
 ):
     # Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
     # SC 2020, figure 1: K = 12, 7.5B parameters, 64-way data parallel.
-    made = plan(gpt, "data=64", strategy=strategy, optimizer="adamw")
-    assert round(made.bytes_per_device / 1e9, 1) == gigabytes
+    result = plan(gpt, "data=64", strategy=strategy, optimizer="adamw")
+    assert round(result.bytes_per_device / 1e9, 1) == gigabytes
 
 
 @pytest.mark.parametrize("d", [1, 2, 8, 64])
@@ -61,27 +61,27 @@ def test_megatron_s_distributed_optimizer_takes_its_bytes_for_each_parameter(
     gpt, policy, bytes_each, d
 ):
     # Megatron-LM, README, "Distributed Optimizer": bytes per parameter by dtypes.
-    made = plan(gpt, f"data={d}", strategy="zero1", optimizer="adamw", policy=policy)
+    result = plan(gpt, f"data={d}", strategy="zero1", optimizer="adamw", policy=policy)
     counter = 4
-    assert made.bytes_per_device - counter == gpt.n_parameters * bytes_each(d)
+    assert result.bytes_per_device - counter == gpt.n_parameters * bytes_each(d)
 
 
 def test_the_scaling_book_s_10_bytes_for_each_parameter_of_llama_70b():
     # How to Scale Your Model, training.md and applied-training.md: bf16 parameters (140 GB), both
     # moments in fp32 (560 GB), no master copy, and gradients that come and go.
     model = load_preset("llama3-70b")
-    made = plan(model, "fsdp=1", strategy="fsdp", optimizer="adam")
+    result = plan(model, "fsdp=1", strategy="fsdp", optimizer="adam")
     counter = 4
-    assert made.bytes_of("parameters") == 2 * model.n_parameters
-    assert made.bytes_of("optimizer") - counter == 8 * model.n_parameters
+    assert result.bytes_of("parameters") == 2 * model.n_parameters
+    assert result.bytes_of("optimizer") - counter == 8 * model.n_parameters
 
 
-def test_zero_stages_cut_states_then_gradients_then_parameters(gpt):
+def test_zero_stages_shard_states_then_gradients_then_parameters(gpt):
     shares = {}
     for strategy in ("data-parallel", "zero1", "zero2"):
-        made = plan(gpt, "data=64", strategy=strategy, optimizer="adamw")
+        result = plan(gpt, "data=64", strategy=strategy, optimizer="adamw")
         shares[strategy] = tuple(
-            round(made.unreplicated_bytes_of(kind) / made.bytes_of(kind), 3)
+            round(result.once_bytes_of(kind) / result.bytes_of(kind), 3)
             for kind in ("parameters", "gradients", "optimizer")
         )
     assert shares == {
@@ -92,9 +92,9 @@ def test_zero_stages_cut_states_then_gradients_then_parameters(gpt):
 
 
 def test_zero_combines_with_tensor_parallelism():
-    made = plan("llama3-70b", "data=16,tensor=8", strategy="tensor+zero1", optimizer="adamw")
-    row = next(row for row in made.rows if "mlp.up_proj" in row.path)
-    assert {each.name: str(each.spec) for each in row.arrays} == {
+    result = plan("llama3-70b", "data=16,tensor=8", strategy="tensor+zero1", optimizer="adamw")
+    row = next(row for row in result.rows if "mlp.up_proj" in row.path)
+    assert {array.name: str(array.spec) for array in row.held} == {
         "parameter": "P('tensor')",
         "gradient": "P('tensor')",
         "master": "P('tensor', 'data')",
@@ -103,26 +103,26 @@ def test_zero_combines_with_tensor_parallelism():
     }
 
 
-def test_zero_cuts_the_states_of_what_rules_have_placed():
+def test_zero_shards_the_states_of_tensors_sharded_by_rules():
     rules = [(r"up_proj", (None, "tensor")), (r".*", ())]
-    made = plan("llama3-8b", "data=4,tensor=8", rules=rules, strategy="zero2", optimizer="adam")
-    row = next(row for row in made.rows if "mlp.up_proj" in row.path)
-    assert {each.name: str(each.spec) for each in row.arrays} == {
+    result = plan("llama3-8b", "data=4,tensor=8", rules=rules, strategy="zero2", optimizer="adam")
+    row = next(row for row in result.rows if "mlp.up_proj" in row.path)
+    assert {array.name: str(array.spec) for array in row.held} == {
         "parameter": "P(None, 'tensor')",
         "gradient": "P('data', 'tensor')",
         "mu": "P('data', 'tensor')",
         "nu": "P('data', 'tensor')",
     }
-    assert [line.pattern for line in made.rules] == ["up_proj", ".*"]  # the person's own
-    assert "ZeRO stage 2: the optimizer's states and the gradients are also" in made.notes[-1]
+    assert [line.pattern for line in result.rules] == ["up_proj", ".*"]  # the person's own
+    assert "ZeRO stage 2: the optimizer's arrays and the gradients are cut" in result.notes[-1]
 
 
 def test_zero_leaves_the_specs_that_a_model_has_of_its_own():
     model = parse_table(
         'name = "own"\n[tensors]\n"w" = { array = "f32[8,12]", spec = "None,model" }', "test"
     )
-    made = plan(model, "data=4,model=2", strategy="zero1", optimizer="lion")
-    specs = {each.name: str(each.spec) for each in made.rows[0].arrays}
+    result = plan(model, "data=4,model=2", strategy="zero1", optimizer="lion")
+    specs = {array.name: str(array.spec) for array in result.rows[0].held}
     assert specs == {
         "parameter": "P(None, 'model')",
         "gradient": "P(None, 'model')",
@@ -130,6 +130,6 @@ def test_zero_leaves_the_specs_that_a_model_has_of_its_own():
     }
 
 
-def test_rules_and_a_strategy_that_cuts_parameters_are_one_too_many():
+def test_rules_and_a_strategy_that_shards_parameters_are_one_too_many():
     with pytest.raises(UnknownOption, match="Rules and the strategy 'fsdp' both give specs"):
         plan("llama3-8b", "data=4", rules=[(".*", ())], strategy="fsdp")

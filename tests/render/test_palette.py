@@ -1,4 +1,4 @@
-"""Palette: labels can be read on every colour, and neighbours differ for every eye."""
+"""Palette: labels are readable on every color, and hues differ with every color vision."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from shardlab.render.palette import channels, contrast, fill_color, label_color
+from shardlab.render.palette import contrast_ratio, fill_color, label_color, rgb_channels
 
-# How a person without red, green or blue cones sees linear red, green and blue
+# Linear red, green and blue as seen without red, green or blue cones
 # (Machado, Oliveira and Fernandes 2009, severity 1).
 SIGHTS = {
     "protan": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
@@ -17,32 +17,32 @@ SIGHTS = {
 }
 
 
-def linear(colour):
-    return [(value / 255) ** 2.2 for value in channels(colour)]
+def linear(color):
+    return [(value / 255) ** 2.2 for value in rgb_channels(color)]
 
 
-def seen(colour, sight):
-    return [sum(w * v for w, v in zip(row, linear(colour), strict=True)) for row in SIGHTS[sight]]
+def perceived(color, sight):
+    return [sum(w * v for w, v in zip(row, linear(color), strict=True)) for row in SIGHTS[sight]]
 
 
-@pytest.mark.parametrize("shard", range(24))
-def test_the_label_stands_out_from_its_colour(shard):
-    fill = fill_color(shard)
-    assert contrast(label_color(fill), fill) >= 4.5  # WCAG 2, level AA
+@pytest.mark.parametrize("number", range(24))
+def test_the_label_contrasts_with_its_fill(number):
+    fill = fill_color(number)
+    assert contrast_ratio(label_color(fill), fill) >= 4.5  # WCAG 2, level AA
 
 
 @pytest.mark.parametrize("sight", sorted(SIGHTS))
-def test_the_eight_hues_differ_for_every_kind_of_colour_vision(sight):
-    for one, other in combinations(range(8), 2):
-        a, b = seen(fill_color(one), sight), seen(fill_color(other), sight)
-        assert sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) ** 0.5 > 0.05, (one, other)
+def test_the_eight_hues_differ_for_every_kind_of_color_vision(sight):
+    for first, second in combinations(range(8), 2):
+        a, b = perceived(fill_color(first), sight), perceived(fill_color(second), sight)
+        assert sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) ** 0.5 > 0.05, (first, second)
 
 
-def test_twenty_four_slices_have_colours_of_their_own():
-    assert len({fill_color(shard) for shard in range(24)}) == 24
+def test_twenty_four_numbers_have_different_colors():
+    assert len({fill_color(number) for number in range(24)}) == 24
     assert fill_color(24) == fill_color(0)
 
 
-def test_contrast_is_that_of_wcag():
-    assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
-    assert contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.01)
+def test_the_contrast_ratio_is_that_of_wcag():
+    assert contrast_ratio("#000000", "#FFFFFF") == pytest.approx(21)
+    assert contrast_ratio("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.01)

@@ -86,7 +86,7 @@ class Killer:
 
 def test_whoever_is_killed_at_any_moment_no_verdict_is_false():
     problem = small(load_problem(PROBLEM))
-    right = problem.text("solution.py")
+    right = problem.read_text("solution.py")
     answers = {right: {"AC", "IE"}, right.replace("lax.psum(", "lax.pmax("): {"AC", "WA", "IE"}}
     with open_sandbox_pool() as house:
         killer = Killer(house, seed=7)

@@ -17,12 +17,12 @@ def jax_scalar_types():
 
 
 @pytest.mark.parametrize("name", jax_scalar_types())
-def test_every_jax_dtype_has_the_bits_that_jax_says(name):
+def test_every_jax_dtype_has_the_same_bits_as_in_jax(name):
     kind = getattr(jnp, name)
-    found = parse_dtype(kind)
-    assert found.name == jnp.dtype(kind).name
-    assert found is parse_dtype(jnp.dtype(kind)) is parse_dtype(found.short)
-    assert found.bits == jax.dtypes.itemsize_bits(kind)
+    dtype = parse_dtype(kind)
+    assert dtype.name == jnp.dtype(kind).name
+    assert dtype is parse_dtype(jnp.dtype(kind)) is parse_dtype(dtype.short)
+    assert dtype.bits == jax.dtypes.itemsize_bits(kind)
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
@@ -48,27 +48,30 @@ def test_a_key_has_the_bytes_of_its_data(impl):
         (bool, "bool"),
     ],
 )
-def test_short_names_and_objects_mean_the_same_dtype(spelled, name):
+def test_short_names_and_objects_parse_to_the_same_dtype(spelled, name):
     assert parse_dtype(spelled).name == name
 
 
 def test_elements_smaller_than_a_byte_are_packed_as_on_an_accelerator():
     assert parse_dtype("int4").n_bytes(3) == 2
     assert parse_dtype("float6_e2m3fn").n_bytes(4) == 3
-    # JAX on CPU spends a byte on each, and says so:
+    # JAX on CPU uses a byte for each, and reports it:
     assert jnp.zeros(3, jnp.int4).nbytes == 3
 
 
 def test_the_nearest_dtype_is_suggested():
-    with pytest.raises(UnknownDtype, match="There is no dtype 'blfoat16'") as caught:
+    with pytest.raises(
+        UnknownDtype, match=r"Unknown dtype 'blfoat16'\. Did you mean 'bfloat16'\?"
+    ) as caught:
         parse_dtype("blfoat16")
-    assert caught.value.fix == "'bfloat16', the nearest name."
+    assert caught.value.fix == "a name such as 'bfloat16' or 'f32'."
     with pytest.raises(UnknownDtype) as caught:
         parse_dtype("?")
+    assert caught.value.what == "Unknown dtype '?'."
     assert caught.value.fix == "a name such as 'bfloat16' or 'f32'."
 
 
 @pytest.mark.parametrize("dtype", [3, None, [1]])
-def test_what_is_not_a_dtype_is_refused(dtype):
+def test_an_object_that_is_no_dtype_is_rejected(dtype):
     with pytest.raises(InvalidType, match="is not a dtype"):
         parse_dtype(dtype)

@@ -1,4 +1,4 @@
-"""Shape: sizes as text or numbers, with a dtype beside them on the command line."""
+"""Shape: parsed from text or sizes, on the command line together with a dtype."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from shardlab.sharding.shape import parse_array, parse_shape
     ],
 )
 def test_array_text_gives_shape_and_dtype(text, shape, dtype):
-    found, kind = parse_array(text)
-    assert (found, kind.name) == (shape, dtype)
+    parsed_shape, kind = parse_array(text)
+    assert (parsed_shape, kind.name) == (shape, dtype)
 
 
 @pytest.mark.parametrize("shape", [(8, 6), [8, 6], "8x6", np.zeros((8, 6)).shape, np.array([8, 6])])
@@ -37,12 +37,12 @@ def test_a_shape_is_text_or_any_sizes(shape):
     assert parse_shape(shape) == (8, 6)
 
 
-def test_one_number_is_a_shape_of_one_axis():
+def test_one_number_is_a_shape_of_one_dimension():
     assert parse_shape(8) == parse_shape(np.int64(8)) == (8,)
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "what"),
+    ("text", "marks", "what"),
     [
         ("8y6", " ^^", "'x' or ',' was expected here."),
         ("8x", "  ^", "A size was expected here."),
@@ -53,47 +53,49 @@ def test_one_number_is_a_shape_of_one_axis():
         ("8.5", " ^^", "'x' or ',' was expected here."),
     ],
 )
-def test_bad_shape_text_is_pointed_at(text, place, what):
+def test_an_error_marks_the_position_in_shape_text(text, marks, what):
     with pytest.raises(InvalidSyntax) as caught:
         parse_array(text)
     assert caught.value.what == what
-    assert caught.value.where == f"the shape text\n         {text}\n         {place}"
+    assert caught.value.where == f"the shape text\n         {text}\n         {marks}"
     assert caught.value.fix.startswith("write sizes and a dtype, such as 4096x16384:bf16")
 
 
 @pytest.mark.parametrize(
-    ("text", "place"), [("8x6:bf17", "    ^^^^"), ("bf17[8]", "^^^^"), ("8:", "  ^")]
+    ("text", "marks"), [("8x6:bf17", "    ^^^^"), ("bf17[8]", "^^^^"), ("8:", "  ^")]
 )
-def test_a_bad_dtype_is_pointed_at_inside_array_text(text, place):
-    with pytest.raises(InvalidSyntax, match="There is no dtype") as caught:
+def test_an_error_marks_an_unknown_dtype_in_array_text(text, marks):
+    with pytest.raises(InvalidSyntax, match="Unknown dtype") as caught:
         parse_array(text)
-    assert caught.value.where == f"the array text\n         {text}\n         {place}"
+    assert caught.value.where == f"the array text\n         {text}\n         {marks}"
 
 
 @pytest.mark.parametrize("shape", [(8, -2), "8x-2"])
-def test_a_negative_size_names_its_array_axis(shape):
-    # NamedSharding answers shard shapes such as (-1,); no array has them.
-    with pytest.raises(InvalidSize, match=r"The size of array axis 1 is -2\.") as caught:
+def test_a_negative_size_names_its_dimension(shape):
+    # NamedSharding returns shard shapes such as (-1,); no array has them.
+    with pytest.raises(InvalidSize, match=r"The size of dimension 1 is -2\.") as caught:
         parse_shape(shape)
     assert caught.value.fix == "a size of 0 or more."
 
 
 @pytest.mark.parametrize("n_bits", [129, 301, 20_000])
-def test_a_size_beyond_counting_is_refused_in_words(n_bits):
-    huge = 1 << (n_bits - 1)  # Python will not even print the last of them
-    with pytest.raises(InvalidSize, match=f"array axis 0 is a number of {n_bits:,} bits") as caught:
+def test_a_size_above_the_limit_is_rejected(n_bits):
+    huge = 1 << (n_bits - 1)  # Python cannot print the last of them
+    with pytest.raises(
+        InvalidSize, match=f"dimension 0 is an integer of {n_bits:,} bits"
+    ) as caught:
         parse_shape((huge, 8))
     assert caught.value.fix == "a size below 2**128."
     assert caught.value.where.endswith(", 8)")
 
 
 @pytest.mark.parametrize("shape", [3.5, None, object()])
-def test_what_is_not_a_shape_is_refused(shape):
+def test_an_object_that_is_no_shape_is_rejected(shape):
     with pytest.raises(InvalidType, match="is not a shape"):
         parse_shape(shape)
 
 
-def test_sizes_are_whole_numbers():
-    # NamedSharding.shard_shape takes 8.0; no array does.
-    with pytest.raises(InvalidType, match=r"The size of array axis 0 is 8\.0, a float"):
+def test_sizes_are_integers():
+    # NamedSharding.shard_shape accepts 8.0; no array does.
+    with pytest.raises(InvalidType, match=r"The size of dimension 0 is 8\.0, a float"):
         parse_shape((8.0, 6))

@@ -1,4 +1,4 @@
-"""What a shard_map leaves for its gradient is not copied once per device."""
+"""Residuals that a shard_map saves for its backward pass are not copied once per device."""
 
 from __future__ import annotations
 

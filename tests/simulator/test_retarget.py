@@ -20,36 +20,40 @@ from shardlab.simulator.virtual_devices.devices import virtual_mesh
 X = np.arange(24.0, dtype=np.float32)
 
 
-def counted(x):
+def scale_by_device_count(x):
     """Each device sees its own shard; the sum of ones counts them."""
     return x * lax.psum(jnp.ones((), x.dtype), "data")
 
 
-def own_virtual():
-    return shardlab.shard_map(counted, mesh="data=8", in_specs=P("data"), out_specs=P("data"))
+def own_virtual_mesh():
+    return shardlab.shard_map(
+        scale_by_device_count, mesh="data=8", in_specs=P("data"), out_specs=P("data")
+    )
 
 
-def own_real():
+def own_real_mesh():
     mesh = Mesh(np.array(jax.devices()[:1]), ("data",), axis_types=(AxisType.Auto,))
-    return jax.shard_map(counted, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    return jax.shard_map(scale_by_device_count, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
 
 
-def in_context():
-    return jax.shard_map(counted, in_specs=P("data"), out_specs=P("data"))
+def context_mesh():
+    return jax.shard_map(scale_by_device_count, in_specs=P("data"), out_specs=P("data"))
 
 
-def made_inside():
+def mesh_made_inside():
     def f(x):
         mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-        return jax.shard_map(counted, mesh=mesh, in_specs=P("data"), out_specs=P("data"))(x)
+        return jax.shard_map(
+            scale_by_device_count, mesh=mesh, in_specs=P("data"), out_specs=P("data")
+        )(x)
 
     return f
 
 
-def set_inside():
+def mesh_set_inside():
     def f(x):
         with jax.set_mesh(jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))):
-            return jax.shard_map(counted, in_specs=P("data"), out_specs=P("data"))(x)
+            return jax.shard_map(scale_by_device_count, in_specs=P("data"), out_specs=P("data"))(x)
 
     return f
 
@@ -57,8 +61,20 @@ def set_inside():
 @pytest.mark.parametrize(
     "program",
     [
-        *(make() for make in (own_virtual, own_real, in_context, made_inside, set_inside)),
-        *(jax.jit(make()) for make in (own_virtual, own_real, in_context, made_inside)),
+        *(
+            make()
+            for make in (
+                own_virtual_mesh,
+                own_real_mesh,
+                context_mesh,
+                mesh_made_inside,
+                mesh_set_inside,
+            )
+        ),
+        *(
+            jax.jit(make())
+            for make in (own_virtual_mesh, own_real_mesh, context_mesh, mesh_made_inside)
+        ),
     ],
 )
 def test_a_program_runs_on_each_mesh_in_turn(program):
@@ -68,7 +84,7 @@ def test_a_program_runs_on_each_mesh_in_turn(program):
 
 
 def test_a_program_has_its_own_mesh_again_afterwards():
-    virtual, real, context = own_virtual(), own_real(), in_context()
+    virtual, real, context = own_virtual_mesh(), own_real_mesh(), context_mesh()
     with retarget_programs("data=3"):
         for program in (virtual, real, context):
             np.testing.assert_array_equal(program(X), X * 3)
@@ -89,20 +105,20 @@ def test_axes_keep_the_programs_order():
         np.testing.assert_array_equal(program(X), np.arange(6))
 
 
-def test_sizes_that_do_not_divide_are_refused_by_jax_itself():
+def test_sizes_that_do_not_divide_are_rejected_by_jax():
     with retarget_programs("data=5"), pytest.raises(ValueError, match="evenly divisible"):
-        own_virtual()(X)
+        own_virtual_mesh()(X)
 
 
-def test_other_axis_names_are_refused():
+def test_other_axis_names_are_rejected():
     with (
         retarget_programs("batch=2"),
         pytest.raises(MeshAxesMismatch, match="'data'; the mesh given has 'batch'"),
     ):
-        own_virtual()(X)
+        own_virtual_mesh()(X)
 
 
-def test_gradients_and_partial_functions_too():
-    loss = jax.jit(functools.partial(lambda f, x: f(x).sum(), own_virtual()))
+def test_gradients_and_partial_functions_are_retargeted():
+    loss = jax.jit(functools.partial(lambda f, x: f(x).sum(), own_virtual_mesh()))
     with retarget_programs("data=6"):
         np.testing.assert_array_equal(jax.grad(loss)(X), np.full(24, 6))

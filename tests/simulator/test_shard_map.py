@@ -20,8 +20,8 @@ from shardlab.simulator.virtual_devices.devices import virtual_mesh
 X = jnp.arange(24.0).reshape(8, 3) / 7 - 1
 
 
-def run_to_the_end(f, *args):
-    """Run a program and wait for its callbacks too."""
+def run_with_callbacks(f, *args):
+    """Run a program and its callbacks to the end."""
     jax.block_until_ready(f(*args))
     jax.effects_barrier()
 
@@ -46,7 +46,7 @@ def total(mesh="data=4", **options):
     ],
     ids=["text", "mapping", "abstract", "virtual"],
 )
-def test_mesh_may_be_given_in_any_form(mesh):
+def test_mesh_accepts_every_form(mesh):
     np.testing.assert_allclose(total(mesh)(X), jnp.sum(jnp.sin(X)), rtol=1e-6)
 
 
@@ -58,7 +58,7 @@ def test_decorator_form_takes_the_body_later():
     np.testing.assert_array_equal(double(X), X * 2)
 
 
-def test_real_meshes_stay_with_jax():
+def test_shard_map_over_a_real_mesh_is_not_simulated():
     mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
     f = jax.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
     np.testing.assert_array_equal(jax.jit(f)(X), X * 2)
@@ -80,7 +80,7 @@ def test_real_meshes_stay_with_jax():
     ],
     ids=["jit", "grad", "jit_vg", "vg_jit", "remat", "vmap", "scan", "hessian", "jvp"],
 )
-def test_transformation_gives_what_it_gives_unsharded(transform):
+def test_transformation_equals_the_unsharded_one(transform):
     ours = transform(total())(X)
     plain = transform(lambda x: jnp.sum(jnp.sin(x)))(X)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), ours, plain)
@@ -117,10 +117,10 @@ def test_4096_devices_on_one_cpu():
 
 
 def test_eager_calls_do_not_compile_again(caplog):
-    f, other = total(), X + 1
+    f, shifted = total(), X + 1
     f(X)
     with jax.log_compiles(), caplog.at_level("WARNING"):
-        f(other)
+        f(shifted)
     assert [r for r in caplog.records if "Finished XLA compilation" in r.getMessage()] == []
 
 
@@ -133,16 +133,16 @@ def test_replicas_that_differ_are_a_warning_with_the_values():
         check_vma=False,
     )
     with pytest.warns(ReplicasDiffer, match=r"differs on 3 of 4 devices") as caught:
-        run_to_the_end(jax.jit(f), jnp.arange(8.0))
+        run_with_callbacks(jax.jit(f), jnp.arange(8.0))
     assert "data=2: 9." in str(caught[0].message)
 
 
-def test_replicas_that_differ_are_told_once_for_each_output_with_its_place():
-    def two_wrong(x):
+def test_replicas_that_differ_warn_once_per_output_at_its_line():
+    def two_outputs(x):
         return x.sum(), x.max()
 
     f = shard_map(
-        two_wrong,
+        two_outputs,
         mesh="data=4,model=2",
         in_specs=P("data"),
         out_specs=(P(), P()),
@@ -151,18 +151,18 @@ def test_replicas_that_differ_are_told_once_for_each_output_with_its_place():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
-            run_to_the_end(f, jnp.arange(8.0))
+            run_with_callbacks(f, jnp.arange(8.0))
     texts = sorted(str(w.message) for w in caught)
     assert len(texts) == 2
-    assert "output 0 of 2 of 'two_wrong" in texts[0]
+    assert "output 0 of 2 of 'two_outputs" in texts[0]
     assert "differs on 6 of 8 devices" in texts[1]
     assert caught[0].filename == __file__
 
 
-def test_result_of_an_eager_call_knows_its_shards():
+def test_result_of_an_eager_call_has_shards():
     f = shard_map(lambda x: x * 2, mesh="data=4", in_specs=P("data"), out_specs=P("data"))
-    found = shardlab.shards(f(jnp.arange(8.0)))
-    assert [(s.device, s.data.tolist()) for s in found][1] == (1, [4.0, 6.0])
+    device_shards = shardlab.shards(f(jnp.arange(8.0)))
+    assert [(s.device, s.data.tolist()) for s in device_shards][1] == (1, [4.0, 6.0])
 
 
 def test_replicas_that_agree_are_silent():
@@ -179,7 +179,7 @@ def test_replicas_that_agree_are_silent():
         jax.effects_barrier()
 
 
-def test_jax_refuses_in_its_own_words():
+def test_uneven_shards_raise_the_error_of_jax():
     f = shard_map(lambda x: x, mesh="data=3", in_specs=P("data"), out_specs=P("data"))
     with pytest.raises(ValueError, match="evenly"):
         f(X)
@@ -194,25 +194,25 @@ def test_jax_refuses_in_its_own_words():
     ],
     ids=["psum", "pmax", "ppermute"],
 )
-def test_unknown_axis_names_the_place_and_the_nearest_axis(body):
+def test_unknown_axis_error_has_the_line_and_the_nearest_name(body):
     f = shard_map(body, mesh="data=4", in_specs=P("data"), out_specs=P("data"))
     with pytest.raises(UnboundAxis) as caught:
         f(X)
     assert "over mesh axis 'dta', which this mesh does not have" in caught.value.what
     assert "test_shard_map.py" in caught.value.where
-    assert caught.value.fix == "the mesh is data=4; did you mean 'data'?"
+    assert caught.value.fix == "the mesh is data=4. Did you mean 'data'?"
 
 
-def test_unknown_axis_that_jax_words_itself_gets_a_note():
+def test_unknown_axis_error_of_jax_gets_a_note():
     f = shard_map(
         lambda x: jax.lax.all_gather(x, "dta"), mesh="data=4", in_specs=P("data"), out_specs=P()
     )
     with pytest.raises(NameError, match="unbound axis name: dta") as caught:
         f(X)
-    assert caught.value.__notes__[0] == "shardlab: the mesh is data=4; did you mean 'data'?"
+    assert caught.value.__notes__[0] == "shardlab: the mesh is data=4. Did you mean 'data'?"
 
 
-def test_devices_that_part_before_a_collective_are_an_error_not_a_value():
+def test_collective_in_a_divergent_branch_is_a_deadlock():
     def body(x):
         return jax.lax.cond(
             jax.lax.axis_index("data") == 0,
@@ -222,15 +222,15 @@ def test_devices_that_part_before_a_collective_are_an_error_not_a_value():
 
     f = shard_map(body, mesh="data=4", in_specs=P("data"), out_specs=P("data"), check_vma=False)
     with pytest.raises(Deadlock, match=r"simulate\.deadlock") as caught:
-        run_to_the_end(f, jnp.arange(4.0))
+        run_with_callbacks(f, jnp.arange(4.0))
     assert "reached by data=0; not by data=1, data=2, data=3" in caught.value.what
 
 
-def test_bad_mesh_text_is_a_lab_error():
-    with pytest.raises(LabError, match=r"layout\.bad_text"):
+def test_invalid_mesh_text_is_a_lab_error():
+    with pytest.raises(LabError, match=r"layout\.invalid_syntax"):
         total("data=four")
 
 
 @pytest.mark.parametrize("name", ["layout", "shard_map", "simulated", "shards", "peek", "peeks"])
-def test_public_name_is_there(name):
+def test_public_name_exists(name):
     assert callable(getattr(shardlab, name))

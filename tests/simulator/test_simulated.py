@@ -1,8 +1,10 @@
-"""Simulated mode itself: how it is entered and left, and what it leaves behind."""
+"""Simulated mode: entering, leaving, nesting, and arrays that outlive it."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import jax
@@ -13,51 +15,60 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardlab
-from shardlab._jax import device_hooks as seams
+from shardlab._jax import device_hooks
 from shardlab.errors import InvalidDeviceCount, NotMeasured, Unsupported
 
 AUTO = (AxisType.Auto,) * 2
 
 
-def placed():
+def place_array():
     mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=AUTO)
     values = jnp.arange(32.0).reshape(4, 8)
     return jax.device_put(values, NamedSharding(mesh, P("data", "model")))
 
 
-def patched():
-    """Everything that the mode may replace, by where it lives."""
-    array = {k: v for k, v in vars(seams.ArrayImpl).items() if not k.startswith("__")}
-    modules = [jax, seams.xla_bridge, seams.pjit, seams.pxla, seams.dispatch, seams.array_lib]
-    found = {(m.__name__, k): v for m in modules for k, v in vars(m).items()}
-    found.update({("ArrayImpl", k): v for k, v in array.items()})
-    found.update({("MeshComputation", k): v for k, v in vars(seams.pxla.MeshComputation).items()})
-    return {k: id(v) for k, v in found.items() if callable(v) or isinstance(v, property)}
+def patchable_attributes():
+    """Return the identity of everything that the mode may replace."""
+    array = {k: v for k, v in vars(device_hooks.ArrayImpl).items() if not k.startswith("__")}
+    modules = [
+        jax,
+        device_hooks.xla_bridge,
+        device_hooks.pjit,
+        device_hooks.pxla,
+        device_hooks.dispatch,
+        device_hooks.array_lib,
+    ]
+    attributes = {(m.__name__, k): v for m in modules for k, v in vars(m).items()}
+    attributes.update({("ArrayImpl", k): v for k, v in array.items()})
+    attributes.update(
+        {("MeshComputation", k): v for k, v in vars(device_hooks.pxla.MeshComputation).items()}
+    )
+    return {k: id(v) for k, v in attributes.items() if callable(v) or isinstance(v, property)}
 
 
-def state():
+def jax_state():
     n_devices = len(jax.devices())
-    return n_devices, jax.config.values, jax.sharding.get_mesh(), patched()
+    return n_devices, jax.config.values, jax.sharding.get_mesh(), patchable_attributes()
 
 
 # ----------------------------------------------------------------------------- entering and leaving
 
 
-def test_leaving_leaves_jax_as_it_was():
-    before = state()
+def test_leaving_restores_jax():
+    before = jax_state()
     with shardlab.simulated(devices=8):
         assert len(jax.devices()) == 8
         jax.set_mesh(jax.make_mesh((2, 4), ("a", "b")))
         jax.config.update("jax_num_cpu_devices", 3)
         jax.config.update("jax_enable_x64", True)
         jax.jit(lambda x: x + 1)(jnp.ones(3))
-    assert state() == before
+    assert jax_state() == before
     assert jnp.ones(2).dtype == np.float32
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_leaving_by_an_exception_leaves_jax_as_it_was(error):
-    before = state()
+def test_leaving_by_an_exception_restores_jax(error):
+    before = jax_state()
 
     def program():
         with shardlab.simulated(devices=8):
@@ -66,11 +77,11 @@ def test_leaving_by_an_exception_leaves_jax_as_it_was(error):
 
     with pytest.raises(error):
         program()
-    assert state() == before
+    assert jax_state() == before
 
 
-def test_generator_left_half_way_leaves_jax_as_it_was():
-    before = state()
+def test_closing_a_generator_restores_jax():
+    before = jax_state()
 
     def steps():
         with shardlab.simulated(devices=8):
@@ -80,12 +91,35 @@ def test_generator_left_half_way_leaves_jax_as_it_was():
     generator = steps()
     assert next(generator) == 8
     generator.close()
-    assert state() == before
+    assert jax_state() == before
 
 
-def test_modes_nest_and_the_inner_one_counts():
+FRESH_PROCESS = """
+import jax
+from jax.sharding import AxisType, PartitionSpec as P
+from shardlab.errors import UnboundAxis
+from shardlab.simulator.simulated_mode import simulated
+with simulated(devices=2):
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+    f = lambda x: jax.lax.psum(x, "dta")
+    try:
+        jax.shard_map(f, mesh=mesh, in_specs=P("data"), out_specs=P())(jax.numpy.ones(2))
+    except UnboundAxis:
+        print("hooked")
+"""
+
+
+def test_entering_the_mode_alone_hooks_shard_map():
+    """In a new process: here another test may have loaded `shardlab.shard_map` already."""
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS], capture_output=True, text=True, timeout=600
+    )
+    assert done.stdout == "hooked\n", done.stderr
+
+
+def test_nested_modes_use_the_inner_device_count():
     with shardlab.simulated(devices=8):
-        x = placed()
+        x = place_array()
         with shardlab.simulated(devices=512):
             assert jax.device_count() == 512
             assert len((x + 1).devices()) == 8
@@ -93,23 +127,25 @@ def test_modes_nest_and_the_inner_one_counts():
     assert jax.device_count() == 1
 
 
-def test_mode_is_seen_by_other_threads():
-    seen = []
+def test_mode_applies_to_other_threads():
+    results = []
     with shardlab.simulated(devices=8):
-        thread = threading.Thread(target=lambda: seen.extend([jax.device_count(), placed() + 1]))
+        thread = threading.Thread(
+            target=lambda: results.extend([jax.device_count(), place_array() + 1])
+        )
         thread.start()
         thread.join()
-        assert seen[0] == 8
-        assert len(seen[1].addressable_shards) == 8
+        assert results[0] == 8
+        assert len(results[1].addressable_shards) == 8
 
 
-def test_two_threads_may_enter_at_once():
-    before, errors = state(), []
-    both = threading.Barrier(2)
+def test_two_threads_can_enter_at_once():
+    before, errors = jax_state(), []
+    barrier = threading.Barrier(2)
 
     def enter(n_devices):
         try:
-            both.wait()
+            barrier.wait()
             for _ in range(10):
                 with shardlab.simulated(devices=n_devices):
                     assert float(jnp.arange(4.0).sum()) == 6.0
@@ -122,25 +158,25 @@ def test_two_threads_may_enter_at_once():
     for thread in threads:
         thread.join()
     assert errors == []
-    assert state() == before
+    assert jax_state() == before
 
 
 @pytest.mark.parametrize("devices", [0, -1, "8", 2.5, True, False, 10**9, 10**30])
-def test_impossible_device_counts_are_refused_before_anything_changes(devices):
-    before = state()
-    with pytest.raises(InvalidDeviceCount, match=r"\[simulate\.device_count\]") as caught:
+def test_invalid_device_counts_are_rejected_before_anything_changes(devices):
+    before = jax_state()
+    with pytest.raises(InvalidDeviceCount, match=r"\[simulate\.invalid_device_count\]") as caught:
         shardlab.simulated(devices=devices).__enter__()
     assert repr(devices) in str(caught.value)
-    assert state() == before
+    assert jax_state() == before
 
 
-def test_numpy_counts_and_one_device_are_welcome():
+def test_numpy_counts_and_one_device_are_valid():
     for devices in (np.int64(4), 1):
         with shardlab.simulated(devices=devices):
             assert jax.device_count() == devices
 
 
-def test_without_a_number_the_programs_wish_counts(monkeypatch):
+def test_without_a_number_the_programs_setting_counts(monkeypatch):
     flag = "--xla_force_host_platform_device_count=16"
     monkeypatch.setenv("XLA_FLAGS", flag)
     with shardlab.simulated():
@@ -156,12 +192,12 @@ def test_without_a_number_the_programs_wish_counts(monkeypatch):
         assert jax.device_count() == 8
 
 
-# ------------------------------------------------------------------------- arrays across the border
+# --------------------------------------------------------------- arrays inside and outside the mode
 
 
 def test_arrays_made_inside_are_ordinary_outside():
     with shardlab.simulated(devices=8):
-        x = placed()
+        x = place_array()
         key = jax.device_put(jax.random.split(jax.random.key(0), 4), x.sharding.update(spec=P()))
     assert x.devices() == set(jax.devices())
     assert len(x.addressable_shards) == 1
@@ -181,7 +217,7 @@ def test_arrays_made_before_are_usable_inside_and_after():
 
 def test_labels_return_with_the_mode():
     with shardlab.simulated(devices=8):
-        x = placed()
+        x = place_array()
     with shardlab.simulated(devices=8):
         assert x.sharding.spec == P("data", "model")
 
@@ -203,7 +239,7 @@ def test_functions_jitted_outside_are_traced_again_inside():
     assert traces == [1, 8]
 
 
-def test_modules_that_imported_names_before_see_the_mode_and_forget_it(monkeypatch):
+def test_names_imported_before_the_mode_follow_it(monkeypatch):
     import sys
     import types
 
@@ -212,23 +248,23 @@ def test_modules_that_imported_names_before_see_the_mode_and_forget_it(monkeypat
     monkeypatch.setitem(sys.modules, "imported_before", module)
     with shardlab.simulated(devices=8):
         assert len(module.local_devices()) == 8
-        kept = jax.local_devices
+        imported_inside = jax.local_devices
     assert len(module.local_devices()) == 1
-    assert len(kept()) == 1
+    assert len(imported_inside()) == 1
 
 
-# -------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------------------------ not simulated
 
 
-def test_figures_of_compiled_programs_are_refused():
+def test_cost_and_memory_of_compiled_programs_are_not_measured():
     with shardlab.simulated(devices=8):
-        compiled = jax.jit(lambda x: x * 2).lower(placed()).compile()
+        compiled = jax.jit(lambda x: x * 2).lower(place_array()).compile()
         for question in ("cost_analysis", "memory_analysis", "as_text"):
             with pytest.raises(NotMeasured, match=rf"where: {question}\(\) of a program"):
                 getattr(compiled, question)()
 
 
-def test_refs_changed_in_place_are_refused():
+def test_refs_changed_in_place_are_unsupported():
     with (
         shardlab.simulated(devices=8),
         pytest.raises(Unsupported, match=r"\[simulate\.unsupported\]"),
@@ -236,18 +272,18 @@ def test_refs_changed_in_place_are_refused():
         jax.jit(lambda ref: ref.set(jnp.ones(3)))(jax.new_ref(jnp.zeros(3)))
 
 
-def test_inspection_of_shardings_inside_a_jit_is_refused_and_outside_it_works():
-    seen = []
+def test_inspect_array_sharding_works_outside_jit_only():
+    results = []
     with shardlab.simulated(devices=8):
-        x = placed()
-        jax.debug.inspect_array_sharding(x, callback=seen.append)
-        f = jax.jit(lambda x: jax.debug.inspect_array_sharding(x * 2, callback=seen.append))
+        x = place_array()
+        jax.debug.inspect_array_sharding(x, callback=results.append)
+        f = jax.jit(lambda x: jax.debug.inspect_array_sharding(x * 2, callback=results.append))
         with pytest.raises(Unsupported, match=r"inspect_array_sharding is not simulated inside"):
             f(x)
-    assert [sharding.spec for sharding in seen] == [P("data", "model")]
+    assert [sharding.spec for sharding in results] == [P("data", "model")]
 
 
-def test_shards_of_unreduced_arrays_are_refused():
+def test_shards_of_unreduced_arrays_are_not_measured():
     with shardlab.simulated(devices=8):
         mesh = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Explicit,))
         with jax.set_mesh(mesh):
@@ -257,12 +293,12 @@ def test_shards_of_unreduced_arrays_are_refused():
                 _ = y.addressable_shards
 
 
-# ---------------------------------------------------------------------------- looking at shardings
+# ----------------------------------------------------------------------------- inspecting shardings
 
 
-def test_pictures_and_prints_of_sharded_arrays(capsys):
+def test_visualize_and_print_sharded_arrays(capsys):
     with shardlab.simulated(devices=8):
-        x = placed()
+        x = place_array()
         jax.debug.visualize_array_sharding(x, use_color=False)
         jax.jit(lambda x: jax.debug.print("sum {}", x.sum()))(x)
         jax.effects_barrier()

@@ -1,12 +1,12 @@
-"""The traps of compiled text, each in a few lines of it."""
+"""Difficult cases of HLO text, each in a few lines of it."""
 
 from __future__ import annotations
 
 import pytest
 
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
-from shardlab.tracing.hlo.collectives import hlo_collectives
-from shardlab.tracing.hlo.module import parse_module
+from shardlab.tracing.hlo.hlo_collectives import hlo_collectives
+from shardlab.tracing.hlo.hlo_module import parse_module
 
 HEAD = "HloModule jit_f, num_partitions=8"
 ADD = """
@@ -31,8 +31,8 @@ def read(body, more="", head=HEAD, **options):
     return hlo_collectives(parse_module(lines), **options)
 
 
-def ops(found):
-    return [(each.op, each.operand.shape, each.result.shape, each.count) for each in found]
+def ops(collectives):
+    return [(item.op, item.operand.shape, item.result.shape, item.count) for item in collectives]
 
 
 # ------------------------------------------------------------- 1: all-reduce and slice is scatter
@@ -73,12 +73,12 @@ ROOT = "ROOT %t = (f32[2,6]{1,0}) tuple(%s)"
         ),
     ],
 )
-def test_a_sum_of_which_each_device_keeps_its_part_is_scattered(table, last, op, shape):
-    (found,) = read(SLICED.format(groups=DATA, table=table, last=last))
-    assert (found.op, found.operand.shape, found.result.shape) == (op, (4, 6), shape)
+def test_a_sum_of_which_each_device_keeps_its_shard_is_a_reduce_scatter(table, last, op, shape):
+    (collective,) = read(SLICED.format(groups=DATA, table=table, last=last))
+    assert (collective.op, collective.operand.shape, collective.result.shape) == (op, (4, 6), shape)
 
 
-def test_a_slice_at_a_constant_place_is_no_scatter():
+def test_a_slice_at_a_constant_offset_is_no_reduce_scatter():
     body = """
   %p = f32[4,6]{1,0} parameter(0)
   %all-reduce.1 = f32[4,6]{1,0} all-reduce(%p), GROUPS, to_apply=%add
@@ -88,7 +88,7 @@ def test_a_slice_at_a_constant_place_is_no_scatter():
     assert ops(read(body)) == [("psum", (4, 6), (4, 6), 1)]
 
 
-def test_a_combined_sum_is_one_call_for_each_part():
+def test_a_combined_sum_is_one_call_per_operand():
     body = """
   %p = f32[4,6]{1,0} parameter(0)
   %q = f32[] constant(3)
@@ -110,9 +110,9 @@ TWO_SUMS = """
 ADDED = "ROOT %c = f32[4,6]{1,0} add(%all-reduce.1, %all-reduce.2)"
 
 
-def test_sums_that_are_only_added_are_one():
-    (found,) = read(TWO_SUMS.format(model=MODEL, other=MODEL, last=ADDED))
-    assert (found.op, found.n_sums) == ("psum", 2)
+def test_sums_that_are_only_added_are_merged():
+    (collective,) = read(TWO_SUMS.format(model=MODEL, other=MODEL, last=ADDED))
+    assert (collective.op, collective.n_sums) == ("psum", 2)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_sums_that_are_only_added_are_one():
         ),
     ],
 )
-def test_sums_that_are_needed_apart_stay_apart(other, last):
-    found = read(TWO_SUMS.format(model=MODEL, other=other, last=last))
-    assert [each.n_sums for each in found] == [1, 1]
+def test_sums_that_are_used_separately_are_not_merged(other, last):
+    collectives = read(TWO_SUMS.format(model=MODEL, other=other, last=last))
+    assert [item.n_sums for item in collectives] == [1, 1]
 
 
 def test_a_value_that_is_gathered_twice_is_gathered_once():
@@ -140,11 +140,11 @@ def test_a_value_that_is_gathered_twice_is_gathered_once():
   ROOT %c = f32[8,6]{1,0} add(%all-gather.1, %all-gather.2)
 """
     again = "channel_id=9, replica_groups=mesh['x'=2,'y'=4] {'x'}, use_global_device_ids=true"
-    found = read(body.replace("GROUPS", DATA).replace("OTHER", again))
-    assert ops(found) == [("all_gather", (4, 6), (8, 6), 1)]
+    collectives = read(body.replace("GROUPS", DATA).replace("OTHER", again))
+    assert ops(collectives) == [("all_gather", (4, 6), (8, 6), 1)]
 
 
-def test_what_is_made_of_the_same_value_is_the_same():
+def test_values_computed_from_equal_values_are_equal():
     body = """
   %p = f32[4,6]{1,0} parameter(0)
   %all-reduce.1 = f32[4,6]{1,0} all-reduce(%p), channel_id=1, GROUPS, to_apply=%add
@@ -155,10 +155,10 @@ def test_what_is_made_of_the_same_value_is_the_same():
   %all-reduce.4 = f32[4,6]{1,0} all-reduce(%s.2), channel_id=4, GROUPS, to_apply=%max
   ROOT %c = f32[4,6]{1,0} multiply(%all-reduce.3, %all-reduce.4)
 """.replace("GROUPS", "replica_groups=[2,4]<=[8], use_global_device_ids=true")
-    assert [each.op for each in read(body)] == ["psum", "pmax"]
+    assert [item.op for item in read(body)] == ["psum", "pmax"]
 
 
-def test_what_is_recomputed_behind_a_barrier_is_exchanged_again():
+def test_a_recomputation_behind_a_barrier_communicates_again():
     body = """
   %p = f32[4,6]{1,0} parameter(0)
   %q = f32[4,6]{1,0} opt-barrier(%p)
@@ -166,10 +166,10 @@ def test_what_is_recomputed_behind_a_barrier_is_exchanged_again():
   %all-reduce.2 = f32[4,6]{1,0} all-reduce(%q), GROUPS, to_apply=%add
   ROOT %c = f32[4,6]{1,0} multiply(%all-reduce.1, %all-reduce.2)
 """.replace("GROUPS", MODEL)
-    assert [each.op for each in read(body)] == ["psum", "psum"]
+    assert [item.op for item in read(body)] == ["psum", "psum"]
 
 
-def test_a_tpu_exchange_in_pieces_is_one():
+def test_a_tpu_collective_in_chunks_is_one():
     fusions = """
 %fused_computation.1 (a: f32[4,6]) -> f32[8,6] {
   %a = f32[4,6]{1,0:T(8,128)S(1)} parameter(0)
@@ -186,8 +186,8 @@ def test_a_tpu_exchange_in_pieces_is_one():
   %f = f32[8,6]{1,0} fusion(%p), kind=kCustom, calls=%fused_computation.1
   ROOT %g = f32[8,6]{1,0} fusion(%p), kind=kCustom, calls=%fused_computation.2
 """
-    found = read(body, fusions.replace("GROUPS", DATA).replace("CHAIN", chain))
-    assert ops(found) == [("all_gather", (4, 6), (8, 6), 1)]
+    collectives = read(body, fusions.replace("GROUPS", DATA).replace("CHAIN", chain))
+    assert ops(collectives) == [("all_gather", (4, 6), (8, 6), 1)]
 
 
 # --------------------------------------------------------------------------------------- loops
@@ -240,15 +240,15 @@ UNKNOWN = "ROOT %go = pred[] constant(true)"
         (1, UNKNOWN, NOTED, 7),
     ],
 )
-def test_a_loop_counts_as_its_own_condition_says(parts, step, test, extra, count):
+def test_the_trip_count_follows_from_the_condition(parts, step, test, extra, count):
     loop = LOOP.format(step=step, test=test, groups=DATA, **parts)
-    (found,) = read(WHILE.replace("EXTRA", extra), loop)
-    assert (found.op, found.count) == ("pmax", count)
-    (scope,) = found.within
+    (collective,) = read(WHILE.replace("EXTRA", extra), loop)
+    assert (collective.op, collective.count) == ("pmax", count)
+    (scope,) = collective.within
     assert (scope.kind, scope.length) == ("while" if count is None else "scan", count)
 
 
-def test_a_branch_knows_its_number():
+def test_a_branch_has_its_number():
     branches = """
 %no (a: f32[4,6]) -> f32[4,6] {
   ROOT %a = f32[4,6]{1,0} parameter(0)
@@ -263,8 +263,8 @@ def test_a_branch_knows_its_number():
   %k = s32[] constant(1)
   ROOT %c = f32[4,6]{1,0} conditional(%k, %p, %p), branch_computations={%no, %yes}
 """
-    (found,) = read(body, branches)
-    assert [(s.kind, s.branch, s.n_branches) for s in found.within] == [("cond", 1, 2)]
+    (collective,) = read(body, branches)
+    assert [(s.kind, s.branch, s.n_branches) for s in collective.within] == [("cond", 1, 2)]
 
 
 # ------------------------------------------------------------------------------ whose it is
@@ -296,7 +296,7 @@ StackFrames
     ("metadata", "source"),
     [
         ('op_name="jit(f)/dot" stack_frame_id=3', SourceLocation("/home/me/train.py", 7, "layer")),
-        # Not the person's file: the one that called it.
+        # Not the user's file: the one that called it.
         ('op_name="x" stack_frame_id=2', SourceLocation("/home/me/train.py", 40, "Model.__call__")),
         (
             'op_name="x" source_file="/home/me/a.py" source_line=9',
@@ -305,14 +305,16 @@ StackFrames
         ('op_name="x"', UNKNOWN_LOCATION),
     ],
 )
-def test_a_line_is_found_in_the_tables_or_in_place(metadata, source):
+def test_a_source_line_is_in_the_tables_or_inline(metadata, source):
     body = """
   %p = f32[4,6]{1,0} parameter(0)
   ROOT %r = f32[4,6]{1,0} all-reduce(%p), GROUPS, to_apply=%add, metadata={METADATA}
 """
     body = body.replace("GROUPS", DATA).replace("METADATA", metadata)
-    (found,) = read(body, head=HEAD + "\n" + TABLES, is_theirs=lambda s: "/home/me" in s.file)
-    assert found.source == source
+    (collective,) = read(
+        body, head=HEAD + "\n" + TABLES, is_user_code=lambda s: "/home/me" in s.file
+    )
+    assert collective.source == source
 
 
 @pytest.mark.parametrize(
@@ -326,36 +328,36 @@ def test_a_line_is_found_in_the_tables_or_in_place(metadata, source):
         ("anything", 'frontend_attributes={is_spmd_generated="true"}', True),
     ],
 )
-def test_the_compilers_own_are_told_from_the_programs(name, attributes, is_inserted):
+def test_inserted_collectives_differ_from_the_programs_own(name, attributes, is_inserted):
     body = f"""
   %p = f32[4,6]{{1,0}} parameter(0)
   ROOT %{name} = f32[4,6]{{1,0}} all-reduce(%p), {DATA}, to_apply=%add, {attributes}
 """
-    (found,) = read(body)
-    assert found.is_inserted is is_inserted
+    (collective,) = read(body)
+    assert collective.is_inserted is is_inserted
 
 
-def test_an_array_is_moved_for_whoever_uses_it():
+def test_a_gather_has_the_line_of_the_operation_that_uses_it():
     body = f"""
   %p = f32[4,6]{{1,0}} parameter(0)
   %g = f32[8,6]{{1,0}} all-gather(%p), {DATA}, dimensions={{0}}, metadata={{op_name="params"}}
   ROOT %d = f32[8,6]{{1,0}} sine(%g), metadata={{op_name="jit(f)/sin" stack_frame_id=3}}
 """
-    (found,) = read(body, head=HEAD + "\n" + TABLES)
-    assert (found.source.line, found.op_name) == (7, "jit(f)/sin")
+    (collective,) = read(body, head=HEAD + "\n" + TABLES)
+    assert (collective.source.line, collective.op_name) == (7, "jit(f)/sin")
 
 
 # -------------------------------------------------------------------------------- small print
 
 
-def test_dtypes_are_those_of_the_text_and_started_exchanges_count_once():
+def test_dtypes_are_those_of_the_text_and_async_collectives_count_once():
     body = f"""
   %p = bf16[4,6]{{1,0}} parameter(0)
   %s = (bf16[4,6]{{1,0}}, bf16[8,6]{{1,0}}) all-gather-start(%p), {DATA}, dimensions={{0}}
   ROOT %d = bf16[8,6]{{1,0}} all-gather-done(%s)
 """
-    (found,) = read(body)
-    assert (found.operand.dtype, found.operand.shape, found.result.shape) == (
+    (collective,) = read(body)
+    assert (collective.operand.dtype, collective.operand.shape, collective.result.shape) == (
         "bf16",
         (4, 6),
         (8, 6),
@@ -370,26 +372,26 @@ def test_dtypes_are_those_of_the_text_and_started_exchanges_count_once():
         ("channel_id=1, replica_groups={{0,1,2,3},{4,5,6,7}}, use_global_device_ids=true", 2),
     ],
 )
-def test_what_the_numbers_of_a_group_stand_for(attributes, groups):
+def test_group_numbers_are_replicas_or_partitions(attributes, groups):
     body = f"""
   %p = f32[4,6]{{1,0}} parameter(0)
   ROOT %r = f32[4,6]{{1,0}} all-reduce(%p), {attributes}, to_apply=%add
 """
-    (found,) = read(body)
-    assert len(found.groups) == groups
+    (collective,) = read(body)
+    assert len(collective.groups) == groups
 
 
-def test_a_long_tuple_with_remarks_is_read():
+def test_a_long_tuple_with_comments_is_parsed():
     body = f"""
   %p = (s32[], f32[4,6]{{1,0}}, /*index=2*/bf16[2]{{0:T(256)(128)(2,1)}}) parameter(0)
   ROOT %r = f32[4,6]{{1,0}} all-reduce(%p#1), {DATA}, to_apply=%add
 """
-    (found,) = read(body)
-    assert found.operand.shape == (4, 6)
+    (collective,) = read(body)
+    assert collective.operand.shape == (4, 6)
 
 
-def test_an_all_to_all_that_is_cut_into_blocks_is_one_exchange():
-    found = read(
+def test_an_all_to_all_with_one_operand_per_device_is_one_collective():
+    collectives = read(
         """
   %p = f32[4,6]{1,0} parameter(0)
   %left = f32[4,3]{1,0} slice(%p), slice={[0:4], [0:3]}
@@ -399,4 +401,4 @@ def test_an_all_to_all_that_is_cut_into_blocks_is_one_exchange():
   %a = f32[4,3]{1,0} get-tuple-element(%all-to-all), index=0
 """
     )
-    assert ops(found) == [("all_to_all", (2, 4, 3), (2, 4, 3), 1)]
+    assert ops(collectives) == [("all_to_all", (2, 4, 3), (2, 4, 3), 1)]

@@ -9,10 +9,10 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from shardlab.tracing.compiler.inserted_collectives import observe_compiled
-from shardlab.tracing.hlo.hlo_flops import flops
-from shardlab.tracing.hlo.module import parse_module
-from shardlab.tracing.jaxpr_flops import flops as flops_of_jaxpr
-from shardlab.tracing.stage import stage
+from shardlab.tracing.hlo.hlo_flops import count_hlo_flops
+from shardlab.tracing.hlo.hlo_module import parse_module
+from shardlab.tracing.jaxpr_flops import count_jaxpr_flops
+from shardlab.tracing.stage import stage_program
 
 TEXT = """HloModule m, num_partitions=4
 
@@ -47,8 +47,8 @@ ENTRY %main (x: f32[6,6]) -> f32[] {
 
 
 def test_loops_are_multiplied_and_dead_code_is_not_counted():
-    counted = flops(parse_module(TEXT.splitlines()))
-    # Five turns of a product (2 x 36 x 6), its counter and its test; then a sum of 36 elements.
+    counted = count_hlo_flops(parse_module(TEXT.splitlines()))
+    # Five iterations of a product (2 x 36 x 6), its counter and its test; then a sum of 36.
     assert (counted.total, counted.n_unknown_loops) == (5 * (432 + 1 + 1) + 36, 0)
 
 
@@ -64,7 +64,7 @@ def local(w, x):
     [((P(), P("data")), 4), ((P(None, None, "data"), P()), 4), ((P(), P()), 1)],
     ids=["batch", "columns", "replicated"],
 )
-def test_what_is_sharded_is_shared_and_what_is_not_is_done_by_all(specs, share):
+def test_sharded_work_is_divided_and_replicated_work_is_not(specs, share):
     """Three scanned products, 2 x 8 x 20 x 20 each; the elementwise rest is small beside them."""
 
     def step(w, x):
@@ -73,7 +73,7 @@ def test_what_is_sharded_is_shared_and_what_is_not_is_done_by_all(specs, share):
         return local(w, x)
 
     shapes = ["f32[3,20,20]", "f32[8,20]"]
-    staged = stage(jax.jit(step), shapes, "data=4")
+    staged = stage_program(jax.jit(step), shapes, "data=4")
     counted = observe_compiled(staged).flops
-    whole = flops_of_jaxpr(stage(local, shapes, "data=4").jaxpr).total
-    assert 3 * 2 * 8 * 20 * 20 / share <= counted <= 1.1 * whole / share
+    total = count_jaxpr_flops(stage_program(local, shapes, "data=4").jaxpr).total
+    assert 3 * 2 * 8 * 20 * 20 / share <= counted <= 1.1 * total / share

@@ -34,9 +34,9 @@ def counted(f, *args, mesh="data=2"):
     ids=["product", "batched", "elementwise", "sum", "moves", "loop", "cond", "convolution"],
 )
 def test_flops_of_one_device(f, args, n_flops):
-    found = counted(f, *args).flops
-    # A loop also counts its turns, one scalar operation each.
-    assert n_flops <= found <= n_flops + 8
+    actual = counted(f, *args).flops
+    # A loop also counts its iterations, one scalar operation each.
+    assert n_flops <= actual <= n_flops + 8
 
 
 def test_flops_are_of_local_shapes_and_agree_with_xla_on_a_product():
@@ -47,7 +47,9 @@ def test_flops_are_of_local_shapes_and_agree_with_xla_on_a_product():
     assert cost["flops"] == 3 * 12 * 20 * 2
 
 
-def test_of_a_while_loop_one_turn_is_counted_and_said():
-    seen = counted(lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: c * 2.0, x), "f32[64]")
-    assert 64 <= seen.flops <= 66
-    assert [note for note in seen.notes if "one turn" in note]
+def test_one_iteration_of_a_while_loop_is_counted_and_noted():
+    observation = counted(
+        lambda x: lax.while_loop(lambda c: c[0] < 9, lambda c: c * 2.0, x), "f32[64]"
+    )
+    assert 64 <= observation.flops <= 66
+    assert [note for note in observation.notes if "one iteration" in note]

@@ -1,4 +1,4 @@
-"""What is seen in a program, and what is made of it: patterns and their near misses."""
+"""Patterns in programs, the findings made of them, and near misses."""
 
 from __future__ import annotations
 
@@ -10,93 +10,93 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shardlab import check
-from shardlab.checks.program import check_program
+from shardlab.checks.check_program import check_program
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.tracing.observe import observe
 
 MESH = "data=2,model=4"
 
 
-CUT = P("data", "model")
+SHARDED = P("data", "model")
 
 
-def found(body, *args, specs=CUT, mesh=MESH, **options):
-    """Return the findings about a shard_map of `body`, which has no outputs to speak of."""
+def find(body, *args, specs=SHARDED, mesh=MESH, **options):
+    """Return the findings about a shard_map of `body`, whose output is not of interest."""
 
     def program(*args):
         def checked(*args):
             return body(*args).sum()[None, None]
 
-        return jax.shard_map(checked, in_specs=specs, out_specs=CUT, check_vma=False)(*args)
+        return jax.shard_map(checked, in_specs=specs, out_specs=SHARDED, check_vma=False)(*args)
 
     return check_program(observe(program, args or ["f32[8,16]"], mesh), **options)
 
 
 def codes(*args, **options):
-    return [each.code for each in found(*args, **options)]
+    return [finding.code for finding in find(*args, **options)]
 
 
-# ----------------------------------------------------------------------------- who goes which way
+# ------------------------------------------------------------------------- divergent conditions
 
 
-def parted(predicate, *args, **options):
+def divergence(predicate, *args, **options):
     def body(x, *rest):
         return lax.cond(predicate(x, *rest), lambda x: lax.psum(x, "model"), lambda x: x, x)
 
-    (each,) = found(body, *args, **options)
-    assert each.code == "hazard.deadlock"
-    return each.shows[1]
+    (finding,) = find(body, *args, **options)
+    assert finding.code == "hazard.deadlock"
+    return finding.shows[1]
 
 
-def test_a_predicate_of_places_is_evaluated_through_calls():
+def test_a_predicate_of_device_indices_is_evaluated_through_calls():
     inner = jax.jit(lambda i: jnp.where(i > 1, i, 0).astype(jnp.float32))
-    words = parted(lambda x: inner(lax.axis_index("model")) > 2.5)
-    assert words == "model=3 takes branch 1 (true); model=0..2 take branch 0 (false)"
+    text = divergence(lambda x: inner(lax.axis_index("model")) > 2.5)
+    assert text == "model=3 takes branch 1 (true); model=0..2 take branch 0 (false)"
 
 
-def test_a_predicate_of_given_arrays_is_evaluated_with_them():
+def test_a_predicate_of_known_arrays_is_evaluated_with_them():
     x = jnp.zeros((8, 16)).at[0, 5].set(1.0)
-    assert parted(lambda x: x.max() > 0, x) == "data=0 model=1 takes branch 1 (true); " + (
+    assert divergence(lambda x: x.max() > 0, x) == "data=0 model=1 takes branch 1 (true); " + (
         "the other 7 devices take branch 0 (false)"
     )
 
 
 def test_a_predicate_of_shapes_names_its_arguments():
-    words = parted(lambda x: x.max() > 0, "f32[8,16]")
-    assert words == "which devices go which way rests on the values of 'args[0]'"
+    text = divergence(lambda x: x.max() > 0, "f32[8,16]")
+    assert text == "which devices take which branch depends on the values of 'args[0]'"
 
 
-def test_a_predicate_that_rests_on_a_collective_is_evaluated_with_it():
+def test_a_predicate_that_depends_on_a_collective_is_evaluated_with_it():
     # Summed over 'data' it still differs along 'model'.
     x = jnp.arange(128.0).reshape(8, 16)
-    assert parted(lambda x: lax.psum(x.sum(), "data") > 2000, x).startswith("model=")
+    assert divergence(lambda x: lax.psum(x.sum(), "data") > 2000, x).startswith("model=")
 
 
-def test_in_a_loop_the_first_turn_is_told():
+def test_in_a_loop_the_first_iteration_is_reported():
     def body(x):
-        def turn(i, x):
+        def iterate(i, x):
             mine = i == lax.axis_index("model")
             return lax.cond(mine, lambda x: lax.psum(x, "model"), lambda x: x, x)
 
-        return lax.fori_loop(0, 3, turn, x)
+        return lax.fori_loop(0, 3, iterate, x)
 
-    (each,) = found(body)
+    (finding,) = find(body)
     assert (
-        each.shows[1]
-        == "in the first turn model=0 takes branch 1 (true); model=1..3 take branch 0 (false)"
+        finding.shows[1]
+        == "in the first iteration model=0 takes branch 1 (true); model=1..3 take branch 0 (false)"
     )
 
 
-def test_a_loop_is_turned_until_the_first_device_leaves():
+def test_a_loop_is_run_until_the_first_device_leaves():
     def body(x):
         bound = 2 + lax.axis_index("model")
         return lax.fori_loop(0, bound, lambda i, x: x - lax.psum(x, "model"), x)
 
-    (each,) = found(body)
-    assert each.shows[1] == "after 2 turns model=0 leaves and model=1..3 go on"
+    (finding,) = find(body)
+    assert finding.shows[1] == "after 2 iterations model=0 leaves the loop and model=1..3 continue"
 
 
-def test_the_gradient_does_not_tell_it_again():
+def test_the_gradient_is_not_reported_again():
     def loss(x):
         def body(x):
             first = lax.axis_index("data") == 0
@@ -107,9 +107,9 @@ def test_the_gradient_does_not_tell_it_again():
             x
         ).sum()
 
-    seen = observe(jax.value_and_grad(loss), ["f32[8]"], "data=2")
-    assert any(call.phase == "backward" and call.within for call in seen.calls)
-    assert [each.code for each in check_program(seen)] == ["hazard.deadlock"]
+    observation = observe(jax.value_and_grad(loss), ["f32[8]"], "data=2")
+    assert any(call.phase == "backward" and call.within for call in observation.calls)
+    assert [finding.code for finding in check_program(observation)] == ["hazard.deadlock"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_gradient_does_not_tell_it_again():
         lambda x: lax.psum(1, "data") > 4,
     ],
 )
-def test_devices_that_meet_and_agree_are_no_finding(predicate):
+def test_devices_that_agree_are_no_finding(predicate):
     def body(x):
         return lax.cond(predicate(x), lambda x: lax.psum(x, "model"), lambda x: x, x)
 
@@ -138,7 +138,7 @@ def doubled(x, times):
     ("other", "cause", "severity"),
     [
         (lambda x: 2 * lax.psum(x.sum(), "model"), "same_calls", "warning"),
-        # Sixty doublings: what is compared must not grow with the ways through the program.
+        # Sixty doublings: the comparison must not grow with the number of paths in the program.
         (lambda x: lax.psum(doubled(x, 60).sum(), "model"), "garbage", "error"),
         (lambda x: lax.psum(2 * x.sum(), "model"), "garbage", "error"),
         (lambda x: lax.pmax(x.sum(), "model"), "garbage", "error"),
@@ -151,18 +151,18 @@ def test_branches_that_all_communicate(other, cause, severity):
         first = lax.axis_index("model") == 0
         return lax.cond(first, other, lambda x: lax.psum(x.sum(), "model"), x)
 
-    each = next(each for each in found(body) if each.code == "hazard.mismatched_collectives")
-    assert (each.cause, each.severity) == (cause, severity)
-    assert "model=0 takes branch 1 (true); model=1..3 take branch 0 (false)" in each.shows
+    finding = next(item for item in find(body) if item.code == "hazard.mismatched_collectives")
+    assert (finding.cause, finding.severity) == (cause, severity)
+    assert "model=0 takes branch 1 (true); model=1..3 take branch 0 (false)" in finding.shows
 
 
-# ------------------------------------------------------------------------------- sums of copies
+# ----------------------------------------------------------------------- psums of replicated values
 
 
-def test_a_sum_of_copies_says_by_how_much_it_multiplies():
-    (each,) = found(lambda x: lax.psum(x, ("data", "model")), specs=P("data"))
-    assert each.code == "hazard.psum_of_replicated"
-    assert "multiplies it by 4 (it is over 'data' too" in each.what
+def test_a_psum_of_replicated_reports_the_factor():
+    (finding,) = find(lambda x: lax.psum(x, ("data", "model")), specs=P("data"))
+    assert finding.code == "hazard.psum_of_replicated"
+    assert "multiplies the value by 4 (it is also over 'data'" in finding.what
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_a_sum_of_copies_says_by_how_much_it_multiplies():
         lambda x: lax.psum(x + lax.axis_index("model"), "model"),
     ],
 )
-def test_a_mean_a_count_and_a_question_are_no_sums_of_copies(body):
+def test_a_mean_a_count_and_a_comparison_are_not_reported(body):
     assert codes(body, specs=P("data")) == []
 
 
-def test_a_quotient_in_which_the_copies_do_not_cancel_is_told():
+def test_a_quotient_in_which_the_factor_does_not_cancel_is_reported():
     assert codes(lambda x: x / lax.psum(x.sum(), "model"), specs=P("data")) == [
         "hazard.psum_of_replicated"
     ]
@@ -194,7 +194,7 @@ def test_a_quotient_in_which_the_copies_do_not_cancel_is_told():
     ]
 
 
-def test_an_axis_of_one_device_has_no_copies():
+def test_an_axis_of_one_device_has_no_replicas():
     assert codes(lambda x: lax.psum(x, "model"), specs=P("data"), mesh="data=8,model=1") == []
 
 
@@ -205,9 +205,9 @@ def test_the_sums_of_the_backward_pass_are_jaxs_own():
 
         return jax.shard_map(body, in_specs=(P(), P("data")), out_specs=P())(w, x)
 
-    seen = observe(jax.grad(loss), ["f32[16]", "f32[8,16]"], MESH)
-    assert any(call.phase == "backward" for call in seen.calls)
-    assert check_program(seen) == ()
+    observation = observe(jax.grad(loss), ["f32[16]", "f32[8,16]"], MESH)
+    assert any(call.phase == "backward" for call in observation.calls)
+    assert check_program(observation) == ()
 
 
 # ---------------------------------------------------------------------------- slices and loops
@@ -228,8 +228,8 @@ def gather(x):
         (lambda x: own(gather(x)), ["waste.all_gather_then_slice"]),
         (lambda x: lax.all_gather(x, "model")[2], ["waste.all_gather_then_slice"]),
         (lambda x: own(gather(x), n=2), []),  # more than one device has
-        (lambda x: own(gather(x), "data"), []),  # by the place on another axis
-        (lambda x: own(gather(x), dimension=0), []),  # another array axis
+        (lambda x: own(gather(x), "data"), []),  # by the index on another axis
+        (lambda x: own(gather(x), dimension=0), []),  # another dimension
         (lambda x: (lambda g: own(g) + g.mean())(gather(x)), []),
         (lambda x: own(lax.psum(x, "model")), ["waste.psum_then_slice"]),
         (lambda x: own(lax.pmean(x, "model").astype(jnp.bfloat16)), ["waste.psum_then_slice"]),
@@ -261,64 +261,66 @@ def scanned(step):
         (lambda x: lax.scan(lambda c, _: (c + lax.psum(x, "model"), None), x, None, 1)[0], []),
     ],
 )
-def test_a_collective_that_gives_the_same_in_every_turn(body, expected):
+def test_a_collective_with_the_same_operand_in_every_iteration(body, expected):
     assert codes(body) == expected
 
 
-# ------------------------------------------------------------------------------ where arrays lie
+# ---------------------------------------------------------------------------- shardings of arrays
 
 
-def test_an_array_left_whole_is_told_from_a_threshold_on():
+def test_a_replicated_array_is_reported_from_a_threshold_on():
     args = ["f32[8,16]", "f32[1024,4096]"]
-    specs = (CUT, P())
+    specs = (SHARDED, P())
     assert codes(lambda x, w: x @ w[:4, :4], *args, specs=specs) == []
-    (each,) = found(lambda x, w: x @ w[:4, :4], *args, specs=specs, replicated_bytes=2**24)
-    assert each.code == "waste.replicated"
-    assert "'args[1]' of float32[1024, 4096] is whole on each of 8 devices: 16 MiB" in each.what
-    assert "array axis 1 over 'data' or array axis 1 over 'model'" in each.fix
+    (finding,) = find(lambda x, w: x @ w[:4, :4], *args, specs=specs, replicated_bytes=2**24)
+    assert finding.code == "waste.replicated"
+    assert (
+        "'args[1]' of float32[1024, 4096] is replicated on all 8 devices: 16.8 MB" in finding.what
+    )
+    assert "dimension 1 over 'data' or dimension 1 over 'model'" in finding.fix
 
 
-def test_a_constraint_that_does_not_divide_is_told_and_one_row_is_not():
+def test_an_indivisible_constraint_is_reported_and_one_row_is_not():
     def program(x):
         x = lax.with_sharding_constraint(x, P("data", "model"))
         return lax.with_sharding_constraint(x.sum(1, keepdims=True), P("data", "model"))
 
-    seen = observe(program, ["f32[6,10]"], MESH)
-    (each,) = check_program(seen)
-    assert each.code == "hazard.constraint_replicates"
-    assert "4 shards over 'model' of array axis 1, whose size 10" in each.what
+    observation = observe(program, ["f32[6,10]"], MESH)
+    (finding,) = check_program(observation)
+    assert finding.code == "hazard.constraint_replicates"
+    assert "4 shards over 'model' of dimension 1, whose size 10" in finding.what
 
 
-def test_a_program_without_any_mesh_is_said_to_have_none():
-    (each,) = check_program(observe(jnp.sin, ["f32[4]"], "data=2"))
-    assert (each.code, each.severity) == ("program.no_communication", "info")
+def test_a_program_that_shards_nothing_is_reported():
+    (finding,) = check_program(observe(jnp.sin, ["f32[4]"], "data=2"))
+    assert (finding.code, finding.severity) == ("program.no_communication", "info")
 
 
-def test_an_argument_without_a_sharding_among_others_that_have_one_is_whole():
+def test_an_argument_without_a_sharding_among_sharded_ones_is_replicated():
     mesh = virtual_mesh(MESH)
-    cut = jax.ShapeDtypeStruct((8, 1024), jnp.float32, sharding=NamedSharding(mesh, P("data")))
-    seen = observe(lambda x, w: jnp.tanh(x) + w, [cut, "f32[32,8,1024]"], None)
-    assert check_program(seen) == ()
-    (each,) = check_program(seen, replicated_bytes=2**20)
-    assert (each.code, each.details) == ("waste.replicated", {"path": "w", "bytes": 2**20})
+    sharded = jax.ShapeDtypeStruct((8, 1024), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    observation = observe(lambda x, w: jnp.tanh(x) + w, [sharded, "f32[32,8,1024]"], None)
+    assert check_program(observation) == ()
+    (finding,) = check_program(observation, replicated_bytes=2**20)
+    assert (finding.code, finding.details) == ("waste.replicated", {"path": "w", "bytes": 2**20})
 
 
-def test_a_program_that_only_keeps_shards_where_they_are_is_sharded():
+def test_an_elementwise_program_of_a_sharded_array_is_sharded():
     mesh = virtual_mesh(MESH)
-    cut = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("data")))
-    assert check_program(observe(jnp.sin, [cut], None)) == ()
+    sharded = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    assert check_program(observe(jnp.sin, [sharded], None)) == ()
 
 
-# -------------------------------------------------------------------------------------- silenced
+# ------------------------------------------------------------------------------------ suppressed
 
 
-def test_a_comment_on_the_line_silences_its_finding_in_a_report():
+def test_a_comment_on_the_line_suppresses_its_finding_in_a_report():
     def body(x):
         return lax.psum(x, "model")  # shardlab: ignore[hazard.psum_of_replicated] four is meant
 
     program = jax.shard_map(body, in_specs=P("data"), out_specs=P("data"))
     report = check(program, "f32[8]", mesh=MESH, run=False)
     assert report.findings == ()
-    assert [(each.finding.code, each.reason) for each in report.silenced] == [
+    assert [(item.finding.code, item.reason) for item in report.suppressed] == [
         ("hazard.psum_of_replicated", "four is meant")
     ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shardlab.tracing.hlo.replica_groups import (
-    along,
-    along_pairs,
+    find_replica_groups,
+    match_groups,
+    match_pairs,
     parse_groups,
     parse_pairs,
-    spelled_groups,
 )
 
 # Of data=2, model=4, devices counted along 'model' first.
@@ -42,19 +42,19 @@ MESH = (("data", 2), ("model", 4))
 )
 def test_every_spelling_gives_its_devices(text, groups):
     around = f"channel_id=3, replica_groups={text}, use_global_device_ids=true, to_apply=%add"
-    assert spelled_groups(around) == text
+    assert find_replica_groups(around) == text
     assert parse_groups(text, 8) == groups
 
 
 def test_pairs_are_read_and_their_axis_is_found():
     pairs = parse_pairs("channel_id=1, source_target_pairs={{0,1},{1,0},{2,3},{3,2}}, metadata={}")
     assert pairs == ((0, 1), (1, 0), (2, 3), (3, 2))
-    assert along_pairs(pairs, (("data", 2), ("model", 2))).names == ("model",)
-    assert along_pairs(((0, 0), (1, 4), (4, 1)), MESH).names == ("data", "model")
+    assert match_pairs(pairs, (("data", 2), ("model", 2))).names == ("model",)
+    assert match_pairs(((0, 0), (1, 4), (4, 1)), MESH).names == ("data", "model")
 
 
 @pytest.mark.parametrize(
-    ("groups", "names", "size", "partly"),
+    ("groups", "names", "size", "deviation"),
     [
         (ALONG_DATA, ("data",), 2, ""),
         (ALONG_MODEL, ("model",), 4, ""),
@@ -64,11 +64,11 @@ def test_pairs_are_read_and_their_axis_is_found():
             ((0, 5), (1, 4), (2, 7), (3, 6)),
             ("data", "model"),
             2,
-            "groups of 2 devices that are no product of 'data' x 'model'",
+            "groups of 2 devices that are not a product of 'data' x 'model'",
         ),
         (tuple((i,) for i in range(8)), (), 1, ""),
     ],
 )
-def test_groups_run_along_mesh_axes_or_say_how_not(groups, names, size, partly):
-    found = along(groups, MESH)
-    assert (found.names, found.size, found.partly) == (names, size, partly)
+def test_groups_span_mesh_axes_or_say_how_they_deviate(groups, names, size, deviation):
+    group_axes = match_groups(groups, MESH)
+    assert (group_axes.names, group_axes.size, group_axes.deviation) == (names, size, deviation)

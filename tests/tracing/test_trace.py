@@ -18,10 +18,10 @@ from jax.sharding import PartitionSpec as P
 from shardlab.collectives.call import CollectiveCall
 from shardlab.simulator.shard_map import shard_map
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
-from shardlab.tracing.collective_calls import call_at, communicates
+from shardlab.tracing.collective_calls import collective_call, is_collective_site
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observe import observe
-from shardlab.tracing.stage import stage
+from shardlab.tracing.stage import stage_program
 
 MESH = "data=2,model=4"
 # Two shapes whose sizes are all different, cut over both mesh axes.
@@ -125,8 +125,8 @@ def test_over_one_device_nothing_is_sent():
 
 
 def test_a_tree_is_one_call_for_each_array():
-    found = calls(lambda x: lax.psum({"a": x, "b": [x.sum(), x[0]]}, "data"), out_specs=P())
-    assert [call.shape for call in found] == [(3, 5), (), (5,)]
+    traced_calls = calls(lambda x: lax.psum({"a": x, "b": [x.sum(), x[0]]}, "data"), out_specs=P())
+    assert [call.shape for call in traced_calls] == [(3, 5), (), (5,)]
 
 
 def test_casts_and_constants_send_nothing():
@@ -137,7 +137,7 @@ def test_casts_and_constants_send_nothing():
     assert observe(f, [X], MESH).calls == ()
 
 
-def test_a_psum_that_nobody_reads_is_not_executed():
+def test_an_unused_psum_is_not_executed():
     assert calls(lambda x: (lax.psum(x, "data"), x)[1], out_specs=P("data", "model")) == ()
 
 
@@ -152,8 +152,12 @@ def test_what_a_vmap_adds_is_in_the_payload_unless_it_is_summed():
 
 
 def test_a_program_without_a_mesh_communicates_nothing():
-    seen = observe(jax.jit(lambda x, w: jnp.tanh(x @ w)), [X, W], None)
-    assert (seen.calls, seen.mesh, seen.flops) == ((), (), 2 * 6 * 20 * 12 + 6 * 12)
+    observation = observe(jax.jit(lambda x, w: jnp.tanh(x @ w)), [X, W], None)
+    assert (observation.calls, observation.mesh, observation.flops) == (
+        (),
+        (),
+        2 * 6 * 20 * 12 + 6 * 12,
+    )
 
 
 # --------------------------------------------------------------------- how often, and inside what
@@ -189,7 +193,7 @@ def test_a_fori_loop_of_known_length_is_a_scan():
     assert call.count == 7
 
 
-def test_each_branch_of_a_cond_is_there_and_the_dearest_counts():
+def test_each_branch_of_a_cond_is_listed_and_the_most_expensive_counts():
     def body(x):
         first = lax.axis_index("data") == 0
         return lax.cond(first, lambda x: lax.psum(x, "model"), lambda x: x[:, ::-1] + 1, x)
@@ -215,11 +219,11 @@ def test_a_predicate_is_found_outside_of_the_jit_that_uses_it():
     assert call.within[0].predicate.line == line_of(body, "is_odd =")
 
 
-def test_carries_settle_before_the_body_is_read():
+def test_carries_reach_a_fixed_point_before_the_body_is_walked():
     def body(x):
         def step(carry, _):
             a, b = carry
-            # b is the same everywhere at first, and gets what a was one turn before.
+            # b is replicated at first, and gets the value of a in the iteration before.
             return (lax.axis_index("data") * 1.0 + a * 0, lax.cond(b > 0, sum_up, same, a)), None
 
         sum_up, same = (lambda a: lax.psum(a, "data")), (lambda a: a)
@@ -238,14 +242,16 @@ def test_of_a_linear_solve_only_the_solver_runs():
     assert [(call.op, call.count) for call in calls(body)] == [("psum", 1)]
 
 
-def test_deeply_nested_loops_are_read_in_linear_time():
+def test_deeply_nested_loops_are_walked_in_linear_time():
     f = lambda c: lax.psum(c, "data")  # noqa: E731
     for _ in range(12):
         f = scanned(f, 2)
-    staged = stage(jax.shard_map(f, in_specs=P("data"), out_specs=P(), check_vma=False), [X], MESH)
+    staged = stage_program(
+        jax.shard_map(f, in_specs=P("data"), out_specs=P(), check_vma=False), [X], MESH
+    )
     start = time.perf_counter()
     deepest = list(walk_jaxpr(staged.jaxpr))[-1]
-    assert deepest.place.count == 2**12
+    assert deepest.context.count == 2**12
     assert time.perf_counter() - start < 1  # without memory: 3**12 bodies, minutes
 
 
@@ -291,10 +297,10 @@ def test_without_a_gradient_everything_is_forward():
     ids=["around the shard_map", "in a jit", "inside the body", "in a named scope"],
 )
 def test_a_gradient_has_a_forward_and_a_backward_phase(f):
-    found = phases(f)
-    assert found[:3] == [FORWARD, FORWARD, ("forward", "loss")]
-    assert {phase for phase, _ in found[3:]} == {"backward"}
-    assert len(found) >= 5
+    traced_calls = phases(f)
+    assert traced_calls[:3] == [FORWARD, FORWARD, ("forward", "loss")]
+    assert {phase for phase, _ in traced_calls[3:]} == {"backward"}
+    assert len(traced_calls) >= 5
 
 
 @pytest.mark.parametrize(
@@ -307,17 +313,17 @@ def test_a_gradient_has_a_forward_and_a_backward_phase(f):
 )
 def test_what_a_checkpoint_computes_again_is_recompute(wrap):
     sines = functools.partial(loss, around=lambda f: jax.checkpoint(lambda w, x: jnp.sin(f(w, x))))
-    found = [phase for phase, _ in phases(wrap(sines))]
-    assert found[:3] == ["forward"] * 3
+    traced_calls = [phase for phase, _ in phases(wrap(sines))]
+    assert traced_calls[:3] == ["forward"] * 3
     # The sine after each psum needs its argument again.
-    assert found.count("recompute") == 2
-    assert found.count("backward") == len(found) - 5
+    assert traced_calls.count("recompute") == 2
+    assert traced_calls.count("backward") == len(traced_calls) - 5
 
 
-def test_recompute_of_a_whole_shard_map():
+def test_recompute_of_a_full_shard_map():
     f = jax.value_and_grad(lambda w, x: jnp.sin(jax.checkpoint(mapped(loss))(w, x)))
-    found = [phase for phase, _ in phases(f)]
-    assert (found[:3], found.count("recompute")) == (["forward"] * 3, 2)
+    traced_calls = [phase for phase, _ in phases(f)]
+    assert (traced_calls[:3], traced_calls.count("recompute")) == (["forward"] * 3, 2)
 
 
 def test_layers_in_a_scan_have_phases_too():
@@ -326,11 +332,11 @@ def test_layers_in_a_scan_have_phases_too():
         return (y**2).sum()
 
     f = mapped(lambda ws, x: lax.psum(jax.grad(stack)(ws, x), "data"))
-    found = observe(f, ["f32[5,8,8]", X2], MESH).calls
-    assert [(call.phase, call.count) for call in found] == [
+    traced_calls = observe(f, ["f32[5,8,8]", X2], MESH).calls
+    assert [(call.phase, call.count) for call in traced_calls] == [
         ("forward", 5),
         ("backward", 5),
-        *[("backward", 5)] * (len(found) - 3),
+        *[("backward", 5)] * (len(traced_calls) - 3),
         ("forward", 1),
     ]
 
@@ -366,16 +372,16 @@ def test_a_predicate_that_is_the_same_everywhere_is_so_in_the_backward_pass():
         return lax.pmean((y**2).sum(), "data")
 
     f = jax.shard_map(body, in_specs=(P(), P("data")), out_specs=P(), check_vma=False)
-    found = [c for c in observe(jax.grad(f), [W2, X2], MESH).calls if c.within]
-    assert [c.phase for c in found] == ["forward", "forward", "backward", "backward"]
-    assert {c.within[0].varies for c in found} == {()}
-    assert {c.within[0].predicate.line for c in found} == {line_of(body, "is_large =")}
+    traced_calls = [c for c in observe(jax.grad(f), [W2, X2], MESH).calls if c.within]
+    assert [c.phase for c in traced_calls] == ["forward", "forward", "backward", "backward"]
+    assert {c.within[0].varies for c in traced_calls} == {()}
+    assert {c.within[0].predicate.line for c in traced_calls} == {line_of(body, "is_large =")}
 
 
-# ------------------------------------------------------------------------------- the person's line
+# ------------------------------------------------------------------------------- the user's line
 
 
-def test_the_line_is_the_persons_in_functions_lambdas_and_loops():
+def test_the_line_is_the_users_in_functions_lambdas_and_loops():
     def inner(c):
         return lax.psum(c, "data")  # the inner line
 
@@ -384,14 +390,14 @@ def test_the_line_is_the_persons_in_functions_lambdas_and_loops():
         z = (lambda v: lax.pmax(v, "data"))(y)  # the lambda
         return lax.scan(lambda c, _: (lax.pmin(c, "data"), None), z, None, length=2)[0]  # the scan
 
-    found = calls(body)
-    assert [call.source.file for call in found] == [__file__] * 3
-    assert [call.source.line for call in found] == [
+    traced_calls = calls(body)
+    assert [call.source.file for call in traced_calls] == [__file__] * 3
+    assert [call.source.line for call in traced_calls] == [
         line_of(inner, "# the inner line"),
         line_of(body, "# the lambda"),
         line_of(body, "# the scan"),
     ]
-    assert [call.source.function for call in found] == ["inner", "<lambda>", "<lambda>"]
+    assert [call.source.function for call in traced_calls] == ["inner", "<lambda>", "<lambda>"]
 
 
 def test_the_gradient_of_a_replicated_input_is_summed_where_it_was_used():
@@ -403,7 +409,7 @@ def test_the_gradient_of_a_replicated_input_is_summed_where_it_was_used():
     assert {call.source.line for call in backward} == {line_of(layer, "jnp.sin(x @ w)")}
 
 
-def test_what_jax_itself_inserts_leads_to_the_body():
+def test_what_jax_itself_inserts_has_the_line_of_the_body():
     def body(w, x):
         return lax.psum((x @ w).sum(), "data")
 
@@ -434,17 +440,21 @@ def test_nested_shard_maps_have_both_meshes_axes():
     assert (second.shape, second.group_size, second.varies) == ((3, 5), 8, ("model",))
 
 
-def test_a_partly_manual_shard_map_is_told_of():
+def test_a_partly_manual_shard_map_is_noted():
     f = jax.shard_map(total, in_specs=P("data"), out_specs=P(), axis_names={"data"})
-    seen = observe(f, [X], MESH)
-    assert (len(seen.calls), seen.calls[0].shape) == (1, (3, 20))
-    assert [note for note in seen.notes if "leaves 'model' to the compiler" in note]
+    observation = observe(f, [X], MESH)
+    assert (len(observation.calls), observation.calls[0].shape) == (1, (3, 20))
+    assert [note for note in observation.notes if "leaves 'model' to the compiler" in note]
     assert observe(Model().step, [X], MESH).notes == ()
 
 
 def stage_calls(f, args):
     """The program's own calls, where the compiler would have to be asked for the rest."""
-    return [call_at(site) for site in walk_jaxpr(stage(f, args, MESH).jaxpr) if communicates(site)]
+    return [
+        collective_call(site)
+        for site in walk_jaxpr(stage_program(f, args, MESH).jaxpr)
+        if is_collective_site(site)
+    ]
 
 
 def total(x):
@@ -481,17 +491,17 @@ ours = shard_map(total, mesh="data=2,model=4", in_specs=P("data"), out_specs=P()
     ],
     ids=["own mesh", "jit", "keyword", "partial", "method", "ours", "ours in a jit"],
 )
-def test_any_program_is_moved_to_the_mesh_given(f, name):
-    seen = observe(f, ["f32[64,3]"], "data=16,model=32")
-    assert (seen.program, seen.mesh) == (name, (("data", 16), ("model", 32)))
-    assert [(call.shape, call.group_size) for call in seen.calls] == [((4, 3), 16)]
+def test_any_program_is_retargeted_to_the_requested_mesh(f, name):
+    observation = observe(f, ["f32[64,3]"], "data=16,model=32")
+    assert (observation.program, observation.mesh) == (name, (("data", 16), ("model", 32)))
+    assert [(call.shape, call.group_size) for call in observation.calls] == [((4, 3), 16)]
 
 
 @pytest.mark.parametrize("f", [own_mesh, ours], ids=["jax.make_mesh", "ours"])
-def test_without_a_mesh_the_program_has_its_own(f):
-    seen = observe(f, ["f32[64,3]"], None)
-    assert seen.mesh == (("data", 2), ("model", 4))
-    assert [(call.shape, call.group_size) for call in seen.calls] == [((32, 3), 2)]
+def test_without_a_mesh_the_program_uses_its_own(f):
+    observation = observe(f, ["f32[64,3]"], None)
+    assert observation.mesh == (("data", 2), ("model", 4))
+    assert [(call.shape, call.group_size) for call in observation.calls] == [((32, 3), 2)]
 
 
 @pytest.mark.parametrize(
@@ -499,7 +509,7 @@ def test_without_a_mesh_the_program_has_its_own(f):
     ["data=4", {"data": 4}, virtual_mesh("data=4"), virtual_mesh("data=4").abstract_mesh],
     ids=["text", "mapping", "Mesh", "AbstractMesh"],
 )
-def test_a_mesh_may_be_given_in_any_form(mesh):
+def test_a_mesh_may_have_any_form(mesh):
     (call,) = observe(Model().step, ["f32[8]"], mesh).calls
     assert call.group_size == 4
 
@@ -511,7 +521,9 @@ def test_a_mesh_may_be_given_in_any_form(mesh):
 )
 def test_arguments_may_be_shapes_in_trees(arg):
     f = jax.shard_map(lambda t: lax.psum(t["a"][0], "data"), in_specs=P("data"), out_specs=P())
-    staged = stage(lambda tree, scale, how: f(tree) * scale, [{"a": [arg]}, 3, "f32"], "data=4")
+    staged = stage_program(
+        lambda tree, scale, how: f(tree) * scale, [{"a": [arg]}, 3, "f32"], "data=4"
+    )
     assert staged.names == ("tree['a'][0]",)
     (call,) = observe(f, [{"a": [arg]}], "data=4").calls
     assert call.shape == (2, 6)
@@ -541,7 +553,7 @@ def test_a_collective_of_a_library_belongs_to_the_line_that_calls_it():
         graph, state = nnx.split(norm)
 
         def body(state, x):
-            return nnx.merge(graph, state)(x)  # the person's line
+            return nnx.merge(graph, state)(x)  # the user's line
 
         return jax.shard_map(body, in_specs=(P(), P("data")), out_specs=P("data"), check_vma=False)(
             state, x
@@ -551,10 +563,10 @@ def test_a_collective_of_a_library_belongs_to_the_line_that_calls_it():
     assert (call.op, call.source.file, call.source.function) == ("psum", __file__, "body")
 
 
-def test_what_the_compiler_inserts_stands_beside_the_programs_own():
+def test_inserted_collectives_are_listed_with_the_programs_own():
     f = jax.shard_map(lambda x: lax.psum(x, "model"), in_specs=BOTH, out_specs=P("data"))
-    seen = observe(lambda x: jnp.sin(f(x)).sum(), [X], MESH)
-    assert [(call.op, call.mesh_axes, call.origin) for call in seen.calls] == [
+    observation = observe(lambda x: jnp.sin(f(x)).sum(), [X], MESH)
+    assert [(call.op, call.mesh_axes, call.origin) for call in observation.calls] == [
         ("psum", ("model",), "program"),
         ("psum", ("data",), "compiler"),
     ]
@@ -563,9 +575,9 @@ def test_what_the_compiler_inserts_stands_beside_the_programs_own():
     assert elementwise.memory is None  # nothing had to be compiled
 
 
-def test_512_devices_that_do_not_exist():
-    seen = observe(Model().step, ["bf16[1024,8]"], "data=512")
-    assert (seen.calls[0].shape, seen.calls[0].payload_bytes) == ((2, 8), 32)
+def test_512_virtual_devices():
+    observation = observe(Model().step, ["bf16[1024,8]"], "data=512")
+    assert (observation.calls[0].shape, observation.calls[0].payload_bytes) == ((2, 8), 32)
     assert len(jax.devices()) == 1
 
 

@@ -1,4 +1,4 @@
-"""Traces and estimates drawn: nothing wider than asked, nothing lost in folding, nothing unsafe."""
+"""Rendered traces and estimates: no line too wide, nothing lost in grouping, nothing unsafe."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rich.console import Console
 
 from hardware.handmade import MESH, call, many_lines, train_step, with_branches
 from shardlab.findings.source import SourceLocation
-from shardlab.tracing.call_groups import entries
+from shardlab.tracing.call_groups import group_calls
 from shardlab.tracing.observation import Memory
-from shardlab.tracing.timeline import timeline, timeline_lines
+from shardlab.tracing.timeline import build_timeline, timeline_lines
 from shardlab.tracing.trace import Trace
 from shardlab.tracing.trace_text import trace_html, trace_rich, trace_text
-from shardlab.tracing.traffic_bars import traffic
+from shardlab.tracing.traffic_bars import traffic_by_axis
 
 SVG = "{http://www.w3.org/2000/svg}"
 EMPTY = Trace(program="nothing", mesh=(("x", 4),), collectives=())
@@ -32,14 +32,14 @@ TRACES = {
 every_trace = pytest.mark.parametrize("trace", list(TRACES.values()), ids=list(TRACES))
 
 
-def test_the_head_says_when_latency_is_not_counted():
+def test_the_header_says_if_latency_is_not_counted():
     trace = train_step()
     assert " without latency; communication-bound" in trace_text(trace, 100, trace.estimate("h100"))
     assert "latency;" not in trace_text(trace, 100, trace.estimate("tpu-v5p"))
     assert "latency;" not in trace_text(EMPTY, 100, EMPTY.estimate("h100"))
 
 
-def test_a_trace_is_one_line_where_its_name_is_typed():
+def test_the_repr_of_a_trace_is_one_line():
     assert repr(EMPTY) == "<Trace of nothing on x=4: 0 calls, 0 bytes>"
     assert repr(train_step()).startswith("<Trace of ")
     assert len(repr(train_step())) < 100
@@ -47,24 +47,24 @@ def test_a_trace_is_one_line_where_its_name_is_typed():
 
 @every_trace
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_no_line_is_wider_than_asked(trace, width):
+def test_no_line_is_wider_than_the_width(trace, width):
     text = trace_text(trace, width, trace.estimate("h100"))
     assert max(map(len, text.splitlines())) <= width
 
 
 @every_trace
-def test_rich_without_colour_prints_the_same_text(trace):
+def test_rich_without_color_prints_the_same_text(trace):
     out = io.StringIO()
     Console(file=out, width=100).print(trace_rich(trace))
     assert [line.rstrip() for line in out.getvalue().splitlines()] == str(trace).splitlines()
 
 
-def test_a_train_step_is_told_on_one_screen():
+def test_a_train_step_fits_on_one_screen():
     text = trace_text(train_step(), 100, train_step().estimate("tpu-v5p"))
     assert text.startswith(
         """\
 train_step on mesh data=16,model=32, 512 devices
-each device sends 29.9 GiB in 265 collective calls from 5 lines
+each device sends 32.1 GB in 265 collective calls from 5 lines
 each device computes 12 TFLOP
 
 On tpu-v5p: 184 ms to 210 ms; communication-bound, by 'model'
@@ -75,11 +75,11 @@ On tpu-v5p: 184 ms to 210 ms; communication-bound, by 'model'
     over data,model    48 µs  <1 %, ICI
 
 Calls
-  operation     over        operand              sends   ×   in all  share     time  where"""
+  operation     over        operand               sends   ×     total  share     time  where"""
     )
-    assert "  psum (all-reduce)              29.1 GiB  97 %  ████████" in text
-    assert "  model.py:44 (layer)  17.4 GiB  58 %" in text
-    assert "Memory of one device: 11.2 GiB, as the cpu compiler counts" in text
+    assert "  psum (all-reduce)               31.2 GB  97 %  ████████" in text
+    assert "  model.py:44 (layer)   18.7 GB  58 %" in text
+    assert "Memory per device: 12.0 GB, reported by XLA for cpu" in text
     assert "link_bandwidth 90 GB/s one way per link: JAX scaling book, tpus.md" in text
     assert len(text.splitlines()) < 70
 
@@ -88,26 +88,26 @@ def test_the_operand_stays_at_80_columns():
     text = trace_text(train_step(), 80, train_step().estimate("tpu-v5p"))
     (line,) = [line for line in text.splitlines() if "psum_scatter  data" in line and ":41" in line]
     assert " ".join(line.split()) == (
-        "psum_scatter data bf16[4096,1024] 24 180 MiB 1.12 ms model.py:41"
+        "psum_scatter data bf16[4096,1024] 24 188.7 MB 1.12 ms …del.py:41"
     )
 
 
-def test_phases_are_told_apart():
+def test_phases_are_separate():
     text = str(train_step())
     assert [line.strip() for line in text.splitlines() if line.startswith("  forward")] == [
-        "forward: 11.9 GiB, 40 %"
+        "forward: 12.8 GB, 40 %"
     ]
     assert text.index("forward:") < text.index("recompute:") < text.index("backward:")
 
 
-def test_branches_and_loops_are_told():
+def test_branches_and_loops_are_shown():
     text = str(with_branches())
     assert "branch 0 (false) of the cond at a.py:10; not counted: another branch sends more" in text
     assert "    branch 1 (true) of the cond at a.py:10\n" in text
-    assert "per turn of the while loop at a.py:20" in text
-    assert "each device sends 13 KiB in 2 collective calls from 2 lines" in text
-    assert "Findings: 1 error; shardlab.check says more" in text
-    assert "error [hazard.deadlock] Devices part ways before a psum over 'x'. (a.py:11)" in text
+    assert "per iteration of the while loop at a.py:20" in text
+    assert "each device sends 13.3 kB in 2 collective calls from 2 lines" in text
+    assert "Findings: 1 error; see shardlab.check for details" in text
+    assert "error [hazard.deadlock] Devices diverge before a psum over 'x'. (a.py:11)" in text
 
 
 def unrolled(n_layers):
@@ -119,35 +119,35 @@ def unrolled(n_layers):
     return Trace(program="unrolled", mesh=MESH, collectives=tuple(layer * n_layers))
 
 
-def test_layers_written_out_fold_to_one_line_each():
-    one = unrolled(24)
-    assert [entry.count for entry in entries(one)] == [24, 24]
-    assert sum(entry.n_bytes for entry in entries(one)) == one.wire_bytes
-    assert str(one).count("all_gather  data") == 1
+def test_unrolled_layers_become_one_line_each():
+    trace = unrolled(24)
+    assert [group.count for group in group_calls(trace)] == [24, 24]
+    assert sum(group.n_bytes for group in group_calls(trace)) == trace.wire_bytes
+    assert str(trace).count("all_gather  data") == 1
 
 
 @every_trace
-def test_folding_loses_no_bytes_and_no_time(trace):
+def test_grouping_loses_no_bytes_and_no_time(trace):
     estimate = trace.estimate("h100")
-    counted = [entry for entry in entries(trace, estimate) if entry.counted]
-    assert sum(entry.n_bytes for entry in counted) == trace.wire_bytes
-    seconds = sum(entry.seconds for entry in counted)
+    counted = [group for group in group_calls(trace, estimate) if group.is_counted]
+    assert sum(group.n_bytes for group in counted) == trace.wire_bytes
+    seconds = sum(group.seconds for group in counted)
     assert seconds == pytest.approx(estimate.communication_seconds)
 
 
-def test_what_the_compiler_inserts_is_told_once_or_by_line():
-    ours, theirs = unrolled(1).collectives
-    theirs = replace(theirs, origin="compiler")
-    mixed = Trace(program="f", mesh=MESH, collectives=(ours, theirs))
+def test_inserted_collectives_are_marked_once_or_by_line():
+    called, inserted = unrolled(1).collectives
+    inserted = replace(inserted, origin="compiler")
+    mixed = Trace(program="f", mesh=MESH, collectives=(called, inserted))
     assert str(mixed).count("inserted by the compiler") == 1
     assert "    inserted by the compiler" in str(mixed)
-    only = Trace(program="f", mesh=MESH, collectives=(theirs, theirs))
+    only = Trace(program="f", mesh=MESH, collectives=(inserted, inserted))
     assert "in 2 collective calls from 1 line, all inserted by the compiler" in str(only)
 
 
 def test_of_very_many_lines_the_largest_are_shown():
     text = str(many_lines(90))
-    assert "and 50 smaller kinds of call" in text
+    assert "and 50 smaller groups of calls" in text
     assert "f32" not in text
     assert "bf16[90,64]" in text
     assert "bf16[1,64]" not in text
@@ -177,15 +177,15 @@ class Balanced(HTMLParser):
 
 
 @every_trace
-def test_html_is_whole_and_has_the_same_rows(trace):
+def test_html_is_well_formed_and_has_the_same_rows(trace):
     html = trace_html(trace, trace.estimate("h100"))
     Balanced(html)
     assert trace.program in html
     assert html.count("<svg") == (2 if trace.wire_bytes else 0)
-    # Dark pages: no colour of ours outside of the pictures, which bring their own paper.
+    # For dark pages: no fixed colors outside the pictures, which have their own background.
     assert "background:#" not in html
-    for entry in entries(trace)[:5]:
-        assert entry.call.op in html
+    for group in group_calls(trace)[:5]:
+        assert group.call.op in html
 
 
 def test_names_cannot_break_out_of_the_markup():
@@ -193,14 +193,14 @@ def test_names_cannot_break_out_of_the_markup():
     mesh = ((evil, 4),)
     one = call("psum", evil, (8,), mesh, source=SourceLocation(evil, 3, evil))
     trace = Trace(program=evil, mesh=mesh, collectives=(one,), notes=(evil,))
-    for drawn in (
+    for markup in (
         trace_html(trace, trace.estimate("h100")),
         trace.timeline_svg(),
         trace.traffic_svg(),
         trace.steps_svg(0),
         trace.estimate("h100")._repr_html_(),
     ):
-        assert "<script>" not in drawn
+        assert "<script>" not in markup
 
 
 def texts(root):
@@ -220,23 +220,23 @@ def test_the_timeline_is_well_formed_and_inside_its_frame(trace, hardware):
             assert float(box.get("y")) + float(box.get("height")) <= height
     for text in root.iter(f"{SVG}text"):
         assert float(text.get("y")) < height
-    for axes in dict.fromkeys(",".join(each.mesh_axes) for each in trace.collectives):
+    for axes in dict.fromkeys(",".join(item.mesh_axes) for item in trace.collectives):
         assert axes in texts(root)
 
 
 def test_the_timeline_keeps_program_order_and_adds_up():
-    one = timeline(train_step(), train_step().estimate("tpu-v5p"))
-    assert [bar.op for bar in one.bars] == [each.op for each in train_step().collectives]
-    starts = [bar.start for bar in one.bars]
+    timeline = build_timeline(train_step(), train_step().estimate("tpu-v5p"))
+    assert [bar.op for bar in timeline.bars] == [item.op for item in train_step().collectives]
+    starts = [bar.start for bar in timeline.bars]
     assert starts == sorted(starts)
-    assert one.bars[-1].end == pytest.approx(1)
-    assert [phase for phase, _, _ in one.phases()] == ["forward", "recompute", "backward"]
-    assert one.amount(1) == "184 ms"
-    assert timeline(train_step()).amount(1) == "29.9 GiB"
+    assert timeline.bars[-1].end == pytest.approx(1)
+    assert [phase for phase, _, _ in timeline.phase_runs()] == ["forward", "recompute", "backward"]
+    assert timeline.amount_text(1) == "184 ms"
+    assert build_timeline(train_step()).amount_text(1) == "32.1 GB"
 
 
 def test_a_call_too_short_for_a_character_has_one_all_the_same():
-    lines = list(timeline_lines(timeline(train_step()), 80))
+    lines = list(timeline_lines(build_timeline(train_step()), 80))
     lane = next(line for line in lines if line[0].text.startswith("data "))
     assert {span.text for span in lane[1:]} == {"G", "S", "·"}
 
@@ -244,30 +244,30 @@ def test_a_call_too_short_for_a_character_has_one_all_the_same():
 @every_trace
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_pictures_in_the_terminal_fit(trace, width):
-    drawn = [trace.timeline_text(width), trace.traffic_text(width)]
-    drawn += [trace.steps_text(at, width) for at in range(min(3, len(trace.collectives)))]
-    for text in drawn:
+    pictures = [trace.timeline_text(width), trace.traffic_text(width)]
+    pictures += [trace.steps_text(index, width) for index in range(min(3, len(trace.collectives)))]
+    for text in pictures:
         assert max(map(len, text.splitlines())) <= width
 
 
 def test_traffic_is_by_axis_and_then_by_operation():
-    one = traffic(train_step())
-    assert {axes: sum(ops.values()) for axes, ops in one.items()} == train_step().by_axis()
-    assert list(one["data"]) == ["all_gather", "psum_scatter"]
+    traffic = traffic_by_axis(train_step())
+    assert {axes: sum(ops.values()) for axes, ops in traffic.items()} == train_step().by_axis()
+    assert list(traffic["data"]) == ["all_gather", "psum_scatter"]
     root = ET.fromstring(train_step().traffic_svg())
-    assert "29.1 GiB, 97 %" in texts(root)
+    assert "31.2 GB, 97 %" in texts(root)
 
 
-def test_steps_show_who_gets_what_from_whom():
+def test_steps_show_what_each_device_receives():
     mesh = (("x", 3),)
     one = Trace(program="f", mesh=mesh, collectives=(call("all_gather", "x", (8,), mesh),))
     assert one.steps_text(0) == (
         """\
 all_gather (all-gather) over x: bf16[8]
-3 devices exchange in 2 steps of 16 bytes
+3 devices communicate in 2 steps of 16 bytes
 each device sends 32 bytes: (g-1) p, p = 16 bytes, g = 3
 
-Who gets what from whom
+What each device receives, and from which
          x=0       x=1       x=2
        ┌─────────┬─────────┬─────────┐
 start  │ has #0  │ has #1  │ has #2  │
@@ -278,7 +278,7 @@ step 1 │ gets #2 │ gets #0 │ gets #1 │
 step 2 │ gets #1 │ gets #2 │ gets #0 │
        │ from 2  │ from 0  │ from 1  │
        └─────────┴─────────┴─────────┘
-colour: the part; at the end each device has every part"""
+color: the chunk; at the end each device has every chunk"""
     )
 
 
@@ -292,23 +292,23 @@ def test_steps_of_every_kind_and_size_are_drawn(op, size):
     assert float(root.get("width")) < 1000
 
 
-def test_who_is_sent_nothing_is_said():
+def test_a_device_that_receives_nothing_is_marked():
     mesh = (("x", 3),)
     one = call("ppermute", "x", (8,), mesh, details={"pairs": [[0, 1]]})
     assert "nothing" in Trace(program="f", mesh=mesh, collectives=(one,)).steps_text(0)
 
 
-def test_memory_counts_what_arguments_and_outputs_share_once():
+def test_memory_counts_aliased_bytes_once():
     trace = replace(
         EMPTY,
         memory=Memory(
             argument_bytes=1024, output_bytes=1024, temp_bytes=2048, alias_bytes=512, compiler="tpu"
         ),
     )
-    assert "Memory of one device: 3.5 KiB, as the tpu compiler counts" in str(trace)
+    assert "Memory per device: 3.6 kB, reported by XLA for tpu" in str(trace)
 
 
-def test_a_trace_on_hardware_is_told_with_its_time():
+def test_a_trace_on_hardware_is_shown_with_its_time():
     trace = train_step().on("tpu-v5p", dcn=("data",))
     estimate = train_step().estimate("tpu-v5p", dcn=("data",))
     assert trace.timing == estimate

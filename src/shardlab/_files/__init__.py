@@ -1,1 +1,1 @@
-"""Reading files that somebody else wrote, within limits, and writing ours atomically."""
+"""Reads files of unknown origin within limits, and writes ours atomically."""

@@ -1,4 +1,4 @@
-"""Writes a file so that a reader finds the old content or the new, never a part."""
+"""Atomic file writes: a reader sees the old content or the new content, never a mixture."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that whoever reads it finds the old one or the new one, never a part."""
+    """Replace a file's content in one step, keeping its mode and its symbolic link."""
     if path.exists() and not path.is_file():  # /dev/stdout and pipes cannot be replaced
         path.write_text(text, encoding="utf-8")
         return
-    target = Path(os.path.realpath(path))  # a link stays a link
-    mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
-    number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    # os.replace on the link would turn it into a regular file, so replace what it points to.
+    target = Path(os.path.realpath(path))
+    # mkstemp creates files with mode 0600; restore the mode that open() would give.
+    mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_current_umask()
+    # The temporary file is in the same folder: os.replace is atomic only within a file system.
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -29,7 +32,8 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def _umask() -> int:
-    old = os.umask(0o022)
-    os.umask(old)
-    return old
+def _current_umask() -> int:
+    # The only way to read the umask is to set it.
+    umask = os.umask(0o022)
+    os.umask(umask)
+    return umask

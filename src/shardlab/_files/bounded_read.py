@@ -1,7 +1,4 @@
-"""A file that somebody else wrote, opened without waiting, and read up to a limit.
-
-Files that somebody else wrote: opened without waiting, and never read beyond a limit.
-"""
+"""Reads files of unknown origin: opening never blocks, and no read exceeds its limit."""
 
 from __future__ import annotations
 
@@ -17,137 +14,143 @@ from pathlib import Path
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import InvalidModel
 
-_CHUNK = 1 << 20
-_PATIENCE = 10  # seconds until the first byte of a pipe
-# without waiting for a pipe's writer; Windows has no such flag, and one of its own
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_CHUNK_BYTES = 1 << 20  # bytes per read, whatever size a header claims
+_PIPE_TIMEOUT = 10  # seconds until the first byte of a pipe
+_MAX_SUGGESTIONS = 1_000  # entries of a folder that are compared with a misspelled name
+# O_NONBLOCK: opening a pipe without a writer would block. Windows lacks it, and needs O_BINARY.
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class NotRegularFile(OSError):
-    """What stands there is a folder, a pipe or a device, whose end may never come."""
+    """The path is a folder, a pipe or a device, which may have no end."""
 
-    def __init__(self, what: str = "it is a folder, a pipe or a device") -> None:
-        super().__init__(what)
+    def __init__(self, reason: str = "it is a folder, a pipe or a device") -> None:
+        super().__init__(reason)
 
 
 def open_without_blocking(path: Path) -> int:
-    """Return the number under which a file is open; `OSError` or `ValueError` if it cannot be.
+    """Return a file descriptor of a regular file; raises `OSError` or `ValueError`.
 
-    Opening a pipe that nobody writes to would never end, nor would reading /dev/zero.
+    Opening a pipe without a writer would block forever, and reading /dev/zero would never end.
     """
-    number = os.open(path, _READ)
-    if stat.S_ISREG(os.fstat(number).st_mode):
-        return number
-    os.close(number)
+    descriptor = os.open(path, _READ_FLAGS)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
     raise NotRegularFile
 
 
-def read_regular_file(path: Path, most_bytes: int) -> bytes:
-    """Return what a file holds, or one byte more than allowed of a larger one.
+def read_regular_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a file; of a larger one, `max_bytes` + 1 bytes.
 
-    A pipe is read too, as `--compare <(git show main:plan.json)` is one, if somebody writes to it.
+    A pipe with a writer is read too, because `--compare <(git show main:plan.json)` passes one.
     """
-    found = bytearray()
+    content = bytearray()
     with os.fdopen(_open_file_or_pipe(path), "rb") as file:
-        # asked for in small parts, as a file of holes may say that it has any size
-        while part := file.read(min(_CHUNK, most_bytes + 1 - len(found))):
-            found += part
-    return bytes(found)
+        # In chunks: a sparse file can claim any size, and one large read would allocate it.
+        while chunk := file.read(min(_CHUNK_BYTES, max_bytes + 1 - len(content))):
+            content += chunk
+    return bytes(content)
 
 
 def _open_file_or_pipe(path: Path) -> int:
-    number = os.open(path, _READ)
-    mode = os.fstat(number).st_mode
+    descriptor = os.open(path, _READ_FLAGS)
+    mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
-        return number
-    if stat.S_ISFIFO(mode) and select.select([number], [], [], _PATIENCE)[0]:
-        os.set_blocking(number, True)
-        return number
-    os.close(number)
+        return descriptor
+    if stat.S_ISFIFO(mode) and select.select([descriptor], [], [], _PIPE_TIMEOUT)[0]:
+        os.set_blocking(descriptor, True)
+        return descriptor
+    os.close(descriptor)
     if stat.S_ISFIFO(mode):
-        raise NotRegularFile(f"it is a pipe that nobody has written to for {_PATIENCE} s")
+        raise NotRegularFile(f"it is a pipe without data for {_PIPE_TIMEOUT} s")
     raise NotRegularFile("it is a folder or a device")
 
 
-_CHUNK_disk = 1 << 20  # bytes asked for at once, whatever a header promises
-_NEAR = 1_000  # entries of a folder among which a slip is looked for
-
-
 @contextmanager
-def open_regular_file(file: Path) -> Iterator[tuple[FileIO, int]]:
-    """Open a file for reading, with its size.
+def open_regular_file(path: Path) -> Iterator[tuple[FileIO, int]]:
+    """Open a regular file for reading; yields the file and its size.
 
-    A folder, a pipe or a device is refused: opening a pipe that nobody writes to would never end.
+    Errors, also those of later reads, are raised as `InvalidModel`.
     """
-    number = _opened(file)
-    with FileIO(number) as opened:
+    descriptor = _open_model_file(path)
+    with FileIO(descriptor) as file:
         try:
-            yield opened, os.fstat(number).st_size
+            yield file, os.fstat(descriptor).st_size
         except OSError as error:
-            raise _unread(file, error) from None
+            raise _unreadable_error(path, error) from None
 
 
-def _opened(file: Path) -> int:
+def _open_model_file(path: Path) -> int:
     try:
-        return open_without_blocking(file)
+        return open_without_blocking(path)
     except NotRegularFile:
-        raise _no_file(file, "is a folder, a pipe or a device", "a file.") from None
+        raise _file_error(path, "is a folder, a pipe or a device", "a file.") from None
     except FileNotFoundError:
-        raise file_not_found(file) from None
+        raise file_not_found(path) from None
     except OSError as error:
-        raise _unread(file, error) from None
-    except ValueError as error:  # a name with a NUL in it, or with half a character
-        raise _no_file(file, f"cannot be a file: {error}", "another name.") from None
+        raise _unreadable_error(path, error) from None
+    except ValueError as error:  # the name contains a NUL or a lone surrogate
+        raise _file_error(path, f"is not a valid file name: {error}", "another name.") from None
 
 
-def read_bounded_bytes(opened: FileIO, n_bytes: int) -> bytes:
-    """Return that many bytes, or those that there are, asked for in small parts."""
-    found = bytearray()
-    while len(found) < n_bytes and (part := opened.read(min(_CHUNK_disk, n_bytes - len(found)))):
-        found += part
-    return bytes(found)
+def read_bounded_bytes(file: FileIO, n_bytes: int) -> bytes:
+    """Return `n_bytes` bytes, or fewer at the end of the file."""
+    content = bytearray()
+    while len(content) < n_bytes:
+        # In chunks: `n_bytes` can come from a header, and one large read would allocate it.
+        chunk = file.read(min(_CHUNK_BYTES, n_bytes - len(content)))
+        if not chunk:
+            break
+        content += chunk
+    return bytes(content)
 
 
-def read_bounded_text(file: Path, most_bytes: int) -> str:
-    """Return a UTF-8 text file that is no larger than that."""
-    with open_regular_file(file) as (opened, n_bytes):
-        data = read_bounded_bytes(opened, most_bytes + 1)
-    if len(data) > most_bytes:
+def read_bounded_text(path: Path, max_bytes: int) -> str:
+    """Return a UTF-8 text file of at most `max_bytes` bytes."""
+    with open_regular_file(path) as (file, n_bytes):
+        data = read_bounded_bytes(file, max_bytes + 1)
+    if len(data) > max_bytes:
         size = max(n_bytes, len(data))
-        what = f"{file.name!r} has {size:,} bytes; such a file has at most {most_bytes:,}."
-        raise InvalidModel(what, where=str(file), fix="a smaller file.")
+        message = (
+            f"{path.name!r} has {size:,} bytes; the limit for this kind of file is {max_bytes:,}."
+        )
+        raise InvalidModel(message, where=str(path), fix="a smaller file.")
     try:
-        return data.decode("utf-8-sig")  # some editors write a mark before the text
+        return data.decode("utf-8-sig")  # some editors write a byte-order mark
     except UnicodeDecodeError as error:
-        what = f"{file.name!r} is not UTF-8 text: {error.reason}."
-        raise InvalidModel(
-            what, where=f"{file}, byte {error.start}", fix="save it as UTF-8."
-        ) from None
+        message = f"{path.name!r} is not UTF-8 text: {error.reason}."
+        where = f"{path}, byte {error.start}"
+        raise InvalidModel(message, where=where, fix="save it as UTF-8.") from None
 
 
 def list_folder(folder: Path) -> list[str]:
-    """Return the names of what is in a folder, in order."""
+    """Return the sorted names of a folder's entries."""
     try:
-        return sorted(each.name for each in folder.iterdir())
+        return sorted(entry.name for entry in folder.iterdir())
     except OSError as error:
-        raise _unread(folder, error) from None
+        raise _unreadable_error(folder, error) from None
 
 
-def file_not_found(file: Path) -> InvalidModel:
-    """Return the error about a file that is not there, with the nearest name that is."""
+def file_not_found(path: Path) -> InvalidModel:
+    """Return the error for a missing file, with the nearest name that exists."""
+    # Cut to 200 and 400 characters: names come from files that someone else wrote.
+    where = f"{path!s:.400}"
     try:
-        names = [each.name for each in islice(file.parent.iterdir(), _NEAR)]
+        names = [entry.name for entry in islice(path.parent.iterdir(), _MAX_SUGGESTIONS)]
     except (OSError, ValueError):
-        what = f"There is no folder {str(file.parent)!r:.200}, so no {file.name!r:.200} in it."
-        return InvalidModel(what, where=f"{file!s:.400}", fix="a path that exists.")
-    near = nearest_name(file.name, names)
-    fix = f"{near!r}, the nearest name there." if near else "a path that exists."
-    return InvalidModel(f"There is no file {file.name!r:.200}.", where=f"{file!s:.400}", fix=fix)
+        message = f"There is no folder {str(path.parent)!r:.200}, so no file {path.name!r:.200}."
+        return InvalidModel(message, where=where, fix="a path that exists.")
+    nearest = nearest_name(path.name, names)
+    message = f"There is no file {path.name!r:.200}."
+    if nearest is not None:
+        message += f" Did you mean {nearest!r:.200}?"
+    return InvalidModel(message, where=where, fix="a path that exists.")
 
 
-def _unread(file: Path, error: OSError) -> InvalidModel:
-    return _no_file(file, f"cannot be read: {error.strerror or error}", "a file that can be read.")
+def _unreadable_error(path: Path, error: OSError) -> InvalidModel:
+    return _file_error(path, f"cannot be read: {error.strerror or error}", "a readable file.")
 
 
-def _no_file(file: Path, why: str, fix: str) -> InvalidModel:
-    return InvalidModel(f"{file.name!r:.200} {why}.", where=f"{file!s:.400}", fix=fix)
+def _file_error(path: Path, reason: str, fix: str) -> InvalidModel:
+    return InvalidModel(f"{path.name!r:.200} {reason}.", where=f"{path!s:.400}", fix=fix)

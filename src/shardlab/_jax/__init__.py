@@ -1,8 +1,8 @@
-"""Every private or version-dependent JAX name that the engine uses; nobody else touches `jax._src`.
+"""Every private or version-dependent JAX name that shardlab uses; only this package has them.
 
-Works on JAX 0.10.2 and on 0.12, where `ClosedJaxpr` and `Jaxpr` have become one class.
-`tests/engine/test_jax_contract.py` holds each promise relied on here, so that a release that
-breaks one is noticed by name.
+Works on JAX 0.10.2 and on 0.12, which merged `ClosedJaxpr` and `Jaxpr` into one class.
+`tests/_jax/test_jax_contract.py` tests each behaviour that this package relies on, so that a JAX
+release that changes one fails there by name.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import config, core, dtypes, pjit, source_info_util
-from jax._src import debugging as debugging
-from jax._src import mesh as mesh_lib
-from jax._src import shard_map as shard_map_lib
-from jax._src.interpreters import batching, partial_eval
+from jax._src import (
+    config,  # settings without a public context manager: check_vma, ppermute order
+    core,  # ShapedArray, axis environment, effects
+    debugging,  # ordered_debug_effect and the impl behind jax.debug.print
+    dtypes,  # extended dtypes (random keys)
+    pjit,  # prints before it raises (JAX 0.12)
+    source_info_util,  # the user's source line of an equation
+)
+from jax._src import mesh as mesh_lib  # the mesh in context
+from jax._src import shard_map as shard_map_lib  # the sentinel Infer for in_specs
+from jax._src.interpreters import batching, partial_eval  # batching and dead code of a jaxpr
+from jax._src.interpreters.partial_eval import DynamicJaxprTracer  # its _origin_msg
 from jax.extend import core as jex_core
 
 Literal = jex_core.Literal
@@ -28,57 +35,46 @@ NamedAxisEffect = core.NamedAxisEffect
 Infer = shard_map_lib.Infer
 
 
+# ---------------------------------------------------------------------------------------- jaxprs
+
+
 def open_jaxpr(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
-    """Return (jaxpr, consts) of an open or a closed jaxpr, of either generation."""
+    """Return (jaxpr, consts) of an open or a closed jaxpr, in JAX 0.10 and 0.12."""
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     return inner, getattr(jaxpr, "consts", ())
 
 
 def literal_value(literal: Any) -> Any:
-    """Return the constant that a literal stands for, as an array of its own dtype."""
+    """Return the value of a literal as an array of the literal's dtype."""
     dtype = literal.aval.dtype
     if is_extended(dtype):
         return literal.val
+    # `val` may be a Python number, whose own dtype would be weak or 64-bit.
     return np.asarray(literal.val, dtype)
 
 
-def is_extended(dtype: Any) -> bool:
-    """Say whether `dtype` is one of JAX's own (random keys and the like), not a NumPy one."""
-    return bool(dtypes.issubdtype(dtype, dtypes.extended))
+def inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    """Yield the jaxprs among the parameters of an equation."""
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(item, "eqns") or hasattr(getattr(item, "jaxpr", None), "eqns"):
+                yield item
 
 
-def plain_aval(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) -> Any:
-    """Return an abstract value that carries neither a sharding nor a varying-axes type."""
-    return core.ShapedArray(shape, dtype, weak_type=weak_type)
-
-
-def aval_of(value: Any) -> Any:
-    return core.typeof(value)
-
-
-def bind(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    """Bind `primitive`, also one whose parameters hold a jaxpr, and return a list of outputs."""
-    out = primitive.bind(*args, **primitive.get_bind_params(params))
-    return list(out) if primitive.multiple_results else [out]
-
-
-def is_elementwise(primitive: Any) -> bool:
-    """Say whether JAX itself registers `primitive` as acting on each element alone."""
-    rule = batching.fancy_primitive_batchers.get(primitive)
-    return isinstance(rule, functools.partial) and rule.func in (
-        batching.broadcast_batcher,
-        batching.vectorized_batcher,
-    )
+def eval_jaxpr(closed: Any, args: Sequence[Any]) -> list[Any]:
+    return list(jex_core.jaxpr_as_fun(closed)(*args))
 
 
 def trace_plain(fun: Callable[..., Any], avals: Sequence[Any]) -> Any:
-    """Trace `fun` to a closed jaxpr outside of any mesh, axis or vma context."""
+    """Trace `fun` to a closed jaxpr outside any mesh, axis or VMA context."""
     with no_mesh():
         return jax.make_jaxpr(fun)(*avals)
 
 
 def batch_jaxpr(closed: Any, size: int, in_dims: tuple[int | None, ...]) -> tuple[Any, Any]:
-    """Batch a closed jaxpr over one new axis; JAX decides where the axis ends up in each output."""
+    """Batch a closed jaxpr over one new axis; JAX decides where it goes in each output."""
+    # batch_jaxpr2 is the only form of vmap that neither moves the output axes to a fixed position
+    # nor broadcasts outputs that do not depend on the batched inputs.
     axis = batching.AxisData(core.no_axis_name, size, None, None)
     with no_mesh():
         out, out_dims = batching.batch_jaxpr2(closed, axis, in_dims)
@@ -86,19 +82,98 @@ def batch_jaxpr(closed: Any, size: int, in_dims: tuple[int | None, ...]) -> tupl
 
 
 def without_dead_code(closed: Any) -> Any:
-    """Return a closed jaxpr without what neither its outputs nor its effects depend on."""
+    """Return a closed jaxpr without equations that no output and no effect depends on."""
     inner, _ = open_jaxpr(closed)
     live, _ = partial_eval.dce_jaxpr(inner, True, instantiate=True)
     return closed.replace(jaxpr=live) if inner is not closed else live
 
 
-def eval_jaxpr(closed: Any, args: Sequence[Any]) -> list[Any]:
-    return list(jex_core.jaxpr_as_fun(closed)(*args))
+def scan_operand_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """Return the number of constants and of carries of a scan, in this order before its xs."""
+    if "num_carry" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()  # JAX 0.12
+    return len(consts), len(carry)
+
+
+def jit_shardings(traced: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the `in_shardings` and `out_shardings` of a traced jit, one per array."""
+    params = traced._params
+    return tuple(params["in_shardings"]), tuple(params["out_shardings"])
+
+
+# ------------------------------------------------------------------------- types and primitives
+
+
+def is_extended(dtype: Any) -> bool:
+    """Return whether `dtype` is one of JAX's own (random keys), not a NumPy one."""
+    return bool(dtypes.issubdtype(dtype, dtypes.extended))
+
+
+def plain_aval(shape: tuple[int, ...], dtype: Any, weak_type: bool = False) -> Any:
+    """Return an abstract value without a sharding and without a VMA type."""
+    return core.ShapedArray(shape, dtype, weak_type=weak_type)
+
+
+def strip_sharding(aval: Any) -> Any:
+    """Return `aval` without its sharding and its VMA type."""
+    if not isinstance(aval, core.ShapedArray):
+        return aval
+    return plain_aval(aval.shape, aval.dtype, aval.weak_type)
+
+
+def has_sharding(aval: Any) -> bool:
+    """Return whether an abstract value carries a sharding of its own (Explicit axes)."""
+    sharding = getattr(aval, "sharding", None)
+    return sharding is not None and not sharding.mesh.empty
+
+
+def aval_of(value: Any) -> Any:
+    return core.typeof(value)
+
+
+def bind_primitive(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Bind `primitive` and return a list of outputs."""
+    # get_bind_params: equations store jaxprs where bind expects functions (custom_jvp_call, ...).
+    out = primitive.bind(*args, **primitive.get_bind_params(params))
+    return list(out) if primitive.multiple_results else [out]
+
+
+def is_elementwise(primitive: Any) -> bool:
+    """Return whether JAX itself registers `primitive` as acting on each element alone."""
+    # There is no public flag; the batching rules that JAX gives to elementwise primitives are one.
+    rule = batching.fancy_primitive_batchers.get(primitive)
+    return isinstance(rule, functools.partial) and rule.func in (
+        batching.broadcast_batcher,
+        batching.vectorized_batcher,
+    )
+
+
+def ppermute_order() -> str:
+    """Return what a ppermute over axes that are not in mesh order does: mesh, written, refused."""
+    # JAX 0.10 has no such setting and always numbers devices in mesh order.
+    check = getattr(config, "raise_on_ppermute_sort_diff", None)
+    if check is None:
+        return "mesh"
+    return "refused" if check.value else "written"
+
+
+def is_ordered(params: dict[str, Any]) -> bool:
+    """Return whether a debug callback is ordered with respect to others."""
+    return params["effect"] is debugging.ordered_debug_effect
+
+
+def print_now(*args: Any, **params: Any) -> None:
+    """Execute at once what `jax.debug.print` staged with these parameters."""
+    debugging.debug_print_p.impl(*args, **params)
+
+
+# ------------------------------------------------------------------------------ mesh in context
 
 
 @contextlib.contextmanager
 def no_mesh() -> Iterator[None]:
-    """Enter plain single-device JAX: no mesh, no named axes, no vma types."""
+    """Within this block JAX is plain single-device JAX: no mesh, no named axes, no VMA types."""
     axis_env = core.trace_ctx.axis_env
     core.trace_ctx.set_axis_env(core.top_axis_env)
     try:
@@ -111,54 +186,48 @@ def no_mesh() -> Iterator[None]:
         core.trace_ctx.set_axis_env(axis_env)
 
 
-def scan_parts(params: dict[str, Any]) -> tuple[int, int]:
-    """Return how many constants and how many carries a scan has, in this order before its xs."""
-    if "num_carry" in params:
-        return params["num_consts"], params["num_carry"]
-    consts, carry, _ = params["ft_in"].unpack()  # JAX 0.12
-    return len(consts), len(carry)
+def context_mesh() -> Any:
+    """Return the concrete mesh set by `jax.set_mesh` or `with mesh:`, or None."""
+    # `with mesh:` sets only the older thread_resources.
+    for mesh in (mesh_lib.get_concrete_mesh(), mesh_lib.thread_resources.env.physical_mesh):
+        if not mesh.empty:
+            return mesh
+    return None
 
 
-def ppermute_order() -> str:
-    """Say what a ppermute over axes in another order than the mesh does: mesh, written, refused."""
-    check = getattr(config, "raise_on_ppermute_sort_diff", None)
-    if check is None:
-        return "mesh"
-    return "refused" if check.value else "written"
+# The device kind of virtual devices. An AbstractMesh keeps it (`abstract_device`), so a mesh of
+# virtual devices can be recognized in a jaxpr, where the concrete mesh is gone.
+VIRTUAL_KIND = "virtual cpu"
 
 
-@contextlib.contextmanager
-def no_prints() -> Iterator[None]:
-    """Within this block JAX prints nothing: 0.12 does before it refuses what a jit is to shard."""
-    vars(pjit)["print"] = lambda *args: None
-    try:
-        yield
-    finally:
-        vars(pjit).pop("print", None)
+def is_virtual_kind(mesh: Any) -> bool:
+    """Return whether an AbstractMesh was made from virtual devices."""
+    device = getattr(mesh, "abstract_device", None)
+    return device is not None and device.device_kind == VIRTUAL_KIND
 
 
 # -------------------------------------------------------------------------- source of an equation
 
 
 def source_of(eqn: Any) -> Any:
-    """Context in which new operations carry the person's source line of `eqn`."""
+    """Return a context in which new operations carry the user's source line of `eqn`."""
     return source_info_util.user_context(eqn.source_info.traceback)
 
 
 def source_line(eqn: Any) -> str:
-    """Return the person's `file:line (function)` of an equation."""
+    """Return the user's `file:line (function)` of an equation."""
     return str(source_info_util.summarize(eqn.source_info))
 
 
-# Libraries whose lines a person did not write: a pmean in a BatchNorm belongs to who called it.
+# Libraries of layers and optimizers: a pmean in a BatchNorm is located at the user's call.
 _LIBRARIES = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]"
     r"(?:flax|equinox|haiku|optax|chex|optimistix|lineax|diffrax)[/\\]"
 )
 
 
-def source_place(eqn: Any) -> tuple[str, int, str] | None:
-    """Return the person's file, line and function of an equation; None where there is none."""
+def user_location(eqn: Any) -> tuple[str, int, str] | None:
+    """Return the user's file, line and function of an equation; None if it has none."""
     first = None
     for frame in source_info_util.user_frames(eqn.source_info.traceback):
         if not _LIBRARIES.search(frame.file_name):
@@ -169,8 +238,8 @@ def source_place(eqn: Any) -> tuple[str, int, str] | None:
     return first.file_name, first.start_line, _plain_name(first.function_name)
 
 
-def is_a_persons(file: str) -> bool:
-    """Say whether a file is neither JAX's nor ours."""
+def is_user_file(file: str) -> bool:
+    """Return whether a file belongs neither to JAX nor to shardlab (see `shard_map_hooks`)."""
     return bool(source_info_util.is_user_filename(file))
 
 
@@ -180,74 +249,44 @@ def _plain_name(qualified: str) -> str:
 
 
 def name_stack(eqn: Any) -> str:
-    """Return the names and transforms around an equation, within its own jaxpr."""
+    """Return the named scopes and transforms around an equation, within its own jaxpr."""
     stack = eqn.source_info.name_stack
     return str(stack) if stack.stack else ""
 
 
-def strip(aval: Any) -> Any:
-    """Return `aval` without a sharding or a varying-axes type."""
-    if not isinstance(aval, core.ShapedArray):
-        return aval
-    return plain_aval(aval.shape, aval.dtype, aval.weak_type)
+def function_location(jaxpr: Any) -> tuple[str, str, int]:
+    """Return the name, file and line of the function that a jaxpr was traced from."""
+    # JAX stores them as one text, "name at file:line".
+    source_info = str(open_jaxpr(jaxpr)[0].debug_info.func_src_info)
+    match = re.fullmatch(r"(.*) at (.*):(\d+)", source_info)
+    return (match[1], match[2], int(match[3])) if match else (source_info, "<shard_map>", 0)
 
 
-def body_of(jaxpr: Any) -> tuple[str, str, int]:
-    """Return the name of the function that a jaxpr was traced from, its file and its line."""
-    told = str(open_jaxpr(jaxpr)[0].debug_info.func_src_info)
-    match = re.fullmatch(r"(.*) at (.*):(\d+)", told)
-    return (match[1], match[2], int(match[3])) if match else (told, "<shard_map>", 0)
+# ------------------------------------------------------------------------------- quieter tracing
 
 
-# -------------------------------------------------------------------------------- debug callbacks
+@contextlib.contextmanager
+def suppress_prints() -> Iterator[None]:
+    """Within this block pjit prints nothing: JAX 0.12 does before it rejects a jit's shardings."""
+    # A global of the module shadows the builtin; nothing else that prints is affected.
+    vars(pjit)["print"] = lambda *args: None
+    try:
+        yield
+    finally:
+        vars(pjit).pop("print", None)
 
 
-def is_ordered(params: dict[str, Any]) -> bool:
-    """Say whether a debug callback keeps its place among others."""
-    return params["effect"] is debugging.ordered_debug_effect
+@contextlib.contextmanager
+def skip_tracer_origins() -> Iterator[None]:
+    """Within this block errors about tracers do not say where in the program these come from.
 
-
-def print_now(*args: Any, **params: Any) -> None:
-    """Do at once what `jax.debug.print` staged with these parameters."""
-    debugging.debug_print_p.impl(*args, **params)
-
-
-# ------------------------------------------------------------------------------------- placement
-
-
-def is_placed(aval: Any) -> bool:
-    """Say whether an abstract value carries a sharding of its own (Explicit axes)."""
-    sharding = getattr(aval, "sharding", None)
-    return sharding is not None and not sharding.mesh.empty
-
-
-def inner_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
-    """Yield the jaxprs among the parameters of an equation."""
-    for value in params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if hasattr(item, "eqns") or hasattr(getattr(item, "jaxpr", None), "eqns"):
-                yield item
-
-
-def context_mesh() -> Any:
-    """Return the concrete mesh set by `jax.set_mesh` or `with mesh:`, or None."""
-    for mesh in (mesh_lib.get_concrete_mesh(), mesh_lib.thread_resources.env.physical_mesh):
-        if not mesh.empty:
-            return mesh
-    return None
-
-
-# What tells a simulated mesh from a real one, also when only its AbstractMesh is left.
-VIRTUAL_KIND = "virtual cpu"
-
-
-def is_virtual_kind(mesh: Any) -> bool:
-    """Say whether an AbstractMesh was made from virtual devices."""
-    device = getattr(mesh, "abstract_device", None)
-    return device is not None and device.device_kind == VIRTUAL_KIND
-
-
-def jit_shardings(traced: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the `in_shardings` and `out_shardings` of the jit that was traced, for each array."""
-    params = traced._params
-    return tuple(params["in_shardings"]), tuple(params["out_shardings"])
+    JAX 0.10 searches the whole program for that text. Flax 0.12 asks each value for a sharding that
+    it does not have and drops the error, so initializing a model of many layers would take time
+    quadratic in its length. JAX 0.12 no longer searches.
+    """
+    original = DynamicJaxprTracer._origin_msg
+    DynamicJaxprTracer._origin_msg = lambda self: ""
+    try:
+        yield
+    finally:
+        DynamicJaxprTracer._origin_msg = original

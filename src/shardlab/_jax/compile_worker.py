@@ -1,11 +1,12 @@
-"""Compiles one lowered program for many devices, in a process of its own. No device is made.
+"""Compiles one lowered program for many devices, in a process of its own and without devices.
 
-Run as a file: `python -P compile_worker.py FOLDER`, where FOLDER holds `module` (MLIR bytecode),
-`options` (XLA's own, serialised) and `dump_options`. Leaves `answer.json` there, and what was asked
-to be dumped. Imports jaxlib alone, since JAX itself would take longer than many a compile.
+Run as a file: `python -P compile_worker.py FOLDER`. FOLDER holds `module` (MLIR bytecode),
+`options` (XLA's compile options, serialised) and `dump_options`. The worker writes `result.json`
+there, and the dumps that the options request. It imports only jaxlib: importing JAX would take
+longer than many a compilation.
 
-All partitions are assigned to the one device there is. XLA never asks, since nothing is run: the
-partitioned program is the same, and the number of devices has no limit.
+All partitions are assigned to the one CPU device. XLA does not notice, because nothing is run: the
+partitioned program is the same, and the number of devices is not limited.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from typing import Any
 from jaxlib import xla_client
 
 
-def main(folder: Path) -> None:
-    threading.Thread(target=_end_with_parent, args=[folder], daemon=True).start()
+def run_worker(folder: Path) -> None:
+    threading.Thread(target=_exit_with_parent, args=[folder], daemon=True).start()
     module = (folder / "module").read_bytes()
     client = xla_client.make_cpu_client(num_devices=1)
+    # Custom calls to LAPACK need their targets registered, which JAX does on import.
     if b"lapack_" in module:
         _register_lapack()
     options = xla_client.CompileOptions.ParseFromString((folder / "options").read_bytes())
@@ -34,16 +36,16 @@ def main(folder: Path) -> None:
     try:
         executable = client.compile_and_load(module, devices, options)
     except Exception as error:
-        answer: dict[str, Any] = {"refused": str(error)}
+        result: dict[str, Any] = {"error": str(error)}
     else:
-        answer = {"memory": memory(executable)}
-    (folder / "answer.json").write_text(json.dumps(answer))
-    # Taking down client and executable in order costs time and gains nothing.
+        result = {"memory": memory_statistics(executable)}
+    (folder / "result.json").write_text(json.dumps(result))
+    # An orderly shutdown of client and executable takes time and gains nothing.
     sys.stdout.flush()
     os._exit(0)
 
 
-def memory(executable: Any) -> dict[str, int]:
+def memory_statistics(executable: Any) -> dict[str, int]:
     stats = executable.get_compiled_memory_stats()
     return {
         f"{name}_bytes": getattr(stats, f"{name}_size_in_bytes")
@@ -51,8 +53,8 @@ def memory(executable: Any) -> dict[str, int]:
     }
 
 
-def _end_with_parent(folder: Path) -> None:
-    """End when whoever started this process is gone, which closes its end of the pipe; tidy up."""
+def _exit_with_parent(folder: Path) -> None:
+    """Remove the folder and exit when the parent process ends, which closes its end of stdin."""
     sys.stdin.buffer.read()
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
@@ -69,4 +71,4 @@ def _register_lapack() -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_worker(Path(sys.argv[1]))

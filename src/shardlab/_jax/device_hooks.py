@@ -1,8 +1,8 @@
-"""The places where JAX touches devices, which simulated mode takes over and gives back.
+"""Where JAX touches devices: the functions that simulated mode replaces, and restores afterwards.
 
-JAX is content with devices that are plain Python objects until a buffer is touched. Four functions
-do that (run a jit, put on a device, build from a callback, find the backend), and a few properties
-of an array say where it lives. Nothing else is replaced.
+JAX accepts devices that are plain Python objects until it touches a buffer. Four functions do that
+(run a jit, put an array on a device, assemble an array from shards, find the backend), and a few
+properties of an array say where it is. Nothing else is replaced.
 """
 
 from __future__ import annotations
@@ -17,37 +17,46 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax._src import array as array_lib
-from jax._src import core, dispatch, dtypes, pjit, sharding_impls, stages, xla_bridge
-from jax._src import mesh as mesh_lib
-from jax._src.interpreters import pxla
-from jax._src.lib import _jax as jaxlib
-from jax._src.named_sharding import NamedSharding, UnspecifiedValue
-from jax._src.sharding_impls import SingleDeviceSharding, physical_sharding
+from jax._src import array as array_lib  # assembles an array from single-device arrays
+from jax._src import (
+    core,  # the axis environment; avals with shardings
+    dispatch,  # device_put of several values; debug_nans checks
+    dtypes,  # extended dtypes (random keys)
+    pjit,  # _resolve_and_lower: every jit that is called or lowered
+    sharding_impls,  # the concrete mesh in context
+    xla_bridge,  # get_backend: every query about devices
+)
+from jax._src import mesh as mesh_lib  # the mesh in context
+from jax._src.interpreters import pxla  # MeshComputation, batched_device_put
+from jax._src.lib import _jax as jaxlib  # the C++ classes of arrays, devices and settings
+from jax._src.sharding_impls import physical_sharding  # of the uint32 array behind random keys
+from jax.sharding import SingleDeviceSharding
 
 ArrayImpl = jaxlib.ArrayImpl
 Device = jaxlib.Device
 Shard = array_lib.Shard
 
-# Part of the key of every compiled call, so that no fast path crosses into or out of the mode.
-# Of every trace too: a function may ask for the number of devices while it is traced.
-_mode = jaxlib.config.Config(
+# A setting of our own in JAX's C++ config. It is part of the key of every compiled call, so that
+# the C++ fast path of a jit never runs a program of the other mode, and of every trace, because a
+# function may read the number of devices while it is traced.
+_mode_key = jaxlib.config.Config(
     "shardlab_simulated", None, include_in_jit_key=True, include_in_trace_context=True
 )
 
-_here = threading.local()
+_thread_state = threading.local()
 
 
-def is_unspecified(sharding: Any) -> bool:
-    return isinstance(sharding, UnspecifiedValue)
+def set_mode_key(key: object) -> None:
+    """Separate compiled calls and traces by `key`; None is JAX without simulated mode."""
+    _mode_key.set_global(key)
 
 
 @contextlib.contextmanager
-def real() -> Iterator[None]:
-    """Within this block this thread sees JAX as it is: one device, plain arrays."""
-    depth = getattr(_here, "depth", 0)
-    _here.depth = depth + 1
-    mode = _mode.swap_local(None)
+def use_real_jax() -> Iterator[None]:
+    """Within this block this thread sees the real JAX: one device, plain arrays, no mesh."""
+    depth = getattr(_thread_state, "depth", 0)
+    _thread_state.depth = depth + 1
+    mode = _mode_key.swap_local(None)
     axis_env = core.trace_ctx.axis_env
     core.trace_ctx.set_axis_env(core.top_axis_env)
     try:
@@ -56,19 +65,20 @@ def real() -> Iterator[None]:
             sharding_impls._internal_use_concrete_mesh(mesh_lib.empty_concrete_mesh),
             jax.default_device(None),
             jax.disable_jit(False),
-            jax.debug_nans(False),  # looked at afterwards, for the person's function
+            # Checked afterwards under the name of the user's function (`check_nans`).
+            jax.debug_nans(False),
             jax.debug_infs(False),
         ):
             yield
     finally:
         core.trace_ctx.set_axis_env(axis_env)
-        _mode.set_local(mode)
-        _here.depth = depth
+        _mode_key.set_local(mode)
+        _thread_state.depth = depth
 
 
-def is_real() -> bool:
-    """Say whether this thread is inside a `real` block."""
-    return getattr(_here, "depth", 0) > 0
+def is_using_real_jax() -> bool:
+    """Return whether this thread is inside a `use_real_jax` block."""
+    return getattr(_thread_state, "depth", 0) > 0
 
 
 def real_backend() -> Any:
@@ -78,119 +88,112 @@ def real_backend() -> Any:
 _original_get_backend = xla_bridge.get_backend
 
 
-# ---------------------------------------------------------------------------------------- seams
+# -------------------------------------------------------------------------------------- patching
 
-Replace = Callable[[Any], Any]
+# The original attribute -> what to set in its place.
+MakeReplacement = Callable[[Any], Any]
 
 
-class Seams:
-    """Attributes replaced for a while; restored in reverse order, whatever happened between."""
+class AttributePatches:
+    """Attributes replaced for a while, and restored in reverse order."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._originals: list[tuple[Any, str, Any]] = []
 
     @property
-    def is_on(self) -> bool:
-        return bool(self._undo)
+    def is_installed(self) -> bool:
+        return bool(self._originals)
 
-    def replace(self, owner: Any, name: str, make: Replace) -> None:
-        """Put `make(original)` in the place of `owner.name`."""
+    def replace(self, owner: Any, name: str, make_replacement: MakeReplacement) -> None:
+        """Set `owner.name` to `make_replacement(original)`."""
         original = owner.__dict__[name]
-        self._put(owner, name, original, make(original))
+        self._set_attribute(owner, name, original, make_replacement(original))
 
-    def replace_everywhere(self, owner: Any, name: str, make: Replace) -> None:
-        """Replace a function also where modules, the program's own too, imported it by name."""
+    def replace_everywhere(self, owner: Any, name: str, make_replacement: MakeReplacement) -> None:
+        """Replace a function also in modules, the program's too, that imported it by name."""
         original = owner.__dict__[name]
-        new = make(original)
+        new = make_replacement(original)
         for module in [m for m in sys.modules.values() if isinstance(m, types.ModuleType)]:
             if module.__name__ == __name__:
-                continue  # what `real_backend` calls
+                continue  # `real_backend` above must call the original
             for alias in [k for k, v in vars(module).items() if v is original]:
-                self._put(module, alias, original, new)
+                self._set_attribute(module, alias, original, new)
 
-    def _put(self, owner: Any, name: str, original: Any, new: Any) -> None:
-        self._undo.append((owner, name, original))
+    def _set_attribute(self, owner: Any, name: str, original: Any, new: Any) -> None:
+        self._originals.append((owner, name, original))
         setattr(owner, name, new)
 
-    def enter(self, key: object) -> None:
-        """Let compiled calls be kept apart by `key`."""
-        _mode.set_global(key)
-
-    def restore(self) -> None:
-        _mode.set_global(None)
-        self.put_back()
-
-    def put_back(self) -> None:
-        """Put every original back in its place."""
-        while self._undo:
-            owner, name, original = self._undo.pop()
+    def restore_originals(self) -> None:
+        while self._originals:
+            owner, name, original = self._originals.pop()
             setattr(owner, name, original)
 
 
-SEAMS = Seams()
+DEVICE_PATCHES = AttributePatches()
 
 
 def is_simulated() -> bool:
-    """Say whether this thread sees virtual devices."""
-    return SEAMS.is_on and not is_real()
+    """Return whether this thread sees virtual devices."""
+    return DEVICE_PATCHES.is_installed and not is_using_real_jax()
 
 
-def in_mode(replacement: Callable[..., Any]) -> Replace:
-    """Replace a function by `replacement`, while the mode is on and outside of `real` blocks."""
+def when_simulated(replacement: Callable[..., Any]) -> MakeReplacement:
+    """Replace a function by `replacement` in simulated mode, outside `use_real_jax` blocks."""
 
-    def make(original: Any) -> Any:
+    def make_replacement(original: Any) -> Any:
         @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            # A module imported inside the mode may keep this wrapper when the mode is over.
+        def call_replacement(*args: Any, **kwargs: Any) -> Any:
+            # A module imported in simulated mode may keep this wrapper after the mode has ended.
             if not is_simulated():
                 return original(*args, **kwargs)
             return replacement(*args, **kwargs)
 
         if hasattr(original, "cache_clear"):
-            # JAX clears it by this name; a function has no such attribute for mypy.
-            call.cache_clear = original.cache_clear  # type: ignore[attr-defined]
-        return call
+            # jax.clear_caches calls it; a function has no such attribute for mypy.
+            call_replacement.cache_clear = original.cache_clear  # type: ignore[attr-defined]
+        return call_replacement
 
-    return make
+    return make_replacement
 
 
-def property_in_mode(read: Callable[[Any, Callable[[], Any]], Any]) -> Replace:
-    """Replace a property by `read(self, original)`, except inside `real` blocks."""
+def property_when_simulated(read: Callable[[Any, Callable[[], Any]], Any]) -> MakeReplacement:
+    """Replace a property by `read(self, original)`, except inside `use_real_jax` blocks."""
 
-    def make(original: Any) -> Any:
-        def get(self: Any) -> Any:
+    def make_replacement(original: Any) -> Any:
+        def read_property(self: Any) -> Any:
             if not is_simulated():
                 return original.__get__(self)
             return read(self, lambda: original.__get__(self))
 
-        return property(get)
+        return property(read_property)
 
-    return make
+    return make_replacement
 
 
-def really(original: Any) -> Any:
-    """Run a method or property of an array in a `real` block."""
+def run_with_real_jax(original: Any) -> Any:
+    """Run a method or property of an array in a `use_real_jax` block."""
     if isinstance(original, property) or not callable(original):
 
-        def get(self: Any) -> Any:
-            with real():
+        def read_property(self: Any) -> Any:
+            with use_real_jax():
                 return original.__get__(self)
 
-        return property(get)
+        return property(read_property)
 
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with real():
+    def call_original(*args: Any, **kwargs: Any) -> Any:
+        with use_real_jax():
             return original(*args, **kwargs)
 
-    return call
+    return call_original
 
 
-# ------------------------------------------------------------------------- what JAX itself checks
+# ---------------------------------------------------------------------------- JAX's own checks
 
 
-def check_pieces(shape: Any, sharding: Any, arrays: list[Any], dtype: Any) -> Any:
-    """Let JAX refuse pieces that do not make up an array, and return the array's type."""
+def check_shards(shape: Any, sharding: Any, arrays: list[Any], dtype: Any) -> Any:
+    """Let JAX reject shards that do not make up the array, and return the array's type."""
+    # What jax.make_array_from_single_device_arrays checks before it builds the array in C++.
     name = "make_array_from_single_device_arrays"
     dtype = array_lib._get_and_check_dtype(arrays, dtype, name)
     aval = core.update_aval_with_sharding(core.ShapedArray(shape, dtype), sharding)
@@ -202,54 +205,53 @@ def check_pieces(shape: Any, sharding: Any, arrays: list[Any], dtype: Any) -> An
     return aval
 
 
-def device_of(array: Any) -> Any:
-    """Return the one device of an array that has just one."""
+def single_device(array: Any) -> Any:
+    """Return the device of an array on one device."""
     return array_lib._get_device(array)
 
 
-def check_alive(array: Any) -> None:
-    """Refuse a deleted array as JAX does."""
+def check_not_deleted(array: Any) -> None:
+    """Raise for a deleted array as JAX does."""
+    # Random keys wrap the array that can be deleted.
     getattr(array, "_base_array", array)._check_if_deleted()
 
 
-def lowered_cost(computation: Any) -> Any:
+def lowered_cost_analysis(computation: Any) -> Any:
     """Return XLA's estimate for a lowered program, which is the same on any devices."""
     return jaxlib.hlo_module_cost_analysis(real_backend(), computation.hlo().as_hlo_module())
 
 
-def check_special(name: str, outs: list[Any]) -> None:
-    """Refuse NaNs and infinities where `jax_debug_nans` or `jax_debug_infs` ask for it."""
+def check_nans(name: str, outs: list[Any]) -> None:
+    """Raise for NaNs and infinities if `jax_debug_nans` or `jax_debug_infs` is set."""
     if dispatch.needs_check_special():
         numbers = [out for out in outs if not dtypes.issubdtype(out.dtype, dtypes.extended)]
         dispatch.check_special(name, numbers)
 
 
 __all__ = [
-    "SEAMS",
+    "DEVICE_PATCHES",
     "ArrayImpl",
+    "AttributePatches",
     "Device",
-    "NamedSharding",
-    "Seams",
     "Shard",
     "SingleDeviceSharding",
     "array_lib",
-    "check_alive",
-    "check_pieces",
-    "check_special",
-    "device_of",
+    "check_nans",
+    "check_not_deleted",
+    "check_shards",
     "dispatch",
-    "in_mode",
-    "is_real",
     "is_simulated",
-    "is_unspecified",
-    "lowered_cost",
+    "is_using_real_jax",
+    "lowered_cost_analysis",
     "physical_sharding",
     "pjit",
-    "property_in_mode",
+    "property_when_simulated",
     "pxla",
-    "real",
     "real_backend",
-    "really",
-    "stages",
+    "run_with_real_jax",
+    "set_mode_key",
+    "single_device",
+    "use_real_jax",
+    "when_simulated",
     "xla_bridge",
 ]

@@ -1,6 +1,6 @@
-"""What an exported program holds, read from its StableHLO operation by operation.
+"""The contents of an exported program, read from its StableHLO operation by operation.
 
-The bytes may come from anybody: nothing is compiled or run here, and sizes are capped.
+The bytes may come from an untrusted process: nothing is compiled or run here, and sizes are capped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.interpreters import mlir
+from jax._src.interpreters import mlir  # make_ir_context, with all dialects loaded
 from jax._src.lib.mlir import ir
 
 _COLLECTIVES = {
@@ -31,8 +31,10 @@ _REDUCTIONS = {
     "stablehlo.minimum": "pmin",
     "stablehlo.and": "pmin",
 }
-# A nesting beyond this, or more calls of functions, is no program that a person wrote.
-_MOST_STEPS = 200_000
+# Functions that call each other twice each make exponentially many steps from a few bytes: beyond
+# these limits it is not a program that a learner wrote.
+_MAX_STEPS = 200_000
+_MAX_DEPTH = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,7 @@ class Collective:
 
 @dataclasses.dataclass(kw_only=True)
 class ProgramContents:
-    """What stands in an exported program."""
+    """The collectives and operations of an exported program."""
 
     collectives: list[Collective] = dataclasses.field(default_factory=list)
     custom_calls: set[str] = dataclasses.field(default_factory=set)
@@ -60,75 +62,79 @@ class ProgramContents:
 
 
 class TooDeep(Exception):
-    """A program whose functions call each other without end, or almost."""
+    """A program whose functions call each other endlessly, or almost."""
 
 
 def read_contents(exported: jax.export.Exported) -> ProgramContents:
-    """Return what stands in an exported program, loops multiplied."""
+    """Return the contents of an exported program; calls in loops count once per iteration."""
     with mlir.make_ir_context():
         module = exported.mlir_module(serialized=False)
-        found = ProgramContents()
+        contents = ProgramContents()
         functions = {
             ir.StringAttr(op.attributes["sym_name"]).value: op
             for op in module.body.operations
             if op.operation.name == "func.func"
         }
-        _Walk(functions, found).list_all(module.operation)
+        _ModuleWalk(functions, contents).walk_all(module.operation)
         if "main" in functions:
-            _Walk(functions, found).follow(functions["main"].operation, 1, 0)
-        return found
+            _ModuleWalk(functions, contents).walk_executed(functions["main"].operation, 1, 0)
+        return contents
 
 
-class _Walk:
-    def __init__(self, functions: dict[str, Any], found: ProgramContents) -> None:
-        self._functions, self._found = functions, found
+class _ModuleWalk:
+    """Collects the contents of a module."""
+
+    def __init__(self, functions: dict[str, Any], contents: ProgramContents) -> None:
+        self._functions, self._contents = functions, contents
         self._steps = 0
 
-    def list_all(self, operation: Any) -> None:
-        """Note every operation, also in functions that nobody calls."""
-        found = self._found
-        for op in _inside(operation):
-            found.n_operations += 1
-            found.operations.add(op.name)
+    def walk_all(self, operation: Any) -> None:
+        """Collect every operation, also in functions that are never called."""
+        contents = self._contents
+        for op in _inner_operations(operation):
+            contents.n_operations += 1
+            contents.operations.add(op.name)
             if op.name == "stablehlo.custom_call":
-                found.custom_calls.add(ir.StringAttr(op.attributes["call_target_name"]).value)
+                contents.custom_calls.add(ir.StringAttr(op.attributes["call_target_name"]).value)
             elif op.name == "sdy.manual_computation":
-                found.has_shard_map = True
+                contents.has_shard_map = True
             elif op.name == "stablehlo.constant":
-                found.largest_constant = max(found.largest_constant, _n_elements(op.results[0]))
-            self.list_all(op)
+                contents.largest_constant = max(
+                    contents.largest_constant, _n_elements(op.results[0])
+                )
+            self.walk_all(op)
 
-    def follow(self, operation: Any, count: int | None, depth: int) -> None:
-        """Note the collectives on the way of the program, each as often as it is met."""
-        for op in _inside(operation):
+    def walk_executed(self, operation: Any, count: int | None, depth: int) -> None:
+        """Collect the collectives that the program executes, with how often it executes them."""
+        for op in _inner_operations(operation):
             self._steps += 1
-            if self._steps > _MOST_STEPS or depth > 200:
+            if self._steps > _MAX_STEPS or depth > _MAX_DEPTH:
                 raise TooDeep("the program's functions call each other too often")
             if op.name in _COLLECTIVES:
-                self._note(op, count)
+                self._add_collective(op, count)
             elif op.name == "stablehlo.while":
-                turns = _turns(op)
-                inner = None if turns is None or count is None else count * turns
-                self.follow(op, inner, depth + 1)
+                trips = _trip_count(op)
+                inner = None if trips is None or count is None else count * trips
+                self.walk_executed(op, inner, depth + 1)
             elif op.name == "func.call":
                 name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-                self.follow(self._functions[name].operation, count, depth + 1)
+                self.walk_executed(self._functions[name].operation, count, depth + 1)
             else:
-                self.follow(op, count, depth + 1)
+                self.walk_executed(op, count, depth + 1)
 
-    def _note(self, op: Any, count: int | None) -> None:
+    def _add_collective(self, op: Any, count: int | None) -> None:
         if not any(_is_used(result) for result in op.results):
-            return  # the compiler leaves it out
-        is_permuted = op.name == "stablehlo.collective_permute"
-        pairs = _pairs(op)
-        if is_permuted and all(a == b for a, b in pairs):
-            return  # nobody sends anything, or everybody to themselves
-        group_size = 2 if is_permuted else _group_size(op)
+            return  # XLA removes it as dead code
+        is_permutation = op.name == "stablehlo.collective_permute"
+        pairs = _permutation_pairs(op)
+        if is_permutation and all(a == b for a, b in pairs):
+            return  # no device sends anything to another one
+        group_size = 2 if is_permutation else _group_size(op)
         for operand in op.operands:
-            shape, dtype = _type(operand)
-            self._found.collectives.append(
+            shape, dtype = _tensor_type(operand)
+            self._contents.collectives.append(
                 Collective(
-                    op=_name(op),
+                    op=_collective_name(op),
                     shape=shape,
                     dtype=dtype,
                     count=count,
@@ -138,7 +144,7 @@ class _Walk:
             )
 
 
-def _inside(operation: Any) -> Iterator[Any]:
+def _inner_operations(operation: Any) -> Iterator[Any]:
     for region in operation.regions:
         for block in region.blocks:
             for op in block.operations:
@@ -149,15 +155,15 @@ def _is_used(result: Any) -> bool:
     return next(iter(result.uses), None) is not None
 
 
-def _name(op: Any) -> str:
+def _collective_name(op: Any) -> str:
     name = _COLLECTIVES[op.name]
     if name == "psum":
-        for inner in _inside(op):
+        for inner in _inner_operations(op):
             return _REDUCTIONS.get(inner.name, name)
     return name
 
 
-def _type(value: Any) -> tuple[tuple[int, ...], str]:
+def _tensor_type(value: Any) -> tuple[tuple[int, ...], str]:
     kind = ir.RankedTensorType(value.type)
     return tuple(kind.shape), _DTYPES.get(str(kind.element_type), str(kind.element_type))
 
@@ -180,15 +186,16 @@ def _n_elements(value: Any) -> int:
     return 0
 
 
-def _pairs(op: Any) -> tuple[tuple[int, int], ...]:
+def _permutation_pairs(op: Any) -> tuple[tuple[int, int], ...]:
     if op.name != "stablehlo.collective_permute":
         return ()
-    listed = np.asarray(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
-    return tuple((int(a), int(b)) for a, b in listed.reshape(-1, 2))
+    pairs = np.asarray(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
+    return tuple((int(a), int(b)) for a, b in pairs.reshape(-1, 2))
 
 
 def _group_size(op: Any) -> int:
     """Return how many devices take part in one call."""
+    # JAX 0.10 lists the device ids of each group; JAX 0.12 names mesh axes.
     groups = op.attributes["replica_groups"]
     with contextlib.suppress(ValueError):
         return int(ir.ShapedType(ir.DenseElementsAttr(groups).type).shape[-1])
@@ -196,30 +203,31 @@ def _group_size(op: Any) -> int:
 
 
 def _size_along_axes(op: Any, text: str) -> int:
-    """Return the size of a group that is named by mesh axes, as JAX 0.12 does."""
+    """Return the size of a group that is given by mesh axes."""
+    # jaxlib has no Python class for this attribute, so its text is parsed.
     mesh = re.search(r"mesh = @(\w+)", text)
     names = re.findall(r'name = "([^"]+)"', text)
     module = op
     while module.parent is not None:
         module = module.parent.operation
-    for each in _inside(module):
-        if each.name == "sdy.mesh" and mesh and mesh[1] == _symbol(each):
-            sizes = dict(re.findall(r'"([^"]+)"=(\d+)', str(each.attributes["mesh"])))
+    for candidate in _inner_operations(module):
+        if candidate.name == "sdy.mesh" and mesh and mesh[1] == _symbol_name(candidate):
+            sizes = dict(re.findall(r'"([^"]+)"=(\d+)', str(candidate.attributes["mesh"])))
             return math.prod(int(sizes[name]) for name in names)
-    raise ValueError(f"the groups {text[:80]} name no mesh")
+    raise ValueError(f"the groups {text[:80]} refer to no mesh")
 
 
-def _symbol(op: Any) -> str:
+def _symbol_name(op: Any) -> str:
     return str(ir.StringAttr(op.attributes["sym_name"]).value)
 
 
 # ------------------------------------------------------------------------------------- loops
 
 
-def _turns(loop: Any) -> int | None:
-    """Return how often a loop turns that counts upwards to a constant; None for any other."""
+def _trip_count(loop: Any) -> int | None:
+    """Return the iterations of a loop that counts up to a constant; None for any other loop."""
     condition, body = (region.blocks[0] for region in loop.regions)
-    test = _owner(condition.operations[len(condition.operations) - 1].operation.operands[0])
+    test = _defining_op(condition.operations[len(condition.operations) - 1].operation.operands[0])
     if test is None or test.name != "stablehlo.compare":
         return None
     if "LT" not in str(test.attributes["comparison_direction"]):
@@ -227,15 +235,15 @@ def _turns(loop: Any) -> int | None:
     number = _argument_number(condition, test.operands[0])
     if number is None:
         return None
-    start, stop = _constant(loop.operands[number]), _constant(test.operands[1])
+    start, stop = _constant_value(loop.operands[number]), _constant_value(test.operands[1])
     returned = body.operations[len(body.operations) - 1].operation
-    step = _step(body, returned.operands[number], number)
+    step = _loop_step(body, returned.operands[number], number)
     if start is None or stop is None or step is None or step <= 0:
         return None
     return max(0, -(-(stop - start) // step))
 
 
-def _owner(value: Any) -> Any:
+def _defining_op(value: Any) -> Any:
     owner = value.owner
     return owner if isinstance(owner, ir.Operation) else getattr(owner, "operation", None)
 
@@ -247,18 +255,18 @@ def _argument_number(block: Any, value: Any) -> int | None:
     return None
 
 
-def _constant(value: Any) -> int | None:
-    owner = None if isinstance(value.owner, ir.Block) else _owner(value)
+def _constant_value(value: Any) -> int | None:
+    owner = None if isinstance(value.owner, ir.Block) else _defining_op(value)
     if owner is None or owner.name != "stablehlo.constant":
         return None
     numbers = np.asarray(ir.DenseIntElementsAttr(owner.attributes["value"]))
     return int(numbers.reshape(-1)[0]) if numbers.size == 1 else None
 
 
-def _step(body: Any, value: Any, number: int) -> int | None:
-    owner = None if isinstance(value.owner, ir.Block) else _owner(value)
+def _loop_step(body: Any, value: Any, number: int) -> int | None:
+    owner = None if isinstance(value.owner, ir.Block) else _defining_op(value)
     if owner is None or owner.name != "stablehlo.add":
         return None
     if _argument_number(body, owner.operands[0]) != number:
         return None
-    return _constant(owner.operands[1])
+    return _constant_value(owner.operands[1])

@@ -1,7 +1,7 @@
-"""Exports a program for devices that do not exist, with no backend: a rehearsal in a fork server.
+"""Warms up a fork server: exports a program once, so that forked processes start with JAX loaded.
 
-What JAX loads and remembers on the way (MLIR dialects, lowering rules, serialisation) is there for
-every process that is forked afterwards. No backend is started, since its threads would be lost.
+What JAX loads and caches on the way (MLIR dialects, lowering rules, serialisation) is then there in
+every forked process. No backend is started, because its threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import jax
 import jax.export
 import numpy as np
-from jax._src import xla_bridge
-from jax._src.interpreters import mlir
-from jax._src.lax import linalg as linalg  # loads SciPy's LAPACK, which exported programs ask for
+from jax._src import xla_bridge  # plugin discovery, get_backend
+from jax._src.interpreters import mlir  # make_ir_context
+from jax._src.lax import linalg as linalg  # loads SciPy's LAPACK, which exported programs need
 from jax.sharding import Mesh
 
 
 class _Client:
-    """All that lowering asks a backend for."""
+    """Everything that lowering reads from a backend."""
 
     platform = "cpu"
     serialize_with_sdy = True
@@ -31,7 +31,7 @@ class _Client:
 
 
 class _Device:
-    """A device in name."""
+    """A device that can be lowered for, and nothing else."""
 
     platform = device_kind = "cpu"
     process_index = 0
@@ -41,7 +41,7 @@ class _Device:
         self.id = id
 
     def __repr__(self) -> str:
-        return f"rehearsal device {self.id}"
+        return f"warm-up device {self.id}"
 
 
 def warmup_mesh(n_devices: int, *names: str) -> Mesh:
@@ -51,31 +51,33 @@ def warmup_mesh(n_devices: int, *names: str) -> Mesh:
 
 
 def export_once(program: Callable[..., Any], shapes: Sequence[Any]) -> jax.export.Exported:
-    """Return a program after its way through export, bytes and back."""
-    with _no_backend():
+    """Export a program, serialise it, and return what is deserialised."""
+    with _without_backend():
         exported = jax.export.export(jax.jit(program), platforms=("cpu",))(*shapes)
         return jax.export.deserialize(exported.serialize())
 
 
 def find_plugins() -> None:
-    """Look for other backends among the installed packages once, and not in every process."""
+    """Search the installed packages for backend plugins here, once, not in every process."""
     xla_bridge._discover_and_register_pjrt_plugins()
 
 
 def share_context() -> None:
-    """Let one MLIR context serve this process; JAX 0.12 does that by itself."""
+    """Use one MLIR context for the whole process; JAX 0.12 does so by itself."""
+    # JAX 0.10 loads all dialects into a new context for each lowering.
     if not hasattr(mlir, "_thread_local_context"):
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
         mlir.make_ir_context()
 
 
 def has_backend() -> bool:
-    """Say whether a backend was started, and with it its threads."""
+    """Return whether a backend was started, and its threads with it."""
     return bool(xla_bridge._backends)
 
 
 @contextlib.contextmanager
-def _no_backend() -> Iterator[None]:
+def _without_backend() -> Iterator[None]:
+    """Within this block JAX gets a stub in place of a backend."""
     original = xla_bridge.get_backend
     xla_bridge.get_backend = lambda platform=None: _Client()
     try:

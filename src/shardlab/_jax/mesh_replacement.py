@@ -1,12 +1,13 @@
-"""A program's own meshes replaced, for a while, by meshes of other sizes.
+"""Replaces a program's own meshes, for a while, by meshes of other sizes.
 
-JAX asks about a shard_map's mesh in one function, `_shmap_checks`, and keeps the answer in the
-closure of the wrapped function. So the answer given here is kept too, and taken back at the end:
-a person's function must not remember a mesh that only a check has used.
+JAX checks the mesh of a shard_map in one function, `_shmap_checks`, and stores the result in the
+closure of the wrapped function. So the replacement is stored there too, and removed at the end: the
+user's function must not remember a mesh that only a check has used.
 
-The shardings of a jit and of a constraint all come through `_create_sharding_for_array`, those of
+The shardings of a jit and of a constraint all pass through `_create_sharding_for_array`, those of
 `device_put` through `pspec_to_sharding`, and those of any `out_sharding` and of `reshard` through
-`canonicalize_sharding`; what JAX remembers of them it remembers by the mesh in context.
+`canonicalize_sharding`. JAX caches what it derives from them by the mesh in context, so no cache
+needs clearing.
 """
 
 from __future__ import annotations
@@ -19,111 +20,133 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax._src import api, pjit, sharding_impls
-from jax._src import mesh as mesh_lib
-from jax._src import shard_map as shard_map_lib
+from jax._src import (
+    api,  # pspec_to_sharding
+    pjit,  # _create_sharding_for_array
+    sharding_impls,  # canonicalize_sharding
+)
+from jax._src import mesh as mesh_lib  # the mesh in context
+from jax._src import shard_map as shard_map_lib  # _shmap_checks
 from jax.sharding import AbstractMesh, NamedSharding
 
-from shardlab._jax.device_hooks import Seams
+from shardlab._jax.device_hooks import AttributePatches
 
-# A mesh of the program -> the mesh to use in its place. With `is_typed=True` for one that becomes
-# part of an array's type.
+# A mesh of the program -> the mesh to use instead. With `is_typed=True` for a mesh that becomes
+# part of an array's type (Explicit axes).
 ReplaceMesh = Callable[..., Any]
 
 
 @contextlib.contextmanager
-def replace_meshes(move: ReplaceMesh) -> Iterator[None]:
-    """Within this block every mesh that the program uses goes through `move` first."""
-    seams = Seams()
-    kept = _Kept()
+def replace_meshes(replacement: ReplaceMesh) -> Iterator[None]:
+    """Within this block every mesh that the program uses goes through `replacement` first."""
+    patches = AttributePatches()
+    closures = _SavedClosures()
+    in_result = functools.partial(_replace_in_result, replacement=replacement)
     try:
-        seams.replace(
-            shard_map_lib, "_shmap_checks", lambda original: _checks(original, move, kept)
+        patches.replace(
+            shard_map_lib,
+            "_shmap_checks",
+            lambda original: _replace_in_checks(original, replacement, closures),
         )
-        seams.replace_everywhere(jax, "make_mesh", lambda original: _make_mesh(original, move))
-        seams.replace_everywhere(jax, "set_mesh", lambda original: _set_mesh(original, move))
-        seams.replace(pjit, "_create_sharding_for_array", lambda original: _given(original, move))
-        seams.replace(api, "pspec_to_sharding", lambda original: _given(original, move))
-        seams.replace_everywhere(
-            sharding_impls, "canonicalize_sharding", lambda original: _asked(original, move)
+        patches.replace_everywhere(
+            jax, "make_mesh", lambda original: _replace_in_make_mesh(original, replacement)
+        )
+        patches.replace_everywhere(
+            jax, "set_mesh", lambda original: _replace_in_set_mesh(original, replacement)
+        )
+        patches.replace(pjit, "_create_sharding_for_array", in_result)
+        patches.replace(api, "pspec_to_sharding", in_result)
+        patches.replace_everywhere(
+            sharding_impls,
+            "canonicalize_sharding",
+            lambda original: _replace_in_argument(original, replacement),
         )
         yield
     finally:
-        seams.put_back()
-        kept.put_back()
+        patches.restore_originals()
+        closures.restore_contents()
 
 
-def replace_mesh(sharding: Any, move: ReplaceMesh) -> Any:
-    """Return a sharding over the mesh that takes the place of its own; its memory kind stays."""
+def replace_mesh(sharding: Any, replacement: ReplaceMesh) -> Any:
+    """Return a sharding over the replacement of its mesh; its memory kind stays."""
     if not isinstance(sharding, NamedSharding) or sharding.mesh.empty:
         return sharding
-    own, mesh = sharding.mesh, move(sharding.mesh)
-    # An AbstractMesh of the same sizes stays: it may also tell what is manual at this place.
-    is_there = mesh is own or (isinstance(own, AbstractMesh) and mesh.shape == own.shape)
-    return sharding if is_there else sharding.update(mesh=mesh)
+    program_mesh, mesh = sharding.mesh, replacement(sharding.mesh)
+    # An AbstractMesh of the same sizes stays: inside shard_map its axis types also say which axes
+    # are manual.
+    is_current = mesh is program_mesh or (
+        isinstance(program_mesh, AbstractMesh) and mesh.shape == program_mesh.shape
+    )
+    return sharding if is_current else sharding.update(mesh=mesh)
 
 
-def _given(original: Any, move: ReplaceMesh) -> Any:
-    return lambda *args, **kwargs: replace_mesh(original(*args, **kwargs), move)
+def _replace_in_result(original: Any, replacement: ReplaceMesh) -> Any:
+    return lambda *args, **kwargs: replace_mesh(original(*args, **kwargs), replacement)
 
 
-def _asked(original: Any, move: ReplaceMesh) -> Any:
+def _replace_in_argument(original: Any, replacement: ReplaceMesh) -> Any:
     def canonicalize_sharding(sharding: Any, *args: Any, **kwargs: Any) -> Any:
-        in_type = functools.partial(move, is_typed=True)
+        in_type = functools.partial(replacement, is_typed=True)
         return original(replace_mesh(sharding, in_type), *args, **kwargs)
 
     return canonicalize_sharding
 
 
-def _checks(original: Any, move: ReplaceMesh, kept: _Kept) -> Any:
-    def checks(mesh: Any, axis_names: Any, *args: Any, **kwargs: Any) -> Any:
-        kept.remember(sys._getframe(1), ("mesh", "axis_names"))
-        asked = mesh_lib.get_abstract_mesh() if mesh is None else mesh
-        if asked.empty or asked.manual_axes:
+def _replace_in_checks(original: Any, replacement: ReplaceMesh, closures: _SavedClosures) -> Any:
+    def check_shard_map(mesh: Any, axis_names: Any, *args: Any, **kwargs: Any) -> Any:
+        # The caller assigns our result to its nonlocals `mesh` and `axis_names`.
+        closures.save_contents(sys._getframe(1), ("mesh", "axis_names"))
+        program_mesh = mesh_lib.get_abstract_mesh() if mesh is None else mesh
+        # Nested in another shard_map: the outer one has replaced the mesh already.
+        if program_mesh.empty or program_mesh.manual_axes:
             return original(mesh, axis_names, *args, **kwargs)
-        # Outside of the context mesh, which JAX would compare with it to the axis type.
+        # Without the context mesh: JAX compares the two including axis types.
         with mesh_lib.use_abstract_mesh(mesh_lib.empty_abstract_mesh):
-            return original(move(asked), axis_names, *args, **kwargs)
+            return original(replacement(program_mesh), axis_names, *args, **kwargs)
 
-    return checks
+    return check_shard_map
 
 
-def _make_mesh(original: Any, move: ReplaceMesh) -> Any:
+def _replace_in_make_mesh(original: Any, replacement: ReplaceMesh) -> Any:
     def make_mesh(
-        sizes: Any, axis_names: Any, axis_types: Any = None, *, devices: Any = None, **others: Any
+        sizes: Any, axis_names: Any, axis_types: Any = None, *, devices: Any = None, **options: Any
     ) -> Any:
-        made = mesh_lib.AbstractMesh(tuple(sizes), tuple(axis_names))
-        sizes = move(made).axis_sizes
-        return original(sizes, axis_names, axis_types, **others)
+        requested = mesh_lib.AbstractMesh(tuple(sizes), tuple(axis_names))
+        # `devices` is dropped: there may be too few or too many of them for the new sizes.
+        return original(replacement(requested).axis_sizes, axis_names, axis_types, **options)
 
     return make_mesh
 
 
-def _set_mesh(original: Any, move: ReplaceMesh) -> Any:
-    return lambda mesh: original(None if mesh is None else move(mesh))
+def _replace_in_set_mesh(original: Any, replacement: ReplaceMesh) -> Any:
+    return lambda mesh: original(None if mesh is None else replacement(mesh))
 
 
-class _Kept:
-    """What closures held before JAX wrote a moved mesh into them."""
+class _SavedClosures:
+    """The contents of closure cells before JAX wrote a replaced mesh into them."""
 
     def __init__(self) -> None:
-        self._were: dict[int, tuple[Any, Any]] = {}
+        self._saved: dict[int, tuple[Any, Any]] = {}
 
-    def remember(self, frame: types.FrameType, names: tuple[str, ...]) -> None:
-        fun = _function_of(frame)
+    def save_contents(self, frame: types.FrameType, names: tuple[str, ...]) -> None:
+        fun = _function_in_frame(frame)
         if fun is None:
             return
         for name, cell in zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True):
             if name in names:
-                self._were.setdefault(id(cell), (cell, cell.cell_contents))
+                self._saved.setdefault(id(cell), (cell, cell.cell_contents))
 
-    def put_back(self) -> None:
-        for cell, contents in self._were.values():
+    def restore_contents(self) -> None:
+        for cell, contents in self._saved.values():
             cell.cell_contents = contents
 
 
-def _function_of(frame: types.FrameType) -> types.FunctionType | None:
-    """Return the function that runs in `frame`, from the wrapper of JAX that called it."""
+def _function_in_frame(frame: types.FrameType) -> types.FunctionType | None:
+    """Return the function that runs in `frame`.
+
+    A frame knows only its code. JAX's api_boundary wrapper, the caller, holds the function object
+    in a local variable, and with it the closure cells.
+    """
     caller = frame.f_back
     for value in caller.f_locals.values() if caller else ():
         if isinstance(value, types.FunctionType) and value.__code__ is frame.f_code:

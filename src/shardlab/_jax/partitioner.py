@@ -1,14 +1,14 @@
-"""Asks JAX's own partitioner where a program's values would live, without compiling for devices.
+"""Asks JAX's own partitioner how a program's arrays are sharded, without compiling for devices.
 
-A jit is lowered for the virtual devices by JAX itself, so everything that JAX checks there is
-checked and refused in its words. What the compiler would choose between the person's annotations
-comes from Shardy's propagation passes, which jaxlib ships: the ones that XLA runs.
+JAX itself lowers a jit for the virtual devices, so everything that JAX checks there is checked,
+with JAX's own errors. The shardings that the compiler chooses between the user's annotations come
+from Shardy's propagation passes, which jaxlib contains: the same passes that XLA runs.
 
-Measured against the compiler on 8 host devices: 70 of 72 programs of
-`tests/engine/side_by_side/propagation.py`, and all 108 eager ones, get the same shardings. XLA
-rewrites a few operations before it propagates (top_k, dynamic_slice at constant places); there the
-answer may be less sharded than the compiler's. It is never refused: what cannot be told counts as
-replicated.
+Compared with the compiler on 8 host devices, 70 of 72 programs of
+`tests/oracle/side_by_side/propagation.py` and all 108 eager ones get the same shardings. XLA
+rewrites a few operations before it propagates (top_k, dynamic_slice at constant positions); for
+these the result may be less sharded than the compiler's. This never raises: a sharding that cannot
+be inferred counts as replicated.
 """
 
 from __future__ import annotations
@@ -20,123 +20,136 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core, dtypes, pjit, sharding_impls
-from jax._src.interpreters import mlir, pxla
-from jax._src.layout import Layout
-from jax._src.lib.mlir import ir, passmanager
-from jax._src.lib.mlir.dialects import sdy
-from jax._src.mesh import AxisType, Mesh
-from jax._src.named_sharding import NamedSharding
-from jax._src.partition_spec import PartitionSpec
-from jax._src.sharding_impls import GSPMDSharding
+from jax._src import (
+    core,  # tokens, memory spaces
+    dtypes,  # extended dtypes (random keys)
+    pjit,  # _resolve_and_lower: lowers any jit with all checks
+    sharding_impls,  # UnspecifiedValue, shardings of random keys
+)
+from jax._src.interpreters import mlir, pxla  # MeshComputation and MeshExecutable
+from jax._src.layout import Layout  # of the arguments of a MeshExecutable
+from jax._src.lib.mlir import ir, passmanager  # runs Shardy's passes
+from jax._src.lib.mlir.dialects import sdy  # Shardy's attributes
+from jax._src.sharding_impls import GSPMDSharding  # the form in which XLA returns shardings
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-MeshComputation = pxla.MeshComputation
-_lower = pjit._resolve_and_lower
-_here = threading.local()
+_original_lower = pjit._resolve_and_lower
+_thread_state = threading.local()
 
 
 def is_lowering() -> bool:
-    """Say whether this thread lowers for devices, and a shard_map must stay one."""
-    return getattr(_here, "is_lowering", False)
+    """Return whether this thread lowers for devices, so that a shard_map must stay one."""
+    return getattr(_thread_state, "is_lowering", False)
 
 
 @contextlib.contextmanager
-def _lowering() -> Iterator[None]:
+def _mark_lowering() -> Iterator[None]:
     before = is_lowering()
-    _here.is_lowering = True
+    _thread_state.is_lowering = True
     try:
         yield
     finally:
-        _here.is_lowering = before
+        _thread_state.is_lowering = before
 
 
-def lower(args: Any, **params: Any) -> Any:
+def lower_for_devices(args: Any, **params: Any) -> Any:
     """Lower a jit for its virtual devices, with all of JAX's own checks."""
-    with _lowering():
-        return _lower(args, **params)
+    with _mark_lowering():
+        return _original_lower(args, **params)
 
 
-class Placement:
-    """Where the inputs and outputs of a lowered program live."""
+class ProgramPlacement:
+    """The shardings of the inputs and outputs of a lowered program.
+
+    This follows `UnloadedMeshExecutable.from_hlo` of JAX, with Shardy's propagation in place of the
+    shardings that the compiled executable reports.
+    """
 
     def __init__(self, computation: Any) -> None:
-        found = computation.compile_args
+        compile_args = computation.compile_args
         devices = computation._device_list
-        n_tokens = len(found["ordered_effects"])
-        wanted_in, wanted_out = (
-            [pxla.maybe_concretize_mesh(s, devices) for s in found[key]]
+        # Ordered effects add token arguments and results in front, which no aval describes.
+        n_tokens = len(compile_args["ordered_effects"])
+        requested_in, requested_out = (
+            [pxla.maybe_concretize_mesh(s, devices) for s in compile_args[key]]
             for key in ("in_shardings", "out_shardings")
         )
-        in_attrs, out_attrs = _propagated(computation, len(devices))
-        in_avals, out_avals = found["global_in_avals"], found["global_out_avals"]
-        ins = _chosen(wanted_in, in_avals, in_attrs[n_tokens:], devices)
-        outs = _chosen(wanted_out, out_avals, out_attrs[n_tokens:], devices)
+        in_attrs, out_attrs = _propagate_shardings(computation, len(devices))
+        in_avals, out_avals = compile_args["global_in_avals"], compile_args["global_out_avals"]
+        ins = _resolve_shardings(requested_in, in_avals, in_attrs[n_tokens:], devices)
+        outs = _resolve_shardings(requested_out, out_avals, out_attrs[n_tokens:], devices)
         outs = pxla.maybe_recover_user_shardings(
             ins,
             outs,
             in_avals,
             out_avals,
-            found.get("intermediate_shardings"),
-            found.get("context_mesh"),
+            compile_args.get("intermediate_shardings"),
+            compile_args.get("context_mesh"),
         )
         self.ins: list[Any] = list(pxla.finalize_shardings(ins, devices))
         self.outs: list[Any] = list(pxla.finalize_shardings(outs, devices))
-        self.committed: bool = found["committed"]
+        self.committed: bool = compile_args["committed"]
 
 
-def placement_of(computation: Any) -> Placement:
-    """Return the placement, worked out once for each lowered program."""
-    known: Placement | None = computation.__dict__.get("_shardlab_placement")
-    if known is None:
-        known = Placement(computation)
-        computation.__dict__["_shardlab_placement"] = known
-    return known
+def find_placement(computation: Any) -> ProgramPlacement:
+    """Return the placement, computed once for each lowered program."""
+    placement: ProgramPlacement | None = computation.__dict__.get("_shardlab_placement")
+    if placement is None:
+        placement = ProgramPlacement(computation)
+        computation.__dict__["_shardlab_placement"] = placement
+    return placement
 
 
-def executable(computation: Any, run: Callable[..., Any], unmeasured: Any) -> Any:
-    """Return what JAX takes for a compiled program; calling it calls `run`.
+def make_executable(computation: Any, run: Callable[..., Any], unmeasured: Any) -> Any:
+    """Return what JAX accepts as a compiled program; calling it calls `run`.
 
-    `unmeasured` stands where XLA's own executable would be, and answers questions about it.
+    `unmeasured` takes the place of XLA's own executable in queries such as memory_analysis().
     """
-    found = computation.compile_args
-    placement = placement_of(computation)
+    compile_args = computation.compile_args
+    placement = find_placement(computation)
     return pxla.MeshExecutable(
         unmeasured,
         lambda: run,
-        found["global_in_avals"],
-        found["global_out_avals"],
+        compile_args["global_in_avals"],
+        compile_args["global_out_avals"],
         placement.ins,
         placement.outs,
-        found["kept_var_idx"],
-        _layouts(found["global_in_avals"]),
+        compile_args["kept_var_idx"],
+        _default_layouts(compile_args["global_in_avals"]),
         [None] * len(placement.ins),
-        _layouts(found["global_out_avals"]),
+        _default_layouts(compile_args["global_out_avals"]),
         None,
-        found["all_args_info"],
+        compile_args["all_args_info"],
     )
 
 
-def _layouts(avals: Sequence[Any]) -> list[Any]:
-    """Return the layout that every array has on a CPU: the last axis runs fastest."""
+def _default_layouts(avals: Sequence[Any]) -> list[Any]:
+    """Return the layout that every array has on a CPU: row-major."""
     return [Layout(tuple(range(getattr(aval, "ndim", 0))), ()) for aval in avals]
 
 
 # ------------------------------------------------------------------------------------- propagation
 
+# The mesh axes with their sizes, and the axes of each dimension.
+AxisSharding = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, ...], ...]]
 
-def _propagated(computation: Any, n_devices: int) -> tuple[list[Any], list[Any]]:
-    """Return Shardy's attributes of each argument and result; None where there is none."""
+
+def _propagate_shardings(
+    computation: Any, n_devices: int
+) -> tuple[list[AxisSharding | None], list[AxisSharding | None]]:
+    """Return Shardy's sharding of each argument and result; None if it has none."""
     module = computation.stablehlo()
     with module.context:
         operation = module.operation.clone()
         if n_devices > 1:
             pipeline = passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)")
             try:
-                if jax.__version_info__ >= (0, 12):  # before, XLA replicated these
-                    _make_plain(operation)
+                if jax.__version_info__ >= (0, 12):  # before, XLA replicated chlo operations
+                    _replace_chlo_ops(operation)
                 pipeline.run(operation)
             except ir.MLIRError:
-                operation = module.operation.clone()  # only what the person wrote is known then
+                # Shardy does not know some operation: only the user's annotations count then.
+                operation = module.operation.clone()
         meshes = {}
         for op in operation.regions[0].blocks[0].operations:
             if isinstance(op, sdy.MeshOp):
@@ -145,109 +158,123 @@ def _propagated(computation: Any, n_devices: int) -> tuple[list[Any], list[Any]]
                 main = op
         n_args, n_results = len(main.type.inputs), len(main.type.results)
         return (
-            _read(main.attributes, "arg_attrs", n_args, meshes),
-            _read(main.attributes, "res_attrs", n_results, meshes),
+            _read_shardings(main.attributes, "arg_attrs", n_args, meshes),
+            _read_shardings(main.attributes, "res_attrs", n_results, meshes),
         )
 
 
-def _make_plain(operation: Any) -> None:
-    """Give propagation a plain elementwise operation for each that XLA expands before it.
+def _replace_chlo_ops(operation: Any) -> None:
+    """Replace each elementwise chlo operation (erf and others) by a plain elementwise one.
 
-    Such as erf: Shardy does not know the `chlo` ones. Only shardings are read off this copy.
+    Shardy does not know the chlo dialect; XLA expands these operations before it propagates. Only
+    shardings are read from this copy, so any elementwise operation will do.
     """
     for region in operation.regions:
         for block in region.blocks:
             for op in list(block.operations):
-                _make_plain(op.operation)
-                if op.operation.name.startswith("chlo.") and _keeps_shape(op):
-                    _replace(op)
+                _replace_chlo_ops(op.operation)
+                if op.operation.name.startswith("chlo.") and _is_elementwise_op(op):
+                    _replace_with_adds(op)
 
 
-def _keeps_shape(op: Any) -> bool:
-    types = [value.type for value in (*op.operands, *op.results)]
-    shapes = {tuple(ir.RankedTensorType(each).shape) for each in types}
+def _is_elementwise_op(op: Any) -> bool:
+    value_types = [value.type for value in (*op.operands, *op.results)]
+    shapes = {tuple(ir.RankedTensorType(value_type).shape) for value_type in value_types}
     return len(shapes) == 1 and len(op.operands) > 0
 
 
-def _replace(op: Any) -> None:
-    place = ir.InsertionPoint(op)
+def _replace_with_adds(op: Any) -> None:
+    """Replace `op` by the sum of its operands, converted to the result type."""
+    insertion_point = ir.InsertionPoint(op)
     for result in op.results:
-        whole = None
+        total = None
         for operand in op.operands:
-            new = ir.Operation.create(
+            term = ir.Operation.create(
                 "stablehlo.convert",
                 results=[result.type],
                 operands=[operand],
-                ip=place,
+                ip=insertion_point,
                 loc=op.location,
             ).result
-            whole = new if whole is None else _add(whole, new, place, op.location)
-        result.replace_all_uses_with(whole)
+            total = term if total is None else _add_op(total, term, insertion_point, op.location)
+        result.replace_all_uses_with(total)
     op.operation.erase()
 
 
-def _add(one: Any, other: Any, place: Any, where: Any) -> Any:
+def _add_op(lhs: Any, rhs: Any, insertion_point: Any, location: Any) -> Any:
     return ir.Operation.create(
-        "stablehlo.add", results=[one.type], operands=[one, other], ip=place, loc=where
+        "stablehlo.add",
+        results=[lhs.type],
+        operands=[lhs, rhs],
+        ip=insertion_point,
+        loc=location,
     ).result
 
 
-Axes = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, ...], ...]]
-
-
-def _read(attributes: Any, key: str, count: int, meshes: dict[str, Any]) -> list[Axes | None]:
+def _read_shardings(
+    attributes: Any, key: str, count: int, meshes: dict[str, Any]
+) -> list[AxisSharding | None]:
     if key not in attributes:
         return [None] * count
     return [
-        _axes(sdy.TensorShardingAttr(attribute["sdy.sharding"]), meshes)
+        _parse_sharding(sdy.TensorShardingAttr(attribute["sdy.sharding"]), meshes)
         if "sdy.sharding" in (attribute := ir.DictAttr(item))
         else None
         for item in ir.ArrayAttr(attributes[key])
     ]
 
 
-def _axes(attribute: Any, meshes: dict[str, Any]) -> Axes | None:
-    """Return the mesh's axes and the names on each array axis; None for anything finer."""
-    where = attribute.mesh_or_ref
-    is_name = str(where).startswith("@")
-    mesh = meshes[ir.FlatSymbolRefAttr(where).value] if is_name else sdy.MeshAttr(where)
+def _parse_sharding(attribute: Any, meshes: dict[str, Any]) -> AxisSharding | None:
+    """Return the mesh axes and those of each dimension; None if an axis is used only in part."""
+    mesh_reference = attribute.mesh_or_ref
+    is_name = str(mesh_reference).startswith("@")
+    mesh = (
+        meshes[ir.FlatSymbolRefAttr(mesh_reference).value]
+        if is_name
+        else sdy.MeshAttr(mesh_reference)
+    )
     sizes = tuple((axis.name, axis.size) for axis in (sdy.MeshAxisAttr(a) for a in mesh.axes))
     entries = []
     for dimension in attribute.dimension_shardings:
         refs = [sdy.AxisRefAttr(ref) for ref in sdy.DimensionShardingAttr(dimension).axes]
+        # A sub-axis, such as half of "model", has no PartitionSpec.
         if any(ref.sub_axis_info is not None for ref in refs):
             return None
         entries.append(tuple(ref.name for ref in refs))
     return sizes, tuple(entries)
 
 
-def _chosen(
-    wanted: Sequence[Any], avals: Sequence[Any], attrs: Sequence[Any], devices: Any
+def _resolve_shardings(
+    requested: Sequence[Any], avals: Sequence[Any], attrs: Sequence[Any], devices: Any
 ) -> list[Any]:
     return [
-        _choose(sharding, aval, axes, devices)
-        for sharding, aval, axes in zip(wanted, avals, attrs, strict=True)
+        _resolve_sharding(sharding, aval, axes, devices)
+        for sharding, aval, axes in zip(requested, avals, attrs, strict=True)
     ]
 
 
-def _choose(wanted: Any, aval: Any, axes: Axes | None, devices: Any) -> Any:
-    """Return the sharding that was asked for, or the one that propagation found."""
-    was_given = not isinstance(wanted, sharding_impls.UnspecifiedValue)
-    if was_given and not mlir.contains_unconstrained(wanted):
-        return wanted
+def _resolve_sharding(requested: Any, aval: Any, axes: AxisSharding | None, devices: Any) -> Any:
+    """Return the sharding that the user requested, or the one that propagation inferred."""
+    is_specified = not isinstance(requested, sharding_impls.UnspecifiedValue)
+    if is_specified and not mlir.contains_unconstrained(requested):
+        return requested
     if aval is core.abstract_token:
         return GSPMDSharding.get_replicated(devices)
-    kind = core.mem_space_to_kind(aval.memory_space)
-    found = GSPMDSharding.get_replicated(devices, memory_kind=kind)
+    memory_kind = core.mem_space_to_kind(aval.memory_space)
+    inferred = GSPMDSharding.get_replicated(devices, memory_kind=memory_kind)
+    # As GSPMDSharding first: JAX converts what the compiler returns in the same way, so that e.g.
+    # trailing None entries of the spec come out alike.
     if axes is not None and axes[0] and len(devices) > 1:
-        hlo = _named(axes, devices)._to_xla_hlo_sharding(len(axes[1]))
-        found = GSPMDSharding(devices, hlo, memory_kind=kind)
+        hlo = _named_sharding(axes, devices)._to_xla_hlo_sharding(len(axes[1]))
+        inferred = GSPMDSharding(devices, hlo, memory_kind=memory_kind)
     if dtypes.issubdtype(aval.dtype, dtypes.extended):
-        found = sharding_impls.logical_sharding(aval.shape, aval.dtype, found)
-    return pxla._gspmd_to_named_sharding(found, aval, wanted) if was_given else found
+        inferred = sharding_impls.logical_sharding(aval.shape, aval.dtype, inferred)
+    if not is_specified:
+        return inferred
+    return pxla._gspmd_to_named_sharding(inferred, aval, requested)
 
 
-def _named(axes: Axes, devices: Any) -> NamedSharding:
+def _named_sharding(axes: AxisSharding, devices: Any) -> NamedSharding:
     """Return the sharding on a mesh over the program's devices in their order."""
     names = tuple(name for name, _ in axes[0])
     shape = tuple(size for _, size in axes[0])

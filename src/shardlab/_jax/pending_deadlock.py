@@ -1,4 +1,4 @@
-"""Raises a deadlock as `Deadlock`, not as the runtime error that JAX makes of it."""
+"""Raises a deadlock as `Deadlock`, not as the runtime error in which JAX wraps it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import jax
 
 from shardlab.errors import Deadlock
 
-# Raised in a callback, which JAX wraps; kept here so that it can be raised as it is.
+# Raised inside a host callback. JAX turns that into a JaxRuntimeError with only the text, so the
+# exception itself is kept here.
 pending_deadlocks: list[Deadlock] = []
 
 
 @contextlib.contextmanager
 def raise_pending_deadlock() -> Iterator[None]:
-    """Within this block a deadlock is a `Deadlock`, not the runtime error that JAX makes of it."""
+    """Within this block a deadlock is raised as `Deadlock`."""
     pending_deadlocks.clear()
     try:
         yield
@@ -26,9 +27,9 @@ def raise_pending_deadlock() -> Iterator[None]:
         raise
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """A deadlock reaches the person as an error; JAX's log of it would say everything twice."""
+def _is_not_deadlock(record: logging.LogRecord) -> bool:
+    """Drop JAX's log of the callback error: the user gets the same text as an exception."""
     return not (record.exc_info and isinstance(record.exc_info[1], Deadlock))
 
 
-logging.getLogger("jax._src.debugging").addFilter(_is_news)
+logging.getLogger("jax._src.debugging").addFilter(_is_not_deadlock)

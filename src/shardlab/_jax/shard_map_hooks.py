@@ -1,4 +1,13 @@
-"""The places where JAX traces and runs a shard_map, and how those over virtual meshes differ."""
+"""The hooks where JAX lowers, runs and stages a shard_map: those over virtual meshes are simulated.
+
+Three entry points of JAX are replaced, for good, when `shardlab.simulator.shard_map` is loaded:
+
+- the MLIR lowering of `shard_map_p` (under jit): the body becomes single-device operations;
+- `EvalTrace.process_shard_map` (outside jit): the call runs as one compiled program;
+- `DynamicJaxprTrace.process_shard_map` (tracing): errors about unknown axes get a suggestion.
+
+A shard_map over any other mesh goes to JAX's original function.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +21,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-from jax._src import core, source_info_util, traceback_util
-from jax._src import mesh as mesh_lib
-from jax._src import shard_map as shard_map_lib
-from jax._src.interpreters import mlir
-from jax._src.interpreters import partial_eval as pe
-from jax._src.lib.mlir import ir
+from jax._src import (  # whose frames are the user's
+    core,  # EvalTrace and Tracer
+    source_info_util,
+    traceback_util,
+)
+from jax._src import mesh as mesh_lib  # the concrete mesh in context
+from jax._src import shard_map as shard_map_lib  # shard_map_p and its original rules
+from jax._src.interpreters import mlir  # register_lowering
+from jax._src.interpreters import partial_eval as pe  # DynamicJaxprTrace
+from jax._src.lib.mlir import ir  # values of a module
 from jax.sharding import AbstractMesh, Mesh
 
 from shardlab import _jax
@@ -38,89 +51,95 @@ _run_on_devices = shard_map_lib._shard_map_impl
 _stage_for_devices = shard_map_lib._shard_map_staging
 
 
-# (params, arrays, how each is kept) -> the outputs joined, and kept apart
+# (params, arrays, the sharded form of each array or None) -> the outputs gathered, and sharded
 Simulate = Callable[[dict[str, Any], Any, Any], tuple[list[Any], list[Any]]]
 
 
 def hook_shard_map(
     is_simulated: Callable[[Any], bool],
     simulate: Simulate,
-    finish: Callable[..., Any] = lambda ctx, params, outs: outs,
+    finish_outputs: Callable[..., Any] = lambda ctx, params, outs: outs,
 ) -> None:
-    """Route shard_map over simulated meshes to `simulate`; every other mesh stays JAX's own.
+    """Route shard_map over simulated meshes to `simulate`; every other mesh stays with JAX.
 
-    `finish` may add to the lowered outputs (the conformance tests compile for real devices, and
-    pin the outputs to them there).
+    `finish_outputs` may add to the lowered outputs: the conformance tests compile for real devices
+    and pin the outputs to their shardings there.
     """
 
-    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+    def lower_shard_map(ctx: Any, *args: Any, **params: Any) -> Any:
         if not is_simulated(params["mesh"]):
             return _lower_on_devices(ctx, *args, **params)
-        return finish(ctx, params, _lower_simulated(ctx, args, params, simulate))
+        return finish_outputs(ctx, params, _lower_simulated(ctx, args, params, simulate))
 
-    def evaluate(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
+    def run_shard_map(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
         if not is_simulated(params["mesh"]):
             return _run_on_devices(trace, prim, fun, args, **params)
-        return _evaluate(trace, prim, fun, args, params)
+        return _run_eagerly(trace, prim, fun, args, params)
 
-    def stage(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
+    def stage_shard_map(trace: Any, prim: Any, fun: Any, args: Any, **params: Any) -> Any:
         if is_simulated(params["mesh"]):
             fun = explain_axis_errors(fun, dict(params["mesh"].shape))
         return _stage_for_devices(trace, prim, fun, args, **params)
 
-    # Not cacheable: a cached lowering is a function of its own, and what one shard_map keeps
-    # for the next could not be seen from there.
-    mlir.register_lowering(shard_map_lib.shard_map_p, lower, cacheable=False)
-    core.EvalTrace.process_shard_map = evaluate
-    pe.DynamicJaxprTrace.process_shard_map = stage
+    # Not cacheable: a cached lowering becomes an MLIR function of its own, and the sharded
+    # residuals that one shard_map keeps for the next would not be visible from inside it.
+    mlir.register_lowering(shard_map_lib.shard_map_p, lower_shard_map, cacheable=False)
+    core.EvalTrace.process_shard_map = run_shard_map
+    pe.DynamicJaxprTrace.process_shard_map = stage_shard_map
 
 
 def _lower_simulated(ctx: Any, nodes: Any, params: dict[str, Any], simulate: Simulate) -> Any:
     """Lower a shard_map to single-device operations.
 
-    What it leaves over is joined for JAX, and remembered unjoined for a later shard_map of the
-    same module that takes it in; whichever form is not used is dead code.
+    Each output is lowered twice: gathered, which is what JAX expects, and as shards, for a later
+    shard_map of the same module that takes it with the same spec (its backward pass takes the
+    residuals this way). XLA removes whichever form is unused as dead code.
     """
-    remembered = ctx.module_context.cached_primitive_lowerings.setdefault("shardlab", {})
-    found = [remembered.get(_key(node)) for node in nodes]
-    kept = [entry and entry[0] for entry in found]
+    # A dict per MLIR module that JAX passes to every lowering. Its own keys are tuples, so a string
+    # cannot collide; the entries die with the module.
+    residuals = ctx.module_context.cached_primitive_lowerings.setdefault("shardlab", {})
+    entries = [residuals.get(_value_key(node)) for node in nodes]
+    sharded_ins = [entry and entry[0] for entry in entries]
     avals = [
-        entry[1] if entry else _jax.strip(aval)
-        for entry, aval in zip(found, ctx.avals_in, strict=True)
+        entry[1] if entry else _jax.strip_sharding(aval)
+        for entry, aval in zip(entries, ctx.avals_in, strict=True)
     ]
-    args = [entry[2] if entry else node for entry, node in zip(found, nodes, strict=True)]
-    left: list[Any] = []
+    args = [entry[2] if entry else node for entry, node in zip(entries, nodes, strict=True)]
+    sharded_outs: list[Any] = []
 
-    def whole(*arrays: Any) -> list[Any]:
-        joined, left[:] = simulate(params, arrays, kept)
-        return [*joined, *(value.shards.array for value in left)]
+    def simulate_both_forms(*arrays: Any) -> list[Any]:
+        gathered, sharded_outs[:] = simulate(params, arrays, sharded_ins)
+        return [*gathered, *(output.shards.array for output in sharded_outs)]
 
     with _jax.no_mesh():
-        outs = mlir.lower_fun(whole, multiple_results=True)(ctx.replace(avals_in=avals), *args)
-    joined, apart = outs[: len(left)], outs[len(left) :]
-    for whole_node, node, value in zip(joined, apart, left, strict=True):
-        shards = value.shards.array
+        lower_both_forms = mlir.lower_fun(simulate_both_forms, multiple_results=True)
+        outs = lower_both_forms(ctx.replace(avals_in=avals), *args)
+    n_outs = len(sharded_outs)
+    gathered_nodes, shard_nodes = outs[:n_outs], outs[n_outs:]
+    for gathered_node, node, output in zip(gathered_nodes, shard_nodes, sharded_outs, strict=True):
+        shards = output.shards.array
         aval = _jax.plain_aval(shards.shape, shards.dtype)
+        # Not for random keys: their lowered values have another type than their aval.
         if not _jax.is_extended(shards.dtype):
-            remembered[_key(whole_node)] = (value.with_array(None), aval, node)
-    return joined
+            residuals[_value_key(gathered_node)] = (output.with_array(None), aval, node)
+    return gathered_nodes
 
 
-def _key(node: Any) -> Any:
-    """Return what tells one value of a module from another; several values have no key."""
+def _value_key(node: Any) -> Any:
+    """Return what identifies a value of a module; a group of several values has no key."""
     return node if isinstance(node, ir.Value) else None
 
 
-# ----------------------------------------------------------------------------- outside of any jit
+# ------------------------------------------------------------------------------- outside of jit
 
 
-class _Printed(Exception):
-    """A body prints a value that it would hold, were it run and not traced."""
+class _TracerPrinted(Exception):
+    """A body prints a value, which exists only if the body is run and not traced."""
 
 
-# What a body that looks at its values while it is traced gives rise to.
-_LOOKED_AT_VALUES = (
-    _Printed,
+# What a body raises if it uses concrete values while it is traced.
+_NEEDS_VALUES = (
+    _TracerPrinted,
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
@@ -130,62 +149,64 @@ _MAX_PROGRAMS = 256
 _programs: OrderedDict[Any, Any] = OrderedDict()
 
 
-def _evaluate(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, Any]) -> Any:
-    """Run an eager shard_map as one compiled program.
+def _run_eagerly(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, Any]) -> Any:
+    """Run a shard_map outside of jit as one compiled program.
 
-    Where the body decides by a value in Python (`if total > 0:`) or prints one, which only an
-    eager shard_map can, JAX's own operation-by-operation evaluation takes over.
+    JAX evaluates such a body operation by operation, so the body may branch on a value in Python
+    (`if total > 0:`) or print one. If it does, JAX's own evaluation takes over.
     """
-    params = {**params, "mesh": _devices_of(params["mesh"], args)}
-    shape = []
+    params = {**params, "mesh": _resolve_mesh(params["mesh"], args)}
+    bound_outputs = []
 
-    def whole(*args: Any) -> Any:
-        shape.append(prim.bind(*args, subfuns=(fun,), **params))
-        return list(shape[-1])
+    def bind_shard_map(*args: Any) -> Any:
+        bound_outputs.append(prim.bind(*args, subfuns=(fun,), **params))
+        return list(bound_outputs[-1])
 
     with jax.disable_jit(False):
         try:
-            with _stopping_at_prints(isinstance(params["mesh"], Mesh)):
-                closed = jax.make_jaxpr(whole)(*args)
-        except _LOOKED_AT_VALUES:
+            with _raise_on_tracer_print(isinstance(params["mesh"], Mesh)):
+                closed = jax.make_jaxpr(bind_shard_map)(*args)
+        except _NEEDS_VALUES:
+            # JAX's eager evaluation needs the (virtual) devices of a concrete mesh.
             if not isinstance(params["mesh"], Mesh):
                 raise
             return _run_on_devices(trace, prim, fun, args, **params)
         inner, consts = _jax.open_jaxpr(closed)
-        _refuse_device_put(inner)
+        _reject_device_put(inner)
         with raise_pending_deadlock():
-            outs = jax.block_until_ready(_compiled(closed, inner, len(consts))(*consts, *args))
-        return shape[-1].update(outs)
+            outs = jax.block_until_ready(_cached_jit(closed, inner, len(consts))(*consts, *args))
+        return bound_outputs[-1].update(outs)
 
 
 @contextlib.contextmanager
-def _stopping_at_prints(is_wanted: bool) -> Iterator[None]:
-    """Within this block, turning a tracer into text raises `_Printed` in this thread."""
-    if not is_wanted:
+def _raise_on_tracer_print(is_enabled: bool) -> Iterator[None]:
+    """Within this block, converting a tracer to text raises `_TracerPrinted` in this thread."""
+    if not is_enabled:
         yield
         return
-    here = threading.get_ident()
-    shown = core.Tracer.__repr__
+    thread = threading.get_ident()
+    original_repr = core.Tracer.__repr__
 
-    def show(tracer: Any) -> str:
-        if threading.get_ident() == here:
-            raise _Printed
-        return str(shown(tracer))
+    def raise_or_repr(tracer: Any) -> str:
+        if threading.get_ident() == thread:
+            raise _TracerPrinted
+        return str(original_repr(tracer))
 
-    core.Tracer.__repr__ = show
-    said = io.StringIO()
+    core.Tracer.__repr__ = raise_or_repr
+    # Held back: if the body turns out to need values, it runs again and prints everything again.
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(output):
             yield
-    except _Printed:
-        said = io.StringIO()  # all of it will be said again
+    except _TracerPrinted:
+        output = io.StringIO()
         raise
     finally:
-        core.Tracer.__repr__ = shown
-        sys.stdout.write(said.getvalue())
+        core.Tracer.__repr__ = original_repr
+        sys.stdout.write(output.getvalue())
 
 
-def _devices_of(mesh: Any, args: Any) -> Any:
+def _resolve_mesh(mesh: Any, args: Any) -> Any:
     """Return the mesh that an eager call runs on, by JAX's own rules for an AbstractMesh."""
     context = mesh_lib.get_concrete_mesh()
     if not isinstance(mesh, AbstractMesh):
@@ -195,25 +216,26 @@ def _devices_of(mesh: Any, args: Any) -> Any:
     return shard_map_lib.get_mesh_from_args(args, mesh if context.empty else context)
 
 
-def _refuse_device_put(jaxpr: Any) -> None:
-    """Refuse what an eager shard_map refuses, in JAX's words; inside jit it is ignored."""
+def _reject_device_put(jaxpr: Any) -> None:
+    """Raise as JAX does for device_put in an eager shard_map; inside jit it is ignored."""
     for eqn in jaxpr.eqns:
         for device in eqn.params.get("devices", ()) if eqn.primitive.name == "device_put" else ():
             if device is not None:
+                # JAX's own sentence.
                 raise ValueError(
                     "device_put with explicit device not allowed within "
                     f"shard_map-decorated functions, but got device {device}"
                 )
         for body in _jax.inner_jaxprs(eqn.params):
-            _refuse_device_put(_jax.open_jaxpr(body)[0])
+            _reject_device_put(_jax.open_jaxpr(body)[0])
 
 
-def _compiled(closed: Any, inner: Any, n_consts: int) -> Any:
-    """Return the compiled form of a program; the same for programs that read the same.
+def _cached_jit(closed: Any, inner: Any, n_consts: int) -> Any:
+    """Return the jitted form of a program; one for all programs with the same text.
 
-    An eager call traces its body each time, as JAX does, and must not compile it each time. Two
-    programs with the same text do the same: functions in it are printed with their address, which
-    is theirs alone while this cache holds the program.
+    An eager call traces its body each time, as JAX does, and must not compile it each time. Equal
+    text means an equal program: functions in a jaxpr print with their address, which cannot be
+    reused while this cache keeps the program alive.
     """
     key = (str(inner), tuple(str(var.aval) for var in inner.invars))
     if key not in _programs:

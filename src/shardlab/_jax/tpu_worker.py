@@ -1,8 +1,8 @@
 """Compiles one lowered program with the real TPU compiler, in a process of its own. Needs no TPU.
 
-Run as a file: `python -P tpu_worker.py FOLDER`, where FOLDER holds `module` and `options` as for
-`compile_worker.py`, and `topology` (its name, and the axes of the mesh). Leaves `answer.json` there
-and the compiled text in `text`.
+Run as a file: `python -P tpu_worker.py FOLDER`. FOLDER holds `module` and `options` as for
+`compile_worker.py`, and `topology` (its name, and the axes of the mesh). The worker writes
+`result.json` there, and the compiled HLO to `text`.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jax._src.interpreters import mlir
-from jax._src.lib import _jax, xla_client
+from jax._src.interpreters import mlir  # make_ir_context, with all dialects loaded
+from jax._src.lib import _jax, xla_client  # DeviceList, compile options
 from jax._src.lib.mlir import ir
 from jax.experimental import topologies
 
 
-def main(folder: Path) -> None:
-    threading.Thread(target=_end_with_parent, args=[folder], daemon=True).start()
-    asked = json.loads((folder / "topology").read_text())
+def run_worker(folder: Path) -> None:
+    threading.Thread(target=_exit_with_parent, args=[folder], daemon=True).start()
+    request = json.loads((folder / "topology").read_text())
     try:
-        answer = _compile(folder, asked["name"], asked["axes"])
+        result = _compile_program(folder, request["name"], request["axes"])
     except Exception as error:
-        answer = {"refused": str(error)}
-    (folder / "answer.json").write_text(json.dumps(answer))
+        result = {"error": str(error)}
+    (folder / "result.json").write_text(json.dumps(result))
     os._exit(0)
 
 
-def _compile(folder: Path, name: str, axes: dict[str, int]) -> dict[str, Any]:
+def _compile_program(folder: Path, name: str, axes: dict[str, int]) -> dict[str, Any]:
     try:
         topology = topologies.get_topology_desc(name, "tpu")
     except Exception as error:
@@ -41,7 +41,8 @@ def _compile(folder: Path, name: str, axes: dict[str, int]) -> dict[str, Any]:
     options = xla_client.CompileOptions.ParseFromString((folder / "options").read_bytes())
     if len(topology.devices) != options.num_partitions:
         return {"n_devices": len(topology.devices)}
-    devices = _arranged(topology, axes)
+    devices = _devices_in_mesh_order(topology, axes)
+    # Unlike on CPU, the assignment matters: libtpu plans communication for the real torus.
     ids = np.array([device.id for device in devices]).reshape(1, -1)
     options.device_assignment = xla_client.DeviceAssignment.create(ids)
     with mlir.make_ir_context():
@@ -54,21 +55,21 @@ def _compile(folder: Path, name: str, axes: dict[str, int]) -> dict[str, Any]:
     return {"memory": {f"{s}_bytes": getattr(stats, f"{s}_size_in_bytes") for s in sizes}}
 
 
-def _arranged(topology: Any, axes: dict[str, int]) -> list[Any]:
-    """Return the chips in the order of the mesh, neighbours on a mesh axis near each other."""
+def _devices_in_mesh_order(topology: Any, axes: dict[str, int]) -> list[Any]:
+    """Return the chips in mesh order, with neighbours on a mesh axis close on the torus."""
     try:
         mesh = topologies.make_mesh(topology, tuple(axes.values()), tuple(axes))
-    except (ValueError, NotImplementedError):  # no such arrangement: as they are numbered
+    except (ValueError, NotImplementedError):  # this mesh does not fit the torus: use id order
         return list(topology.devices)
     return list(mesh.devices.flat)
 
 
-def _end_with_parent(folder: Path) -> None:
-    """End when whoever started this process is gone, which closes its end of the pipe; tidy up."""
+def _exit_with_parent(folder: Path) -> None:
+    """Remove the folder and exit when the parent process ends, which closes its end of stdin."""
     sys.stdin.buffer.read()
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_worker(Path(sys.argv[1]))

@@ -1,12 +1,50 @@
-"""Suggests the nearest of several names."""
+"""Suggestions for misspelled names: the one use of difflib in shardlab.
+
+>>> unknown_name_text("hardware", "h1000", ["a100", "h100"])
+"Unknown hardware 'h1000'. Did you mean 'h100'? Known: a100, h100."
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from shardlab.errors import short_repr
 
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `name` is most likely a slip of."""
-    close = get_close_matches(name.lower(), {each.lower(): each for each in known}, n=1, cutoff=0.5)
-    return next((each for each in known if close and each.lower() == close[0]), None)
+_MAX_LENGTH = 200  # characters compared; difflib takes quadratic time in the length
+
+
+def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """Return the name that `name` is most likely a misspelling of, ignoring case.
+
+    >>> nearest_name("Modle", ["data", "model"]), nearest_name("x", ["data", "model"])
+    ('model', None)
+    """
+    by_lower_case: dict[str, str] = {}
+    for candidate in names:
+        by_lower_case.setdefault(candidate.lower(), candidate)
+    # The default is 0.5, not difflib's 0.6: in names this short one wrong letter costs much.
+    matches = get_close_matches(name[:_MAX_LENGTH].lower(), by_lower_case, n=1, cutoff=cutoff)
+    return by_lower_case[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return "Did you mean 'x'?", or an empty string if no name is close.
+
+    >>> did_you_mean("modle", ["data", "model"])
+    "Did you mean 'model'?"
+    """
+    nearest = nearest_name(name, names)
+    return "" if nearest is None else f"Did you mean {nearest!r}?"
+
+
+def unknown_name_text(kind: str, name: object, names: Iterable[str]) -> str:
+    """Return the message for an unknown name: what it is, the nearest name, and all names.
+
+    >>> unknown_name_text("mesh axis", "batch", ["data", "model"])
+    "Unknown mesh axis 'batch'. Known: data, model."
+    """
+    names = list(names)
+    suggestion = did_you_mean(name, names) if isinstance(name, str) else ""
+    listing = f"Known: {', '.join(names) or 'none'}."
+    return " ".join(filter(None, (f"Unknown {kind} {short_repr(name)}.", suggestion, listing)))

@@ -1,6 +1,6 @@
-"""Text of an answer made fit to be shown: no character in it moves a cursor or turns a line round.
+"""Makes untrusted text safe to show: no character in it moves a cursor or reorders a line.
 
-What an answer prints, raises or names itself reaches terminals and reports through this file.
+Everything that a submission prints, raises or names reaches terminals and reports through here.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ def printable_text(text: str) -> str:
     >>> printable_text("a\\x1b[31mb\\tc\\u202ed")
     'a?[31mb c?d'
     """
-    return "".join(_printable(letter) for letter in text)
+    return "".join(_printable_character(character) for character in text)
 
 
 def printable_lines(text: str) -> str:
-    """Return text without control characters, its lines as they are.
+    """Return text without control characters; line breaks stay.
 
     >>> printable_lines("a\\x9b2J\\r\\nb")
     'a?2J\\nb'
@@ -28,21 +28,22 @@ def printable_lines(text: str) -> str:
 
 
 def printable_data(value: Any) -> Any:
-    """Return plain data with every text in it made fit to be shown.
+    """Return plain data with every string in it made printable.
 
-    >>> printable_data({"holds": ["1\\x07", 2]})
-    {'holds': ['1?', 2]}
+    >>> printable_data({"values": ["1\\x07", 2]})
+    {'values': ['1?', 2]}
     """
     if isinstance(value, str):
         return printable_lines(value)
     if isinstance(value, Mapping):
-        return {printable_data(key): printable_data(each) for key, each in value.items()}
+        return {printable_data(key): printable_data(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [printable_data(each) for each in value]
+        return [printable_data(item) for item in value]
     return value
 
 
-def _printable(letter: str) -> str:
-    if letter in "\t\r\n":
+def _printable_character(character: str) -> str:
+    if character in "\t\r\n":
         return " "
-    return letter if letter.isprintable() else "?"
+    # `isprintable` is False for control, format (bidirectional marks) and surrogate characters.
+    return character if character.isprintable() else "?"

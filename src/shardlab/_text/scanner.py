@@ -1,4 +1,4 @@
-"""Text read by hand, so that an error can point at the exact place.
+"""A hand-written scanner for meshes, specs and shapes, whose errors mark the exact position.
 
 >>> text = Scanner("data=2,model=", kind="mesh")
 >>> text.take_name(), text.take("="), text.take_int()
@@ -24,40 +24,40 @@ _NAME = re.compile(r"[^\W\d][\w.\-]*")
 _INT = re.compile(r"[+-]?\d+(?:_\d+)*")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _WORD = re.compile(r"[^\s,()\[\]=:]+|.", re.DOTALL)
-# int() refuses more than 4,300 digits with an error about sys.set_int_max_str_digits, which
-# would mean nothing to a reader; no size anybody can mean has a hundred.
+# int() rejects more than 4,300 digits with an error about sys.set_int_max_str_digits, which does
+# not help the user; no real size has a hundred digits.
 _MAX_DIGITS = 100
 
 
 class Scanner:
-    """A cursor over text: each `take...` skips spaces, then takes the thing or leaves it."""
+    """A cursor over text: each `take...` skips spaces, then consumes the token if it is next."""
 
     def __init__(self, source: str, *, kind: str) -> None:
         self.source = source
         self.kind = kind
         self.position = 0
-        self.taken = 0  # where the last taken thing began, so that an error may point back at it
+        self.last_start = 0  # where the last token began, so that an error can point back at it
 
     def take(self, token: str) -> bool:
-        """Take `token` if it comes next."""
+        """Consume `token` if it is next."""
         if not self.next_is(token):
             return False
         self._advance(len(token))
         return True
 
     def next_is(self, token: str) -> bool:
-        """Tell whether `token` comes next, without taking it."""
+        """Return whether `token` is next, without consuming it."""
         self._skip_space()
         return self.source.startswith(token, self.position)
 
     def take_name(self) -> str | None:
-        """Take a bare or quoted name."""
+        """Consume a bare or quoted name."""
         if (quoted := self._match(_QUOTED)) is not None:
             return quoted[1:-1]
         return self._match(_NAME)
 
     def take_int(self) -> int | None:
-        """Take a whole number; underscores are allowed, as in Python."""
+        """Consume an integer; underscores are allowed, as in Python."""
         digits = self._match(_INT)
         if digits is None:
             return None
@@ -74,28 +74,29 @@ class Scanner:
         self._skip_space()
         return self.position == len(self.source)
 
-    def error(self, what: str, *, fix: str, back: bool = False) -> InvalidSyntax:
-        """Return an error that points at the next word, or `back` at the thing last taken."""
+    def error(self, message: str, *, fix: str, back: bool = False) -> InvalidSyntax:
+        """Return an error that points at the next word, or with `back` at the last token."""
         self._skip_space()
         if back:
-            start, stop = self.taken, self.position
+            # The token may be followed by the spaces just skipped: do not mark those.
+            start, stop = self.last_start, self.position
             stop = start + max(1, len(self.source[start:stop].rstrip()))
         else:
             start = self.position
             word = _WORD.match(self.source, start)
             stop = word.end() if word else start + 1
-        return syntax_error(what, self.source, start, stop, kind=self.kind, fix=fix)
+        return syntax_error(message, self.source, start, stop, kind=self.kind, fix=fix)
 
     def _match(self, pattern: re.Pattern[str]) -> str | None:
         self._skip_space()
-        found = pattern.match(self.source, self.position)
-        if found is None:
+        match = pattern.match(self.source, self.position)
+        if match is None:
             return None
-        self._advance(len(found[0]))
-        return found[0]
+        self._advance(len(match[0]))
+        return match[0]
 
     def _advance(self, n: int) -> None:
-        self.taken = self.position
+        self.last_start = self.position
         self.position += n
 
     def _skip_space(self) -> None:
@@ -105,27 +106,29 @@ class Scanner:
 
 
 def syntax_error(
-    what: str, source: str, start: int, stop: int, *, kind: str, fix: str
+    message: str, source: str, start: int, stop: int, *, kind: str, fix: str
 ) -> InvalidSyntax:
-    """Return a `InvalidSyntax` whose `where` shows `source` with `^^^` under characters start to stop."""
-    shown, start, stop = _window(source, start, stop)
+    """Return an `InvalidSyntax` whose `where` marks characters start to stop with `^^^`."""
+    line, start, stop = _excerpt_line(source, start, stop)
     marks = " " * start + "^" * (stop - start)
-    return InvalidSyntax(
-        what, where=f"the {kind} text\n         {shown}\n         {marks}", fix=fix
-    )
+    where = f"the {kind} text\n         {line}\n         {marks}"
+    return InvalidSyntax(message, where=where, fix=fix)
 
 
-def _window(source: str, start: int, stop: int, width: int = 72) -> tuple[str, int, int]:
-    """Return one line of `source` around the place, with the place's new bounds."""
-    flat = "".join(each if each.isprintable() else _instead(each) for each in source)
+def _excerpt_line(source: str, start: int, stop: int, width: int = 72) -> tuple[str, int, int]:
+    """Return one line of `source` around start to stop, and both positions in that line."""
+    flat = "".join(map(_visible_character, source))
+    # Half of the width for the marks, so that the excerpt always contains their start and end.
     stop = min(stop, start + width // 2)
-    left = max(0, min(start - width // 2, len(flat) - width))
-    right = left + width
-    head, tail = ("…" if left else ""), ("…" if right < len(flat) else "")
-    shift = len(head) - left
-    return head + flat[left:right] + tail, start + shift, stop + shift
+    first = max(0, min(start - width // 2, len(flat) - width))
+    last = first + width
+    head, tail = ("…" if first else ""), ("…" if last < len(flat) else "")
+    shift = len(head) - first
+    return head + flat[first:last] + tail, start + shift, stop + shift
 
 
-def _instead(letter: str) -> str:
-    """Return what stands for a character that cannot be shown, so that marks stay below theirs."""
-    return " " if letter.isspace() else "�"
+def _visible_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    # One column for one character, so that the marks stay below the characters they mark.
+    return " " if character.isspace() else "�"

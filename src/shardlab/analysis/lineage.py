@@ -1,8 +1,9 @@
-"""What goes into each output of a program, followed through its jaxpr.
+"""The lineage of each output of a program: which operations its value went through.
 
-Numbers alone say that an output depends on the mesh; what they passed through says why, or that it
-is by design: random numbers drawn from the same key on every device, a sum of quotients, a backward
-pass, a narrow float type.
+Values alone show that an output depends on the mesh. The operations on the way to it show why, or
+that it is by design: random numbers drawn from the same key on every device, a sum of quotients, a
+backward pass, a narrow float type. `trace_lineages` propagates tags through the jaxpr, as abstract
+interpretation does, and collects those that reach each output.
 """
 
 from __future__ import annotations
@@ -27,22 +28,23 @@ from shardlab.simulator.interpreter.varying import (
     UNVARYING,
     AxisNames,
     enter_shard_map,
-    equation_varying,
-    scan_carry,
-    while_carry,
+    infer_equation_axes,
+    infer_scan_carry,
+    infer_while_carry,
 )
 from shardlab.simulator.run_records import OutputLineage
 
 Tag = tuple[Any, ...]
 _ARGUMENT: Tag = ("argument",)
 _GRADIENT: Tag = ("gradient",)
-# A sum over an array, so far only cast, reshaped or bounded; any other operation ends it.
+# A sum over an array that was only cast, reshaped or bounded since; any other operation drops the
+# tag. A quotient of two such sums is a mean, and a psum of those is a mean of means.
 _TOTAL: Tag = ("total",)
 _COLLECTIVE: Tag = ("collective",)
 _CHECKED: Tag = ("check_vma",)
 
-_DRAWS = {"random_bits", "random_gamma", "rng_bit_generator", "threefry2x32"}
-_KEEP_TOTALS = {
+_RANDOM_PRIMITIVES = {"random_bits", "random_gamma", "rng_bit_generator", "threefry2x32"}
+_KEEPS_TOTAL = {
     "convert_element_type",
     "broadcast_in_dim",
     "reshape",
@@ -56,176 +58,194 @@ _KEEP_TOTALS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Fact:
-    """What is known of one value: what went into it, and the mesh axes over which it varies."""
+class ValueFacts:
+    """The tags of one value, and the mesh axes over which it varies."""
 
     tags: frozenset[Tag] = frozenset()
-    names: AxisNames = UNVARYING
+    varying_axes: AxisNames = UNVARYING
 
 
-def lineages(closed: Any) -> list[OutputLineage]:
-    """Return what went into each output of a program."""
+def trace_lineages(closed: Any) -> list[OutputLineage]:
+    """Return the lineage of each output of a program."""
     inner, _ = _jax.open_jaxpr(closed)
-    ins = [_argument(var) for var in inner.invars]
-    return [_lineage(fact.tags) for fact in _follow(MeshAxes(), closed, ins)]
+    ins = [ValueFacts(frozenset({_ARGUMENT}) | _precision_tags(var)) for var in inner.invars]
+    return [_lineage_from_tags(fact.tags) for fact in _propagate(MeshAxes(), closed, ins)]
 
 
-def _argument(var: Any) -> Fact:
-    return Fact(frozenset({_ARGUMENT}) | _precision(var))
-
-
-def _lineage(tags: frozenset[Tag]) -> OutputLineage:
-    def of(kind: str) -> list[Any]:
+def _lineage_from_tags(tags: frozenset[Tag]) -> OutputLineage:
+    def values_of(kind: str) -> list[Any]:
         return [tag[1] if len(tag) == 2 else tag[1:] for tag in tags if tag[0] == kind]
 
     return OutputLineage(
         has_arguments=_ARGUMENT in tags,
         is_gradient=_GRADIENT in tags,
-        random=frozenset(of("random")),
-        sums_ratios=tuple(sorted(of("sums_ratios"))),
-        sums=tuple(sorted(of("sum"))),
-        eps=max(of("eps"), default=0.0),
+        random=frozenset(values_of("random")),
+        sums_ratios=tuple(sorted(values_of("sums_ratios"))),
+        sums=tuple(sorted(values_of("sum"))),
+        # The least precise float type on the path limits the result.
+        eps=max(values_of("eps"), default=0.0),
         has_collectives=_COLLECTIVE in tags,
         checks_vma=_CHECKED in tags,
-        divided_by=tuple(sorted(of("divided"))),
+        divided_by=tuple(sorted(values_of("divided"))),
     )
 
 
-def _follow(axes: MeshAxes, jaxpr: Any, ins: Sequence[Fact]) -> list[Fact]:
+def _propagate(axes: MeshAxes, jaxpr: Any, ins: Sequence[ValueFacts]) -> list[ValueFacts]:
     inner, _ = _jax.open_jaxpr(jaxpr)
-    known: dict[Any, Fact] = dict(zip(inner.invars, ins, strict=True))
-    known.update((const, Fact()) for const in inner.constvars)
+    facts: dict[Any, ValueFacts] = dict(zip(inner.invars, ins, strict=True))
+    facts.update((const, ValueFacts()) for const in inner.constvars)
 
-    def read(atom: Any) -> Fact:
-        return Fact() if isinstance(atom, _jax.Literal) else known[atom]
+    def read_atom(atom: Any) -> ValueFacts:
+        return ValueFacts() if isinstance(atom, _jax.Literal) else facts[atom]
 
     for eqn in inner.eqns:
-        outs = _equation(axes, eqn, [read(atom) for atom in eqn.invars])
-        known.update(zip(eqn.outvars, outs, strict=True))
-    return [read(atom) for atom in inner.outvars]
+        outs = _propagate_equation(axes, eqn, [read_atom(atom) for atom in eqn.invars])
+        facts.update(zip(eqn.outvars, outs, strict=True))
+    return [read_atom(atom) for atom in inner.outvars]
 
 
-def _equation(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
+def _propagate_equation(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[ValueFacts]:
     name, params = eqn.primitive.name, eqn.params
     if name == "shard_map":
-        inner, cut = enter_shard_map(axes, params, [fact.names for fact in ins])
-        entered = [Fact(fact.tags, names) for fact, names in zip(ins, cut, strict=True)]
-        newly = frozenset(params["newly_manual_axes"])
-        outs = _follow(inner, params["jaxpr"], entered)
-        checked = frozenset({_CHECKED} if params["check_vma"] else ())
-        return [Fact(out.tags | checked, out.names - newly) for out in outs]
-    if name in _CONTROL:
-        return _CONTROL[name](axes, eqn, ins)
+        inner, entered_axes = enter_shard_map(axes, params, [fact.varying_axes for fact in ins])
+        body_ins = [
+            ValueFacts(fact.tags, names) for fact, names in zip(ins, entered_axes, strict=True)
+        ]
+        newly_manual = frozenset(params["newly_manual_axes"])
+        outs = _propagate(inner, params["jaxpr"], body_ins)
+        vma_tags = frozenset({_CHECKED} if params["check_vma"] else ())
+        return [ValueFacts(out.tags | vma_tags, out.varying_axes - newly_manual) for out in outs]
+    if name in _CONTROL_FLOW:
+        return _CONTROL_FLOW[name](axes, eqn, ins)
     body = called_jaxpr(name, params)
     if body is not None:
-        return _marked(eqn, _follow(axes, body, ins))
-    names = equation_varying(axes, eqn, [fact.names for fact in ins])
-    tags = _operation(axes, eqn, ins)
+        return _mark_gradient(eqn, _propagate(axes, body, ins))
+    varying = infer_equation_axes(axes, eqn, [fact.varying_axes for fact in ins])
+    tags = _operation_tags(axes, eqn, ins)
     outs = [
-        Fact(tags | _precision(var), each) for var, each in zip(eqn.outvars, names, strict=True)
+        ValueFacts(tags | _precision_tags(var), names)
+        for var, names in zip(eqn.outvars, varying, strict=True)
     ]
-    return _marked(eqn, outs)
+    return _mark_gradient(eqn, outs)
 
 
-def _operation(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> frozenset[Tag]:
+def _operation_tags(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> frozenset[Tag]:
     name = eqn.primitive.name
     tags = frozenset().union(*(fact.tags for fact in ins))
     if name == "reduce_sum":
         return tags | {_TOTAL}
+    # A mean by hand: sum / count. Only a divisor that varies over devices makes a mean of means, so
+    # the mesh axes over which it varies are kept in the tag.
     if name == "div" and all(_TOTAL in fact.tags for fact in ins):
-        tags |= {("ratio", axis) for axis in ins[1].names}
+        tags |= {("ratio", axis) for axis in ins[1].varying_axes}
+    # A psum that is divided by a literal afterwards: the literal may be a hard-coded device count.
     if name == "div" and _TOTAL not in tags and any(tag[0] == "sum" for tag in tags):
-        tags |= _divisor(eqn)
+        tags |= _divisor_tags(eqn)
     if name in COLLECTIVES:
         tags |= {_COLLECTIVE}
     if name in SUM_COLLECTIVES:
-        over, source = frozenset(collective_axes(eqn.params)), _source(eqn)
+        over, source = frozenset(collective_axes(eqn.params)), _source_location(eqn)
         if any(("ratio", axis) in tags for axis in over):
             tags |= {("sums_ratios", source)}
-        tags |= {("sum", source, axes.ordered(over))}
-    if name in _DRAWS and axes.manual:
-        drawn = "by_device" if any(fact.names for fact in ins) else "same"
-        tags |= {("random", drawn)}
-    return tags if name in _KEEP_TOTALS else tags - {_TOTAL}
+        tags |= {("sum", source, axes.in_mesh_order(over))}
+    # Outside shard_map there is one program for all devices, so its random numbers are one draw.
+    if name in _RANDOM_PRIMITIVES and axes.manual:
+        key_kind = "by_device" if any(fact.varying_axes for fact in ins) else "same"
+        tags |= {("random", key_kind)}
+    return tags if name in _KEEPS_TOTAL else tags - {_TOTAL}
 
 
-def _divisor(eqn: Any) -> frozenset[Tag]:
-    """Return the whole number that is written as the divisor, if one is."""
+def _divisor_tags(eqn: Any) -> frozenset[Tag]:
+    """Return a tag with the divisor if it is an integer literal, as a device count would be."""
     divisor = eqn.invars[1]
     number: Any = divisor.val if isinstance(divisor, _jax.Literal) else 1
     is_count = np.ndim(number) == 0 and number == np.round(number) > 1
     return frozenset({("divided", int(number))}) if is_count else frozenset()
 
 
-def _marked(eqn: Any, outs: list[Fact]) -> list[Fact]:
+def _mark_gradient(eqn: Any, outs: list[ValueFacts]) -> list[ValueFacts]:
+    # JAX names the equations of a backward pass `transpose(jvp(...))` on their name stack.
     if "transpose(" not in _jax.name_stack(eqn):
         return outs
-    return [Fact(out.tags | {_GRADIENT}, out.names) for out in outs]
+    return [ValueFacts(out.tags | {_GRADIENT}, out.varying_axes) for out in outs]
 
 
-def _precision(var: Any) -> frozenset[Tag]:
+def _precision_tags(var: Any) -> frozenset[Tag]:
     dtype = getattr(var.aval, "dtype", None)
     if dtype is None or _jax.is_extended(dtype) or not jnp.issubdtype(dtype, jnp.inexact):
         return frozenset()
     return frozenset({("eps", float(jnp.finfo(dtype).eps))})
 
 
-def _source(eqn: Any) -> SourceLocation:
-    place = _jax.source_place(eqn)
-    return SourceLocation(*place) if place else UNKNOWN_LOCATION
+def _source_location(eqn: Any) -> SourceLocation:
+    location = _jax.user_location(eqn)
+    return SourceLocation(*location) if location else UNKNOWN_LOCATION
 
 
 # ---------------------------------------------------------------------------- loops and branches
 
 
-def _scan(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
+def _propagate_scan(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[ValueFacts]:
     params = eqn.params
-    n_consts, n_carry = _jax.scan_parts(params)
-    names = scan_carry(axes, params, [fact.names for fact in ins])
+    n_consts, n_carry = _jax.scan_operand_counts(params)
+    names = infer_scan_carry(axes, params, [fact.varying_axes for fact in ins])
     carry = [
-        Fact(f.tags, n) for f, n in zip(ins[n_consts : n_consts + n_carry], names, strict=True)
+        ValueFacts(fact.tags, axes_of_carry)
+        for fact, axes_of_carry in zip(ins[n_consts : n_consts + n_carry], names, strict=True)
     ]
+    # Tags of one iteration reach the next through the carry. They only grow and are finitely many,
+    # so this reaches a fixed point.
     while True:
-        outs = _follow(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])
-        wider = _wider(carry, outs[:n_carry])
+        # Consts, carry and slices in the order of the body's parameters.
+        body_ins = [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]]
+        outs = _propagate(axes, params["jaxpr"], body_ins)
+        wider = _widen_carry(carry, outs[:n_carry])
         if wider == carry:
-            return _marked(eqn, [*carry, *outs[n_carry:]])
+            return _mark_gradient(eqn, [*carry, *outs[n_carry:]])
         carry = wider
 
 
-def _while(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
+def _propagate_while(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[ValueFacts]:
     params = eqn.params
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
-    names, _ = while_carry(axes, params, [fact.names for fact in ins])
-    carry = [Fact(f.tags, n) for f, n in zip(ins[n_cond + n_body :], names, strict=True)]
+    names, _ = infer_while_carry(axes, params, [fact.varying_axes for fact in ins])
+    carry = [
+        ValueFacts(fact.tags, axes_of_carry)
+        for fact, axes_of_carry in zip(ins[n_cond + n_body :], names, strict=True)
+    ]
     while True:
-        (chosen,) = _follow(axes, params["cond_jaxpr"], [*ins[:n_cond], *carry])
-        outs = _follow(axes, params["body_jaxpr"], [*ins[n_cond : n_cond + n_body], *carry])
-        wider = [Fact(f.tags | chosen.tags - {_TOTAL}, f.names) for f in _wider(carry, outs)]
+        (condition,) = _propagate(axes, params["cond_jaxpr"], [*ins[:n_cond], *carry])
+        outs = _propagate(axes, params["body_jaxpr"], [*ins[n_cond : n_cond + n_body], *carry])
+        # The condition decides how often the body runs, so it is part of every carry's lineage.
+        wider = [
+            ValueFacts(fact.tags | condition.tags - {_TOTAL}, fact.varying_axes)
+            for fact in _widen_carry(carry, outs)
+        ]
         if wider == carry:
-            return _marked(eqn, carry)
+            return _mark_gradient(eqn, carry)
         carry = wider
 
 
-def _cond(axes: MeshAxes, eqn: Any, ins: list[Fact]) -> list[Fact]:
-    branches = [_follow(axes, branch, ins[1:]) for branch in eqn.params["branches"]]
-    return _marked(
+def _propagate_cond(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> list[ValueFacts]:
+    # ins[0] is the index of the branch; the branches take the other operands.
+    branches = [_propagate(axes, branch, ins[1:]) for branch in eqn.params["branches"]]
+    return _mark_gradient(
         eqn,
         [
-            Fact(
+            ValueFacts(
                 (ins[0].tags - {_TOTAL}).union(*(out.tags for out in outs)),
-                ins[0].names.union(*(out.names for out in outs)),
+                ins[0].varying_axes.union(*(out.varying_axes for out in outs)),
             )
             for outs in zip(*branches, strict=True)
         ],
     )
 
 
-def _wider(carry: list[Fact], outs: Sequence[Fact]) -> list[Fact]:
+def _widen_carry(carry: list[ValueFacts], outs: Sequence[ValueFacts]) -> list[ValueFacts]:
     return [
-        Fact(old.tags | new.tags - {_TOTAL}, old.names | new.names)
+        ValueFacts(old.tags | new.tags - {_TOTAL}, old.varying_axes | new.varying_axes)
         for old, new in zip(carry, outs, strict=True)
     ]
 
 
-_CONTROL = {"scan": _scan, "while": _while, "cond": _cond}
+_CONTROL_FLOW = {"scan": _propagate_scan, "while": _propagate_while, "cond": _propagate_cond}

@@ -1,7 +1,7 @@
-"""A person's function, run on several virtual meshes: what each computes, value by value.
+"""Runs a user's function on several virtual meshes and records every output and gradient.
 
-Nothing is decided here. Every program is traced by JAX on the mesh (`retarget_programs`) and evaluated as
-one program on the one real device, like any simulated program.
+Nothing is decided here. JAX traces the program on each mesh (`retarget_programs`), and the
+simulator evaluates the jaxpr as one program on the one real device.
 """
 
 from __future__ import annotations
@@ -20,278 +20,312 @@ import numpy as np
 
 from shardlab import _jax
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
-from shardlab.analysis.lineage import lineages
+from shardlab.analysis.lineage import trace_lineages
 from shardlab.analysis.run_arguments import (
-    concrete,
-    failure,
-    first_line,
-    in_gradient,
+    classify_failure,
+    error_summary,
+    fill_arguments,
+    gradient_deadlock,
     is_array,
-    paths,
+    leaf_paths,
 )
 from shardlab.errors import Deadlock
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
-from shardlab.sharding.mesh import Mesh, MeshSizes
-from shardlab.simulator.interpreter import evaluate as simulate
-from shardlab.simulator.interpreter import replica_recorder as copies
+from shardlab.sharding.mesh import Mesh, MeshSizes, mesh_text
+from shardlab.simulator.interpreter import evaluate, replica_recorder
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.retarget import retarget_programs
 from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf, OutputLineage
 from shardlab.tracing.stage import drop_non_arrays, staging_mesh
 
-_HAS_OWN_GRADIENTS = (
-    "The program takes gradients itself; these were compared, and gradients of them were not."
+_COMPUTES_GRADIENTS = (
+    "The program computes gradients itself. These were compared; second derivatives were not."
 )
-Progress = Callable[[str], None]
-# Each program runs once, so what it costs is compiling it.
-_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+# Each program runs once, so compiling it takes longer than running it.
+_FAST_COMPILE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
-class Bench:
-    """A program that runs on one mesh after the other, traced once for each of them.
+class MeshRunner:
+    """Runs one program on one mesh after the other, tracing it once per mesh.
 
-    Meshes that it cannot run on are told by the `failure` of their run. Where that is so of one
-    device, with which all others are compared, the smallest mesh that it does run on takes its
-    place.
+    A mesh on which the program does not run has a `failure` in its `MeshRun`. All runs are compared
+    with the run on one device; if that one fails, the smallest mesh that works is the reference.
     """
 
     def __init__(
         self,
         f: Callable[..., Any],
         args: Sequence[Any],
-        on_progress: Progress = lambda text: None,
+        on_progress: Callable[[str], None] = lambda text: None,
     ) -> None:
-        with _jax.no_mesh():  # the person's: these arrays are of one device
-            self._args = concrete(args)
-        self._f, self._tell = f, on_progress
-        self._trials: dict[MeshSizes, Trial] = {}
-        self._reference: Trial | None = None
+        # The user's mesh may be in context; these arrays belong to the one real device.
+        with _jax.no_mesh():
+            self._args = fill_arguments(args)
+        self._f, self._on_progress = f, on_progress
+        # By mesh, so that a second round with more meshes reuses the traces of the first.
+        self._trials: dict[MeshSizes, MeshTrial] = {}
+        self._reference: MeshTrial | None = None
 
-    def run(self, meshes: Sequence[Mesh]) -> MeshRuns:
-        """Run on one device and on each of `meshes`, and return these beside those run before."""
-        one = Mesh([(name, 1) for name in meshes[0].axis_names])
-        if tuple(one.shape.items()) not in self._trials:
-            self._tell("running on one device")
-            if _kind(self._run(one)) == "deadlock":
-                return self._runs()
+    def run_on_meshes(self, meshes: Sequence[Mesh]) -> MeshRuns:
+        """Run on one device and on each of `meshes`; return all runs so far."""
+        one_device = Mesh([(name, 1) for name in meshes[0].axis_names])
+        if tuple(one_device.shape.items()) not in self._trials:
+            self._on_progress("running on one device")
+            if _is_deadlock(self._run_on_mesh(one_device)):
+                return self._collect_runs()
         if self._reference is None:
             meshes = sorted(meshes, key=lambda mesh: mesh.n_devices)
         for mesh in meshes:
             if tuple(mesh.shape.items()) not in self._trials:
-                self._tell(f"running on {_text(mesh)}")
-                if _kind(self._run(mesh)) == "deadlock":
+                self._on_progress(f"running on {mesh_text(mesh.shape.items())}")
+                # A deadlock is an error by itself: no other mesh can make the program right.
+                if _is_deadlock(self._run_on_mesh(mesh)):
                     break
-        return self._runs()
+        return self._collect_runs()
 
-    def differentiate(self) -> MeshRuns:
-        """Return the same runs, with the gradients of each."""
+    def add_gradients(self) -> MeshRuns:
+        """Return the same runs, each with its gradients."""
         if self._reference is not None:
             for trial in self._trials.values():
                 if trial.run.failure is None:
-                    self._tell(f"taking gradients on {trial.run.mesh_text}")
-                    if _kind(trial.differentiated()) == "deadlock":
+                    self._on_progress(f"computing gradients on {trial.run.mesh_text}")
+                    if _is_deadlock(trial.add_gradients()):
                         break
-        return self._runs()
+        return self._collect_runs()
 
-    def _run(self, mesh: Mesh) -> MeshRun:
-        trial = Trial(self._f, self._args, mesh, is_reference=self._reference is None)
+    def _run_on_mesh(self, mesh: Mesh) -> MeshRun:
+        trial = MeshTrial(self._f, self._args, mesh, is_reference=self._reference is None)
         self._trials[trial.run.mesh] = trial
+        # The first mesh that works is the reference: one device, or else the smallest mesh.
         if self._reference is None and trial.run.failure is None:
             self._reference = trial
         return trial.run
 
-    def _runs(self) -> MeshRuns:
+    def _collect_runs(self) -> MeshRuns:
         first, *others = self._trials.values()
         reference = self._reference or first
-        many = tuple(each.run for each in others if each is not reference)
-        named = dict(
-            zip(argument_paths(self._f, self._args), jax.tree.leaves(self._args), strict=True)
-        )
-        arrays = {path: _plain(x) for path, x in named.items() if is_array(x) and not _is_key(x)}
+        paths = argument_paths(self._f, self._args)
+        arguments = zip(paths, jax.tree.leaves(self._args), strict=True)
         return MeshRuns(
             one=reference.run,
-            many=many,
-            arguments=arrays,
-            source=source_of(self._f),
+            many=tuple(trial.run for trial in others if trial is not reference),
+            arguments={
+                path: _numpy_array(leaf)
+                for path, leaf in arguments
+                if is_array(leaf) and not _is_key(leaf)
+            },
+            source=function_location(self._f),
             not_one=None if reference is first else first.run.failure,
         )
 
 
-class Trial:
-    """A program on one mesh: its run, to which the gradients may be added later."""
+class MeshTrial:
+    """A program on one mesh: its run, to which `add_gradients` adds the gradients."""
 
     def __init__(
         self, f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, is_reference: bool
     ) -> None:
-        self._is_reference, self._is_differentiated = is_reference, False
+        self._is_reference, self._has_gradients = is_reference, False
         sizes = tuple(mesh.shape.items())
-        with self._watched() as (book, start):
+        with self._recorded_run() as (recorder, start):
             try:
-                self._program = _Program(f, args, mesh)
-                values = self._program.values()
-                written = tuple(book.entries)
-                outputs = self._program.outputs(values, is_reference)
+                self._program = _TracedProgram(f, args, mesh)
+                values = self._program.evaluate_outputs()
+                # Read before the perturbed runs of `measure_outputs` record their replicas too.
+                replicas = tuple(recorder.entries)
+                outputs = self._program.measure_outputs(values, is_reference)
             except Exception as error:
-                self.run = MeshRun(mesh=sizes, failure=failure(error), seconds=_since(start))
+                failure = classify_failure(error)
+                self.run = MeshRun(mesh=sizes, failure=failure, seconds=_seconds_since(start))
                 return
-        self.run = MeshRun(mesh=sizes, outputs=outputs, copies=written, seconds=_since(start))
+        self.run = MeshRun(
+            mesh=sizes, outputs=outputs, copies=replicas, seconds=_seconds_since(start)
+        )
 
-    def differentiated(self) -> MeshRun:
+    def add_gradients(self) -> MeshRun:
         """Return the run with its gradients."""
-        if self.run.failure or self._is_differentiated:
+        if self.run.failure or self._has_gradients:
             return self.run
-        self._is_differentiated = True
-        with self._watched() as (_, start):
+        self._has_gradients = True
+        with self._recorded_run() as (_, start):
             try:
-                gradients, notes = self._program.gradients(self._is_reference)
+                gradients, notes = self._program.measure_gradients(self._is_reference)
                 self.run = dataclasses.replace(
                     self.run,
                     gradients=gradients,
                     notes=notes,
-                    seconds=self.run.seconds + _since(start),
+                    seconds=self.run.seconds + _seconds_since(start),
                 )
             except Exception as error:
                 self.run = MeshRun(
-                    mesh=self.run.mesh, failure=failure(error), seconds=_since(start)
+                    mesh=self.run.mesh,
+                    failure=classify_failure(error),
+                    seconds=_seconds_since(start),
                 )
         return self.run
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[tuple[copies.Book, float]]:
-        with _quietly(), copies.recording() as book:
-            yield book, time.perf_counter()
+    def _recorded_run(self) -> Iterator[tuple[replica_recorder.ReplicaRecorder, float]]:
+        with _hide_prints(), replica_recorder.record_replicas() as recorder:
+            yield recorder, time.perf_counter()
 
 
-def _since(start: float) -> float:
+def _seconds_since(start: float) -> float:
     return time.perf_counter() - start
 
 
-class _Program:
+class _TracedProgram:
     """One program on one mesh: traced once, then evaluated for values and for gradients."""
 
     def __init__(self, f: Callable[..., Any], args: Sequence[Any], mesh: Mesh) -> None:
         leaves, tree = jax.tree.flatten(tuple(args))
         self._mesh = mesh
-        self._places = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
-        self._arrays = [leaves[i] for i in self._places]
-        names = argument_paths(f, args)
-        self._names = [names[i] for i in self._places]
+        # Only arrays are traced; numbers, strings and meshes reach the function as they are.
+        indices = [index for index, leaf in enumerate(leaves) if is_array(leaf)]
+        self._arrays = [leaves[index] for index in indices]
+        argument_names = argument_paths(f, args)
+        self._names = [argument_names[index] for index in indices]
 
-        def flat(*arrays: Any) -> Any:
-            new = list(leaves)
-            for i, array in zip(self._places, arrays, strict=True):
-                new[i] = array
-            filled, keywords = staging_mesh(f, jax.tree.unflatten(tree, new), target)
-            return drop_non_arrays(f(*filled, **keywords))
+        def call_with_arrays(*arrays: Any) -> Any:
+            new_leaves = list(leaves)
+            for index, array in zip(indices, arrays, strict=True):
+                new_leaves[index] = array
+            new_args = jax.tree.unflatten(tree, new_leaves)
+            positional, keywords = staging_mesh(f, new_args, target)
+            return drop_non_arrays(f(*positional, **keywords))
 
         with retarget_programs(mesh) as target:
-            self._closed, shapes = jax.make_jaxpr(flat, return_shape=True)(*self._arrays)
-        self._paths = paths(shapes)
+            # Traced once per mesh: outputs, lineage and gradients all come from this jaxpr.
+            traced = jax.make_jaxpr(call_with_arrays, return_shape=True)(*self._arrays)
+        self._closed, shapes = traced
+        self._paths = leaf_paths(shapes)
         self._shapes = jax.tree.leaves(shapes)
-        self._lineages = lineages(self._closed)
-        self._run = _compiled(self._closed)
+        self._lineages = trace_lineages(self._closed)
+        self._evaluate = _compile_simulation(self._closed)
 
-    def values(self) -> list[Any]:
-        return self._run(self._arrays)
+    def evaluate_outputs(self) -> list[Any]:
+        return self._evaluate(self._arrays)
 
-    def outputs(self, values: list[Any], is_reference: bool) -> dict[str, OutputLeaf]:
-        """Return every output by its path."""
-        moved = [self._run(each) for each in self._nudged()] if is_reference else []
-        return _leaves(self._paths, values, moved, self._lineages)
+    def measure_outputs(self, values: list[Any], is_reference: bool) -> dict[str, OutputLeaf]:
+        """Return every output by its path; those of the reference with their rounding noise."""
+        perturbed = [self._evaluate(args) for args in self._perturb_args()] if is_reference else []
+        return _output_leaves(self._paths, values, perturbed, self._lineages)
 
-    def gradients(self, is_reference: bool) -> tuple[dict[str, OutputLeaf], tuple[str, ...]]:
+    def measure_gradients(
+        self, is_reference: bool
+    ) -> tuple[dict[str, OutputLeaf], tuple[str, ...]]:
         """Return the gradient of a weighted sum of all outputs by every float argument."""
-        numbers = [i for i, x in enumerate(self._arrays) if _is_float(x)]
-        if not numbers or not any(map(_is_float, self._shapes)):
+        indices = [index for index, array in enumerate(self._arrays) if _is_float(array)]
+        # Without a float argument or a float output there is nothing to differentiate.
+        if not indices or not any(map(_is_float, self._shapes)):
             return {}, ()
         if any(lineage.is_gradient for lineage in self._lineages):
-            # A train step. Its second derivatives interest nobody, and take long to compile.
-            return {}, (_HAS_OWN_GRADIENTS,)
+            # A train step: second derivatives are rarely of interest and slow to compile.
+            return {}, (_COMPUTES_GRADIENTS,)
 
-        def loss(*arrays: Any) -> Any:
-            outs = [x for x in _jax.eval_jaxpr(self._closed, arrays) if _is_float(x)]
-            return sum(_weighted(out, seed) for seed, out in enumerate(outs))
+        def weighted_loss(*arrays: Any) -> Any:
+            # Integer outputs have no gradient; jax.grad would raise for them.
+            outs = [out for out in _jax.eval_jaxpr(self._closed, arrays) if _is_float(out)]
+            return sum(_weighted_sum(out, seed) for seed, out in enumerate(outs))
 
         try:
             with retarget_programs(self._mesh):
-                closed = jax.make_jaxpr(jax.grad(loss, numbers))(*self._arrays)
-            run = _compiled(closed)
-            values = run(self._arrays)
+                closed = jax.make_jaxpr(jax.grad(weighted_loss, indices))(*self._arrays)
+            evaluate_gradients = _compile_simulation(closed)
+            values = evaluate_gradients(self._arrays)
         except Deadlock as error:
-            raise in_gradient(error) from None
+            raise gradient_deadlock(error) from None
         except Exception as error:
-            return {}, (f"gradients were not compared: {first_line(error)}",)
-        moved = [run(each) for each in self._nudged()] if is_reference else []
-        names = [self._names[i] for i in numbers]
-        # What went into the outputs went into their gradients.
+            return {}, (f"gradients were not compared: {error_summary(error)}",)
+        perturbed = (
+            [evaluate_gradients(args) for args in self._perturb_args()] if is_reference else []
+        )
+        names = [self._names[index] for index in indices]
+        # The backward pass repeats the operations of the forward pass, with the same precision.
         eps = max((lineage.eps for lineage in self._lineages), default=0.0)
-        return _leaves(names, values, moved, [OutputLineage(eps=eps)] * len(names)), ()
+        lineages = [OutputLineage(eps=eps)] * len(names)
+        return _output_leaves(names, values, perturbed, lineages), ()
 
-    def _nudged(self) -> list[list[Any]]:
-        """Return the arguments changed by about one rounding, to see what rounding can do."""
+    def _perturb_args(self) -> list[list[Any]]:
+        """Return the arguments changed by about one rounding, twice.
+
+        How far the results move is the program's own rounding noise: a sum taken in another order
+        on another mesh may differ as much.
+        """
         eps = max((lineage.eps for lineage in self._lineages), default=0.0)
         with _jax.no_mesh():
-            return [[_nudge(x, eps, seed) for x in self._arrays] for seed in (7, 8)]
+            return [[_perturb(array, eps, seed) for array in self._arrays] for seed in (7, 8)]
 
 
-def _nudge(x: Any, eps: float, seed: int) -> Any:
-    if not _is_float(x):
-        return x
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], x.shape)
-    return (x * (1 + eps * signs)).astype(x.dtype)
+def _perturb(array: Any, eps: float, seed: int) -> Any:
+    if not _is_float(array):
+        return array
+    # Random signs: a change of all elements in one direction may cancel, as in x - x.mean().
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], array.shape)
+    return (array * (1 + eps * signs)).astype(array.dtype)
 
 
-def _compiled(closed: Any) -> Callable[[list[Any]], list[Any]]:
-    def program(*args: Any) -> list[Any]:
-        return [
-            out.array
-            for out in simulate.run(MeshAxes(), closed, [StackedArray(arg) for arg in args])
-        ]
+def _compile_simulation(closed: Any) -> Callable[[list[Any]], list[Any]]:
+    """Return a function that evaluates a jaxpr on its virtual mesh, compiled for one device."""
 
-    jitted = jax.jit(program, compiler_options=_QUICK)
+    def simulate_program(*args: Any) -> list[Any]:
+        outs = evaluate.evaluate_jaxpr(MeshAxes(), closed, [StackedArray(arg) for arg in args])
+        return [out.array for out in outs]
 
-    def run(args: list[Any]) -> list[Any]:
+    jitted = jax.jit(simulate_program, compiler_options=_FAST_COMPILE)
+
+    def run_compiled(args: list[Any]) -> list[Any]:
+        # A deadlock is found by a callback, which raises only when its effects are waited for.
         with _jax.no_mesh(), raise_pending_deadlock():
             outs = jax.block_until_ready(jitted(*args))
             jax.effects_barrier()
         return list(outs)
 
-    return run
+    return run_compiled
 
 
-def _leaves(
+def _output_leaves(
     names: Sequence[str],
     values: Sequence[Any],
-    moved: Sequence[Sequence[Any]],
-    lineage: Sequence[OutputLineage],
+    perturbed: Sequence[Sequence[Any]],
+    lineages: Sequence[OutputLineage],
 ) -> dict[str, OutputLeaf]:
-    found = {}
-    for i, (name, value, line) in enumerate(zip(names, values, lineage, strict=True)):
-        array = _plain(value)
+    leaves = {}
+    for index, (name, value, lineage) in enumerate(zip(names, values, lineages, strict=True)):
+        array = _numpy_array(value)
         with np.errstate(invalid="ignore", over="ignore"):
-            noise = [np.abs(_wide(_plain(each[i])) - _wide(array)) for each in moved]
-        found[name] = OutputLeaf(
-            value=array, dtype=str(value.dtype), noise=np.nan_to_num(sum(noise, 0.0)), lineage=line
+            # inf - inf is NaN; an element that is not finite has no noise.
+            noise = [
+                np.abs(_widen(_numpy_array(outputs[index])) - _widen(array))
+                for outputs in perturbed
+            ]
+        leaves[name] = OutputLeaf(
+            value=array,
+            dtype=str(value.dtype),
+            noise=np.nan_to_num(sum(noise, 0.0)),
+            lineage=lineage,
         )
-    return found
+    return leaves
 
 
-def _plain(value: Any) -> np.ndarray[Any, Any]:
-    array: np.ndarray[Any, Any] = copies.plain_array(
+def _numpy_array(value: Any) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = replica_recorder.plain_array(
         np.asarray(jax.random.key_data(value) if _is_key(value) else value)
     )
     return array
 
 
-def _wide(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _widen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-def _weighted(leaf: Any, seed: int) -> Any:
-    """Return a sum in which every element counts differently, so that no swap goes unseen."""
+def _weighted_sum(leaf: Any, seed: int) -> Any:
+    """Return a sum with a different weight per element, so that swapped elements change it."""
+    # Weights near 1 keep the scale of the gradient; distinct ones make permuted elements differ.
     weights = np.random.default_rng([99, seed]).uniform(0.5, 1.5, leaf.shape)
     if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
         return (leaf.real * weights).sum() + (leaf.imag * weights[..., ::-1]).sum()
+    # Summed in float32, or a bfloat16 output would lose most of its elements in the sum.
     wide = leaf if leaf.dtype == jnp.float64 else leaf.astype(jnp.float32)
     return (wide * weights.astype(wide.dtype)).sum()
 
@@ -304,31 +338,30 @@ def _is_key(value: Any) -> bool:
     return _jax.is_extended(value.dtype)
 
 
-# ---------------------------------------------------------------------------------------- where
-
-
 def argument_paths(f: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     """Return the path of each leaf of the arguments, by parameter name: `params['w']`."""
     try:
         parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    names = [each.name for each in parameters if each.kind in _BY_POSITION]
+    names = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
+    # `mesh` is filled in by shardlab unless the caller passes one, so it takes no argument's name.
     if "mesh" in names and not _has_mesh(args, names.index("mesh")):
         names.remove("mesh")
     names += [f"argument {i}" for i in range(len(names), len(args))]
-    return [path for name, arg in zip(names, args, strict=False) for path in paths(arg, name)]
+    return [path for name, arg in zip(names, args, strict=False) for path in leaf_paths(arg, name)]
 
 
-def _has_mesh(args: Sequence[Any], at: int) -> bool:
-    return len(args) > at and isinstance(args[at], (jax.sharding.Mesh, jax.sharding.AbstractMesh))
+def _has_mesh(args: Sequence[Any], index: int) -> bool:
+    mesh_types = (jax.sharding.Mesh, jax.sharding.AbstractMesh)
+    return len(args) > index and isinstance(args[index], mesh_types)
 
 
-_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def source_of(f: Any) -> SourceLocation:
-    """Return where a function is written."""
+def function_location(f: Any) -> SourceLocation:
+    """Return the file and line where a function is defined."""
     f = inspect.unwrap(f)
     code = getattr(getattr(f, "func", f), "__code__", None)
     return (
@@ -338,16 +371,12 @@ def source_of(f: Any) -> SourceLocation:
     )
 
 
-def _kind(run: MeshRun) -> str:
-    return run.failure.kind if run.failure else ""
-
-
-def _text(mesh: Mesh) -> str:
-    return ",".join(f"{name}={size}" for name, size in mesh.shape.items())
+def _is_deadlock(run: MeshRun) -> bool:
+    return run.failure is not None and run.failure.kind == "deadlock"
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Swallow what the program prints: said once for each mesh it would bury the report."""
+def _hide_prints() -> Iterator[None]:
+    """Discard what the program prints: once per mesh, it would bury the report."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield

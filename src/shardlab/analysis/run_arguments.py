@@ -1,6 +1,7 @@
-"""The arguments of a program that is run for a check: given, or made up from their shapes.
+"""Concrete arguments for a program that `check` runs, and why a run failed.
 
-Why a program did not run on a mesh, told from what it raised.
+An argument that is only a shape (`"f32[8,6]"`) gets random values; `classify_failure` turns the
+exception of a run into a `RunFailure`.
 """
 
 from __future__ import annotations
@@ -21,29 +22,32 @@ from shardlab.errors import (
     ManualAxisConstraint,
     PermutationOrder,
     PermutationRange,
+    SimulationError,
     UnboundAxis,
 )
+from shardlab.findings.source import SourceLocation
 from shardlab.simulator.run_records import RunFailure
 from shardlab.tracing.stage import parse_shape_argument
 
 
-def concrete(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Return arguments with numbers in them: what has only a shape gets random ones.
+def fill_arguments(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return arguments with values: what has only a shape gets random ones.
 
-    >>> concrete(["f32[2,3]", 7])[0].shape
+    >>> fill_arguments(["f32[2,3]", 7])[0].shape
     (2, 3)
 
-    The numbers are always the same, never constant and never symmetric. Integers are small and not
-    negative, since most are indices. What is neither an array nor a shape stays as it is.
+    The values are the same in every run, never constant and never symmetric. Integers are small and
+    not negative, because most are indices. What is neither an array nor a shape stays as it is.
     """
-    leaves, tree = jax.tree.flatten(tuple(args), is_leaf=lambda x: isinstance(x, str))
-    return tuple(jax.tree.unflatten(tree, [_filled(x, i) for i, x in enumerate(leaves)]))
+    leaves, tree = jax.tree.flatten(tuple(args), is_leaf=lambda leaf: isinstance(leaf, str))
+    filled = [_fill_leaf(leaf, seed) for seed, leaf in enumerate(leaves)]
+    return tuple(jax.tree.unflatten(tree, filled))
 
 
-def n_bytes(args: Sequence[Any]) -> int:
+def count_argument_bytes(args: Sequence[Any]) -> int:
     """Return how many bytes the arrays among the arguments take, or would take.
 
-    >>> n_bytes(["f32[1000000,1000]", 7])
+    >>> count_argument_bytes(["f32[1000000,1000]", 7])
     4000000000
     """
     leaves = map(parse_shape_argument, jax.tree.leaves(tuple(args)))
@@ -52,16 +56,17 @@ def n_bytes(args: Sequence[Any]) -> int:
     )
 
 
-def _filled(leaf: Any, seed: int) -> Any:
+def _fill_leaf(leaf: Any, seed: int) -> Any:
     leaf = parse_shape_argument(leaf)
     if isinstance(leaf, jax.ShapeDtypeStruct):
-        return _random(leaf.shape, leaf.dtype, seed)
+        return _random_array(leaf.shape, leaf.dtype, seed)
     if isinstance(leaf, jax.Array) and not _jax.is_extended(leaf.dtype):
-        return jnp.asarray(np.asarray(leaf))  # as it is, but on no mesh yet
+        # Through NumPy, which drops the sharding: the array must not be committed to a mesh yet.
+        return jnp.asarray(np.asarray(leaf))
     return leaf
 
 
-def _random(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
+def _random_array(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
     rng = np.random.default_rng([seed, *shape])
     if _jax.is_extended(dtype):
         return jax.random.split(jax.random.key(seed), shape)
@@ -69,6 +74,7 @@ def _random(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
         return jnp.asarray(rng.random(shape) < 0.5)
     if jnp.issubdtype(dtype, jnp.integer):
         return jnp.asarray(rng.integers(0, 5, shape), dtype)
+    # A normal distribution has both signs, so that relu, abs and max behave differently by element.
     values = rng.normal(size=shape)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         values = values + 1j * rng.normal(size=shape)
@@ -76,18 +82,18 @@ def _random(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
 
 
 def is_array(leaf: Any) -> bool:
-    """Say whether a leaf is traced; anything else is handed to the program as it is."""
+    """Return whether a leaf is traced; any other leaf is passed to the program unchanged."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
 
 
-def paths(tree: Any, root: str = "") -> list[str]:
-    """Return a readable path for each leaf of a tree, such as `[0]['kernel']`; a lone leaf ''."""
+def leaf_paths(tree: Any, root: str = "") -> list[str]:
+    """Return a readable path for each leaf, such as `[0]['kernel']`; '' for a lone leaf."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [root + jax.tree_util.keystr(path) for path, _ in leaves]
 
 
-# What JAX refuses only when it lowers a program, so that the simulation says it in its place.
-_REFUSED_BY_JAX = (
+# JAX rejects these only when it lowers a program, so here the simulator raises them in its place.
+_REJECTED_BY_JAX = (
     DuplicatePermutation,
     ManualAxisConstraint,
     PermutationOrder,
@@ -96,39 +102,53 @@ _REFUSED_BY_JAX = (
 )
 
 
-def failure(error: Exception) -> RunFailure:
-    """Return why a program did not run, by what it raised."""
+def classify_failure(error: Exception) -> RunFailure:
+    """Return why a program did not run, from the exception that it raised."""
     if isinstance(error, Deadlock):
         return RunFailure(
-            kind="deadlock", words=error.what, where=error.where or "", fix=error.fix or ""
+            kind="deadlock",
+            message=error.what,
+            where=error.where,
+            fix=error.fix,
+            location=_operation_location(error),
         )
-    words = str(error)
-    if "divisible" in words or "evenly" in words:
-        return RunFailure(kind="indivisible", words=first_line(error))
+    message = str(error)
+    # JAX words it in several ways, by the place that notices: shard_map, jit, a constraint.
+    if "divisible" in message or "evenly" in message:
+        return RunFailure(kind="indivisible", message=error_summary(error))
     if isinstance(error, LabError):
-        kind = "refused" if isinstance(error, _REFUSED_BY_JAX) else "not_simulated"
+        # Any other LabError is a limit of the simulator, not a fault of the program.
+        kind = "rejected" if isinstance(error, _REJECTED_BY_JAX) else "not_simulated"
         return RunFailure(
             kind=kind,
-            words=error.what,
-            where=error.where or "",
-            fix=error.fix or "",
+            message=error.what,
+            where=error.where,
+            fix=error.fix,
             code=error.code,
+            location=_operation_location(error),
         )
-    return RunFailure(kind="refused", words=first_line(error))
+    return RunFailure(kind="rejected", message=error_summary(error))
 
 
-def in_gradient(error: Deadlock) -> Deadlock:
-    """Return a deadlock in the gradient of a program whose values come out."""
-    return Deadlock(
-        f"The values come out, but not their gradient. {error.what}",
+def _operation_location(error: LabError) -> SourceLocation | None:
+    location = error.location if isinstance(error, SimulationError) else None
+    return SourceLocation(*location) if location else None
+
+
+def gradient_deadlock(error: Deadlock) -> Deadlock:
+    """Return the error for a program that deadlocks in its backward pass only."""
+    deadlock = Deadlock(
+        f"The forward pass finishes; the backward pass does not. {error.what}",
         where=error.where,
-        fix=f"{error.fix} Where no line calls it, it adds up the gradient of a value that all "
-        "devices share and one branch uses: jax.lax.pcast(value, axis, to='varying') before the "
-        "branch takes that sum out of it.",
+        fix=f"{error.fix} If no line of your program calls it, JAX inserted it: it sums the "
+        "gradient of a replicated value that only one branch uses. jax.lax.pcast(value, axis, "
+        "to='varying') before the branch moves that sum out of the branch.",
     )
+    deadlock.location = error.location
+    return deadlock
 
 
-def first_line(error: Exception) -> str:
-    """Return what an exception says, in one line with its name."""
+def error_summary(error: Exception) -> str:
+    """Return the type of an exception and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

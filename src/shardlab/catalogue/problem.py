@@ -1,4 +1,4 @@
-"""One problem folder: what its `problem.toml` says, and its texts when they are asked for."""
+"""One problem folder: the settings of its `problem.toml`, and its texts."""
 
 from __future__ import annotations
 
@@ -9,22 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from shardlab.catalogue.problem_schema import (
-    BUDGET,
-    CALL,
-    LIMITS,
-    PART,
-    PROBLEM,
-    check_table,
-    read_toml,
-)
+from shardlab._files.schema import check_fields, read_toml_file
+from shardlab.catalogue.problem_schema import BUDGET, CALL, LIMITS, PART, PROBLEM
 from shardlab.errors import InvalidProblem
 
 Kind = Literal["program", "value"]
-# Beside problem.toml and the wrong answers, which have a folder of their own.
+# Beside problem.toml and the known-wrong submissions, which have a folder of their own.
 PROBLEM_FILES = ("statement.md", "hints.md", "starter.py", "solution.py", "reference.py")
-# On every page that has a program to write.
-_TRACED = """\
+# Shown on every page that has a program to write.
+_TRACING_NOTE = """\
 The judge traces the function as `jax.jit` does: array arguments have a shape and a dtype, and no
 values yet. NumPy, `float()` or an `if` on them raise."""
 
@@ -34,41 +27,43 @@ class Part:
     """One function to write, and how it is judged.
 
     `call` is how the judge calls it, arguments in order: `shard_map_psum(x, mesh)`. A `program` is
-    traced, exported and run on every mesh of the ladder; a `value` is called with plain values.
+    traced, exported and run on every test mesh; a `value` is called with plain values.
     """
 
     number: int
     name: str
     call: str
     kind: Kind
-    axes: tuple[str, ...]  # mesh axes of the ladder; empty: no mesh is passed
-    ladder: tuple[str, ...]  # mesh texts in the place of the usual ladder
-    large: tuple[str, ...]  # meshes that are simulated; ("usual",) for 64 and 512 devices
-    cases: int  # of a value: how many
-    requires: tuple[str, ...]  # what must be in the program: shard_map, psum, ...
+    axes: tuple[str, ...]  # axis names of the default test meshes; empty: no mesh is passed
+    ladder: tuple[str, ...]  # test meshes instead of the default ones
+    # A host can run about 8 devices; larger meshes are simulated.
+    large: tuple[str, ...]  # simulated meshes; ("usual",) for 64 and 512 devices
+    cases: int  # number of cases of a value
+    requires: tuple[str, ...]  # must be in the program: shard_map, psum, ...
     budget: Mapping[str, int]
     rtol: float
     atol: float
 
     @property
     def function(self) -> str:
-        return self._called[1]
+        return self._call_match[1]
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Return the names of the arguments in order, `mesh` among them where it is passed."""
-        return tuple(name.strip() for name in (self._called[2] or "").split(",") if name.strip())
+        """Return the names of the arguments in order, including `mesh` if it is passed."""
+        names = (self._call_match[2] or "").split(",")
+        return tuple(name.strip() for name in names if name.strip())
 
     @property
-    def _called(self) -> re.Match[str]:
-        called = CALL.fullmatch(self.call)
-        assert called, self.call
-        return called
+    def _call_match(self) -> re.Match[str]:
+        match = CALL.fullmatch(self.call)
+        assert match, self.call
+        return match
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A problem, and the folder that it lies in."""
+    """A problem and its folder."""
 
     folder: Path
     slug: str
@@ -82,37 +77,42 @@ class Problem:
 
     @property
     def page(self) -> str:
-        """Return the page as a person reads it; a program's says how it is judged, before the end.
+        """Return the page as learners read it, with the note on tracing if there is a program.
 
-        The sentence stands here and not in each `statement.md`, which is about its own task.
+        The note is added here because each `statement.md` is about its own task only.
         """
-        statement = self.text("statement.md")
+        statement = self.read_text("statement.md")
         if all(part.kind == "value" for part in self.parts):
             return statement
+        # Before the examples, where it follows the description of inputs and output.
         before, heading, after = statement.partition("\n## Examples\n")
-        return f"{before}\n{_TRACED}\n{heading}{after}"
+        return f"{before}\n{_TRACING_NOTE}\n{heading}{after}"
 
-    def text(self, name: str) -> str:
+    def read_text(self, name: str) -> str:
         """Return one of the folder's files, such as `statement.md`."""
         return (self.folder / name).read_text("utf-8")
 
     @property
-    def wrong(self) -> tuple[Path, ...]:
+    def wrong_submissions(self) -> tuple[Path, ...]:
+        """Return the files of the known-wrong submissions."""
         return tuple(sorted((self.folder / "wrong").glob("*.py")))
 
     @cached_property
     def hints(self) -> tuple[str, ...]:
         """Return the hints, each without its heading."""
-        pieces = re.split(r"^## .*$", self.text("hints.md"), flags=re.MULTILINE)
-        return tuple(piece.strip() for piece in pieces[1:])
+        sections = re.split(r"^## .*$", self.read_text("hints.md"), flags=re.MULTILINE)
+        # What precedes the first heading is not a hint.
+        return tuple(section.strip() for section in sections[1:])
 
 
 def load_problem(folder: Path) -> Problem:
-    """Return the problem in a folder. Raises `InvalidProblem` for what is wrong with it."""
+    """Return the problem in a folder. Raises `InvalidProblem`."""
     file = folder / "problem.toml"
-    data = check_table(read_toml(file, InvalidProblem), PROBLEM, str(file), InvalidProblem)
-    limits = check_table(data.get("limits", {}), LIMITS, f"{file}, [limits]", InvalidProblem)
-    parts = tuple(_part(number, part, file) for number, part in enumerate(data["parts"], 1))
+    fix = "`shardlab catalogue new SLUG` creates a folder with every file."
+    table = read_toml_file(file, InvalidProblem, fix=fix)
+    data = check_fields(table, PROBLEM, str(file), InvalidProblem)
+    limits = check_fields(data.get("limits", {}), LIMITS, str(file), InvalidProblem, "[limits]")
+    parts = tuple(_parse_part(number, part, file) for number, part in enumerate(data["parts"], 1))
     for name in PROBLEM_FILES:
         if not (folder / name).is_file():
             raise InvalidProblem(
@@ -133,46 +133,48 @@ def load_problem(folder: Path) -> Problem:
     )
 
 
-def _part(number: int, table: Any, file: Path) -> Part:
+def _parse_part(number: int, table: Any, file: Path) -> Part:
     where = f"{file}, [[parts]] number {number}"
-    data = check_table(table, PART, where, InvalidProblem)
+    data = check_fields(table, PART, where, InvalidProblem)
+    budget = check_fields(data.get("budget", {}), BUDGET, where, InvalidProblem, "budget")
     part = Part(
         number=number,
         name=data.get("name", ""),
         call=data["call"],
         kind=data.get("kind", "program"),
         axes=tuple(data.get("axes", ())),
-        ladder=tuple(data.get("ladder", ())),
-        large=tuple(data.get("large", ("usual",))),
+        ladder=tuple(data.get("meshes", ())),
+        large=tuple(data.get("simulated_meshes", ("usual",))),
         cases=data.get("cases", 6),
         requires=tuple(data.get("requires", ())),
-        budget=check_table(data.get("budget", {}), BUDGET, f"{where}, budget", InvalidProblem),
+        budget=budget,
         rtol=data.get("rtol", 1e-5),
         atol=data.get("atol", 1e-5),
     )
-    _check_sense(part, data, where)
+    _check_combination(part, data, where)
     return part
 
 
-def _check_sense(part: Part, data: Mapping[str, Any], where: str) -> None:
-    """Raise `InvalidProblem` for keys that are right alone and say nothing together."""
+def _check_combination(part: Part, data: Mapping[str, Any], where: str) -> None:
+    """Raise `InvalidProblem` for keys that are valid alone but not together."""
     has_mesh = "mesh" in part.arguments
     if part.kind == "value":
-        needless = ["axes", "ladder", "large", "requires", "budget"]
-        why = "is of kind 'value'"
+        unused_keys = ["axes", "meshes", "simulated_meshes", "requires", "budget"]
+        reason = "is of kind 'value'"
     elif not has_mesh:
-        needless = ["cases", "axes", "ladder", "large"]
-        why = f"has no `mesh` in {part.call}"
+        unused_keys = ["cases", "axes", "meshes", "simulated_meshes"]
+        reason = f"has no `mesh` in {part.call}"
     else:
-        needless = ["cases"]
-        why = "runs on a ladder of meshes"
-    for key in needless:
+        unused_keys = ["cases"]
+        reason = "runs on several meshes"
+    for key in unused_keys:
         if key in data:
-            what = f"'{key}' has no meaning for a part that {why}."
-            raise InvalidProblem(what, where=where, fix="leave it out.")
+            message = f"'{key}' has no meaning for a part that {reason}."
+            raise InvalidProblem(message, where=where, fix="remove it.")
     if part.kind == "value" and has_mesh:
-        what = f"{part.call} is of kind 'value', which is given no mesh."
-        raise InvalidProblem(what, where=where, fix="another name, such as mesh_shape, for a dict.")
-    if has_mesh and not part.axes and not (part.ladder and "large" in data):
-        what = f"{part.call} is given a mesh, and 'axes' is missing."
-        raise InvalidProblem(what, where=where, fix='axes = ["data"], or two names.')
+        message = f"{part.call} is of kind 'value', which gets no mesh."
+        fix = "use another name, such as mesh_shape, for a dict."
+        raise InvalidProblem(message, where=where, fix=fix)
+    if has_mesh and not part.axes and not (part.ladder and "simulated_meshes" in data):
+        message = f"{part.call} gets a mesh, and 'axes' is missing."
+        raise InvalidProblem(message, where=where, fix='axes = ["data"], or two names.')

@@ -1,54 +1,34 @@
-"""The keys of `problem.toml` and `tracks.toml`: what may stand in each, and what it means.
+"""The keys of `problem.toml` and `tracks.toml`: accepted values and their meaning.
 
-Tables, so that the loader, its messages and the page that explains the format share their words.
+The loader, its error messages and docs/write-a-problem.md share these tables.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from shardlab._text.nearest import nearest_name
-from shardlab.errors import CatalogueError, LabError
+from shardlab._files.schema import (
+    Field,
+    is_count,
+    is_list_of,
+    is_number,
+    is_table,
+    is_text,
+    is_text_list,
+)
+from shardlab.errors import LabError
 from shardlab.sharding.mesh import parse_mesh
 
 DIFFICULTIES = ("easy", "medium", "hard")
 KINDS = ("program", "value")
 COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
+# Only names: the arguments are looked up in the inputs of the reference.
 CALL = re.compile(r"(\w+)\((\w+(?:, ?\w+)*)?\)")
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One key: what must stand there, in words and as a question, and what it is for."""
-
-    wanted: str
-    fits: Callable[[Any], bool]
-    meaning: str
-    is_required: bool = False
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_count(value: Any, least: int = 0) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-
-
-def _texts(is_one: Callable[[str], bool] = _is_text) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(_is_text(v) and is_one(v) for v in value)
-
-
+# "permuted" is a suffix of our own: the same mesh with its devices in another order.
 def _is_mesh(text: str) -> bool:
     try:
         parse_mesh(text.removesuffix(" permuted"))
@@ -66,196 +46,163 @@ def _is_slug(text: str) -> bool:
 
 
 PROBLEM = {
-    "format_version": Setting(
-        wanted="1", fits=lambda v: v == 1, meaning="of this format", is_required=True
+    "format_version": Field(
+        expected="1", is_valid=lambda v: v == 1, meaning="version of this format", is_required=True
     ),
-    "content_version": Setting(
-        wanted="a whole number from 1",
-        fits=lambda v: _is_count(v, 1),
-        meaning="goes up when the task changes, so that old submissions are known as such",
+    "content_version": Field(
+        expected="a whole number from 1",
+        is_valid=lambda v: is_count(v, 1),
+        meaning="incremented when the task changes, to recognize older submissions",
         is_required=True,
     ),
-    "title": Setting(
-        wanted="text",
-        fits=_is_text,
-        meaning="as it is listed; the page begins with it",
+    "title": Field(
+        expected="text",
+        is_valid=is_text,
+        meaning="shown in the list; also the heading of the page",
         is_required=True,
     ),
-    "difficulty": Setting(
-        wanted="easy, medium or hard",
-        fits=lambda v: v in DIFFICULTIES,
-        meaning="as listed",
+    "difficulty": Field(
+        expected="easy, medium or hard",
+        is_valid=lambda v: v in DIFFICULTIES,
+        meaning="shown in the list",
         is_required=True,
     ),
-    "tags": Setting(wanted="a list of texts", fits=_texts(), meaning="what the problem is about"),
-    "limits": Setting(
-        wanted="a table",
-        fits=lambda v: isinstance(v, Mapping),
-        meaning="other limits than the usual",
+    "tags": Field(
+        expected="a list of strings", is_valid=is_text_list, meaning="topics of the problem"
     ),
-    "parts": Setting(
-        wanted="one table [[parts]] for each function",
-        fits=lambda v: isinstance(v, list) and len(v) > 0,
-        meaning="what is judged, in order",
+    "limits": Field(
+        expected="a table", is_valid=is_table, meaning="limits other than the defaults"
+    ),
+    "parts": Field(
+        expected="one table [[parts]] for each function",
+        is_valid=lambda v: isinstance(v, list) and len(v) > 0,
+        meaning="the functions to judge, in order",
         is_required=True,
     ),
 }
 
 PART = {
-    "name": Setting(wanted="text", fits=_is_text, meaning="shown beside the cases of this part"),
-    "call": Setting(
-        wanted="a call such as f(x, mesh)",
-        fits=_is_call,
+    "name": Field(expected="text", is_valid=is_text, meaning="shown beside the cases of this part"),
+    "call": Field(
+        expected="a call such as f(x, mesh)",
+        is_valid=_is_call,
         meaning="function and arguments in order; a name is a key of the reference's inputs, "
         "`mesh` is the case's mesh",
         is_required=True,
     ),
-    "kind": Setting(
-        wanted="program or value",
-        fits=lambda v: v in KINDS,
-        meaning="a program is traced and run on devices, a value is called with plain values",
+    "kind": Field(
+        expected="program or value",
+        is_valid=lambda v: v in KINDS,
+        meaning="a program is traced and run on devices; a value is called with plain values",
     ),
-    "axes": Setting(
-        wanted="a list of one or two mesh axis names",
-        fits=lambda v: _texts()(v) and 1 <= len(v) <= 2,
-        meaning="mesh axes of the usual ladder",
+    "axes": Field(
+        expected="a list of one or two mesh axis names",
+        is_valid=lambda v: is_text_list(v) and 1 <= len(v) <= 2,
+        meaning="axis names of the default test meshes",
     ),
-    "ladder": Setting(
-        wanted='a list of meshes such as ["data=2", "data=4 permuted"]',
-        fits=_texts(_is_mesh),
-        meaning="meshes in the place of the usual ladder",
+    "meshes": Field(
+        expected='a list of meshes such as ["data=2", "data=4 permuted"]',
+        is_valid=is_list_of(_is_mesh),
+        meaning="test meshes instead of the default ones",
     ),
-    "large": Setting(
-        wanted='a list of meshes such as ["data=64"]',
-        fits=_texts(_is_mesh),
-        meaning="simulated meshes in the place of 64 and 512 devices; [] for none",
+    "simulated_meshes": Field(
+        expected='a list of meshes such as ["data=64"]',
+        is_valid=is_list_of(_is_mesh),
+        meaning="simulated meshes instead of 64 and 512 devices; [] for none",
     ),
-    "cases": Setting(
-        wanted="a whole number from 1",
-        fits=lambda v: _is_count(v, 1),
-        meaning="how many, of a value",
+    "cases": Field(
+        expected="a whole number from 1",
+        is_valid=lambda v: is_count(v, 1),
+        meaning="number of cases of a value part",
     ),
-    "requires": Setting(
-        wanted=f"a list of shard_map, {', '.join(COLLECTIVES)}, check_vma",
-        fits=_texts(lambda v: v in ("shard_map", "check_vma", *COLLECTIVES)),
-        meaning="what must be in the program; absent: API",
+    "requires": Field(
+        expected=f"a list of shard_map, {', '.join(COLLECTIVES)}, check_vma",
+        is_valid=is_list_of(lambda v: v in ("shard_map", "check_vma", *COLLECTIVES)),
+        meaning="must be in the program; otherwise the verdict is API",
     ),
-    "budget": Setting(
-        wanted="a table",
-        fits=lambda v: isinstance(v, Mapping),
-        meaning="what may be sent and held; beyond: COMM, MEM",
+    "budget": Field(
+        expected="a table",
+        is_valid=is_table,
+        meaning="limits on communication and memory; verdicts COMM and MEM",
     ),
-    "rtol": Setting(
-        wanted="a number from 0",
-        fits=_is_number,
-        meaning="allowed difference, of the largest value",
+    "rtol": Field(
+        expected="a number from 0",
+        is_valid=is_number,
+        meaning="tolerance relative to the largest value",
     ),
-    "atol": Setting(wanted="a number from 0", fits=_is_number, meaning="allowed difference"),
+    "atol": Field(expected="a number from 0", is_valid=is_number, meaning="absolute tolerance"),
 }
 
 BUDGET = {
     **{
-        name: Setting(wanted="a whole number", fits=_is_count, meaning=f"how often {name} may run")
+        name: Field(
+            expected="a whole number", is_valid=is_count, meaning=f"maximum number of {name}"
+        )
         for name in COLLECTIVES
     },
-    "calls": Setting(
-        wanted="a whole number", fits=_is_count, meaning="collectives of all kinds together"
+    "calls": Field(
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="maximum number of collectives of any kind",
     ),
-    "payload_bytes": Setting(
-        wanted="a whole number", fits=_is_count, meaning="bytes that a device hands to collectives"
+    "payload_bytes": Field(
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="maximum bytes of all operands of collectives, per device",
     ),
-    "wire_bytes": Setting(
-        wanted="a whole number", fits=_is_count, meaning="bytes that a device sends"
+    "wire_bytes": Field(
+        expected="a whole number", is_valid=is_count, meaning="maximum bytes sent, per device"
     ),
-    "peak_bytes": Setting(
-        wanted="a whole number", fits=_is_count, meaning="bytes that a device holds at once"
+    "peak_bytes": Field(
+        expected="a whole number", is_valid=is_count, meaning="maximum bytes resident, per device"
     ),
-    "eager_bytes": Setting(
-        wanted="a whole number",
-        fits=_is_count,
-        meaning="bytes of an array made whole on one device, outside of a jit",
+    "eager_bytes": Field(
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="maximum bytes of an unsharded array created on one device outside jit",
     ),
 }
 
 LIMITS = {
-    "wall_seconds": Setting(
-        wanted="a number", fits=_is_number, meaning="by the clock, for the whole answer; usually 60"
+    "wall_seconds": Field(
+        expected="a number", is_valid=is_number, meaning="elapsed time of a submission; default 60"
     ),
-    "cpu_seconds": Setting(
-        wanted="a number", fits=_is_number, meaning="of processor time; usually 20"
+    "cpu_seconds": Field(
+        expected="a number",
+        is_valid=is_number,
+        meaning="processor time of a submission; default 20",
     ),
-    "memory_bytes": Setting(
-        wanted="a whole number", fits=_is_count, meaning="of the answer's process"
+    "memory_bytes": Field(
+        expected="a whole number", is_valid=is_count, meaning="memory of the submission's process"
     ),
 }
 
 TRACKS = {
-    "tracks": Setting(
-        wanted="one table [[tracks]] for each track",
-        fits=lambda v: isinstance(v, list),
-        meaning="tracks in the order in which they are listed",
+    "tracks": Field(
+        expected="one table [[tracks]] for each track",
+        is_valid=lambda v: isinstance(v, list),
+        meaning="the tracks, in the order in which they are listed",
         is_required=True,
     ),
-    "prerequisites": Setting(
-        wanted="a table",
-        fits=lambda v: isinstance(v, Mapping),
-        meaning="slug = [slugs to have solved before it]",
+    "prerequisites": Field(
+        expected="a table", is_valid=is_table, meaning="slug = [slugs to solve before it]"
     ),
 }
 
 TRACK = {
-    "folder": Setting(
-        wanted="the name of a folder",
-        fits=_is_text,
-        meaning="where its problems are",
+    "folder": Field(
+        expected="the name of a folder",
+        is_valid=is_text,
+        meaning="the folder of its problems",
         is_required=True,
     ),
-    "title": Setting(wanted="text", fits=_is_text, meaning="as it is listed", is_required=True),
-    "problems": Setting(
-        wanted="a list of slugs such as ['split-the-rows']",
-        fits=_texts(_is_slug),
-        meaning="folders of its problems, in order",
+    "title": Field(
+        expected="text", is_valid=is_text, meaning="shown in the list", is_required=True
+    ),
+    "problems": Field(
+        expected="a list of slugs such as ['split-the-rows']",
+        is_valid=is_list_of(_is_slug),
+        meaning="the folders of its problems, in order",
         is_required=True,
     ),
 }
-
-
-def read_toml(file: Path, kind: type[CatalogueError]) -> dict[str, Any]:
-    """Return what a TOML file holds; raise `kind` where it is none."""
-    try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise kind(
-            f"{file.name} cannot be read: {error.strerror}.",
-            where=str(file),
-            fix="`shardlab catalogue new SLUG` starts a folder with every file.",
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise kind(f"{file.name} is not TOML: {error}.", where=str(file), fix="mend it.") from None
-
-
-def check_table(
-    data: Any,
-    known: Mapping[str, Setting],
-    where: str,
-    kind: type[CatalogueError],
-) -> Mapping[str, Any]:
-    """Return a table whose keys and values are all as its settings want them."""
-    if not isinstance(data, Mapping):
-        raise kind(f"{data!r:.80} is not a table.", where=where, fix="write a table.")
-    for key, value in data.items():
-        if key not in known:
-            raise kind(f"There is no key '{key}' here.", where=where, fix=_other(key, [*known]))
-        if not known[key].fits(value):
-            what = f"'{key}' is {value!r:.200}."
-            raise kind(what, where=where, fix=f"{known[key].wanted}.")
-    for key, setting in known.items():
-        if setting.is_required and key not in data:
-            what = f"'{key}' is missing."
-            raise kind(what, where=where, fix=f"{key} = {setting.wanted}.")
-    return data
-
-
-def _other(name: str, known: Sequence[str]) -> str:
-    near = nearest_name(name, known)
-    return f"'{near}', the nearest name." if near else f"one of {', '.join(known)}."

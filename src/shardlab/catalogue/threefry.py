@@ -3,8 +3,8 @@
 >>> uniform(key(3), (2,))
 array([0.07405257, 0.9381443 ], dtype=float32)
 
-Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers: as easy as 1, 2, 3), counting
-as JAX does by default (`jax_threefry_partitionable`): each number depends on its place alone.
+Threefry-2x32 with 20 rounds (Salmon et al., Parallel random numbers: as easy as 1, 2, 3), with
+the counters of `jax_threefry_partitionable` (JAX's default): a number depends on its index only.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ Shape = tuple[int, ...]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
-# Of a normal distribution cut at -2 and 2, as jax.nn.initializers has it.
+# Of a normal distribution truncated at -2 and 2; the same constant as in jax.nn.initializers.
 _STDDEV_WITHIN_TWO = 0.87962566103423978
 
 
-def threefry2x32(at: Bits, high: Bits, low: Bits) -> tuple[Bits, Bits]:
-    """Return the two words for each counter `high`, `low` under the key `at`.
+def threefry2x32(rng_key: Bits, high: Bits, low: Bits) -> tuple[Bits, Bits]:
+    """Return the two words for each counter `high`, `low` under the key `rng_key`.
 
     >>> zero = np.zeros(1, np.uint32)
     >>> [hex(word[0]) for word in threefry2x32(np.zeros(2, np.uint32), zero, zero)]
     ['0x6b200159', '0x99ba4efe']
     """
-    keys = (at[0], at[1], at[0] ^ at[1] ^ _PARITY)
-    with np.errstate(over="ignore"):  # of scalars: sums are meant to go round
+    keys = (rng_key[0], rng_key[1], rng_key[0] ^ rng_key[1] ^ _PARITY)
+    with np.errstate(over="ignore"):  # uint32 sums wrap around on purpose
         a, b = high + keys[0], low + keys[1]
+        # Five groups of four rounds, each followed by an injection of the key (Salmon et al.,
+        # section 3.3).
         for round_ in range(5):
             for by in _ROTATIONS[round_ % 2]:
                 a = a + b
@@ -45,71 +47,77 @@ def threefry2x32(at: Bits, high: Bits, low: Bits) -> tuple[Bits, Bits]:
 
 
 def key(seed: int) -> Bits:
-    """Return `jax.random.key(seed)` as its two words; seeds are whole numbers below 2**32."""
+    """Return `jax.random.key(seed)` as its two words; seeds are integers below 2**32."""
     return np.array([0, seed], np.uint32)
 
 
-def split(at: Bits, n: int = 2) -> Bits:
-    """Return `n` new keys, one in each row."""
-    return np.stack(threefry2x32(at, *_counters((n,))), axis=-1)
+def split(rng_key: Bits, n: int = 2) -> Bits:
+    """Return `n` new keys, one per row."""
+    # With jax_threefry_partitionable a key of the split is both words of one counter.
+    return np.stack(threefry2x32(rng_key, *_counters((n,))), axis=-1)
 
 
-def fold_in(at: Bits, data: int) -> Bits:
-    """Return the key that belongs to a number, such as a device's place on a mesh axis."""
-    words = threefry2x32(at, np.zeros(1, np.uint32), np.array([data], np.uint32))
-    return np.concatenate(words)
+def fold_in(rng_key: Bits, data: int) -> Bits:
+    """Return the key folded with a number, such as a device's index on a mesh axis."""
+    key_words = threefry2x32(rng_key, np.zeros(1, np.uint32), np.array([data], np.uint32))
+    return np.concatenate(key_words)
 
 
-def random_bits(at: Bits, shape: Shape) -> Bits:
+def random_bits(rng_key: Bits, shape: Shape) -> Bits:
     """Return 32 random bits for each element."""
-    high, low = threefry2x32(at, *_counters(shape))
+    # The partitionable generator combines both words; the older one uses them for two numbers.
+    high, low = threefry2x32(rng_key, *_counters(shape))
     return high ^ low
 
 
-def uniform(at: Bits, shape: Shape = (), minval: float = 0.0, maxval: float = 1.0) -> Floats:
-    """Return `jax.random.uniform`: float32 from `minval` up to, and without, `maxval`."""
-    bits = random_bits(at, shape) >> np.uint32(9) | np.uint32(0x3F800000)  # from 1.0 up to 2.0
+def uniform(rng_key: Bits, shape: Shape = (), minval: float = 0.0, maxval: float = 1.0) -> Floats:
+    """Return `jax.random.uniform`: float32 from `minval` up to, but excluding, `maxval`."""
+    bits = random_bits(rng_key, shape) >> np.uint32(9) | np.uint32(
+        0x3F800000
+    )  # mantissa of a float in [1, 2)
     least, most = np.float32(minval), np.float32(maxval)
     drawn: Floats = (bits.view(np.float32) - np.float32(1)) * (most - least) + least
     return np.maximum(least, drawn)
 
 
-def normal(at: Bits, shape: Shape = ()) -> Floats:
+def normal(rng_key: Bits, shape: Shape = ()) -> Floats:
     """Return `jax.random.normal`; the last digit may differ."""
+    # erf_inv(-1) is minus infinity, and uniform includes its lower end.
     above_minus_one = float(np.nextafter(np.float32(-1), np.float32(0)))
-    return np.float32(math.sqrt(2)) * erf_inv(uniform(at, shape, above_minus_one, 1.0))
+    return np.float32(math.sqrt(2)) * erf_inv(uniform(rng_key, shape, above_minus_one, 1.0))
 
 
-def truncated_normal(at: Bits, lower: float, upper: float, shape: Shape = ()) -> Floats:
+def truncated_normal(rng_key: Bits, lower: float, upper: float, shape: Shape = ()) -> Floats:
     """Return `jax.random.truncated_normal`; the last digit may differ."""
     ends = (math.erf(lower / math.sqrt(2)), math.erf(upper / math.sqrt(2)))
-    drawn = np.float32(math.sqrt(2)) * erf_inv(uniform(at, shape, *ends))
+    drawn = np.float32(math.sqrt(2)) * erf_inv(uniform(rng_key, shape, *ends))
     infinity = np.float32(np.inf)
     least = np.nextafter(np.float32(lower), infinity)
     most = np.nextafter(np.float32(upper), -infinity)
+    # Rounding may land on or beyond the ends, which JAX excludes.
     return np.asarray(np.clip(drawn, least, most), np.float32)[()]
 
 
-def bernoulli(at: Bits, p: float, shape: Shape = ()) -> npt.NDArray[np.bool_]:
+def bernoulli(rng_key: Bits, p: float, shape: Shape = ()) -> npt.NDArray[np.bool_]:
     """Return `jax.random.bernoulli`: True with probability `p`."""
-    return uniform(at, shape) < np.float32(p)
+    return uniform(rng_key, shape) < np.float32(p)
 
 
-def lecun_normal(at: Bits, shape: Shape) -> Floats:
-    """Return `jax.nn.initializers.lecun_normal()(key, shape)`; the last axis is the output's."""
+def lecun_normal(rng_key: Bits, shape: Shape) -> Floats:
+    """Return `jax.nn.initializers.lecun_normal()(key, shape)`; the last dim is the output's."""
     stddev = np.float32(math.sqrt(1 / math.prod(shape[:-1])) / _STDDEV_WITHIN_TWO)
-    return truncated_normal(at, -2.0, 2.0, shape) * stddev
+    return truncated_normal(rng_key, -2.0, 2.0, shape) * stddev
 
 
 def linear_kernel(seed: int, din: int, dout: int) -> Floats:
     """Return the kernel of `flax.nnx.Linear(din, dout, rngs=flax.nnx.Rngs(seed))`; its bias is 0.
 
-    Rngs counts what it has drawn, and the kernel comes first.
+    Rngs folds a counter into its key for each draw, and the kernel is drawn first.
     """
     return lecun_normal(fold_in(key(seed), 0), (din, dout))
 
 
-# Giles, Approximating the erfinv function: in x, for small and for large w = -log(1 - x*x).
+# Giles, Approximating the erfinv function: for small and for large w = -log(1 - x*x).
 _NEAR = (
     2.81022636e-08,
     3.43273939e-07,
@@ -143,14 +151,17 @@ def erf_inv(x: Floats) -> Floats:
     x = np.asarray(x, np.float32)
     w = -np.log1p(-x * x)
     is_near = w < np.float32(5)
-    at = np.where(is_near, w - np.float32(2.5), np.sqrt(w) - np.float32(3))
+    # Both polynomials are centered, for accuracy in float32.
+    t = np.where(is_near, w - np.float32(2.5), np.sqrt(w) - np.float32(3))
     result: Any = np.zeros_like(x)
-    for near, far in zip(_NEAR, _FAR, strict=True):
-        result = result * at + np.where(is_near, np.float32(near), np.float32(far))
+    for near_coefficient, far_coefficient in zip(_NEAR, _FAR, strict=True):
+        result = result * t + np.where(
+            is_near, np.float32(near_coefficient), np.float32(far_coefficient)
+        )
     return np.asarray(result * x, np.float32)[()]
 
 
 def _counters(shape: Shape) -> tuple[Bits, Bits]:
-    """Return the place of each element, in two words."""
-    at = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
-    return (at >> np.uint64(32)).astype(np.uint32), at.astype(np.uint32)
+    """Return the flat index of each element, in two words."""
+    index = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
+    return (index >> np.uint64(32)).astype(np.uint32), index.astype(np.uint32)

@@ -1,4 +1,4 @@
-"""A whole catalogue: its tracks in order, its problems, and what to have solved before each.
+"""A catalogue: its tracks in order, its problems, and their prerequisites.
 
 `tracks.toml` is the only place for order and prerequisites:
 
@@ -19,9 +19,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from shardlab._files.schema import check_fields, read_toml_file
 from shardlab._text.nearest import nearest_name
 from shardlab.catalogue.problem import Problem, load_problem
-from shardlab.catalogue.problem_schema import TRACK, TRACKS, check_table, read_toml
+from shardlab.catalogue.problem_schema import TRACK, TRACKS
 from shardlab.errors import CatalogueNotFound, InvalidTracks, UnknownProblem
 
 BUILT_IN_CATALOGUE = Path(__file__).parent / "problems"
@@ -38,10 +39,10 @@ class Track:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Problems of a folder; they are read when they are asked for.
+    """The problems of a folder; each is read when it is first used.
 
     >>> catalogue = load_catalogue()
-    >>> catalogue.problem("shard-map-psum").title
+    >>> catalogue.load_problem("shard-map-psum").title
     'One global sum'
     """
 
@@ -63,103 +64,107 @@ class Catalogue:
             for slug in track.slugs
         }
 
-    def track(self, slug: str) -> Track:
-        """Return the track of a problem."""
+    def track_of(self, slug: str) -> Track:
+        """Return the track of a problem. Raises `UnknownProblem`."""
         for track in self.tracks:
             if slug in track.slugs:
                 return track
-        raise self._unknown(slug)
+        raise self._unknown_problem(slug)
 
-    def problem(self, slug: str) -> Problem:
-        """Return one problem, and read no other. Raises `UnknownProblem`."""
-        return load_problem(self.folder / self.track(slug).folder / slug)
+    # `problems` would parse every problem.toml, which costs the start-up time of one command.
+    def load_problem(self, slug: str) -> Problem:
+        """Return one problem without reading any other. Raises `UnknownProblem`."""
+        return load_problem(self.folder / self.track_of(slug).folder / slug)
 
-    def missing(self, slug: str, solved: Collection[str]) -> tuple[str, ...]:
-        """Return what to solve before a problem and is not solved; empty where it is open."""
-        return tuple(s for s in self.prerequisites.get(slug, ()) if s not in solved)
+    def missing_prerequisites(self, slug: str, solved: Collection[str]) -> tuple[str, ...]:
+        """Return the prerequisites that are not solved yet; empty if the problem is open."""
+        prerequisites = self.prerequisites.get(slug, ())
+        return tuple(required for required in prerequisites if required not in solved)
 
     def next_slug(self, solved: Collection[str]) -> str | None:
         """Return the first problem in order that is open and not solved; None after the last."""
-        return next(
-            (s for s in self.slugs if s not in solved and not self.missing(s, solved)), None
-        )
+        for slug in self.slugs:
+            if slug not in solved and not self.missing_prerequisites(slug, solved):
+                return slug
+        return None
 
-    def _unknown(self, slug: str) -> UnknownProblem:
-        near = nearest_name(slug, self.slugs)
-        own = "" if self.folder == BUILT_IN_CATALOGUE else f" --catalogue {self.folder}"
-        names = f"`shardlab practice list{own}` names them."
+    def _unknown_problem(self, slug: str) -> UnknownProblem:
+        match = nearest_name(slug, self.slugs)
+        option = "" if self.folder == BUILT_IN_CATALOGUE else f" --catalogue {self.folder}"
         return UnknownProblem(
-            f"There is no problem '{slug}'.",
+            f"Unknown problem '{slug}'.",
             where=str(self.folder),
-            fix=f"'{near}', the nearest name." if near else names,
+            fix=f"Did you mean '{match}'?"
+            if match
+            else f"`shardlab practice list{option}` lists them.",
         )
 
 
 def load_catalogue(folder: Path | str | None = None) -> Catalogue:
-    """Return the catalogue in a folder; shardlab's own where none is given. Loads no NumPy."""
-    place = BUILT_IN_CATALOGUE if folder is None else Path(folder)
-    file = place / "tracks.toml"
+    """Return the catalogue in a folder, by default shardlab's own. Loads no NumPy."""
+    root = BUILT_IN_CATALOGUE if folder is None else Path(folder)
+    file = root / "tracks.toml"
+    create = f"`shardlab catalogue new SLUG --track T --catalogue {root}` creates one."
     if not file.is_file():
         raise CatalogueNotFound(
-            "The folder is no catalogue: it has no tracks.toml.",
-            where=str(place),
-            fix=f"`shardlab catalogue new SLUG --track T --catalogue {place}` starts one.",
+            "The folder is not a catalogue: it has no tracks.toml.", where=str(root), fix=create
         )
-    data = check_table(read_toml(file, InvalidTracks), TRACKS, str(file), InvalidTracks)
-    tracks = tuple(_track(number, table, file) for number, table in enumerate(data["tracks"], 1))
+    table = read_toml_file(file, InvalidTracks, fix=create)
+    data = check_fields(table, TRACKS, str(file), InvalidTracks)
+    tracks = tuple(_parse_track(number, row, file) for number, row in enumerate(data["tracks"], 1))
     slugs = [slug for track in tracks for slug in track.slugs]
     for slug in slugs:
         if slugs.count(slug) > 1:
             raise InvalidTracks(
-                f"'{slug}' is listed twice.", where=str(file), fix="keep one of them."
+                f"'{slug}' is listed twice.", where=str(file), fix="remove one of them."
             )
-    catalogue = Catalogue(place, tracks, _prerequisites(data.get("prerequisites", {}), slugs, file))
-    _refuse_a_circle(catalogue, file)
+    prerequisites = _parse_prerequisites(data.get("prerequisites", {}), slugs, file)
+    catalogue = Catalogue(root, tracks, prerequisites)
+    _reject_cycles(catalogue, file)
     return catalogue
 
 
-def _track(number: int, table: Any, file: Path) -> Track:
-    data = check_table(table, TRACK, f"{file}, [[tracks]] number {number}", InvalidTracks)
+def _parse_track(number: int, table: Any, file: Path) -> Track:
+    data = check_fields(table, TRACK, f"{file}, [[tracks]] number {number}", InvalidTracks)
+    folder = file.parent / data["folder"]
     for slug in data["problems"]:
-        if not (file.parent / data["folder"] / slug / "problem.toml").is_file():
-            near = nearest_name(slug, _folders(file.parent / data["folder"]))
+        if not (folder / slug / "problem.toml").is_file():
+            match = nearest_name(slug, [path.parent.name for path in folder.glob("*/problem.toml")])
             raise InvalidTracks(
-                f"'{slug}' is listed, and there is no {data['folder']}/{slug}/problem.toml.",
+                f"'{slug}' is listed, but {data['folder']}/{slug}/problem.toml does not exist.",
                 where=str(file),
-                fix=f"'{near}', the nearest folder." if near else "take it out of the list.",
+                fix=f"Did you mean '{match}'?" if match else "remove it from the list.",
             )
     return Track(data["folder"], data["title"], tuple(data["problems"]))
 
 
-def _folders(track: Path) -> list[str]:
-    return [each.parent.name for each in track.glob("*/problem.toml")]
-
-
-def _prerequisites(table: Any, slugs: list[str], file: Path) -> dict[str, tuple[str, ...]]:
+def _parse_prerequisites(table: Any, slugs: list[str], file: Path) -> dict[str, tuple[str, ...]]:
     where = f"{file}, [prerequisites]"
-    for slug, before in table.items():
-        if not isinstance(before, list) or not all(isinstance(each, str) for each in before):
-            raise InvalidTracks(f"'{slug}' is {before!r:.80}.", where=where, fix="a list of slugs.")
-        for each in (slug, *before):
-            if each not in slugs:
-                near = nearest_name(each, slugs)
+    for slug, required in table.items():
+        if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+            message = f"'{slug}' is {required!r:.80}."
+            raise InvalidTracks(message, where=where, fix="a list of slugs.")
+        for name in (slug, *required):
+            if name not in slugs:
+                match = nearest_name(name, slugs)
                 raise InvalidTracks(
-                    f"'{each}' is no problem of this catalogue.",
+                    f"Unknown problem '{name}'.",
                     where=where,
-                    fix=f"'{near}', the nearest name." if near else "list it in a track first.",
+                    fix=f"Did you mean '{match}'?" if match else "list it in a track first.",
                 )
-    return {slug: tuple(before) for slug, before in table.items()}
+    return {slug: tuple(required) for slug, required in table.items()}
 
 
-def _refuse_a_circle(catalogue: Catalogue, file: Path) -> None:
-    """Raise `InvalidTracks` where a problem needs itself: nobody could ever open it."""
+def _reject_cycles(catalogue: Catalogue, file: Path) -> None:
+    """Raise `InvalidTracks` if problems require each other, so that none of them can open."""
     solved: set[str] = set()
+    # Solving whatever is open reaches every problem exactly when the graph has no cycle.
     while (slug := catalogue.next_slug(solved)) is not None:
         solved.add(slug)
-    left = [slug for slug in catalogue.slugs if slug not in solved]
-    if left:
+    blocked = [slug for slug in catalogue.slugs if slug not in solved]
+    if blocked:
         raise InvalidTracks(
-            f"These problems wait for each other: {', '.join(left)}.",
+            f"These problems require each other: {', '.join(blocked)}.",
             where=f"{file}, [prerequisites]",
-            fix="take one of the prerequisites away.",
+            fix="remove one of the prerequisites.",
         )

@@ -1,1 +1,1 @@
-"""Decides what is wrong with a program, from what was seen of it. Never runs anything."""
+"""Decides what is wrong with a program, from what was observed of it. Never runs a program."""

@@ -1,4 +1,8 @@
-"""What is said of a result that changes with the mesh, by cause."""
+"""Sentences, fixes and value lines for a result that depends on the mesh, by cause.
+
+Templates have the fields `axes` (quoted), `axis` (the first one), `factor`, `factor_of`,
+`argument`, `number` and `reference`. `FIXES` use `axes` and `axis` only.
+"""
 
 from __future__ import annotations
 
@@ -6,164 +10,174 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shardlab.checks.replicas import short
+from shardlab.checks.check_replicas import array_text
 from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
+from shardlab.sharding.mesh import mesh_text
 
 SENTENCES = {
-    "factor_of_n": "is n times the value on one device, n being the size of {axes}.",
-    "divided_by_n": "is 1/n of the value on one device, n being the size of {axes}.",
-    "shards_permuted": "has the right pieces in another order: those of {axes} are permuted.",
-    "only_shard_0": "is right on the first device along {axes} and wrong on the others.",
-    "bias_n_times": "counts {part} n times, n being the size of {axes}.",
-    "gradient_scaled_by_n": "is {factor} {of}that on one device, n being the size of {axes}; the "
-    "values themselves are right.",
+    "factor_of_n": "is n times the value on one device, where n is the size of {axes}.",
+    "divided_by_n": "is 1/n of the value on one device, where n is the size of {axes}.",
+    "shards_permuted": "has the right shards in the wrong order: they are permuted along {axes}.",
+    "only_shard_0": "is right on the first device along {axes} and wrong on all others.",
+    "bias_n_times": "counts {argument} n times, where n is the size of {axes}.",
+    "gradient_scaled_by_n": "is {factor} {factor_of}the gradient on one device, where n is the "
+    "size of {axes}; the values themselves are right.",
     "mean_of_means": "is a mean of means over {axes}: each device divides by its own count, so "
-    "elements of smaller groups weigh more.",
+    "elements in smaller groups have more weight.",
     "same_random_numbers": "uses the same random numbers on every device along {axes}.",
-    "": "is not what {reference} computes.",
+    "": "differs from the result on {reference}.",
 }
 FIXES = {
-    "factor_of_n": "something that is whole already is summed over {axes} once more: leave out "
-    "that psum, or take the mean (pmean).",
-    "divided_by_n": "what is added up over {axes} is also divided by its size: use psum for sums, "
-    "and pmean for means of equally many elements.",
-    "shards_permuted": "compare the order of mesh axes in in_specs and out_specs, and the pairs "
-    "(source, destination) of a ppermute.",
-    "only_shard_0": "what depends on the position in the whole array needs an offset: "
+    "factor_of_n": "a value that is already summed or replicated is summed over {axes} again: "
+    "remove that psum, or use pmean.",
+    "divided_by_n": "a sum over {axes} is also divided by the size of {axes}: use psum for sums, "
+    "and pmean for means over equal counts.",
+    "shards_permuted": "compare the order of mesh axes in in_specs and out_specs, and the "
+    "(source, destination) pairs of a ppermute.",
+    "only_shard_0": "indices into the full array need an offset on each device: "
     "jax.lax.axis_index('{axis}') * (local size).",
-    "bias_n_times": "add it after the psum over {axes}, where it counts once.",
-    "gradient_scaled_by_n": "take each gradient's sum over {axes} exactly once: with "
-    "check_vma=True JAX does, by the types; under check_vma=False or in a custom_vjp a psum is too "
-    "many or missing, or stands in the place of a pmean.",
+    "bias_n_times": "add it after the psum over {axes}, so that it is counted once.",
+    "gradient_scaled_by_n": "sum each gradient over {axes} exactly once. With check_vma=True JAX "
+    "inserts that sum; with check_vma=False or in a custom_vjp look for a psum that is missing, "
+    "redundant, or should be a pmean.",
     "mean_of_means": "sum first and divide last: psum(total, '{axis}') / psum(count, '{axis}').",
-    "same_random_numbers": "give each device a key of its own: "
+    "same_random_numbers": "give each device its own key: "
     "jax.random.fold_in(key, jax.lax.axis_index('{axis}')).",
-    "": "look at what each collective adds up and over which mesh axes; shardlab.trace lists them.",
+    "": "check what each collective sums and over which mesh axes; shardlab.trace lists them.",
 }
-# Where more is known than the cause: its own sentence, its own fix, or both; else the above.
-_ALSO: dict[tuple[str, str], tuple[str, str]] = {
+_UPDATE_FIX = (
+    "sum each gradient over {axes} exactly once, and use pmean instead of psum if the loss is a "
+    "mean over the batch."
+)
+# (cause, variant) -> a more specific sentence, fix, or both; "" falls back to the tables above.
+_VARIANTS: dict[tuple[str, str], tuple[str, str]] = {
     ("factor_of_n", "beside"): (
-        "is {part} and n times what one device adds to it, n being the size of {axes}.",
+        "is {argument} plus n times what one device adds to it, where n is the size of {axes}.",
         "",
     ),
     ("divided_by_n", "beside"): (
-        "is {part} and 1/n of what one device adds to it, n being the size of {axes}.",
+        "is {argument} plus 1/n of what one device adds to it, where n is the size of {axes}.",
         "",
     ),
     ("factor_of_n", "written"): (
         "",
-        "the sum over {axes} is divided by {number}, which is written into the program: if that is "
-        "meant to be the number of devices, the result is right on {number} alone; divide by "
+        "the sum over {axes} is divided by the constant {number}: if that is meant to be the "
+        "number of devices, the result is right on {number} devices only; divide by "
         "jax.lax.axis_size('{axis}'), or use pmean.",
     ),
     ("factor_of_n", "sum_of_means"): (
         "is a sum of means over {axes}: each device divides by its own count, and the n quotients "
-        "are added up.",
+        "are summed.",
         "sum first and divide last: psum(total, '{axis}') / psum(count, '{axis}').",
     ),
     ("gradient_scaled_by_n", "beside"): (
-        "moves {part} {factor} as far as on one device, n being the size of {axes}: the gradient "
-        "in it is {factor} {of}that of one device.",
-        "take each gradient's sum over {axes} exactly once, and its mean (pmean in the place of "
-        "psum) where the loss is a mean over the batch.",
+        "moves {argument} {factor} as far as on one device, where n is the size of {axes}: the "
+        "gradient in it is {factor} {factor_of}the gradient on one device.",
+        _UPDATE_FIX,
     ),
     ("gradient_scaled_by_n", "update"): (
-        "holds a gradient that is counted n times, n being the size of {axes}.",
-        "take each gradient's sum over {axes} exactly once, and its mean (pmean in the place of "
-        "psum) where the loss is a mean over the batch.",
+        "contains a gradient that is counted n times, where n is the size of {axes}.",
+        _UPDATE_FIX,
     ),
     ("", "alone"): (
         "",
-        "no collective stands on the way to this output: each device computes from its own shard "
-        "alone. A mean, a norm, a maximum or a neighbour's rows that belong to the whole array "
-        "need one (psum, pmean, pmax, ppermute).",
+        "no collective is on the path to this output, so each device computes it from its own "
+        "shard. A mean, norm or maximum of the full array, or rows of a neighbor, need one (psum, "
+        "pmean, pmax, ppermute).",
     ),
     ("", "no_one_device"): (
         "",
-        "one device cannot run it and the meshes that can do not agree: a number of devices "
-        "seems to be written into the program; take it from jax.lax.axis_size.",
+        "the program does not run on one device, and the meshes it runs on disagree: a device "
+        "count seems to be hard-coded; use jax.lax.axis_size instead.",
     ),
 }
-_SUMMED = (
-    "with check_vma=True JAX adds up the gradients of replicated arguments over {axes} by itself: "
-    "take the mean inside of the function that is differentiated (lax.pmean(loss, '{axis}')), or "
+_ALREADY_SUMMED_FIX = (
+    "with check_vma=True JAX sums the gradients of replicated arguments over {axes} by itself: "
+    "take the mean inside the function that is differentiated (lax.pmean(loss, '{axis}')), or "
     "divide the gradient by lax.axis_size('{axis}'); a pmean of it afterwards changes nothing."
 )
-_MOST_PATHS = 4
-_MOST_MESHES = 6
+_MAX_PATHS = 4
+_MAX_MESHES = 6
 
 
 def cause_message(cause: str, variant: str = "", is_summed: bool = False) -> tuple[str, str]:
-    """Return the sentence and the fix for a cause, with their blanks.
+    """Return the sentence and fix templates for a cause.
 
-    `is_summed` tells of a gradient that JAX has added up over the devices already.
+    `is_summed` says that JAX has already summed this gradient over the devices.
     """
-    sentence, fix = _ALSO.get((cause, variant), ("", ""))
+    sentence, fix = _VARIANTS.get((cause, variant), ("", ""))
     if cause == "gradient_scaled_by_n" and is_summed:
-        fix = _SUMMED
+        fix = _ALREADY_SUMMED_FIX
     return sentence or SENTENCES[cause], fix or FIXES[cause]
 
 
-def listed(paths: Sequence[str], kind: str) -> str:
-    """Return outputs or gradients in words.
+def paths_text(paths: Sequence[str], kind: str) -> str:
+    """Return the names of outputs or gradients as the subject of a sentence.
 
-    >>> listed([""], "output"), listed(["['w']", "['b']"], "gradient")
-    ('The output', "The gradient by ['w'], ['b']")
+    >>> paths_text([""], "output"), paths_text(["['w']", "['b']"], "gradient")
+    ('The output', "The gradient with respect to ['w'], ['b']")
     """
-    names = ", ".join(paths[:_MOST_PATHS])
-    if len(paths) > _MOST_PATHS:
-        names += f" and {len(paths) - _MOST_PATHS} more"
+    names = ", ".join(paths[:_MAX_PATHS])
+    if len(paths) > _MAX_PATHS:
+        names += f" and {len(paths) - _MAX_PATHS} more"
     if kind == "gradient":
-        return f"The gradient by {names}"
+        return f"The gradient with respect to {names}"
     return f"Output {names}" if names else "The output"
 
 
-def shown(seen: Sequence[Comparison], cause: str, reference: str = "one device") -> tuple[str, ...]:
-    """Return a line for each mesh that does not agree, and the value on one device."""
-    wrong = [c for c in seen if not c.agrees]
-    digits = _digits(wrong) if seen[0].one.ndim == 0 else 5
-    lines = [f"on {_mesh(c)}: {_difference(c, cause, digits)}" for c in wrong[:_MOST_MESHES]]
-    if len(wrong) > _MOST_MESHES:
-        lines.append(f"and on {len(wrong) - _MOST_MESHES} more")
-    return (*lines, f"on {reference}: {short(seen[0].one, digits)}")
+def comparison_lines(
+    comparisons: Sequence[Comparison], cause: str, reference: str = "one device"
+) -> tuple[str, ...]:
+    """Return a line for each mesh that disagrees, and the value on the reference."""
+    wrong = [item for item in comparisons if not item.agrees]
+    expected = comparisons[0].expected
+    digits = _digits_to_differ(wrong) if expected.ndim == 0 else 5
+    lines = [
+        f"on {mesh_text(item.mesh)}: {_difference_text(item, cause, digits)}"
+        for item in wrong[:_MAX_MESHES]
+    ]
+    if len(wrong) > _MAX_MESHES:
+        lines.append(f"and on {len(wrong) - _MAX_MESHES} more")
+    return (*lines, f"on {reference}: {array_text(expected, digits)}")
 
 
-def _difference(c: Comparison, cause: str, digits: int) -> str:
-    told = short(c.many, digits)
-    if cause in ("factor_of_n", "divided_by_n") and _is_scaled(c):
-        at = np.unravel_index(np.argmax(np.abs(c.one)), c.one.shape)
-        return f"{told}, x{abs(c.many[at] / c.one[at]):.4g}"
-    if c.many.ndim == 0:
-        return told
-    wrong = ~compare_arrays(c.many, c.one, c.atol)
-    at = tuple(np.argwhere(wrong)[0].tolist())
-    pair = Comparison(c.mesh, np.asarray(c.one[at]), np.asarray(c.many[at]))
-    digits = _digits([pair])
+def _difference_text(comparison: Comparison, cause: str, digits: int) -> str:
+    expected, actual = comparison.expected, comparison.actual
+    text = array_text(actual, digits)
+    # One factor for all elements says more than the first wrong element.
+    if cause in ("factor_of_n", "divided_by_n") and _is_scaled(comparison):
+        largest = np.unravel_index(np.argmax(np.abs(expected)), expected.shape)
+        return f"{text}, x{abs(actual[largest] / expected[largest]):.4g}"
+    if actual.ndim == 0:
+        return text
+    wrong = ~compare_arrays(actual, expected, comparison.atol)
+    index = tuple(np.argwhere(wrong)[0].tolist())
+    element = Comparison(comparison.mesh, np.asarray(expected[index]), np.asarray(actual[index]))
+    digits = _digits_to_differ([element])
     return (
-        f"{told}, {int(wrong.sum())} of {c.many.size} elements differ; the first, "
-        f"{list(at)}, is {short(pair.many, digits)} and not {short(pair.one, digits)}"
+        f"{text}, {int(wrong.sum())} of {actual.size} elements differ; the first, {list(index)}, "
+        f"is {array_text(element.actual, digits)}, expected {array_text(element.expected, digits)}"
     )
 
 
-def _is_scaled(c: Comparison) -> bool:
-    """Say whether every element is multiplied by the same."""
-    at = np.unravel_index(np.argmax(np.abs(c.one)), c.one.shape)
+def _is_scaled(comparison: Comparison) -> bool:
+    """Return whether every element is multiplied by the same factor."""
+    expected, actual = comparison.expected, comparison.actual
+    largest = np.unravel_index(np.argmax(np.abs(expected)), expected.shape)
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = c.many[at] / c.one[at]
+        ratio = actual[largest] / expected[largest]
         return bool(np.isfinite(ratio)) and is_close(
-            c.many * 1.0, c.one * ratio, max(abs(ratio), 1) * c.atol
+            actual * 1.0, expected * ratio, max(abs(ratio), 1) * comparison.atol
         )
 
 
-def _digits(seen: Sequence[Comparison]) -> int:
-    """Return how many digits it takes to tell numbers apart."""
-    is_told = (
-        digits
-        for digits in (5, 9)
-        if all(short(c.many, digits) != short(c.one, digits) for c in seen)
-    )
-    return next(is_told, 17)
-
-
-def _mesh(c: Comparison) -> str:
-    return ",".join(f"{name}={size}" for name, size in c.mesh)
+def _digits_to_differ(comparisons: Sequence[Comparison]) -> int:
+    """Return how many digits it takes for each pair of values to look different."""
+    # float32 has about 9 significant digits, float64 17.
+    for digits in (5, 9):
+        if all(
+            array_text(item.actual, digits) != array_text(item.expected, digits)
+            for item in comparisons
+        ):
+            return digits
+    return 17

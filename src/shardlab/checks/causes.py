@@ -1,7 +1,8 @@
-"""Why a result changes with the mesh, read from the numbers: one small question each.
+"""Known causes of a result that depends on the mesh, each recognized by its numbers.
 
-Every question gets one array on one device and on several meshes, and answers with the mesh axes
-that explain all of them, or None. On a mesh where those axes have one device, the array must agree.
+Every function gets one array, computed on one device and on several meshes, and returns the mesh
+axes that explain all of them, or None. On meshes where those axes have size 1 the arrays must
+agree. The name of a function is the cause that a finding reports.
 """
 
 from __future__ import annotations
@@ -17,216 +18,251 @@ MeshAxes = tuple[str, ...]
 Comparisons = Sequence[Comparison]
 
 
-def factor_of_n(seen: Comparisons) -> MeshAxes | None:
-    """Return the mesh axes of n devices where the result is n times that of one device."""
-    return _axes_where(seen, lambda c, n: is_close(c.many, n * _float(c.one), n * c.atol))
-
-
-def divided_by_n(seen: Comparisons) -> MeshAxes | None:
-    """Return the mesh axes of n devices where the result is 1/n of that of one device."""
-    return _axes_where(seen, lambda c, n: is_close(n * _float(c.many), c.one, c.atol))
-
-
-def shards_permuted(seen: Comparisons) -> MeshAxes | None:
-    """Return the mesh axes over which the right pieces come in another order."""
-    # Two mesh axes in the wrong order show only where both have more than one device.
-    return _axes_where(
-        seen, lambda c, n: c.agrees or any(_is_permuted(c, *b) for b in _blocks(c, n))
+def factor_of_n(comparisons: Comparisons) -> MeshAxes | None:
+    """Return mesh axes of size n if the result is n times the one on one device."""
+    return _find_axes(
+        comparisons,
+        # The tolerance grows with n: the error of each of the n summed values does not cancel.
+        lambda item, n: is_close(item.actual, n * _as_float(item.expected), n * item.atol),
     )
 
 
-def only_shard_0(seen: Comparisons) -> MeshAxes | None:
-    """Return the mesh axes along which the first piece is right and every other is wrong."""
-    return _axes_where(seen, lambda c, n: any(_is_first_right(c, *b) for b in _blocks(c, n)))
+def divided_by_n(comparisons: Comparisons) -> MeshAxes | None:
+    """Return mesh axes of size n if the result is 1/n of the one on one device."""
+    return _find_axes(
+        comparisons,
+        lambda item, n: is_close(n * _as_float(item.actual), item.expected, item.atol),
+    )
 
 
-def same_random_numbers(seen: Comparisons) -> MeshAxes | None:
-    """Return the mesh axes along which every piece is a repetition of the first.
+def shards_permuted(comparisons: Comparisons) -> MeshAxes | None:
+    """Return the mesh axes along which the right shards are in the wrong order."""
+    # Two mesh axes in the wrong order only show where both have more than one device, so a mesh
+    # that agrees does not rule this out.
+    return _find_axes(
+        comparisons,
+        lambda item, n: item.agrees or any(_is_permuted(item, *pair) for pair in _shards(item, n)),
+    )
 
-    Where random numbers only choose what is set to zero (dropout), the zeros repeat.
+
+def only_shard_0(comparisons: Comparisons) -> MeshAxes | None:
+    """Return the mesh axes along which the first shard is right and every other is wrong."""
+    return _find_axes(
+        comparisons, lambda item, n: any(_is_first_right(item, *pair) for pair in _shards(item, n))
+    )
+
+
+def same_random_numbers(comparisons: Comparisons) -> MeshAxes | None:
+    """Return the mesh axes along which every shard repeats the first.
+
+    With dropout, where random numbers only choose what is set to zero, the zeros repeat.
     """
-    return _axes_where(seen, lambda c, n: any(_is_repeated(c, *b) for b in _blocks(c, n)))
+    return _find_axes(
+        comparisons, lambda item, n: any(_is_repeated(item, *pair) for pair in _shards(item, n))
+    )
 
 
 def bias_n_times(
-    seen: Comparisons, arguments: Mapping[str, Array] | None = None
+    comparisons: Comparisons, arguments: Mapping[str, Array] | None = None
 ) -> tuple[MeshAxes, str] | None:
-    """Return the mesh axes over which a part of the result is counted n times, and which part.
+    """Return the mesh axes over which one term is counted n times, and the path of that term.
 
-    The result is then `right + (n - 1) * part` with one and the same part for every n. Two sizes
-    show that; with one size the part must be an argument, whose path is returned.
+    The result is then `expected + (n - 1) * term` with the same term for every n. Two sizes prove
+    that; with one size the term must be equal to an argument, whose path is returned.
     """
-    for axes in _subsets(seen):
-        parts = [(c.n(axes), _part(c, axes), c) for c in seen if c.n(axes) > 1]
-        if not parts or not all(c.agrees for c in seen if c.n(axes) == 1):
+    for axes in _axis_subsets(comparisons):
+        affected = [item for item in comparisons if item.n(axes) > 1]
+        if not affected or not all(item.agrees for item in comparisons if item.n(axes) == 1):
             continue
-        _, first, where = parts[0]
-        if any(part.shape != first.shape for _, part, _ in parts) or _is_faint(first, where.atol):
+        terms = [_repeated_term(item, axes) for item in affected]
+        first, atol = terms[0], affected[0].atol
+        # A term as small as the rounding errors would match an argument of zeros.
+        if any(term.shape != first.shape for term in terms) or _is_negligible(first, atol):
             continue
-        if not np.isfinite(first).all():  # NaN equals NaN, and would fit everything
+        if not np.isfinite(first).all():  # NaN compares equal to NaN, and would fit everything
             continue
-        if not all(is_close(part, first, 2 * c.atol) for _, part, c in parts):
+        if not all(
+            is_close(term, first, 2 * item.atol) for term, item in zip(terms, affected, strict=True)
+        ):
             continue
-        path = _argument_like([part for _, part, _ in parts], where.atol, arguments or {})
-        if path or len({n for n, _, _ in parts}) > 1:
+        path = _find_equal_argument(terms, atol, arguments or {})
+        # For a single n any difference is (n - 1) times some term, so the term must be known.
+        if path or len({item.n(axes) for item in affected}) > 1:
             return axes, path
     return None
 
 
 def factor_beside(
-    seen: Comparisons, arguments: Mapping[str, Array]
+    comparisons: Comparisons, arguments: Mapping[str, Array]
 ) -> tuple[str, MeshAxes, str] | None:
-    """Return by what all but an argument is scaled, the mesh axes, and the path of that argument.
+    """Return the cause, mesh axes and path if the result is an argument plus a scaled term.
 
-    An update `w - rate * gradient` with a gradient that is n times too large, or a bias that is
-    added to a sum taken twice.
+    Examples: an update `w - rate * gradient` whose gradient is n times too large, or a bias added
+    to a value that is summed twice.
     """
     for path, argument in arguments.items():
-        beside = []
-        for c in seen:
-            whole = _broadcast(argument, c.one.shape)
-            if whole is None or _is_faint(whole, c.atol):
+        differences = []
+        for item in comparisons:
+            full = _broadcast_argument(argument, item.expected.shape)
+            if full is None or _is_negligible(full, item.atol):
                 break
-            one, many = _float(c.one) - whole, _float(c.many) - whole
-            if _is_faint(one, c.atol):
+            expected, actual = _as_float(item.expected) - full, _as_float(item.actual) - full
+            if _is_negligible(expected, item.atol):
                 break
-            beside.append(Comparison(c.mesh, one, many, 2 * c.atol))
-        if len(beside) < len(seen):
+            # Twice the tolerance: the subtraction leaves the rounding errors of both arrays.
+            differences.append(Comparison(item.mesh, expected, actual, 2 * item.atol))
+        if len(differences) < len(comparisons):
             continue
+        # The rest after subtracting the argument is tested like a result of its own.
         for cause in (factor_of_n, divided_by_n):
-            if axes := cause(beside):
+            if axes := cause(differences):
                 return cause.__name__, axes, path
     return None
 
 
-def is_sum(seen: Comparisons, axes: MeshAxes) -> bool:
-    """Say whether results are nearer to those of one device when divided by n: sums, no means."""
+def is_sum_over(comparisons: Comparisons, axes: MeshAxes) -> bool:
+    """Return whether results get closer to one device when divided by n: a sum, not a mean."""
 
-    def apart(c: Comparison, n: int) -> float:
+    def distance(item: Comparison, divisor: int) -> float:
         with np.errstate(invalid="ignore", over="ignore"):
-            return float(np.nansum(np.abs(_float(c.many) / n - _float(c.one))))
+            scaled = _as_float(item.actual) / divisor
+            return float(np.nansum(np.abs(scaled - _as_float(item.expected))))
 
-    wrong = [c for c in seen if c.n(axes) > 1 and not c.agrees]
-    return bool(wrong) and all(apart(c, c.n(axes)) < apart(c, 1) for c in wrong)
+    wrong = [item for item in comparisons if item.n(axes) > 1 and not item.agrees]
+    return bool(wrong) and all(distance(item, item.n(axes)) < distance(item, 1) for item in wrong)
 
 
 # ------------------------------------------------------------------------------ which mesh axes
 
 
-def _axes_where(seen: Comparisons, holds: Callable[[Comparison, int], bool]) -> MeshAxes | None:
-    """Return the fewest mesh axes for whose size `holds` on every mesh."""
-    for axes in _subsets(seen):
-        sizes = [c.n(axes) for c in seen]
-        if max(sizes, default=1) == 1 or not any(
-            n > 1 and not c.agrees for c, n in zip(seen, sizes, strict=True)
-        ):
+def _find_axes(
+    comparisons: Comparisons, explains: Callable[[Comparison, int], bool]
+) -> MeshAxes | None:
+    """Return the fewest mesh axes whose size explains the result on every mesh."""
+    for axes in _axis_subsets(comparisons):
+        sizes = [item.n(axes) for item in comparisons]
+        pairs = list(zip(comparisons, sizes, strict=True))
+        # Axes of size 1 everywhere, or without any disagreement, explain nothing.
+        if not any(n > 1 and not item.agrees for item, n in pairs):
             continue
-        if all(holds(c, n) if n > 1 else c.agrees for c, n in zip(seen, sizes, strict=True)):
+        if all(explains(item, n) if n > 1 else item.agrees for item, n in pairs):
             return axes
     return None
 
 
-def _subsets(seen: Comparisons) -> Iterator[MeshAxes]:
-    names = [name for name, _ in seen[0].mesh] if seen else []
+def _axis_subsets(comparisons: Comparisons) -> Iterator[MeshAxes]:
+    names = [name for name, _ in comparisons[0].mesh] if comparisons else []
     return chain.from_iterable(combinations(names, k) for k in range(1, len(names) + 1))
 
 
-# ---------------------------------------------------------------------------------- the pieces
+# ----------------------------------------------------------------------------------- the shards
 
 
-def _blocks(c: Comparison, n: int) -> Iterator[tuple[list[Array], list[Array]]]:
-    """Yield the n pieces on one device and on the mesh, along each array axis that n divides."""
-    for axis, size in enumerate(c.one.shape):
-        if c.many.shape == c.one.shape and size and size % n == 0:
-            yield np.split(c.one, n, axis), np.split(c.many, n, axis)
+def _shards(comparison: Comparison, n: int) -> Iterator[tuple[list[Array], list[Array]]]:
+    """Yield the n expected and the n actual shards along each dimension that n divides."""
+    if comparison.actual.shape != comparison.expected.shape:
+        return
+    for dim, size in enumerate(comparison.expected.shape):
+        if size and size % n == 0:
+            yield np.split(comparison.expected, n, dim), np.split(comparison.actual, n, dim)
 
 
-def _is_permuted(c: Comparison, right: list[Array], found: list[Array]) -> bool:
+def _is_permuted(comparison: Comparison, expected: list[Array], actual: list[Array]) -> bool:
     order: dict[int, None] = {}
-    among = _Pieces(right, c.atol)
-    for piece in found:
-        place = among.place(piece)
-        if place is None or place in order:
+    index = _ShardIndex(expected, comparison.atol)
+    for shard in actual:
+        position = index.find(shard)
+        # A shard that is missing, or there twice, means that values are wrong too.
+        if position is None or position in order:
             return False
-        order[place] = None
+        order[position] = None
     return list(order) != sorted(order)
 
 
-class _Pieces:
-    """Pieces to look up by their numbers, in about the same time for 100,000 as for 8.
+class _ShardIndex:
+    """Finds the shard that is close to another one, about as fast among 100,000 as among 8.
 
-    Each is reduced to one number, a weighted sum, in which close pieces are close.
+    Each shard is hashed to one number, a weighted sum: close shards have close sums, so a binary
+    search leaves only a few to compare in full.
     """
 
-    def __init__(self, pieces: list[Array], atol: float) -> None:
-        self._pieces, self._atol = pieces, atol
+    def __init__(self, shards: list[Array], atol: float) -> None:
+        self._shards, self._atol = shards, atol
         rng = np.random.default_rng(0)
-        self._weights = np.asarray(rng.uniform(0.5, 1.5, pieces[0].shape))
-        numbers = np.array([self._number(piece) for piece in pieces])
-        self._order = np.argsort(numbers, kind="stable")
-        self._numbers = numbers[self._order]
-        # What roundings of the sum itself may add is little beside it.
-        largest = np.abs(self._numbers).max(initial=0.0)
-        self._apart = atol * float(self._weights.sum()) + 1e-9 * float(largest)
+        self._weights = np.asarray(rng.uniform(0.5, 1.5, shards[0].shape))
+        # Distinct weights: shards with the same elements in another order get different sums.
+        sums = np.array([self._weighted_sum(shard) for shard in shards])
+        self._order = np.argsort(sums, kind="stable")
+        self._sums = sums[self._order]
+        # The second term covers the rounding errors of the weighted sum itself.
+        largest = np.abs(self._sums).max(initial=0.0)
+        self._radius = atol * float(self._weights.sum()) + 1e-9 * float(largest)
 
-    def place(self, piece: Array) -> int | None:
-        """Return the first place at which a piece stands that is close to this one."""
-        number = self._number(piece)
-        low = np.searchsorted(self._numbers, number - self._apart, "left")
-        high = np.searchsorted(self._numbers, number + self._apart, "right")
-        near = sorted(map(int, self._order[low:high]))
-        return next((i for i in near if is_close(piece, self._pieces[i], self._atol)), None)
+    def find(self, shard: Array) -> int | None:
+        """Return the first position of a shard that is close to this one."""
+        center = self._weighted_sum(shard)
+        low = np.searchsorted(self._sums, center - self._radius, "left")
+        high = np.searchsorted(self._sums, center + self._radius, "right")
+        positions = sorted(map(int, self._order[low:high]))
+        return next((i for i in positions if is_close(shard, self._shards[i], self._atol)), None)
 
-    def _number(self, piece: Array) -> float:
-        real = np.nan_to_num(np.real(piece).astype(np.float64), posinf=0.0, neginf=0.0)
+    def _weighted_sum(self, shard: Array) -> float:
+        real = np.nan_to_num(np.real(shard).astype(np.float64), posinf=0.0, neginf=0.0)
         return float((real * self._weights).sum())
 
 
-def _is_first_right(c: Comparison, right: list[Array], found: list[Array]) -> bool:
-    agrees = [is_close(a, b, c.atol) for a, b in zip(found, right, strict=True)]
-    return agrees[0] and not any(agrees[1:])
+def _is_first_right(comparison: Comparison, expected: list[Array], actual: list[Array]) -> bool:
+    # All others must be wrong: with a single wrong shard the cause is another one.
+    agreement = [is_close(a, b, comparison.atol) for a, b in zip(actual, expected, strict=True)]
+    return agreement[0] and not any(agreement[1:])
 
 
-def _is_repeated(c: Comparison, right: list[Array], found: list[Array]) -> bool:
-    def repeats(pieces: list[Array]) -> bool:
-        return all(is_close(piece, pieces[0], c.atol) for piece in pieces)
+def _is_repeated(comparison: Comparison, expected: list[Array], actual: list[Array]) -> bool:
+    def all_close(shards: list[Array]) -> bool:
+        return all(is_close(shard, shards[0], comparison.atol) for shard in shards)
 
-    if repeats(found):
-        return not repeats(right)
-    zeros, were = [piece == 0 for piece in found], [piece == 0 for piece in right]
-    some = any(piece.any() for piece in zeros)
-    return some and repeats(zeros) and not repeats(were)
+    # Equal shards on one device too (a tiled array) are no sign of repeated random numbers.
+    if all_close(actual):
+        return not all_close(expected)
+    actual_zeros = [shard == 0 for shard in actual]
+    expected_zeros = [shard == 0 for shard in expected]
+    has_zeros = any(mask.any() for mask in actual_zeros)
+    return has_zeros and all_close(actual_zeros) and not all_close(expected_zeros)
 
 
-def _part(c: Comparison, axes: MeshAxes) -> Array:
-    if c.many.shape != c.one.shape:
+def _repeated_term(comparison: Comparison, axes: MeshAxes) -> Array:
+    """Return the term that is counted n - 1 times too often."""
+    if comparison.actual.shape != comparison.expected.shape:
         return np.zeros(())
     with np.errstate(invalid="ignore"):
-        part: Array = (_float(c.many) - _float(c.one)) / (c.n(axes) - 1)
-    return part
+        difference = _as_float(comparison.actual) - _as_float(comparison.expected)
+        term: Array = difference / (comparison.n(axes) - 1)
+    return term
 
 
-# What is barely more than rounding could be anything.
-_FAINT = 16
+# What is barely larger than rounding errors matches anything.
+_NEGLIGIBLE_FACTOR = 16
 
 
-def _is_faint(array: Array, atol: float) -> bool:
-    return is_close(array, np.zeros_like(array), _FAINT * atol)
+def _is_negligible(array: Array, atol: float) -> bool:
+    return is_close(array, np.zeros_like(array), _NEGLIGIBLE_FACTOR * atol)
 
 
-def _argument_like(parts: Sequence[Array], atol: float, arguments: Mapping[str, Array]) -> str:
-    """Return the path of the argument that every part is, perhaps broadcast; else nothing."""
+def _find_equal_argument(
+    terms: Sequence[Array], atol: float, arguments: Mapping[str, Array]
+) -> str:
+    """Return the path of the argument that equals every term, broadcast if needed; else ''."""
     for path, argument in arguments.items():
-        whole = _broadcast(argument, parts[0].shape)
-        if whole is None or _is_faint(whole, atol):
+        full = _broadcast_argument(argument, terms[0].shape)
+        if full is None or _is_negligible(full, atol):
             continue
-        if all(compare_arrays(part, whole, 4 * atol).all() for part in parts):
+        if all(compare_arrays(term, full, 4 * atol).all() for term in terms):
             return path
     return ""
 
 
-def _broadcast(argument: Array, shape: tuple[int, ...]) -> Array | None:
-    """Return a float argument in a shape, if it can have it."""
+def _broadcast_argument(argument: Array, shape: tuple[int, ...]) -> Array | None:
+    """Return a float argument broadcast to a shape, or None."""
     if argument.dtype.kind not in "fc" or argument.ndim > len(shape) or not argument.size:
         return None
     try:
@@ -235,5 +271,5 @@ def _broadcast(argument: Array, shape: tuple[int, ...]) -> Array | None:
         return None
 
 
-def _float(array: Array) -> Array:
+def _as_float(array: Array) -> Array:
     return array if array.dtype.kind in "fc" else array.astype(np.float64)

@@ -1,6 +1,6 @@
-"""What runs on several meshes show: copies first, then results, each root cause once.
+"""Findings from runs on several meshes: replicas first, then results, each root cause once.
 
-On which meshes a program is tried when nobody says: small ones, of different sizes.
+Without meshes of the user's, a program runs on small ones of different sizes:
 
 >>> [mesh.axis_sizes for mesh in default_test_meshes(("data",))]
 [(2,), (3,), (4,), (8,)]
@@ -10,165 +10,174 @@ On which meshes a program is tried when nobody says: small ones, of different si
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from shardlab.checks.codes import finding
+from shardlab.checks.check_codes import make_finding
+from shardlab.checks.check_replicas import find_differing_replicas
 from shardlab.checks.mesh_dependence import RunComparison, compare_with_one_device
-from shardlab.checks.replicas import differing_replicas
 from shardlab.findings.finding import Finding
-from shardlab.findings.source import SourceLocation
 from shardlab.sharding.mesh import Mesh
 from shardlab.simulator.run_records import MeshRun, MeshRuns
 
-# A warning that says at which line the cause of a difference lies.
-_EXPLAINED_BY = {
+# Cause of an error -> the warning that names the line of the same mistake.
+_WARNING_OF_CAUSE = {
     "factor_of_n": "hazard.psum_of_replicated",
     "bias_n_times": "hazard.psum_of_replicated",
     "gradient_scaled_by_n": "hazard.psum_of_replicated",
     "shards_permuted": "hazard.ppermute_axis_order",
 }
-# Causes for which the warning knows better what to do, since it knows the line.
-_MENDED_ALIKE = ("factor_of_n", "bias_n_times")
+# Causes for which the fix of the warning is better, because it knows the line.
+_WARNING_HAS_FIX = ("factor_of_n", "bias_n_times")
 
 
-def check_runs(runs: MeshRuns, *, are_given: bool = False) -> RunComparison:
-    """Return what is wrong with a program by what it computed, and what could not be compared.
+def check_runs(runs: MeshRuns, *, are_requested: bool = False) -> RunComparison:
+    """Return what is wrong with a program by its results, and what could not be compared.
 
-    Copies that differ make the results differ too, so these are then not looked at. A mesh that
-    the person has asked for (`are_given`) and on which JAX refuses the program is a finding; one
-    that we have chosen is a note.
+    Replicas that differ make the results differ too, so results are then not compared. If JAX
+    rejects the program on a mesh, that is a finding if the user asked for the mesh
+    (`are_requested`), and a note if it is a default test mesh.
     """
-    stuck = [_deadlock(run) for run in (runs.one, *runs.many) if _kind(run) == "deadlock"]
-    refused = [_refused(run) for run in runs.many if are_given and _kind(run) == "refused"]
-    notes = (*runs.notes, *_not_run(runs, are_given), *_run_notes(runs))
-    if stuck or runs.one.failure:
-        return RunComparison((*stuck[:1], *refused[:1]), notes)
-    copies = differing_replicas(runs)
-    if copies:
-        return RunComparison((*refused, *copies), notes)
-    compared = compare_with_one_device(runs)
-    return RunComparison((*refused, *compared.findings), (*notes, *compared.notes))
+    deadlocks = [
+        _deadlock_finding(run) for run in (runs.one, *runs.many) if _failure_kind(run) == "deadlock"
+    ]
+    rejections = [
+        _rejection_finding(run)
+        for run in runs.many
+        if are_requested and _failure_kind(run) == "rejected"
+    ]
+    notes = (*runs.notes, *_failure_notes(runs, are_requested), *_run_notes(runs))
+    # Without a reference nothing can be compared, and after a deadlock no results are complete.
+    if deadlocks or runs.one.failure:
+        return RunComparison((*deadlocks[:1], *rejections[:1]), notes)
+    replica_findings = find_differing_replicas(runs)
+    if replica_findings:
+        return RunComparison((*rejections, *replica_findings), notes)
+    comparison = compare_with_one_device(runs)
+    return RunComparison((*rejections, *comparison.findings), (*notes, *comparison.notes))
 
 
-def merge_findings(static: Iterable[Finding], found: Sequence[Finding]) -> list[Finding]:
-    """Return all findings, where a warning that explains an error gives its line to it."""
-    kept = list(static)
+def merge_findings(
+    static_findings: Iterable[Finding], run_findings: Sequence[Finding]
+) -> list[Finding]:
+    """Return all findings; an error takes over the line of the warning that explains it."""
+    warnings = list(static_findings)
     errors = []
-    for error in found:
-        if any(_has_said(each, error) for each in kept):
+    for error in run_findings:
+        if any(_is_same_rejection(warning, error) for warning in warnings):
             continue
-        code = _EXPLAINED_BY.get(error.cause)
-        clue = next((each for each in kept if each.code == code and _share_axes(each, error)), None)
-        if clue is not None and error.code == "hazard.mesh_dependent":
-            kept = [each for each in kept if each is not clue]
-            shows = (*error.shows, f"{clue.where}: {clue.what}")
-            fix = clue.fix if error.cause in _MENDED_ALIKE else error.fix
-            error = replace(error, where=clue.where or error.where, shows=shows, fix=fix)
+        # The run proves that the values are wrong; the trace knows the line. Together one finding.
+        code = _WARNING_OF_CAUSE.get(error.cause)
+        warning = next((w for w in warnings if w.code == code and _share_axes(w, error)), None)
+        if warning is not None and error.code == "hazard.mesh_dependent":
+            warnings.remove(warning)
+            lines = (*error.shows, f"{warning.where}: {warning.what}")
+            fix = warning.fix if error.cause in _WARNING_HAS_FIX else error.fix
+            error = replace(error, where=warning.where or error.where, shows=lines, fix=fix)
         errors.append(error)
-    return [*errors, *kept]
+    return [*errors, *warnings]
 
 
-def _has_said(clue: Finding, error: Finding) -> bool:
-    """Say whether a warning is about what a JAX that is stricter than others refuses."""
+def _is_same_rejection(warning: Finding, error: Finding) -> bool:
+    """Return whether both are about a ppermute order that only some versions of JAX reject."""
     is_order = error.details.get("error") == "simulate.permutation_order"
-    return is_order and clue.code == "hazard.ppermute_axis_order"
+    return is_order and warning.code == "hazard.ppermute_axis_order"
 
 
-def _share_axes(clue: Finding, error: Finding) -> bool:
-    over = clue.details.get("mesh_axes")
-    return over is None or bool(set(over) & set(error.details["mesh_axes"]))
+def _share_axes(warning: Finding, error: Finding) -> bool:
+    axes = warning.details.get("mesh_axes")
+    return axes is None or bool(set(axes) & set(error.details["mesh_axes"]))
 
 
-# ------------------------------------------------------------------------------ what did not run
+# ---------------------------------------------------------------------------- runs that failed
 
 
-def _kind(run: MeshRun) -> str:
+def _failure_kind(run: MeshRun) -> str:
     return run.failure.kind if run.failure else ""
 
 
-def _deadlock(run: MeshRun) -> Finding:
+def _deadlock_finding(run: MeshRun) -> Finding:
     assert run.failure is not None
-    shows = (f"on {run.mesh_text}: {run.failure.where}",)
-    return finding(
+    return make_finding(
         "hazard.deadlock",
-        run.failure.words,
-        _place(run.failure.where),
+        run.failure.message,
+        run.failure.location,
         run.failure.fix,
-        shows=shows,
+        shows=(f"on {run.mesh_text}: {run.failure.where}",),
     )
 
 
-def _place(where: str) -> SourceLocation | None:
-    """Return the place in words such as `psum at file.py:3 (body), under ...`."""
-    found = re.match(
-        r"(?:.* at )?([^,]+?):(\d+)(?::\d+)?(?: \(([\w<>]+)\))?", where.partition(", under")[0]
-    )
-    return SourceLocation(found[1], int(found[2]), found[3] or "") if found else None
-
-
-def _refused(run: MeshRun) -> Finding:
+def _rejection_finding(run: MeshRun) -> Finding:
     assert run.failure is not None
-    return finding(
+    return make_finding(
         "jax.rejected",
-        f"JAX refuses the program on {run.mesh_text}: {run.failure.words}",
-        _place(run.failure.where),
+        f"JAX rejects the program on mesh {run.mesh_text}: {run.failure.message}",
+        run.failure.location,
         run.failure.fix
-        or "give a mesh that it is written for, or make the sizes follow from the mesh.",
+        or "use a mesh that the program is written for, or derive its sizes from the mesh.",
         details={"error": run.failure.code},
     )
 
 
-def _not_run(runs: MeshRuns, are_given: bool) -> tuple[str, ...]:
-    if runs.one.failure is not None and _kind(runs.one) != "deadlock":
+def _failure_notes(runs: MeshRuns, are_requested: bool) -> tuple[str, ...]:
+    if runs.one.failure is not None and _failure_kind(runs.one) != "deadlock":
         return (
-            "NOTHING WAS COMPARED: on one device, with which all else is compared, the program "
-            f"fails: {runs.one.failure.words}",
+            "NOTHING WAS COMPARED: the program fails on one device, which is the reference: "
+            f"{runs.one.failure.message}",
         )
-    failed = [run for run in runs.many if run.failure and _kind(run) != "deadlock"]
-    notes = [_why(run) for run in failed if not (are_given and _kind(run) == "refused")]
+    failed = [run for run in runs.many if run.failure and _failure_kind(run) != "deadlock"]
+    notes = [
+        _failure_note(run)
+        for run in failed
+        if not (are_requested and _failure_kind(run) == "rejected")
+    ]
     if runs.not_one is not None:
-        with_what = (
-            f"All else was compared with {runs.reference}, the smallest mesh that it runs on."
+        consequence = (
+            f"All runs were compared with {runs.reference}, the smallest mesh on which it runs."
             if runs.compared_on
-            else f"NOTHING WAS COMPARED: it ran on {runs.reference} alone. Give several meshes."
+            else f"NOTHING WAS COMPARED: it ran only on {runs.reference}. Pass several meshes."
         )
-        notes.insert(0, f"On one device the program fails: {runs.not_one.words} {with_what}")
+        notes.insert(0, f"The program fails on one device: {runs.not_one.message} {consequence}")
     elif runs.many and len(failed) == len(runs.many):
         notes.append(
-            "NOTHING WAS COMPARED WITH ONE DEVICE: the program ran on no other mesh. Give meshes "
-            "that fit it (meshes=...), or arrays that 2, 3, 4 and 8 divide."
+            "NOTHING WAS COMPARED WITH ONE DEVICE: the program ran on no other mesh. Pass meshes "
+            "that fit it (meshes=...), or arrays whose dimensions are divisible by 2, 3, 4 and 8."
         )
     return tuple(notes)
 
 
-def _why(run: MeshRun) -> str:
+def _failure_note(run: MeshRun) -> str:
     assert run.failure is not None
     if run.failure.kind == "indivisible":
-        return f"Not run on {run.mesh_text}, which does not divide its arrays evenly."
-    return f"Not run on {run.mesh_text}: {run.failure.words}"
+        return f"Not run on {run.mesh_text}: a dimension is not divisible by its shard count."
+    return f"Not run on {run.mesh_text}: {run.failure.message}"
 
 
 def _run_notes(runs: MeshRuns) -> tuple[str, ...]:
     return tuple(dict.fromkeys(note for run in (runs.one, *runs.many) for note in run.notes))
 
 
-_ONE = ((2,), (3,), (4,), (8,))
-_TWO = ((2, 1), (1, 2), (2, 4), (4, 2), (3, 1), (1, 3))
+# ---------------------------------------------------------------------------------- test meshes
+
+# 3 is there because a program that only works on powers of two is common, and 2 and 4 hide it.
+_TEST_SIZES_1D = ((2,), (3,), (4,), (8,))
+_TEST_SIZES_2D = ((2, 1), (1, 2), (2, 4), (4, 2), (3, 1), (1, 3))
 
 
 def default_test_meshes(axis_names: Sequence[str]) -> list[Mesh]:
-    """Return meshes with these axis names, beside that of one device.
+    """Return meshes with these axis names, in addition to one device.
 
-    Along each axis alone, so that a difference can be put down to it, and along all together.
+    Some have one axis larger than 1, so that a difference can be attributed to it; others have
+    several.
     """
     names = tuple(axis_names)
-    if len(names) == 1:
-        rows: list[tuple[int, ...]] = list(_ONE)
-    elif len(names) == 2:
-        rows = list(_TWO)
+    n_axes = len(names)
+    if n_axes == 1:
+        rows: list[tuple[int, ...]] = list(_TEST_SIZES_1D)
+    elif n_axes == 2:
+        rows = list(_TEST_SIZES_2D)
     else:
-        rows = [tuple(2 if i == j else 1 for j in range(len(names))) for i in range(len(names))]
-        rows += [(2,) * len(names), (1,) * (len(names) - 1) + (3,)]
+        rows = [tuple(2 if i == j else 1 for j in range(n_axes)) for i in range(n_axes)]
+        # All axes at once, for causes that need two (swapped axes), and one odd size.
+        rows += [(2,) * n_axes, (1,) * (n_axes - 1) + (3,)]
     return [Mesh(list(zip(names, row, strict=True))) for row in rows]

@@ -1,8 +1,8 @@
-"""Values and gradients that change with the mesh, each root cause once.
+"""Values and gradients that depend on the mesh: one finding per root cause.
 
-What is no finding: an output whose shape depends on the mesh cannot be compared; one that depends
-on no argument (a device's own index) and one whose random numbers are drawn from a key of each
-device's own differ by design. Each of these is a note.
+Not findings, but notes: an output whose shape depends on the mesh, which cannot be compared; an
+output that depends on no argument (a device index); an output with random numbers from a different
+key on each device, which differs by design.
 """
 
 from __future__ import annotations
@@ -13,57 +13,58 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shardlab.checks import causes
-from shardlab.checks.cause_text import cause_message, listed, shown
-from shardlab.checks.codes import finding
-from shardlab.checks.tolerance import Array, Comparison, compare_arrays, tolerance
+from shardlab.checks.cause_text import cause_message, comparison_lines, paths_text
+from shardlab.checks.check_codes import make_finding
+from shardlab.checks.tolerance import Array, Comparison, compare_arrays, result_tolerance
 from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
+from shardlab.sharding.mesh import mesh_text
 from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf, OutputLineage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One output or gradient that changes with the mesh, and why."""
+    """One output or gradient that depends on the mesh, and the cause."""
 
     path: str
-    seen: tuple[Comparison, ...]
+    comparisons: tuple[Comparison, ...]
     lineage: OutputLineage
     cause: str = ""
     mesh_axes: tuple[str, ...] = ()
-    part: str = ""  # the argument that is counted n times, or beside which all else is
-    variant: str = ""  # of the cause, for which there are words of its own
+    argument: str = ""  # path of the argument that is counted n times, or to which a term is added
+    variant: str = ""  # of the cause, for a more specific message
 
 
 @dataclass(frozen=True)
 class RunComparison:
-    """What comparing with one device has led to."""
+    """Findings and notes from comparing runs."""
 
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:
-        """Say whether what ran gave the same everywhere."""
-        return not any(found.code.startswith("hazard.") for found in self.findings)
+        """Return whether all runs gave the same results."""
+        return not any(finding.code.startswith("hazard.") for finding in self.findings)
 
     @property
     def is_unexplained(self) -> bool:
-        """Say whether results change with the mesh, and nothing tells why."""
+        """Return whether results depend on the mesh for no known cause."""
         return any(
-            found.code == "hazard.mesh_dependent"
-            and not found.cause
-            and found.details["reference"] == "one device"
-            for found in self.findings
+            finding.code == "hazard.mesh_dependent"
+            and not finding.cause
+            and finding.details["reference"] == "one device"
+            for finding in self.findings
         )
 
-    def explained_by(self, other: RunComparison) -> RunComparison:
-        """Return what more meshes have shown, if they tell the cause; else this."""
-        return self if other.is_unexplained or not other.findings else other
+    def explained_by(self, wider: RunComparison) -> RunComparison:
+        """Return the comparison on more meshes if it identifies a cause; else this one."""
+        return self if wider.is_unexplained or not wider.findings else wider
 
 
 @dataclass
-class _Kind:
-    """Outputs or gradients: how they are read from a run, and called."""
+class _LeafKind:
+    """Outputs or gradients: where a run has them, and the notes about them."""
 
     name: str
     notes: list[str] = field(default_factory=list)
@@ -73,135 +74,154 @@ class _Kind:
 
 
 def compare_with_one_device(runs: MeshRuns) -> RunComparison:
-    """Return a finding for each cause for which results change with the mesh.
+    """Return a finding for each cause for which results depend on the mesh.
 
-    Gradients are compared where all values agree: those of wrong values are wrong for the same
-    reason.
+    Gradients are compared only if all values agree: the gradient of a wrong value is wrong for the
+    same reason.
     """
-    outputs = _Kind("output")
-    differences = _differences(runs, outputs)
+    outputs = _LeafKind("output")
+    differences = _find_differences(runs, outputs)
     if differences:
-        return RunComparison(_merged(runs, differences, "output"), tuple(outputs.notes))
-    gradients = _Kind("gradient")
-    by_design = bool(outputs.notes)
-    differences = [] if by_design else _differences(runs, gradients)
-    found = _merged(runs, differences, "gradient") if differences else ()
-    return RunComparison(found, (*outputs.notes, *gradients.notes))
+        return RunComparison(_cause_findings(runs, differences, "output"), tuple(outputs.notes))
+    gradients = _LeafKind("gradient")
+    differs_by_design = bool(outputs.notes)
+    differences = [] if differs_by_design else _find_differences(runs, gradients)
+    findings = _cause_findings(runs, differences, "gradient") if differences else ()
+    return RunComparison(findings, (*outputs.notes, *gradients.notes))
 
 
-def _differences(runs: MeshRuns, kind: _Kind) -> list[Difference]:
-    found = []
-    for path, one in kind.leaves(runs.one).items():
-        seen = _comparisons(runs, path, one, kind)
-        if all(c.agrees for c in seen):
+def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
+    differences = []
+    for path, expected in kind.leaves(runs.one).items():
+        comparisons = _compare_leaf(runs, path, expected, kind)
+        if all(comparison.agrees for comparison in comparisons):
             continue
+        # The lineage of a run that differs; that of the reference may lack collectives.
         lineage = next(
             kind.leaves(run)[path].lineage for run in runs.many if path in kind.leaves(run)
         )
-        if kind.name == "output" and _is_by_design(path, lineage, seen, kind):
+        if kind.name == "output" and _differs_by_design(path, lineage, comparisons, kind):
             continue
-        # What is divided by the size of a mesh axis is divided by 1 on one device.
-        lineage = replace(lineage, divided_by=one.lineage.divided_by)
+        # A divisor that is the size of a mesh axis is 1 on one device; what is left there is a
+        # constant of the program.
+        lineage = replace(lineage, divided_by=expected.lineage.divided_by)
         if runs.not_one:
-            # All sizes here are multiples of one that is not known.
-            found.append(
-                Difference(path=path, seen=tuple(seen), lineage=lineage, variant="no_one_device")
+            # Without one device, n is only known relative to the reference mesh, so no factor fits.
+            differences.append(
+                Difference(
+                    path=path,
+                    comparisons=tuple(comparisons),
+                    lineage=lineage,
+                    variant="no_one_device",
+                )
             )
             continue
-        found.append(explain(path, seen, lineage, runs.arguments))
-    return found
+        differences.append(explain_difference(path, comparisons, lineage, runs.arguments))
+    return differences
 
 
-def _comparisons(runs: MeshRuns, path: str, one: OutputLeaf, kind: _Kind) -> list[Comparison]:
-    seen = []
-    shapes = set()
+def _compare_leaf(
+    runs: MeshRuns, path: str, expected: OutputLeaf, kind: _LeafKind
+) -> list[Comparison]:
+    comparisons = []
+    expected_shape = expected.value.shape
+    shapes = {expected_shape}
     for run in runs.many:
-        leaf = kind.leaves(run).get(path)
-        if leaf is None:
+        actual = kind.leaves(run).get(path)
+        if actual is None:
             continue
-        shapes.add(leaf.value.shape)
-        if leaf.value.shape == one.value.shape:
-            seen.append(Comparison(run.mesh, one.value, leaf.value, tolerance(one, leaf)))
-    if shapes - {one.value.shape}:
-        told = ", ".join(map(str, sorted(shapes | {one.value.shape})))
+        shapes.add(actual.value.shape)
+        if actual.value.shape == expected_shape:
+            atol = result_tolerance(expected, actual)
+            comparisons.append(Comparison(run.mesh, expected.value, actual.value, atol))
+    if len(shapes) > 1:
         kind.notes.append(
-            f"{_called(path)} was not compared with one device: its shape depends on the mesh "
-            f"({told})."
+            f"{_output_name(path)} was not compared with one device: its shape depends on the mesh "
+            f"({', '.join(map(str, sorted(shapes)))})."
         )
         return []
-    return seen
+    return comparisons
 
 
-def _is_by_design(
-    path: str, lineage: OutputLineage, seen: Sequence[Comparison], kind: _Kind
+def _differs_by_design(
+    path: str, lineage: OutputLineage, comparisons: Sequence[Comparison], kind: _LeafKind
 ) -> bool:
-    if "by_device" in lineage.random and not causes.same_random_numbers(seen):
+    if "by_device" in lineage.random and not causes.same_random_numbers(comparisons):
         kind.notes.append(
-            f"{_called(path)} was not compared with one device: each device draws random numbers "
-            "from a key of its own, so they differ by design."
+            f"{_output_name(path)} was not compared with one device: each device draws random "
+            "numbers from its own key, so they differ by design."
         )
         return True
     if not lineage.has_arguments and not lineage.random:
         kind.notes.append(
-            f"{_called(path)} changes with the mesh and depends on no argument: taken as meant."
+            f"{_output_name(path)} depends on the mesh and on no argument; that is assumed to be "
+            "intended."
         )
         return True
     return False
 
 
-def explain(
-    path: str, seen: Sequence[Comparison], lineage: OutputLineage, arguments: Mapping[str, Array]
+def explain_difference(
+    path: str,
+    comparisons: Sequence[Comparison],
+    lineage: OutputLineage,
+    arguments: Mapping[str, Array],
 ) -> Difference:
-    """Return a difference with its cause, the mesh axes, and the argument that it is about."""
+    """Return a difference with its cause, mesh axes and the argument involved."""
 
-    def told(
-        cause: str, axes: tuple[str, ...] = (), part: str = "", variant: str = ""
+    def difference(
+        cause: str, axes: tuple[str, ...] = (), argument: str = "", variant: str = ""
     ) -> Difference:
         return Difference(
             path=path,
-            seen=tuple(seen),
+            comparisons=tuple(comparisons),
             lineage=lineage,
             cause=cause,
             mesh_axes=axes,
-            part=part,
+            argument=argument,
             variant=variant,
         )
 
+    # Most specific first: a cause that fits by chance must not hide a more precise one.
     is_random = bool(lineage.random)
-    if is_random and (axes := causes.same_random_numbers(seen)):
-        return told("same_random_numbers", axes)
+    if is_random and (axes := causes.same_random_numbers(comparisons)):
+        return difference("same_random_numbers", axes)
     for cause in (causes.factor_of_n, causes.divided_by_n, causes.shards_permuted):
-        if axes := cause(seen):
-            is_written = cause is causes.factor_of_n and lineage.divided_by
-            return told(cause.__name__, axes, variant="written" if is_written else "")
-    bias = causes.bias_n_times(seen, arguments)
-    if not (bias and bias[1]) and (beside := causes.factor_beside(seen, arguments)):
-        return told(*beside, variant="beside")
+        if axes := cause(comparisons):
+            has_constant = cause is causes.factor_of_n and lineage.divided_by
+            return difference(cause.__name__, axes, variant="written" if has_constant else "")
+    # A bias that equals an argument is certain; `argument + scaled term` is tried before one that
+    # does not, because it also explains a single mesh size.
+    bias = causes.bias_n_times(comparisons, arguments)
+    if not (bias and bias[1]) and (scaled := causes.factor_beside(comparisons, arguments)):
+        return difference(*scaled, variant="beside")
     if bias:
-        # Of a gradient, this is what an update by too large a one looks like.
+        # In the output of a train step, an update by a gradient n times too large looks the same.
         is_update = lineage.is_gradient and not bias[1]
         return (
-            told("gradient_scaled_by_n", bias[0], variant="update")
+            difference("gradient_scaled_by_n", bias[0], variant="update")
             if is_update
-            else told("bias_n_times", *bias)
+            else difference("bias_n_times", *bias)
         )
+    # Random values on every mesh: no numeric cause fits, but the lineage says where they come from.
     if is_random:
-        return told("same_random_numbers", _differing_axes(seen))
-    if axes := causes.only_shard_0(seen):
-        return told("only_shard_0", axes)
+        return difference("same_random_numbers", _differing_axes(comparisons))
+    if axes := causes.only_shard_0(comparisons):
+        return difference("only_shard_0", axes)
+    # The numbers of a mean of means depend on the counts, so only the lineage can tell.
     if lineage.sums_ratios:
-        axes = _differing_axes(seen)
-        if causes.is_sum(seen, axes):
-            return told("factor_of_n", axes, variant="sum_of_means")
-        return told("mean_of_means", axes)
-    return told("", variant="" if lineage.has_collectives else "alone")
+        axes = _differing_axes(comparisons)
+        if causes.is_sum_over(comparisons, axes):
+            return difference("factor_of_n", axes, variant="sum_of_means")
+        return difference("mean_of_means", axes)
+    return difference("", variant="" if lineage.has_collectives else "alone")
 
 
-def _differing_axes(seen: Sequence[Comparison]) -> tuple[str, ...]:
-    """Return the fewest mesh axes without which every mesh agrees."""
-    names = [name for name, _ in seen[0].mesh]
+def _differing_axes(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """Return the fewest mesh axes such that every mesh without them agrees."""
+    names = [name for name, _ in comparisons[0].mesh]
     for name in names:
-        if all(c.agrees for c in seen if c.n((name,)) == 1):
+        if all(comparison.agrees for comparison in comparisons if comparison.n((name,)) == 1):
             return (name,)
     return tuple(names)
 
@@ -209,102 +229,108 @@ def _differing_axes(seen: Sequence[Comparison]) -> tuple[str, ...]:
 # ------------------------------------------------------------------------- one finding per cause
 
 
-def _merged(runs: MeshRuns, differences: list[Difference], kind: str) -> tuple[Finding, ...]:
-    """Return one finding for each named cause; what has no name follows from the others."""
+def _cause_findings(
+    runs: MeshRuns, differences: list[Difference], kind: str
+) -> tuple[Finding, ...]:
+    """Return one finding for each known cause; unexplained differences follow from the first."""
     by_cause: dict[str, list[Difference]] = {}
-    for each in differences:
-        by_cause.setdefault(_cause(each, differences, kind, runs), []).append(each)
-    unnamed = by_cause.pop("", [])
+    for difference in differences:
+        cause = _reported_cause(difference, differences, kind, runs)
+        by_cause.setdefault(cause, []).append(difference)
+    unexplained = by_cause.pop("", [])
     if not by_cause:
-        return (_finding(runs, "", unnamed, kind, []),)
+        return (_cause_finding(runs, "", unexplained, kind, []),)
     return tuple(
-        _finding(runs, cause, each, kind, unnamed if number == 0 else [])
-        for number, (cause, each) in enumerate(by_cause.items())
+        _cause_finding(runs, cause, group, kind, unexplained if number == 0 else [])
+        for number, (cause, group) in enumerate(by_cause.items())
     )
 
 
-def _cause(each: Difference, differences: list[Difference], kind: str, runs: MeshRuns) -> str:
-    if each.cause not in ("factor_of_n", "divided_by_n") or each.variant == "sum_of_means":
-        return each.cause
-    if kind == "gradient" or (each.part and each.lineage.is_gradient):
+def _reported_cause(
+    difference: Difference, differences: list[Difference], kind: str, runs: MeshRuns
+) -> str:
+    """Return the cause, where a scaled value may have to be reported as a scaled gradient."""
+    is_scaled = difference.cause in ("factor_of_n", "divided_by_n")
+    if not is_scaled or difference.variant == "sum_of_means":
+        return difference.cause
+    # An update `w - rate * gradient` shows as a scaled term next to the argument w.
+    if kind == "gradient" or (difference.argument and difference.lineage.is_gradient):
         return "gradient_scaled_by_n"
-    # A gradient that the program takes itself, of a loss that is right.
-    wrong = {other.path for other in differences}
-    values = [path for path, leaf in runs.one.outputs.items() if not leaf.lineage.is_gradient]
-    is_gradient = each.lineage.is_gradient and not wrong & set(values)
-    return "gradient_scaled_by_n" if is_gradient and values else each.cause
+    # A gradient that the program computes itself, next to a loss that is right.
+    wrong_paths = {item.path for item in differences}
+    value_paths = [path for path, leaf in runs.one.outputs.items() if not leaf.lineage.is_gradient]
+    is_gradient = difference.lineage.is_gradient and not wrong_paths & set(value_paths)
+    return "gradient_scaled_by_n" if is_gradient and value_paths else difference.cause
 
 
-def _finding(
-    runs: MeshRuns, cause: str, found: list[Difference], kind: str, others: list[Difference]
+def _cause_finding(
+    runs: MeshRuns, cause: str, group: list[Difference], kind: str, unexplained: list[Difference]
 ) -> Finding:
-    # Outputs that are plainly scaled come before those that an update with these has moved.
-    first = next((each for each in found if not each.variant), found[0])
-    alike = [each for each in found if each.variant == first.variant]
-    others = [*(each for each in found if each.variant != first.variant), *others]
-    words = {
+    # Report plainly scaled outputs before those that an update with them has changed.
+    first = next((item for item in group if not item.variant), group[0])
+    alike = [item for item in group if item.variant == first.variant]
+    consequences = [*(item for item in group if item.variant != first.variant), *unexplained]
+    is_divided = first.cause == "divided_by_n"
+    fields = {
         "axes": " and ".join(map(repr, first.mesh_axes)),
         "axis": first.mesh_axes[0] if first.mesh_axes else "",
-        "factor": "1/n" if first.cause == "divided_by_n" else "n times",
-        "of": "of " if first.cause == "divided_by_n" else "",
-        "part": _part(alike),
+        "factor": "1/n" if is_divided else "n times",
+        "factor_of": "of " if is_divided else "",
+        "argument": _argument_text(alike),
         "number": next(iter(first.lineage.divided_by), ""),
         "reference": runs.reference,
     }
-    # Only a gradient that the program takes itself is within the shard_map that adds it up.
-    is_summed = kind == "output" and first.lineage.checks_vma and first.cause != "divided_by_n"
+    # JAX inserts the sum of a gradient only inside the shard_map where the program computes it.
+    is_summed = kind == "output" and first.lineage.checks_vma and not is_divided
     sentence, fix = cause_message(cause, first.variant, is_summed)
-    lines = shown(first.seen, first.cause, runs.reference)
-    if others:
-        lines += (f"{listed([each.path for each in others], kind)} changes with it.",)
-    return finding(
+    lines = comparison_lines(first.comparisons, first.cause, runs.reference)
+    if consequences:
+        lines += (f"{paths_text([item.path for item in consequences], kind)} changes with it.",)
+    return make_finding(
         "hazard.mesh_dependent",
-        f"{listed([each.path for each in alike], kind)} {sentence.format(**words)}",
-        _where(runs, first),
-        fix.format(**words),
+        f"{paths_text([item.path for item in alike], kind)} {sentence.format(**fields)}",
+        _cause_location(runs, first),
+        fix.format(**fields),
         cause=cause,
         shows=lines,
         details={
             "reference": runs.reference,
             "mesh_axes": list(first.mesh_axes),
-            "paths": [each.path for each in found],
-            "meshes": [_text(c) for c in first.seen if not c.agrees],
-            "largest_difference": max(_largest(c) for c in first.seen),
+            "paths": [item.path for item in group],
+            "meshes": [mesh_text(item.mesh) for item in first.comparisons if not item.agrees],
+            "largest_difference": max(_largest_difference(item) for item in first.comparisons),
         },
     )
 
 
-def _part(found: Sequence[Difference]) -> str:
-    parts = {each.part for each in found}
-    if parts == {""}:
-        return "a part of it"
-    return f"argument {parts.pop()}" if len(parts) == 1 else "its argument"
+def _argument_text(differences: Sequence[Difference]) -> str:
+    arguments = {difference.argument for difference in differences}
+    if arguments == {""}:
+        return "one of its terms"
+    return f"argument {arguments.pop()}" if len(arguments) == 1 else "its argument"
 
 
-def _where(runs: MeshRuns, first: Difference) -> SourceLocation:
-    """Return the one collective that can be meant, or else the program."""
-    if first.cause == "mean_of_means" or first.variant == "sum_of_means":
-        return first.lineage.sums_ratios[0]
-    places = {
+def _cause_location(runs: MeshRuns, difference: Difference) -> SourceLocation:
+    """Return the one collective that can be the cause, or else the program."""
+    if difference.cause == "mean_of_means" or difference.variant == "sum_of_means":
+        return difference.lineage.sums_ratios[0]
+    sources = {
         source
-        for source, axes in first.lineage.sums
-        if set(axes) & set(first.mesh_axes) and source.line
+        for source, axes in difference.lineage.sums
+        if set(axes) & set(difference.mesh_axes) and source.line
     }
-    return places.pop() if len(places) == 1 else runs.source
+    return sources.pop() if len(sources) == 1 else runs.source
 
 
-def _called(path: str) -> str:
+def _output_name(path: str) -> str:
     return f"Output {path}" if path else "The output"
 
 
-def _text(c: Comparison) -> str:
-    return ",".join(f"{name}={size}" for name, size in c.mesh)
-
-
-def _largest(c: Comparison) -> float:
-    wrong = ~compare_arrays(c.many, c.one, c.atol)
+def _largest_difference(comparison: Comparison) -> float:
+    expected, actual = comparison.expected, comparison.actual
+    wrong = ~compare_arrays(actual, expected, comparison.atol)
     if not wrong.any():
         return 0.0
     with np.errstate(invalid="ignore"):
-        apart = np.abs(c.many.astype(np.complex128) - c.one.astype(np.complex128))[wrong]
-    return float(np.nan_to_num(apart, nan=np.inf).max())
+        distance = np.abs(actual.astype(np.complex128) - expected.astype(np.complex128))[wrong]
+    return float(np.nan_to_num(distance, nan=np.inf).max())

@@ -1,4 +1,4 @@
-"""`shardlab catalogue`: audits problems, and starts new ones."""
+"""`shardlab catalogue`: audits problems, and creates new ones."""
 
 from __future__ import annotations
 
@@ -6,72 +6,70 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardlab.cli.completion import complete_problem
+from shardlab.cli.options import catalogue_option
+
 if TYPE_CHECKING:
     from shardlab.course.audit import Audit
-
-_CATALOGUE = click.option(
-    "--catalogue",
-    "folder",
-    metavar="DIR",
-    help="A catalogue of your own, in the place of shardlab's.",
-)
 
 
 @click.group("catalogue")
 def command() -> None:
-    """Write problems, and prove that they hold what they promise."""
+    """Write problems, and check that they work."""
 
 
 @command.command("check")
-@click.argument("slugs", nargs=-1, metavar="[SLUG]...")
-@_CATALOGUE
-@click.option("--fast", is_flag=True, help="Read everything, and try solutions on a few meshes.")
-@click.option("--seed", type=click.IntRange(0), help="Draw other cases than the usual.")
+@click.argument("slugs", nargs=-1, metavar="[SLUG]...", shell_complete=complete_problem)
+@catalogue_option
+@click.option("--fast", is_flag=True, help="Lint everything, and judge solutions on a few meshes.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the cases, instead of the fixed one.")
 @click.option(
     "-j",
     "n_workers",
     type=click.IntRange(1, 64),
     default=2,
     show_default=True,
-    help="Problems at a time.",
+    help="Problems to audit in parallel.",
 )
 def check(
-    slugs: tuple[str, ...], folder: str | None, fast: bool, seed: int | None, n_workers: int
+    slugs: tuple[str, ...], catalogue: str | None, fast: bool, seed: int | None, n_workers: int
 ) -> None:
-    """Audit problems, those named or all.
+    """Audit the named problems, or all.
 
-    Starters fail, solutions pass on every mesh, wrong answers fail with what their first line says,
-    and the examples of each page give what it says.
+    Starters must fail, solutions pass on every mesh, known-wrong submissions fail with the verdict
+    in their first line, and the examples of each page print what the page shows.
 
     \b
     shardlab catalogue check
     shardlab catalogue check shard-map-psum round-the-ring
     shardlab catalogue check --catalogue our-problems --fast
 
-    Exit code 0 where everything holds, 1 where something does not.
+    Exit code 0 if every audit passes, 1 otherwise.
     """
     from shardlab.catalogue.tracks import load_catalogue
     from shardlab.course.audit import SEED, audit_problems
 
-    ended = []
-    catalogue = load_catalogue(folder)
+    outcomes = []
     seed = SEED if seed is None else seed
-    for audited in audit_problems(catalogue, slugs, fast=fast, seed=seed, n_workers=n_workers):
-        ended.append(audited.ok)
-        click.echo(_told(audited))
-    if len(ended) > 1:
-        click.echo(f"{sum(ended)} of {len(ended)} problems hold what they promise.")
-    click.get_current_context().exit(0 if all(ended) else 1)
+    for audit in audit_problems(
+        load_catalogue(catalogue), slugs, fast=fast, seed=seed, n_workers=n_workers
+    ):
+        outcomes.append(audit.ok)
+        # Printed as each audit ends: a full audit takes minutes.
+        click.echo(_audit_text(audit))
+    if len(outcomes) > 1:
+        click.echo(f"{sum(outcomes)} of {len(outcomes)} problems pass.")
+    click.get_current_context().exit(0 if all(outcomes) else 1)
 
 
-def _told(audited: Audit) -> str:
-    """Return one line for a problem that holds, and the whole story for one that does not."""
+def _audit_text(audit: Audit) -> str:
+    """Return one line for a problem that passes, and its faults for one that does not."""
     from shardlab._text.printable import printable_text
 
-    mark = click.style("ok  ", fg="green") if audited.ok else click.style("FAIL", fg="red")
-    tried = f"{audited.n_cases} cases, {audited.n_wrong} wrong answers"
-    lines = [f"{mark}  {audited.slug:32}  {tried}"]
-    for fault in audited.faults:
+    mark = click.style("ok  ", fg="green") if audit.ok else click.style("FAIL", fg="red")
+    counts = f"{audit.n_cases} cases, {audit.n_wrong} wrong submissions"
+    lines = [f"{mark}  {audit.slug:32}  {counts}"]
+    for fault in audit.faults:
         lines += [f"      {printable_text(line)}" for line in str(fault).splitlines()]
     return "\n".join(lines)
 
@@ -79,22 +77,23 @@ def _told(audited: Audit) -> str:
 @command.command("new")
 @click.argument("slug")
 @click.option("--track", required=True, help="Folder of the track, such as c-collectives.")
-@_CATALOGUE
-def new(slug: str, track: str, folder: str | None) -> None:
-    """Start a problem that passes the audit.
+@catalogue_option
+def new(slug: str, track: str, catalogue: str | None) -> None:
+    """Create a problem that passes the audit.
 
-    Rewrite it piece by piece.
+    Rewrite it step by step.
 
     \b
     shardlab catalogue new split-the-rows --track basics --catalogue our-problems
 
-    A catalogue or a track that is not there yet is started.
+    A catalogue or a track that does not exist is created.
     """
     from pathlib import Path
 
     from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE
     from shardlab.course.new_problem import new_problem
 
-    place = new_problem(slug, track, Path(folder) if folder else BUILT_IN_CATALOGUE)
-    where = f" --catalogue {folder}" if folder else ""
-    click.echo(f"{place}\nTry it: shardlab catalogue check {slug}{where}")
+    folder = new_problem(slug, track, Path(catalogue) if catalogue else BUILT_IN_CATALOGUE)
+    click.echo(str(folder))
+    option = f" --catalogue {catalogue}" if catalogue else ""
+    click.echo(f"Try it: shardlab catalogue check {slug}{option}", err=True)

@@ -1,28 +1,31 @@
-"""`shardlab check`: the mistakes that one device cannot show."""
+"""`shardlab check`: bugs that do not show on one device."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from shardlab.cli.worker_options import ARGUMENTS_HELP, ask, program_options, raise_failure
+from shardlab.cli.completion import complete_mesh
+from shardlab.cli.options import PROGRAM_ARGUMENTS_HELP, output_option, program_options
 
-_HELP = f"""Find what would hang, differ or be wasted on many devices.
+if TYPE_CHECKING:
+    from shardlab.findings.report import Report
 
-    PROGRAM is file.py:function, module:function, or a whole script.
+_HELP = f"""Find deadlocks, wrong values and wasted communication on many devices.
+
+    PROGRAM is file.py:function, module:function, or a script.
 
     \b
     shardlab check train.py:step 'f32[64,512]' 'f32[512,512]' --mesh data=2,model=4
     shardlab check train.py:step --mesh data=2 --mesh data=8 --sarif findings.sarif
     shardlab check train.py -- --steps 2
-{ARGUMENTS_HELP}
+{PROGRAM_ARGUMENTS_HELP}
     \b
     Exit codes
       0    no errors; there may be warnings
       1    errors were found
-      2    the program could not be looked at, or the command was not understood
+      2    the program could not be analyzed, or the command is invalid
       124  the time limit was reached
       130  interrupted
 
@@ -37,12 +40,13 @@ _HELP = f"""Find what would hang, differ or be wasted on many devices.
     "meshes",
     multiple=True,
     metavar="AXES",
-    help="Mesh axes, such as data=2,model=4; give it again to compare several meshes.",
+    shell_complete=complete_mesh,
+    help="Mesh axes, such as data=2,model=4; repeat it to compare several meshes.",
 )
 @click.option(
-    "--no-run", is_flag=True, help="Read the program only; do not run it to compare values."
+    "--no-run", is_flag=True, help="Only trace the program; do not run it to compare values."
 )
-@click.option("--sarif", "sarif_to", metavar="FILE", help="Write SARIF 2.1.0 to FILE.")
+@output_option("--sarif", "sarif_file", "SARIF 2.1.0")
 def command(
     program: str,
     args: tuple[str, ...],
@@ -50,66 +54,72 @@ def command(
     meshes: tuple[str, ...],
     devices: int | None,
     no_run: bool,
-    json_to: str | None,
-    sarif_to: str | None,
-    html_to: str | None,
+    json_file: str | None,
+    sarif_file: str | None,
+    html_file: str | None,
     time_limit: float,
     memory_limit: str | None,
     quiet: bool,
 ) -> None:
-    from shardlab.cli.outputs import check_places
-    from shardlab.execution.target import make_job, parse_target
+    from shardlab.cli.jobs import raise_failure, run_job
+    from shardlab.cli.outputs import check_destinations
+    from shardlab.execution.messages import Job
+    from shardlab.execution.target import check_arguments, parse_target
+    from shardlab.sharding.mesh import parse_mesh
 
-    check_places(json=json_to, sarif=sarif_to, html=html_to)
+    check_destinations(json=json_file, sarif=sarif_file, html=html_file)
     target = parse_target(program)
-    told = make_job(
-        "check",
-        target,
-        args,
-        args_from,
-        meshes=_meshes(meshes),
+    check_arguments(target, args, args_from)
+    job = Job(
+        command="check",
+        target=target,
+        args=args,
+        args_from=args_from,
+        meshes=tuple(str(parse_mesh(mesh)) for mesh in meshes),
         devices=devices,
         run=not no_run,
     )
-    answer = ask(told, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
-    file = "" if target.kind == "module" else target.place
-    ok = _write(answer["report"], file, json_to, sarif_to, html_to)
-    raise_failure(answer)
-    click.get_current_context().exit(0 if ok else 1)
+    result = run_job(job, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
+    assert result.report is not None
+    # SARIF needs a file for findings without a line; of a module it is not known here.
+    file = "" if target.kind == "module" else target.location
+    # The report of a script that failed has the findings until then; the failure follows it.
+    _write_report(result.report, file, json_file, sarif_file, html_file)
+    raise_failure(result)
+    click.get_current_context().exit(0 if result.report.ok else 1)
 
 
-def _meshes(texts: tuple[str, ...]) -> list[str]:
-    from shardlab.sharding.mesh import parse_mesh
-
-    return [str(parse_mesh(text)) for text in texts]
-
-
-def _write(
-    data: dict[str, Any],
-    program: str,
-    json_to: str | None,
-    sarif_to: str | None,
-    html_to: str | None,
-) -> bool:
-    from shardlab.cli.outputs import excerpt, json_text, page, show, write_all
-    from shardlab.findings.report import Report
+def _write_report(
+    report: Report,
+    program_file: str,
+    json_file: str | None,
+    sarif_file: str | None,
+    html_file: str | None,
+) -> None:
+    from shardlab.cli.outputs import (
+        html_page,
+        read_source_line,
+        show_report,
+        to_json_text,
+        write_outputs,
+    )
     from shardlab.findings.report_text import report_html, report_rich, report_text
 
-    report = Report.from_json(data)
+    def render_sarif() -> str:
+        from shardlab.cli.sarif import report_to_sarif
 
-    def as_sarif() -> str:
-        from shardlab.cli.sarif import sarif
+        return to_json_text(report_to_sarif(report, program_file=program_file))
 
-        return json.dumps(sarif(report, program=program), indent=2)
+    def render_page() -> str:
+        return html_page(report.program, [report_html(report, read_source_line)])
 
     outputs = {
-        "--json": (json_to, lambda: json_text(report.to_json())),
-        "--sarif": (sarif_to, as_sarif),
-        "--html": (html_to, lambda: page(report.program, [report_html(report, excerpt)])),
+        "--json": (json_file, lambda: to_json_text(report.to_json())),
+        "--sarif": (sarif_file, render_sarif),
+        "--html": (html_file, render_page),
     }
-    if not write_all(outputs):
-        show(
-            lambda width: report_text(report, width, excerpt),
-            lambda width: report_rich(report, width, excerpt),
+    if not write_outputs(outputs):
+        show_report(
+            lambda width: report_text(report, width, read_source_line),
+            lambda width: report_rich(report, width, read_source_line),
         )
-    return report.ok

@@ -1,4 +1,4 @@
-"""`shardlab learn`: the course on one screen. Save your file, and see what the devices say."""
+"""`shardlab learn`: the course on one screen. Save your solution file to have it judged."""
 
 from __future__ import annotations
 
@@ -8,30 +8,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardlab.cli.completion import complete_folder
+from shardlab.cli.options import catalogue_option, level_option, problem_argument
+
 if TYPE_CHECKING:
     from shardlab.course.workbook import Workbook
     from shardlab.sandbox.process import Level
 
 
 @click.command("learn")
-@click.argument("problem", required=False)
-@click.option(
-    "--catalogue",
-    metavar="DIR",
-    help="A catalogue of your own, in the place of shardlab's.",
-)
+@problem_argument
+@catalogue_option
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Where your files go.  [default: that of the last one, or ./shardlab-practice]",
+    shell_complete=complete_folder,
+    help="Folder of your solution files.  [default: that of the last one, or ./shardlab-practice]",
 )
-@click.option(
-    "--level",
-    type=click.Choice(["A", "B", "C"], case_sensitive=False),
-    help="How far answers are confined. Without it: as far as this machine can.",
-)
-@click.option("--once", is_flag=True, help="Judge the current answer once, and end: for scripts.")
+@level_option
+@click.option("--once", is_flag=True, help="Judge the current solution file once, and exit.")
 def command(
     problem: str | None,
     catalogue: str | None,
@@ -41,42 +37,42 @@ def command(
 ) -> None:
     """Solve the course problem by problem, in your own editor.
 
-    The next problem is written to a file of yours and opened in $VISUAL or $EDITOR. Each time
-    that you save it, it is judged on the examples, and where these pass, on all cases. Single keys
-    give a hint, the list, the next problem; ? shows them. What you have done is there next time.
+    The starter of the next problem is written to a solution file and opened in $VISUAL or $EDITOR.
+    Each time you save it, it is judged on the examples, and if these pass, on all cases. Single
+    keys show a hint, the list, the next problem; ? lists them. Your progress is saved.
 
     \b
-    shardlab learn                   go on where you were
+    shardlab learn                   continue where you were
     shardlab learn ring-attention    go to one problem
-    shardlab learn --once            judge the current answer; exit code 0 when it is solved
+    shardlab learn --once            judge the current solution; exit code 0 if it is solved
     """
     from shardlab.course.workbook import open_workbook
 
-    book = open_workbook(catalogue)
+    workbook = open_workbook(catalogue)
     if once:
-        click.get_current_context().exit(0 if _once(book, problem, level) else 1)
-    from shardlab.cli.learn_loop import Lesson
+        click.get_current_context().exit(0 if _judge_once(workbook, problem, level) else 1)
+    from shardlab.cli.learn_loop import LearnLoop
     from shardlab.cli.learn_screen import Screen
 
     with Screen() as screen:
-        lesson = Lesson(book, screen, folder or book.folder(), level)
+        loop = LearnLoop(workbook, screen, folder or workbook.latest_folder(), level)
         try:
-            lesson.begin(problem)
-            lesson.go_on()
+            loop.open_first(problem)
+            loop.run()
         except KeyboardInterrupt:
-            screen.say("")  # after the ^C
-            lesson.leave()
+            screen.print_text("")  # the terminal has echoed ^C
+            loop.say_goodbye()
         finally:
-            lesson.close()
+            loop.close()
     sys.stdout.flush()
 
 
-def _once(book: Workbook, name: str | None, level: Level | None) -> bool:
-    """Judge the current answer as a save would; say whether the problem is solved."""
+def _judge_once(workbook: Workbook, name: str | None, level: Level | None) -> bool:
+    """Judge the current solution file as a save would; return whether the problem is solved."""
     from contextlib import closing
 
     from shardlab.cli.outputs import show_lines
-    from shardlab.cli.problem_argument import chosen
+    from shardlab.cli.practice import choose_problem
     from shardlab.course.attempt import (
         explain_rejected_submission,
         judge_submission,
@@ -85,16 +81,17 @@ def _once(book: Workbook, name: str | None, level: Level | None) -> bool:
     from shardlab.course.solution_file import read_solution_file
     from shardlab.judge.judgement_text import judgement_lines
 
-    problem = chosen(book, name)
-    source = read_solution_file(book.path(problem.slug), problem.slug)
-    refusal = explain_rejected_submission(book.record, problem, source, kind="run")
-    if refusal is not None:
-        show_lines(lambda width: judgement_lines(refusal, width))
+    problem = choose_problem(workbook, name)
+    source = read_solution_file(workbook.solution_path(problem.slug), problem.slug)
+    rejection = explain_rejected_submission(workbook.store, problem, source, kind="run")
+    if rejection is not None:
+        show_lines(lambda width: judgement_lines(rejection, width))
         return False
-    with closing(book.house(level)) as house:
+    with closing(workbook.open_sandboxes(level)) as pool:
+        # The same two steps as a save in the loop.
         for kind in ("run", "submit"):
-            submission = record_submission(book.record, problem, source, kind=kind)
-            judgement = judge_submission(book.record, house, problem, submission)
+            submission = record_submission(workbook.store, problem, source, kind=kind)
+            judgement = judge_submission(workbook.store, pool, problem, submission)
             if not judgement.passed:
                 break
     show_lines(lambda width: judgement_lines(judgement, width))

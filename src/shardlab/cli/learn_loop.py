@@ -1,4 +1,4 @@
-"""What `learn` does: the session decides, this carries it out on screen, disk and judge."""
+"""The loop of `learn`: the session decides, this carries it out on screen, disk and judge."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from textwrap import wrap
 
 from shardlab._text.printable import printable_lines
 from shardlab.cli import error_text
-from shardlab.cli.course_tables import course_lines
 from shardlab.cli.learn_screen import Screen
-from shardlab.course import learn_session as loop
 from shardlab.course.background_judge import BackgroundJudge, JudgeEvent
 from shardlab.course.editor import Editor
 from shardlab.course.file_watch import FileWatch
-from shardlab.course.hints import next_hint, request_solution
-from shardlab.course.learn_session import LearnSession
-from shardlab.course.progress import next_problem
+from shardlab.course.learn_session import (
+    ActionKind,
+    LearnSession,
+    Step,
+    on_failure,
+    on_judgement,
+    on_key,
+    on_open,
+    on_save,
+)
+from shardlab.course.progress_text import course_lines
 from shardlab.course.solution_file import read_solution_file
 from shardlab.course.statement_text import statement_lines
 from shardlab.course.workbook import Workbook
@@ -26,9 +32,9 @@ from shardlab.judge.judgement_text import judgement_lines
 from shardlab.render.terminal import Line, Span
 from shardlab.sandbox.process import Level
 
-# Between two looks at the file; a save is noticed at the second look that finds it at rest.
-_PAUSE = 0.1
-_FIXED = "\N{NO-BREAK SPACE}"  # a key and its word stay on one line
+# Between two polls of the file. A save is noticed at the second poll that finds it stable.
+_POLL_SECONDS = 0.1
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # keeps a key and its label on one line
 
 KEYS = {
     "h": "hint",
@@ -44,254 +50,257 @@ KEYS = {
     "?": "help",
 }
 _HELP = """
-Save your file, and it is judged: on the examples first, and where they pass, on all cases.
+Save your solution file to have it judged: on the examples first, and if they pass, on all cases.
 
-- `h` the next hint; each gives away a little more
+- `h` show the next hint; each one reveals a little more
 - `r` judge the file on the examples now
-- `s` judge it on all cases now, and hand it in
+- `s` judge the file on all cases now, and submit it
 - `t` show the task again
 - `e` open the file in your editor ($VISUAL, $EDITOR), in this terminal if it has no window
 - `l` list all problems; type a number or a name to go to one
 - `n` go to the next problem that is not solved
-- `x` put the starter back; your file is kept beside it
-- `o` show the solution: after a pass, or when asked for twice
-- `q` quit; everything is kept, and `shardlab learn` goes on from here
+- `x` restore the starter; a backup of your file is saved beside it
+- `o` show the reference solution: after a pass, or at the second request
+- `q` quit; your progress is saved, and `shardlab learn` continues from here
 """
 
 
-class Lesson:
-    """One sitting."""
+class LearnLoop:
+    """One run of `shardlab learn`."""
 
     def __init__(
-        self, book: Workbook, screen: Screen, folder: Path | None, level: Level | None
+        self, workbook: Workbook, screen: Screen, folder: Path | None, level: Level | None
     ) -> None:
         self.screen = screen
-        self._book = book
+        self._workbook = workbook
         self._folder = folder
-        self._editor = Editor.of()
+        self._editor = Editor.from_environment()
         self._session = LearnSession()
         self._judgement: Judgement | None = None
-        self._n_judged = 0
+        self._n_judged_cases = 0
         self._is_over = False
-        self._background = BackgroundJudge(book.record, lambda: book.house(level), screen.wake)
-        self._acts: dict[str, Callable[[str], None]] = {
-            "judge": self._judge,
-            "give_up": lambda _: self._background.give_up(),
-            "show": self._show,
-            "pass_on": self._pass_on,
-            "solved": self._solved,
-            "task": lambda _: self._task(),
-            "hint": self._hint,
-            "solution": self._solution,
-            "list": self._list,
-            "help": lambda _: self._page(_HELP),
-            "keys": self._keys,
-            "next": self._next,
-            "open": self._go_to,
-            "edit": self._edit,
-            "reset": self._reset,
-            "say": screen.say,
-            "echo": lambda typed: screen.status(f"Go to (number or name, Enter): {typed}"),
-            "quit": self._quit,
+        self._judge = BackgroundJudge(
+            workbook.store, lambda: workbook.open_sandboxes(level), screen.wake
+        )
+        self._handlers: dict[ActionKind, Callable[[str], None]] = {
+            "judge": self._start_judging,
+            "cancel": lambda _: self._judge.cancel(),
+            "show": lambda _: self._show_judgement(),
+            "examples_passed": lambda _: self._report_examples(),
+            "solved": lambda _: self._report_solved(),
+            "task": lambda _: self._show_task(),
+            "hint": lambda _: self._show_hint(),
+            "solution": lambda _: self._show_solution(),
+            "list": lambda _: self._show_list(),
+            "help": lambda _: self._show_page(_HELP),
+            "keys": lambda _: self._show_keys(),
+            "next": lambda _: self._open_next(),
+            "open": self._open_problem,
+            "edit": lambda _: self._open_editor(),
+            "reset": lambda _: self._reset_file(),
+            "print": screen.print_text,
+            "prompt": lambda typed: screen.show_status(f"Go to (number or name, Enter): {typed}"),
+            "quit": lambda _: self._quit(),
         }
 
-    def begin(self, name: str | None) -> None:
-        """Open the problem that was asked for, or go on where the person was."""
+    def open_first(self, name: str | None) -> None:
+        """Open the named problem, or continue where the user was."""
         if name is None:
-            current = self._book.current()
-            done = self._book.record.of(current).is_solved
-            name = (self._coming(current) if done else current) or current
-            if self._coming(None) is None:
-                self.screen.say("All problems are solved. l lists them, to look at one again.\n")
-        self._open(name)
+            current = self._workbook.current_slug()
+            is_solved = self._workbook.store.progress_of(current).is_solved
+            name = (self._workbook.next_slug(after=current) if is_solved else current) or current
+            if self._workbook.next_slug() is None:
+                self.screen.print_text(
+                    "All problems are solved. l lists them, to open one again.\n"
+                )
+        self._open_problem(name)
 
-    def go_on(self) -> None:
-        """Take keys, saves and judgements as they come, until the person quits."""
-        while not (self._is_over or self.screen.is_at_end):
-            for pressed in self.screen.keys(_PAUSE):
-                self._take(loop.key(self._session, pressed))
-            for told in self._background.news():
-                self._hear(told)
+    def run(self) -> None:
+        """Handle keys, saves and judgements as they arrive, until the user quits."""
+        while not (self._is_over or self.screen.is_closed):
+            for key in self.screen.read_keys(_POLL_SECONDS):
+                self._carry_out(on_key(self._session, key))
+            for event in self._judge.take_events():
+                self._handle_event(event)
             if self._watch.has_changed():
-                self._take(loop.saved(self._session))
-            elif self._watch.is_just_gone:
-                self.screen.say(error_text(self._gone()))
+                self._carry_out(on_save(self._session))
+            # Reported once; the loop goes on, because a save creates the file again.
+            elif self._watch.was_deleted:
+                self.screen.print_text(error_text(self._file_deleted()))
 
-    def leave(self) -> None:
-        """Say that nothing is lost, and how to go on."""
-        self.screen.say("Everything is kept. `shardlab learn` goes on from here.")
+    def say_goodbye(self) -> None:
+        """Tell the user that nothing is lost, and how to continue."""
+        self.screen.print_text("Your progress is saved. `shardlab learn` continues from here.")
 
     def close(self) -> None:
-        self._background.close()
+        self._judge.close()
 
-    def _take(self, step: loop.Step) -> None:
-        self._session, todo = step
-        for do in todo:
+    def _carry_out(self, step: Step) -> None:
+        self._session, actions = step
+        for action in actions:
             try:
-                self._acts[do.what](do.value)
+                self._handlers[action.kind](action.value)
+            # An error of one action, such as a full disk, must not end the session.
             except LabError as error:
-                self.screen.say(error_text(error))
+                self.screen.print_text(error_text(error))
                 self._session = LearnSession(is_solved=self._session.is_solved)
 
-    def _hear(self, told: JudgeEvent) -> None:
-        if told.case is not None:
-            self._n_judged += 1
-            self.screen.status(
-                f"{self._session.judging}: {self._n_judged} judged, {told.case.name}"
+    def _handle_event(self, event: JudgeEvent) -> None:
+        if event.case is not None:
+            self._n_judged_cases += 1
+            self.screen.show_status(
+                f"{self._session.judging}: {self._n_judged_cases} judged, {event.case.name}"
             )
-        elif told.judgement is not None:
-            self._judgement = told.judgement
-            self._take(loop.judged(self._session, passed=told.judgement.passed))
+        elif event.judgement is not None:
+            self._judgement = event.judgement
+            self._carry_out(on_judgement(self._session, passed=event.judgement.passed))
         else:
-            self._take(loop.failed(self._session, printable_lines(told.failure)))
+            self._carry_out(on_failure(self._session, printable_lines(event.failure)))
 
     # --------------------------------------------------------------------------------- problems
 
-    def _open(self, name: str) -> None:
-        problem = self._book.problem(name)
-        path, is_new = self._book.resume(problem, self._folder)
+    def _open_problem(self, name: str) -> None:
+        problem = self._workbook.find_problem(name.strip())
+        path, is_new = self._workbook.resume_problem(problem, self._folder)
         self._problem, self._path, self._watch = problem, path, FileWatch(path)
         self._folder = path.parent
-        done = self._book.record.of(problem.slug).is_solved
-        self._task()
-        self._take(loop.opened(self._session, is_solved=done))
+        is_solved = self._workbook.store.progress_of(problem.slug).is_solved
+        self._show_task()
+        self._carry_out(on_open(self._session, is_solved=is_solved))
+        # An editor for the terminal would hide the task that was just printed.
         if self._editor and self._editor.has_window:
-            self._editor.open_beside(path)
-        if is_new or done or read_solution_file(path, problem.slug) == self._starter:
-            self._keys("")
+            self._editor.open_in_background(path)
+        starter = problem.read_text("starter.py").encode()
+        if is_new or is_solved or read_solution_file(path, problem.slug) == starter:
+            self._show_keys()
         else:
-            self._take(loop.saved(self._session))  # work from last time
+            self._carry_out(on_save(self._session))  # work from last time
 
-    def _go_to(self, typed: str) -> None:
-        self._open(self._book.problem(typed.strip()).slug)
-
-    def _next(self, _: str) -> None:
-        coming = self._coming(self._problem.slug)
-        if coming is None:
-            self.screen.say("All problems are solved. l lists them.")
-        elif coming == self._problem.slug:
-            self.screen.say("This is the last one that is not solved.")
+    def _open_next(self) -> None:
+        next_slug = self._workbook.next_slug(after=self._problem.slug)
+        if next_slug is None:
+            self.screen.print_text("All problems are solved. l lists them.")
+        elif next_slug == self._problem.slug:
+            self.screen.print_text("This is the last problem that is not solved.")
         else:
-            self._open(coming)
-
-    def _coming(self, after: str | None) -> str | None:
-        return next_problem(self._book.catalogue, self._book.record.progress(), after)
-
-    @property
-    def _starter(self) -> bytes:
-        return self._problem.text("starter.py").encode()
+            self._open_problem(next_slug)
 
     # ---------------------------------------------------------------------------------- judging
 
-    def _judge(self, kind: str) -> None:
+    def _start_judging(self, kind: str) -> None:
         if not self._path.exists():
-            raise self._gone()
+            raise self._file_deleted()
         source = read_solution_file(self._path, self._problem.slug)
-        self._n_judged = 0
-        self.screen.status(f"{kind}: judging ...")
-        self._background.judge(self._problem, source, kind)
+        self._n_judged_cases = 0
+        self.screen.show_status(f"{kind}: judging ...")
+        self._judge.start_judging(self._problem, source, kind)
 
-    def _gone(self) -> SolutionFileMissing:
+    def _file_deleted(self) -> SolutionFileMissing:
         return SolutionFileMissing(
-            "Your file is gone.",
+            "Your solution file was deleted.",
             where=str(self._path),
             fix="save it again in your editor, or press x twice for the starter.",
         )
 
-    def _show(self, _: str) -> None:
+    def _show_judgement(self) -> None:
         judgement = self._judgement
         assert judgement
-        self.screen.show(lambda width: _rule(judgement.kind, width))
-        self.screen.show(lambda width: judgement_lines(judgement, width))
-        self.screen.say("")
+        self.screen.show_lines(lambda width: _separator_lines(judgement.kind, width))
+        self.screen.show_lines(lambda width: judgement_lines(judgement, width))
+        self.screen.print_text("")
 
-    def _pass_on(self, _: str) -> None:
-        self.screen.say(f"The examples pass ({self._n_judged} cases). Now all cases:")
+    def _report_examples(self) -> None:
+        self.screen.print_text(f"The examples pass ({self._n_judged_cases} cases). Now all cases:")
 
-    def _solved(self, _: str) -> None:
-        coming = self._coming(self._problem.slug)
-        told = f"n goes on to {coming}." if coming else "That was the last one: all are solved."
-        self.screen.say(f"Solved. {told} o shows our solution.")
-        self._keys("")
+    def _report_solved(self) -> None:
+        next_slug = self._workbook.next_slug(after=self._problem.slug)
+        next_step = f"n opens {next_slug}." if next_slug else "All problems are solved."
+        self.screen.print_text(f"Solved. {next_step} o shows the reference solution.")
+        self._show_keys()
 
     # ------------------------------------------------------------------------------------ texts
 
-    def _task(self) -> None:
-        slugs = self._book.catalogue.slugs
-        at = slugs.index(self._problem.slug) + 1
-        track = self._book.catalogue.track(self._problem.slug).title
-        self.screen.say(f"\n{track}: problem {at} of {len(slugs)}, {self._problem.slug}\n")
-        self._page(self._problem.page)
-        # Whole, so that a terminal can make a link of it.
-        self.screen.show(lambda width: [[], [Span(text=f"Your file: {self._path}")]])
+    def _show_task(self) -> None:
+        slug, slugs = self._problem.slug, self._workbook.catalogue.slugs
+        track = self._workbook.catalogue.track_of(slug).title
+        number = slugs.index(slug) + 1
+        self.screen.print_text(f"\n{track}: problem {number} of {len(slugs)}, {slug}\n")
+        self._show_page(self._problem.page)
+        # On one line, so that a terminal can make it a link.
+        self.screen.show_lines(lambda width: [[], [Span(text=f"Your solution file: {self._path}")]])
         if self._editor is None:
-            self.screen.say("Open it in your editor; $VISUAL or $EDITOR would open it from here.")
+            self.screen.print_text("Open it in your editor, or set $VISUAL or $EDITOR.")
         elif self._editor.has_window:
-            self.screen.say(f"It opens in {self._editor.name}; e opens it again.")
+            self.screen.print_text(f"It opens in {self._editor.name}; e opens it again.")
         else:
-            self.screen.say(f"e opens it here in {self._editor.name}; or use another window.")
-        self.screen.say("Save it, and it is judged.\n")
+            self.screen.print_text(
+                f"e opens it here in {self._editor.name}; or use another window."
+            )
+        self.screen.print_text("Save it to have it judged.\n")
 
-    def _hint(self, _: str) -> None:
-        hint = next_hint(self._book.record, self._problem)
+    def _show_hint(self) -> None:
+        hint = self._workbook.next_hint(self._problem)
         if hint is None:
-            self.screen.say("This problem has no hints.")
+            self.screen.print_text("This problem has no hints.")
             return
-        last = "\n\nThat was the last hint; o is the solution." if hint.is_last else ""
-        self.screen.say("")
-        self._page(f"## Hint {hint.number} of {hint.of}\n\n{hint.text}{last}")
-        self.screen.say("")
+        end = "\n\nThis is the last hint; o shows the solution." if hint.is_last else ""
+        self.screen.print_text("")
+        self._show_page(f"## Hint {hint.number} of {hint.total}\n\n{hint.text}{end}")
+        self.screen.print_text("")
 
-    def _solution(self, _: str) -> None:
-        text = request_solution(self._book.record, self._problem)
+    def _show_solution(self) -> None:
+        text = self._workbook.request_solution(self._problem)
         if text is None:
-            self.screen.say("It is not solved yet. o again shows the solution; h is a hint.")
-        else:
-            self.screen.say("")
-            self._page(f"## The solution\n\n```python\n{text}\n```")
-            self.screen.say("")
+            self.screen.print_text(
+                "Not solved yet. Press o again to see the solution, or h for a hint."
+            )
+            return
+        self.screen.print_text("")
+        self._show_page(f"## Reference solution\n\n```python\n{text}\n```")
+        self.screen.print_text("")
 
-    def _list(self, _: str) -> None:
-        steps = self._book.course()
-        self.screen.show(lambda width: course_lines(steps, width))
-        self.screen.say("Type a number or a name and Enter; Enter alone goes back.")
+    def _show_list(self) -> None:
+        rows = self._workbook.list_progress()
+        self.screen.show_lines(lambda width: course_lines(rows, width))
+        self.screen.print_text("Type a number or a name and Enter; Enter alone goes back.")
 
-    def _page(self, text: str) -> None:
-        self.screen.show(lambda width: statement_lines(text, width))
+    def _show_page(self, text: str) -> None:
+        self.screen.show_lines(lambda width: statement_lines(text, width))
 
-    def _keys(self, _: str) -> None:
-        self.screen.show(_key_lines)
+    def _show_keys(self) -> None:
+        self.screen.show_lines(_key_lines)
 
     # ------------------------------------------------------------------------------------ files
 
-    def _edit(self, _: str) -> None:
+    def _open_editor(self) -> None:
         if self._editor is None:
-            self.screen.say(f"Set $VISUAL or $EDITOR to your editor, or open {self._path} in it.")
+            message = f"Set $VISUAL or $EDITOR to your editor, or open {self._path} in it."
+            self.screen.print_text(message)
         elif self._editor.has_window:
-            self._editor.open_beside(self._path)
+            self._editor.open_in_background(self._path)
         else:
-            with self.screen.lent():
-                started = self._editor.open_here(self._path)
-            if not started:
-                self.screen.say(f"{self._editor.name} could not be started: {self._path}")
+            with self.screen.lend_terminal():
+                has_started = self._editor.open_in_terminal(self._path)
+            if not has_started:
+                self.screen.print_text(f"{self._editor.name} could not be started: {self._path}")
 
-    def _reset(self, _: str) -> None:
-        kept = self._book.start(self._problem, self._path.parent, force=True)[1]
-        self._watch = FileWatch(self._path)  # the starter need not be judged
-        told = f" Yours is kept as {kept.name}." if kept else ""
-        self.screen.say(f"The starter is back in {self._path.name}.{told}")
+    def _reset_file(self) -> None:
+        _, backup = self._workbook.start_problem(self._problem, self._path.parent, force=True)
+        self._watch = FileWatch(self._path)  # writing the starter is not a save
+        note = f" Your file was saved as {backup.name}." if backup else ""
+        self.screen.print_text(f"{self._path.name} is the starter again.{note}")
 
-    def _quit(self, _: str) -> None:
-        self.leave()
+    def _quit(self) -> None:
+        self.say_goodbye()
         self._is_over = True
 
 
-def _rule(kind: str, width: int) -> list[Line]:
-    """Return an empty line and a rule, so that one judgement is told from the last."""
+def _separator_lines(kind: str, width: int) -> list[Line]:
+    """Return an empty line and a rule, which separate two judgements."""
     return [[], [Span(text=f"-- {kind} ".ljust(min(width, 60), "-"), is_faint=True)]]
 
 
 def _key_lines(width: int) -> Iterator[Line]:
-    told = "  ".join(f"{key}{_FIXED}{what}" for key, what in KEYS.items())
-    for line in wrap(told, max(width, 12)):
-        yield [Span(text=line.replace(_FIXED, " "), is_faint=True)]
+    keys = "  ".join(f"{key}{_NO_BREAK}{label}" for key, label in KEYS.items())
+    for line in wrap(keys, max(width, 12)):
+        yield [Span(text=line.replace(_NO_BREAK, " "), is_faint=True)]

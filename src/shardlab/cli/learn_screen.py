@@ -1,7 +1,7 @@
-"""The terminal as `learn` uses it: keys one at a time, lines one after the other.
+"""The terminal of `learn`: single keys in, lines out.
 
-No screen of its own and no cursor games: what was said stays in the scrollback, and a terminal
-that can do nothing but print is enough. The terminal's settings are put back however it ends.
+No alternate screen and no cursor movement: the output stays in the scrollback, and any terminal is
+good enough. The terminal's settings are restored however the program ends.
 """
 
 from __future__ import annotations
@@ -29,100 +29,105 @@ from shardlab.errors import NoTerminal
 if TYPE_CHECKING:
     from shardlab.render.terminal import Line
 
-# An arrow or function key comes as several characters, which are none of ours.
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|[^\[O])")
+# An arrow or function key sends several characters; none of them is a command.
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|[^\[O])")
 
 
 class Screen:
-    """A terminal in which single keys are read. Use it as a context."""
+    """A terminal in which single keys are read. Use it as a context manager."""
 
     def __init__(self) -> None:
         for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
             if stream is None or not stream.isatty():
                 raise NoTerminal(
-                    f"The {name} is not a terminal, so that no keys can be read.",
+                    f"Standard {name} is not a terminal, so keys cannot be read.",
                     where="shardlab learn",
-                    fix="shardlab learn --once, which judges the current answer once and ends.",
+                    fix="shardlab learn --once judges the current solution file and exits.",
                 )
-        self._keys = sys.stdin.fileno()
+        self._input = sys.stdin.fileno()
+        # A key may be several bytes, split over two reads.
         self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
-        self._woken, self._waker = os.pipe()
-        self._before: list[Any] = termios.tcgetattr(self._keys)
+        self._wake_reader, self._wake_writer = os.pipe()
+        self._saved_settings: list[Any] = termios.tcgetattr(self._input)
         self._handlers: dict[int, Any] = {}
         self._has_status = False
-        # A dumb terminal cannot go back to the start of a line.
+        # A dumb terminal cannot overwrite a line.
         self._is_dumb = os.environ.get("TERM", "dumb") in ("dumb", "")
-        self._has_colour = not (self._is_dumb or os.environ.get("NO_COLOR"))
-        self.is_at_end = False  # the terminal has gone
+        self._has_color = not (self._is_dumb or os.environ.get("NO_COLOR"))
+        self.is_closed = False  # the terminal was closed
 
     def __enter__(self) -> Screen:
-        for fd in (self._woken, self._waker):
+        for fd in (self._wake_reader, self._wake_writer):
             os.set_blocking(fd, False)
+        # As exceptions, so that __exit__ restores the terminal.
         for number in (signal.SIGTERM, signal.SIGHUP):
-            self._handlers[number] = signal.signal(number, _leave)
-        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._pause)
+            self._handlers[number] = signal.signal(number, _exit_on_signal)
+        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # a box that the encoding lacks ends nothing
-        self._set()
+            # A box-drawing character that the encoding lacks must not raise.
+            sys.stdout.reconfigure(errors="replace")
+        self._set_cbreak()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.clear_status()
-        self._restore()
+        self._restore_settings()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        os.close(self._woken)
-        os.close(self._waker)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
 
     def wake(self) -> None:
-        """End the waiting for keys; called from another thread."""
+        """Interrupt `read_keys`; called from another thread."""
         with contextlib.suppress(OSError):
-            os.write(self._waker, b".")
+            # Non-blocking: a full pipe means that a wake-up is pending already.
+            os.write(self._wake_writer, b".")
 
-    def keys(self, seconds: float) -> list[str]:
-        """Wait for keys so long, and return those that were pressed."""
-        ready, _, _ = select.select([self._keys, self._woken], [], [], seconds)
-        if self._woken in ready:
+    def read_keys(self, seconds: float) -> list[str]:
+        """Wait at most `seconds`, and return the keys that were pressed."""
+        # The wake pipe lets a finished judgement interrupt the select.
+        ready, _, _ = select.select([self._input, self._wake_reader], [], [], seconds)
+        if self._wake_reader in ready:
             with contextlib.suppress(BlockingIOError):
-                os.read(self._woken, 1024)
-        if self._keys not in ready:
+                os.read(self._wake_reader, 1024)
+        if self._input not in ready:
             return []
         try:
-            data = os.read(self._keys, 1024)
-        except OSError:  # the connection was cut
+            data = os.read(self._input, 1024)
+        except OSError:  # the connection was lost
             data = b""
-        self.is_at_end = not data
-        return keys_in(self._decoder.decode(data))
+        self.is_closed = not data
+        return split_keys(self._decoder.decode(data))
 
-    def show(self, lines: Callable[[int], Iterable[Line]]) -> None:
-        """Print lines drawn for the present width, in colour where there is colour."""
+    def show_lines(self, render_lines: Callable[[int], Iterable[Line]]) -> None:
+        """Print lines rendered for the current width, in color if the terminal has it."""
         from shardlab.cli.outputs import show_lines
 
         self.clear_status()
-        show_lines(lines)
+        show_lines(render_lines)
         sys.stdout.flush()
 
-    def say(self, text: str) -> None:
-        """Print words, folded to the width; a path is never broken."""
+    def print_text(self, text: str) -> None:
+        """Print text, wrapped to the width; a path is never broken."""
         self.clear_status()
         width = max(shutil.get_terminal_size().columns, 20)
         for line in text.split("\n"):
             indent = line[: len(line) - len(line.lstrip())]
-            folded = wrap(
+            rows = wrap(
                 line,
                 width,
                 subsequent_indent=indent,
                 break_long_words=False,
                 break_on_hyphens=False,
             )
-            click.echo("\n".join(folded), color=self._has_colour)
+            click.echo("\n".join(rows), color=self._has_color)
 
-    def status(self, text: str) -> None:
-        """Write a line that the next one replaces; a dumb terminal is spared it."""
+    def show_status(self, text: str) -> None:
+        """Write a line that the next output replaces; not on a dumb terminal."""
         if self._is_dumb:
             return
-        room = shutil.get_terminal_size().columns - 1
-        sys.stdout.write(f"\r\x1b[K{text[:room]}")
+        columns = shutil.get_terminal_size().columns - 1
+        sys.stdout.write(f"\r\x1b[K{text[:columns]}")
         sys.stdout.flush()
         self._has_status = True
 
@@ -133,43 +138,45 @@ class Screen:
             self._has_status = False
 
     @contextlib.contextmanager
-    def lent(self) -> Iterator[None]:
-        """Lend the terminal to another program, as it was before."""
+    def lend_terminal(self) -> Iterator[None]:
+        """Restore the terminal for another program that runs in it."""
         self.clear_status()
-        self._restore()
-        # Ctrl-C is the other program's. A handler, which it does not inherit as it would SIG_IGN.
-        ctrl_c = signal.signal(signal.SIGINT, lambda number, frame: None)
+        self._restore_settings()
+        # Ctrl-C is for the other program. A handler, because a child would inherit SIG_IGN.
+        old_handler = signal.signal(signal.SIGINT, lambda number, frame: None)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, ctrl_c)
-            self._set()
+            signal.signal(signal.SIGINT, old_handler)
+            self._set_cbreak()
 
-    def _set(self) -> None:
-        # Keys at once and unseen; Ctrl-C and Ctrl-Z as ever. What was typed ahead is not lost.
-        tty.setcbreak(self._keys, termios.TCSADRAIN)
+    def _set_cbreak(self) -> None:
+        # Keys arrive unbuffered and without echo; Ctrl-C and Ctrl-Z still send signals. TCSADRAIN
+        # keeps what was typed ahead.
+        tty.setcbreak(self._input, termios.TCSADRAIN)
 
-    def _restore(self) -> None:
-        with contextlib.suppress(termios.error):  # the terminal has gone
-            termios.tcsetattr(self._keys, termios.TCSADRAIN, self._before)
+    def _restore_settings(self) -> None:
+        with contextlib.suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(self._input, termios.TCSADRAIN, self._saved_settings)
 
-    def _pause(self, number: int, frame: FrameType | None) -> None:
-        """Ctrl-Z: leave the terminal as it was, stop, and take it up again after fg."""
-        self._restore()
+    def _suspend(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-Z: restore the terminal, stop, and set it up again after fg."""
+        self._restore_settings()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        # Stops here until the shell sends SIGCONT.
         os.kill(os.getpid(), signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, self._pause)
-        self._set()
+        signal.signal(signal.SIGTSTP, self._suspend)
+        self._set_cbreak()
 
 
-def keys_in(text: str) -> list[str]:
-    """Return the keys that were pressed.
+def split_keys(text: str) -> list[str]:
+    """Return the keys of what the terminal sent.
 
-    >>> keys_in("h\\x1b[Ar\\x1b")
+    >>> split_keys("h\\x1b[Ar\\x1b")
     ['h', 'r', '\\x1b']
     """
-    return list(_SEQUENCE.sub("", text))
+    return list(_ESCAPE_SEQUENCE.sub("", text))
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)

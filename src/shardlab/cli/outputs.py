@@ -1,13 +1,15 @@
-"""Where a report goes: to the terminal, and into files of several kinds."""
+"""Where results go: files, standard output, the terminal; and the progress line."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import linecache
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,89 +21,93 @@ from shardlab.findings.source import SourceLocation
 if TYPE_CHECKING:
     from shardlab.render.terminal import Line
 
-# "-" is the terminal, and then holds this one thing only.
-TERMINAL = "-"
+STDOUT = "-"  # as a file name; standard output then holds nothing else
+_PIPE_WIDTH = 100  # columns, if standard output is not a terminal
+_PROGRESS_DELAY = 1.0  # seconds before the progress line appears
+
+# Of each option: the file that the user named, if any, and what renders the text.
+Outputs = Mapping[str, tuple[str | None, Callable[[], str]]]
 
 
-def write_all(files: Mapping[str, tuple[str | None, Callable[[], str]]]) -> bool:
-    """Write each output that was asked for; say whether the terminal was used up by one.
+def write_outputs(outputs: Outputs) -> bool:
+    """Write each output that was requested; return whether one of them went to standard output."""
+    requests = {
+        option: (file, render) for option, (file, render) in outputs.items() if file is not None
+    }
+    # Also checked here: some commands have no long work to check before.
+    _reject_two_on_stdout([option for option, (file, _) in requests.items() if file == STDOUT])
+    for option, (file, render) in requests.items():
+        _write_output(option, str(file), render().rstrip("\n") + "\n")
+    return any(file == STDOUT for file, _ in requests.values())
 
-    `files` has, for each option, the place given and what makes the text.
+
+def check_destinations(**files: str | None) -> None:
+    """Reject two outputs to one file, or a folder that does not exist, before the long work.
+
+    Keywords are the names of the options without their dashes.
     """
-    asked = {option: (to, make) for option, (to, make) in files.items() if to is not None}
-    on_terminal = [option for option, (to, _) in asked.items() if to == TERMINAL]
-    if len(on_terminal) > 1:
-        raise click.UsageError(
-            f"{' and '.join(on_terminal)} cannot both go to the terminal: give one a file."
-        )
-    for option, (to, make) in asked.items():
-        _write(option, str(to), make().rstrip("\n") + "\n")
-    return bool(on_terminal)
+    _reject_two_on_stdout([f"--{name}" for name, file in files.items() if file == STDOUT])
+    for name, file in files.items():
+        if file and file != STDOUT and not Path(file).parent.is_dir():
+            folder = str(Path(file).parent)
+            raise click.UsageError(f"--{name} {file}: the folder {folder!r} does not exist.")
+    first_option: dict[str, str] = {}
+    for name, file in files.items():
+        # A device or a pipe, such as /dev/stderr, may receive several outputs.
+        if not file or file == STDOUT or (os.path.exists(file) and not os.path.isfile(file)):
+            continue
+        option = first_option.setdefault(os.path.realpath(file), name)
+        if option != name:
+            raise click.UsageError(f"--{option} and --{name} cannot both be written to {file}.")
 
 
-def check_places(**places: str | None) -> None:
-    """Refuse two outputs to one place, or a folder that is not there, before the long work."""
-    options = [f"--{name}" for name, to in places.items() if to == TERMINAL]
+def _reject_two_on_stdout(options: list[str]) -> None:
     if len(options) > 1:
         raise click.UsageError(
-            f"{' and '.join(options)} cannot both go to the terminal: give one a file."
+            f"{' and '.join(options)} cannot both be written to standard output: name a file."
         )
-    for name, to in places.items():
-        if to and to != TERMINAL and not Path(to).parent.is_dir():
-            raise click.UsageError(f"--{name} {to}: there is no folder {str(Path(to).parent)!r}.")
-    _check_apart(places)
 
 
-def _check_apart(places: Mapping[str, str | None]) -> None:
-    """Refuse two outputs to one file, of which only the last would stay."""
-    first: dict[str, str] = {}
-    for name, to in places.items():
-        if not to or to == TERMINAL or (os.path.exists(to) and not os.path.isfile(to)):
-            continue
-        other = first.setdefault(os.path.realpath(to), name)
-        if other != name:
-            raise click.UsageError(f"--{other} and --{name} cannot both be written to {to}.")
-
-
-def _write(option: str, to: str, text: str) -> None:
-    if to == TERMINAL:
-        echo(text, nl=False)
+def _write_output(option: str, file: str, text: str) -> None:
+    if file == STDOUT:
+        print_result(text, newline=False)
         return
     from shardlab._files.atomic_write import write_atomically
 
     try:
-        write_atomically(Path(to), text)
+        write_atomically(Path(file), text)
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        said = error.strerror if isinstance(error, OSError) else None
-        raise click.UsageError(f"{option} {to}: {said or error}") from None
-    click.echo(f"wrote {to}", err=True)
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise click.UsageError(f"{option} {file}: {reason or error}") from None
+    click.echo(f"wrote {file}", err=True)
 
 
-def echo(text: str, *, nl: bool = True) -> None:
-    """Print to standard output; a full disk is told in a line, a reader that has gone ends it."""
-    if sys.stdout is None:  # it was closed before we began: nobody wants to read this
+def print_result(text: str, *, newline: bool = True) -> None:
+    """Print to standard output; a full disk is a usage error, a closed pipe ends the command."""
+    if sys.stdout is None:  # closed before we started
         return
     try:
-        click.echo(text, nl=nl)
+        click.echo(text, nl=newline)
         sys.stdout.flush()
-    except BrokenPipeError:  # click ends quietly
+    except BrokenPipeError:  # click exits silently
         raise
     except OSError as error:
-        # What is still in the buffer would fail once more when Python ends.
+        # Python flushes its buffer once more at exit, which would fail again with a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise click.UsageError(f"standard output: {error.strerror or error}") from None
 
 
-def json_text(data: Any) -> str:
+def to_json_text(data: Any) -> str:
     return json.dumps(data, indent=2)
 
 
-def page(title: str, bodies: Iterable[str]) -> str:
-    """Return pieces of HTML as one page that needs nothing beside it."""
+def html_page(title: str, bodies: Iterable[str]) -> str:
+    """Return HTML fragments as one self-contained page."""
     from shardlab.render.sheet import STYLE
 
     body = "\n".join(bodies)
-    style = STYLE if STYLE in body else ""  # of a piece; in a page it belongs to the head
+    # Each fragment carries the style, for notebooks; a page has it once, in its head.
+    style = STYLE if STYLE in body else ""
     body = body.replace(STYLE, "").strip()
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -110,41 +116,75 @@ def page(title: str, bodies: Iterable[str]) -> str:
     )
 
 
-def show(text: Callable[[int], str], coloured: Callable[[int], Any]) -> None:
-    """Print in colour and as wide as the terminal, or plain where there is none.
-
-    rich is loaded only where it is used.
-    """
+def show_report(render_text: Callable[[int], str], render_rich: Callable[[int], Any]) -> None:
+    """Print in color and at the width of the terminal, or plain text into a pipe."""
     if sys.stdout is None or not sys.stdout.isatty():
-        echo(text(_PLAIN_WIDTH))
+        print_result(render_text(_PIPE_WIDTH))
         return
-    from rich.console import Console
+    from rich.console import Console  # slow to import, so only for a terminal
 
     width = shutil.get_terminal_size().columns
-    Console(width=width).print(coloured(width))
+    Console(width=width).print(render_rich(width))
 
 
-_PLAIN_WIDTH = 100
+def show_lines(render_lines: Callable[[int], Iterable[Line]]) -> None:
+    """Print lines in color, or plain text into a pipe.
 
-
-def show_lines(lines: Callable[[int], Iterable[Line]]) -> None:
-    """Print drawn lines in colour, or plain where there is no terminal.
-
-    A line that is too wide goes on in the next row: of code, nothing may be cut off.
+    A line that is too wide continues in the next row: no code may be truncated.
     """
     from shardlab.render.terminal import lines_rich, lines_text
 
     if sys.stdout is None or not sys.stdout.isatty():
-        echo(lines_text(lines(_PLAIN_WIDTH)))
+        print_result(lines_text(render_lines(_PIPE_WIDTH)))
         return
     from rich.console import Console
 
     width = shutil.get_terminal_size().columns
-    text = lines_rich(lines(width))
+    text = lines_rich(render_lines(width))
     text.overflow = "ignore"
     Console(width=width).print(text, soft_wrap=True)
 
 
-def excerpt(source: SourceLocation) -> str:
-    """Return the text of a source line, empty where the file is not at hand."""
+def read_source_line(source: SourceLocation) -> str:
+    """Return the text of a source line; empty if the file cannot be read."""
     return linecache.getline(source.file, source.line).strip() if source.line else ""
+
+
+@contextlib.contextmanager
+def show_progress(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Yield a function to call with each step; without a terminal it does nothing."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda step: None
+        return
+    line = _ProgressLine()
+    try:
+        yield line.update
+    finally:
+        line.remove()
+
+
+class _ProgressLine:
+    """A line that appears after a second, and disappears before anything else is printed."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._step = "starting"
+        self._status: Any = None
+
+    def update(self, step: str) -> None:
+        """Show a step with the elapsed time; an empty one updates only the time."""
+        self._step = step or self._step
+        seconds = time.monotonic() - self._start
+        if seconds < _PROGRESS_DELAY:
+            return
+        text = f"{self._step} ({seconds:.0f} s)"
+        if self._status is None:
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status(text)
+            self._status.start()
+        self._status.update(text)
+
+    def remove(self) -> None:
+        if self._status is not None:
+            self._status.stop()

@@ -1,13 +1,15 @@
-"""`shardlab run`: a JAX program, unchanged, on devices that do not exist."""
+"""`shardlab run`: an unchanged JAX program on devices that do not exist."""
 
 from __future__ import annotations
 
 import click
 
+from shardlab.cli.completion import complete_path
+
 
 @click.command(
     "run",
-    # What follows the program is the program's, options too.
+    # Everything after the program belongs to the program, options too.
     context_settings={"allow_interspersed_args": False},
 )
 @click.option(
@@ -15,17 +17,17 @@ import click
     "-n",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many devices the program sees. Without it: as many as the program asks for "
-    "(XLA_FLAGS, jax_num_cpu_devices), or 8.",
+    help="Number of devices that the program sees.  [default: as many as the program requests "
+    "(XLA_FLAGS, jax_num_cpu_devices), or 8]",
 )
 @click.option("-m", "is_module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option(
     "--strict",
     is_flag=True,
-    help="Exit with 3 if an output declared replicated differed between devices.",
+    help="Exit with 3 if an output declared replicated differs between devices.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Do not say at the end what was simulated.")
-@click.argument("program")
+@click.option("--quiet", "-q", is_flag=True, help="Do not print the summary of the simulation.")
+@click.argument("program", shell_complete=complete_path)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(
     devices: int | None,
@@ -42,12 +44,16 @@ def command(
     shardlab run train.py -- --steps 10
     shardlab run -m mypackage.train
 
-    The exit code is the program's own.
+    The exit code is that of the program.
     """
     from shardlab.simulator.script_runner import run_script_file
 
-    own = args[1:] if args[:1] == ("--",) else args  # as for check and trace, where it is needed
-    code, told = run_script_file(program, own, is_module=is_module, devices=devices, strict=strict)
+    # `--` is optional here, and required by check and trace.
+    program_args = args[1:] if args[:1] == ("--",) else args
+    # In this process: the program may read standard input and use the terminal.
+    code, summary = run_script_file(
+        program, program_args, is_module=is_module, devices=devices, strict=strict
+    )
     if not quiet:
-        click.echo(told, err=True)
+        click.echo(summary, err=True)
     click.get_current_context().exit(code)

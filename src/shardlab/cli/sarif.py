@@ -1,4 +1,4 @@
-"""A report as SARIF 2.1.0, the form in which code hosts show findings beside the lines."""
+"""A report as SARIF 2.1.0, the format in which code hosts show findings beside the lines."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 from urllib.parse import quote
 
 from shardlab import __version__
-from shardlab.checks.codes import CODES
+from shardlab.checks.check_codes import CODES
 from shardlab.findings.finding import Finding
 from shardlab.findings.report import Report
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-# SARIF's words for how grave a result is.
+# SARIF's names of severities.
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _ROOT = "%SRCROOT%"
 
 
-def sarif(report: Report, *, program: str = "") -> dict[str, Any]:
-    """Return the report as one run; a finding without a line is shown at the `program`'s file."""
-    results = [_result(found, program) for found in report.findings]
-    for each in report.silenced:
-        suppression = {"kind": "inSource", "justification": each.reason}
-        results.append({**_result(each.finding, program), "suppressions": [suppression]})
+def report_to_sarif(report: Report, *, program_file: str = "") -> dict[str, Any]:
+    """Return the report as one run; a finding without a line is reported at `program_file`."""
+    results = [_finding_result(finding, program_file) for finding in report.findings]
+    for suppressed in report.suppressed:
+        suppression = {"kind": "inSource", "justification": suppressed.reason}
+        result = _finding_result(suppressed.finding, program_file)
+        results.append({**result, "suppressions": [suppression]})
     return {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -34,10 +35,12 @@ def sarif(report: Report, *, program: str = "") -> dict[str, Any]:
                     "driver": {
                         "name": "shardlab",
                         "semanticVersion": __version__,
-                        "rules": [_rule(code) for code in CODES],
+                        "rules": [_code_rule(code) for code in CODES],
                     }
                 },
+                # Findings are results, not a failure of the tool.
                 "invocations": [{"executionSuccessful": True}],
+                # Relative URIs are resolved against it, so a code host maps them to the repository.
                 "originalUriBaseIds": {_ROOT: {"uri": Path.cwd().as_uri() + "/"}},
                 "columnKind": "unicodeCodePoints",
                 "results": results,
@@ -46,7 +49,7 @@ def sarif(report: Report, *, program: str = "") -> dict[str, Any]:
     }
 
 
-def _rule(code: str) -> dict[str, Any]:
+def _code_rule(code: str) -> dict[str, Any]:
     kind = CODES[code]
     title = kind.title[0].upper() + kind.title[1:] + "."
     return {
@@ -54,52 +57,57 @@ def _rule(code: str) -> dict[str, Any]:
         "name": "".join(word.title() for word in code.replace("_", ".").split(".")),
         "shortDescription": {"text": title},
         "help": {
-            "text": f"{title} To silence it, write on its line: "
+            "text": f"{title} To suppress it, write on its line: "
             f"# shardlab: ignore[{code}] and the reason.",
         },
         "defaultConfiguration": {"level": _LEVELS[kind.severity]},
     }
 
 
-def _result(found: Finding, program: str) -> dict[str, Any]:
-    where = found.where
-    file = where.file if where and where.line else program
-    line = where.line if where and where.line else 1
+def _finding_result(finding: Finding, program_file: str) -> dict[str, Any]:
+    location = finding.where
+    has_line = location is not None and bool(location.line)
+    file = location.file if location and has_line else program_file
+    line = location.line if location and has_line else 1
     result: dict[str, Any] = {
-        "ruleId": found.code,
-        "ruleIndex": list(CODES).index(found.code),
-        "level": _LEVELS[found.severity],
-        "message": {"text": _message(found)},
+        "ruleId": finding.code,
+        "ruleIndex": list(CODES).index(finding.code),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": _message_text(finding)},
         "locations": [],
-        # The line's number may move: the finding is the same while file, kind and words are.
-        "partialFingerprints": {"shardlab/v1": _fingerprint(found.code, file, found.what)},
+        # Without the line number, which changes with every edit above it: a code host must
+        # recognize the same finding in the next commit.
+        "partialFingerprints": {"shardlab/v1": _hash_fingerprint(finding.code, file, finding.what)},
     }
     if file:
-        result["locations"] = [_location(file, line, where.function if where else "")]
+        result["locations"] = [_sarif_location(file, line, location.function if location else "")]
     return result
 
 
-def _message(found: Finding) -> str:
-    fix = f"\nTry: {found.fix}" if found.fix else ""
-    return "\n".join([found.what, *found.shows]) + fix
+def _message_text(finding: Finding) -> str:
+    fix = f"\nTry: {finding.fix}" if finding.fix else ""
+    return "\n".join([finding.what, *finding.shows]) + fix
 
 
-def _location(file: str, line: int, function: str) -> dict[str, Any]:
+def _sarif_location(file: str, line: int, function: str) -> dict[str, Any]:
     location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": _artifact(file), "region": {"startLine": line}}
+        "physicalLocation": {
+            "artifactLocation": _artifact_location(file),
+            "region": {"startLine": line},
+        }
     }
     if function:
         location["logicalLocations"] = [{"name": function, "kind": "function"}]
     return location
 
 
-def _artifact(file: str) -> dict[str, str]:
-    """Return a place relative to the folder the command was called in, where it is below it."""
+def _artifact_location(file: str) -> dict[str, str]:
+    """Return a URI relative to the current folder for files below it, an absolute one otherwise."""
     path = Path(os.path.abspath(file))
     if path.is_relative_to(Path.cwd()):
         return {"uri": quote(path.relative_to(Path.cwd()).as_posix()), "uriBaseId": _ROOT}
     return {"uri": path.as_uri()}
 
 
-def _fingerprint(*parts: str) -> str:
+def _hash_fingerprint(*parts: str) -> str:
     return sha256("\n".join(parts).encode()).hexdigest()[:32]

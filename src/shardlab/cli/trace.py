@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardlab.cli.worker_options import ARGUMENTS_HELP, ask, program_options, raise_failure
+from shardlab.cli.completion import complete_mesh, complete_mesh_axis
+from shardlab.cli.options import (
+    PROGRAM_ARGUMENTS_HELP,
+    hardware_option,
+    output_option,
+    program_options,
+)
 
 if TYPE_CHECKING:
+    from shardlab.execution.messages import WorkerResult
     from shardlab.hardware.estimate import Estimate
     from shardlab.tracing.trace import Trace
 
-_HELP = f"""List what a program communicates: bytes, and time on named hardware.
+_PICTURES = ("timeline", "traffic")
 
-    PROGRAM is file.py:function, module:function, or a whole script, of which every shard_map and
-    every sharded jit that it runs is traced.
+_HELP = f"""List the collectives of a program: bytes, and time on named hardware.
+
+    PROGRAM is file.py:function, module:function, or a script, of which every shard_map and every
+    sharded jit that it runs is traced.
 
     \b
     shardlab trace train.py:step --mesh data=16,model=32 --hardware tpu-v5p
     shardlab trace mypackage.model:loss 'f32[1024,4096]' 'bf16[4096,4096]' --mesh data=8
     shardlab trace train.py --json trace.json -- --steps 2
-{ARGUMENTS_HELP}
+{PROGRAM_ARGUMENTS_HELP}
     \b
     Exit codes
-      0    traced; findings, if any, are listed but do not fail (see shardlab check)
-      2    JAX refuses the program, it could not be looked at, or the command was not understood
+      0    traced; findings are listed but are not an error (see shardlab check)
+      2    JAX rejects the program, it could not be analyzed, or the command is invalid
       124  the time limit was reached
       130  interrupted
 
@@ -37,36 +46,41 @@ _HELP = f"""List what a program communicates: bytes, and time on named hardware.
 
 @click.command("trace", help=_HELP)
 @program_options
-@click.option("--mesh", metavar="AXES", help="Mesh axes, such as data=16,model=32.")
 @click.option(
-    "--hardware",
-    metavar="NAME",
-    help="Also estimate the time on tpu-v5p, h100, ... or on the chip of a TOML file.",
+    "--mesh",
+    metavar="AXES",
+    shell_complete=complete_mesh,
+    help="Mesh axes, such as data=16,model=32.",
 )
+@hardware_option
 @click.option(
     "--topology",
     metavar="NAME",
-    help="Ask the TPU compiler, for v5e:16x16 or the like. Needs shardlab[tpu], and no TPU.",
+    help="Use the TPU compiler, for v5e:16x16 for example. Needs shardlab[tpu], but no TPU.",
 )
 @click.option(
-    "--dcn", multiple=True, metavar="AXIS", help="A mesh axis that crosses pods; may be repeated."
+    "--dcn",
+    multiple=True,
+    metavar="AXIS",
+    shell_complete=complete_mesh_axis,
+    help="A mesh axis that crosses slices over the data center network; may be repeated.",
 )
 @click.option(
     "--efficiency",
     type=click.FloatRange(min=0, min_open=True, max=1),
     default=1.0,
     metavar="SHARE",
-    help="The share of the hardware's peak figures that is reached.",
+    help="Share of the hardware's peak figures that is reached.",
 )
 @click.option(
-    "--dtype", default="bf16", show_default=True, help="The type that the FLOPs are counted in."
+    "--dtype", default="bf16", show_default=True, help="Dtype whose peak FLOP/s are used."
 )
 @click.option(
     "--picture",
-    metavar="WHICH",
-    help="Also draw: timeline, traffic, or the number of a call for its steps.",
+    metavar="KIND",
+    help="Also draw: timeline, traffic, or the number of a call for its ring steps.",
 )
-@click.option("--svg", "svg_to", metavar="FILE", help="Write that picture as SVG (the timeline).")
+@output_option("--svg", "svg_file", "that picture (by default the timeline) as SVG")
 def command(
     program: str,
     args: tuple[str, ...],
@@ -78,54 +92,72 @@ def command(
     dcn: tuple[str, ...],
     efficiency: float,
     dtype: str,
-    json_to: str | None,
-    html_to: str | None,
+    json_file: str | None,
+    html_file: str | None,
     picture: str | None,
-    svg_to: str | None,
+    svg_file: str | None,
     time_limit: float,
     memory_limit: str | None,
     quiet: bool,
 ) -> None:
-    from shardlab.cli.outputs import check_places
-    from shardlab.execution.target import make_job, parse_target
+    from shardlab.cli.jobs import raise_failure, run_job
+    from shardlab.cli.outputs import check_destinations
+    from shardlab.execution.messages import Job
+    from shardlab.execution.target import check_arguments, parse_target
     from shardlab.sharding.mesh import parse_mesh
 
-    check_places(json=json_to, html=html_to, svg=svg_to)
+    check_destinations(json=json_file, html=html_file, svg=svg_file)
     _check_picture(picture)
     target = parse_target(program)
-    meshes = [] if mesh is None else [str(parse_mesh(mesh))]
-    timed = _clock(hardware, dcn, efficiency, dtype)
+    check_arguments(target, args, args_from)
+    meshes = () if mesh is None else (str(parse_mesh(mesh)),)
+    # Before the program runs, so that a wrong chip name fails at once.
+    estimate_time = _make_estimator(hardware, dcn, efficiency, dtype)
     if topology and target.kind == "script":
         raise click.UsageError("--topology needs a function: file.py:function or module:function.")
-    told = make_job(
-        "trace", target, args, args_from, meshes=meshes, devices=devices, topology=topology
+    job = Job(
+        command="trace",
+        target=target,
+        args=args,
+        args_from=args_from,
+        meshes=meshes,
+        devices=devices,
+        topology=topology,
     )
-    answer = ask(told, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
-    script = target.place if target.kind == "script" else ""
-    _write(
-        answer, script, Asked(timed=timed, json=json_to, html=html_to, svg=svg_to, picture=picture)
+    result = run_job(job, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
+    outputs = TraceOutputs(
+        script=target.location if target.kind == "script" else "",
+        json_file=json_file,
+        html_file=html_file,
+        svg_file=svg_file,
+        picture=picture,
     )
-    raise_failure(answer)
+    timed_traces = [(trace, estimate_time(trace)) for trace in result.traces]
+    _write_traces(timed_traces, result, outputs)
+    raise_failure(result)
+
+
+TimedTrace = tuple["Trace", "Estimate | None"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is to be made of the traces."""
+class TraceOutputs:
+    """The outputs that the user requested."""
 
-    timed: Callable[[Trace], Estimate | None]
-    json: str | None
-    html: str | None
-    svg: str | None
+    script: str  # path of the script; empty for a function
+    json_file: str | None
+    html_file: str | None
+    svg_file: str | None
     picture: str | None
 
 
-def _clock(
+def _make_estimator(
     hardware: str | None, dcn: tuple[str, ...], efficiency: float, dtype: str
 ) -> Callable[[Trace], Estimate | None]:
-    """Return what times a trace; wrong names of hardware are refused before the long work."""
+    """Return a function that estimates times; unknown hardware is rejected before the long work."""
     if hardware is None:
         if dcn:
-            raise click.UsageError("--dcn says how time is counted: it needs --hardware.")
+            raise click.UsageError("--dcn changes the estimated time: it needs --hardware.")
         return lambda trace: None
     from shardlab.hardware.chips import parse_hardware
 
@@ -133,39 +165,44 @@ def _clock(
     return lambda trace: trace.estimate(chip, dcn=dcn, efficiency=efficiency, dtype=dtype)
 
 
-def _write(answer: dict[str, Any], script: str, ask_for: Asked) -> None:
-    from shardlab.cli.outputs import json_text, page, write_all
-    from shardlab.tracing.trace import Trace
+def _write_traces(
+    timed_traces: Sequence[TimedTrace], result: WorkerResult, outputs: TraceOutputs
+) -> None:
+    from shardlab.cli.outputs import html_page, to_json_text, write_outputs
     from shardlab.tracing.trace_text import trace_html
 
-    traces = [Trace.from_json(data) for data in answer["traces"]]
-    parts = [(trace, ask_for.timed(trace)) for trace in traces]
-    notes = answer.get("notes", [])
-    if ask_for.picture not in (None, "timeline", "traffic"):
-        for trace in traces:
-            _call(trace, ask_for.picture)  # a number that there is not is refused before all else
-    title = script or traces[0].program
-    outputs = {
-        "--json": (ask_for.json, lambda: json_text(_json(parts, script, notes))),
-        "--html": (ask_for.html, lambda: page(title, (trace_html(*part) for part in parts))),
-        "--svg": (ask_for.svg, lambda: _svg(parts, ask_for.picture)),
+    if outputs.picture not in (None, *_PICTURES):
+        for trace, _ in timed_traces:
+            _call_index(trace, outputs.picture)  # an invalid number is rejected before any output
+
+    def render_json() -> str:
+        return to_json_text(_traces_json(timed_traces, outputs.script, result.notes))
+
+    def render_page() -> str:
+        title = outputs.script or timed_traces[0][0].program
+        return html_page(title, (trace_html(*pair) for pair in timed_traces))
+
+    requests = {
+        "--json": (outputs.json_file, render_json),
+        "--html": (outputs.html_file, render_page),
+        "--svg": (outputs.svg_file, lambda: _render_svg(timed_traces, outputs.picture)),
     }
-    if write_all(outputs):
-        return
-    for i, (trace, estimate) in enumerate(parts):
-        click.echo("\n" if i else "", nl=False)
-        _show(trace, estimate, ask_for.picture)
-    if not traces:
-        click.echo(f"{script} ran no shard_map and no jit with shardings: nothing to trace")
-    for note in notes:
-        click.echo(f"note: {note}")
+    if not write_outputs(requests):
+        for number, (trace, estimate) in enumerate(timed_traces):
+            click.echo("\n" if number else "", nl=False)
+            _show_trace(trace, estimate, outputs.picture)
+    if not timed_traces:
+        message = f"{outputs.script} ran no shard_map and no jit with shardings: nothing to trace"
+        click.echo(message, err=True)
+    for note in result.notes:
+        click.echo(f"note: {note}", err=True)
 
 
-def _show(trace: Trace, estimate: Estimate | None, picture: str | None) -> None:
-    from shardlab.cli.outputs import show
+def _show_trace(trace: Trace, estimate: Estimate | None, picture: str | None) -> None:
+    from shardlab.cli.outputs import show_report
     from shardlab.tracing.trace_text import trace_rich, trace_text
 
-    show(
+    show_report(
         lambda width: trace_text(trace, width, estimate),
         lambda width: trace_rich(trace, width, estimate),
     )
@@ -174,42 +211,46 @@ def _show(trace: Trace, estimate: Estimate | None, picture: str | None) -> None:
     elif picture == "traffic":
         click.echo("\n" + trace.traffic_text())
     elif picture is not None:
-        click.echo("\n" + trace.steps_text(_call(trace, picture)))
+        click.echo("\n" + trace.steps_text(_call_index(trace, picture)))
 
 
-def _svg(parts: list[tuple[Trace, Estimate | None]], picture: str | None) -> str:
-    if len(parts) != 1:
+def _render_svg(timed_traces: Sequence[TimedTrace], picture: str | None) -> str:
+    if len(timed_traces) != 1:
         raise click.UsageError(
-            f"--svg draws one program, and this script ran {len(parts)}: use --html, or name a "
-            "function."
+            f"--svg draws one program, and this script ran {len(timed_traces)}: use --html, or "
+            "name a function."
         )
-    trace, estimate = parts[0]
+    trace, estimate = timed_traces[0]
     if picture in (None, "timeline"):
         return trace.timeline_svg(estimate)
-    return trace.traffic_svg() if picture == "traffic" else trace.steps_svg(_call(trace, picture))
+    if picture == "traffic":
+        return trace.traffic_svg()
+    return trace.steps_svg(_call_index(trace, picture))
 
 
-def _call(trace: Trace, picture: str | None) -> int:
-    """Return the place of the call that a person numbers from 1."""
+def _call_index(trace: Trace, picture: str | None) -> int:
+    """Return the index of a call that the user numbers from 1."""
     number, n_calls = int(picture or 0), len(trace.collectives)
     if not 1 <= number <= n_calls:
-        have = {0: "no calls", 1: "one call, number 1"}.get(n_calls, f"calls 1 to {n_calls}")
-        raise click.UsageError(f"--picture {number}: {trace.program} has {have}.")
+        calls = {0: "no calls", 1: "one call, number 1"}.get(n_calls, f"calls 1 to {n_calls}")
+        raise click.UsageError(f"--picture {number}: {trace.program} has {calls}.")
     return number - 1
 
 
-def _json(parts: list[tuple[Trace, Estimate | None]], script: str, notes: list[str]) -> Any:
-    """Return one trace as its own data, those of a script as a list."""
+def _traces_json(timed_traces: Sequence[TimedTrace], script: str, notes: tuple[str, ...]) -> Any:
+    """Return the trace of a function as its own data, those of a script as a list."""
     data = []
-    for trace, estimate in parts:
+    for trace, estimate in timed_traces:
         data.append(trace.to_json())
         if estimate is not None:
             data[-1]["estimate"] = estimate.to_json()
-    return {"program": script, "traces": data, "notes": notes} if script else data[0]
+    if not script:
+        return data[0]
+    return {"program": script, "traces": data, "notes": list(notes)}
 
 
 def _check_picture(picture: str | None) -> None:
-    if picture not in (None, "timeline", "traffic") and not str(picture).isdecimal():
+    if picture not in (None, *_PICTURES) and not str(picture).isdecimal():
         raise click.UsageError(
-            f"--picture {picture}: timeline, traffic, or the number of a call from 1."
+            f"--picture {picture}: expected timeline, traffic, or the number of a call from 1."
         )

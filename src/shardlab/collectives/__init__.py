@@ -1,1 +1,1 @@
-"""One collective call of a program, the bytes it sends, and its steps on a ring."""
+"""Collective calls as records, the bytes they send, and the ring algorithms behind the bytes."""

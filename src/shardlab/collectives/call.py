@@ -14,23 +14,23 @@ Origin = Literal["program", "compiler"]
 
 @dataclass(frozen=True, kw_only=True)
 class ControlScope:
-    """A loop or a branch that a call stands in.
+    """A loop or a branch around a call.
 
-    `varies` names the mesh axes over which the choice (a cond's predicate, a while's condition)
-    differs between devices; empty where all devices go the same way.
+    `varies` names the mesh axes over which the predicate of a cond, or the condition of a while,
+    differs between devices; empty if all devices take the same branch.
     """
 
     kind: Literal["scan", "while", "cond"]
     source: SourceLocation
-    id: int  # the same for all calls in one and the same loop or cond
-    length: int | None = None  # of a scan; None for a while, whose count is not known
+    id: int  # the same for all calls in one loop or cond
+    length: int | None = None  # of a scan; None for a while, whose trip count is unknown
     branch: int | None = None  # of a cond
     n_branches: int | None = None
     varies: tuple[str, ...] = ()
-    predicate: SourceLocation | None = None  # the line that computes the choice
+    predicate: SourceLocation | None = None  # the line that computes the predicate
 
     def branch_name(self, branch: int) -> str:
-        """Return what to call a branch: by its number, and of two by what chooses it."""
+        """Return the name of a branch: its number, and for two branches true or false."""
         if self.n_branches != 2:
             return f"branch {branch}"
         return f"branch {branch} ({'true' if branch else 'false'})"
@@ -67,8 +67,8 @@ class CollectiveCall:
     """One collective, as each device calls it.
 
     `shape` and `payload_bytes` are of the operand on one device; `wire_bytes` is what one device
-    sends in one execution, by the formula of `cost/wire.py`. `count` is how often it is executed,
-    None inside a while loop.
+    sends in one execution, by the formula of `collectives/wire.py`. `count` is the number of
+    executions, None inside a while loop.
     """
 
     op: str  # JAX's name: psum, pmax, all_gather, psum_scatter, all_to_all, ppermute, ...
@@ -80,17 +80,17 @@ class CollectiveCall:
     count: int | None
     phase: Phase
     source: SourceLocation = UNKNOWN_LOCATION
-    group_size: int = 1  # devices that take part in one exchange
+    group_size: int = 1  # devices in one group
     out_shape: tuple[int, ...] = ()
     varies: tuple[str, ...] = ()  # mesh axes over which the operand differs between devices
     within: tuple[ControlScope, ...] = ()  # outermost first
     origin: Origin = "program"
-    # What only some operations have: array axis, permutation pairs, axis_index_groups.
+    # Parameters of some operations: dimension, permutation pairs, axis_index_groups.
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def total_wire_bytes(self) -> int | None:
-        """Return what one device sends in all executions; None where the count is unknown."""
+        """The bytes that one device sends over all executions; None if the count is unknown."""
         return None if self.count is None else self.count * self.wire_bytes
 
     def to_json(self) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""The steps of one collective: who sends what to whom, in a ring or in pairs.
+"""The steps of one collective: which device sends which chunk to whom, on a ring or in pairs.
 
 >>> for step in ring_steps("all_gather", 3):
 ...     print(*step)
 0→1 #0 1→2 #1 2→0 #2
 0→1 #2 1→2 #0 2→0 #1
 
-These are the plain algorithms whose bytes `cost/wire.py` counts. A network may go both ways round
-at once or by a tree: the same bytes in fewer steps.
+These are the basic algorithms whose bytes `collectives/wire.py` counts. A network may use both
+directions of the ring at once, or a tree: the same bytes in fewer steps.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from shardlab.collectives.wire import REDUCTIONS
 
 @dataclass(frozen=True, kw_only=True)
 class Send:
-    """One device sends one part to another, which adds it to its own or keeps it.
+    """One device sends one chunk to another, which adds it to its own chunk or stores it.
 
-    Parts are numbered: of an all-gather by the device they come from, else by their place in the
-    operand cut in as many parts as there are devices. None is the whole operand.
+    Chunks of an all-gather are numbered by the device they come from; chunks of other collectives
+    by their position in the operand, split into as many chunks as there are devices. None is the
+    full operand.
     """
 
     sender: int
@@ -32,8 +33,8 @@ class Send:
     is_added: bool = False
 
     def __str__(self) -> str:
-        what = "all" if self.part is None else f"#{self.part}"
-        return f"{self.sender}→{self.receiver} {'+' if self.is_added else ''}{what}"
+        chunk = "all" if self.part is None else f"#{self.part}"
+        return f"{self.sender}→{self.receiver} {'+' if self.is_added else ''}{chunk}"
 
 
 Step = tuple[Send, ...]
@@ -44,53 +45,68 @@ def ring_steps(
 ) -> tuple[Step, ...]:
     """Return the steps of a collective among devices 0 to group_size - 1.
 
-    `pairs` are those of a ppermute, sender and receiver; without them each sends to the next.
+    `pairs` are the (sender, receiver) pairs of a ppermute; by default each sends to the next.
     """
     if group_size <= 1 and pairs is None:
         return ()
+    # The ring all-reduce of Patarasu and Yuan (2009): reduce-scatter, then all-gather.
     if op in REDUCTIONS:
-        return (*_scatter(group_size), *_gather(group_size))
+        return (*_reduce_scatter_steps(group_size), *_all_gather_steps(group_size))
     if op == "psum_scatter":
-        return _scatter(group_size)
+        return _reduce_scatter_steps(group_size)
     if op == "all_gather":
-        return _gather(group_size)
+        return _all_gather_steps(group_size)
     if op == "all_to_all":
-        return _pairwise(group_size)
+        return _all_to_all_steps(group_size)
     if op == "pbroadcast":
-        return tuple((Send(sender=at, receiver=at + 1, part=None),) for at in range(group_size - 1))
+        return tuple(
+            (Send(sender=device, receiver=device + 1, part=None),)
+            for device in range(group_size - 1)
+        )
     if pairs is None:
-        pairs = [(at, (at + 1) % group_size) for at in range(group_size)]
+        pairs = [(device, (device + 1) % group_size) for device in range(group_size)]
     return (tuple(Send(sender=sender, receiver=receiver, part=None) for sender, receiver in pairs),)
 
 
 def chunk_share(op: str, group_size: int) -> Fraction:
-    """Return which share of the operand one part is."""
-    whole = op in ("all_gather", "pbroadcast", "ppermute")
-    return Fraction(1) if whole else Fraction(1, group_size)
+    """Return the fraction of the operand that one chunk is."""
+    is_unsplit = op in ("all_gather", "pbroadcast", "ppermute")
+    return Fraction(1) if is_unsplit else Fraction(1, group_size)
 
 
-def _gather(n: int) -> tuple[Step, ...]:
-    """Each part goes once round the ring, from the device that has it."""
-    return tuple(
-        tuple(Send(sender=at, receiver=(at + 1) % n, part=(at - turn) % n) for at in range(n))
-        for turn in range(n - 1)
-    )
-
-
-def _scatter(n: int) -> tuple[Step, ...]:
-    """Each part's sum goes round the ring, growing, and ends on the device of its number."""
+def _all_gather_steps(n: int) -> tuple[Step, ...]:
+    """Each chunk travels once around the ring, starting at the device that has it."""
     return tuple(
         tuple(
-            Send(sender=at, receiver=(at + 1) % n, part=(at - turn - 1) % n, is_added=True)
-            for at in range(n)
+            Send(sender=device, receiver=(device + 1) % n, part=(device - step) % n)
+            for device in range(n)
         )
-        for turn in range(n - 1)
+        for step in range(n - 1)
     )
 
 
-def _pairwise(n: int) -> tuple[Step, ...]:
-    """In step k each device sends to the one k places on."""
+def _reduce_scatter_steps(n: int) -> tuple[Step, ...]:
+    """Partial sums travel around the ring; chunk i ends on device i."""
     return tuple(
-        tuple(Send(sender=at, receiver=(at + turn) % n, part=(at + turn) % n) for at in range(n))
-        for turn in range(1, n)
+        tuple(
+            Send(
+                sender=device,
+                receiver=(device + 1) % n,
+                part=(device - step - 1) % n,
+                is_added=True,
+            )
+            for device in range(n)
+        )
+        for step in range(n - 1)
+    )
+
+
+def _all_to_all_steps(n: int) -> tuple[Step, ...]:
+    """In step k each device sends to the device k positions ahead."""
+    return tuple(
+        tuple(
+            Send(sender=device, receiver=(device + step) % n, part=(device + step) % n)
+            for device in range(n)
+        )
+        for step in range(1, n)
     )

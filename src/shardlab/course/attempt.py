@@ -1,4 +1,4 @@
-"""One answer handed to the judge: kept before it is judged, its judgement kept after."""
+"""One attempt: a submission is stored, judged, and its judgement stored."""
 
 from __future__ import annotations
 
@@ -8,114 +8,119 @@ from dataclasses import replace
 
 from shardlab._text.nearest import nearest_name
 from shardlab.catalogue.problem import Problem
-from shardlab.course.store import Record
-from shardlab.course.submission import Submission
+from shardlab.course.store import ProgressStore, Submission
 from shardlab.errors import UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
 from shardlab.sandbox.process import Level, Limits, Role, SandboxedProcess, SandboxPool
 
-Tell = Callable[[CaseResult], None]
-# Too many to be tried by an answer that has seen one case, and what a database can still keep.
+ReportCase = Callable[[CaseResult], None]
+# Too many seeds for a submission to find its own by trying them against the case that it sees, and
+# the most that a signed SQLite integer holds.
 _SEED_BITS = 63
 
 
 def record_submission(
-    record: Record, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
+    store: ProgressStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
 ) -> Submission:
-    """Keep an answer; hidden cases come from a seed that is drawn here, unless one is given."""
+    """Store a submission with the seed of its hidden cases, a new random one unless given."""
     from shardlab.judge.judge import EXAMPLES_SEED
 
-    drawn = secrets.randbits(_SEED_BITS) if seed is None else seed
-    drawn = EXAMPLES_SEED if kind == "run" else drawn
-    number = record.hand_in(problem.slug, problem.content_version, source, kind=kind, seed=drawn)
-    return record.submission(number)
+    case_seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+    # The examples are public, and the same on every run.
+    case_seed = EXAMPLES_SEED if kind == "run" else case_seed
+    number = store.add_submission(
+        problem.slug, problem.content_version, source, kind=kind, seed=case_seed
+    )
+    return store.get_submission(number)
 
 
 def explain_rejected_submission(
-    record: Record, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
+    store: ProgressStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
 ) -> Judgement | None:
-    """Return the judgement of bytes that are no answer, before any process is started for it.
+    """Return the judgement of bytes that are not a Python source, without starting a process.
 
-    None for everything that must be executed. One that is too large is not kept.
+    Return None for a source that can be executed. One that is too large is not stored.
     """
     from shardlab.judge.source import MAX_BYTES, read_submission
 
     if not isinstance(read_submission(source), Verdict):
         return None
     if len(source) > MAX_BYTES:
-        judgement = _of_nothing(problem, source, kind, seed or 0)
-        return replace(judgement, notes=("A file as large as this is not kept.",))
-    submission = record_submission(record, problem, source, kind=kind, seed=seed)
-    judgement = _of_nothing(problem, source, kind, submission.seed)
-    record.judged(submission.number, judgement)
+        judgement = _judge_without_sandbox(problem, source, kind, seed or 0)
+        return replace(judgement, notes=("A file of this size is not stored.",))
+    submission = record_submission(store, problem, source, kind=kind, seed=seed)
+    judgement = _judge_without_sandbox(problem, source, kind, submission.seed)
+    store.save_judgement(submission.number, judgement)
     return judgement
 
 
-def _of_nothing(problem: Problem, source: bytes, kind: str, seed: int) -> Judgement:
+def _judge_without_sandbox(problem: Problem, source: bytes, kind: str, seed: int) -> Judgement:
     from shardlab.judge.judge import judge
 
-    return replace(judge(_NobodyHome(), problem, source, kind=kind, seed=seed), level="")
+    return replace(judge(_NoSandboxPool(), problem, source, kind=kind, seed=seed), level="")
 
 
-class _NobodyHome:
-    """A house for what needs no guest."""
+class _NoSandboxPool:
+    """A sandbox pool for submissions that are rejected before execution."""
 
     level: Level = "C"
 
     def guest(self, role: Role, limits: Limits) -> SandboxedProcess:
-        raise AssertionError("an answer that cannot be read was about to be executed")
+        raise AssertionError("a submission that cannot be read was about to be executed")
 
     def close(self) -> None:
         pass
 
 
 def judge_submission(
-    record: Record,
-    house: SandboxPool,
+    store: ProgressStore,
+    pool: SandboxPool,
     problem: Problem,
     submission: Submission,
-    tell: Tell = lambda result: None,
+    report_case: ReportCase = lambda result: None,
 ) -> Judgement:
-    """Judge a submission as it was handed in, the same answer with the same seed, and keep both.
+    """Judge a stored submission with its stored seed, and store the judgement.
 
-    What ends the judging early (a kill, an exception from `tell`) leaves it unfinished; it can be
-    judged again at any time.
+    If judging ends early (a kill, an exception from `report_case`), the submission stays unfinished
+    and can be judged again at any time.
     """
     from shardlab.judge.judge import judge
 
-    source = record.source(submission.number)
+    source = store.load_source(submission.number)
     kind, seed = submission.kind, submission.seed
-    judgement = judge(house, problem, source, kind=kind, seed=seed, tell=tell)
-    record.judged(submission.number, judgement)
+    judgement = judge(pool, problem, source, kind=kind, seed=seed, tell=report_case)
+    store.save_judgement(submission.number, judgement)
     return judgement
 
 
-def replay_case(
-    house: SandboxPool, problem: Problem, source: bytes, *, kind: str, seed: int, case: str
+def judge_case(
+    pool: SandboxPool, problem: Problem, source: bytes, *, kind: str, seed: int, case: str
 ) -> Judgement:
-    """Judge one case alone, named as a verdict names it (data=4), or with its part (2, data=4).
+    """Judge one case alone, by the name in a verdict (data=4), or with its part (2, data=4).
 
-    It is not kept: one case is no attempt. Raises `UnknownSubmission`.
+    Nothing is stored: one case is not an attempt. Raises `UnknownSubmission`.
     """
     from shardlab.judge.cases import make_cases
     from shardlab.judge.judge import replay_case
 
-    wanted = case.strip().lower().removeprefix("part ")
-    known = {}
+    name = case.strip().lower().removeprefix("part ")
+    numbers = {}
+    # Names do not depend on the seed.
     for part in problem.parts:
-        for each in make_cases(part, seed, 1):
-            here = (part.number, each.number)
-            for name in (f"{part.number}, {each.name}", f"{part.number}.{each.number}", each.name):
-                known[name.lower()] = here
-    if wanted not in known:
-        near = nearest_name(wanted, known)
+        for part_case in make_cases(part, seed, 1):
+            key = (part.number, part_case.number)
+            numbers[f"{part.number}, {part_case.name}".lower()] = key
+            numbers[f"{part.number}.{part_case.number}"] = key
+            numbers[part_case.name.lower()] = key
+    if name not in numbers:
+        match = nearest_name(name, numbers)
         raise UnknownSubmission(
             f"'{problem.slug}' has no case '{case}'.",
             where=str(problem.folder),
-            fix=f"'{near}', the nearest name." if near else "a name from the judgement.",
+            fix=f"Did you mean '{match}'?" if match else "use a name from the judgement.",
         )
-    number = known[wanted]
+    part_number, case_number = numbers[name]
     return replay_case(
-        house, problem, source, kind=kind, seed=seed, part=number[0], number=number[1]
+        pool, problem, source, kind=kind, seed=seed, part=part_number, number=case_number
     )

@@ -1,21 +1,20 @@
-"""Everything that a problem promises, tried: examples, starter, solution, every wrong answer.
-
-Audits of many problems, several at a time.
-"""
+"""Audits problems: runs the examples, and judges starter, solution and wrong submissions."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardlab.catalogue.problem import Part, Problem, load_problem
+from shardlab.catalogue.reference import Reference, load_reference
 from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE, Catalogue
-from shardlab.course.audit_draws import draw_faults
-from shardlab.course.problem_lint import Fault, lint
-from shardlab.course.wrong_submissions import Claim, read_claim, unproven
+from shardlab.course.problem_lint import Fault, lint_problem
+from shardlab.course.wrong_submissions import ExpectedVerdict, compare_verdict, parse_header
 from shardlab.errors import LabError
 from shardlab.judge.judgement import Judgement
 
@@ -23,161 +22,26 @@ if TYPE_CHECKING:
     from shardlab.sandbox.process import Limits, Role, SandboxedProcess, SandboxPool
 
 
-# Any will do: a problem must hold for every seed. The same each time, so that an audit that fails
-# fails again.
+# A problem must pass with every seed. A fixed one makes a failed audit repeatable.
 SEED = 1
-# By the clock. Computing is limited as ever: a busy machine must not make an answer look slow.
-_PATIENCE = 120.0
-_FEW = {1: ("{0}=1", "{0}=4", "rows=2"), 2: ("{0}=1,{1}=1", "{0}=2,{1}=4")}
+# Elapsed time. Processor time keeps its usual limit: a busy machine must not fail a program.
+_WALL_SECONDS = 120.0
+_FAST_MESHES = {1: ("{0}=1", "{0}=4", "rows=2"), 2: ("{0}=1,{1}=1", "{0}=2,{1}=4")}
+_REFERENCE = "reference.py"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What came of one problem."""
+    """The result for one problem."""
 
     slug: str
     faults: tuple[Fault, ...]
     n_cases: int = 0
-    n_wrong: int = 0
+    n_wrong: int = 0  # known-wrong submissions that were judged
 
     @property
     def ok(self) -> bool:
         return not self.faults
-
-
-def audit(
-    house: SandboxPool,
-    problem: Problem,
-    *,
-    fast: bool = False,
-    seed: int = SEED,
-    simulate_wrong: bool = True,
-) -> Audit:
-    """Return what is wrong with a problem; `fast` reads it and tries the solution on few meshes.
-
-    Wrong answers show what they are on the meshes that are run for real. Without `simulate_wrong`
-    they are left at that, which is quicker.
-    """
-    counted: list[int] = []
-    faults = lint(problem)
-    try:
-        # What cannot be read or drawn would be tried for the wrong things.
-        if not any(fault.rule == "text.encoding" for fault in faults):
-            faults += draw_faults(problem)
-            patient = replace(problem, limits={"wall_seconds": _PATIENCE, **problem.limits})
-            bench = _Bench(house=house, problem=patient, seed=seed, simulate_wrong=simulate_wrong)
-            tried = bench.fast() if fast else bench.whole()
-            for fault, n_cases in () if _is_broken(faults) else tried:
-                counted.append(n_cases)
-                faults += [fault] if fault else []
-    except LabError as error:
-        faults.append(Fault(rule="problem", what=error.what, file=error.where))
-    n_wrong = 0 if fast else len(problem.wrong)
-    return Audit(slug=problem.slug, faults=tuple(faults), n_cases=sum(counted), n_wrong=n_wrong)
-
-
-def _is_broken(faults: list[Fault]) -> bool:
-    return any(fault.rule in ("problem", "reference.inputs") for fault in faults)
-
-
-Tried = tuple[Fault | None, int]  # and in how many cases
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Bench:
-    """Where the programs of one problem are tried."""
-
-    house: SandboxPool
-    problem: Problem
-    seed: int
-    simulate_wrong: bool
-
-    def fast(self) -> Iterator[Tried]:
-        yield self._solution(few(self.problem))
-
-    def whole(self) -> Iterator[Tried]:
-        from shardlab.course.audit_examples import example_faults
-
-        yield from ((fault, 0) for fault in example_faults(self.house, self.problem))
-        yield self._starter(few(self.problem))
-        yield self._solution(self.problem)
-        for path in self.problem.wrong:
-            claim = read_claim(path.read_text("utf-8"))
-            if isinstance(claim, Claim):
-                yield self._wrong(f"wrong/{path.name}", claim)
-
-    def _starter(self, problem: Problem) -> Tried:
-        judged = self._judged(problem, "starter.py")
-        fault = None
-        if judged.passed:
-            fault = Fault(rule="starter.passes", what="The starter passes.", file="starter.py")
-        elif not judged.counts:
-            shows = tuple(_told(judged))
-            fault = Fault(
-                rule="judge",
-                what="The judge itself failed.",
-                file="starter.py",
-                line=0,
-                shows=shows,
-            )
-        return fault, len(judged.cases)
-
-    def _solution(self, problem: Problem) -> Tried:
-        judged = self._judged(problem, "solution.py")
-        if judged.passed:
-            return None, len(judged.cases)
-        shows = tuple(_told(judged, only_failed=True))
-        what = "The solution fails."
-        return Fault(
-            rule="solution.fails", what=what, file="solution.py", line=0, shows=shows
-        ), len(judged.cases)
-
-    def _wrong(self, name: str, claim: Claim) -> Tried:
-        problem = self.problem if self.simulate_wrong else unsimulated(self.problem)
-        judged = self._judged(problem, name)
-        why = unproven(claim, judged)
-        fault = (
-            Fault(rule="wrong.unproven", what=why, file=name, line=1, shows=tuple(_told(judged)))
-            if why
-            else None
-        )
-        return fault, len(judged.cases)
-
-    def _judged(self, problem: Problem, name: str) -> Judgement:
-        from shardlab.judge.judge import judge
-
-        return judge(self.house, problem, problem.text(name), kind="submit", seed=self.seed)
-
-
-def unsimulated(problem: Problem) -> Problem:
-    """Return the problem without the meshes that are too large to run."""
-    return replace(problem, parts=tuple(replace(part, large=()) for part in problem.parts))
-
-
-def few(problem: Problem) -> Problem:
-    """Return the problem with two or three meshes in the place of its ladders."""
-
-    def shorter(part: Part) -> Part:
-        if "mesh" not in part.arguments:
-            return part
-        if part.ladder:
-            return replace(part, ladder=part.ladder[-2:], large=())
-        names = part.axes
-        return replace(part, ladder=tuple(m.format(*names) for m in _FEW[len(names)]), large=())
-
-    return replace(problem, parts=tuple(map(shorter, problem.parts)))
-
-
-def _told(judged: Judgement, *, only_failed: bool = False) -> Iterator[str]:
-    """Yield each case with what was said of it."""
-    for case in judged.cases:
-        if case.passed and only_failed:
-            continue
-        said = ", ".join(f"{each.code} {each.cause}".strip() for each in case.verdicts)
-        yield f"part {case.part}, {case.name}: {said}"
-        if not case.passed:
-            lines = "\n".join(map(str, case.verdicts)).splitlines()
-            yield from (f"  {line}" for line in lines)
 
 
 def audit_problems(
@@ -188,91 +52,263 @@ def audit_problems(
     seed: int = SEED,
     n_workers: int = 1,
 ) -> Iterator[Audit]:
-    """Yield the audit of each problem as it is done; of all where no slug is given.
+    """Yield the audit of each problem as it is done; of all problems if no slug is given.
 
-    A folder that `tracks.toml` does not list is audited too: one that is still being written.
+    A folder that `tracks.toml` does not list, a problem still being written, is audited too.
     """
     from shardlab.sandbox.pool import open_sandbox_pool
 
     unlisted = unlisted_folders(catalogue)
-    places = {
-        slug: catalogue.folder / catalogue.track(slug).folder / slug for slug in catalogue.slugs
+    folders = {
+        slug: catalogue.folder / catalogue.track_of(slug).folder / slug for slug in catalogue.slugs
     }
-    places |= unlisted
-    wanted = slugs or tuple(places)
-    for slug in wanted:
-        if slug not in places:
-            catalogue.track(slug)  # raises, with the nearest name
-    # Solutions lie in these folders, and an answer must not read them.
-    with open_sandbox_pool(hidden=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]) as opened:
-        house = _Closing(opened)
+    folders |= unlisted
+    selection = slugs or tuple(folders)
+    for slug in selection:
+        if slug not in folders:
+            catalogue.track_of(slug)  # raises, with the nearest name
+    # Submissions must not read the solutions in these folders.
+    with open_sandbox_pool(hidden=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]) as sandboxes:
+        pool = _ClosablePool(sandboxes)
 
-        def one(slug: str) -> Audit:
-            done = audit_folder(house, places[slug], fast=fast, seed=seed)
-            return _with_unlisted(done) if slug in unlisted else done
+        def audit_slug(slug: str) -> Audit:
+            audit = audit_folder(pool, folders[slug], fast=fast, seed=seed)
+            if slug not in unlisted:
+                return audit
+            fault = Fault(rule="tracks.unlisted", message="tracks.toml does not list the problem.")
+            return replace(audit, faults=(*audit.faults, fault))
 
-        with ThreadPoolExecutor(n_workers) as pool:
-            futures = [pool.submit(one, slug) for slug in wanted]
+        with ThreadPoolExecutor(n_workers) as executor:
+            futures = [executor.submit(audit_slug, slug) for slug in selection]
             try:
                 for future in as_completed(futures):
                     yield future.result()
             finally:
-                house.is_closing = True
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.is_closing = True
+                # Without waiting: running audits fail at their next process, as the pool closes.
+                executor.shutdown(wait=False, cancel_futures=True)
 
 
-class _Closing:
-    """A house that gives no guests once it is closing: Ctrl-C must not wait for a whole audit."""
+class _ClosablePool:
+    """A sandbox pool that starts no process once it is closing, so that Ctrl-C ends it soon."""
 
-    def __init__(self, house: SandboxPool) -> None:
-        self._house, self.level, self.is_closing = house, house.level, False
+    def __init__(self, pool: SandboxPool) -> None:
+        self._pool, self.level, self.is_closing = pool, pool.level, False
 
     def guest(self, role: Role, limits: Limits) -> SandboxedProcess:
         from shardlab.sandbox.process import ExitReason, ProcessEnded
 
         if self.is_closing:
             raise ProcessEnded(ExitReason(why="judge", detail="the audit was stopped"))
-        return self._house.guest(role, limits)
+        return self._pool.guest(role, limits)
 
     def close(self) -> None:
-        self._house.close()
+        self._pool.close()
 
 
 def unlisted_folders(catalogue: Catalogue) -> dict[str, Path]:
     """Return the problem folders that `tracks.toml` does not list, by slug.
 
-    A slug that is listed in another track has the track before it.
+    A slug that is listed in another track is prefixed with its own track.
     """
     listed = {f"{track.folder}/{slug}" for track in catalogue.tracks for slug in track.slugs}
-    found = {
-        f"{path.parent.parent.name}/{path.parent.name}": path.parent
-        for path in sorted(catalogue.folder.glob("*/*/problem.toml"))
+    folders = {
+        f"{file.parent.parent.name}/{file.parent.name}": file.parent
+        for file in sorted(catalogue.folder.glob("*/*/problem.toml"))
     }
     return {
-        name if path.name in catalogue.slugs else path.name: path
-        for name, path in found.items()
+        name if folder.name in catalogue.slugs else folder.name: folder
+        for name, folder in folders.items()
         if name not in listed
     }
 
 
-def audit_folder(
-    house: SandboxPool, folder: Path, *, fast: bool = False, seed: int = SEED
-) -> Audit:
+def audit_folder(pool: SandboxPool, folder: Path, *, fast: bool = False, seed: int = SEED) -> Audit:
     """Return the audit of one folder; a problem that cannot be loaded is a fault as well."""
     try:
-        return audit(house, load_problem(folder), fast=fast, seed=seed)
+        return audit_problem(pool, load_problem(folder), fast=fast, seed=seed)
     except LabError as error:
-        fault = Fault(
-            rule="problem", what=error.what, file=error.where, line=0, shows=(f"try: {error.fix}",)
-        )
+        details = (f"try: {error.fix}",)
+        fault = Fault(rule="problem", message=error.what, file=error.where, details=details)
         return Audit(slug=folder.name, faults=(fault,))
 
 
-def _with_unlisted(done: Audit) -> Audit:
-    what = "tracks.toml does not list the problem."
-    return Audit(
-        slug=done.slug,
-        faults=(*done.faults, Fault(rule="tracks.unlisted", what=what)),
-        n_cases=done.n_cases,
-        n_wrong=done.n_wrong,
-    )
+def audit_problem(
+    pool: SandboxPool,
+    problem: Problem,
+    *,
+    fast: bool = False,
+    seed: int = SEED,
+    simulate_wrong: bool = True,
+) -> Audit:
+    """Return the faults of a problem; `fast` lints it and judges only the solution, on few meshes.
+
+    Known-wrong submissions already fail on the meshes of host devices; without `simulate_wrong`
+    they are not judged on the simulated meshes too, which saves time.
+    """
+    n_cases = 0
+    faults = lint_problem(problem)
+    try:
+        # A file that is not text would make every later step fail for the wrong reason.
+        if not any(fault.rule == "text.encoding" for fault in faults):
+            faults += check_reference(problem)
+            # Judging against a broken reference would blame the solution.
+            if not any(fault.rule in ("problem", "reference.inputs") for fault in faults):
+                limits = {"wall_seconds": _WALL_SECONDS, **problem.limits}
+                runs = _ProblemRuns(
+                    pool=pool,
+                    problem=replace(problem, limits=limits),
+                    seed=seed,
+                    simulate_wrong=simulate_wrong,
+                )
+                for fault, n_run_cases in runs.run_fast() if fast else runs.run_all():
+                    n_cases += n_run_cases
+                    faults += [fault] if fault else []
+    except LabError as error:
+        faults.append(Fault(rule="problem", message=error.what, file=error.where))
+    n_wrong = 0 if fast else len(problem.wrong_submissions)
+    return Audit(slug=problem.slug, faults=tuple(faults), n_cases=n_cases, n_wrong=n_wrong)
+
+
+RunResult = tuple[Fault | None, int]  # and the number of cases
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ProblemRuns:
+    """Judges the programs of one problem."""
+
+    pool: SandboxPool
+    problem: Problem
+    seed: int
+    simulate_wrong: bool
+
+    def run_fast(self) -> Iterator[RunResult]:
+        yield self._judge_solution(with_few_meshes(self.problem))
+
+    def run_all(self) -> Iterator[RunResult]:
+        from shardlab.course.audit_examples import check_examples
+
+        yield from ((fault, 0) for fault in check_examples(self.pool, self.problem))
+        # A starter fails on any mesh; few are enough.
+        yield self._judge_starter(with_few_meshes(self.problem))
+        yield self._judge_solution(self.problem)
+        for path in self.problem.wrong_submissions:
+            expected = parse_header(path.read_text("utf-8"))
+            if isinstance(expected, ExpectedVerdict):  # otherwise the linter has reported it
+                yield self._judge_wrong_submission(f"wrong/{path.name}", expected)
+
+    def _judge_starter(self, problem: Problem) -> RunResult:
+        file = "starter.py"
+        judgement = self._judge_file(problem, file)
+        fault = None
+        if judgement.passed:
+            fault = Fault(rule="starter.passes", message="The starter passes.", file=file)
+        elif not judgement.counts:
+            details = tuple(_case_lines(judgement))
+            fault = Fault(
+                rule="judge", message="The judge itself failed.", file=file, details=details
+            )
+        return fault, len(judgement.cases)
+
+    def _judge_solution(self, problem: Problem) -> RunResult:
+        file = "solution.py"
+        judgement = self._judge_file(problem, file)
+        if judgement.passed:
+            return None, len(judgement.cases)
+        details = tuple(_case_lines(judgement, only_failures=True))
+        fault = Fault(
+            rule="solution.fails", message="The solution fails.", file=file, details=details
+        )
+        return fault, len(judgement.cases)
+
+    def _judge_wrong_submission(self, file: str, expected: ExpectedVerdict) -> RunResult:
+        problem = self.problem if self.simulate_wrong else without_simulation(self.problem)
+        judgement = self._judge_file(problem, file)
+        message = compare_verdict(expected, judgement)
+        if not message:
+            return None, len(judgement.cases)
+        details = tuple(_case_lines(judgement))
+        fault = Fault(rule="wrong.unproven", message=message, file=file, line=1, details=details)
+        return fault, len(judgement.cases)
+
+    def _judge_file(self, problem: Problem, name: str) -> Judgement:
+        from shardlab.judge.judge import judge
+
+        return judge(self.pool, problem, problem.read_text(name), kind="submit", seed=self.seed)
+
+
+def _case_lines(judgement: Judgement, *, only_failures: bool = False) -> Iterator[str]:
+    """Yield each case with its verdicts."""
+    for case in judgement.cases:
+        if case.passed and only_failures:
+            continue
+        codes = ", ".join(f"{verdict.code} {verdict.cause}".strip() for verdict in case.verdicts)
+        yield f"part {case.part}, {case.name}: {codes}"
+        if not case.passed:
+            lines = "\n".join(map(str, case.verdicts)).splitlines()
+            yield from (f"  {line}" for line in lines)
+
+
+def without_simulation(problem: Problem) -> Problem:
+    """Return the problem without its simulated meshes."""
+    return replace(problem, parts=tuple(replace(part, large=()) for part in problem.parts))
+
+
+def with_few_meshes(problem: Problem) -> Problem:
+    """Return the problem with two or three test meshes."""
+
+    def with_fewer(part: Part) -> Part:
+        if "mesh" not in part.arguments:
+            return part
+        if part.ladder:
+            return replace(part, ladder=part.ladder[-2:], large=())
+        meshes = tuple(mesh.format(*part.axes) for mesh in _FAST_MESHES[len(part.axes)])
+        return replace(part, ladder=meshes, large=())
+
+    return replace(problem, parts=tuple(map(with_fewer, problem.parts)))
+
+
+# ---------------------------------------------------------------------------------- the reference
+
+
+def check_reference(problem: Problem) -> Iterator[Fault]:
+    """Yield the faults of each part's inputs, in its first cases, before anything is judged."""
+    for part in problem.parts:
+        reference = load_reference(problem, part)
+        try:
+            yield from _check_inputs(part, reference)
+        except Exception as error:
+            message = f"For part {part.number} it raises {type(error).__name__}: {error}."
+            yield Fault(rule="problem", message=message, file=_REFERENCE)
+
+
+def _check_inputs(part: Part, reference: Reference) -> Iterator[Fault]:
+    from shardlab.judge.cases import make_cases
+
+    names = [name for name in part.arguments if name != "mesh"]
+    for case in itertools.islice(make_cases(part, 1, 2), 2):
+        inputs = reference.inputs(case.draw)
+        if sorted(inputs) != sorted(names):
+            message = f"The inputs of part {part.number} are {', '.join(inputs)}; "
+            message += f"it calls {part.call}."
+            yield Fault(rule="reference.inputs", message=message, file=_REFERENCE)
+            return
+        original = _packed_bytes(inputs)
+        with contextlib.suppress(ValueError):  # the error that a submission must raise too
+            reference.expected(case.draw.mesh, **inputs)
+        if original != _packed_bytes(inputs):
+            message = f"expected modifies the inputs of part {part.number}."
+            yield Fault(rule="reference.draw", message=message, file=_REFERENCE)
+            return
+        if original != _packed_bytes(reference.inputs(case.draw)):
+            message = f"Part {part.number} gives different inputs for the same seed."
+            yield Fault(rule="reference.draw", message=message, file=_REFERENCE)
+            return
+
+
+def _packed_bytes(inputs: dict[str, Any]) -> Any:
+    """Return inputs as bytes: comparing arrays by value would treat NaN as a change."""
+    from shardlab.judge.protocol.values import array_bytes, pack
+
+    data, arrays = pack(inputs)
+    return data, [array_bytes(array) for array in arrays]

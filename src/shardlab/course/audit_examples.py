@@ -1,6 +1,6 @@
-"""The examples of a page, run: what the worked example prints, and the calls under Examples.
+"""Runs the examples of a page: the worked example, and the calls under Examples.
 
-They are run where answers are, in a confined process: a catalogue may be another person's.
+They run in a sandboxed process, as submissions do: a catalogue may come from somebody else.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.reference import load_reference
 from shardlab.course.problem_lint import Fault
-from shardlab.course.statement_page import Page, read_page
+from shardlab.course.statement_page import Page, parse_page
 
 if TYPE_CHECKING:
     from shardlab.sandbox.process import SandboxPool
 
-# Runs the examples with functions in the solution's place that note what they are given.
+# Runs the examples with functions in place of the solution's that record their arguments.
 _RECORDER = """
 import json as _json
 import jax, jax.numpy as jnp, numpy as np
@@ -26,27 +26,27 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 P = PartitionSpec
 _calls = []
 
-def _plain(value):
+def _to_plain(value):
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, PartitionSpec):
         return ["P", *map(str, value)]
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             return ["key", int(jax.random.key_data(value)[-1])]
         return np.asarray(value).astype(float).tolist()
     return value if isinstance(value, (bool, int, float, str)) else repr(value)
 
-def _recorded(name):
-    def call(*given, **named):
-        _calls.append([name, [_plain(each) for each in (*given, *named.values())]])
-        raise StopIteration  # what it gives is of no interest here
+def _make_recorder(name):
+    def call(*args, **kwargs):
+        _calls.append([name, [_to_plain(value) for value in (*args, *kwargs.values())]])
+        raise StopIteration  # the result does not matter here
     return call
 
 for _name in FUNCTIONS:
-    globals()[_name] = _recorded(_name)
+    globals()[_name] = _make_recorder(_name)
 for _source in SOURCES:
     try:
         exec(_source, globals())
@@ -57,118 +57,126 @@ print(_json.dumps(_calls))
 """
 
 
-def example_faults(house: SandboxPool, problem: Problem) -> Iterator[Fault]:
-    """Yield what the examples of a page do other than the page says."""
-    page = read_page(problem.text("statement.md"))
-    worked, (line, calls) = _worked(page), _pycon(page)
-    *printed, loaded, tested, recorded = _asked(
-        house,
-        *(("script", source) for _, source, _ in worked),
-        ("load", problem.text("solution.py")),
+def check_examples(pool: SandboxPool, problem: Problem) -> Iterator[Fault]:
+    """Yield the examples whose output differs from the page, or that reveal a hidden case."""
+    page = parse_page(problem.read_text("statement.md"))
+    worked_examples, (first_line, calls) = _worked_examples(page), _example_calls(page)
+    *outputs, load_result, doctest_result, recorded_calls = _run_in_sandbox(
+        pool,
+        *(("script", source) for _, source, _ in worked_examples),
+        ("load", problem.read_text("solution.py")),
         ("doctest", calls),
-        ("script", _recorder(problem, calls)),
+        ("script", _recorder_source(problem, calls)),
     )
-    for (at, _, wanted), told in zip(worked, printed, strict=True):
-        yield from _other_print(at, wanted, told)
-    for each in tested.get("failures", [{"line": 0, "got": str({**loaded, **tested})}]):
-        shows = (f">>> {each.get('source', '')}", f"want {each.get('want')}", f"got  {each['got']}")
-        what = "An example gives something else than the page says."
+    for (line, _, expected), output in zip(worked_examples, outputs, strict=True):
+        yield from _check_output(line, expected, output)
+    # Without "failures" the process ended or the solution could not be loaded.
+    missing = [{"line": 0, "got": str({**load_result, **doctest_result})}]
+    for failure in doctest_result.get("failures", missing):
+        details = (
+            f">>> {failure.get('source', '')}",
+            f"want {failure.get('want')}",
+            f"got  {failure['got']}",
+        )
         yield Fault(
             rule="examples.doctest",
-            what=what,
+            message="An example gives something else than the page shows.",
             file="statement.md",
-            line=line + each["line"],
-            shows=_lines(shows),
+            line=first_line + failure["line"],
+            details=tuple(line for text in details for line in text.rstrip().splitlines()),
         )
-    yield from _among_hidden(problem, _calls(recorded))
+    yield from _check_hidden_cases(problem, _parse_calls(recorded_calls))
 
 
-def _other_print(line: int, wanted: str, told: dict[str, Any]) -> Iterator[Fault]:
-    printed = told.get("printed", "") + told.get("error", {}).get("words", "")
-    if printed.rstrip() != wanted.rstrip():
-        shows = ("it prints", *(f"  {each}" for each in printed.splitlines()))
-        what = "The worked example prints something else than the page says."
-        yield Fault(rule="examples.worked", what=what, file="statement.md", line=line, shows=shows)
+def _check_output(line: int, expected: str, output: dict[str, Any]) -> Iterator[Fault]:
+    printed = output.get("printed", "") + output.get("error", {}).get("words", "")
+    if printed.rstrip() != expected.rstrip():
+        details = ("it prints", *(f"  {text}" for text in printed.splitlines()))
+        yield Fault(
+            rule="examples.worked",
+            message="The worked example prints something else than the page shows.",
+            file="statement.md",
+            line=line,
+            details=details,
+        )
 
 
-def _worked(page: Page) -> list[tuple[int, str, str]]:
-    """Return each worked example with its line and what it says that it prints."""
-    blocks = [b for b in page.section("Worked example").blocks if b.language in ("python", "text")]
+def _worked_examples(page: Page) -> list[tuple[int, str, str]]:
+    """Return each worked example: its line, its source, and the output on the page."""
+    section = page.find_section("Worked example")
+    blocks = [block for block in section.blocks if block.language in ("python", "text")]
     pairs = zip(blocks[::2], blocks[1::2], strict=False)
     return [(source.line, source.text, printed.text) for source, printed in pairs]
 
 
-def _pycon(page: Page) -> tuple[int, str]:
-    block = page.section("Examples").block("pycon")
+def _example_calls(page: Page) -> tuple[int, str]:
+    block = page.find_section("Examples").first_block("pycon")
     return (block.line, block.text) if block else (0, "")
 
 
-def _lines(texts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(line for text in texts for line in text.rstrip().splitlines())
-
-
-def _asked(house: SandboxPool, *requests: tuple[str, str]) -> list[dict[str, Any]]:
-    """Return the answers of one new guest to requests, each with a text."""
+def _run_in_sandbox(pool: SandboxPool, *requests: tuple[str, str]) -> list[dict[str, Any]]:
+    """Return the responses of one new sandboxed process to requests, each with a text."""
     from shardlab.sandbox.frame import Frame
     from shardlab.sandbox.process import Limits, ProcessEnded
 
-    # By the clock there is time: a busy machine is no fault of the page.
-    guest = house.guest("author", Limits(wall_seconds=120, cpu_seconds=60))
-    answers: list[dict[str, Any]] = []
+    # Generous elapsed time: a busy machine is not a fault of the page.
+    process = pool.guest("author", Limits(wall_seconds=120, cpu_seconds=60))
+    responses: list[dict[str, Any]] = []
     try:
-        for do, text in requests:
-            answers.append(guest.ask(Frame({"do": do}, (text.encode(),))).header)
-    except ProcessEnded as ended:
-        answers.append({"error": {"words": f"the process ended: {ended}"}})
+        for operation, text in requests:
+            responses.append(process.ask(Frame({"do": operation}, (text.encode(),))).header)
+    except ProcessEnded as end:
+        responses.append({"error": {"words": f"the process ended: {end}"}})
     finally:
-        guest.close()
-    return [*answers, *({} for _ in requests[len(answers) :])]
+        process.close()
+    return [*responses, *({} for _ in requests[len(responses) :])]
 
 
-# --------------------------------------------------------------------- hidden cases stay hidden
+# ------------------------------------------------------------------------------------ hidden cases
 
 
-def _recorder(problem: Problem, examples: str) -> str:
-    """Return a program that prints what each call in the examples is given."""
+def _recorder_source(problem: Problem, examples: str) -> str:
+    """Return a program that prints the arguments of each call in the examples."""
     functions = sorted({part.function for part in problem.parts})
-    sources = [each.source for each in doctest.DocTestParser().get_examples(examples)]
+    sources = [example.source for example in doctest.DocTestParser().get_examples(examples)]
     return _RECORDER.replace("FUNCTIONS", repr(functions)).replace("SOURCES", repr(sources))
 
 
-def _calls(recorded: dict[str, Any]) -> list[Any]:
-    printed = recorded.get("printed", "").splitlines()
-    found: list[Any] = json.loads(printed[-1]) if printed and "error" not in recorded else []
-    return found
+def _parse_calls(output: dict[str, Any]) -> list[Any]:
+    lines = output.get("printed", "").splitlines()
+    calls: list[Any] = json.loads(lines[-1]) if lines and "error" not in output else []
+    return calls
 
 
-def _among_hidden(problem: Problem, calls: list[Any]) -> Iterator[Fault]:
+def _check_hidden_cases(problem: Problem, calls: list[Any]) -> Iterator[Fault]:
     """Yield the examples whose inputs are those of a hidden case."""
     from shardlab.judge.cases import make_cases
 
     for part in problem.parts:
         reference = load_reference(problem, part)
-        given = [arguments for name, arguments in calls if name == part.function]
+        shown_inputs = [arguments for name, arguments in calls if name == part.function]
+        # Two seeds, because inputs that depend on no seed are the same in both.
         for case in (case for seed in (1, 2) for case in make_cases(part, seed, 2)):
             inputs = reference.inputs(case.draw)
-            hidden = [_plain(inputs[name]) for name in part.arguments if name != "mesh"]
-            if any(hidden and each[: len(hidden)] == hidden for each in given):
-                what = f"An example has the inputs of {case.name} of part {part.number}."
-                yield Fault(rule="examples.hidden", what=what, file="statement.md")
+            hidden = [_to_plain(inputs[name]) for name in part.arguments if name != "mesh"]
+            if any(hidden and arguments[: len(hidden)] == hidden for arguments in shown_inputs):
+                message = f"An example has the inputs of {case.name} of part {part.number}."
+                yield Fault(rule="examples.hidden", message=message, file="statement.md")
                 return
 
 
-def _plain(value: Any) -> Any:
-    """Return an input in the form in which the recorder tells of it."""
+def _to_plain(value: Any) -> Any:
+    """Return an input in the form in which the recorder prints it."""
     import numpy as np
 
     from shardlab.sharding.spec import Spec
 
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _to_plain(item) for key, item in value.items()}
     if isinstance(value, Spec):
         return ["P", *map(str, value.entries)]
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value).astype(float).tolist()
     if type(value).__name__ == "Key":

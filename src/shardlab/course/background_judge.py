@@ -1,7 +1,8 @@
-"""Judging beside the screen: the house opens while a person reads, answers are judged in threads.
+"""Judges submissions in background threads, while `learn` keeps reading keys.
 
-A judging that is given up ends by itself, at its next case; nobody waits for it, so that the next
-answer is judged at once also where the last one runs into its time limit.
+The sandbox pool opens while the user reads the task. A cancelled judgement ends by itself at its
+next case and is not waited for, so the next submission is judged at once, even if the last one runs
+into its time limit.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from dataclasses import dataclass
 
 from shardlab.catalogue.problem import Problem
 from shardlab.course.attempt import explain_rejected_submission, judge_submission, record_submission
-from shardlab.course.store import Record
-from shardlab.course.submission import Submission
+from shardlab.course.store import ProgressStore, Submission
 from shardlab.errors import LabError
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.sandbox.process import SandboxPool
@@ -23,102 +23,106 @@ from shardlab.sandbox.process import SandboxPool
 
 @dataclass(frozen=True)
 class JudgeEvent:
-    """One piece of news: a case that ended, the whole judgement, or why there is none."""
+    """A finished case, the judgement, or the reason why there is none."""
 
     case: CaseResult | None = None
     judgement: Judgement | None = None
     failure: str = ""
 
 
-class _GivenUp(Exception):
-    """Ends a judging that nobody wants any more."""
+class _Cancelled(Exception):
+    """Ends a judgement whose result is no longer needed."""
 
 
 class BackgroundJudge:
-    """Judges one answer at a time, as the screen sees it."""
+    """Judges one submission at a time, as seen from the screen's thread."""
 
     def __init__(
-        self, record: Record, open_house: Callable[[], SandboxPool], wake: Callable[[], None]
+        self, store: ProgressStore, open_pool: Callable[[], SandboxPool], wake: Callable[[], None]
     ) -> None:
-        self._record = record
-        self._open_house = open_house
+        self._store = store
+        self._open_pool = open_pool
         self._wake = wake
-        self._house: SandboxPool | None = None
+        self._pool: SandboxPool | None = None
         self._failure: Exception | None = None
         self._is_open = threading.Event()
-        self._wanted: object = None  # of the judging whose news are told
-        self._news: queue.SimpleQueue[tuple[object, JudgeEvent]] = queue.SimpleQueue()
-        threading.Thread(target=self._open, daemon=True).start()
+        # Identifies the current submission; threads with another token are cancelled.
+        self._current: object = None
+        self._events: queue.SimpleQueue[tuple[object, JudgeEvent]] = queue.SimpleQueue()
+        # A daemon, as all threads here: quitting must not be delayed until JAX is loaded.
+        threading.Thread(target=self._open_in_thread, daemon=True).start()
 
-    def judge(self, problem: Problem, source: bytes, kind: str) -> None:
-        """Keep an answer and begin to judge it; one that is being judged is given up."""
-        self._wanted = token = object()
-        refusal = explain_rejected_submission(self._record, problem, source, kind=kind)
-        if refusal is not None:
-            self._say(token, JudgeEvent(judgement=refusal))
+    def start_judging(self, problem: Problem, source: bytes, kind: str) -> None:
+        """Store a submission and begin to judge it; cancel the one before."""
+        self._current = token = object()
+        # In this thread: it needs no sandbox, so it works while the pool still opens.
+        rejection = explain_rejected_submission(self._store, problem, source, kind=kind)
+        if rejection is not None:
+            self._send_event(token, JudgeEvent(judgement=rejection))
             return
-        submission = record_submission(self._record, problem, source, kind=kind)
-        threading.Thread(target=self._judge, args=(token, problem, submission), daemon=True).start()
+        submission = record_submission(self._store, problem, source, kind=kind)
+        arguments = (token, problem, submission)
+        threading.Thread(target=self._judge_in_thread, args=arguments, daemon=True).start()
 
-    def give_up(self) -> None:
-        self._wanted = None
+    def cancel(self) -> None:
+        """Drop the current judgement."""
+        self._current = None
 
-    def news(self) -> list[JudgeEvent]:
-        """Return what has happened since, of the judging that is wanted."""
-        found = []
+    def take_events(self) -> list[JudgeEvent]:
+        """Return the new events of the current submission."""
+        events = []
         with contextlib.suppress(queue.Empty):
             while True:
-                token, told = self._news.get_nowait()
-                if token is self._wanted:
-                    found.append(told)
-        return found
+                token, event = self._events.get_nowait()
+                if token is self._current:
+                    events.append(event)
+        return events
 
     def close(self) -> None:
-        """Give up, and close the house; one that is still being opened closes itself."""
-        self._wanted = None
-        self._open_house = _closed
-        if self._house is not None:
-            self._house.close()
+        """Cancel, and close the pool; one that is still opening closes itself."""
+        self._current = None
+        self._open_pool = _reject_opening
+        if self._pool is not None:
+            self._pool.close()
 
-    def _open(self) -> None:
+    def _open_in_thread(self) -> None:
         try:
-            house = self._open_house()
+            pool = self._open_pool()
         except Exception as error:
             self._failure = error
         else:
-            self._house = house
-            if self._open_house is _closed:
-                house.close()
+            self._pool = pool
+            if self._open_pool is _reject_opening:  # closed meanwhile
+                pool.close()
         self._is_open.set()
 
-    def _judge(self, token: object, problem: Problem, submission: Submission) -> None:
-        def tell(case: CaseResult) -> None:
-            if token is not self._wanted:
-                raise _GivenUp
-            self._say(token, JudgeEvent(case=case))
+    def _judge_in_thread(self, token: object, problem: Problem, submission: Submission) -> None:
+        def report_case(case: CaseResult) -> None:
+            if token is not self._current:
+                raise _Cancelled
+            self._send_event(token, JudgeEvent(case=case))
 
         self._is_open.wait()
-        if token is not self._wanted:
+        if token is not self._current:
             return
         try:
-            if self._house is None:
-                raise self._failure or _GivenUp
-            judgement = judge_submission(self._record, self._house, problem, submission, tell)
-        except _GivenUp:
+            if self._pool is None:
+                raise self._failure or _Cancelled
+            judgement = judge_submission(self._store, self._pool, problem, submission, report_case)
+        except _Cancelled:
             return
         except LabError as error:
-            self._say(token, JudgeEvent(failure=str(error)))
-        except Exception as error:  # the judge's own fault: said, and the screen goes on
-            self._say(
-                token, JudgeEvent(failure=f"The judge failed: {type(error).__name__}: {error}")
-            )
+            self._send_event(token, JudgeEvent(failure=str(error)))
+        except Exception as error:  # a bug of the judge must not end the screen
+            failure = f"The judge failed: {type(error).__name__}: {error}"
+            self._send_event(token, JudgeEvent(failure=failure))
         else:
-            self._say(token, JudgeEvent(judgement=judgement))
+            self._send_event(token, JudgeEvent(judgement=judgement))
 
-    def _say(self, token: object, told: JudgeEvent) -> None:
-        self._news.put((token, told))
+    def _send_event(self, token: object, event: JudgeEvent) -> None:
+        self._events.put((token, event))
         self._wake()
 
 
-def _closed() -> SandboxPool:
-    raise _GivenUp
+def _reject_opening() -> SandboxPool:
+    raise _Cancelled

@@ -1,8 +1,6 @@
-"""A connection to the record: ready to use, or an error that says what to do.
+"""The SQLite file of the progress store: its location, its schema, and connections to it.
 
-The tables of the record, and the steps from each older form to the next.
-
-Where a person's data lies, by the custom of each system.
+`connect` yields a connection in one transaction, or raises a `StoreError` with a fix.
 """
 
 from __future__ import annotations
@@ -24,12 +22,13 @@ from shardlab.errors import (
     StoreUnwritable,
 )
 
-APPLICATION_ID = 0x5348_4C42  # "SHLB": tells our record from another program's database
+APPLICATION_ID = 0x5348_4C42  # "SHLB": distinguishes our file from another program's database
 
-# Step n leads from version n to n + 1. A step that has been released is never changed: append.
-STEPS: tuple[tuple[str, ...], ...] = (
+# Migration n leads from schema version n to n + 1. A released migration is never edited, only
+# followed by another: files in the field were created with it.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
-        # Answers are kept once each: `learn` judges on every save, and many saves are alike.
+        # Each source is stored once: `learn` judges on every save, and many saves are identical.
         """CREATE TABLE source (
             digest TEXT PRIMARY KEY,
             body BLOB NOT NULL
@@ -66,207 +65,210 @@ STEPS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def version(connection: sqlite3.Connection) -> int:
+def schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def is_ours(connection: sqlite3.Connection) -> bool:
-    """Say whether a database is our record, or is still empty."""
+def is_progress_store(connection: sqlite3.Connection) -> bool:
+    """Return whether a database is a progress store, or still empty."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (n_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return bool(application == APPLICATION_ID or n_tables == 0)
 
 
-def migrate(
-    connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = STEPS, to: int | None = None
+def migrate_database(
+    connection: sqlite3.Connection,
+    migrations: Sequence[Sequence[str]] = MIGRATIONS,
+    to: int | None = None,
 ) -> None:
-    """Lead a database to the newest form: all of it in one transaction, or nothing."""
+    """Bring a database to the newest schema, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Read again inside: another process may have been quicker.
-        for step in steps[version(connection) : to]:
-            for statement in step:
+        # The version is read inside the transaction: another process may have migrated meanwhile.
+        for migration in migrations[schema_version(connection) : to]:
+            for statement in migration:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {len(steps) if to is None else to}")
+        connection.execute(f"PRAGMA user_version = {len(migrations) if to is None else to}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
 
 
-VARIABLE = "SHARDLAB_DATA"
+DATA_VARIABLE = "SHARDLAB_DATA"
 
 
 def data_folder(environ: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path:
-    """Return the folder for the record of practice; `SHARDLAB_DATA` names another.
+    """Return the folder of the progress store; `SHARDLAB_DATA` overrides it.
 
     >>> data_folder({"SHARDLAB_DATA": "/tmp/mine"}).as_posix()
     '/tmp/mine'
     >>> data_folder({"XDG_DATA_HOME": "/home/ada/data"}, "linux").as_posix()
     '/home/ada/data/shardlab'
 
-    A relative `XDG_DATA_HOME` is ignored, as the XDG specification asks.
+    A relative `XDG_DATA_HOME` is ignored, as the XDG specification requires.
     """
-    given = os.environ if environ is None else environ
-    if given.get(VARIABLE):
-        return Path(given[VARIABLE]).expanduser().absolute()
+    variables = os.environ if environ is None else environ
+    if variables.get(DATA_VARIABLE):
+        return Path(variables[DATA_VARIABLE]).expanduser().absolute()
     if platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "shardlab"
-    if platform == "win32" and given.get("LOCALAPPDATA"):
-        return Path(given["LOCALAPPDATA"]) / "shardlab"
-    data = given.get("XDG_DATA_HOME", "")
+    if platform == "win32" and variables.get("LOCALAPPDATA"):
+        return Path(variables["LOCALAPPDATA"]) / "shardlab"
+    data = variables.get("XDG_DATA_HOME", "")
     return (Path(data) if Path(data).is_absolute() else Path.home() / ".local/share") / "shardlab"
 
 
-PATIENCE = 10.0  # seconds to wait for another process; a write takes milliseconds
+LOCK_SECONDS = 10.0  # timeout for the lock of another process; a write takes milliseconds
 
 
 @contextlib.contextmanager
-def connected(path: Path, patience: float = PATIENCE) -> Iterator[sqlite3.Connection]:
-    """Yield a connection inside one transaction, which ends well or leaves nothing.
+def connect(path: Path, lock_seconds: float | None = None) -> Iterator[sqlite3.Connection]:
+    """Yield a connection inside one transaction, which is committed as a whole or not at all.
 
-    One connection for each piece of work: nothing is held while a person thinks, threads share
-    none, and a kill at any moment leaves what SQLite's own log can take back.
+    One short connection per operation: no lock is held while the user thinks, threads share no
+    connection, and after a kill SQLite rolls back from its own log.
     """
     try:
-        connection = _opened(path, patience)
+        connection = _open_database(path, LOCK_SECONDS if lock_seconds is None else lock_seconds)
         try:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
             connection.execute("COMMIT")
         finally:
-            connection.close()  # takes back what was not committed
+            connection.close()  # rolls back what was not committed
     except sqlite3.Error as error:
-        raise _told(error, path) from error
+        raise _store_error(error, path) from error
     except OSError as error:
-        raise _unwritable(path, error.strerror or str(error)) from error
+        raise _unwritable_error(path, error.strerror or str(error)) from error
 
 
-def _opened(path: Path, patience: float) -> sqlite3.Connection:
-    path.parent.mkdir(0o700, parents=True, exist_ok=True)  # a person's own, as XDG asks
-    connection = sqlite3.connect(path, timeout=patience, isolation_level=None)
+def _open_database(path: Path, lock_seconds: float) -> sqlite3.Connection:
+    path.parent.mkdir(0o700, parents=True, exist_ok=True)  # XDG: readable by the user only
+    # isolation_level=None: the sqlite3 module begins no transaction of its own.
+    connection = sqlite3.connect(path, timeout=lock_seconds, isolation_level=None)
     try:
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = FULL")  # also against a loss of power
-        if version(connection) != len(STEPS) or not is_ours(connection):
-            _prepare(connection, path)
+        connection.execute("PRAGMA synchronous = FULL")  # durable also after a power failure
+        # Two cheap reads on every connection; the lock and the migration only when needed.
+        if schema_version(connection) != len(MIGRATIONS) or not is_progress_store(connection):
+            _prepare_schema(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables, or lead them to the newest form."""
-    if not is_ours(connection):
-        raise _set_aside(path, "it is the database of another program")
-    found = version(connection)
-    if found > len(STEPS):
+def _prepare_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Create the tables, or migrate them."""
+    if not is_progress_store(connection):
+        raise _move_aside(path, "it is the database of another program")
+    version = schema_version(connection)
+    if version > len(MIGRATIONS):
         raise StoreNewerVersion(
-            f"The record of practice has form {found}; this shardlab knows forms up to "
-            f"{len(STEPS)}.",
+            f"The progress store has schema version {version}; this shardlab supports up to "
+            f"{len(MIGRATIONS)}.",
             where=str(path),
-            fix=f"update shardlab, or set {VARIABLE} to another folder.",
+            fix=f"upgrade shardlab, or set {DATA_VARIABLE} to another folder.",
         )
-    # SQLite does not wait while it changes to WAL, so that two first starts are kept apart here.
-    with _alone(path):
+    # The switch to WAL fails at once with SQLITE_BUSY and ignores the timeout, so two processes
+    # that start for the first time at the same moment need a lock of our own.
+    with _file_lock(path):
         connection.execute("PRAGMA journal_mode = WAL")
-        migrate(connection)
+        migrate_database(connection)
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes out of the same rare work: making the record, setting it aside."""
+def _file_lock(path: Path) -> Iterator[None]:
+    """Exclude other processes while the file is created, migrated or moved aside."""
     try:
         import fcntl
-    except ImportError:  # not on Windows, where the worst is an error that asks to try again
+    except ImportError:  # Windows: the worst case is a StoreBusy error
         yield
         return
     with (path.parent / f"{path.name}.lock").open("a") as lock:
-        until = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LOCK_SECONDS
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > until:
-                    raise _busy(path) from None
+                if time.monotonic() > deadline:
+                    raise _busy_error(path) from None
                 time.sleep(0.01)
         yield
 
 
-# ------------------------------------------------------------------------------ what goes wrong
+# -------------------------------------------------------------------------------------- errors
 
 
-def _told(error: sqlite3.Error, path: Path) -> StoreError:
-    """Return SQLite's error in our words."""
-    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
+def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
+    """Return the `StoreError` of an SQLite error."""
+    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte; the rest refines it
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return _busy(path)
+        return _busy_error(path)
     if primary == sqlite3.SQLITE_FULL:
         return StoreFull(
-            "The disk is full: the record of practice is as it was before.",
+            "The disk is full; the progress store is unchanged.",
             where=str(path),
-            fix=f"make room, or set {VARIABLE} to a folder on another disk.",
+            fix=f"free some space, or set {DATA_VARIABLE} to a folder on another disk.",
         )
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return _damaged(path, str(error))
-    return _unwritable(path, str(error))
+        return _handle_corruption(path, str(error))
+    return _unwritable_error(path, str(error))
 
 
-def _busy(path: Path) -> StoreBusy:
+def _busy_error(path: Path) -> StoreBusy:
     return StoreBusy(
-        f"Another process has held the record of practice for {PATIENCE:.0f} seconds.",
+        f"Another process has locked the progress store for {LOCK_SECONDS:.0f} seconds.",
         where=str(path),
-        fix="end the other shardlab, or whatever else has the file open, and try again.",
+        fix="end the other shardlab, or the program that has the file open, and try again.",
     )
 
 
-def _unwritable(path: Path, words: str) -> StoreUnwritable:
+def _unwritable_error(path: Path, reason: str) -> StoreUnwritable:
     return StoreUnwritable(
-        f"The record of practice cannot be written: {words}.",
+        f"The progress store cannot be written: {reason}.",
         where=str(path),
-        fix=f"make the folder writable, or set {VARIABLE} to one that is.",
+        fix=f"make the folder writable, or set {DATA_VARIABLE} to one that is.",
     )
 
 
-def _damaged(path: Path, words: str) -> StoreError:
-    """Set the file aside, unless another process already has."""
-    with _alone(path):
-        now = _complaint(path)
-        return _set_aside(path, now) if now else _moved_meanwhile(path, words)
-
-
-def _complaint(path: Path) -> str:
-    """Return what SQLite says of the file as it lies there now; empty where it is sound."""
-    if not path.exists():
-        return ""
-    with contextlib.closing(sqlite3.connect(path, timeout=PATIENCE)) as connection:
-        try:
-            (told,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        except sqlite3.DatabaseError as error:
-            return str(error)
-        return "" if told == "ok" else str(told).splitlines()[-1]
-
-
-def _set_aside(path: Path, words: str) -> StoreCorrupt:
-    kept = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    path.rename(kept)
-    for suffix in ("-wal", "-shm"):  # the log holds what the file does not have yet
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(kept.with_name(kept.name + suffix))
+def _handle_corruption(path: Path, reason: str) -> StoreError:
+    """Move a corrupt file aside, unless another process has done so already."""
+    with _file_lock(path):
+        current_reason = _check_integrity(path)
+        if current_reason:
+            return _move_aside(path, current_reason)
     return StoreCorrupt(
-        f"The record of practice is damaged: {words}.",
-        where=f"{path}, kept as {kept.name}",
-        fix="run the command again: it begins a new record. "
-        f"`sqlite3 {kept} .recover` shows what the old one still holds.",
-    )
-
-
-def _moved_meanwhile(path: Path, words: str) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"The record of practice was damaged ({words}), and another process has set it aside.",
+        f"The progress store was corrupt ({reason}), and another process has moved it aside.",
         where=str(path),
         fix="run the command again.",
+    )
+
+
+def _check_integrity(path: Path) -> str:
+    """Return SQLite's message about the file as it is now; empty if it is intact."""
+    if not path.exists():
+        return ""
+    with contextlib.closing(sqlite3.connect(path, timeout=LOCK_SECONDS)) as connection:
+        try:
+            (message,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.DatabaseError as error:
+            return str(error)
+        return "" if message == "ok" else str(message).splitlines()[-1]
+
+
+def _move_aside(path: Path, reason: str) -> StoreCorrupt:
+    backup = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    path.rename(backup)
+    for suffix in ("-wal", "-shm"):  # the log has changes that are not in the file yet
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(backup.with_name(backup.name + suffix))
+    return StoreCorrupt(
+        f"The progress store is corrupt: {reason}.",
+        where=f"{path}, moved to {backup.name}",
+        fix="run the command again: it creates a new store. "
+        f"`sqlite3 {backup} .recover` shows what the old file still contains.",
     )

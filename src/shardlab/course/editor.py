@@ -1,4 +1,4 @@
-"""The person's own editor, from $VISUAL or $EDITOR."""
+"""The user's editor, from $VISUAL or $EDITOR."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# Editors with a window of their own: started beside the terminal, and left alone. Any other may
-# want the terminal, and gets it only when the person asks.
-_WINDOWS = {
+# Editors with a window of their own, started in the background. Any other may need the terminal,
+# and gets it only when the user presses the key for it.
+_WINDOWED_EDITORS = {
     "atom",
     "charm",
     "code",
@@ -48,23 +48,25 @@ _WINDOWS = {
 class Editor:
     """A command that opens a file.
 
-    >>> Editor.of({"EDITOR": "code --wait"}).has_window, Editor.of({"EDITOR": "vim"}).has_window
-    (True, False)
+    >>> Editor.from_environment({"EDITOR": "code --wait"}).has_window
+    True
+    >>> Editor.from_environment({"EDITOR": "vim"}).has_window
+    False
     """
 
     command: tuple[str, ...]
 
     @classmethod
-    def of(cls, environ: Mapping[str, str] | None = None) -> Editor | None:
-        """Return the editor that a person has named; None where there is none."""
-        given = os.environ if environ is None else environ
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Editor | None:
+        """Return the editor of $VISUAL or $EDITOR; None if neither is set."""
+        variables = os.environ if environ is None else environ
         for variable in ("VISUAL", "EDITOR"):
             try:
-                words = shlex.split(given.get(variable, ""))
-            except ValueError:  # an open quote: nothing that could be started
+                command = shlex.split(variables.get(variable, ""))
+            except ValueError:  # an unclosed quote
                 continue
-            if words:
-                return cls(tuple(words))
+            if command:
+                return cls(tuple(command))
         return None
 
     @property
@@ -73,25 +75,26 @@ class Editor:
 
     @property
     def has_window(self) -> bool:
-        return self.name.removesuffix(".exe") in _WINDOWS
+        return self.name.removesuffix(".exe") in _WINDOWED_EDITORS
 
-    def open_beside(self, path: Path) -> bool:
-        """Start it in a window of its own, apart from this terminal; say whether it started."""
+    def open_in_background(self, path: Path) -> bool:
+        """Start it in its own window, detached from this terminal; return whether it started."""
         try:
             process = subprocess.Popen(
                 [*self.command, str(path)],
+                # Its messages must not appear between the lines of the screen.
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C here must not end it
+                start_new_session=True,  # Ctrl-C in this terminal must not end it
             )
         except OSError:
             return False
-        threading.Thread(target=process.wait, daemon=True).start()  # so that no dead one is left
+        threading.Thread(target=process.wait, daemon=True).start()  # reaps the process when it ends
         return True
 
-    def open_here(self, path: Path) -> bool:
-        """Run it in this terminal until it ends; say whether it could be started."""
+    def open_in_terminal(self, path: Path) -> bool:
+        """Run it in this terminal until it ends; return whether it could be started."""
         try:
             subprocess.run([*self.command, str(path)], check=False)
         except OSError:

@@ -1,58 +1,58 @@
-"""A file that a person saves: what it holds, each time that it has become something else."""
+"""Notices when the user saves a file."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
-Look = tuple[int, int, int]
-# Looks in a row that find nothing, before a file counts as gone: a save may take its place in two
-# steps.
-_PATIENCE = 10
+FileState = tuple[int, int, int]  # modification time, size, inode
+# Polls in a row without the file before it counts as deleted: editors may rename the old file away
+# before they write the new one.
+_POLLS_UNTIL_DELETED = 10
 
 
 class FileWatch:
-    """Looks at a file when it is asked to, and says when its contents have changed.
+    """Polls a file, and reports when its contents have changed.
 
-    A change counts once two looks in a row find the same file: editors empty a file before they
-    write it, or put another in its place, and half of an answer is none. Looking needs no help
-    from the system, so that it works on network disks and in containers too.
+    A change counts once two polls in a row find the same state: editors truncate a file before they
+    write it, or replace it, and half a file must not be judged. Polling, unlike inotify, also works
+    on network disks and in containers.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._judged: Look | None = self._look()
-        self._last: Look | None = self._judged
-        self._digest = self._hash()
-        self._n_missed = 0
+        self._reported_state = self._read_state()
+        self._last_state = self._reported_state
+        self._digest = self._hash_file()
+        self._n_missing = 0
 
     def has_changed(self) -> bool:
-        """Look once; True the first time that new contents have come to rest."""
-        look = self._look()
-        self._n_missed = self._n_missed + 1 if look is None else 0
-        is_at_rest, self._last = look == self._last, look
-        if look is None or look == self._judged or not is_at_rest:
+        """Poll once; True the first time that new contents are stable."""
+        state = self._read_state()
+        self._n_missing = self._n_missing + 1 if state is None else 0
+        is_stable, self._last_state = state == self._last_state, state
+        if state is None or state == self._reported_state or not is_stable:
             return False
-        digest = self._hash()
-        if self._look() != look:  # it was written meanwhile
+        digest = self._hash_file()
+        if self._read_state() != state:  # it was written while it was hashed
             return False
-        self._judged = look
+        self._reported_state = state
         is_new, self._digest = digest != self._digest, digest
         return is_new
 
     @property
-    def is_just_gone(self) -> bool:
-        """Say whether the last look is the one at which the file counts as gone."""
-        return self._n_missed == _PATIENCE
+    def was_deleted(self) -> bool:
+        """Return whether the last poll is the one after which the file counts as deleted."""
+        return self._n_missing == _POLLS_UNTIL_DELETED
 
-    def _look(self) -> Look | None:
+    def _read_state(self) -> FileState | None:
         try:
-            found = self.path.stat()
-        except OSError:  # between the two halves of an atomic save, or gone
+            status = self.path.stat()
+        except OSError:  # between the two steps of an atomic save, or deleted
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def _hash(self) -> bytes:
+    def _hash_file(self) -> bytes:
         try:
             with self.path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").digest()

@@ -1,7 +1,7 @@
-"""The learn loop without a terminal: what happens -> what to do. Pure, so that it is easy to test.
+"""The state machine of `learn`, without a terminal: event -> new state and actions.
 
-A save is judged on the examples, and an answer that passes them is submitted at once: a learner
-who sees green has solved the problem. A save during a judging gives that judging up.
+A save is judged on the examples, and a submission that passes them is judged on all cases at once:
+a learner who sees green has solved the problem. A save during a judgement cancels that judgement.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-What = Literal[
+ActionKind = Literal[
     "judge",  # value: run or submit
-    "give_up",  # the judging under way
-    "show",  # the judgement that just came
-    "pass_on",  # the examples passed, and all cases are judged now
+    "cancel",  # the judgement that is running
+    "show",  # the judgement that has just arrived
+    "examples_passed",  # all cases are judged next
     "solved",
     "task",
     "hint",
@@ -25,33 +25,33 @@ What = Literal[
     "open",  # value: a slug, or its number in the list
     "edit",
     "reset",
-    "say",  # value: the words
-    "echo",  # value: what is typed so far
+    "print",  # value: the text
+    "prompt",  # value: the text typed so far
     "quit",
 ]
 
 
 @dataclass(frozen=True)
-class Do:
-    """One thing to do."""
+class Action:
+    """One thing to do on screen, disk or judge."""
 
-    what: What
+    kind: ActionKind
     value: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnSession:
-    """Where the loop stands."""
+    """The state of the loop."""
 
-    judging: str = ""  # run or submit while one is under way
-    armed: str = ""  # a key that takes effect when it is pressed again
-    typed: str | None = None  # of a problem's name; None: keys are commands
+    judging: str = ""  # run or submit while a judgement is running
+    armed_key: str = ""  # a key that takes effect when it is pressed a second time
+    typed_name: str | None = None  # of a problem; None: keys are commands
     is_solved: bool = False
 
 
-Step = tuple[LearnSession, tuple[Do, ...]]
+Step = tuple[LearnSession, tuple[Action, ...]]
 
-_PLAIN: dict[str, What] = {
+_KEY_ACTIONS: dict[str, ActionKind] = {
     "h": "hint",
     "n": "next",
     "o": "solution",
@@ -60,75 +60,78 @@ _PLAIN: dict[str, What] = {
     "?": "help",
     "q": "quit",
 }
-_JUDGED = {"r": "run", "s": "submit"}
-_ENDS = ("\r", "\n")
-_ERASES = ("\x7f", "\b")
-_LEAVES = ("\x1b", "\x04")
+_JUDGE_KEYS = {"r": "run", "s": "submit"}
+_ENTER = ("\r", "\n")
+_BACKSPACE = ("\x7f", "\b")
+_ESCAPE, _CTRL_D = "\x1b", "\x04"
 
 
-def saved(session: LearnSession) -> Step:
-    """The file has been saved: judge it, and give up what is being judged of the old one."""
+def on_save(session: LearnSession) -> Step:
+    """Judge the file that was saved, and cancel the judgement of the older one."""
     return _judge(session, "run")
 
 
-def key(session: LearnSession, pressed: str) -> Step:
-    """A key was pressed."""
-    if session.typed is not None:
-        return _typing(session, pressed, session.typed)
-    armed, session = session.armed, replace(session, armed="")
-    if pressed in _JUDGED:
-        return _judge(session, _JUDGED[pressed])
-    if pressed == "x":
-        if armed == "x":
-            return session, (Do("reset"),)
-        return replace(session, armed="x"), (
-            Do("say", "x again puts the starter back and keeps your file beside it."),
-        )
-    if pressed == "l":
-        return replace(session, typed=""), (Do("list"), Do("echo"))
-    if pressed in _LEAVES:
-        return session, (Do("quit"),) if pressed == "\x04" else ()
-    if pressed in _PLAIN:
-        return session, (Do(_PLAIN[pressed]),)
-    if pressed in _ENDS or not pressed.isprintable():
-        return session, (Do("keys"),)
-    return session, (Do("say", f"{pressed!r} is no key here; ? shows them."),)
+def on_key(session: LearnSession, key: str) -> Step:
+    """Return what a key does."""
+    if session.typed_name is not None:
+        return _type_key(session, key, session.typed_name)
+    # Any other key disarms.
+    armed_key, session = session.armed_key, replace(session, armed_key="")
+    if key in _JUDGE_KEYS:
+        return _judge(session, _JUDGE_KEYS[key])
+    if key == "x":
+        if armed_key == "x":
+            return session, (Action("reset"),)
+        question = "Press x again to restore the starter; your file is saved beside it."
+        return replace(session, armed_key="x"), (Action("print", question),)
+    if key == "l":
+        return replace(session, typed_name=""), (Action("list"), Action("prompt"))
+    # Escape ends only the typing of a name; Ctrl-D is the end of input, as in a shell.
+    if key in (_ESCAPE, _CTRL_D):
+        return session, (Action("quit"),) if key == _CTRL_D else ()
+    if key in _KEY_ACTIONS:
+        return session, (Action(_KEY_ACTIONS[key]),)
+    if key in _ENTER or not key.isprintable():
+        return session, (Action("keys"),)
+    return session, (Action("print", f"Unknown key {key!r}; ? lists the keys."),)
 
 
-def judged(session: LearnSession, *, passed: bool) -> Step:
-    """A judging came to its end."""
+def on_judgement(session: LearnSession, *, passed: bool) -> Step:
+    """Show a judgement; after the examples pass, judge all cases."""
     kind, session = session.judging, replace(session, judging="")
     if not passed:
-        return session, (Do("show"), Do("keys"))
+        return session, (Action("show"), Action("keys"))
     if kind == "run":
-        return replace(session, judging="submit"), (Do("pass_on"), Do("judge", "submit"))
-    return replace(session, is_solved=True), (Do("show"), Do("solved"))
+        actions = (Action("examples_passed"), Action("judge", "submit"))
+        return replace(session, judging="submit"), actions
+    return replace(session, is_solved=True), (Action("show"), Action("solved"))
 
 
-def failed(session: LearnSession, words: str) -> Step:
-    """A judging could not be done."""
-    return replace(session, judging=""), (Do("say", words), Do("keys"))
+def on_failure(session: LearnSession, message: str) -> Step:
+    """Show why the judge could not judge, and go on."""
+    return replace(session, judging=""), (Action("print", message), Action("keys"))
 
 
-def opened(session: LearnSession, *, is_solved: bool) -> Step:
-    """Another problem was opened; what was being judged is of no interest any more."""
-    todo = (Do("give_up"),) if session.judging else ()
-    return LearnSession(is_solved=is_solved), todo
+def on_open(session: LearnSession, *, is_solved: bool) -> Step:
+    """Start over with another problem, and cancel the judgement of the last one."""
+    actions = (Action("cancel"),) if session.judging else ()
+    return LearnSession(is_solved=is_solved), actions
 
 
 def _judge(session: LearnSession, kind: str) -> Step:
-    todo = (Do("give_up"), Do("judge", kind)) if session.judging else (Do("judge", kind),)
-    return replace(session, judging=kind), todo
+    actions = [Action("cancel")] if session.judging else []
+    actions.append(Action("judge", kind))
+    return replace(session, judging=kind), tuple(actions)
 
 
-def _typing(session: LearnSession, pressed: str, typed: str) -> Step:
-    """Take a key of a problem's name or number; an empty one leaves the list."""
-    if pressed in _LEAVES or (pressed in _ENDS and not typed):
-        return replace(session, typed=None), (Do("keys"),)
-    if pressed in _ENDS:
-        return replace(session, typed=None), (Do("open", typed),)
-    if pressed in _ERASES:
-        return replace(session, typed=typed[:-1]), (Do("echo", typed[:-1]),)
-    if pressed.isprintable():
-        return replace(session, typed=typed + pressed), (Do("echo", typed + pressed),)
+def _type_key(session: LearnSession, key: str, name: str) -> Step:
+    """Add a key to the typed name or number of a problem; an empty one leaves the list."""
+    if key in (_ESCAPE, _CTRL_D) or (key in _ENTER and not name):
+        return replace(session, typed_name=None), (Action("keys"),)
+    if key in _ENTER:
+        return replace(session, typed_name=None), (Action("open", name),)
+    if key in _BACKSPACE:
+        return replace(session, typed_name=name[:-1]), (Action("prompt", name[:-1]),)
+    if key.isprintable():
+        return replace(session, typed_name=name + key), (Action("prompt", name + key),)
     return session, ()

@@ -1,7 +1,4 @@
-"""What can be seen of a problem without running it: files, headings, links, first lines.
-
-What is wrong with a problem, in one sentence with its place.
-"""
+"""Lints a problem without running it: files, headings, links, signatures, first lines."""
 
 from __future__ import annotations
 
@@ -12,27 +9,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardlab.catalogue.problem import PROBLEM_FILES, Problem
-from shardlab.course.statement_page import HEADINGS, Page, linked, read_page
-from shardlab.course.wrong_submissions import read_claim
+from shardlab.course.statement_page import HEADINGS, Page, find_links, parse_page
+from shardlab.course.wrong_submissions import parse_header
 from shardlab.errors import LabError
 from shardlab.sharding.layout import layout
 from shardlab.sharding.shape import parse_array
 
-# Every rule of the audit, and what it wants.
+# Every rule of the audit, and its requirement; docs/write-a-problem.md has the same table.
 RULES = {
     "problem": "problem.toml and reference.py can be loaded",
-    "reference.inputs": "inputs(draw) gives the arguments of the call, and no others",
-    "reference.draw": "the same seed gives the same inputs, and expected leaves them as they are",
+    "reference.inputs": "inputs(draw) returns the arguments of the call, and no others",
+    "reference.draw": "the same seed gives the same inputs, and expected does not modify them",
     "tracks.unlisted": "tracks.toml lists the problem",
-    "files.stray": "the folder holds the files of a problem and no others",
+    "files.stray": "the folder contains the files of a problem and no others",
     "text.encoding": "files are UTF-8",
-    "text.end": "files end with one line break",
+    "text.end": "files end with one newline",
     "text.long_line": "lines have at most 120 characters",
     "text.spaces": "no tabs, no spaces at the end of a line",
-    "text.unfinished": "no TODO, FIXME, TBD or XXX is left",
-    "page.title": "the page begins with the title of problem.toml",
+    "text.unfinished": "no TODO, FIXME, TBD or XXX",
+    "page.title": "the heading of the page is the title in problem.toml",
     "page.headings": "the seven headings, in order",
-    "page.empty": "something stands under each of them",
+    "page.empty": "no section is empty",
     "page.length": "50 to 120 lines",
     "page.picture": "the idea has a ```text drawing or a ```layout block",
     "page.layout": "each line of a ```layout block is an array, a spec and a mesh that fit",
@@ -41,171 +38,179 @@ RULES = {
     "page.worked_example": "a ```python block and then a ```text block with what it prints",
     "page.examples": "the examples are a ```pycon block",
     "page.pitfalls": "there are pitfalls, as bullets",
-    "page.pitfall": "each ends in a link to the wrong answer that proves it",
-    "page.link": "links lead to a file",
+    "page.pitfall": "each ends in a link to the wrong submission that demonstrates it",
+    "page.link": "links point to existing files",
     "hints.headings": "three or four hints, numbered",
-    "hints.empty": "something stands under each of them",
-    "code.syntax": "programs are Python",
+    "hints.empty": "no hint is empty",
+    "code.syntax": "programs are valid Python",
     "code.function": "programs define every function that is called",
-    "code.arguments": "starter and solution take the arguments of the call, in its order",
+    "code.arguments": "starter and solution have the parameters of the call, in order",
     "code.experimental": "programs use jax.shard_map, nothing of jax.experimental",
-    "wrong.too_few": "at least three wrong answers",
-    "wrong.header": "a wrong answer begins with # CODE: sentence, or # CODE cause: sentence",
-    "wrong.unlinked": "the page or the hints link to every wrong answer",
-    "examples.worked": "the worked example prints just what the page says",
-    "examples.doctest": "the examples give what the page says, with solution.py",
+    "wrong.too_few": "at least three known-wrong submissions",
+    "wrong.header": "a wrong submission begins with # CODE: sentence, or # CODE cause: sentence",
+    "wrong.unlinked": "the page or the hints link to every wrong submission",
+    "examples.worked": "the worked example prints exactly what the page shows",
+    "examples.doctest": "the examples give what the page shows, with solution.py",
     "examples.hidden": "no example has the inputs of a hidden case",
     "starter.passes": "the starter fails",
     "solution.fails": "the solution passes every case",
-    "wrong.unproven": "cases that a wrong answer fails have its code alone, the first its cause",
+    "wrong.unproven": "a wrong submission fails with its code only, and first with its cause",
     "judge": "the judge itself does not fail",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One thing to mend.
+    """One violation of a rule.
 
-    >>> print(Fault("page.picture", "The idea has no picture.", "statement.md", 9))
-    statement.md:9  The idea has no picture.  [page.picture]
+    >>> print(Fault(rule="page.picture", message="No picture.", file="statement.md", line=9))
+    statement.md:9  No picture.  [page.picture]
     """
 
     rule: str
-    what: str
+    message: str
     file: str = ""
     line: int = 0
-    shows: tuple[str, ...] = ()  # lines shown beneath
+    details: tuple[str, ...] = ()  # lines shown beneath
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        first = f"{place}  {self.what}  [{self.rule}]" if place else f"{self.what}  [{self.rule}]"
-        return "\n".join([first, *(f"    {line}" for line in self.shows)])
+        location = f"{self.file}:{self.line}" if self.line else self.file
+        summary = f"{self.message}  [{self.rule}]"
+        first_line = f"{location}  {summary}" if location else summary
+        return "\n".join([first_line, *(f"    {line}" for line in self.details)])
 
 
 MAX_LINE = 120
 PAGE_LINES = range(50, 121)
-MIN_WRONG = 3
+MIN_WRONG_SUBMISSIONS = 3
 N_HINTS = (3, 4)
 LANGUAGES = ("python", "text", "layout", "pycon")
-_ENDS_IN_WRONG = re.compile(r"\]\((wrong/[^)\s]+)\)\)?\.?$")
+_ENDS_IN_WRONG_LINK = re.compile(r"\]\((wrong/[^)\s]+)\)\)?\.?$")
 _LAYOUT = re.compile(r"(\S+) +(\S.*?) +(\S+)")
 _UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|TBD)\b|\blorem ipsum\b")
 
 
-def lint(problem: Problem) -> list[Fault]:
-    """Return everything that can be seen to be wrong with a problem's files."""
-    faults = [*_files(problem), *_text(problem)]
+def lint_problem(problem: Problem) -> list[Fault]:
+    """Return the faults of a problem's files that can be found without running them."""
+    faults = [*_lint_files(problem), *_lint_text(problem)]
+    # The other rules read the files as text.
     if any(fault.rule == "text.encoding" for fault in faults):
         return faults
-    page = read_page(problem.text("statement.md"))
+    page = parse_page(problem.read_text("statement.md"))
     return [
         *faults,
-        *_headings(problem, page),
-        *_picture(page),
-        *_blocks(page),
-        *_pitfalls(problem, page),
-        *_links(problem, page),
-        *_hints(problem),
-        *_functions(problem),
-        *_wrong(problem),
+        *_lint_headings(problem, page),
+        *_lint_pictures(page),
+        *_lint_blocks(page),
+        *_lint_pitfalls(problem, page),
+        *_lint_links(problem, page),
+        *_lint_hints(problem),
+        *_lint_functions(problem),
+        *_lint_wrong_submissions(problem),
     ]
 
 
-def _files(problem: Problem) -> Iterator[Fault]:
+def _lint_files(problem: Problem) -> Iterator[Fault]:
     """Find files that do not belong to a problem."""
-    known = {*PROBLEM_FILES, "problem.toml"}
+    expected_files = {*PROBLEM_FILES, "problem.toml"}
     for path in sorted(problem.folder.rglob("*")):
         name = path.relative_to(problem.folder).as_posix()
-        is_wrong = path.parent.name == "wrong" and path.suffix == ".py"
-        if path.is_file() and name not in known and not is_wrong and "__pycache__" not in name:
-            yield Fault(rule="files.stray", what="The file is no part of a problem.", file=name)
+        is_submission = path.parent.name == "wrong" and path.suffix == ".py"
+        is_known = name in expected_files or is_submission or "__pycache__" in name
+        if path.is_file() and not is_known:
+            yield Fault(rule="files.stray", message="The file is not part of a problem.", file=name)
 
 
-def _text(problem: Problem) -> Iterator[Fault]:
-    """Find what is wrong with the lines of any file."""
-    for path in _texts(problem):
+def _lint_text(problem: Problem) -> Iterator[Fault]:
+    """Find lines that no file may have."""
+    for path in _text_files(problem):
         name = path.relative_to(problem.folder).as_posix()
         try:
             text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError:
-            yield Fault(rule="text.encoding", what="The file is not UTF-8.", file=name)
+            yield Fault(rule="text.encoding", message="The file is not UTF-8.", file=name)
             continue
         if not text.endswith("\n") or text.endswith("\n\n"):
             yield Fault(
-                rule="text.end", what="The file does not end with one line break.", file=name
+                rule="text.end", message="The file does not end with one newline.", file=name
             )
         for number, line in enumerate(text.split("\n"), 1):
             if len(line) > MAX_LINE:
-                what = f"The line has {len(line)} characters, at most {MAX_LINE} are allowed."
-                yield Fault(rule="text.long_line", what=what, file=name, line=number)
+                message = f"The line has {len(line)} characters; the maximum is {MAX_LINE}."
+                yield Fault(rule="text.long_line", message=message, file=name, line=number)
             if line != line.rstrip() or "\t" in line:
                 yield Fault(
                     rule="text.spaces",
-                    what="The line has a tab or ends with spaces.",
+                    message="The line has a tab or ends with spaces.",
                     file=name,
                     line=number,
                 )
             if _UNFINISHED.search(line):
                 yield Fault(
                     rule="text.unfinished",
-                    what="The line says that it is unfinished.",
+                    message="The line is marked as unfinished.",
                     file=name,
                     line=number,
                 )
 
 
-def _texts(problem: Problem) -> list[Path]:
+def _text_files(problem: Problem) -> list[Path]:
     return [
         *(problem.folder / name for name in ("problem.toml", *PROBLEM_FILES)),
-        *problem.wrong,
+        *problem.wrong_submissions,
     ]
 
 
 # ----------------------------------------------------------------------------------------- the page
 
 
-def _headings(problem: Problem, page: Page) -> Iterator[Fault]:
+def _lint_headings(problem: Problem, page: Page) -> Iterator[Fault]:
     file = "statement.md"
     if page.title != problem.title:
-        what = f"The page begins with {page.title!r}; the title is {problem.title!r}."
-        yield Fault(rule="page.title", what=what, file=file, line=1)
-    found = tuple(section.heading for section in page.sections)
-    if found != HEADINGS:
-        what = f"The headings are {', '.join(found) or 'none'}; they must be {', '.join(HEADINGS)}."
-        yield Fault(rule="page.headings", what=what, file=file)
+        message = f"The heading is {page.title!r}; the title is {problem.title!r}."
+        yield Fault(rule="page.title", message=message, file=file, line=1)
+    headings = tuple(section.heading for section in page.sections)
+    if headings != HEADINGS:
+        names = ", ".join(headings) or "none"
+        message = f"The headings are {names}; they must be {', '.join(HEADINGS)}."
+        yield Fault(rule="page.headings", message=message, file=file)
         return
     for section in page.sections:
         if not section.text.strip():
             yield Fault(
                 rule="page.empty",
-                what=f"'{section.heading}' is empty.",
+                message=f"'{section.heading}' is empty.",
                 file=file,
                 line=section.line,
             )
     if page.n_lines not in PAGE_LINES:
-        least, most = PAGE_LINES[0], PAGE_LINES[-1]
-        what = f"The page has {page.n_lines} lines; a page has {least} to {most}."
-        yield Fault(rule="page.length", what=what, file=file)
+        shortest, longest = PAGE_LINES[0], PAGE_LINES[-1]
+        message = f"The page has {page.n_lines} lines; it must have {shortest} to {longest}."
+        yield Fault(rule="page.length", message=message, file=file)
 
 
-def _picture(page: Page) -> Iterator[Fault]:
-    idea = page.section("The idea")
-    if idea.line and idea.block("text", "layout") is None:
-        what = "The idea has no picture: a ```text drawing or a ```layout block."
-        yield Fault(rule="page.picture", what=what, file="statement.md", line=idea.line)
+def _lint_pictures(page: Page) -> Iterator[Fault]:
+    idea = page.find_section("The idea")
+    if idea.line and idea.first_block("text", "layout") is None:
+        message = "The idea has no picture: a ```text drawing or a ```layout block."
+        yield Fault(rule="page.picture", message=message, file="statement.md", line=idea.line)
     for block in (block for section in page.sections for block in section.blocks):
         if block.language == "layout":
             for number, line in enumerate(block.text.splitlines(), block.line + 1):
-                wrong = _layout_line(line)
-                if wrong:
-                    yield Fault(rule="page.layout", what=wrong, file="statement.md", line=number)
+                problem_text = _check_layout_line(line)
+                if problem_text:
+                    yield Fault(
+                        rule="page.layout", message=problem_text, file="statement.md", line=number
+                    )
 
 
-def _layout_line(line: str) -> str:
-    """Return why a line such as `f32[8,6] P('data',None) data=2,model=4` is no layout."""
+def _check_layout_line(line: str) -> str:
+    """Return an error message for a line that is not an array, a spec and a mesh."""
     parts = _LAYOUT.fullmatch(line)
     if parts is None:
-        return "The line is not array, spec and mesh, such as f32[8,6] P('data',None) data=2."
+        return (
+            "The line is not an array, a spec and a mesh, such as f32[8,6] P('data',None) data=2."
+        )
     try:
         shape, dtype = parse_array(parts[1])
         layout(shape, parts[2], parts[3], dtype)
@@ -214,125 +219,148 @@ def _layout_line(line: str) -> str:
     return ""
 
 
-def _blocks(page: Page) -> Iterator[Fault]:
-    """Find blocks that the audit would not run, and sections that lack theirs."""
+def _lint_blocks(page: Page) -> Iterator[Fault]:
+    """Find blocks that the audit would not run, and sections without their block."""
     for section in page.sections:
+        # An unclosed block would swallow the following sections, whose code would not run.
         fences = sum(line.startswith("```") for line in section.lines)
         if fences % 2:
-            what = f"A block of '{section.heading}' is not closed."
-            yield Fault(rule="page.fence", what=what, file="statement.md", line=section.line)
+            message = f"A block of '{section.heading}' is not closed."
+            yield Fault(rule="page.fence", message=message, file="statement.md", line=section.line)
         for block in section.blocks:
             if block.language not in LANGUAGES:
-                what = f"A block is {block.language!r}; it must be {', '.join(LANGUAGES)}."
-                yield Fault(rule="page.language", what=what, file="statement.md", line=block.line)
-    worked = page.section("Worked example")
+                message = f"A block is {block.language!r}; it must be {', '.join(LANGUAGES)}."
+                yield Fault(
+                    rule="page.language", message=message, file="statement.md", line=block.line
+                )
+    worked = page.find_section("Worked example")
     kinds = [block.language for block in worked.blocks if block.language in ("python", "text")]
     if worked.line and (not kinds or kinds != ["python", "text"] * (len(kinds) // 2)):
-        what = "The worked example must be a ```python block and a ```text block of what it prints."
-        yield Fault(rule="page.worked_example", what=what, file="statement.md", line=worked.line)
-    examples = page.section("Examples")
-    calls = examples.block("pycon")
+        message = (
+            "The worked example must be a ```python block and a ```text block with its output."
+        )
+        yield Fault(
+            rule="page.worked_example", message=message, file="statement.md", line=worked.line
+        )
+    examples = page.find_section("Examples")
+    calls = examples.first_block("pycon")
     if examples.line and (calls is None or ">>> " not in calls.text):
-        what = "The examples must be a ```pycon block."
-        yield Fault(rule="page.examples", what=what, file="statement.md", line=examples.line)
+        message = "The examples must be a ```pycon block."
+        yield Fault(rule="page.examples", message=message, file="statement.md", line=examples.line)
 
 
-def _pitfalls(problem: Problem, page: Page) -> Iterator[Fault]:
-    section = page.section("Pitfalls")
+def _lint_pitfalls(problem: Problem, page: Page) -> Iterator[Fault]:
+    section = page.find_section("Pitfalls")
     for number, bullet in section.bullets:
-        if _ENDS_IN_WRONG.search(bullet) is None:
-            what = "The pitfall does not end in a link to the wrong answer that proves it."
-            yield Fault(rule="page.pitfall", what=what, file="statement.md", line=number)
+        if _ENDS_IN_WRONG_LINK.search(bullet) is None:
+            message = (
+                "The pitfall does not end in a link to the wrong submission that demonstrates it."
+            )
+            yield Fault(rule="page.pitfall", message=message, file="statement.md", line=number)
     if section.line and not section.bullets:
         yield Fault(
             rule="page.pitfalls",
-            what="There are no pitfalls.",
+            message="There are no pitfalls.",
             file="statement.md",
             line=section.line,
         )
-    told = {target for _, target in page.links} | set(linked(problem.text("hints.md")))
-    for path in problem.wrong:
+    links = {target for _, target in page.links}
+    links |= set(find_links(problem.read_text("hints.md")))
+    for path in problem.wrong_submissions:
         name = f"wrong/{path.name}"
-        if name not in told:
+        if name not in links:
             yield Fault(
                 rule="wrong.unlinked",
-                what="Nothing on the page or in the hints links to it.",
+                message="Neither the page nor the hints link to it.",
                 file=name,
             )
 
 
-def _links(problem: Problem, page: Page) -> Iterator[Fault]:
+def _lint_links(problem: Problem, page: Page) -> Iterator[Fault]:
     for number, target in page.links:
+        # Network access would make the audit depend on other hosts.
         if re.match(r"https?://", target):
             continue
         if not (problem.folder / target.partition("#")[0]).is_file():
             yield Fault(
-                rule="page.link", what=f"There is no {target}.", file="statement.md", line=number
+                rule="page.link",
+                message=f"The link target {target} does not exist.",
+                file="statement.md",
+                line=number,
             )
 
 
-def _hints(problem: Problem) -> Iterator[Fault]:
-    text = problem.text("hints.md")
+def _lint_hints(problem: Problem) -> Iterator[Fault]:
+    text = problem.read_text("hints.md")
     headings = [line for line in text.splitlines() if line.startswith("#")]
-    wanted = [f"## Hint {number}" for number in range(1, len(headings) + 1)]
-    if headings != wanted or len(headings) not in N_HINTS:
-        what = f"The headings are {headings}; they must be '## Hint 1' to '## Hint 3' or 4."
-        yield Fault(rule="hints.headings", what=what, file="hints.md")
+    numbered = [f"## Hint {number}" for number in range(1, len(headings) + 1)]
+    if headings != numbered or len(headings) not in N_HINTS:
+        message = f"The headings are {headings}; they must be '## Hint 1' to '## Hint 3' or 4."
+        yield Fault(rule="hints.headings", message=message, file="hints.md")
     if not all(problem.hints):
-        yield Fault(rule="hints.empty", what="A hint is empty.", file="hints.md")
+        yield Fault(rule="hints.empty", message="A hint is empty.", file="hints.md")
 
 
 # ---------------------------------------------------------------------------------------- the code
 
 
-def _functions(problem: Problem) -> Iterator[Fault]:
-    """Find programs that do not define what is called, or with other arguments."""
-    for path in (problem.folder / "starter.py", problem.folder / "solution.py", *problem.wrong):
+def _lint_functions(problem: Problem) -> Iterator[Fault]:
+    """Find programs without the functions of the calls, or with other parameters."""
+    own_programs = [problem.folder / name for name in ("starter.py", "solution.py")]
+    for path in (*own_programs, *problem.wrong_submissions):
         name = path.relative_to(problem.folder).as_posix()
         source = path.read_text("utf-8")
         try:
             tree = ast.parse(source)
         except SyntaxError as error:
+            # A submission that must fail with CE (compile error) need not be valid Python.
             if not source.startswith("# CE"):
                 yield Fault(
                     rule="code.syntax",
-                    what=f"It is not Python: {error.msg}.",
+                    message=f"It is not valid Python: {error.msg}.",
                     file=name,
                     line=error.lineno or 0,
                 )
             continue
-        for line in _experimental(tree):
+        for line in _experimental_imports(tree):
             yield Fault(
-                rule="code.experimental", what="It imports jax.experimental.", file=name, line=line
+                rule="code.experimental",
+                message="It imports jax.experimental.",
+                file=name,
+                line=line,
             )
         if not source.startswith("# CE"):
-            yield from _signatures(problem, tree, name)
+            yield from _lint_signatures(problem, tree, name)
 
 
-def _signatures(problem: Problem, tree: ast.Module, name: str) -> Iterator[Fault]:
-    defined = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
-    assigned = {
+def _lint_signatures(problem: Problem, tree: ast.Module, name: str) -> Iterator[Fault]:
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    # `f = jax.jit(...)` defines a function too; its parameters are not known here.
+    variables = {
         target.id
-        for each in tree.body
-        if isinstance(each, ast.Assign)
-        for target in each.targets
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
         if isinstance(target, ast.Name)
     }
     for part in problem.parts:
-        function = defined.get(part.function)
+        function = functions.get(part.function)
         if function is None:
-            if part.function not in assigned:
+            if part.function not in variables:
                 yield Fault(
-                    rule="code.function", what=f"It does not define {part.function}.", file=name
+                    rule="code.function", message=f"It does not define {part.function}.", file=name
                 )
             continue
-        takes = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-        if tuple(takes[: len(part.arguments)]) != part.arguments and name.startswith("s"):
-            what = f"{part.function} takes {', '.join(takes)}; the judge calls {part.call}."
-            yield Fault(rule="code.arguments", what=what, file=name, line=function.lineno)
+        parameters = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+        # A wrong submission may have any parameters: that can be its mistake.
+        is_own = name in ("starter.py", "solution.py")
+        if is_own and tuple(parameters[: len(part.arguments)]) != part.arguments:
+            names = ", ".join(parameters)
+            message = f"{part.function} has the parameters {names}; the judge calls {part.call}."
+            yield Fault(rule="code.arguments", message=message, file=name, line=function.lineno)
 
 
-def _experimental(tree: ast.Module) -> Iterable[int]:
+def _experimental_imports(tree: ast.Module) -> Iterable[int]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
@@ -344,11 +372,12 @@ def _experimental(tree: ast.Module) -> Iterable[int]:
             yield node.lineno
 
 
-def _wrong(problem: Problem) -> Iterator[Fault]:
-    if len(problem.wrong) < MIN_WRONG:
-        what = f"There are {len(problem.wrong)} wrong answers; at least {MIN_WRONG} are wanted."
-        yield Fault(rule="wrong.too_few", what=what, file="wrong")
-    for path in problem.wrong:
-        claim = read_claim(path.read_text("utf-8"))
-        if isinstance(claim, str):
-            yield Fault(rule="wrong.header", what=claim, file=f"wrong/{path.name}", line=1)
+def _lint_wrong_submissions(problem: Problem) -> Iterator[Fault]:
+    n_wrong = len(problem.wrong_submissions)
+    if n_wrong < MIN_WRONG_SUBMISSIONS:
+        message = f"There are {n_wrong} wrong submissions; the minimum is {MIN_WRONG_SUBMISSIONS}."
+        yield Fault(rule="wrong.too_few", message=message, file="wrong")
+    for path in problem.wrong_submissions:
+        header = parse_header(path.read_text("utf-8"))
+        if isinstance(header, str):
+            yield Fault(rule="wrong.header", message=header, file=f"wrong/{path.name}", line=1)

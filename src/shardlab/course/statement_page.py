@@ -1,4 +1,4 @@
-"""A problem's page, `statement.md`: its sections, blocks and links, each with its line."""
+"""Parses a problem's page, `statement.md`: sections, blocks and links, each with its line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s]+)\)")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, what is in it, and the line of its fence."""
+    """A fenced block: its language, its text, and the line of its fence."""
 
     language: str
     text: str
@@ -29,7 +29,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Section:
-    """What stands under one heading; `line` is that of the heading."""
+    """The text under one heading; `line` is that of the heading."""
 
     heading: str
     lines: tuple[str, ...]
@@ -42,39 +42,44 @@ class Section:
     @property
     def blocks(self) -> tuple[Block, ...]:
         """Return the fenced blocks in order."""
-        found, began = [], None
+        blocks, start = [], None
         for number, line in enumerate(self.lines, self.line + 1):
-            if line.startswith("```") and began is None:
-                began = number
-            elif line.startswith("```") and began is not None:
-                inside = self.lines[began - self.line : number - self.line - 1]
-                language = self.lines[began - self.line - 1].removeprefix("```").strip()
-                found.append(Block(language, "".join(f"{each}\n" for each in inside), began))
-                began = None
-        return tuple(found)
+            if not line.startswith("```"):
+                continue
+            if start is None:
+                start = number
+                continue
+            text = "".join(
+                f"{code}\n" for code in self.lines[start - self.line : number - self.line - 1]
+            )
+            language = self.lines[start - self.line - 1].removeprefix("```").strip()
+            blocks.append(Block(language, text, start))
+            start = None
+        return tuple(blocks)
 
-    def block(self, *languages: str) -> Block | None:
+    def first_block(self, *languages: str) -> Block | None:
         """Return the first block in one of these languages."""
         return next((block for block in self.blocks if block.language in languages), None)
 
     @property
     def bullets(self) -> tuple[tuple[int, str], ...]:
-        """Return each bullet with its line, the lines that belong to it joined."""
-        found: list[tuple[int, str]] = []
+        """Return each bullet with its line number, continuation lines appended."""
+        bullets: list[tuple[int, str]] = []
         for number, line in enumerate(self.lines, self.line + 1):
             if line.startswith("- "):
-                found.append((number, line.removeprefix("- ")))
-            elif found and line.startswith("  "):
-                found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
-        return tuple(found)
+                bullets.append((number, line.removeprefix("- ")))
+            elif bullets and line.startswith("  "):
+                first_line, text = bullets[-1]
+                bullets[-1] = (first_line, f"{text} {line.strip()}")
+        return tuple(bullets)
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its title and its sections in order.
+    """A page: its title and its sections, in order.
 
-    >>> page = read_page("# One sum\\n\\n## The idea\\n\\n- All add.\\n")
-    >>> page.title, page.section("The idea").bullets
+    >>> page = parse_page("# One sum\\n\\n## The idea\\n\\n- All add.\\n")
+    >>> page.title, page.find_section("The idea").bullets
     ('One sum', ((5, 'All add.'),))
     """
 
@@ -82,25 +87,26 @@ class Page:
     sections: tuple[Section, ...]
     n_lines: int
 
-    def section(self, heading: str) -> Section:
-        """Return a section; an empty one where the page has none of that name."""
-        found = (each for each in self.sections if each.heading == heading)
-        return next(found, Section(heading, (), 0))
+    def find_section(self, heading: str) -> Section:
+        """Return a section; an empty one if the page has no such heading."""
+        matches = (section for section in self.sections if section.heading == heading)
+        return next(matches, Section(heading, (), 0))
 
     @property
     def links(self) -> Iterator[tuple[int, str]]:
-        """Yield what the page links to, with the line."""
+        """Yield the target of each link, with its line."""
         for section in self.sections:
             for number, line in enumerate(section.lines, section.line + 1):
                 yield from ((number, target) for _, target in _LINK.findall(line))
 
 
-def read_page(text: str) -> Page:
-    """Return the sections of a page. Lines that start with # inside of a block are no headings."""
+def parse_page(text: str) -> Page:
+    """Return the sections of a page. Lines that start with # inside a block are not headings."""
     lines = text.splitlines()
     title = lines[0].removeprefix("# ").strip() if lines and lines[0].startswith("# ") else ""
     starts, is_code = [], False
     for number, line in enumerate(lines):
+        # A fence opens and closes a block alike.
         is_code ^= line.startswith("```")
         if line.startswith("## ") and not is_code:
             starts.append(number)
@@ -112,10 +118,10 @@ def read_page(text: str) -> Page:
     return Page(title, sections, len(lines))
 
 
-def linked(text: str) -> list[str]:
-    """Return what a piece of text links to.
+def find_links(text: str) -> list[str]:
+    """Return the targets of the links in a text.
 
-    >>> linked("It hangs ([no_psum](wrong/no_psum.py)).")
+    >>> find_links("It hangs ([no_psum](wrong/no_psum.py)).")
     ['wrong/no_psum.py']
     """
     return [target for _, target in _LINK.findall(text)]

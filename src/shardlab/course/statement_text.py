@@ -1,7 +1,7 @@
-"""A problem's page for the terminal: words folded to the width, code as it is, layouts drawn.
+"""Renders a problem's page for the terminal: text wrapped, code verbatim, layouts drawn.
 
-Only the Markdown that problem pages use: headings, paragraphs, lists, fenced blocks, tables as
-they are. A `layout` block holds lines such as `f32[8,6] P('data',None) data=2,model=4`.
+Supports only the Markdown that problem pages use: headings, paragraphs, lists, fenced blocks and
+tables. A `layout` block holds lines such as `f32[8,6] P('data',None) data=2,model=4`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from shardlab.sharding.shape import parse_array
 if TYPE_CHECKING:
     from rich.text import Text
 
-# Wider lines of words are hard to read.
-_WIDEST = 100
+_MAX_TEXT_WIDTH = 100  # wider lines of text are hard to read
+# The spec is written with P(...), so that commas inside it do not end it.
 _LAYOUT = re.compile(r"(\S+\[[^\]]*\]|\S+)\s+(P\(.*\))\s+(\S.*)")
-# ([name](wrong/name.py)): the file that proves a pitfall is for the audit, and gives nothing away.
-_PROOF = re.compile(r"\s*\(?\[[^\]]*\]\(wrong/[^)]*\)\)?")
+# ([name](wrong/name.py)): the wrong submission of a pitfall is for the audit, not for learners.
+_WRONG_LINK = re.compile(r"\s*\(?\[[^\]]*\]\(wrong/[^)]*\)\)?")
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 _ITEM = re.compile(r"(\s*)([-*]|\d+\.)\s+")
-# Code comes first, since the stars in it are powers.
-_STARS = re.compile(r"(`[^`]*`)|\*\*|(?<![\w*])\*(\S(?:[^*]*\S)?)\*(?![\w*])")
+# Code comes first in the alternation, because the stars in it are powers.
+_EMPHASIS = re.compile(r"(`[^`]*`)|\*\*|(?<![\w*])\*(\S(?:[^*]*\S)?)\*(?![\w*])")
 _FENCE = "```"
-_FIXED = "\N{NO-BREAK SPACE}"
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def statement_text(statement: str, width: int = DEFAULT_WIDTH) -> str:
@@ -53,21 +53,21 @@ def statement_rich(statement: str, width: int = DEFAULT_WIDTH) -> Text:
 
 
 def statement_lines(statement: str, width: int = DEFAULT_WIDTH) -> Iterator[Line]:
-    """Yield a page's lines; one empty line between blocks."""
-    blocks = _blocks(statement.splitlines())
+    """Yield a page's lines, with one empty line between blocks."""
+    blocks = _split_blocks(statement.splitlines())
     for n, (language, lines) in enumerate(blocks):
         if n:
             yield []
         if language is None:
-            yield from _words(lines, min(max(width, 20), _WIDEST))
+            yield from _text_lines(lines, min(max(width, 20), _MAX_TEXT_WIDTH))
         elif language == "layout":
-            yield from _layouts(lines, max(width - 4, 20))
+            yield from _layout_lines(lines, max(width - 4, 20))
         else:
             yield from ([Span(text=f"    {line}", ink="cyan")] for line in lines)
 
 
 def parse_layout_line(line: str) -> Layout:
-    """Return the layout that a line of a `layout` block stands for.
+    """Return the layout of one line of a `layout` block.
 
     >>> print(parse_layout_line("f32[8,6] P('data',None) data=2,model=4").shard_shape)
     (4, 6)
@@ -78,58 +78,58 @@ def parse_layout_line(line: str) -> Layout:
     return layout(shape, spec, mesh, dtype)
 
 
-def unstarred(text: str) -> str:
-    """Return words without the stars of emphasis; code keeps its own.
+def strip_emphasis(text: str) -> str:
+    """Return text without the stars of emphasis; code keeps its own.
 
-    >>> unstarred("on *every* device, **not** `(a * b) ** 2`, 2 * 3")
+    >>> strip_emphasis("on *every* device, **not** `(a * b) ** 2`, 2 * 3")
     'on every device, not `(a * b) ** 2`, 2 * 3'
     """
-    return _STARS.sub(lambda found: found[1] or found[2] or "", text)
+    return _EMPHASIS.sub(lambda match: match[1] or match[2] or "", text)
 
 
-def _layouts(lines: Sequence[str], width: int) -> Iterator[Line]:
+def _layout_lines(lines: Sequence[str], width: int) -> Iterator[Line]:
     for n, line in enumerate(filter(str.strip, lines)):
         if n:
             yield []
         picture = fitting_picture(parse_layout_line(line), width)
         yield from (
-            [Span(text="    "), *drawn] if drawn else [] for drawn in draw_picture(picture, width)
+            [Span(text="    "), *row] if row else [] for row in draw_picture(picture, width)
         )
 
 
-def _blocks(lines: Sequence[str]) -> Iterator[tuple[str | None, list[str]]]:
-    """Yield each block with the language of its fence; None for words."""
+def _split_blocks(lines: Sequence[str]) -> Iterator[tuple[str | None, list[str]]]:
+    """Yield each block with the language of its fence; None for text."""
     language: str | None = None
-    held: list[str] = []
+    block: list[str] = []
     for line in [*lines, ""]:
         is_fence = line.startswith(_FENCE)
         if is_fence or (language is None and not line.strip()):
-            if held:
-                yield language, held
-            held = []
+            if block:
+                yield language, block
+            block = []
             if is_fence:
                 language = None if language is not None else line.removeprefix(_FENCE).strip()
         else:
-            held.append(line)
-    if held:
-        yield language, held
+            block.append(line)
+    if block:
+        yield language, block
 
 
-def _words(lines: Sequence[str], width: int) -> Iterator[Line]:
+def _text_lines(lines: Sequence[str], width: int) -> Iterator[Line]:
     if heading := re.fullmatch(r"(#+)\s+(.*)", lines[0]):
         yield [Span(text=heading[2], is_strong=True)]
         if heading[1] == "#":
             yield [Span(text="=" * min(len(heading[2]), width), is_faint=True)]
         if len(lines) > 1:
-            yield from _words(lines[1:], width)
+            yield from _text_lines(lines[1:], width)
     elif lines[0].startswith("|"):
-        yield from _table(lines)
+        yield from _table_lines(lines)
     else:
-        for item in _items(lines):
-            yield from _folded(item, width)
+        for item in _join_items(lines):
+            yield from _wrap_item(item, width)
 
 
-def _items(lines: Sequence[str]) -> list[str]:
+def _join_items(lines: Sequence[str]) -> list[str]:
     """Return paragraphs and list items, each on one line."""
     items: list[str] = []
     for line in lines:
@@ -140,31 +140,33 @@ def _items(lines: Sequence[str]) -> list[str]:
     return items
 
 
-def _folded(item: str, width: int) -> Iterator[Line]:
-    text = unstarred(_LINK.sub(r"\1", _PROOF.sub("", item)))
-    found = _ITEM.match(text)
-    indent = " " * len(found[0]) if found else ""
-    # Short code stays on one line: textwrap does not break at this kind of space.
-    kept = re.sub(r"`[^`]{1,30}`", lambda code: code[0].replace(" ", _FIXED), text)
+def _wrap_item(item: str, width: int) -> Iterator[Line]:
+    text = strip_emphasis(_LINK.sub(r"\1", _WRONG_LINK.sub("", item)))
+    bullet = _ITEM.match(text)
+    indent = " " * len(bullet[0]) if bullet else ""
+    # textwrap does not break at a no-break space, so short code stays on one line.
+    unbroken = re.sub(r"`[^`]{1,30}`", lambda code: code[0].replace(" ", _NO_BREAK), text)
     is_code = False
-    for line in wrap(kept, width, subsequent_indent=indent, break_on_hyphens=False):
-        pieces = line.replace(_FIXED, " ").split("`")
-        spans = [_span(piece, is_code ^ bool(n % 2)) for n, piece in enumerate(pieces)]
+    for line in wrap(unbroken, width, subsequent_indent=indent, break_on_hyphens=False):
+        segments = line.replace(_NO_BREAK, " ").split("`")
+        spans = [_text_span(text, is_code ^ bool(n % 2)) for n, text in enumerate(segments)]
         yield [span for span in spans if span.text]
-        is_code ^= len(pieces) % 2 == 0
+        # An odd number of backticks: code goes on in the next line.
+        is_code ^= len(segments) % 2 == 0
 
 
-def _span(text: str, is_code: bool) -> Span:
+def _text_span(text: str, is_code: bool) -> Span:
     return Span(text=text, ink="cyan") if is_code else Span(text=text)
 
 
-def _table(rows: Sequence[str]) -> Iterator[Line]:
-    """Yield a table with its columns under each other, and the line of dashes as a rule."""
-    plain = [unstarred(row).strip("| ") for row in rows]
+def _table_lines(rows: Sequence[str]) -> Iterator[Line]:
+    """Yield a table with aligned columns, and the line of dashes as a rule."""
+    plain = [strip_emphasis(row).strip("| ") for row in rows]
     cells = [[cell.strip(" `") for cell in row.split("|")] for row in plain]
     widths = [max(map(len, column)) for column in zip(*cells, strict=False)]
     for row in cells:
         if all(set(cell) <= set("-: ") for cell in row):
+            # Markdown needs only three dashes; a terminal should show a full rule.
             row = ["-" * width for width in widths]
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         yield [Span(text="    " + "  ".join(padded).replace("`", ""))]

@@ -1,10 +1,15 @@
-"""The record of practice: every submission, and how far a person is with each problem."""
+"""The progress store: every submission, its judgement, and the progress with each problem.
+
+`database` opens the SQLite file; this module reads and writes its rows.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import sqlite3
+import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,19 +17,70 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shardlab.course.database import connected, data_folder
-from shardlab.course.submission import Progress, Submission
+from shardlab.course.database import connect, data_folder
 from shardlab.errors import UnknownSubmission
 from shardlab.judge.judgement import Judgement
 
 FILE = "practice.db"
+EXPORT_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Record:
-    """What is kept about one catalogue, in one file.
+class Submission:
+    """One submission. Its source and its judgement are loaded by its number."""
 
-    `catalogue` is empty for shardlab's own, and the folder of another: slugs may be the same.
+    number: int
+    problem: str  # slug
+    content_version: int
+    kind: str  # run (the examples) or submit (all cases)
+    seed: int
+    when: str  # UTC, such as 2026-11-16T02:44:07.120Z
+    code: str = ""  # of the verdict; empty until it is judged
+    passed: bool = False
+    counts: bool = True  # a failure of the judge itself is not an attempt
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.code)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "is_finished": self.is_finished}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress with one problem."""
+
+    problem: str  # slug
+    path: str = ""  # of the solution file; empty until started
+    started_when: str = ""
+    hints: int = 0  # hints shown
+    solution_requests: int = 0  # before the solution was unlocked
+    n_runs: int = 0
+    n_submits: int = 0
+    solved_when: str = ""  # of the first pass
+    solved_version: int = 0  # content_version of the latest pass
+
+    @property
+    def is_solved(self) -> bool:
+        return bool(self.solved_when)
+
+    @property
+    def is_attempted(self) -> bool:
+        return bool(self.n_runs or self.n_submits)
+
+    def to_json(self) -> dict[str, Any]:
+        data = {**vars(self), "is_solved": self.is_solved}
+        data["solution_asked"] = data.pop("solution_requests")  # the key of earlier exports
+        return data
+
+
+@dataclass(frozen=True)
+class ProgressStore:
+    """The submissions and progress of one catalogue, in one file.
+
+    `catalogue` is empty for shardlab's own, and otherwise the catalogue's folder: two catalogues
+    may have problems with the same slug.
     """
 
     path: Path
@@ -32,12 +88,16 @@ class Record:
 
     # ----------------------------------------------------------------------------- submissions
 
-    def hand_in(
+    def add_submission(
         self, problem: str, content_version: int, source: bytes, *, kind: str, seed: int
     ) -> int:
-        """Keep an answer and return its number: before it is judged, so that no kill loses it."""
+        """Store a submission and return its number.
+
+        Called before judging begins, so that a submission survives a killed process.
+        """
+        # The content is the key, so equal sources are one row.
         digest = hashlib.sha256(source).hexdigest()
-        with connected(self.path) as connection:
+        with connect(self.path) as connection:
             connection.execute(
                 "INSERT INTO source VALUES (?, ?) ON CONFLICT DO NOTHING",
                 (digest, zlib.compress(source)),
@@ -46,14 +106,14 @@ class Record:
                 "INSERT INTO submission"
                 " (catalogue, problem, content_version, kind, seed, source, handed_in)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (self.catalogue, problem, content_version, kind, seed, digest, _now()),
+                (self.catalogue, problem, content_version, kind, seed, digest, _utc_now()),
             )
             return int(cursor.lastrowid or 0)
 
-    def judged(self, number: int, judgement: Judgement) -> None:
-        """Keep what came of a submission; a judgement that counts is never replaced."""
+    def save_judgement(self, number: int, judgement: Judgement) -> None:
+        """Store the judgement of a submission; one that counts is never replaced."""
         body = zlib.compress(json.dumps(judgement.to_json()).encode())
-        with connected(self.path) as connection:
+        with connect(self.path) as connection:
             connection.execute(
                 "INSERT INTO judgement (submission, code, passed, counts, judged, body)"
                 " VALUES (?, ?, ?, ?, ?, ?)"
@@ -65,64 +125,65 @@ class Record:
                     judgement.verdict.code,
                     judgement.passed,
                     judgement.counts,
-                    _now(),
+                    _utc_now(),
                     body,
                 ),
             )
 
-    def submissions(self, problem: str | None = None) -> tuple[Submission, ...]:
-        """Return the submissions, or those of one problem, the oldest first."""
-        with connected(self.path) as connection:
+    def list_submissions(self, problem: str | None = None) -> tuple[Submission, ...]:
+        """Return all submissions, or those of one problem, oldest first."""
+        with connect(self.path) as connection:
             rows = connection.execute(
-                f"{_SUBMISSIONS} WHERE catalogue = ? AND coalesce(?, problem) = problem"
+                f"{_SELECT_SUBMISSIONS} WHERE catalogue = ? AND coalesce(?, problem) = problem"
                 " ORDER BY number",
                 (self.catalogue, problem),
             )
-            return tuple(_submission(row) for row in rows)
+            return tuple(_submission_of_row(row) for row in rows)
 
-    def submission(self, number: int) -> Submission:
+    def get_submission(self, number: int) -> Submission:
         """Return one submission. Raises `UnknownSubmission`."""
-        with connected(self.path) as connection:
-            return _submission(self._row(connection, _SUBMISSIONS, number))
+        with connect(self.path) as connection:
+            return _submission_of_row(self._fetch_row(connection, _SELECT_SUBMISSIONS, number))
 
-    def source(self, number: int) -> bytes:
-        """Return the answer of a submission, byte for byte."""
-        with connected(self.path) as connection:
-            asked = "SELECT body FROM submission JOIN source ON source = digest"
-            return zlib.decompress(self._row(connection, asked, number)[0])
+    def load_source(self, number: int) -> bytes:
+        """Return the source of a submission, byte for byte. Raises `UnknownSubmission`."""
+        with connect(self.path) as connection:
+            return zlib.decompress(self._fetch_row(connection, _SELECT_SOURCE, number)[0])
 
-    def judgement(self, number: int) -> Judgement | None:
-        """Return what came of a submission; None where its judging has not ended."""
-        with connected(self.path) as connection:
-            row = self._row(connection, _BODY, number)
-        return _judgement(row[0])
+    def load_judgement(self, number: int) -> Judgement | None:
+        """Return the judgement of a submission; None if it is not judged. Raises likewise."""
+        with connect(self.path) as connection:
+            row = self._fetch_row(connection, _SELECT_JUDGEMENT, number)
+        return _decode_judgement(row[0])
 
-    def _row(self, connection: sqlite3.Connection, select: str, number: int) -> tuple[Any, ...]:
+    def _fetch_row(
+        self, connection: sqlite3.Connection, select: str, number: int
+    ) -> tuple[Any, ...]:
         where = " WHERE catalogue = ? AND number = ?"
         row = connection.execute(select + where, (self.catalogue, number)).fetchone()
         if row is None:
             raise UnknownSubmission(
-                f"There is no submission {number}.",
+                f"Unknown submission {number}.",
                 where=str(self.path),
-                fix="`shardlab practice history` shows their numbers.",
+                fix="`shardlab practice history` lists their numbers.",
             )
         return tuple(row)
 
     # -------------------------------------------------------------------------------- progress
 
-    def progress(self) -> Mapping[str, Progress]:
-        """Return what was done about each problem that anything was done about, by slug."""
-        with connected(self.path) as connection:
-            rows = connection.execute(_PROGRESS, {"catalogue": self.catalogue})
+    def load_progress(self) -> Mapping[str, Progress]:
+        """Return the progress of every problem that was started or attempted, by slug."""
+        with connect(self.path) as connection:
+            rows = connection.execute(_SELECT_PROGRESS, {"catalogue": self.catalogue})
             return {row[0]: Progress(*row) for row in rows}
 
-    def of(self, problem: str) -> Progress:
-        """Return what was done about one problem."""
-        return self.progress().get(problem, Progress(problem))
+    def progress_of(self, problem: str) -> Progress:
+        """Return the progress with one problem."""
+        return self.load_progress().get(problem, Progress(problem))
 
-    def latest(self) -> str | None:
+    def latest_problem(self) -> str | None:
         """Return the problem that was started last; None before the first."""
-        with connected(self.path) as connection:
+        with connect(self.path) as connection:
             row = connection.execute(
                 "SELECT problem FROM progress WHERE catalogue = ? AND started != ''"
                 " ORDER BY started DESC, rowid DESC LIMIT 1",
@@ -130,22 +191,22 @@ class Record:
             ).fetchone()
             return None if row is None else str(row[0])
 
-    def started(self, problem: str, path: Path) -> None:
-        """Keep where a person's answer lies."""
-        self._note(problem, "path = ?, started = ?", (str(path), _now()))
+    def record_start(self, problem: str, path: Path) -> None:
+        """Store the path of a solution file, and the time."""
+        self._update_progress(problem, "path = ?, started = ?", (str(path), _utc_now()))
 
-    def hint_taken(self, problem: str, number: int) -> None:
-        """Keep that the first `number` hints were shown."""
-        self._note(problem, "hints = max(hints, ?)", (number,))
+    def record_hint(self, problem: str, number: int) -> None:
+        """Store that the first `number` hints were shown."""
+        self._update_progress(problem, "hints = max(hints, ?)", (number,))
 
-    def solution_asked(self, problem: str) -> int:
-        """Keep that the solution was asked for, and return how often by now."""
-        self._note(problem, "solution_asked = solution_asked + 1", ())
-        return self.of(problem).solution_asked
+    def record_solution_request(self, problem: str) -> int:
+        """Store a request for the solution, and return the number of requests so far."""
+        self._update_progress(problem, "solution_asked = solution_asked + 1", ())
+        return self.progress_of(problem).solution_requests
 
-    def _note(self, problem: str, change: str, values: tuple[object, ...]) -> None:
+    def _update_progress(self, problem: str, change: str, values: tuple[object, ...]) -> None:
         key = (self.catalogue, problem)
-        with connected(self.path) as connection:
+        with connect(self.path) as connection:
             connection.execute(
                 "INSERT INTO progress (catalogue, problem) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 key,
@@ -155,19 +216,52 @@ class Record:
                 (*values, *key),
             )
 
+    # ---------------------------------------------------------------------------------- export
 
-def open_record(folder: Path | None = None, catalogue: str = "") -> Record:
-    """Return the person's record; its file is made with the first thing that is kept or asked."""
-    return Record((folder or data_folder()) / FILE, catalogue)
+    def export_data(self) -> dict[str, Any]:
+        """Return progress and every submission with its source and its judgement."""
+        return {
+            "format_version": EXPORT_VERSION,
+            "catalogue": self.catalogue,
+            "progress": [progress.to_json() for progress in self.load_progress().values()],
+            "submissions": [
+                self._export_submission(submission) for submission in self.list_submissions()
+            ],
+        }
+
+    def write_zip(self, path: Path) -> None:
+        """Write `practice.json`, and each submission as a file of its own, byte for byte."""
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("practice.json", json.dumps(self.export_data(), indent=2))
+            for submission in self.list_submissions():
+                label = f"{submission.kind}-{submission.code or 'not-judged'}"
+                name = f"{submission.problem}/{submission.number:05}-{label}.py"
+                archive.writestr(name, self.load_source(submission.number))
+
+    def _export_submission(self, submission: Submission) -> dict[str, Any]:
+        judgement = self.load_judgement(submission.number)
+        return {
+            **submission.to_json(),
+            **_source_json(self.load_source(submission.number)),
+            "judgement": None if judgement is None else judgement.to_json(),
+        }
 
 
-_SUBMISSIONS = (
+def open_store(folder: Path | None = None, catalogue: str = "") -> ProgressStore:
+    """Return the user's store; its file is created by the first query or change."""
+    return ProgressStore((folder or data_folder()) / FILE, catalogue)
+
+
+_SELECT_SUBMISSIONS = (
     "SELECT number, problem, content_version, kind, seed, handed_in,"
     " coalesce(code, ''), coalesce(passed, 0), coalesce(counts, 1)"
     " FROM submission LEFT JOIN judgement ON submission = number"
 )
-_BODY = "SELECT body FROM submission LEFT JOIN judgement ON submission = number"
-_PROGRESS = """
+_SELECT_SOURCE = "SELECT body FROM submission JOIN source ON source = digest"
+_SELECT_JUDGEMENT = "SELECT body FROM submission LEFT JOIN judgement ON submission = number"
+# Attempts are derived from the judgements, and are not stored a second time: a judgement that does
+# not count is none, and a pass belongs to the version of the problem that it was judged with.
+_SELECT_PROGRESS = """
     WITH tried AS (
         SELECT problem,
             sum(kind = 'run') AS n_runs,
@@ -186,13 +280,14 @@ _PROGRESS = """
 """
 
 
-def _submission(row: tuple[Any, ...]) -> Submission:
-    made = Submission(*row)
-    return replace(made, passed=bool(made.passed), counts=bool(made.counts))
+def _submission_of_row(row: tuple[Any, ...]) -> Submission:
+    submission = Submission(*row)
+    # SQLite has no booleans.
+    return replace(submission, passed=bool(submission.passed), counts=bool(submission.counts))
 
 
-def _judgement(body: bytes | None) -> Judgement | None:
-    """Return a judgement; one that cannot be read is as good as none, and can be made again."""
+def _decode_judgement(body: bytes | None) -> Judgement | None:
+    """Return a judgement; one that cannot be decoded counts as missing and can be repeated."""
     if body is None:
         return None
     try:
@@ -201,6 +296,14 @@ def _judgement(body: bytes | None) -> Judgement | None:
         return None
 
 
-def _now() -> str:
-    # Milliseconds: of two problems started in a second, the later one is the latest.
+def _source_json(source: bytes) -> dict[str, str]:
+    """Return a source as text, or as base64 if it is not UTF-8, so that no byte is lost."""
+    try:
+        return {"source": source.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"source_base64": base64.b64encode(source).decode()}
+
+
+def _utc_now() -> str:
+    # Milliseconds: two problems may be started within one second, and the order matters.
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""A person's workbook: the catalogue they work on, their record, and where their files are."""
+"""A user's workbook: a catalogue, the progress store, the solution files, and hints."""
 
 from __future__ import annotations
 
@@ -7,88 +7,143 @@ from pathlib import Path
 
 from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.tracks import Catalogue, load_catalogue
-from shardlab.course.progress import ProblemProgress, course, next_problem
-from shardlab.course.solution_file import answer_path, begin
-from shardlab.course.store import Record, open_record
+from shardlab.course.progress import ProblemProgress, list_progress, next_problem
+from shardlab.course.solution_file import default_path, write_starter
+from shardlab.course.store import ProgressStore, open_store
 from shardlab.sandbox.process import Level, SandboxPool
+
+_SOLUTION_REQUESTS = 2  # that show the solution of a problem that is not solved
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One hint, counted from 1."""
+
+    number: int
+    total: int
+    text: str
+
+    @property
+    def is_last(self) -> bool:
+        return self.number == self.total
 
 
 @dataclass(frozen=True)
 class Workbook:
-    """Everything about one person and one catalogue."""
+    """One user's work on one catalogue."""
 
     catalogue: Catalogue
-    record: Record
+    store: ProgressStore
 
-    def problem(self, name: str | None = None) -> Problem:
+    # --------------------------------------------------------------------------------- problems
+
+    def find_problem(self, name: str | None = None) -> Problem:
         """Return the problem of a slug, a number in the list, or a file name such as `a/slug.py`.
 
-        Without a name: the one started last, or the next one. Raises `UnknownProblem`.
+        Without a name: the current problem. Raises `UnknownProblem`.
         """
-        return self.catalogue.problem(self._slug(name) if name else self.current())
+        return self.catalogue.load_problem(self._parse_slug(name) if name else self.current_slug())
 
-    def current(self) -> str:
+    def current_slug(self) -> str:
         """Return the problem that was started last; before the first, the next one."""
-        latest = self.record.latest()
+        latest = self.store.latest_problem()
         if latest in self.catalogue.slugs:
             return str(latest)
-        return next_problem(self.catalogue, self.record.progress()) or self.catalogue.slugs[0]
+        return self.next_slug() or self.catalogue.slugs[0]
 
-    def course(self) -> tuple[ProblemProgress, ...]:
-        return course(self.catalogue, self.record.progress())
+    def next_slug(self, after: str | None = None) -> str | None:
+        """Return the next problem that is open and not solved; None if all are solved."""
+        return next_problem(self.catalogue, self.store.load_progress(), after)
 
-    def path(self, slug: str, folder: Path | None = None) -> Path:
-        """Return where a person's answer lies, or where it goes once it is started."""
-        begun = self.record.of(slug).path
-        if folder is None and begun and Path(begun).exists():  # it may have been moved since
-            return Path(begun)
-        return answer_path(slug, folder).absolute()
+    def list_progress(self) -> tuple[ProblemProgress, ...]:
+        """Return every problem with its status, in order."""
+        return list_progress(self.catalogue, self.store.load_progress())
 
-    def start(
-        self, problem: Problem, folder: Path | None = None, *, force: bool = False
-    ) -> tuple[Path, Path | None]:
-        """Begin an answer and remember where; return its file, and where an older one is kept."""
-        path = self.path(problem.slug, folder)
-        kept = begin(problem, path, force=force)
-        self.record.started(problem.slug, path)
-        return path, kept
-
-    def resume(self, problem: Problem, folder: Path | None = None) -> tuple[Path, bool]:
-        """Go on with an answer, or begin it; return its file, and whether it is just begun."""
-        path = self.path(problem.slug)
-        if not path.exists():
-            path = self.path(problem.slug, folder)
-        is_new = not path.exists()
-        if is_new:
-            begin(problem, path)
-        self.record.started(problem.slug, path)
-        return path, is_new
-
-    def folder(self) -> Path | None:
-        """Return the folder of the answer started last, where it is still there."""
-        latest = self.record.latest()
-        begun = self.record.of(latest).path if latest else ""
-        return Path(begun).parent if begun and Path(begun).parent.is_dir() else None
-
-    def house(self, level: Level | None = None) -> SandboxPool:
-        """Open a house for guests, who can read neither the catalogue nor the record.
-
-        A level that is asked for is the least that will do; without one, the highest that holds.
-        """
-        from shardlab.sandbox.pool import open_sandbox_pool
-
-        hidden = [self.catalogue.folder, self.record.path.parent]
-        return open_sandbox_pool(level, hidden, at_least=level or "C")
-
-    def _slug(self, name: str) -> str:
+    def _parse_slug(self, name: str) -> str:
         slugs = self.catalogue.slugs
         if name.isdecimal() and 0 < int(name) <= len(slugs):
             return slugs[int(name) - 1]
+        # A file of the user may be named like the function, with underscores.
         return Path(name).stem.replace("_", "-") if name not in slugs else name
+
+    # ---------------------------------------------------------------------------- solution files
+
+    def solution_path(self, slug: str, folder: Path | None = None) -> Path:
+        """Return the path of a solution file, or where it will be created."""
+        stored_path = self.store.progress_of(slug).path
+        # The user may have moved the file since.
+        if folder is None and stored_path and Path(stored_path).exists():
+            return Path(stored_path)
+        return default_path(slug, folder).absolute()
+
+    def start_problem(
+        self, problem: Problem, folder: Path | None = None, *, force: bool = False
+    ) -> tuple[Path, Path | None]:
+        """Write the starter; return the solution file, and the backup of one that it replaced."""
+        path = self.solution_path(problem.slug, folder)
+        backup = write_starter(problem, path, force=force)
+        self.store.record_start(problem.slug, path)
+        return path, backup
+
+    def resume_problem(self, problem: Problem, folder: Path | None = None) -> tuple[Path, bool]:
+        """Return the solution file of a problem, and whether it was created just now."""
+        path = self.solution_path(problem.slug)
+        if not path.exists():
+            path = self.solution_path(problem.slug, folder)
+        is_new = not path.exists()
+        if is_new:
+            write_starter(problem, path)
+        self.store.record_start(problem.slug, path)
+        return path, is_new
+
+    def latest_folder(self) -> Path | None:
+        """Return the folder of the solution file that was started last, if it still exists."""
+        latest = self.store.latest_problem()
+        stored_path = self.store.progress_of(latest).path if latest else ""
+        folder = Path(stored_path).parent
+        return folder if stored_path and folder.is_dir() else None
+
+    # ---------------------------------------------------------------------------- hints, solution
+
+    def next_hint(self, problem: Problem) -> Hint | None:
+        """Return the next hint and record it; the last one again when all were shown."""
+        hints = problem.hints
+        if not hints:
+            return None
+        number = min(self.store.progress_of(problem.slug).hints + 1, len(hints))
+        self.store.record_hint(problem.slug, number)
+        return Hint(number, len(hints), hints[number - 1])
+
+    def used_hints(self, problem: Problem) -> tuple[Hint, ...]:
+        """Return the hints that were shown before, in order."""
+        texts = problem.hints[: self.store.progress_of(problem.slug).hints]
+        return tuple(Hint(n, len(problem.hints), text) for n, text in enumerate(texts, 1))
+
+    def request_solution(self, problem: Problem) -> str | None:
+        """Return the reference solution after a pass, or at the second request; else None."""
+        progress = self.store.progress_of(problem.slug)
+        if progress.is_solved or progress.solution_requests >= _SOLUTION_REQUESTS:
+            return problem.read_text("solution.py")
+        n_requests = self.store.record_solution_request(problem.slug)
+        return problem.read_text("solution.py") if n_requests >= _SOLUTION_REQUESTS else None
+
+    # ----------------------------------------------------------------------------------- judging
+
+    def open_sandboxes(self, level: Level | None = None) -> SandboxPool:
+        """Open a sandbox pool whose processes can read neither the catalogue nor the store.
+
+        `level` is the required isolation; without one, the highest that this machine supports.
+        """
+        from shardlab.sandbox.pool import open_sandbox_pool
+
+        # The catalogue has the reference solutions, the store the seeds of the hidden cases.
+        hidden = [self.catalogue.folder, self.store.path.parent]
+        return open_sandbox_pool(level, hidden, at_least=level or "C")
 
 
 def open_workbook(folder: str | Path | None = None) -> Workbook:
     """Return the workbook for shardlab's own catalogue, or for another folder's."""
     catalogue = load_catalogue(folder)
+    # The absolute path: the same catalogue is found from any current folder.
     key = "" if folder is None else str(Path(folder).resolve())
-    return Workbook(catalogue, open_record(catalogue=key))
+    return Workbook(catalogue, open_store(catalogue=key))

@@ -1,6 +1,6 @@
-"""A wrong answer: a typical mistake, whose first line says what the judge must find.
+"""Known-wrong submissions: typical mistakes, each with the verdict that the judge must give.
 
-# WA factor_of_n: every device adds up all of x, and psum adds up the devices
+# WA factor_of_n: every device sums all of x, and psum adds the devices' sums
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from shardlab.judge.judgement import Judgement
 from shardlab.judge.verdict import CAUSES, VERDICTS
 
 _HEADER = re.compile(r"# ([A-Z]+)(?: (\w+))?: (\S.*)")
+_NOT_A_MISTAKE = ("AC", "IE")  # accepted, and a failure of the judge itself
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What the first line of a wrong answer says.
+class ExpectedVerdict:
+    """The first line of a known-wrong submission.
 
-    >>> read_claim("# WA factor_of_n: psum of what is whole")
-    Claim(code='WA', cause='factor_of_n', sentence='psum of what is whole')
+    >>> parse_header("# WA factor_of_n: psum of a replicated value")
+    ExpectedVerdict(code='WA', cause='factor_of_n', sentence='psum of a replicated value')
     """
 
     code: str
@@ -27,39 +28,40 @@ class Claim:
     sentence: str
 
 
-def read_claim(source: str) -> Claim | str:
-    """Return what a wrong answer claims, or why it claims nothing."""
-    first = source.partition("\n")[0]
-    header = _HEADER.fullmatch(first)
-    if header is None:
-        return f"The first line is {first!r:.100}; it must be '# CODE: sentence' or with a cause."
-    claim = Claim(header[1], header[2] or "", header[3])
-    if claim.code not in VERDICTS or claim.code in ("AC", "IE"):
-        known = ", ".join(code for code in VERDICTS if code not in ("AC", "IE"))
-        return f"'{claim.code}' is no verdict of a wrong answer; there are {known}."
-    if claim.cause and claim.cause not in CAUSES:
-        return f"'{claim.cause}' is no named cause; there are {', '.join(CAUSES)}."
-    return claim
+def parse_header(source: str) -> ExpectedVerdict | str:
+    """Return the expected verdict of a source, or a message about its first line."""
+    first_line = source.partition("\n")[0]
+    match = _HEADER.fullmatch(first_line)
+    if match is None:
+        form = "'# CODE: sentence' or '# CODE cause: sentence'"
+        return f"The first line is {first_line!r:.100}; it must be {form}."
+    expected = ExpectedVerdict(match[1], match[2] or "", match[3])
+    if expected.code not in VERDICTS or expected.code in _NOT_A_MISTAKE:
+        codes = ", ".join(code for code in VERDICTS if code not in _NOT_A_MISTAKE)
+        return f"'{expected.code}' is not a verdict of a wrong submission; use one of {codes}."
+    if expected.cause and expected.cause not in CAUSES:
+        return f"Unknown cause '{expected.cause}'; use one of {', '.join(CAUSES)}."
+    return expected
 
 
-def unproven(claim: Claim, judged: Judgement) -> str:
-    """Return how a judgement differs from what a wrong answer claims; empty where it does not.
+def compare_verdict(expected: ExpectedVerdict, judgement: Judgement) -> str:
+    """Return how a judgement differs from the expected verdict; empty if it does not.
 
-    Every case that fails must fail with the code claimed and no other; the first of them must
-    have the cause, where one is named.
+    Every case that fails must fail with the expected code and no other; the first of them must have
+    the expected cause, if there is one.
     """
-    first = judged.first_failure
-    if first is None:
-        return f"It claims {claim.code} and passes."
-    for case in judged.cases:
-        others = {verdict.code for verdict in case.verdicts} - {claim.code, "AC"}
-        if others:
-            gives = ", ".join(sorted(others))
-            return f"It claims {claim.code}, and {case.name} of part {case.part} gives {gives}."
-    causes = {verdict.cause for verdict in first.verdicts if verdict.code == claim.code}
-    if claim.cause and claim.cause not in causes:
-        found = ", ".join(sorted(filter(None, causes))) or "none"
-        return (
-            f"It claims the cause {claim.cause}; {first.name} of part {first.part} shows {found}."
-        )
+    failure = judgement.first_failure
+    if failure is None:
+        return f"It expects {expected.code} and passes."
+    for case in judgement.cases:
+        codes = {verdict.code for verdict in case.verdicts} - {expected.code, "AC"}
+        if codes:
+            verdicts = ", ".join(sorted(codes))
+            case_name = f"{case.name} of part {case.part}"
+            return f"It expects {expected.code}, and {case_name} gives {verdicts}."
+    causes = {verdict.cause for verdict in failure.verdicts if verdict.code == expected.code}
+    if expected.cause and expected.cause not in causes:
+        names = ", ".join(sorted(filter(None, causes))) or "none"
+        case_name = f"{failure.name} of part {failure.part}"
+        return f"It expects the cause {expected.cause}; {case_name} gives {names}."
     return ""

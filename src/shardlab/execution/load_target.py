@@ -1,4 +1,4 @@
-"""The function that a person names in the shell, and the arguments it is looked at with."""
+"""Loads the function that the user names, and the arguments to trace or check it with."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from shardlab._text.nearest import nearest_name
 from shardlab.errors import (
     InvalidArguments,
     LayoutError,
@@ -23,209 +23,225 @@ from shardlab.errors import (
     ProgramNotFound,
     UnknownFunction,
 )
+from shardlab.execution.messages import Job
+from shardlab.execution.target import Target
 from shardlab.sharding.shape import parse_array
 from shardlab.sharding.spec import parse_spec
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
 
-def load_file(path: str) -> types.ModuleType:
+def load_target_module(target: Target) -> types.ModuleType:
+    """Import the file or module of a target."""
+    # Libraries that parse sys.argv when they are imported must not see the worker's arguments.
+    sys.argv = [target.location]
+    load = _load_file if target.kind == "file" else _load_module
+    return load(target.location)
+
+
+def _load_file(path: str) -> types.ModuleType:
     """Import a file as `import` would from its own folder; it is not the main program."""
-    place = Path(path).resolve()
-    sys.path.insert(0, str(place.parent))
-    # A file may be called jax.py or json.py: those that are loaded must stay what they are.
-    name = f"{place.stem}_program" if place.stem in sys.modules else place.stem
-    spec = importlib.util.spec_from_file_location(name, place)
+    file = Path(path).resolve()
+    sys.path.insert(0, str(file.parent))
+    # A file may be called jax.py or json.py; modules that are loaded already must not be replaced.
+    name = f"{file.stem}_program" if file.stem in sys.modules else file.stem
+    spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Registered before it runs, as `import` does: dataclasses and pickle look their module up.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def load_module(name: str) -> types.ModuleType:
-    """Import a module, with the folder a person stands in on the path."""
+def _load_module(name: str) -> types.ModuleType:
+    """Import a module, with the current folder on the path."""
     sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if not error.name or not f"{name}.".startswith(f"{error.name}."):
-            raise  # it is there, and what it imports is not
+            raise  # the module exists; one of its own imports does not
         raise ProgramNotFound(
-            f"There is no module named {error.name!r}.",
+            f"No module named {error.name!r}.",
             where=f"the program '{name}:...', in {os.getcwd()}",
-            fix="check the name, run it from the folder that it is in, or name a file: "
+            fix="check the name, run it from the folder that contains the module, or name a file: "
             "file.py:function.",
         ) from None
 
 
-def find(module: types.ModuleType, name: str, shown: str) -> Callable[..., Any]:
-    """Return the function, or a function of a class or object, that `name` leads to."""
-    found = find_thing(module, name, shown)
-    if not callable(found):
+def find_function(module: types.ModuleType, job: Job) -> Callable[..., Any]:
+    """Return the function that the target names: of the module, or of a class or object in it."""
+    name = job.target.function
+    function = find_attribute(module, job)
+    if not callable(function):
         raise UnknownFunction(
-            f"{name!r} is {_article(type(found).__name__)}, not a function.",
-            where=shown,
+            f"{name!r} is {_with_article(type(function).__name__)}, not a function.",
+            where=job.command_line,
             fix="name a function that takes and returns arrays.",
         )
-    result: Callable[..., Any] = found
+    result: Callable[..., Any] = function
     return result
 
 
-def find_thing(module: types.ModuleType, name: str, shown: str) -> Any:
-    """Return whatever `name` leads to."""
-    found: Any = module
-    for part in name.split("."):
+def find_attribute(module: types.ModuleType, job: Job) -> Any:
+    """Return the value that the target names, of any type."""
+    value: Any = module
+    for part in job.target.function.split("."):
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError:
-            raise _no_function(found, part, shown) from None
-    return found
+            raise _unknown_function(value, part, job.command_line) from None
+    return value
 
 
-def _no_function(owner: Any, name: str, shown: str) -> UnknownFunction:
+def _unknown_function(owner: Any, name: str, where: str) -> UnknownFunction:
     functions = [n for n, v in vars(owner).items() if callable(v) and not n.startswith("_")]
-    own = [n for n in functions if getattr(vars(owner)[n], "__module__", "") == owner.__name__]
-    close = get_close_matches(name, functions, n=1)
-    listed = ", ".join((own or functions)[:8])
+    # Functions of the file itself first: imported ones would crowd the list.
+    defined = [n for n in functions if getattr(vars(owner)[n], "__module__", "") == owner.__name__]
+    match = nearest_name(name, functions)
+    names = ", ".join((defined or functions)[:8])
     return UnknownFunction(
-        f"There is no function {name!r}.",
-        where=shown,
-        fix=f"did you mean {close[0]!r}?"
-        if close
-        else f"name one of its functions: {listed}."
-        if listed
-        else "it has no functions; without ':' the whole script is run.",
+        f"Unknown function {name!r}.",
+        where=where,
+        fix=f"Did you mean {match!r}?"
+        if match
+        else f"name one of its functions: {names}."
+        if names
+        else "it has no functions; without ':' the file is run as a script.",
     )
 
 
 # ---------------------------------------------------------------------------------------- arguments
 
 
-def arguments(
-    f: Callable[..., Any],
-    module: types.ModuleType,
-    job: Mapping[str, Any],
+def load_arguments(
+    function: Callable[..., Any], module: types.ModuleType, job: Job
 ) -> tuple[Any, ...]:
-    """Return the arguments to look at `f` with.
+    """Return the arguments to call `function` with.
 
-    From the thing that `--args` names, from shapes, or from the file's own example arguments:
-    `<function>_args` or `example_args`, a tuple or a function that returns one. In a tuple, text
-    such as `f32[8,4]` stands for an array of that shape.
+    They come from the value that `--args` names, from shapes on the command line, or from the
+    file's own example arguments: `<function>_args` or `example_args`, a tuple or a function that
+    returns one. In a tuple, text such as `f32[8,4]` stands for an array of that shape.
     """
-    shown, function = job["shown"], job["function"]
-    mesh = job["meshes"][0] if job["meshes"] else None
-    given, origin = _given(f, module, job)
-    args = given if isinstance(given, tuple) else (given,)
-    args = tuple(jax.tree.map(lambda leaf: _placed(leaf, mesh, shown), arg) for arg in args)
-    _check_fit(f, args, function, origin)
+    values, origin = _find_argument_values(function, module, job)
+    args = values if isinstance(values, tuple) else (values,)
+    args = tuple(jax.tree.map(lambda leaf: _apply_spec(leaf, job), arg) for arg in args)
+    _check_signature(function, args, job.target.function, origin)
     return args
 
 
-def _given(
-    f: Callable[..., Any], module: types.ModuleType, job: Mapping[str, Any]
+def _find_argument_values(
+    function: Callable[..., Any], module: types.ModuleType, job: Job
 ) -> tuple[Any, str]:
-    """Return the arguments as they were given, and where they are from."""
-    shown, function, name = job["shown"], job["function"], job["args_from"]
-    if name:
-        return _made(find_any(module, name, shown), name, shown), name
-    if job["args"]:
-        return tuple(job["args"]), "the command"
-    for name in (f"{function.split('.')[-1]}_args", "example_args"):
+    """Return the arguments as written, and the name of their origin for errors."""
+    if job.args_from:
+        return _call_source(_named_source(module, job), job.args_from, job), job.args_from
+    if job.args:
+        return tuple(job.args), "the command"
+    short_name = job.target.function.split(".")[-1]
+    for name in (f"{short_name}_args", "example_args"):
         if hasattr(module, name):
-            return _made(getattr(module, name), name, shown), name
-    _refuse_missing(f, function, shown)
+            return _call_source(getattr(module, name), name, job), name
+    _require_no_parameters(function, job)
     return (), "nowhere"
 
 
-def find_any(module: types.ModuleType, name: str, shown: str) -> Any:
-    """Return what `--args` names."""
-    if not hasattr(module, name):
-        names = [n for n, v in vars(module).items() if not n.startswith("_") and _gives(v)]
-        close = get_close_matches(name, names, n=1)
-        raise InvalidArguments(
-            f"There is nothing called {name!r} to take arguments from.",
-            where=f"--args {name}, {shown}",
-            fix=f"did you mean {close[0]!r}?"
-            if close
-            else f"add a function {name}() that returns a tuple of arguments.",
-        )
-    return getattr(module, name)
+def _named_source(module: types.ModuleType, job: Job) -> Any:
+    """Return the value that `--args` names."""
+    name = str(job.args_from)
+    if hasattr(module, name):
+        return getattr(module, name)
+    names = [n for n, v in vars(module).items() if not n.startswith("_") and _is_source(v)]
+    match = nearest_name(name, names)
+    raise InvalidArguments(
+        f"The file has no value named {name!r} to take arguments from.",
+        where=f"--args {name}, {job.command_line}",
+        fix=f"Did you mean {match!r}?"
+        if match
+        else f"add a function {name}() that returns a tuple of arguments.",
+    )
 
 
-def _gives(value: Any) -> bool:
-    """Say whether a person may have meant this as arguments, or as what returns them."""
+def _is_source(value: Any) -> bool:
+    """Return whether a value can be arguments, or a function that returns them."""
     is_function = callable(value) and not isinstance(value, type)
     return is_function or isinstance(value, (tuple, list))
 
 
-def _made(source: Any, name: str, shown: str) -> Any:
+def _call_source(source: Any, name: str, job: Job) -> Any:
     if not callable(source):
         return tuple(source) if isinstance(source, list) else source
     try:
         inspect.signature(source).bind()
     except (TypeError, ValueError) as error:
         raise InvalidArguments(
-            f"{name}() is to return the arguments, and cannot be called with none: {error}.",
-            where=shown,
+            f"{name}() must return the arguments, and cannot be called without any: {error}.",
+            where=job.command_line,
             fix=f"let {name} take no parameters, or give them defaults.",
         ) from None
-    made = source()
-    return tuple(made) if isinstance(made, list) else made
-
-
-def _refuse_missing(f: Callable[..., Any], name: str, shown: str) -> None:
-    needed = [
-        each.name
-        for each in _parameters(f)
-        if each.default is each.empty and each.kind in _POSITIONAL and each.name != "mesh"
-    ]
-    if needed:
-        n = f"{len(needed)} argument{'s' * (len(needed) > 1)}"
-        shapes = " ".join(["'f32[8,128]'"] * len(needed))
-        raise MissingArguments(
-            f"{name!r} needs {n} ({', '.join(needed)}), and nobody gave any.",
-            where=_place(f) or shown,
-            fix=f"give shapes ({shown} {shapes}), or add a function {name.split('.')[-1]}_args() "
-            "to the file that returns a tuple, or name one with --args.",
-        )
+    values = source()
+    return tuple(values) if isinstance(values, list) else values
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _parameters(f: Callable[..., Any]) -> Sequence[inspect.Parameter]:
+def _require_no_parameters(function: Callable[..., Any], job: Job) -> None:
+    required = [
+        parameter.name
+        for parameter in _list_parameters(function)
+        if parameter.default is parameter.empty
+        and parameter.kind in _POSITIONAL
+        and parameter.name != "mesh"  # filled in with the mesh
+    ]
+    if not required:
+        return
+    name = job.target.function
+    count = f"{len(required)} argument{'s' * (len(required) > 1)}"
+    shapes = " ".join(["'f32[8,128]'"] * len(required))
+    raise MissingArguments(
+        f"{name!r} needs {count} ({', '.join(required)}), and none were given.",
+        where=_source_line(function) or job.command_line,
+        fix=f"give shapes ({job.command_line} {shapes}), or add a function "
+        f"{name.split('.')[-1]}_args() to the file that returns a tuple, or name one with --args.",
+    )
+
+
+def _list_parameters(function: Callable[..., Any]) -> Sequence[inspect.Parameter]:
     try:
-        return list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # builtins have no signature
         return []
 
 
-def _check_fit(f: Callable[..., Any], args: tuple[Any, ...], name: str, origin: str) -> None:
+def _check_signature(
+    function: Callable[..., Any], args: tuple[Any, ...], name: str, origin: str
+) -> None:
     try:
-        signature = inspect.signature(f)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return
-    # A parameter called mesh is filled with the mesh.
+    # A parameter called mesh is filled in with the mesh.
     mesh = {"mesh": None} if "mesh" in list(signature.parameters)[len(args) :] else {}
     try:
         signature.bind(*args, **mesh)
     except TypeError as error:
         raise InvalidArguments(
             f"{len(args)} argument{'s' * (len(args) != 1)} for {name}{signature}: {error}.",
-            where=f"{_place(f) or name}, with arguments from {origin}",
-            fix="give one for each parameter without a default, in order; a tuple is taken apart, "
-            "so wrap a single tuple argument in another: ((a, b),).",
+            where=f"{_source_line(function) or name}, with arguments from {origin}",
+            fix="give one argument for each parameter without a default, in order; a tuple is "
+            "unpacked, so wrap a single tuple argument in another: ((a, b),).",
         ) from None
 
 
-def _place(f: Callable[..., Any]) -> str:
-    code = getattr(inspect.unwrap(f), "__code__", None)
+def _source_line(function: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
-def _placed(leaf: Any, mesh: str | None, shown: str) -> Any:
-    """Return `f32[8,4]@data,None` as an array with that sharding; other text is read later."""
+def _apply_spec(leaf: Any, job: Job) -> Any:
+    """Return `f32[8,4]@data,None` as an array with that sharding; other text stays as it is."""
     if not isinstance(leaf, str) or "@" not in leaf:
         return leaf
     text, _, spec = leaf.partition("@")
@@ -233,16 +249,17 @@ def _placed(leaf: Any, mesh: str | None, shown: str) -> Any:
         shape, dtype = parse_array(text)
         entries = parse_spec(spec).entries
     except LayoutError:
-        return leaf  # a word that the program itself understands
-    if mesh is None:
+        return leaf  # a string argument of the program itself
+    if job.mesh is None:
         raise InvalidArguments(
             f"{leaf!r} names mesh axes, and no mesh was given.",
-            where=shown,
+            where=job.command_line,
             fix="give one with --mesh, such as --mesh data=2,model=4.",
         )
-    sharding = NamedSharding(virtual_mesh(mesh), PartitionSpec(*entries))
+    sharding = NamedSharding(virtual_mesh(job.mesh), PartitionSpec(*entries))
+    # float64 becomes float32 unless x64 is enabled, as in every array that JAX itself creates.
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype.name), sharding=sharding)
 
 
-def _article(noun: str) -> str:
+def _with_article(noun: str) -> str:
     return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"

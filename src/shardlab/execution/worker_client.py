@@ -1,8 +1,8 @@
-"""A person's program in a process of its own: limited in time and output, and never left behind.
+"""Runs a user's program in a child process, under limits of time, memory and output.
 
-The process that a person starts loads no JAX: it starts this child, shows what the child prints,
-and draws what comes back. Results travel as lines of JSON on the child's standard output; what the
-program itself prints goes to standard error, so that a report in a pipe holds nothing else.
+The process that the user starts never loads JAX: it starts this child, forwards what the child
+prints, and renders the records that come back. Messages are lines of JSON on the child's standard
+output; what the program itself prints goes to standard error, so a report in a pipe stays clean.
 """
 
 from __future__ import annotations
@@ -16,98 +16,184 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from shardlab.errors import LabError, ProgramCrashed, TimeLimitReached
+from shardlab.execution.messages import (
+    Failure,
+    Job,
+    MessageError,
+    Progress,
+    WorkerResult,
+    decode_message,
+    encode_message,
+)
 
-# What a program may print before the rest is dropped: more than anybody reads, little to hold.
-MOST_SHOWN = 256 * 1024
+# Bytes of the program's output that are forwarded; the rest is dropped so that a program in an
+# endless print loop fills neither memory nor the terminal.
+MAX_OUTPUT = 256 * 1024
 
-_ROOT = str(Path(__file__).parents[2])
-# Without -P the folder a person stands in would come before the standard library.
-_START = "import sys; sys.path.append(sys.argv.pop(1)); from shardlab.execution.worker import main; main()"
-_TICK = 0.2
+_SOURCE_ROOT = str(Path(__file__).parents[2])
+# -P: otherwise the current folder would come before the standard library, and a file called
+# json.py in it would break the worker.
+_WORKER_CODE = (
+    "import sys; sys.path.append(sys.argv.pop(1)); "
+    "from shardlab.execution.worker import main; main()"
+)
+_POLL_SECONDS = 0.2
+_LAST_MESSAGE_SECONDS = 2.0
+_TERMINATE_SECONDS = 0.5
 
-Lines = queue.SimpleQueue[bytes]  # an empty one is the end
+Lines = queue.SimpleQueue[bytes]  # an empty line marks the end of the stream
+ReportStep = Callable[[str], None]
 
 
-def run_worker(
-    job: Mapping[str, Any], *, seconds: float, tell: Callable[[str], None]
-) -> dict[str, Any]:
-    """Return what the worker answers to `job`; raise what it met.
+def run_worker(job: Job, *, seconds: float, report_step: ReportStep) -> WorkerResult:
+    """Run a job and return its result; raise the error that ended it.
 
-    `tell` is called with a line of text whenever the worker begins something, and with an empty
-    one now and then, so that it can show how long things take.
+    `report_step` is called with a line of text whenever the worker begins a step, and with an empty
+    one in between, so that it can update an elapsed time.
     """
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _START, _ROOT],
+        [sys.executable, "-P", "-c", _WORKER_CODE, _SOURCE_ROOT],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        # Virtual devices need the CPU alone; an accelerator would be started for nothing.
+        # Virtual devices need only the CPU backend; initializing an accelerator takes seconds.
         env={"JAX_PLATFORMS": "cpu", **os.environ},
     )
-    with _ended(process) as lines:
+    with _supervise(process) as lines:
         assert process.stdin
-        # Left open: its end tells the child that we are gone, however we went.
+        # Stays open: when it closes, the worker knows that this process is gone.
         with contextlib.suppress(OSError):
-            process.stdin.write(json.dumps(job).encode() + b"\n")
+            process.stdin.write(encode_message(job).encode() + b"\n")
             process.stdin.flush()
-        answer = _answer(process, lines, seconds, tell, str(job["shown"]))
-    if "error" in answer:
-        raise error_from_worker(answer)
-    result: dict[str, Any] = answer["result"]
-    return result
+        message = _wait_for_result(process, lines, job, seconds, report_step)
+    if isinstance(message, Failure):
+        raise error_from_failure(message)
+    return message
 
 
-def _answer(
+def error_from_failure(failure: Failure) -> LabError:
+    """Return the worker's error, after printing the program's own traceback."""
+    if failure.traceback:
+        sys.stderr.write(failure.traceback + "\n")
+        sys.stderr.flush()
+    return failure.to_error()
+
+
+def _wait_for_result(
     process: subprocess.Popen[bytes],
     lines: Lines,
+    job: Job,
     seconds: float,
-    tell: Callable[[str], None],
-    shown: str,
-) -> dict[str, Any]:
-    """Wait for the last line the worker says."""
-    end = time.monotonic() + seconds
-    doing = ""
-    while (left := end - time.monotonic()) > 0:
+    report_step: ReportStep,
+) -> WorkerResult | Failure:
+    """Read messages until the result, the end of the process, or the time limit."""
+    deadline = time.monotonic() + seconds
+    step = ""
+    while (remaining := deadline - time.monotonic()) > 0:
         try:
-            line = lines.get(timeout=min(left, _TICK))
+            line = lines.get(timeout=min(remaining, _POLL_SECONDS))
         except queue.Empty:
-            line = b"{}" if process.poll() is None else _last_line(lines)
+            if process.poll() is None:
+                report_step("")
+                continue
+            line = _read_last_line(lines)
         if not line:
-            raise _died(process, shown, doing)
-        message = json.loads(line)
-        if "result" in message or "error" in message:
-            return _from_here(message)
-        doing = message.get("progress", doing)
-        tell(message.get("progress", ""))
+            raise _describe_crash(process, _locate_step(job, step))
+        try:
+            message = decode_message(_shorten_paths(line.decode("utf-8", "replace")))
+        except MessageError as error:
+            raise ProgramCrashed(
+                f"The worker process sent {error}.",
+                where=_locate_step(job, step),
+                fix="check that the program does not write to file descriptors that it did not "
+                "open, and that only one shardlab is installed.",
+            ) from None
+        if isinstance(message, (WorkerResult, Failure)):
+            return message
+        if isinstance(message, Progress):
+            step = message.step
+            report_step(step)
     raise TimeLimitReached(
-        f"The program was still running after {seconds:g} s, and was stopped.",
-        where=f"{shown}{', while ' + doing if doing else ''}",
+        f"The program was still running after {seconds:g} s and was stopped.",
+        where=_locate_step(job, step),
         fix="look for a loop that does not end, or allow more time (--time-limit 600).",
     )
 
 
-def _last_line(lines: Lines) -> bytes:
-    """Return what a worker that is gone may have said before; it is read a moment later.
+def _locate_step(job: Job, step: str) -> str:
+    return f"{job.command_line}{', while ' + step if step else ''}"
 
-    Not waited for until the pipe ends: the program's own children may hold it open.
+
+def _read_last_line(lines: Lines) -> bytes:
+    """Return a line that the worker wrote just before it exited.
+
+    Not until the pipe closes: the program's own children may keep it open.
     """
     try:
-        return lines.get(timeout=2)
+        return lines.get(timeout=_LAST_MESSAGE_SECONDS)
     except queue.Empty:
         return b""
 
 
-def _from_here(message: dict[str, Any]) -> dict[str, Any]:
-    """Name files below the folder that a person stands in as they would: by the rest."""
-    here = json.dumps(os.path.join(os.getcwd(), ""))[1:-1]
-    shorter: dict[str, Any] = json.loads(json.dumps(message).replace(here, ""))
-    return shorter
+def _shorten_paths(line: str) -> str:
+    """Make paths below the current folder relative, as the user would write them."""
+    folder = json.dumps(os.path.join(os.getcwd(), ""))[1:-1]
+    # In the root folder every path would lose its slashes.
+    return line if folder == "/" else line.replace(folder, "")
+
+
+def _describe_crash(process: subprocess.Popen[bytes], where: str) -> ProgramCrashed:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_LAST_MESSAGE_SECONDS)
+    code = process.returncode
+    status = f"with exit code {code}"
+    if code is not None and code < 0:
+        status = f"by {signal.Signals(-code).name}"
+    fix = "look at what it printed above; it may have called os._exit, or crashed in native code."
+    if code == -signal.SIGKILL:  # Linux's out-of-memory killer sends it
+        fix = "it may have run out of memory: try smaller shapes, or set --memory-limit."
+    return ProgramCrashed(
+        f"The program's process ended {status} before it was done.", where=where, fix=fix
+    )
+
+
+# ---------------------------------------------------------------------- the lifetime of the process
+
+
+@contextlib.contextmanager
+def _supervise(process: subprocess.Popen[bytes]) -> Iterator[Lines]:
+    """Yield the worker's message lines, forward the program's output, leave no process behind."""
+    lines: Lines = queue.SimpleQueue()
+    output_reader = _start_thread(_forward_output, process.stderr)
+    line_reader = _start_thread(_read_lines, process.stdout, lines)
+    try:
+        yield lines
+    except BaseException:
+        # SIGTERM first, so that the program can remove its temporary files.
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_TERMINATE_SECONDS)
+        raise
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)  # start_new_session made it a group leader
+            else:
+                process.kill()
+        process.wait()
+        _close_pipe(process.stdin)
+        for reader, pipe in ((output_reader, process.stderr), (line_reader, process.stdout)):
+            # A grandchild that left the group on purpose may keep the pipe open forever; closing
+            # it under a thread that is still reading would block.
+            reader.join(timeout=_LAST_MESSAGE_SECONDS)
+            if not reader.is_alive():
+                _close_pipe(pipe)
 
 
 def _read_lines(pipe: IO[bytes], lines: Lines) -> None:
@@ -116,96 +202,29 @@ def _read_lines(pipe: IO[bytes], lines: Lines) -> None:
     lines.put(b"")
 
 
-def _died(process: subprocess.Popen[bytes], shown: str, doing: str) -> ProgramCrashed:
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=2)
-    code = process.returncode
-    how = f"with exit code {code}"
-    if code is not None and code < 0:
-        how = f"by {signal.Signals(-code).name}"
-    fix = "look at what it printed above; it may have called os._exit, or crashed in native code."
-    if code == -9:  # what the system does to a process for which there is no memory
-        fix = "it may have been too large for this machine: try smaller shapes, or --memory-limit."
-    return ProgramCrashed(
-        f"The program's process ended {how} before it was done.",
-        where=f"{shown}{', while ' + doing if doing else ''}",
-        fix=fix,
-    )
+def _forward_output(pipe: IO[bytes]) -> None:
+    remaining = MAX_OUTPUT
+    while chunk := os.read(pipe.fileno(), 1 << 16):
+        if remaining > 0:
+            _write_stderr(chunk[:remaining])
+            if len(chunk) > remaining:
+                _write_stderr(b"\n... the program printed more; the rest is not shown\n")
+        remaining -= len(chunk)
 
 
-def error_from_worker(answer: Mapping[str, Any]) -> LabError:
-    """Return the worker's error as what it was there, after printing the program's traceback."""
-    if answer.get("traceback"):
-        sys.stderr.write(answer["traceback"] + "\n")
-        sys.stderr.flush()
-    parts = answer["error"]
-    kind = next((k for k in _kinds(LabError) if k.code == parts["code"]), LabError)
-    error = kind.__new__(kind)
-    LabError.__init__(error, parts["what"], where=parts["where"], fix=parts["fix"])
-    return error
+def _write_stderr(chunk: bytes) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        # Not flushed: standard error is line-buffered, and rich's status line would redraw.
+        sys.stderr.write(chunk.decode("utf-8", "replace"))
 
 
-def _kinds(kind: type[LabError]) -> Iterator[type[LabError]]:
-    for each in kind.__subclasses__():
-        yield each
-        yield from _kinds(each)
-
-
-# ------------------------------------------------------------------------------ the process's life
-
-
-@contextlib.contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[Lines]:
-    """Yield the lines that the worker says, show what the program prints, leave nothing behind."""
-    heard: Lines = queue.SimpleQueue()
-    output = _thread(_pass_on, process.stderr)
-    lines = _thread(_read_lines, process.stdout, heard)
-    try:
-        yield heard
-    except BaseException:
-        # A moment to take away temporary files; whoever does not use it is ended all the same.
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=0.5)
-        raise
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
-            else:
-                process.kill()
-        process.wait()
-        _close(process.stdin)
-        for reader, pipe in ((output, process.stderr), (lines, process.stdout)):
-            # A process that has left the group on purpose may hold the pipe open for ever.
-            reader.join(timeout=2)
-            if not reader.is_alive():
-                _close(pipe)
-
-
-def _close(pipe: IO[bytes] | None) -> None:
+def _close_pipe(pipe: IO[bytes] | None) -> None:
     assert pipe is not None
     with contextlib.suppress(OSError):
         pipe.close()
 
 
-def _pass_on(pipe: IO[bytes]) -> None:
-    left = MOST_SHOWN
-    while chunk := os.read(pipe.fileno(), 1 << 16):
-        if left > 0:
-            _write(chunk[:left])
-            if len(chunk) > left:
-                _write(b"\n... the program printed more; the rest is not shown\n")
-        left -= len(chunk)
-
-
-def _write(chunk: bytes) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        # Not flushed: it is buffered by line, and rich would draw an empty line for it.
-        sys.stderr.write(chunk.decode("utf-8", "replace"))
-
-
-def _thread(target: Callable[..., None], *args: Any) -> threading.Thread:
+def _start_thread(target: Callable[..., None], *args: Any) -> threading.Thread:
     thread = threading.Thread(target=target, args=args, daemon=True)
     thread.start()
     return thread

@@ -1,1 +1,1 @@
-"""Findings about a program or a plan: where, what, how to fix it; reports of them."""
+"""Findings about a program or a plan: what, where, how to fix it; and reports of them."""

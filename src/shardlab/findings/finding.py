@@ -1,4 +1,4 @@
-"""What a check found: one sentence about the program, where, and what to do."""
+"""The finding: one problem of a program or a plan, where it is, and how to fix it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ Severity = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One finding, in the parts of an error: code, what, where, fix.
+    """One problem, with the parts of an error: code, what, where, fix.
 
-    >>> print(Finding("hazard.deadlock", "error", "Devices part.", SourceLocation("a.py", 3), "Do not."))
-    error [hazard.deadlock] Devices part.
+    >>> location = SourceLocation("a.py", 3)
+    >>> print(Finding(code="spec.rank", severity="error", what="Too long.", where=location))
+    error [spec.rank] Too long.
       where: a.py:3
-      try:   Do not.
+
+    `cause` is a known cause if there is one, such as factor_of_n. `shows` is evidence: lines such
+    as values by device, or JAX's own message.
     """
 
     code: str
@@ -27,13 +30,12 @@ class Finding:
     what: str
     where: SourceLocation | None = None
     fix: str = ""
-    cause: str = ""  # a named cause where there is one, such as factor_of_n
-    # Lines shown beneath, such as values by device or JAX's own words.
+    cause: str = ""
     shows: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Names out of a person's files stand in these, and go to terminals and pages.
+        # These quote names from the user's files, and go to terminals and pages.
         for name in ("what", "fix"):
             object.__setattr__(self, name, quote_text(getattr(self, name)))
         object.__setattr__(self, "shows", tuple(map(quote_text, self.shows)))

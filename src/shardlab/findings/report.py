@@ -1,4 +1,4 @@
-"""All findings about one program."""
+"""The report: all findings about one program."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-_GRAVEST_FIRST: tuple[Severity, ...] = ("error", "warning", "info")
+_SEVERITY_ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 
 @dataclass(frozen=True)
 class SuppressedFinding:
-    """A finding that a person has silenced, and the reason they gave."""
+    """A finding that the user has suppressed, with the reason they gave."""
 
     finding: Finding
     reason: str
@@ -26,28 +26,30 @@ class SuppressedFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The findings of `shardlab.check`, gravest first. Only errors make it not ok."""
+    """The findings of `shardlab.check`, most severe first; only errors make it not `ok`."""
 
     findings: tuple[Finding, ...]
-    program: str = ""  # the name of what was checked
-    meshes: tuple[str, ...] = ()  # each mesh it was checked on, as text
-    notes: tuple[str, ...] = ()  # what was not checked, and why
-    silenced: tuple[SuppressedFinding, ...] = ()
-    is_compared: bool = True  # False where it was to be run and nothing could be compared
+    program: str = ""  # name of the checked program
+    meshes: tuple[str, ...] = ()  # the meshes it was checked on, as text
+    notes: tuple[str, ...] = ()  # what was not checked, and the reason
+    suppressed: tuple[SuppressedFinding, ...] = ()
+    is_compared: bool = True  # False if it should have run on several meshes but could not
 
     @property
     def ok(self) -> bool:
-        return not self.of("error")
+        return not self.with_severity("error")
 
-    def of(self, severity: Severity) -> tuple[Finding, ...]:
-        return tuple(found for found in self.findings if found.severity == severity)
+    def with_severity(self, severity: Severity) -> tuple[Finding, ...]:
+        """Return the findings of one severity."""
+        return tuple(finding for finding in self.findings if finding.severity == severity)
 
     @property
     def codes(self) -> tuple[str, ...]:
-        return tuple(found.code for found in self.findings)
+        return tuple(finding.code for finding in self.findings)
 
     def __repr__(self) -> str:
-        """Return one line; `print` shows all of it."""
+        """Return a one-line summary; `print` shows the full report."""
+        # Renderers are imported when used: a report travels between processes that print nothing.
         from shardlab.findings.report_text import summary_text
 
         return f"<Report of {summary_text(self)}>"
@@ -55,26 +57,27 @@ class Report:
     def __str__(self) -> str:
         from shardlab.findings.report_text import report_text
 
-        return report_text(self, excerpt=SourceLocation.quoted)
+        return report_text(self, excerpt=SourceLocation.read_line)
 
     def _repr_html_(self) -> str:
         from shardlab.findings.report_text import report_html
 
-        return report_html(self, excerpt=SourceLocation.quoted)
+        return report_html(self, excerpt=SourceLocation.read_line)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         from shardlab.findings.report_text import report_rich
 
-        yield report_rich(self, options.max_width, SourceLocation.quoted)
+        yield report_rich(self, options.max_width, SourceLocation.read_line)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "program": self.program,
             "meshes": list(self.meshes),
             "ok": self.ok,
-            "findings": [found.to_json() for found in self.findings],
-            "silenced": [
-                {"finding": each.finding.to_json(), "reason": each.reason} for each in self.silenced
+            "findings": [finding.to_json() for finding in self.findings],
+            "suppressed": [
+                {"finding": item.finding.to_json(), "reason": item.reason}
+                for item in self.suppressed
             ],
             "notes": list(self.notes),
             "is_compared": self.is_compared,
@@ -87,15 +90,18 @@ class Report:
             program=data["program"],
             meshes=tuple(data["meshes"]),
             notes=tuple(data["notes"]),
-            silenced=tuple(
-                SuppressedFinding(Finding.from_json(each["finding"]), each["reason"])
-                for each in data["silenced"]
+            suppressed=tuple(
+                SuppressedFinding(Finding.from_json(item["finding"]), item["reason"])
+                for item in data["suppressed"]
             ),
             is_compared=data.get("is_compared", True),
         )
 
 
 def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in the order in which a person wants them, each once."""
-    unique = {(f.code, f.where, f.what): f for f in findings}
-    return tuple(sorted(unique.values(), key=lambda f: _GRAVEST_FIRST.index(f.severity)))
+    """Return findings sorted by severity, without duplicates; the order is stable otherwise."""
+    # A pattern inside a loop body or a repeated layer gives the same finding many times.
+    unique = {(finding.code, finding.where, finding.what): finding for finding in findings}
+    return tuple(
+        sorted(unique.values(), key=lambda finding: _SEVERITY_ORDER.index(finding.severity))
+    )

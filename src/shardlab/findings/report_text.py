@@ -1,13 +1,11 @@
-"""A report as text, in colour, and as HTML: findings gravest first, each with its line and its fix.
+"""Renders reports as text, in color, as HTML and as Markdown: most severe first, with line and fix.
 
-Reading files is not for a renderer: whoever has them passes `excerpt`, which gives the text of a
-source line or nothing.
-
-Findings as Markdown.
+Renderers do not read files: the caller passes `excerpt`, which returns the text of a source line.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from html import escape
 from textwrap import wrap
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shardlab._text.printable import printable_text
 from shardlab._text.units import count_text
-from shardlab.findings.finding import Finding
+from shardlab.findings.finding import Finding, Severity
 from shardlab.findings.report import Report, most_severe_first
 from shardlab.findings.source import SourceLocation
 from shardlab.render.markdown import escape_markdown
@@ -28,158 +26,166 @@ if TYPE_CHECKING:
 
 Excerpt = Callable[[SourceLocation], str]
 
-_INKS = {"error": "red", "warning": "yellow", "info": "blue"}
-# Readable on white and on black alike.
-_COLOURS = {"error": "#D1453B", "warning": "#B7791F", "info": "#3B82C4"}
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+_TERMINAL_COLORS = {"error": "red", "warning": "yellow", "info": "blue"}
+# Readable on white and on black backgrounds.
+_HTML_COLORS = {"error": "#D1453B", "warning": "#B7791F", "info": "#3B82C4"}
 
 
 def no_excerpt(source: SourceLocation) -> str:
-    """Return nothing: the files are not at hand."""
+    """Return an empty string: the source files are not available."""
     return ""
 
 
 def report_text(report: Report, width: int = DEFAULT_WIDTH, excerpt: Excerpt = no_excerpt) -> str:
     """Return a report as plain text.
 
-    >>> found = Finding("waste.replicated", "warning", "It is large.", SourceLocation("a.py", 3), "Cut it.")
-    >>> print(report_text(Report((found,), "step", ("x=4",)), excerpt=lambda source: "f(x)"))
-    warning [waste.replicated] It is large.
+    >>> location = SourceLocation("a.py", 3)
+    >>> finding = Finding(
+    ...     code="spec.rank", severity="error", what="Too long.", where=location, fix="drop one."
+    ... )
+    >>> report = Report(findings=(finding,), program="step", meshes=("x=4",))
+    >>> print(report_text(report, excerpt=lambda source: "f(x)"))
+    error [spec.rank] Too long.
       a.py:3
         3 | f(x)
-      try: Cut it.
+      try: drop one.
     <BLANKLINE>
-    step on x=4: 1 warning, no errors
+    step on x=4: 1 error
     """
     return lines_text(report_lines(report, width, excerpt))
 
 
 def report_rich(report: Report, width: int = DEFAULT_WIDTH, excerpt: Excerpt = no_excerpt) -> Text:
-    """Return a report for rich to print in colour."""
+    """Return a report for rich to print in color."""
     return lines_rich(report_lines(report, width, excerpt))
 
 
 def report_lines(report: Report, width: int, excerpt: Excerpt) -> Iterator[Line]:
-    """Yield each finding in its parts, what was silenced and left out, and a line that counts."""
+    """Yield the findings, suppressed findings, notes, and a summary line."""
     width = max(width, 40)
-    for found in most_severe_first(report.findings):
-        yield from finding_lines(found, width, excerpt)
+    findings = most_severe_first(report.findings)
+    for finding in findings:
+        yield from finding_lines(finding, width, excerpt)
         yield []
-    silenced = _silenced_text(report)
-    for said in (*([silenced] if silenced else []), *(f"note: {each}" for each in report.notes)):
-        yield from ([Span(text=line, is_faint=True)] for line in wrap(said, width))
-    ink = next((_INKS[found.severity] for found in most_severe_first(report.findings)), "green")
+    for note in _report_notes(report):
+        yield from ([Span(text=line, is_faint=True)] for line in wrap(note, width))
+    ink = _TERMINAL_COLORS[findings[0].severity] if findings else "green"
     for line in wrap(summary_text(report), width):
         yield [Span(text=line, is_strong=True, ink=ink)]
 
 
 def summary_text(report: Report) -> str:
-    """Return the one line that counts.
+    """Return one line with the number of findings by severity.
 
-    >>> summary_text(Report((), "step", ("x=2", "x=4")))
+    >>> summary_text(Report(findings=(), program="step", meshes=("x=2", "x=4")))
     'step on x=2 and x=4: nothing found'
     """
-    counts = {severity: len(report.of(severity)) for severity in ("error", "warning", "info")}
-    said = [
+    counts = {severity: len(report.with_severity(severity)) for severity in _SEVERITIES}
+    parts = [
         f"{n:,} info" if severity == "info" else count_text(n, severity)
         for severity, n in counts.items()
         if n
     ]
-    if said and not counts["error"]:
-        said.append("no errors")
-    what = report.program or "the program"
+    if parts and not counts["error"]:
+        parts.append("no errors")  # the exit code is 0: only errors make a report not ok
     if not report.is_compared:
-        said.append("nothing was compared")
-    return f"{what}{_meshes_text(report.meshes)}: {', '.join(said) or 'nothing found'}"
+        parts.append("nothing was compared")
+    program = report.program or "the program"
+    return f"{program}{_meshes_text(report.meshes)}: {', '.join(parts) or 'nothing found'}"
 
 
 def _meshes_text(meshes: tuple[str, ...]) -> str:
     if not meshes:
         return ""
-    if len(meshes) > 8:
+    if len(meshes) > 8:  # a sweep over test meshes; the list would be longer than the findings
         return f" on {len(meshes)} meshes"
     *first, last = meshes
     return f" on {', '.join(first)}{' and ' if first else ''}{last}"
 
 
-def finding_lines(found: Finding, width: int, excerpt: Excerpt) -> Iterator[Line]:
-    """Yield one finding in its parts."""
-    head = f"{found.severity} [{found.code}] "
-    lines = wrap(head + found.what, width, subsequent_indent="  ")
+def finding_lines(finding: Finding, width: int, excerpt: Excerpt) -> Iterator[Line]:
+    """Yield the lines of one finding."""
+    head = f"{finding.severity} [{finding.code}] "
+    # Wrapped together, then split: the code has its own color but takes part in the wrapping.
+    lines = wrap(head + finding.what, width, subsequent_indent="  ")
     yield [
-        Span(text=head, is_strong=True, ink=_INKS[found.severity]),
+        Span(text=head, is_strong=True, ink=_TERMINAL_COLORS[finding.severity]),
         Span(text=lines[0][len(head) :], is_strong=True),
     ]
     yield from ([Span(text=line, is_strong=True)] for line in lines[1:])
-    if found.where is not None:
-        yield [Span(text=f"  {found.where}")]
-        quoted = excerpt(found.where).strip()
-        if quoted:
-            room = width - 12
-            quoted = quoted if len(quoted) <= room else f"{quoted[: room - 4]} ..."
-            yield [Span(text=f"    {found.where.line} | ", is_faint=True), Span(text=quoted)]
-    for shown in found.shows:
-        yield from ([Span(text=line)] for line in _folded(f"    {shown}", width))
-    if found.fix:
-        advice = wrap(f"  try: {found.fix}", width, subsequent_indent=" " * len("  try: "))
+    if finding.where is not None:
+        yield [Span(text=f"  {finding.where}")]
+        source_line = excerpt(finding.where).strip()
+        if source_line:
+            max_length = width - 12  # indentation, line number and bar
+            if len(source_line) > max_length:
+                source_line = f"{source_line[: max_length - 4]} ..."
+            number = Span(text=f"    {finding.where.line} | ", is_faint=True)
+            yield [number, Span(text=source_line)]
+    for evidence in finding.shows:
+        yield from ([Span(text=line)] for line in _wrap_evidence(f"    {evidence}", width))
+    if finding.fix:
+        advice = wrap(f"  try: {finding.fix}", width, subsequent_indent=" " * len("  try: "))
         yield from ([Span(text=line, ink="green")] for line in advice)
 
 
-def _folded(text: str, width: int) -> list[str]:
-    """Return a line of evidence in as many lines as it takes: nothing of it is cut off.
+def _wrap_evidence(text: str, width: int) -> list[str]:
+    """Return a line of evidence wrapped with a hanging indent; nothing of it is truncated.
 
-    >>> _folded("  on x=2: [1.5 2.5 3.5], 3 of 3 elements differ", 30)
+    >>> _wrap_evidence("  on x=2: [1.5 2.5 3.5], 3 of 3 elements differ", 30)
     ['  on x=2: [1.5 2.5 3.5], 3 of', '      3 elements differ']
     """
-    words = text.lstrip()
-    # JAX's own further lines begin where its words do.
-    margin = len(text) - len(words) + (len("JAX: ") if words.startswith("JAX: ") else 4)
-    return wrap(text, width, subsequent_indent=" " * margin, break_on_hyphens=False)
+    content = text.lstrip()
+    # Further lines of a JAX message are indented to where its first line starts.
+    hanging = len("JAX: ") if content.startswith("JAX: ") else 4
+    indent = " " * (len(text) - len(content) + hanging)
+    return wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def _silenced_text(report: Report) -> str:
-    if not report.silenced:
-        return ""
-    reasons: dict[str, int] = {}
-    for each in report.silenced:
-        said = f"{each.finding.code} ({each.reason})"
-        reasons[said] = reasons.get(said, 0) + 1
-    kinds = (f"{said} ×{n}" if n > 1 else said for said, n in reasons.items())
-    return f"silenced: {', '.join(kinds)}"
+def _report_notes(report: Report) -> list[str]:
+    notes = [f"note: {note}" for note in report.notes]
+    if report.suppressed:
+        reasons = Counter(f"{item.finding.code} ({item.reason})" for item in report.suppressed)
+        kinds = (f"{reason} ×{n}" if n > 1 else reason for reason, n in reasons.items())
+        notes.insert(0, f"suppressed: {', '.join(kinds)}")
+    return notes
 
 
 def report_html(report: Report, excerpt: Excerpt = no_excerpt) -> str:
-    """Return a report as an HTML fragment that is right on light and on dark pages."""
+    """Return a report as an HTML fragment for light and dark pages."""
     parts = [STYLE, '<div class="shardlab">', f"<h4>{escape(summary_text(report))}</h4>"]
-    parts += [finding_html(found, excerpt) for found in most_severe_first(report.findings)]
-    silenced = _silenced_text(report)
-    said = [*([silenced] if silenced else []), *(f"note: {each}" for each in report.notes)]
-    parts += [f'<p style="opacity:.65">{escape(line)}</p>' for line in said]
+    parts += [finding_html(finding, excerpt) for finding in most_severe_first(report.findings)]
+    parts += [f'<p style="opacity:.65">{escape(note)}</p>' for note in _report_notes(report)]
     return "\n".join([*parts, "</div>"])
 
 
-def finding_html(found: Finding, excerpt: Excerpt) -> str:
+def finding_html(finding: Finding, excerpt: Excerpt) -> str:
     """Return one finding as an HTML fragment."""
-    colour = _COLOURS[found.severity]
+    color = _HTML_COLORS[finding.severity]
     parts = [
-        f'<div style="border-left:3px solid {colour};padding-left:.7em;margin:.6em 0">'
-        f'<p><b style="color:{colour}">{found.severity}</b> <code>{escape(found.code)}</code> '
-        f"{escape(found.what)}</p>"
+        f'<div style="border-left:3px solid {color};padding-left:.7em;margin:.6em 0">'
+        f'<p><b style="color:{color}">{finding.severity}</b> <code>{escape(finding.code)}</code> '
+        f"{escape(finding.what)}</p>"
     ]
-    if found.where is not None:
-        parts.append(f"<p><code>{escape(str(found.where))}</code></p>")
-        quoted = excerpt(found.where).strip()
-        if quoted:
-            parts.append(f"<pre style='margin:.2em 0'>{found.where.line} | {escape(quoted)}</pre>")
-    if found.shows:
-        parts.append(f"<pre style='margin:.2em 0'>{escape(chr(10).join(found.shows))}</pre>")
-    if found.fix:
-        parts.append(f"<p><b>try</b> {escape(found.fix)}</p>")
+    if finding.where is not None:
+        parts.append(f"<p><code>{escape(str(finding.where))}</code></p>")
+        source_line = excerpt(finding.where).strip()
+        if source_line:
+            quote = f"{finding.where.line} | {escape(source_line)}"
+            parts.append(f"<pre style='margin:.2em 0'>{quote}</pre>")
+    if finding.shows:
+        evidence = escape("\n".join(finding.shows))
+        parts.append(f"<pre style='margin:.2em 0'>{evidence}</pre>")
+    if finding.fix:
+        parts.append(f"<p><b>try</b> {escape(finding.fix)}</p>")
     return "".join([*parts, "</div>"])
 
 
-def finding_markdown(found: Finding) -> str:
-    """Return a finding as an item of a list."""
-    lines = [f"- **{found.severity}** `{found.code}` {escape_markdown(printable_text(found.what))}"]
-    lines += [f"  - {escape_markdown(printable_text(line.strip()))}" for line in found.shows]
-    lines += [f"  - try: {escape_markdown(printable_text(found.fix))}"] if found.fix else []
+def finding_markdown(finding: Finding) -> str:
+    """Return a finding as an item of a Markdown list."""
+    message = escape_markdown(printable_text(finding.what))
+    lines = [f"- **{finding.severity}** `{finding.code}` {message}"]
+    lines += [f"  - {escape_markdown(printable_text(line.strip()))}" for line in finding.shows]
+    lines += [f"  - try: {escape_markdown(printable_text(finding.fix))}"] if finding.fix else []
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A place in a person's program."""
+"""A location in the user's program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, order=True)
 class SourceLocation:
-    """A file, a line in it, and the function around it.
+    """A file, a line in it, and the enclosing function.
 
     >>> str(SourceLocation("train.py", 41, "body"))
     'train.py:41 (body)'
@@ -20,14 +20,12 @@ class SourceLocation:
     function: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place} ({self.function})" if self.function else place
+        position = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{position} ({self.function})" if self.function else position
 
-    def quoted(self) -> str:
-        """Return the text of the line, or nothing where the file cannot be read.
-
-        Cells of a notebook can: Python keeps their lines.
-        """
+    def read_line(self) -> str:
+        """Return the text of the line, or an empty string if the file cannot be read."""
+        # linecache also has the cells of a notebook, which are not files.
         return getline(self.file, self.line).strip() if self.line else ""
 
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The file of a chip: TOML read and checked, each mistake with its place.
+"""Chip files: TOML with the figures of one chip, such as
 
-like = "h100"               # start from a chip of the table; or give `network` and all figures
+like = "h100"               # start from a known chip; or set `network` and all figures
 name = "our-h100"
 nvlink_bandwidth = 3.7e11   # bytes/s, one direction
 node_egress = { value = 2e11, source = "measured with nccl-tests" }
@@ -9,17 +9,17 @@ node_egress = { value = 2e11, source = "measured with nccl-tests" }
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from shardlab._files.bounded_read import read_regular_file
 from shardlab._files.toml_reader import parse_toml
+from shardlab._text.nearest import unknown_name_text
 from shardlab.errors import InvalidHardwareFile, short_repr
 
-# name -> its unit; what each is of is said in chips.toml
+# name -> unit; chips.toml explains each figure
 FIGURES = {
     "hbm_bytes": "bytes",
     "hbm_bandwidth": "bytes/s",
@@ -33,7 +33,7 @@ FIGURES = {
     "hop_latency": "seconds",
 }
 NETWORKS = ("torus", "switch")
-_COUNTS = (
+_COUNT_KEYS = (
     "pod",
     "longest_side",
     "ring_multiple",
@@ -42,16 +42,16 @@ _COUNTS = (
     "devices_per_chip",
     "torus_axes",
 )
-_MOST_AXES = 8  # of a torus; all ways to lay a mesh on them are tried
-_MOST_COUNT = 2**31 - 1
-_MOST_BYTES = 2**20  # a chip takes some hundreds
-_WORDS = ("name", "title", "network", "like")
-_KEYS = (*_WORDS, "aliases", *_COUNTS, *FIGURES)
+_MAX_TORUS_AXES = 8  # all placements of a mesh on them are tried
+_MAX_COUNT = 2**31 - 1
+_MAX_FILE_BYTES = 2**20  # a chip file has some hundred bytes
+_TEXT_KEYS = ("name", "title", "network", "like")
+_KEYS = (*_TEXT_KEYS, "aliases", *_COUNT_KEYS, *FIGURES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chip:
-    """What a file says of one chip."""
+    """The content of a chip file."""
 
     name: str
     title: str
@@ -68,114 +68,129 @@ class Chip:
 
 
 def read_table(text: str) -> dict[str, Chip]:
-    """Return the chips of shardlab's own table, by name."""
+    """Return the chips of chips.toml by name."""
     data = tomllib.loads(text)
     sources = data.pop("sources")
     return {
-        name: _chip({"name": name, **chip}, Chip(name=name, title=name), f"[{name}]", sources)
+        name: _parse_chip({"name": name, **chip}, Chip(name=name, title=name), f"[{name}]", sources)
         for name, chip in data.items()
     }
 
 
-def read_chip(path: Path, known: Mapping[str, Chip]) -> Chip:
-    """Return the chip of a person's own file; `like` names the one that it starts from."""
-    data = _load(path)
+def read_chip(path: Path, chips: Mapping[str, Chip]) -> Chip:
+    """Return the chip of the user's file; its `like` names a known chip to start from."""
+    data = _load_toml(path)
     like = data.get("like")
-    if like is not None and (not isinstance(like, str) or like not in known):
-        raise _wrong(
-            f"'like' names {short_repr(like)}, which is not in the table", path, _near(like, known)
-        )
+    if like is not None and (not isinstance(like, str) or like not in chips):
+        raise _unknown_name_error("chip", like, chips, path, fix="set 'like' to a known chip.")
     if like is None and "network" not in data:
         fix = 'network = "torus" or "switch", or like = "h100" to start from a known chip.'
-        raise _wrong("Neither 'network' nor 'like' is given", path, fix)
+        raise _chip_file_error("Neither 'network' nor 'like' is set", path, fix)
     name = data.get("name", path.stem)
-    start = Chip(name=name, title=name) if like is None else replace(known[like], aliases=())
-    return _chip({"name": name, "title": name, **data}, start, str(path), {})
+    start = Chip(name=name, title=name) if like is None else replace(chips[like], aliases=())
+    return _parse_chip({"name": name, "title": name, **data}, start, str(path), {})
 
 
 def check_figure(name: str, value: Any, where: str) -> float:
-    """Return a figure as a number, or say what is wrong with it."""
+    """Return a figure as a float; raises `InvalidHardwareFile`."""
     if name not in FIGURES:
-        raise _wrong(f"There is no figure {name!r:.80}", where, _near(name, FIGURES))
+        raise _unknown_name_error("figure", name, FIGURES, where, fix="use a known figure.")
+    # bool is a subclass of int; the comparison is False for nan, and 1e30 excludes inf.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
         fix = f"a number above 0, in {FIGURES[name]}, such as {_EXAMPLES[FIGURES[name]]}."
-        raise _wrong(f"The figure {name!r} is {short_repr(value)}", where, fix)
+        raise _chip_file_error(f"The figure {name!r} is {short_repr(value)}", where, fix)
     return float(value)
 
 
 _EXAMPLES = {"bytes": "80e9", "bytes/s": "4.5e11", "FLOP/s": "9.9e14", "seconds": "1e-6"}
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load_toml(path: Path) -> dict[str, Any]:
     try:
-        text = read_regular_file(path, _MOST_BYTES)
-        if len(text) > _MOST_BYTES:
-            raise _wrong(f"The file has more than {_MOST_BYTES:,} bytes", path, "a smaller file.")
+        text = read_regular_file(path, _MAX_FILE_BYTES)
+        if len(text) > _MAX_FILE_BYTES:
+            raise _chip_file_error(
+                f"The file has more than {_MAX_FILE_BYTES:,} bytes", path, "a smaller file."
+            )
         return parse_toml(text.decode("utf-8-sig"))
     except FileNotFoundError:
-        fix = "check the path; a chip of the table is named without .toml."
-        raise _wrong("There is no such file", path, fix) from None
+        fix = "check the path; known chips are named without .toml."
+        raise _chip_file_error("There is no such file", path, fix) from None
     except OSError as error:
-        raise _wrong(
+        raise _chip_file_error(
             f"The file cannot be read ({error.strerror or error})", path, "another file."
         ) from None
     except RecursionError:
-        raise _wrong("The file is nested too deeply", path, "tables without tables.") from None
-    except ValueError as error:  # no TOML, no text, a number without end, no name of a file
-        fix = "correct it there; a figure is a line such as nvlink_bandwidth = 3.7e11."
-        raise _wrong(f"The file is not TOML: {error}", path, fix) from None
+        raise _chip_file_error("The file is nested too deeply", path, "a flat table.") from None
+    except (
+        ValueError
+    ) as error:  # not TOML, not UTF-8, an integer of too many digits, an invalid path
+        fix = "fix it there; a figure is a line such as nvlink_bandwidth = 3.7e11."
+        raise _chip_file_error(f"The file is not TOML: {error}", path, fix) from None
 
 
-def _chip(data: Mapping[str, Any], start: Chip, where: str, sources: Mapping[str, str]) -> Chip:
+def _parse_chip(
+    data: Mapping[str, Any], start: Chip, where: str, sources: Mapping[str, str]
+) -> Chip:
+    # Every key is checked, also unknown ones: a misspelled figure must not silently leave the
+    # value of the chip that `like` names.
     figures = dict(start.figures)
     changes: dict[str, Any] = {}
     for key, value in data.items():
         if key in FIGURES:
-            figures[key] = _figure(key, value, where, sources)
-        elif key in _COUNTS:
-            changes[key] = _count(key, value, where)
+            figures[key] = _parse_figure(key, value, where, sources)
+        elif key in _COUNT_KEYS:
+            changes[key] = _parse_count(key, value, where)
         elif key == "aliases":
-            if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-                raise _wrong(
-                    f"'aliases' is {short_repr(value)}", where, 'texts: aliases = ["h100"].'
+            if not isinstance(value, list) or not all(isinstance(alias, str) for alias in value):
+                raise _chip_file_error(
+                    f"'aliases' is {short_repr(value)}",
+                    where,
+                    'a list of strings: aliases = ["h100"].',
                 )
             changes[key] = tuple(value)
-        elif key not in _WORDS:
-            raise _wrong(f"There is no entry {key!r:.80}", where, _near(key, _KEYS))
+        elif key not in _TEXT_KEYS:
+            raise _unknown_name_error("key", key, _KEYS, where, fix="use a known key.")
         elif not isinstance(value, str):
-            raise _wrong(f"{key!r} is {short_repr(value)}", where, f'text, such as {key} = "h100".')
+            raise _chip_file_error(
+                f"{key!r} is {short_repr(value)}", where, f'a string, such as {key} = "h100".'
+            )
         elif key != "like":
             changes[key] = value
     if changes.get("network", NETWORKS[0]) not in NETWORKS:
-        fix = '"torus" (links to neighbours) or "switch" (NVLink domains).'
-        raise _wrong(f"'network' is {changes['network']!r:.80}", where, fix)
+        fix = '"torus" (links to neighbors) or "switch" (NVLink domains).'
+        raise _chip_file_error(f"'network' is {changes['network']!r:.80}", where, fix)
     return replace(start, **changes, figures=figures)
 
 
-def _figure(key: str, value: Any, where: str, sources: Mapping[str, str]) -> tuple[float, str]:
+def _parse_figure(
+    key: str, value: Any, where: str, sources: Mapping[str, str]
+) -> tuple[float, str]:
     if not isinstance(value, dict):
         return check_figure(key, value, where), where
     if set(value) - {"value", "source"} or "value" not in value:
         fix = f'{key} = {{ value = 1e9, source = "..." }}, or a plain number.'
-        raise _wrong(f"The table of {key!r} has {', '.join(value) or 'nothing'}", where, fix)
+        raise _chip_file_error(
+            f"The table of {key!r} has {', '.join(value) or 'nothing'}", where, fix
+        )
     source = str(value.get("source", where))
     return check_figure(key, value["value"], where), sources.get(source, source)
 
 
-def _count(key: str, value: Any, where: str) -> int:
-    most = _MOST_AXES if key == "torus_axes" else _MOST_COUNT
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        fix = f"a whole number from 1 to {most:,}: {key} = 3."
-        raise _wrong(f"{key!r} is {short_repr(value)}", where, fix)
+def _parse_count(key: str, value: Any, where: str) -> int:
+    max_count = _MAX_TORUS_AXES if key == "torus_axes" else _MAX_COUNT
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= max_count:
+        fix = f"an integer from 1 to {max_count:,}: {key} = 3."
+        raise _chip_file_error(f"{key!r} is {short_repr(value)}", where, fix)
     return value
 
 
-def _near(name: Any, known: Mapping[str, Any] | tuple[str, ...]) -> str:
-    close = get_close_matches(
-        name[:80] if isinstance(name, str) else "", list(known), n=1, cutoff=0.5
-    )
-    return f"{close[0]!r}, the nearest name." if close else f"one of {', '.join(known)}."
+def _unknown_name_error(
+    kind: str, name: object, names: Iterable[str], where: str | Path, *, fix: str
+) -> InvalidHardwareFile:
+    message = unknown_name_text(kind, name, names)
+    return InvalidHardwareFile(message, where=f"{where!s:.400}", fix=fix)
 
 
-def _wrong(what: str, where: str | Path, fix: str) -> InvalidHardwareFile:
-    return InvalidHardwareFile(f"{what}.", where=f"{where!s:.400}", fix=fix)
+def _chip_file_error(message: str, where: str | Path, fix: str) -> InvalidHardwareFile:
+    return InvalidHardwareFile(f"{message}.", where=f"{where!s:.400}", fix=fix)

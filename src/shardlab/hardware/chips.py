@@ -1,28 +1,28 @@
-"""Hardware: a chip and the network between chips, from the table beside or from a person's file.
+"""Hardware: a chip and the network between chips, from chips.toml or from the user's file.
 
 >>> chip = parse_hardware("tpu-v5e")
 >>> chip.figure("link_bandwidth").value, chip.torus_axes, chip.makes_ring(16, 256)
 (45000000000.0, 2, True)
 >>> parse_hardware("v5p", {"link_bandwidth": 1e11}).figure("link_bandwidth").source
-'given'
+'set by the user'
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from shardlab._text.nearest import nearest_name
 from shardlab.errors import InvalidType, UnknownFigure, UnknownHardware, short_repr
 from shardlab.hardware.chip_file import Chip, check_figure, read_chip, read_table
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a data sheet, in bytes, bytes/s, FLOP/s or seconds, and who says so."""
+    """One number of a data sheet, in bytes, bytes/s, FLOP/s or seconds, with its source."""
 
     name: str
     value: float
@@ -31,7 +31,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """One kind of chip and how such chips are connected; `figures` are those of one device."""
+    """One kind of chip and the network between them; `figures` are per device."""
 
     name: str
     title: str
@@ -43,15 +43,15 @@ class Hardware:
     ring_slice: int = 1
     domain: int = 1
     devices_per_chip: int = 1
-    longest_side: int | None = None  # the most chips along one torus axis, where it is published
+    longest_side: int | None = None  # the most chips along one torus axis, if published
 
     def figure(self, name: str, *, needed_for: str = "") -> Figure:
-        """Return a figure; where nobody publishes it, say so and how to give one."""
+        """Return a figure; raises `UnknownFigure` if the vendor does not publish it."""
         if name not in self.figures:
             error = UnknownFigure(
                 f"There is no published figure {name!r} for {self.title}.",
                 where=f"hardware {self.name}" + (f", {needed_for}" if needed_for else ""),
-                fix=f'give your own: estimate("{self.name}", figures={{"{name}": ...}}), '
+                fix=f'pass your own: estimate("{self.name}", figures={{"{name}": ...}}), '
                 f'or a TOML file with like = "{self.name}" and {name} = ....',
             )
             error.figure = name
@@ -59,7 +59,9 @@ class Hardware:
         return self.figures[name]
 
     def makes_ring(self, axis_size: int, slice_size: int) -> bool:
-        """Return whether a mesh axis closes to a ring in a slice of that many devices."""
+        """Return whether a mesh axis has wraparound links in a slice of `slice_size` devices."""
+        # TPU v4 and v5p join cubes of 4x4x4 chips by optical switches; v5e and v6e have wraparound
+        # links only along full axes of 16. Other slices are lines.
         if self.ring_multiple is None or axis_size % self.ring_multiple:
             return False
         return slice_size % (self.ring_slice * self.devices_per_chip) == 0
@@ -68,61 +70,65 @@ class Hardware:
 def parse_hardware(
     hardware: str | Path | Hardware, figures: Mapping[str, float] | None = None
 ) -> Hardware:
-    """Return the hardware meant by a name (`h100`), or by the path of a TOML file.
+    """Return hardware by name (`h100`), or from the path of a TOML file.
 
-    Figures given here replace those of the table.
+    `figures` override those of the table or file.
     """
     if isinstance(hardware, Hardware):
-        found = hardware
+        chip = hardware
     elif not isinstance(hardware, (str, Path)):
         raise InvalidType(
             f"{short_repr(hardware)} is not hardware.", fix='a name such as "tpu-v5p".'
         )
     elif isinstance(hardware, Path) or hardware.endswith(".toml"):
-        found = _of_chip(read_chip(Path(hardware), _table()))
+        chip = _device_figures(read_chip(Path(hardware), _chip_table()))
     else:
-        found = _of_chip(_named(hardware))
-    given = {
-        name: Figure(name, check_figure(name, value, "the figures given"), "given")
+        chip = _device_figures(_find_chip(hardware))
+    overrides = {
+        name: Figure(name, check_figure(name, value, "the figures argument"), "set by the user")
         for name, value in (figures or {}).items()
     }
-    return replace(found, figures={**found.figures, **given})
+    return replace(chip, figures={**chip.figures, **overrides})
 
 
 def hardware_names() -> tuple[str, ...]:
-    """Return the names in the table.
+    """Return the names of all chips in the table.
 
     >>> hardware_names()[:3]
     ('tpu-v4', 'tpu-v5e', 'tpu-v5p')
     """
-    return tuple(_table())
+    return tuple(_chip_table())
 
 
 @cache
-def _table() -> dict[str, Chip]:
+def _chip_table() -> dict[str, Chip]:
     return read_table(files("shardlab.hardware").joinpath("chips.toml").read_text("utf-8"))
 
 
-def _named(name: str) -> Chip:
-    wanted = "-".join(name.strip().lower().replace("_", " ").replace("-", " ").split())
-    by_name = {alias: chip for chip in _table().values() for alias in (chip.name, *chip.aliases)}
-    if wanted in by_name:
-        return by_name[wanted]
-    close = get_close_matches(wanted, by_name, n=1, cutoff=0.5)
-    nearest = f"{by_name[close[0]].name!r}, the nearest name; or " if close else ""
+def _find_chip(name: str) -> Chip:
+    # "TPU v5p", "tpu_v5p" and "tpu-v5p" are the same name.
+    normalized = "-".join(name.strip().lower().replace("_", " ").replace("-", " ").split())
+    by_name = {
+        alias: chip for chip in _chip_table().values() for alias in (chip.name, *chip.aliases)
+    }
+    if normalized in by_name:
+        return by_name[normalized]
+    nearest = nearest_name(normalized, by_name)
+    suggestion = f" Did you mean {by_name[nearest].name!r}?" if nearest else ""
     raise UnknownHardware(
-        f"There is no hardware {name!r:.80}; there is {', '.join(_table())}.",
-        fix=f"{nearest}your own figures in a TOML file, given by its path (my_chip.toml).",
+        f"Unknown hardware {short_repr(name)}.{suggestion} Known: {', '.join(_chip_table())}.",
+        fix="a known name, or the path of a TOML file with your own figures (my_chip.toml).",
     )
 
 
-def _of_chip(chip: Chip) -> Hardware:
-    """Return the figures of one device: of a chip with two devices, each has half."""
+def _device_figures(chip: Chip) -> Hardware:
+    """Return a chip with its figures divided by its number of JAX devices."""
     figures = {}
     for name, (value, source) in chip.figures.items():
+        # TPU7x shows two JAX devices per chip; they share memory, FLOP/s and links, not latency.
         if chip.devices_per_chip > 1 and name != "hop_latency":
             value /= chip.devices_per_chip
-            source += f"; the part of one of a chip's {chip.devices_per_chip} devices"
+            source += f"; divided by the {chip.devices_per_chip} devices of a chip"
         figures[name] = Figure(name, value, source)
     return Hardware(
         name=chip.name,

@@ -1,7 +1,4 @@
-"""Time: a trace and hardware -> an estimate, each number with the formula that gave it.
-
-What kinds of collectives there are to the clock, and what a formula answers.
-"""
+"""Times one collective call on a mesh and hardware: on a torus, in a switched network, over DCN."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from shardlab.collectives.call import CollectiveCall
 from shardlab.collectives.wire import REDUCTIONS
 from shardlab.errors import InvalidEfficiency, short_repr
 from shardlab.hardware.chips import Figure, Hardware
-from shardlab.hardware.switched import crossings, dcn_time, spans_of, switched_time
+from shardlab.hardware.switched import dcn_time, max_crossing_senders, spans_of, switched_time
 from shardlab.hardware.timing import Timing
 from shardlab.hardware.torus import Side, torus_time
 from shardlab.sharding.dtype import parse_dtype
@@ -23,7 +20,7 @@ KNOWN = (*REDUCTIONS, "all_gather", "psum_scatter", "all_to_all", "ppermute", "p
 
 @dataclass(kw_only=True)
 class CollectiveTimer:
-    """Times the calls on one mesh, and remembers the figures that it used."""
+    """Times calls on one mesh; `used` collects the hardware figures that it needed."""
 
     hardware: Hardware
     mesh: MeshSizes
@@ -37,7 +34,8 @@ class CollectiveTimer:
         self.used[name] = figure
         return figure.value * self.efficiency
 
-    def hop(self) -> float:
+    def hop_latency(self) -> float:
+        # Not an error if unpublished, unlike a bandwidth: `Estimate.has_latency` reports it.
         figure = self.hardware.figures.get("hop_latency")
         if figure is None:
             return 0.0
@@ -47,28 +45,33 @@ class CollectiveTimer:
     def time(self, call: CollectiveCall) -> Timing:
         """Return the time of one execution of a call."""
         if call.group_size <= 1:
-            return Timing(0.0, "alone: nothing is sent", "")
+            return Timing(0.0, "one device: nothing is sent", "")
         if self.hardware.network == "switch":
-            return self._switched(call)
-        return self._torus(call)
+            return self._time_switched(call)
+        return self._time_on_torus(call)
 
-    def _switched(self, call: CollectiveCall) -> Timing:
-        # Mesh order, except that axes said to cross nodes are outermost.
+    def _time_switched(self, call: CollectiveCall) -> Timing:
+        # Devices fill nodes in mesh order, except that axes in `dcn` are outermost.
         order = sorted(self.mesh, key=lambda axis: axis[0] not in self.dcn)
         spans = spans_of(tuple(order), call.mesh_axes, self.hardware.domain, call.group_size)
         inside = self.bandwidth("nvlink_bandwidth", call) if spans.in_node > 1 else 0.0
         leaves = spans.n_nodes > 1 or spans.in_node == 1
         egress = self.bandwidth("node_egress", call) if leaves else 0.0
         pairs = permutation_pairs(call)
-        crossing = crossings(pairs, lambda at: at // spans.in_node) if pairs is not None else None
-        op, payload = _as_known(call)
+        crossing = (
+            max_crossing_senders(pairs, lambda device: device // spans.in_node)
+            if pairs is not None
+            else None
+        )
+        op, payload = _timed_operation(call)
         return switched_time(op, payload, spans, inside=inside, egress=egress, crossing=crossing)
 
-    def _torus(self, call: CollectiveCall) -> Timing:
-        outer, sides = self._laid(call)
-        op, payload = _as_known(call)
+    def _time_on_torus(self, call: CollectiveCall) -> Timing:
+        outer, sides = self._torus_sides(call)
+        op, payload = _timed_operation(call)
         levels = []
         if sides:
+            # Over DCN first: the gather inside a slice then has `outer` times the payload.
             part = payload * outer if op == "all_gather" else payload
             levels.append(
                 torus_time(
@@ -76,8 +79,9 @@ class CollectiveTimer:
                     part,
                     sides,
                     link=self.bandwidth("link_bandwidth", call),
-                    hop=self.hop(),
+                    hop=self.hop_latency(),
                     torus_axes=self.hardware.torus_axes,
+                    # Pairs number the devices of all slices, so they say nothing about one.
                     pairs=None if outer > 1 else permutation_pairs(call),
                 )
             )
@@ -85,13 +89,14 @@ class CollectiveTimer:
             inside = prod(side.size for side in sides)
             dcn = self.bandwidth("dcn_bandwidth", call)
             levels.append(dcn_time(op, payload, inside, outer, dcn))
+        # The levels overlap, so the slower one counts (scaling book, gpus.md).
         return max(levels, key=lambda level: level.seconds)
 
-    def _laid(self, call: CollectiveCall) -> tuple[int, list[Side]]:
-        """Return over how many slices a call goes, and the sides it has inside a slice."""
+    def _torus_sides(self, call: CollectiveCall) -> tuple[int, list[Side]]:
+        """Return the number of slices that a call spans, and its torus sides inside a slice."""
         sizes = {name: size for name, size in self.mesh if name in call.mesh_axes and size > 1}
         if call.group_size != prod(sizes.values()):
-            # axis_index_groups: a part of an axis has no link that joins its ends
+            # axis_index_groups: a part of a mesh axis has no wraparound link
             return 1, [Side(call.group_size, is_ring=False)]
         n_slice = prod(size for name, size in self.mesh if name not in self.dcn)
         sides = [
@@ -103,25 +108,25 @@ class CollectiveTimer:
 
 
 def permutation_pairs(call: CollectiveCall) -> list[tuple[int, int]] | None:
-    """Return the pairs of a ppermute, sender and receiver, where the trace has them."""
+    """Return the (sender, receiver) pairs of a ppermute, if the trace has them."""
     if call.op != "ppermute":
         return None
     pairs = call.details.get("pairs")
     return None if pairs is None else [(int(sender), int(receiver)) for sender, receiver in pairs]
 
 
-def _as_known(call: CollectiveCall) -> tuple[str, int]:
-    """Return the operation and payload to time; one we do not know sends its bytes on."""
+def _timed_operation(call: CollectiveCall) -> tuple[str, int]:
+    """Return the operation and payload to time; an unknown one counts as a ppermute."""
     return (call.op, call.payload_bytes) if call.op in KNOWN else ("ppermute", call.wire_bytes)
 
 
 def flops_figure(dtype: str) -> str:
-    """Return the figure that says how fast products of this dtype are.
+    """Return the name of the FLOP/s figure for matrix products of this dtype.
 
     >>> flops_figure("bf16"), flops_figure("float8_e4m3fn"), flops_figure("int8")
     ('bf16_flops', 'fp8_flops', 'int8_flops')
 
-    float32 counts as bfloat16: that is how JAX multiplies it by default on these chips.
+    float32 counts as bfloat16: JAX's default matmul precision uses bfloat16 passes on these chips.
     """
     name = parse_dtype(dtype).name
     if name.startswith("float8"):
@@ -132,10 +137,10 @@ def flops_figure(dtype: str) -> str:
 
 
 def parse_efficiency(value: float) -> float:
-    """Return an efficiency as a number, or say what is wrong with it."""
+    """Return an efficiency as a float; raises `InvalidEfficiency`."""
     if not isinstance(value, (int, float)) or not 0 < value <= 1:
         raise InvalidEfficiency(
             f"The efficiency is {short_repr(value)}.",
-            fix="a share of the peak above 0 and at most 1, such as 0.4 for 40 %.",
+            fix="a fraction of the peak above 0 and at most 1, such as 0.4 for 40 %.",
         )
     return float(value)

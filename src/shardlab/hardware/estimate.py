@@ -1,4 +1,4 @@
-"""How long a traced program takes on named hardware, with the formulas and figures behind it."""
+"""The estimate: the time of a traced program on named hardware, with formulas and figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureUsed:
-    """One number that an estimate rests on."""
+    """One hardware figure that an estimate uses, with its source."""
 
     name: str
     value: float
@@ -32,12 +32,12 @@ class FigureUsed:
 class CallTime:
     """The time of one collective call of a trace.
 
-    `counted` is False in a branch of a cond that is not the worst one.
+    `counted` is False in a branch of a cond that is not the slowest one.
     """
 
-    call: int  # its place in Trace.collectives
+    call: int  # its index in Trace.collectives
     seconds: float  # of one execution
-    count: int  # executions; 1 where it is unknown
+    count: int  # executions; 1 if the number is unknown
     axes: tuple[str, ...]
     network: str  # ICI, DCN, NVLink, between nodes
     formula: str
@@ -57,14 +57,15 @@ class CallTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Seconds of compute and of communication, and the bounds of a step.
+    """Seconds of compute and communication, and the bounds of a step.
 
-    Overlapped perfectly a step takes `lower`, the longer of the two; one after the other, `upper`.
+    `lower` is the step time if all communication is overlapped with compute: the longer of the two.
+    `upper` is the step time if all communication is exposed: their sum.
     """
 
     hardware: str
     calls: tuple[CallTime, ...]
-    compute_seconds: float | None  # None where FLOPs are not known
+    compute_seconds: float | None  # None if the FLOPs are unknown
     figures: tuple[FigureUsed, ...]
     compute_formula: str = ""
     compute_efficiency: float = 1.0
@@ -77,9 +78,10 @@ class Estimate:
 
     @property
     def has_latency(self) -> bool:
-        """Say whether the time of communication holds that of its hops, where there is any."""
+        """Whether the communication time includes hop latency, or there is no communication."""
         if not self.communication_seconds:
             return True
+        # `figures` lists only what was used, so its presence means that latency was counted.
         return any(figure.name == "hop_latency" for figure in self.figures)
 
     @property
@@ -100,9 +102,9 @@ class Estimate:
 
     @property
     def verdict(self) -> str:
-        """Return "compute-bound", or "communication-bound" and by which mesh axis."""
+        """Return "compute-bound", or "communication-bound" with the mesh axes that take longest."""
         if self.compute_seconds is None:
-            return "communication only: FLOPs are not known"
+            return "communication only: FLOPs are unknown"
         if self.compute_seconds >= self.communication_seconds:
             return "compute-bound"
         return f"communication-bound, by {next(iter(self.by_axis()))!r}"

@@ -1,4 +1,4 @@
-"""An estimate in words: the bounds, what they are made of, and every formula and figure used."""
+"""Renders estimates: bounds, compute and communication, and every formula and figure used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def estimate_text(estimate: Estimate, width: int = DEFAULT_WIDTH) -> str:
 
 
 def estimate_rich(estimate: Estimate, width: int = DEFAULT_WIDTH) -> Text:
-    """Return an estimate for rich to print in colour."""
+    """Return an estimate for rich to print in color."""
     return lines_rich(sheet_lines(Sheet("", (), estimate_sections(estimate)), width))
 
 
@@ -47,27 +47,28 @@ def estimate_html(estimate: Estimate) -> str:
 
 
 def estimate_sections(estimate: Estimate) -> tuple[Section, ...]:
-    """Return the verdict with its parts, then what it rests on."""
+    """Return a section with the times, and one with the formulas and figures behind them."""
     latency = "" if estimate.has_latency else " without latency"
     title = f"On {estimate.hardware}: {bounds_text(estimate)}{latency}; {estimate.verdict}"
     parts = Section(
         title,
         Table(
-            (Column(head=""), Column(head="", is_number=True), Column(head="")), _parts(estimate)
+            (Column(head=""), Column(head="", is_number=True), Column(head="")),
+            _time_rows(estimate),
         ),
     )
-    return (parts, Section("Formulas and figures", None, tuple(_grounds(estimate))))
+    return (parts, Section("Formulas and figures", None, tuple(_formulas_and_figures(estimate))))
 
 
 def bounds_text(estimate: Estimate) -> str:
-    """Return `3.1 ms to 4.2 ms`, the step overlapped perfectly and not at all."""
+    """Return `3.1 ms to 4.2 ms`: all communication overlapped, or all of it exposed."""
     lower, upper = seconds_text(estimate.lower), seconds_text(estimate.upper)
     if estimate.compute_seconds is None:
         return f"{lower} of communication"
     return lower if lower == upper else f"{lower} to {upper}"
 
 
-def _parts(estimate: Estimate) -> tuple[Row, ...]:
+def _time_rows(estimate: Estimate) -> tuple[Row, ...]:
     rows = []
     if estimate.compute_seconds is not None:
         share = share_text(estimate.compute_seconds, estimate.upper)
@@ -76,31 +77,38 @@ def _parts(estimate: Estimate) -> tuple[Row, ...]:
     share = share_text(total, estimate.upper)
     rows.append(Row(cells=("communication", seconds_text(total), share)))
     for axes, seconds in estimate.by_axis().items():
-        networks = sorted({call.network for call in estimate.calls if _over(call, axes)} - {""})
-        words = f"{share_text(seconds, estimate.upper)}, {' and '.join(networks) or 'alone'}"
-        rows.append(Row(cells=(f"  over {axes}", seconds_text(seconds), words)))
+        networks = sorted(
+            {call.network for call in estimate.calls if _runs_over(call, axes)} - {""}
+        )
+        detail = f"{share_text(seconds, estimate.upper)}, {' and '.join(networks) or 'one device'}"
+        rows.append(Row(cells=(f"  over {axes}", seconds_text(seconds), detail)))
     return tuple(rows)
 
 
-def _over(call: CallTime, axes: str) -> bool:
+def _runs_over(call: CallTime, axes: str) -> bool:
     return call.counted and ",".join(call.axes) == axes
 
 
-def _grounds(estimate: Estimate) -> Iterable[str]:
+def _formulas_and_figures(estimate: Estimate) -> Iterable[str]:
     formulas = dict.fromkeys(call.formula for call in estimate.calls if call.counted)
     if estimate.compute_formula:
         formulas = {f"compute: {estimate.compute_formula}": None, **formulas}
     yield from formulas
-    letters = {letter for formula in formulas for letter in _letters(formula)}
+    # Explain only the symbols that occur in a formula.
+    letters = {letter for formula in formulas for letter in _symbols_in(formula)}
     if letters:
-        said = (f"{letter} {words}" for letter, words in _SYMBOLS.items() if letter in letters)
-        yield f"where {'; '.join(said)}"
+        meanings = (
+            f"{letter} {meaning}" for letter, meaning in _SYMBOLS.items() if letter in letters
+        )
+        yield f"where {'; '.join(meanings)}"
     yield from map(figure_text, estimate.figures)
-    yield _efficiency(estimate)
+    if estimate.compute_seconds and estimate.communication_seconds:
+        yield "lower bound: all communication overlapped with compute; upper bound: all exposed"
+    yield _efficiency_text(estimate)
     yield from estimate.notes
 
 
-def _letters(formula: str) -> set[str]:
+def _symbols_in(formula: str) -> set[str]:
     return {
         letter
         for letter in _SYMBOLS
@@ -124,8 +132,8 @@ def figure_text(figure: FigureUsed) -> str:
     return f"{figure.name} {value}{meaning}: {figure.source}"
 
 
-def _efficiency(estimate: Estimate) -> str:
+def _efficiency_text(estimate: Estimate) -> str:
     compute, network = estimate.compute_efficiency, estimate.network_efficiency
     if compute == network == 1:
-        return "at the peak (efficiency 1): real programs reach less"
+        return "at peak rates (efficiency 1); real programs reach less"
     return f"efficiency {compute:g} of the compute peak, {network:g} of the network's"

@@ -1,14 +1,14 @@
-"""A mesh laid on a network: which torus axes, nodes or slices each mesh axis goes along.
+"""The placement of a mesh on a network: which torus axes, nodes or slices each mesh axis uses.
 
 >>> from shardlab.hardware.chips import parse_hardware
->>> for each in mesh_placements((("fsdp", 64), ("tensor", 8)), parse_hardware("tpu-v5p")):
-...     print(each.words)
+>>> for placement in mesh_placements((("fsdp", 64), ("tensor", 8)), parse_hardware("tpu-v5p")):
+...     print(placement.words)
 fsdp 8x8, tensor 8
 
-On a torus a mesh axis may go along several torus axes at once, and has the links of all of them:
-the slice is taken to be arranged for the mesh, its sides no longer than the hardware's. Where there
-are more mesh axes than torus axes, some go along the same one. A mesh axis too long for its torus
-axes is folded along those of the others, which then have no ring of their own.
+On a torus a mesh axis can use several torus axes, and then has the links of all of them: we assume
+a slice shape chosen for the mesh, with sides no longer than the hardware's. If there are more mesh
+axes than torus axes, some share a torus axis. A mesh axis too long for its torus axes is folded
+along those of the others, which then have no ring of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardlab.sharding.mesh import MeshSizes
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveRoute:
-    """The devices of an exchange as the clock sees them: a mesh, and the axes that take part.
+    """The links of a collective, as an equivalent mesh: `axes` of it take part.
 
     `sharing` groups use the same links at the same time.
     """
@@ -42,13 +42,13 @@ class CollectiveRoute:
 
     @cached_property
     def _hash(self) -> int:
-        """Counted once: a search looks times up by it hundreds of thousands of times."""
+        # Cached: a search uses routes as dictionary keys hundreds of thousands of times.
         return hash((self.mesh, self.axes, self.group_size, self.dcn, self.sharing))
 
 
 @dataclass(frozen=True)
 class Block:
-    """Mesh axes along the same torus axes: one of them along `sides`, or several along one."""
+    """Mesh axes on the same torus axes: one mesh axis along `sides`, or several along one side."""
 
     axes: MeshSizes
     sides: tuple[int, ...]
@@ -56,47 +56,49 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshPlacement:
-    """Mesh axes on a network: blocks of a torus, or nothing but mesh order behind switches."""
+    """Mesh axes on a network: blocks of a torus, or mesh order in a switched network."""
 
     mesh: MeshSizes
     blocks: tuple[Block, ...] = ()
-    slices: Mapping[str, int] = field(default_factory=dict)  # mesh axis -> its part over DCN
+    slices: Mapping[str, int] = field(default_factory=dict)  # mesh axis -> its size over DCN
     is_torus: bool = True
-    domain: int = 1  # devices of a node, behind switches
-    longest: int | None = None  # the most devices along one torus axis, where it is known
-    _known: dict[tuple[str, ...], tuple[CollectiveRoute, ...]] = field(
+    domain: int = 1  # devices of a node, in a switched network
+    longest: int | None = None  # the most devices along one torus axis, if it is known
+    _routes_by_axes: dict[tuple[str, ...], tuple[CollectiveRoute, ...]] = field(
         default_factory=dict, compare=False
     )
 
-    def ways(self, axes: tuple[str, ...]) -> tuple[CollectiveRoute, ...]:
-        """Return the ways of an exchange over these mesh axes; several follow one another."""
-        if axes not in self._known:
-            self._known[axes] = self._ways(axes)
-        return self._known[axes]
+    def routes(self, axes: tuple[str, ...]) -> tuple[CollectiveRoute, ...]:
+        """Return the routes of a collective over these mesh axes; several run in sequence."""
+        if axes not in self._routes_by_axes:
+            self._routes_by_axes[axes] = self._find_routes(axes)
+        return self._routes_by_axes[axes]
 
-    def _ways(self, axes: tuple[str, ...]) -> tuple[CollectiveRoute, ...]:
+    def _find_routes(self, axes: tuple[str, ...]) -> tuple[CollectiveRoute, ...]:
         if not self.is_torus:
-            return (_switched(self.mesh, axes),)
+            return (_switched_route(self.mesh, axes),)
         blocks = [block for block in self.blocks if any(name in axes for name, _ in block.axes)]
         alone = [block for block in blocks if len(block.axes) == 1]
         crossing = prod(self.slices.get(name, 1) for name in axes)
-        ways = []
-        if len(blocks) == 1 and crossing == 1 and self._is_part(blocks[0]):
+        if len(blocks) == 1 and crossing == 1 and self._shares_torus_axis(blocks[0]):
+            # `CollectiveTimer` times a group that is only a part of its mesh axis as a line.
             size = blocks[0].axes[0][1]
             side = (("rest", self._slice_size // (2 * size)), ("side", 2 * size))
             return (CollectiveRoute(mesh=side, axes=("side",), group_size=size),)
+        routes = []
         if alone or crossing > 1:
-            ways.append(self._along([side for block in alone for side in block.sides], crossing))
+            sides = [side for block in alone for side in block.sides]
+            routes.append(self._route_along_sides(sides, crossing))
         for block in blocks:
             if len(block.axes) > 1:
-                ways += self._within(block, axes)
-        return tuple(ways)
+                routes += self._routes_in_shared_axis(block, axes)
+        return tuple(routes)
 
     @cached_property
     def words(self) -> str:
-        """Say what lies where, such as `fsdp 8x8, tensor 8`."""
+        """The placement as text, such as `fsdp 8x8, tensor 8`."""
         if not self.is_torus:
-            return ", ".join(self._in_nodes())
+            return ", ".join(self._node_texts())
         parts = []
         for block in self.blocks:
             names = "+".join(name for name, _ in block.axes)
@@ -104,61 +106,60 @@ class MeshPlacement:
             shared = " on one torus axis" if len(block.axes) > 1 else ""
             if self._is_folded(block):
                 shared += " (folded)"
-            elif self._is_part(block):
+            elif self._shares_torus_axis(block):
                 shared += " (part of a side)"
             parts.append(f"{names} {'x'.join(map(str, sizes))}{shared}")
         parts += [f"{name} {size} over DCN" for name, size in self.slices.items()]
         return ", ".join(parts)
 
-    def _in_nodes(self) -> Iterator[str]:
-        """Yield for each axis whether its devices share a node, in mesh order."""
+    def _node_texts(self) -> Iterator[str]:
+        """Yield for each mesh axis, in order, whether its devices share a node."""
         inner = 1
-        said = []
+        texts = []
         for name, size in reversed(self.mesh):
-            together = max(1, min(size, self.domain // inner))
+            n_in_node = max(1, min(size, self.domain // inner))
             inner *= size
-            if together >= size:
-                said.append(f"{name} {size} in a node")
-            elif together == 1:
-                said.append(f"{name} {size} between nodes")
+            if n_in_node >= size:
+                texts.append(f"{name} {size} in a node")
+            elif n_in_node == 1:
+                texts.append(f"{name} {size} between nodes")
             else:
-                said.append(f"{name} {size} across nodes, {together} in each")
-        yield from reversed(said)
+                texts.append(f"{name} {size} across nodes, {n_in_node} in each")
+        yield from reversed(texts)
 
     def _is_folded(self, block: Block) -> bool:
         return self.longest is not None and max(block.sides, default=1) > self.longest
 
-    def _is_part(self, block: Block) -> bool:
-        """Return whether a mesh axis has no torus axis of its own, so that it closes to no ring.
-
-        Where another is too long for its torus axes, it goes on along those of the others.
-        """
+    def _shares_torus_axis(self, block: Block) -> bool:
+        """Return whether a folded mesh axis also uses this one's torus axis, so it has no ring."""
         if len(block.axes) > 1 or len(block.sides) != 1 or self._is_folded(block):
             return False
-        even = self._slice_size % (2 * block.sides[0]) == 0
-        return even and any(map(self._is_folded, self.blocks))
+        is_even = self._slice_size % (2 * block.sides[0]) == 0
+        return is_even and any(map(self._is_folded, self.blocks))
 
     @cached_property
     def _slice_size(self) -> int:
         return prod(size for block in self.blocks for _, size in block.axes)
 
-    def _along(self, sides: Sequence[int], crossing: int) -> CollectiveRoute:
-        pieces = [(f"side{at}", side) for at, side in enumerate(sides)]
+    def _route_along_sides(self, sides: Sequence[int], crossing: int) -> CollectiveRoute:
+        side_axes = [(f"side{index}", side) for index, side in enumerate(sides)]
         dcn = [("dcn", crossing)] if crossing > 1 else []
         rest = ("rest", self._slice_size // prod(sides))
-        names = tuple(name for name, _ in (*dcn, *pieces))
+        names = tuple(name for name, _ in (*dcn, *side_axes))
         return CollectiveRoute(
-            mesh=(*dcn, rest, *pieces),
+            mesh=(*dcn, rest, *side_axes),
             axes=names,
             group_size=crossing * prod(sides),
             dcn=tuple(dict(dcn)),
         )
 
-    def _within(self, block: Block, axes: Sequence[str]) -> Iterator[CollectiveRoute]:
-        """Yield parts of one torus axis: they close to no ring, and outer ones share its links."""
-        whole = prod(size for _, size in block.axes)
-        mesh = (("rest", self._slice_size // whole), ("side", whole))
-        inner = whole
+    def _routes_in_shared_axis(
+        self, block: Block, axes: Sequence[str]
+    ) -> Iterator[CollectiveRoute]:
+        """Yield routes along a part of a torus axis: no rings, and outer groups share the links."""
+        side = prod(size for _, size in block.axes)
+        mesh = (("rest", self._slice_size // side), ("side", side))
+        inner = side
         for name, size in block.axes:
             inner //= size
             if name in axes:
@@ -168,34 +169,36 @@ class MeshPlacement:
 
 
 def mesh_placements(mesh: MeshSizes, hardware: Hardware) -> tuple[MeshPlacement, ...]:
-    """Return the ways to lay a mesh on a network, of which the quickest is to be taken.
+    """Return all placements of a mesh on a network; the caller takes the fastest.
 
-    Beyond one pod the outermost mesh axes go over the data-centre network.
+    Beyond one pod the outermost mesh axes use the data-center network.
     """
     if hardware.network == "switch":
         return (MeshPlacement(mesh=mesh, is_torus=False, domain=hardware.domain),)
     slices, inside = {}, []
-    left = n_slices(prod(size for _, size in mesh), hardware)
+    # Outermost axes first: the slices are divided out of them as far as their sizes allow.
+    remaining = n_slices(prod(size for _, size in mesh), hardware)
     for name, size in mesh:
-        part = gcd(size, left)
-        left //= part
-        if part > 1:
-            slices[name] = part
-        if size > part:
-            inside.append((name, size // part))
-    found, longest = list(_blocks(inside, hardware.torus_axes)), None
+        n_over_dcn = gcd(size, remaining)
+        remaining //= n_over_dcn
+        if n_over_dcn > 1:
+            slices[name] = n_over_dcn
+        if size > n_over_dcn:
+            inside.append((name, size // n_over_dcn))
+    arrangements, longest = list(_block_arrangements(inside, hardware.torus_axes)), None
     if hardware.longest_side is not None:
-        # An axis too long for every arrangement is folded through torus axes: the least of that.
+        # An axis that is too long in each arrangement is folded: keep those that fold least.
         longest = hardware.longest_side * hardware.devices_per_chip
-        most = max(longest, min(map(_longest, found)))
-        found = [each for each in found if _longest(each) <= most]
+        max_side = max(longest, min(map(_longest_side, arrangements)))
+        arrangements = [blocks for blocks in arrangements if _longest_side(blocks) <= max_side]
     return tuple(
-        MeshPlacement(mesh=mesh, blocks=each, slices=slices, longest=longest) for each in found
+        MeshPlacement(mesh=mesh, blocks=blocks, slices=slices, longest=longest)
+        for blocks in arrangements
     )
 
 
 def n_slices(n_devices: int, hardware: Hardware) -> int:
-    """Return the least number of equal slices that each fit into a pod.
+    """Return the smallest number of equal slices that each fit into a pod.
 
     >>> from shardlab.hardware.chips import parse_hardware
     >>> n_slices(4096, parse_hardware("tpu-v5e")), n_slices(4096, parse_hardware("tpu-v5p"))
@@ -203,44 +206,49 @@ def n_slices(n_devices: int, hardware: Hardware) -> int:
     """
     if hardware.pod is None:
         return 1
-    most = hardware.pod * hardware.devices_per_chip
-    least = -(-n_devices // most)
-    return next(each for each in divisors(n_devices) if each >= least)
+    max_devices = hardware.pod * hardware.devices_per_chip
+    min_slices = -(-n_devices // max_devices)
+    return next(count for count in divisors(n_devices) if count >= min_slices)
 
 
 def even_sides(size: int, n_sides: int) -> tuple[int, ...]:
-    """Return a size as a product of sides as even as can be, the shorter first.
+    """Return a size as a product of sides that are as equal as possible, shorter sides first.
 
     >>> even_sides(512, 3), even_sides(32, 2), even_sides(7, 2)
     ((8, 8, 8), (4, 8), (1, 7))
     """
     if n_sides == 1:
         return (size,)
+    # 1e-9: the cube root of 512 is 7.999... in floating point.
     side = next(
-        each for each in range(int(size ** (1 / n_sides) + 1e-9), 0, -1) if size % each == 0
+        divisor
+        for divisor in range(int(size ** (1 / n_sides) + 1e-9), 0, -1)
+        if size % divisor == 0
     )
     return (side, *even_sides(size // side, n_sides - 1))
 
 
-def _blocks(axes: Sequence[tuple[str, int]], torus_axes: int) -> Iterator[tuple[Block, ...]]:
+def _block_arrangements(
+    axes: Sequence[tuple[str, int]], torus_axes: int
+) -> Iterator[tuple[Block, ...]]:
     if len(axes) > torus_axes:
-        for groups in _groupings(tuple(axes), torus_axes):
-            yield tuple(Block(each, (prod(size for _, size in each),)) for each in groups)
+        for groups in _axis_groupings(tuple(axes), torus_axes):
+            yield tuple(Block(group, (prod(size for _, size in group),)) for group in groups)
         return
     if not axes:
         yield ()
         return
-    # cuts between `torus_axes` things in a row give each mesh axis one or more of them
-    for cuts in combinations(range(1, torus_axes), len(axes) - 1):
-        edges = (0, *cuts, torus_axes)
+    # Splitting the row of torus axes at `len(axes) - 1` points gives each mesh axis at least one.
+    for splits in combinations(range(1, torus_axes), len(axes) - 1):
+        edges = (0, *splits, torus_axes)
         yield tuple(
             Block((axis,), tuple(side for side in even_sides(axis[1], stop - start) if side > 1))
             for axis, start, stop in zip(axes, edges, edges[1:], strict=False)
         )
 
 
-def _groupings(axes: MeshSizes, n_groups: int) -> Iterator[tuple[MeshSizes, ...]]:
-    """Yield the ways to put axes into so many groups, none empty."""
+def _axis_groupings(axes: MeshSizes, n_groups: int) -> Iterator[tuple[MeshSizes, ...]]:
+    """Yield all partitions of the axes into `n_groups` nonempty groups."""
     if n_groups == 1:
         yield (axes,)
         return
@@ -248,28 +256,38 @@ def _groupings(axes: MeshSizes, n_groups: int) -> Iterator[tuple[MeshSizes, ...]
         yield tuple((axis,) for axis in axes)
         return
     first, rest = axes[0], axes[1:]
-    for groups in _groupings(rest, n_groups - 1):
+    for groups in _axis_groupings(rest, n_groups - 1):
         yield ((first,), *groups)
-    for groups in _groupings(rest, n_groups):
-        for at, group in enumerate(groups):
-            yield (*groups[:at], (first, *group), *groups[at + 1 :])
+    for groups in _axis_groupings(rest, n_groups):
+        for index, group in enumerate(groups):
+            yield (*groups[:index], (first, *group), *groups[index + 1 :])
 
 
-def _longest(blocks: Sequence[Block]) -> int:
+def _longest_side(blocks: Sequence[Block]) -> int:
     return max((side for block in blocks for side in block.sides), default=1)
 
 
-def _switched(mesh: MeshSizes, axes: Sequence[str]) -> CollectiveRoute:
-    """Return the mesh with axes that stand together as one: how groups lie is the same."""
-    places = [at for at, (name, size) in enumerate(mesh) if name in axes and size > 1]
-    group = prod(mesh[at][1] for at in places)
-    taking = set(places)
-    if places and all(mesh[at][1] == 1 or at in taking for at in range(places[0], places[-1])):
-        outer = prod(size for _, size in mesh[: places[0]])
-        inner = prod(size for _, size in mesh[places[-1] + 1 :])
+def _switched_route(mesh: MeshSizes, axes: Sequence[str]) -> CollectiveRoute:
+    """Return the route in a switched network, with adjacent mesh axes merged into one.
+
+    Merging does not change which devices share a node, and many meshes then share a cached time.
+    """
+    positions = [
+        position for position, (name, size) in enumerate(mesh) if name in axes and size > 1
+    ]
+    group = prod(mesh[position][1] for position in positions)
+    participating = set(positions)
+    if positions and all(
+        mesh[position][1] == 1 or position in participating
+        for position in range(positions[0], positions[-1])
+    ):
+        outer = prod(size for _, size in mesh[: positions[0]])
+        inner = prod(size for _, size in mesh[positions[-1] + 1 :])
         return CollectiveRoute(
             mesh=(("outer", outer), ("group", group), ("inner", inner)),
             axes=("group",),
             group_size=group,
         )
-    return CollectiveRoute(mesh=mesh, axes=tuple(mesh[at][0] for at in places), group_size=group)
+    return CollectiveRoute(
+        mesh=mesh, axes=tuple(mesh[position][0] for position in positions), group_size=group
+    )

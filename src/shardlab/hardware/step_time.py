@@ -1,4 +1,4 @@
-"""How long one step of a model takes on named hardware: its arithmetic, and what it exchanges."""
+"""The time of one step of a model on named hardware: compute, memory reads and communication."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class StepCollectiveTime:
-    """Calls alike of one step: what is sent over which mesh axes, how often, and how long it takes.
+    """Equal collective calls of one step, and their time.
 
-    `payload_bytes` is the operand on one device, `seconds` the time of one call.
+    `payload_bytes` is the operand on one device, `seconds` the time of one call. `hides`: the call
+    can be overlapped with compute.
     """
 
     what: str  # "parameters, forward", "gradients", "tokens to their experts"
@@ -23,7 +24,7 @@ class StepCollectiveTime:
     seconds: float
     network: str  # ICI, DCN, NVLink, between nodes
     formula: str
-    hides: bool = False  # can be sent while the devices compute
+    hides: bool = False
 
     @property
     def total_seconds(self) -> float:
@@ -39,44 +40,48 @@ class StepCollectiveTime:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """Seconds of arithmetic and of communication, what a step is expected to take, and its bounds.
+    """Seconds of compute and communication of a step, its expected time, and its bounds.
 
-    What can hide (parameters and gradients, which are known before or needed later) goes on behind
-    the arithmetic; for the rest (activations, needed at once) the devices wait. With everything
-    hidden a step takes `lower`, with nothing hidden `upper`. What goes over different mesh axes
-    counts one after the other, as the scaling book does. Arithmetic waits for memory where reading
-    takes longer.
+    Communication of parameters and gradients, which are known early or needed late, is overlapped
+    with compute; communication of activations, which are needed at once, is exposed. `lower` is
+    the step time if all communication is overlapped, `upper` if all of it is exposed. Collectives
+    over different mesh axes run one after the other, as in the JAX scaling book. If reading the
+    memory takes longer than compute, it replaces compute.
     """
 
-    flops: float  # of all devices, with what is computed again
-    model_flops: float  # without: what MFU is a share of
+    flops: float  # of all devices, with recomputation
+    model_flops: float  # without recomputation: the numerator of MFU
     compute_seconds: float
     peak_flops: float  # of all devices
     exchanges: tuple[StepCollectiveTime, ...]
-    reading_seconds: float = 0.0  # of what is read from memory once a step, where that counts
+    reading_seconds: float = 0.0  # memory read once per step (decoding); 0 in training
 
     @property
     def busy_seconds(self) -> float:
-        """The time of a device that never waits for another."""
+        """The time of a step without communication."""
         return max(self.compute_seconds, self.reading_seconds)
 
     @cached_property
     def communication_seconds(self) -> float:
-        return sum(each.total_seconds for each in self.exchanges)
+        return sum(collective.total_seconds for collective in self.exchanges)
 
     @cached_property
     def hidden_seconds(self) -> float:
-        """What can be sent while the devices compute; beyond that time they wait for it."""
-        return sum(each.total_seconds for each in self.exchanges if each.hides)
+        """Communication that overlaps with compute, as far as compute lasts."""
+        return sum(collective.total_seconds for collective in self.exchanges if collective.hides)
 
     @cached_property
     def exposed_seconds(self) -> float:
-        """What the devices wait for."""
-        return sum(each.total_seconds for each in self.exchanges if not each.hides)
+        """Communication during which the devices are idle."""
+        return sum(
+            collective.total_seconds for collective in self.exchanges if not collective.hides
+        )
 
     @property
     def expected(self) -> float:
-        """What can hide does, behind compute or reading; the rest comes on top."""
+        """The step time with overlap: the longer of compute and overlapped communication, plus
+        the exposed communication."""
+        # Overlapped communication that lasts longer than compute is waited for as well.
         return max(self.busy_seconds, self.hidden_seconds) + self.exposed_seconds
 
     @property
@@ -88,17 +93,20 @@ class StepTime:
         return self.busy_seconds + self.communication_seconds
 
     def utilisation(self, seconds: float) -> float:
-        """Return the model FLOPs utilisation (MFU) of a step that takes so long."""
+        """Return the model FLOPs utilization (MFU) of a step that takes `seconds`."""
         return self.model_flops / (self.peak_flops * seconds) if seconds else 0.0
 
     def by_axis(self, *, hides: bool | None = None) -> dict[str, float]:
-        """Return the seconds of communication by mesh axes, most first; of a kind, or of both."""
+        """Return the seconds of communication by mesh axes, most first.
+
+        `hides` selects overlapped (True) or exposed (False) communication; None is both.
+        """
         totals: dict[str, float] = {}
-        for each in self.exchanges:
-            if hides is not None and each.hides != hides:
+        for collective in self.exchanges:
+            if hides is not None and collective.hides != hides:
                 continue
-            axes = ",".join(each.axes)
-            totals[axes] = totals.get(axes, 0.0) + each.total_seconds
+            axes = ",".join(collective.axes)
+            totals[axes] = totals.get(axes, 0.0) + collective.total_seconds
         return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
     def to_json(self) -> dict[str, Any]:
@@ -112,7 +120,7 @@ class StepTime:
             "expected": self.expected,
             "lower": self.lower,
             "upper": self.upper,
-            "exchanges": [each.to_json() for each in self.exchanges],
+            "exchanges": [collective.to_json() for collective in self.exchanges],
             "reading_seconds": self.reading_seconds,
         }
 

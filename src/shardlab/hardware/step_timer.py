@@ -1,10 +1,12 @@
-"""Seconds of one step: what it computes and what it exchanges, on hardware and a mesh laid on it.
+"""Times the collectives of one step on a mesh, at the fastest placement of the mesh on hardware.
 
 >>> from shardlab.hardware.chips import parse_hardware
->>> stopwatch = StepTimer(parse_hardware("tpu-v5p"))
->>> gather = StepCollective("parameters, forward", ("fsdp",), "all_gather", 10**6, 80)
->>> laid, [timed] = stopwatch.quickest((("fsdp", 512),), [gather])
->>> laid.words, timed.formula
+>>> timer = StepTimer(hardware=parse_hardware("tpu-v5p"))
+>>> gather = StepCollective(
+...     what="parameters", axes=("fsdp",), op="all_gather", payload_bytes=10**6, count=80
+... )
+>>> placement, [time] = timer.fastest_placement((("fsdp", 512),), [gather])
+>>> placement.words, time.formula
 ('fsdp 8x8x8', '3 rings: V / (2 link x 3)')
 
 Every collective is timed by the `CollectiveTimer` that also times traces.
@@ -27,9 +29,9 @@ from shardlab.sharding.mesh import MeshSizes
 
 @dataclass(frozen=True, kw_only=True)
 class StepCollective:
-    """Calls alike of one step; `payload_bytes` is the operand on one device.
+    """Equal calls of one step; `payload_bytes` is the operand on one device.
 
-    What `hides` can be sent while the devices compute; all else is waited for.
+    `hides`: the call can be overlapped with compute; all other communication is exposed.
     """
 
     what: str
@@ -42,138 +44,161 @@ class StepCollective:
 
 @dataclass
 class CollectiveSpan:
-    """Exchanges on a mesh laid in each way: seconds that hide and that do not, and the times."""
+    """The collectives of a step on every placement of a mesh.
+
+    `totals` has the overlapped and the exposed seconds of each placement. The times of the single
+    collectives are computed only for a placement that is chosen, and stored by its index.
+    """
 
     exchanges: tuple[StepCollective, ...]
     totals: list[tuple[float, float, MeshPlacement]]
-    timed: dict[int, tuple[StepCollectiveTime, ...]] = field(default_factory=dict)
+    times_by_placement: dict[int, tuple[StepCollectiveTime, ...]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
 class StepTimer:
-    """Times steps on one kind of hardware, and remembers what it has timed and with which figures.
+    """Times steps on one kind of hardware; `used` collects the figures it needed.
 
-    The efficiency is the share of the network's peak that is reached.
+    `efficiency` is the reached fraction of the network's peak bandwidth.
     """
 
     hardware: Hardware
     efficiency: float = 1.0
     used: dict[str, Figure] = field(default_factory=dict)
-    _seen: dict[tuple[str, int, CollectiveRoute], Timing] = field(default_factory=dict)
-    _laid: dict[MeshSizes, tuple[MeshPlacement, ...]] = field(default_factory=dict)
-    _sent: dict[object, CollectiveSpan] = field(default_factory=dict)
+    # A search times hundreds of thousands of candidates, which share most meshes and collectives.
+    _timing_cache: dict[tuple[str, int, CollectiveRoute], Timing] = field(default_factory=dict)
+    _placement_cache: dict[MeshSizes, tuple[MeshPlacement, ...]] = field(default_factory=dict)
+    _times_cache: dict[object, CollectiveSpan] = field(default_factory=dict)
 
-    def quickest(
+    def fastest_placement(
         self, mesh: MeshSizes, exchanges: Sequence[StepCollective], busy: float = 0.0
     ) -> tuple[MeshPlacement, tuple[StepCollectiveTime, ...]]:
-        """Return how the mesh is best laid on the network, and the times of the exchanges there."""
+        """Return the fastest placement of the mesh, and the times of the collectives on it."""
         return self.choose(self.sent(mesh, exchanges), busy)
 
     def sent(self, mesh: MeshSizes, exchanges: Sequence[StepCollective]) -> CollectiveSpan:
-        """Return what the exchanges take on the mesh in each way to lay it."""
-        key = (mesh, tuple(exchanges))  # remat policies send alike
-        if key not in self._sent:
-            totals = [(*self._both(exchanges, each), each) for each in self._layings(mesh)]
-            self._sent[key] = CollectiveSpan(key[1], totals)
-        return self._sent[key]
+        """Return the total time of the collectives on each placement of the mesh."""
+        key = (mesh, tuple(exchanges))  # candidates that differ only in remat send the same
+        if key not in self._times_cache:
+            totals = [
+                (*self._total_seconds(exchanges, placement), placement)
+                for placement in self._placements(mesh)
+            ]
+            self._times_cache[key] = CollectiveSpan(key[1], totals)
+        return self._times_cache[key]
 
     def choose(
         self, sent: CollectiveSpan, busy: float
     ) -> tuple[MeshPlacement, tuple[StepCollectiveTime, ...]]:
-        """Return the way that gives the quickest step, and the times of the exchanges there.
+        """Return the placement with the fastest step, and the times of the collectives on it.
 
-        The devices are busy for so many seconds, behind which some exchanges hide.
+        `busy` is the time of compute and memory reads that overlapped communication hides behind.
         """
-        at = 0
+        index = 0
         if len(sent.totals) > 1:
-            times = [(max(busy, hid) + waited, hid + waited) for hid, waited, _ in sent.totals]
-            at = times.index(min(times))
-        laid = sent.totals[at][2]
-        if at not in sent.timed:
-            sent.timed[at] = tuple(self.time(each, laid) for each in sent.exchanges)
-        return laid, sent.timed[at]
+            # Ties in the step time go to the placement with less communication in total.
+            step_times = [
+                (max(busy, overlapped) + exposed, overlapped + exposed)
+                for overlapped, exposed, _ in sent.totals
+            ]
+            index = step_times.index(min(step_times))
+        placement = sent.totals[index][2]
+        if index not in sent.times_by_placement:
+            sent.times_by_placement[index] = tuple(
+                self.time(collective, placement) for collective in sent.exchanges
+            )
+        return placement, sent.times_by_placement[index]
 
-    def time(self, exchange: StepCollective, laid: MeshPlacement) -> StepCollectiveTime:
-        """Return the time of one exchange over mesh axes laid like this."""
-        timed = self._timings(exchange, laid)
-        words = [
+    def time(self, collective: StepCollective, placement: MeshPlacement) -> StepCollectiveTime:
+        """Return the time of one collective on a placement."""
+        timings = self._route_timings(collective, placement)
+        formulas = [
             timing.formula + (f", x {sharing} groups that share the links" if sharing > 1 else "")
-            for timing, sharing in timed
+            for timing, sharing in timings
         ]
         return StepCollectiveTime(
-            what=exchange.what,
-            axes=exchange.axes,
-            op=exchange.op,
-            payload_bytes=exchange.payload_bytes,
-            count=exchange.count,
-            seconds=sum(timing.seconds * sharing for timing, sharing in timed),
-            network=" and ".join(dict.fromkeys(timing.network for timing, _ in timed)),
-            formula="; then ".join(words) or "alone: nothing is sent",
-            hides=exchange.hides,
+            what=collective.what,
+            axes=collective.axes,
+            op=collective.op,
+            payload_bytes=collective.payload_bytes,
+            count=collective.count,
+            seconds=sum(timing.seconds * sharing for timing, sharing in timings),
+            network=" and ".join(dict.fromkeys(timing.network for timing, _ in timings)),
+            formula="; then ".join(formulas) or "one device: nothing is sent",
+            hides=collective.hides,
         )
 
-    def _both(
-        self, exchanges: Sequence[StepCollective], laid: MeshPlacement
-    ) -> tuple[float, float]:
-        """Return the seconds of what can hide, and of what is waited for."""
-        totals = [0.0, 0.0]
-        for each in exchanges:
-            for timing, sharing in self._timings(each, laid):
-                totals[not each.hides] += timing.seconds * sharing * each.count
-        return totals[0], totals[1]
-
-    def _timings(self, exchange: StepCollective, laid: MeshPlacement) -> list[tuple[Timing, int]]:
-        """Return the time of each way, one after the other, and how many groups share its links.
-
-        Of ways that follow one another each counts as if it carried the whole.
-        """
-        ways, op, payload = laid.ways(exchange.axes), exchange.op, exchange.payload_bytes
-        if op != "all_gather" or len(ways) == 1:
-            return [(self._timing(op, payload, way), way.sharing) for way in ways]
-        gathered = payload * prod(way.group_size for way in ways)
-        return [(self._timing(op, gathered // way.group_size, way), way.sharing) for way in ways]
-
     def compute(self, flops: float, n_devices: int, efficiency: float) -> float:
-        """Return the seconds of so many FLOPs in bfloat16, shared evenly by the devices."""
+        """Return the seconds of bfloat16 FLOPs that are divided evenly between the devices."""
         return flops / (self.peak(n_devices) * efficiency)
 
     def peak(self, n_devices: int) -> float:
-        """Return the FLOP/s of so many devices."""
+        """Return the peak FLOP/s of `n_devices` devices."""
         figure = self.hardware.figure(flops_figure("bf16"), needed_for="needed for FLOPs in bf16")
         self.used[figure.name] = figure
         return figure.value * n_devices
 
     def reading(self, n_bytes: int) -> float:
-        """Return the seconds in which a device reads so many bytes from its memory."""
+        """Return the seconds in which a device reads `n_bytes` from its memory."""
         figure = self.hardware.figure("hbm_bandwidth", needed_for="needed to read the parameters")
         self.used[figure.name] = figure
         return n_bytes / figure.value
 
-    def _layings(self, mesh: MeshSizes) -> tuple[MeshPlacement, ...]:
-        if mesh not in self._laid:
-            self._laid[mesh] = mesh_placements(mesh, self.hardware)
-        return self._laid[mesh]
+    def _total_seconds(
+        self, collectives: Sequence[StepCollective], placement: MeshPlacement
+    ) -> tuple[float, float]:
+        """Return the overlapped and the exposed seconds of all collectives."""
+        overlapped = exposed = 0.0
+        for collective in collectives:
+            for timing, sharing in self._route_timings(collective, placement):
+                seconds = timing.seconds * sharing * collective.count
+                if collective.hides:
+                    overlapped += seconds
+                else:
+                    exposed += seconds
+        return overlapped, exposed
 
-    def _timing(self, op: str, payload: int, way: CollectiveRoute) -> Timing:
-        key = (op, payload, way)
-        if key not in self._seen:
+    def _route_timings(
+        self, collective: StepCollective, placement: MeshPlacement
+    ) -> list[tuple[Timing, int]]:
+        """Return the time of each route in sequence, with the groups that share its links."""
+        routes = placement.routes(collective.axes)
+        op, payload = collective.op, collective.payload_bytes
+        if op != "all_gather" or len(routes) == 1:
+            return [(self._time_route(op, payload, route), route.sharing) for route in routes]
+        # The operand grows from route to route. Each is timed as if it gathered the full result,
+        # which is right for the last route and an upper bound for those before it.
+        gathered = payload * prod(route.group_size for route in routes)
+        return [
+            (self._time_route(op, gathered // route.group_size, route), route.sharing)
+            for route in routes
+        ]
+
+    def _placements(self, mesh: MeshSizes) -> tuple[MeshPlacement, ...]:
+        if mesh not in self._placement_cache:
+            self._placement_cache[mesh] = mesh_placements(mesh, self.hardware)
+        return self._placement_cache[mesh]
+
+    def _time_route(self, op: str, payload: int, route: CollectiveRoute) -> Timing:
+        key = (op, payload, route)
+        if key not in self._timing_cache:
             call = CollectiveCall(
                 op=op,
-                mesh_axes=way.axes,
+                mesh_axes=route.axes,
                 shape=(),
                 dtype="",
                 payload_bytes=payload,
                 wire_bytes=0,
                 count=None,
                 phase="forward",
-                group_size=way.group_size,
+                group_size=route.group_size,
             )
-            clock = CollectiveTimer(
+            timer = CollectiveTimer(
                 hardware=self.hardware,
-                mesh=way.mesh,
-                dcn=way.dcn,
+                mesh=route.mesh,
+                dcn=route.dcn,
                 efficiency=self.efficiency,
                 used=self.used,
             )
-            self._seen[key] = clock.time(call)
-        return self._seen[key]
+            self._timing_cache[key] = timer.time(call)
+        return self._timing_cache[key]

@@ -1,4 +1,4 @@
-"""The time of one collective, with the formula and the network behind it."""
+"""The time of one collective, with its formula and network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timing:
-    """The seconds of one execution, the formula behind them, and the network that it runs on."""
+    """The seconds of one execution, their formula, and the network that limits it."""
 
     seconds: float
     formula: str

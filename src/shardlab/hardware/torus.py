@@ -1,4 +1,4 @@
-"""Seconds of one collective on a torus of chips, each with two links along every torus axis.
+"""The time of one collective on a torus of chips, each with two links along every torus axis.
 
 >>> ring, line = Side(16, is_ring=True), Side(4, is_ring=False)
 >>> round(torus_time("all_gather", 2_000_000, [ring], link=4.5e10, hop=1e-6).seconds * 1e6)
@@ -7,8 +7,8 @@
 'line: (X-1)/X V / link'
 
 V is the gathered (or unreduced) array of one group in bytes, p the operand on one device, X the
-size of a mesh axis, `link` one link in one direction. Formulas: JAX scaling book, sharding.md; the
-all-to-all on a line and permutations are counted link by link.
+size of a mesh axis, `link` the bandwidth of one link in one direction. Formulas: JAX scaling book,
+sharding.md; the all-to-all on a line and permutations are counted link by link.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Side:
-    """A mesh axis laid on the torus: how many devices, and whether the ends are joined."""
+    """A mesh axis on the torus: its size, and whether wraparound links close it to a ring."""
 
     size: int
     is_ring: bool
 
     @property
     def hops(self) -> int:
-        """Return the hops to the farthest device."""
+        """The number of hops to the farthest device."""
         return ceil(self.size / 2) if self.is_ring else self.size - 1
 
     @property
     def gather_links(self) -> float:
-        """Return V over this, over the bandwidth of one link, is the time of an all-gather."""
+        """The links that an all-gather uses: its time is V / (gather_links * link)."""
+        # On a ring both directions carry half of V; on a line the last link carries (X-1)/X V.
         return 2.0 if self.is_ring else self.size / (self.size - 1)
 
     @property
@@ -55,36 +56,37 @@ def torus_time(
     torus_axes: int = 3,
     pairs: Pairs | None = None,
 ) -> Timing:
-    """Return the time of one call over these mesh axes, and the formula it comes from."""
+    """Return the time of one call over these mesh axes, with its formula."""
     if op == "ppermute":
-        return _permute(payload_bytes, sides, link, hop, pairs)
+        return _time_permute(payload_bytes, sides, link, hop, pairs)
     latency = hop * sum(side.hops for side in sides)
     if op == "pbroadcast":
         seconds = payload_bytes / link + latency
         return Timing(seconds, "pipelined: p / link + hop x hops", "ICI")
     if op == "all_to_all":
-        return _all_to_all(payload_bytes, sides, link, latency)
-    return _gather(op, payload_bytes, sides, link, latency, torus_axes)
+        return _time_all_to_all(payload_bytes, sides, link, latency)
+    return _time_gather(op, payload_bytes, sides, link, latency, torus_axes)
 
 
-def _gather(
+def _time_gather(
     op: str, payload: int, sides: Sequence[Side], link: float, latency: float, torus_axes: int
 ) -> Timing:
-    """All-gather, reduce-scatter, and an all-reduce, which is one after the other."""
+    """Time an all-gather, a reduce-scatter, or an all-reduce, which is both in sequence."""
     n_bytes = gathered_bytes(op, payload, prod(side.size for side in sides))
-    # No more torus axes carry it at once than there are.
+    # Several mesh axes on one torus axis share its links: count at most `torus_axes` of them.
     used = sorted(sides, key=lambda side: -side.gather_links)[:torus_axes]
     bandwidth = n_bytes / (link * sum(side.gather_links for side in used))
     times = 2 if op in REDUCTIONS else 1
     twice = "2 x " if times == 2 else ""
+    # Small arrays are bound by the hops to the farthest device (scaling book, sharding.md).
     if latency > bandwidth:
         hops = "X/2" if all(side.is_ring for side in sides) else "(X-1)"
         over = f"sum of {hops}" if len(sides) > 1 else hops
         return Timing(times * latency, f"latency: {twice}hop {over}", "ICI")
-    return Timing(times * bandwidth, _gather_words(used, twice), "ICI")
+    return Timing(times * bandwidth, _gather_formula(used, twice), "ICI")
 
 
-def _gather_words(used: Sequence[Side], twice: str) -> str:
+def _gather_formula(used: Sequence[Side], twice: str) -> str:
     if len(used) == 1:
         rate = "V / (2 link)" if used[0].is_ring else "(X-1)/X V / link"
         return f"{used[0].shape}: {twice}{rate}"
@@ -94,8 +96,9 @@ def _gather_words(used: Sequence[Side], twice: str) -> str:
     return f"{shapes}: {twice}V / (link x sum of 2 for a ring, X/(X-1) for a line)"
 
 
-def _all_to_all(payload: int, sides: Sequence[Side], link: float, latency: float) -> Timing:
-    """The middle of the longest side carries most: V / 4 over both its links, or over one."""
+def _time_all_to_all(payload: int, sides: Sequence[Side], link: float, latency: float) -> Timing:
+    """Time an all-to-all by its bottleneck, the links in the middle of the longest side."""
+    # Half of the data of each half crosses the middle: V / 4, over two links of a ring or one.
     slowest = max(sides, key=lambda side: side.size / (2 if side.is_ring else 1))
     n_links = 2 if slowest.is_ring else 1
     bandwidth = payload * slowest.size / (4 * n_links * link)
@@ -106,28 +109,29 @@ def _all_to_all(payload: int, sides: Sequence[Side], link: float, latency: float
     return Timing(bandwidth, f"{slowest.shape}, all-to-all: {rate}{side}", "ICI")
 
 
-def _permute(
+def _time_permute(
     payload: int, sides: Sequence[Side], link: float, hop: float, pairs: Pairs | None
 ) -> Timing:
     if pairs is None:
-        return Timing(payload / link + hop, "neighbour: p / link + hop", "ICI")
+        return Timing(payload / link + hop, "neighbor: p / link + hop", "ICI")
+    # Dimension-ordered routing; the link with most messages on it limits the permutation.
     loads: dict[object, int] = {}
     farthest = 0
     for sender, receiver in pairs:
-        route = list(_route(sender, receiver, sides))
+        route = list(_shortest_route(sender, receiver, sides))
         farthest = max(farthest, len(route))
-        for one in route:
-            loads[one] = loads.get(one, 0) + 1
+        for hop_link in route:
+            loads[hop_link] = loads.get(hop_link, 0) + 1
     busiest = max(loads.values(), default=0)
-    words = "neighbour: p / link + hop"
+    formula = "neighbor: p / link + hop"
     if busiest > 1 or farthest > 1:
-        words = f"{busiest} p / link + {farthest} hop (the busiest link, the longest way)"
-    return Timing(busiest * payload / link + farthest * hop, words, "ICI")
+        formula = f"{busiest} p / link + {farthest} hop (the busiest link, the longest route)"
+    return Timing(busiest * payload / link + farthest * hop, formula, "ICI")
 
 
-def _route(sender: int, receiver: int, sides: Sequence[Side]) -> Iterator[object]:
-    """Yield the links of the shortest way, one axis after the other."""
-    here, there = _place(sender, sides), _place(receiver, sides)
+def _shortest_route(sender: int, receiver: int, sides: Sequence[Side]) -> Iterator[object]:
+    """Yield the links of the shortest route, one axis after the other."""
+    here, there = _torus_coordinate(sender, sides), _torus_coordinate(receiver, sides)
     for axis, side in enumerate(sides):
         ahead = (there[axis] - here[axis]) % side.size
         back = side.size - ahead
@@ -137,9 +141,9 @@ def _route(sender: int, receiver: int, sides: Sequence[Side]) -> Iterator[object
             here[axis] = (here[axis] + step) % side.size
 
 
-def _place(device: int, sides: Sequence[Side]) -> list[int]:
-    place = []
+def _torus_coordinate(device: int, sides: Sequence[Side]) -> list[int]:
+    coordinate = []
     for side in reversed(sides):
-        device, at = divmod(device, side.size)
-        place.append(at)
-    return place[::-1]
+        device, step = divmod(device, side.size)
+        coordinate.append(step)
+    return coordinate[::-1]

@@ -146,7 +146,7 @@ def _grid(output: Mapping[str, Any]) -> Grid:
         column_labels=tuple(device["place"] for device in output["devices"]),
         cells=(cells,),
         is_summary=bool(more),
-        is_array=False,
+        is_block=False,
     )
 
 

@@ -30,18 +30,18 @@ from shardlab.planner.plan_mesh import parse_plan_mesh
 from shardlab.planner.plan_request import PlanRequest
 from shardlab.planner.rules.lint import lint_rules
 from shardlab.planner.rules.logical_axes import resolve_semantics
-from shardlab.planner.rules.matching import ShardedGroup, has_own_specs, apply_rules
+from shardlab.planner.rules.matching import ShardedGroup, apply_rules, has_own_specs
 from shardlab.planner.rules.path_search import RuleMatch, match_paths
 from shardlab.planner.rules.rules import Rules, parse_rules
-from shardlab.planner.rules.strategy_rules import rule_lines_of, derive_rules
+from shardlab.planner.rules.strategy_rules import derive_rules, rule_lines_of
 from shardlab.planner.strategies.dim_meaning import dim_meanings_of
-from shardlab.planner.strategies.layer_stack import stack_model as stack_tensors
 from shardlab.planner.strategies.layer_stack import merge_stack_options
+from shardlab.planner.strategies.layer_stack import stack_model as stack_tensors
 from shardlab.planner.strategies.strategy import (
     Strategy,
-    shard_optimizer_states,
     parse_strategy,
     shard_model,
+    shard_optimizer_states,
     stack_option_for,
 )
 from shardlab.sharding.mesh import Mesh, mesh_text
@@ -131,7 +131,9 @@ def _parse_request(
     parsed_rules = parse_rules(rules)
     parsed_strategy = None if strategy is None else parse_strategy(strategy)
     stack_over = merge_stack_options(
-        stack, parsed_rules.stack, None if parsed_strategy is None else stack_option_for(parsed_strategy)
+        stack,
+        parsed_rules.stack,
+        None if parsed_strategy is None else stack_option_for(parsed_strategy),
     )
     parsed_optimizer = parse_optimizer(optimizer)
     prepared = without_scales(loaded, dtype_policy)

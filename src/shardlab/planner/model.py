@@ -1,4 +1,4 @@
-"""A model: its tensors in families, and the few numbers that say what they are for."""
+"""A model: its tensors in groups, and the architecture (layers, heads, width) if it is known."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from shardlab.errors import InvalidModel
 from shardlab.planner.tensor_group import TensorGroup
 
-MAX_GROUPS = 60_000  # families in a plan: some seconds, and a golden file that can be read again
+# Tensor groups in one plan: planning takes a few seconds, and the golden file can be read back.
+MAX_GROUPS = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The measures of a transformer, where they are known: activations and caches need them."""
+    """The sizes of a transformer, needed to estimate activations and KV caches."""
 
     layers: int
     hidden: int
@@ -26,77 +27,82 @@ class Architecture:
     experts: int = 0  # 0: dense
     top_k: int = 0
     shared_experts: int = 0
-    dense_layers: int = 0  # of a mixture: the first layers that have no experts
+    dense_layers: int = 0  # of a mixture of experts: the first layers, which have no experts
     dense_ffn: int = 0
-    kv_lora_rank: int = 0  # of multi-head latent attention: what the cache holds in place of heads
+    kv_lora_rank: int = 0  # of multi-head latent attention: width of the cache instead of heads
     rope_head_dim: int = 0
-    gated: bool = True  # SwiGLU and its relatives: two products before the activation
-    window: int = 0  # tokens that local layers look back over, and cache; 0: all layers see all
-    window_layers: int = 0  # how many layers are local
-    v_head_dim: int = 0  # width of a head of values; 0: as that of keys without a rotary part
+    gated: bool = True  # SwiGLU and similar: two matrix products before the activation
+    window: int = 0  # tokens that local layers attend to, and cache; 0: no local layers
+    window_layers: int = 0  # number of local layers
+    v_head_dim: int = 0  # width of a value head; 0: as a key head without its rotary part
 
     @property
     def value_dim(self) -> int:
-        """The width of one head of values.
+        """The width of one value head.
 
-        Latent attention gives the rotary part to queries and keys alone.
+        In latent attention only queries and keys have the rotary part.
         """
         return self.v_head_dim or self.head_dim - (self.rope_head_dim if self.kv_lora_rank else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """What a plan is about; `source` says in words where its tensors were read from."""
+    """The tensors that a plan is about; `source` is a sentence about where they were read from."""
 
     name: str
     groups: tuple[TensorGroup, ...]
     source: str = ""
     architecture: Architecture | None = None
-    published: int | None = None  # elements, as whoever released it counts them
+    published: int | None = None  # parameters according to the publisher
     notes: tuple[str, ...] = ()
     details: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def n_tensors(self) -> int:
-        return sum(each.n_tensors for each in self.groups)
+        """The number of tensors."""
+        return sum(group.n_tensors for group in self.groups)
 
     @property
     def n_parameters(self) -> int:
-        """Elements of all that is trained: the statistics of a norm are held, but not counted."""
-        trained = (each for each in self.groups if each.is_trained)
-        return sum(each.n_tensors * each.n_elements for each in trained)
+        """Trained elements: batch statistics take memory but are not parameters."""
+        return sum(group.n_tensors * group.n_elements for group in self.groups if group.is_trained)
 
     @property
     def n_bytes(self) -> int:
-        return sum(each.n_tensors * each.dtype.n_bytes(each.n_elements) for each in self.groups)
+        """Bytes of all tensors in the dtypes of the source."""
+        return sum(group.n_tensors * group.dtype.n_bytes(group.n_elements) for group in self.groups)
 
     @property
     def is_stacked(self) -> bool:
-        """Whether a plan holds some of its tensors in one array that the source has apart."""
-        return any(family.stacked_meanings is not None for family in self.groups)
+        """Whether tensors that are separate in the source were stacked into one array."""
+        return any(group.stacked_meanings is not None for group in self.groups)
 
 
-def check_model(model: Model, most: int = MAX_GROUPS) -> Model:
-    """Return the model, unless it has more families than can be counted in a moment.
+def check_model(model: Model, max_groups: int = MAX_GROUPS) -> Model:
+    """Return the model if it can be planned: few enough tensor groups, and paths that UTF-8 has.
 
-    A model of any depth has dozens; those of thousands have numbers that stand beside letters.
-    Nor may a path hold half a character, which no file and no terminal takes.
+    A model of any depth has dozens of groups. Thousands mean that numbers are glued to letters.
     """
-    n = len(model.groups)
-    if n <= most:
+    n_groups = len(model.groups)
+    if n_groups <= max_groups:
         _check_paths(model)
         return model
     raise InvalidModel(
-        f"The model has tensors of {n:,} kinds, which differ in more than numbers in their paths.",
+        f"The model has {n_groups:,} groups of tensors whose paths differ in more than numbers.",
         where=f"such as {model.groups[0].name!r:.200} and {model.groups[1].name!r:.200}",
-        fix=f"at most {most:,} kinds: layers.3.experts.17.up is alike in all layers and experts, "
-        "and layer3.expert17.up is not.",
+        fix=f"use at most {max_groups:,} groups: layers.3.experts.17.up forms one group over all "
+        "layers and experts, and layer3.expert17.up does not.",
     )
 
 
 def _check_paths(model: Model) -> None:
-    for each in model.groups:
-        path = "".join(each.path_parts)
-        if not path.isascii() and any("\ud800" <= letter <= "\udfff" for letter in path):
-            what = f"The path {path!r:.200} has half a character in it."
-            raise InvalidModel(what, where=model.source, fix="text that UTF-8 can hold.")
+    for group in model.groups:
+        path = "".join(group.path_parts)
+        # A lone surrogate (from a damaged file name or JSON escape) cannot be encoded: no terminal
+        # and no saved plan could hold it.
+        if not path.isascii() and any("\ud800" <= char <= "\udfff" for char in path):
+            raise InvalidModel(
+                f"The path {path!r:.200} contains a lone surrogate.",
+                where=model.source,
+                fix="use paths that are valid UTF-8.",
+            )

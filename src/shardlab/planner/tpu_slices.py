@@ -1,14 +1,14 @@
-"""Topologies: names of TPU slices, and what they stand for.
+"""TPU slices by name, such as v5p-1024 or v5e:16x16.
 
->>> slice = parse_tpu_slice("v5p-1024")
->>> slice.hardware, slice.shape, slice.n_chips, slice.n_devices
+>>> tpu_slice = parse_tpu_slice("v5p-1024")
+>>> tpu_slice.hardware, tpu_slice.shape, tpu_slice.n_chips, tpu_slice.n_devices
 ('tpu-v5p', (8, 8, 8), 512, 512)
 >>> parse_tpu_slice("v5litepod-256") == parse_tpu_slice("v5e:16x16")
 True
 >>> parse_tpu_slice("tpu7x-8").n_chips, parse_tpu_slice("tpu7x-8").n_devices
 (4, 8)
 
-The names and shapes are MaxText's; the table beside says so, and what the numbers count.
+Names and shapes are those of MaxText; `tpu_slices.toml` has the table and its source.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from math import prod
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import UnknownHardware, short_repr
 
-_NAMED = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*)-([0-9]{1,9})")
-_SHAPED = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*):([0-9]{1,6}(?:x[0-9]{1,6})+)")
+_BY_COUNT = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*)-([0-9]{1,9})")  # Cloud TPU and MaxText
+_BY_SHAPE = re.compile(r"(?:tpu-)?([a-z][a-z0-9]*):([0-9]{1,6}(?:x[0-9]{1,6})+)")  # JAX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,25 +38,26 @@ class TpuSlice:
 
     @property
     def n_chips(self) -> int:
+        """The number of chips."""
         return prod(self.shape)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """The slices of one chip."""
+@dataclass(frozen=True, kw_only=True)
+class TpuGeneration:
+    """The slices of one TPU generation: one table of `tpu_slices.toml`."""
 
     name: str
     hardware: str
-    called: tuple[str, ...]
-    number_per_chip: int
-    devices_per_chip: int
+    called: tuple[str, ...]  # prefixes of slice names
+    number_per_chip: int  # what the number in a name counts, per chip: TensorCores or chips
+    devices_per_chip: int  # JAX devices
     shapes: tuple[tuple[int, ...], ...]
 
-    def topology(self, shape: tuple[int, ...]) -> TpuSlice:
+    def slice_of_shape(self, shape: tuple[int, ...]) -> TpuSlice:
+        """Return the slice with this grid of chips."""
         n_chips = prod(shape)
-        name = f"{self.name}-{n_chips * self.number_per_chip}"
         return TpuSlice(
-            name=name,
+            name=f"{self.name}-{n_chips * self.number_per_chip}",
             hardware=self.hardware,
             shape=shape,
             n_devices=n_chips * self.devices_per_chip,
@@ -64,73 +65,85 @@ class _Kind:
 
 
 def is_tpu_slice(text: object) -> bool:
-    """Tell whether text has the form of a slice's name, `v5p-1024` or `v5e:16x16`, of a TPU."""
+    """Return whether text has the form of a TPU slice: `v5p-1024` or `v5e:16x16`."""
     if not isinstance(text, str):
         return False
-    found = _NAMED.fullmatch(text.strip().lower()) or _SHAPED.fullmatch(text.strip().lower())
-    return found is not None and found[1] in _by_call()
+    name = text.strip().lower()
+    match = _BY_COUNT.fullmatch(name) or _BY_SHAPE.fullmatch(name)
+    return match is not None and match[1] in tpu_generations()
 
 
 def parse_tpu_slice(text: str) -> TpuSlice:
-    """Return the slice of a name, MaxText's or JAX's."""
-    wanted = text.strip().lower()
-    if shaped := _SHAPED.fullmatch(wanted):
-        kind = _kind(shaped[1], text)
-        shape = tuple(map(int, shaped[2].split("x")))
-        for known in kind.shapes:
-            if sorted(known) == sorted(shape):
-                return kind.topology(known)
-        raise _unknown(text, kind, prod(shape) * kind.number_per_chip, by_shape=True)
-    if named := _NAMED.fullmatch(wanted):
-        kind = _kind(named[1], text)
-        for shape in kind.shapes:
-            if prod(shape) * kind.number_per_chip == int(named[2]):
-                return kind.topology(shape)
-        raise _unknown(text, kind, int(named[2]))
+    """Return the slice with a name in MaxText's form or in JAX's."""
+    name = text.strip().lower()
+    if match := _BY_SHAPE.fullmatch(name):
+        generation = _find_generation(match[1], text)
+        requested = tuple(map(int, match[2].split("x")))
+        for shape in generation.shapes:
+            # The order of the grid's dimensions does not matter: 4x8x4 is the slice 4x4x8.
+            if sorted(shape) == sorted(requested):
+                return generation.slice_of_shape(shape)
+        number = prod(requested) * generation.number_per_chip
+        raise _unknown_slice_error(text, generation, number, by_shape=True)
+    if match := _BY_COUNT.fullmatch(name):
+        generation = _find_generation(match[1], text)
+        for shape in generation.shapes:
+            if prod(shape) * generation.number_per_chip == int(match[2]):
+                return generation.slice_of_shape(shape)
+        raise _unknown_slice_error(text, generation, int(match[2]))
     raise UnknownHardware(
-        f"{short_repr(text)} is not the name of a slice.",
-        fix="a name such as v5p-1024, or JAX's own, such as v5e:16x16.",
+        f"{short_repr(text)} is not the name of a TPU slice.",
+        fix="use a name such as v5p-1024, or JAX's form, such as v5e:16x16.",
     )
 
 
 @cache
-def _by_call() -> dict[str, _Kind]:
-    """Return the table, by every word that begins a name."""
+def tpu_generations() -> dict[str, TpuGeneration]:
+    """Return the table, by every prefix of a slice name."""
     table = files("shardlab.planner").joinpath("tpu_slices.toml")
-    data = tomllib.loads(table.read_text("utf-8"))
-    kinds: dict[str, _Kind] = {}
-    for name, chip in data.items():
-        shapes = tuple(tuple(map(int, each.split("x"))) for each in chip.pop("shapes").split())
-        kind = _Kind(name, shapes=shapes, **{**chip, "called": tuple(chip["called"])})
-        kinds |= dict.fromkeys(kind.called, kind)
-    return kinds
+    by_prefix: dict[str, TpuGeneration] = {}
+    for name, entry in tomllib.loads(table.read_text("utf-8")).items():
+        generation = TpuGeneration(
+            name=name,
+            hardware=entry["hardware"],
+            called=tuple(entry["called"]),
+            number_per_chip=entry["number_per_chip"],
+            devices_per_chip=entry["devices_per_chip"],
+            shapes=tuple(tuple(map(int, shape.split("x"))) for shape in entry["shapes"].split()),
+        )
+        by_prefix |= dict.fromkeys(generation.called, generation)
+    return by_prefix
 
 
-def _kind(word: str, text: str) -> _Kind:
-    kinds = _by_call()
-    if word in kinds:
-        return kinds[word]
-    near = nearest_name(word, kinds)
-    near = near and kinds[near].name
-    known = ", ".join(dict.fromkeys(kind.name for kind in kinds.values()))
+def _find_generation(prefix: str, text: str) -> TpuGeneration:
+    generations = tpu_generations()
+    if prefix in generations:
+        return generations[prefix]
+    names = ", ".join(dict.fromkeys(generation.name for generation in generations.values()))
+    fix = "use a name such as v5p-1024."
+    if nearest := nearest_name(prefix, generations):
+        suggestion = text.strip().lower().replace(prefix, generations[nearest].name, 1)
+        fix = f"Did you mean {suggestion!r}?"
     raise UnknownHardware(
-        f"{short_repr(text)} names no TPU that has slices; there is {known}.",
-        fix=text.strip().lower().replace(word, near, 1) + ", the nearest name."
-        if near
-        else "a name such as v5p-1024.",
+        f"{short_repr(text)} does not name a known TPU. Known TPUs: {names}.", fix=fix
     )
 
 
-def _unknown(text: str, kind: _Kind, number: int, by_shape: bool = False) -> UnknownHardware:
-    """Return the error with the slices next below and next above."""
-    known = {prod(shape) * kind.number_per_chip: shape for shape in kind.shapes}
-    below = max((each for each in known if each <= number), default=None)
-    above = min((each for each in known if each >= number), default=None)
-    near = dict.fromkeys(each for each in (below, above) if each is not None)
-    shown = [
-        f"{kind.name}:{'x'.join(map(str, known[each]))}" if by_shape else f"{kind.name}-{each}"
-        for each in near
+def _unknown_slice_error(
+    text: str, generation: TpuGeneration, number: int, by_shape: bool = False
+) -> UnknownHardware:
+    """Return the error with the next smaller and the next larger slice."""
+    by_number = {prod(shape) * generation.number_per_chip: shape for shape in generation.shapes}
+    smaller = max((size for size in by_number if size <= number), default=None)
+    larger = min((size for size in by_number if size >= number), default=None)
+    suggestions = [
+        f"{generation.name}:{'x'.join(map(str, by_number[size]))}"
+        if by_shape
+        else f"{generation.name}-{size}"
+        for size in dict.fromkeys((smaller, larger))
+        if size is not None
     ]
     return UnknownHardware(
-        f"There is no slice {short_repr(text)}.", fix=f"{' or '.join(shown)}, the nearest there is."
+        f"There is no TPU slice {short_repr(text)}.",
+        fix=f"Did you mean {' or '.join(map(repr, suggestions))}?",
     )

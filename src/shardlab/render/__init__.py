@@ -1,1 +1,1 @@
-"""Drawing primitives: picture, sheet, terminal text, SVG, Markdown. They know no records."""
+"""Drawing primitives: pictures, sheets, terminal text, SVG, HTML, Markdown; no records."""

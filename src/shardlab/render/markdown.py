@@ -1,4 +1,4 @@
-"""Sheets and findings as Markdown: tables as GitHub draws them, for design documents."""
+"""Sheets as GitHub-flavored Markdown, for design documents and pull requests."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 
 from shardlab.render.sheet import Column, Section, Table
 
-_SIGNS = ("+ ", "- ", "~ ")  # what a comparison begins with would be a list
+_CHANGE_SIGNS = ("+ ", "- ", "~ ")  # lines of a comparison; Markdown would read them as a list
 _TICKS = re.compile(r"`+")
 _MARKS = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 
 def sections_markdown(sections: Iterable[Section]) -> Iterator[str]:
-    """Yield the blocks of sections: a heading, a table, a list."""
+    """Yield the Markdown blocks of sections: a heading, a table, a list."""
     for section in sections:
         yield f"### {section.title}"
         if section.table is not None:
@@ -23,16 +23,14 @@ def sections_markdown(sections: Iterable[Section]) -> Iterator[str]:
 
 
 def table_markdown(table: Table) -> str:
-    """Return a table as GitHub reads it; headings within it are bold rows.
+    """Return a table; headings inside it become bold rows, notes below a row a last column.
 
     >>> from shardlab.render.sheet import Column, Row
-    >>> columns = (Column("tensor"), Column("bytes", True))
-    >>> print(table_markdown(Table(columns, (Row(("a_b", "3")),))))
+    >>> columns = (Column(head="tensor", is_code=True), Column(head="bytes", is_number=True))
+    >>> print(table_markdown(Table(columns, (Row(cells=("a_b", "3")),))))
     | tensor | bytes |
     |---|---:|
     | `a_b` | 3 |
-
-    What a terminal shows beneath a row is a column of its own.
     """
     has_beneath = any(row.beneath for row in table.rows)
     columns = (*table.columns, *([Column(head="")] if has_beneath else []))
@@ -47,52 +45,56 @@ def table_markdown(table: Table) -> str:
             ]
         else:
             pairs = zip(row.cells, table.columns, strict=True)
-            cells = [_cell(text, column.is_code and not row.is_faint) for text, column in pairs]
-            said = (escape_markdown(each, in_table=True) for each in row.beneath)
-            cells += ["<br>".join(said)] if has_beneath else []
+            cells = [
+                _cell_markdown(text, column.is_code and not row.is_faint) for text, column in pairs
+            ]
+            notes = (escape_markdown(note, in_table=True) for note in row.beneath)
+            cells += ["<br>".join(notes)] if has_beneath else []
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(text: str, is_code: bool) -> str:
+def _cell_markdown(text: str, is_code: bool) -> str:
     if not is_code or not text:
         return escape_markdown(text, in_table=True)
-    if text[:2] in _SIGNS:
-        return f"`{text[0]}` {_cell(text[2:], True)}"
-    name, times, n = text.partition(" ×")
-    return code(name, in_table=True) + times + n
+    if text[:2] in _CHANGE_SIGNS:
+        return f"`{text[0]}` {_cell_markdown(text[2:], True)}"
+    # "layers.*.up ×8": the repeat count is text, only the name is code.
+    name, times, count = text.partition(" ×")
+    return code_markdown(name, in_table=True) + times + count
 
 
 def escape_markdown(text: str, *, in_table: bool = False) -> str:
-    """Return text in which nothing is a mark: words that look like code become code.
+    """Return text without active Markdown characters: words that contain any become code.
 
     >>> print(escape_markdown("layers.*.up ×8 → a_b: 12.5 GB"))
     `layers.*.up` ×8 → `a_b`: 12.5 GB
     >>> print(escape_markdown("a|b `c`"), escape_markdown("a|b", in_table=True))
     `a|b` \\`c\\` `a\\|b`
     """
-    if text[:2] in _SIGNS:
+    if text[:2] in _CHANGE_SIGNS:
         return f"`{text[0]}` {escape_markdown(text[2:], in_table=in_table)}"
-    return " ".join(_word(word, in_table) for word in text.split(" "))
+    return " ".join(_escape_word(word, in_table) for word in text.split(" "))
 
 
-def _word(word: str, in_table: bool) -> str:
-    core = word.rstrip(".,;:")
+def _escape_word(word: str, in_table: bool) -> str:
+    core = word.rstrip(".,;:")  # punctuation stays outside of the code span
     if not _MARKS.search(core):
         return word
-    if "`" in core:
+    if "`" in core:  # a code span would need a longer fence; a backslash is shorter
         return _MARKS.sub(r"\\\1", word)
-    return code(core, in_table=in_table) + word[len(core) :]
+    return code_markdown(core, in_table=in_table) + word[len(core) :]
 
 
-def code(text: str, *, in_table: bool = False) -> str:
-    """Return text as code. A table takes a bar for its own unless it is escaped, a list does not.
+def code_markdown(text: str, *, in_table: bool = False) -> str:
+    """Return text as a code span; GitHub needs `|` escaped in a table even inside code.
 
-    >>> print(code("a|b"), code("a|b", in_table=True), code("a`b"))
+    >>> print(code_markdown("a|b"), code_markdown("a|b", in_table=True), code_markdown("a`b"))
     `a|b` `a\\|b` `` a`b ``
     """
-    shown = text.replace("|", r"\|") if in_table else text
-    if "`" not in shown:
-        return f"`{shown}`"
-    fence = "`" * (max(map(len, _TICKS.findall(shown))) + 1)
-    return f"{fence} {shown} {fence}"
+    escaped = text.replace("|", r"\|") if in_table else text
+    if "`" not in escaped:
+        return f"`{escaped}`"
+    # CommonMark: a code span that contains backticks needs a longer fence and inner spaces.
+    fence = "`" * (max(map(len, _TICKS.findall(escaped))) + 1)
+    return f"{fence} {escaped} {fence}"

@@ -1,6 +1,6 @@
-"""The sheet: headed sections of lines and tables, drawn as text, in colour, and as HTML.
+"""The sheet: titled sections of lines and tables, rendered as terminal lines and as HTML.
 
-Like a picture, it is one form before anybody decides how it looks.
+Like a picture, it is independent of the output format; `markdown.py` renders it too.
 """
 
 from __future__ import annotations
@@ -13,30 +13,35 @@ from textwrap import wrap
 from shardlab.render.terminal import Line, Span
 
 _GAP = 2  # spaces between columns
-_ENOUGH, _LEAST = 18, 10  # letters that a cut column keeps while others can go, and at the end
+# Letters that a truncated column keeps: while other columns can still be dropped, and at the end.
+_COMFORTABLE_WIDTH, _MIN_WIDTH = 18, 10
 
 
 def truncate_left(text: str, n_letters: int) -> str:
-    """Return the end of a text: of a path it says most."""
+    """Return the end of a text: the last components say most about a path."""
     return f"…{text[len(text) - n_letters + 1 :]}" if len(text) > n_letters else text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """The head of a column. Where width is short, columns with `drop` go, highest first."""
+    """A column of a table. In a narrow terminal, columns with `drop` go first, highest first.
+
+    A column with `may_cut` is truncated by `cut` before columns are dropped, but to no less than
+    `keep` letters. `is_code` marks paths, arrays and specs for renderers that have a code style.
+    """
 
     head: str
     is_number: bool = False
     drop: int = 0
     may_cut: bool = False
-    keep: int = _ENOUGH  # letters that it keeps while other columns can go
-    is_code: bool = False  # paths, arrays, specs: code where a renderer has it
+    keep: int = _COMFORTABLE_WIDTH
+    is_code: bool = False
     cut: Callable[[str, int], str] = truncate_left
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The cells of a row, and what is to be said beneath it; or, with none, a heading."""
+    """The cells of a row and the lines shown below it; or, without cells, a heading."""
 
     cells: tuple[str, ...]
     beneath: tuple[str, ...] = ()
@@ -54,17 +59,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a table, and lines of words beneath it."""
+    """A heading, a table, and lines of text below it."""
 
     title: str
     table: Table | None = None
     lines: tuple[str, ...] = ()
-    ink: str = ""  # of the heading, in a terminal
+    ink: str = ""  # terminal color of the heading
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A title, facts in words, and sections."""
+    """A title, facts as text, and sections."""
 
     title: str
     facts: tuple[str, ...]
@@ -72,14 +77,14 @@ class Sheet:
 
 
 def sheet_lines(sheet: Sheet, width: int) -> Iterator[Line]:
-    """Yield the lines of a sheet; words are folded to the width, tables lose columns."""
+    """Yield the lines of a sheet; text wraps at the width, tables drop columns."""
     width = max(width, 40)
     if sheet.title:
-        yield from _folded(sheet.title, width, is_strong=True)
+        yield from _wrapped_lines(sheet.title, width, is_strong=True)
     for fact in sheet.facts:
-        yield from _folded(fact, width)
-    for at, section in enumerate(sheet.sections):
-        if at or sheet.title or sheet.facts:
+        yield from _wrapped_lines(fact, width)
+    for index, section in enumerate(sheet.sections):
+        if index or sheet.title or sheet.facts:
             yield []
         yield from section_lines(section, width)
 
@@ -90,18 +95,18 @@ def section_lines(section: Section, width: int) -> Iterator[Line]:
         yield [Span(text=line, is_strong=True, ink=section.ink)]
     if section.table is not None:
         yield from _table_lines(section.table, width)
-    for said in section.lines:
-        for n, line in enumerate(wrap(said, width - 4)):
+    for paragraph in section.lines:
+        for n, line in enumerate(wrap(paragraph, width - 4)):
             yield [Span(text=f"  {'  ' if n else ''}{line}")]
 
 
-def _folded(text: str, width: int, *, is_strong: bool = False) -> Iterator[Line]:
+def _wrapped_lines(text: str, width: int, *, is_strong: bool = False) -> Iterator[Line]:
     for line in wrap(text, width):
         yield [Span(text=line, is_strong=is_strong)]
 
 
 def _table_lines(table: Table, width: int) -> Iterator[Line]:
-    table, widths = _fitted(table, width - 2)
+    table, widths = _fit_table(table, width - 2)
     heads = [column.head for column in table.columns]
     if any(heads):
         yield [Span(text=_row_text(heads, table.columns, widths), is_faint=True)]
@@ -112,52 +117,55 @@ def _table_lines(table: Table, width: int) -> Iterator[Line]:
             )
             continue
         yield [Span(text=_row_text(row.cells, table.columns, widths), is_faint=row.is_faint)]
-        for said in row.beneath:
-            yield from ([Span(text=f"    {line}", is_faint=True)] for line in wrap(said, width - 4))
+        for note in row.beneath:
+            yield from ([Span(text=f"    {line}", is_faint=True)] for line in wrap(note, width - 4))
 
 
-def _fitted(table: Table, width: int) -> tuple[Table, list[int]]:
-    """Return the table without columns that there is no room for, and the widths of the rest."""
+def _fit_table(table: Table, width: int) -> tuple[Table, list[int]]:
+    """Return the table without the columns that do not fit, and the widths of the others."""
+    # One round: truncate what may be truncated; if that is not enough, drop the least important
+    # column and start again with its width to spare.
     while True:
-        widths = _widths(table)
+        widths = _column_widths(table)
         spare = width - sum(widths) - _GAP * (len(widths) - 1)
-        cut = [at for at, column in enumerate(table.columns) if column.may_cut]
-        for at in cut:
+        # Truncate to a readable width while columns can still be dropped, to the minimum after.
+        truncatable = [index for index, column in enumerate(table.columns) if column.may_cut]
+        for index in truncatable:
             can_drop = any(column.drop > 1 for column in table.columns)
-            enough = table.columns[at].keep if can_drop else _LEAST
-            shorter = max(min(enough, widths[at]), widths[at] + min(spare, 0))
-            spare += widths[at] - shorter
-            widths[at] = shorter
-        least = max(range(len(widths)), key=lambda at: table.columns[at].drop)
+            min_width = table.columns[index].keep if can_drop else _MIN_WIDTH
+            shorter = max(min(min_width, widths[index]), widths[index] + min(spare, 0))
+            spare += widths[index] - shorter
+            widths[index] = shorter
+        least = max(range(len(widths)), key=lambda index: table.columns[index].drop)
         if spare >= 0 or not table.columns[least].drop:
             return table, widths
-        table = _without(table, least)
+        table = _drop_column(table, least)
 
 
-def _without(table: Table, at: int) -> Table:
-    def left(items: Sequence[str]) -> tuple[str, ...]:
-        return (*items[:at], *items[at + 1 :])
+def _drop_column(table: Table, dropped: int) -> Table:
+    columns = (*table.columns[:dropped], *table.columns[dropped + 1 :])
+    rows = (
+        replace(row, cells=(*row.cells[:dropped], *row.cells[dropped + 1 :])) for row in table.rows
+    )
+    return Table(columns, tuple(rows))
 
-    columns = (*table.columns[:at], *table.columns[at + 1 :])
-    return Table(columns, tuple(replace(row, cells=left(row.cells)) for row in table.rows))
 
-
-def _widths(table: Table) -> list[int]:
+def _column_widths(table: Table) -> list[int]:
     return [
-        max(map(len, (column.head, *(row.cells[at] for row in table.rows if row.cells))))
-        for at, column in enumerate(table.columns)
+        max(map(len, (column.head, *(row.cells[index] for row in table.rows if row.cells))))
+        for index, column in enumerate(table.columns)
     ]
 
 
 def _row_text(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
     parts = []
     for text, column, width in zip(cells, columns, widths, strict=True):
-        shown = column.cut(text, width)
-        parts.append(f"{shown:>{width}}" if column.is_number else f"{shown:<{width}}")
+        cell = column.cut(text, width)
+        parts.append(f"{cell:>{width}}" if column.is_number else f"{cell:<{width}}")
     return ("  " + (" " * _GAP).join(parts)).rstrip()
 
 
-# Colours come from the page: currentColor and see-through greys are right on light and on dark.
+# Colors come from the page: currentColor and opacity work on light and on dark backgrounds.
 STYLE = (
     "<style>.shardlab{font:13px/1.5 system-ui,sans-serif;max-width:80em}"
     ".shardlab table{border-collapse:collapse;margin:.2em 0 .4em}"
@@ -185,7 +193,7 @@ def sheet_html(sheet: Sheet, *, pictures: Sequence[str] = ()) -> str:
 
 
 def section_html(section: Section) -> str:
-    """Return one section as an HTML fragment, to stand within `.shardlab`."""
+    """Return one section as an HTML fragment, to be placed inside `.shardlab`."""
     parts = [f"<h4>{escape(section.title)}</h4>"]
     if section.table is not None:
         parts.append(_table_html(section.table, section.title))
@@ -194,7 +202,7 @@ def section_html(section: Section) -> str:
 
 
 def scrollable_html(inner: str, label: str) -> str:
-    """Return what may be wider than the screen in a box that scrolls, by keyboard too."""
+    """Return content that can be wider than the screen in a box that scrolls, also by keyboard."""
     return (
         f'<div class="wide" role="region" tabindex="0" aria-label="{escape(label)}">{inner}</div>'
     )
@@ -206,7 +214,7 @@ def _table_html(table: Table, title: str) -> str:
         parts.append(f"<thead><tr>{''.join(map(_head_html, table.columns))}</tr></thead>")
     is_open = False
     for row in table.rows:
-        if row.heading or not is_open:  # what stands under a heading is a group of rows
+        if row.heading or not is_open:  # rows below a heading are one <tbody>
             parts.append("</tbody><tbody>" if is_open else "<tbody>")
             is_open = True
         parts.append(_row_html(row, table.columns))
@@ -215,25 +223,28 @@ def _table_html(table: Table, title: str) -> str:
 
 
 def _head_html(column: Column) -> str:
-    kind = ' class="n"' if column.is_number else ""
+    css_number = ' class="n"' if column.is_number else ""
     return (
-        f'<th scope="col"{kind}>{escape(column.head)}</th>' if column.head else f"<td{kind}></td>"
+        f'<th scope="col"{css_number}>{escape(column.head)}</th>'
+        if column.head
+        else f"<td{css_number}></td>"
     )
 
 
 def _row_html(row: Row, columns: Sequence[Column]) -> str:
-    """Return a row, whose first cell says what it is of, and what is said beneath it."""
+    """Return a row, its first cell as row header, and the lines below it."""
     span = f'colspan="{len(columns)}"'
     if row.heading:
         return f'<tr><th {span} scope="rowgroup"><b>{escape(row.heading)}</b></th></tr>'
     cells = []
-    for at, (cell, column) in enumerate(zip(row.cells, columns, strict=True)):
-        kind = ' class="n"' if column.is_number else ""
-        tag = "th" if not at and cell else "td"
+    for index, (cell, column) in enumerate(zip(row.cells, columns, strict=True)):
+        css_number = ' class="n"' if column.is_number else ""
+        # A row header needs text: screen readers announce it before every cell of the row.
+        tag = "th" if not index and cell else "td"
         scope = ' scope="row"' if tag == "th" else ""
-        cells.append(f"<{tag}{scope}{kind}>{escape(cell)}</{tag}>")
-    look = ' class="faint"' if row.is_faint else ""
+        cells.append(f"<{tag}{scope}{css_number}>{escape(cell)}</{tag}>")
+    css_class = ' class="faint"' if row.is_faint else ""
     beneath = "".join(
-        f'<tr><td {span} class="beneath">&emsp;{escape(said)}</td></tr>' for said in row.beneath
+        f'<tr><td {span} class="beneath">&emsp;{escape(note)}</td></tr>' for note in row.beneath
     )
-    return f"<tr{look}>{''.join(cells)}</tr>{beneath}"
+    return f"<tr{css_class}>{''.join(cells)}</tr>{beneath}"

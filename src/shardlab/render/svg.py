@@ -14,7 +14,7 @@ from shardlab.render.picture import Cell, Grid, Picture
 MARGIN, _GAP, LINE = 20, 2, 17  # pixels: around the picture, between cells, from line to line
 LETTER = 7.3  # pixels: one letter of 12-pixel monospace
 _DOTS_WIDTH = 22
-_SIDE_BY_SIDE = 1040  # two grids wider than this together stand one above the other
+_SIDE_BY_SIDE = 1040  # pixels: if the panels together are wider, they are stacked
 INK, FAINT, PAPER = "#1A1A1A", "#5A5A5A", "#FFFFFF"
 _STYLE = (
     "text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}"
@@ -24,7 +24,7 @@ _STYLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A grid with its measures in pixels."""
+    """A grid with its dimensions in pixels."""
 
     grid: Grid
     margin: float
@@ -39,7 +39,7 @@ class Panel:
 
     @property
     def top(self) -> float:
-        """Where the cells begin, below title and column labels."""
+        """The y position of the first row, below title and column labels."""
         return LINE * (2.4 if any(self.grid.column_labels) else 1.2)
 
     @property
@@ -49,47 +49,50 @@ class Panel:
 
 def picture_svg(picture: Picture) -> str:
     """Return any picture as an SVG element."""
-    panels = [_measured(grid) for grid in picture.grids]
+    panels = [_measure_grid(grid) for grid in picture.grids]
     head = LINE * (1.6 + len(picture.facts))
-    places, width, height = _placed(panels, head)
-    words = (f"{LETTER * 1.17:.2f}", *(str(LETTER) for _ in picture.facts))
-    lines = (picture.title, *picture.facts)
-    text_width = max(float(w) * len(line) for w, line in zip(words, lines, strict=True))
+    positions, width, height = _arrange_panels(panels, head)
+    # The title is 14 pixels high, other text 12: a letter of it is 1.17 times as wide.
+    title_width = round(LETTER * 1.17, 2) * len(picture.title)
+    text_width = max(title_width, *(LETTER * len(fact) for fact in picture.facts), 0.0)
     width = max(width, text_width + 2 * MARGIN)
     start = svg_header(picture.title, picture.alternative, width, height)
-    parts = [*start, *_heading(picture)]
-    for panel, (x, y) in zip(panels, places, strict=True):
-        parts += [f'<g transform="translate({x:g},{y:g})">', *_draw(panel), "</g>"]
+    parts = [*start, *_draw_heading(picture)]
+    for panel, (x, y) in zip(panels, positions, strict=True):
+        parts += [f'<g transform="translate({x:g},{y:g})">', *_draw_panel(panel), "</g>"]
     return "\n".join([*parts, "</svg>"])
 
 
-def _placed(panels: list[Panel], head: float) -> tuple[list[tuple[float, float]], float, float]:
-    """Return where each panel goes, and the width and height of all."""
+def _arrange_panels(
+    panels: list[Panel], head: float
+) -> tuple[list[tuple[float, float]], float, float]:
+    """Return the position of each panel, and the total width and height."""
     top = MARGIN + head
-    wide = sum(panel.width for panel in panels) + 2 * MARGIN * len(panels)
-    if wide <= _SIDE_BY_SIDE:
+    total_width = sum(panel.width for panel in panels) + 2 * MARGIN * len(panels)
+    if total_width <= _SIDE_BY_SIDE:
         rights = accumulate((panel.width + 2 * MARGIN for panel in panels), initial=MARGIN)
-        places = [(x, top) for x, _ in zip(rights, panels, strict=False)]
-        return places, wide, top + max(panel.height for panel in panels) + MARGIN
+        positions = [(x, top) for x, _ in zip(rights, panels, strict=False)]
+        return positions, total_width, top + max(panel.height for panel in panels) + MARGIN
     bottoms = list(accumulate((panel.height + MARGIN for panel in panels), initial=top))
-    places = [(float(MARGIN), y) for y in bottoms[:-1]]
-    return places, max(panel.width for panel in panels) + 2 * MARGIN, bottoms[-1]
+    positions = [(float(MARGIN), y) for y in bottoms[:-1]]
+    return positions, max(panel.width for panel in panels) + 2 * MARGIN, bottoms[-1]
 
 
 def svg_header(title: str, alternative: str, width: float, height: float) -> Iterator[str]:
-    """Yield the start of an SVG element: its size, its words for screen readers, its paper."""
-    title, said = escape(title), escape(alternative)
+    """Yield the start of an SVG element: size, text for screen readers, style, background."""
+    title, description = escape(title), escape(alternative)
     yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{said}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{description}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">'
     )
+    # <title> and <desc> are read by screen readers, aria-label by those that ignore both.
     yield f"<title>{title}</title>"
-    yield f"<desc>{said}</desc>"
+    yield f"<desc>{description}</desc>"
     yield f"<style>{_STYLE}</style>"
     yield f'<rect width="100%" height="100%" rx="6" fill="{PAPER}"/>'
 
 
-def _heading(picture: Picture) -> Iterator[str]:
+def _draw_heading(picture: Picture) -> Iterator[str]:
     y = MARGIN + LINE * 0.6
     yield svg_text(MARGIN, y, picture.title, INK, kind="t")
     for fact in picture.facts:
@@ -97,7 +100,7 @@ def _heading(picture: Picture) -> Iterator[str]:
         yield svg_text(MARGIN, y, fact, INK)
 
 
-def _draw(panel: Panel) -> Iterator[str]:
+def _draw_panel(panel: Panel) -> Iterator[str]:
     grid = panel.grid
     yield svg_text(0, LINE * 0.6, grid.title, INK, kind="h")
     lefts = list(accumulate(panel.widths, initial=panel.margin))
@@ -114,10 +117,11 @@ def _draw(panel: Panel) -> Iterator[str]:
 
 
 def _draw_cell(cell: Cell, x: float, y: float, width: float, height: float) -> Iterator[str]:
-    if cell.shard is None:
+    if cell.color_number is None:
         yield svg_text(x + width / 2, y + height / 2 + 4, cell.lines[0], FAINT, middle=True)
         return
-    fill = fill_color(cell.shard)
+    fill = fill_color(cell.color_number)
+    # A <title> inside a group is the tooltip of its shapes.
     yield f"<g><title>{escape(cell.hover)}</title>"
     yield (
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" '
@@ -130,24 +134,25 @@ def _draw_cell(cell: Cell, x: float, y: float, width: float, height: float) -> I
 
 
 def svg_text(
-    x: float, y: float, text: str, colour: str, *, kind: str = "", middle: bool = False
+    x: float, y: float, text: str, color: str, *, kind: str = "", middle: bool = False
 ) -> str:
-    """Return one line of text; its foot stands at `y`."""
+    """Return one line of text; `y` is its baseline."""
     if not text:
         return ""
-    look = f' class="{kind}"' if kind else ""
+    css_class = f' class="{kind}"' if kind else ""
     anchor = ' text-anchor="middle"' if middle else ""
-    return f'<text x="{x:g}" y="{y:g}" fill="{colour}"{look}{anchor}>{escape(text)}</text>'
+    return f'<text x="{x:g}" y="{y:g}" fill="{color}"{css_class}{anchor}>{escape(text)}</text>'
 
 
-def _measured(grid: Grid) -> Panel:
+def _measure_grid(grid: Grid) -> Panel:
     texts = [text for row in grid.cells for cell in row for text in cell.lines]
     letters = max(map(len, [*texts, *grid.column_labels]))
     n_lines = max(len(cell.lines) for row in grid.cells for cell in row)
     width, height = letters * LETTER + 18, LINE * n_lines + 12.0
-    if grid.is_array:  # an array is one block however few its cells: let it look like one
+    if grid.is_block:  # a block with few cells still gets the size of a block
         width = max(width, 340 / len(grid.column_labels))
         height = max(height, 150 / len(grid.row_labels)) if any(grid.row_labels) else height
+    # Left-out rows and columns need no more than the dots.
     widths = tuple(_DOTS_WIDTH if n == "⋯" else width for n in grid.column_labels)
     heights = tuple(_DOTS_WIDTH if n == "⋮" else height for n in grid.row_labels)
     margin = max(map(len, grid.row_labels)) * LETTER + 8 if any(grid.row_labels) else 0.0
@@ -156,11 +161,11 @@ def _measured(grid: Grid) -> Panel:
         margin=margin,
         widths=widths,
         heights=heights,
-        caption=_folded(grid.caption, margin + sum(widths)),
+        caption=_wrap_caption(grid.caption, margin + sum(widths)),
     )
 
 
-def _folded(caption: str, width: float) -> tuple[str, ...]:
-    """Break a caption after its semicolons, then at spaces, to about the width of its grid."""
+def _wrap_caption(caption: str, width: float) -> tuple[str, ...]:
+    """Wrap a caption to about the width of its grid, first at semicolons, then at spaces."""
     letters = max(44, int(width / LETTER))
     return tuple(line for part in caption.split("; ") for line in wrap(part, letters))

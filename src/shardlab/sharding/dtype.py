@@ -1,4 +1,4 @@
-"""The dtype: a name and how many bits an element takes in device memory.
+"""Dtypes: a name and the number of bits per element in device memory.
 
 >>> parse_dtype("bf16")
 Dtype(name='bfloat16', short='bf16', bits=16)
@@ -9,25 +9,25 @@ Dtype(name='bfloat16', short='bf16', bits=16)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
+from shardlab._text.nearest import nearest_name
 from shardlab.errors import InvalidType, UnknownDtype, short_repr
 
 
 @dataclass(frozen=True)
 class Dtype:
-    """A JAX dtype by name; `short` is the name that HLO text and jaxprs print."""
+    """A JAX dtype; `short` is its name in HLO text and jaxprs."""
 
     name: str
     short: str
     bits: int
 
     def n_bytes(self, n_elements: int) -> int:
-        """Return the bytes of that many elements, packed: two int4 fill one byte.
+        """Return the bytes of `n_elements` elements, packed: two int4 take one byte.
 
-        Accelerators pack. NumPy and JAX's CPU backend spend a whole byte on each, so
+        Accelerators pack. NumPy and JAX's CPU backend use one byte per element, so
         `jax.Array.nbytes` of an int4 array on CPU is twice this.
         """
         return (n_elements * self.bits + 7) // 8
@@ -37,7 +37,7 @@ class Dtype:
 
 
 def parse_dtype(dtype: Any) -> Dtype:
-    """Return the dtype meant by a name, a short name, or a NumPy or JAX dtype or scalar type.
+    """Return a dtype from its name, its short name, or a NumPy or JAX dtype or scalar type.
 
     >>> parse_dtype("f32") is parse_dtype("float32")
     True
@@ -45,17 +45,18 @@ def parse_dtype(dtype: Any) -> Dtype:
     64
     """
     if isinstance(dtype, str):
-        found = _BY_NAME.get(dtype) or _BY_NAME.get(dtype.strip().lower())
-        if found is None:
-            raise _unknown(dtype)
-        return found
+        # Exact first: almost all calls pass a canonical name, and this runs once per tensor.
+        match = _BY_NAME.get(dtype) or _BY_NAME.get(dtype.strip().lower())
+        if match is None:
+            raise _unknown_dtype_error(dtype)
+        return match
     if isinstance(dtype, Dtype):
         return dtype
-    return _from_object(dtype)
+    return _convert_dtype_object(dtype)
 
 
-def _from_object(dtype: Any) -> Dtype:
-    """Read numpy.dtype('float32'), numpy.float32, jnp.float32 or a key dtype by its name."""
+def _convert_dtype_object(dtype: Any) -> Dtype:
+    """Convert numpy.dtype('float32'), numpy.float32, jnp.float32 or a key dtype by its name."""
     name = getattr(dtype, "name", None)  # numpy.dtype, and JAX's key dtypes
     if not isinstance(name, str):
         inner = getattr(dtype, "dtype", None)  # jnp.float32, a JAX scalar type, carries a dtype
@@ -68,17 +69,21 @@ def _from_object(dtype: Any) -> Dtype:
     return parse_dtype(name)
 
 
-@lru_cache(maxsize=256)
-def _closest(name: str) -> str:
-    close = get_close_matches(name.lower(), _BY_NAME, n=1)
-    return f"{close[0]!r}, the nearest name" if close else "a name such as 'bfloat16' or 'f32'"
+@lru_cache(maxsize=256)  # a file with one wrong dtype has it on thousands of tensors
+def _suggest_dtype(name: str) -> str:
+    nearest = nearest_name(name, _BY_NAME)
+    return f" Did you mean {nearest!r}?" if nearest else ""
 
 
-def _unknown(name: str) -> UnknownDtype:
-    return UnknownDtype(f"There is no dtype {name!r:.80}.", fix=f"{_closest(name[:80])}.")
+def _unknown_dtype_error(name: str) -> UnknownDtype:
+    return UnknownDtype(
+        f"Unknown dtype {name!r:.80}.{_suggest_dtype(name[:80])}",
+        fix="a name such as 'bfloat16' or 'f32'.",
+    )
 
 
-def _table() -> dict[str, Dtype]:
+def _build_dtype_table() -> dict[str, Dtype]:
+    # XLA stores a predicate in one byte.
     dtypes = [Dtype("bool", "pred", 8), Dtype("bfloat16", "bf16", 16)]
     dtypes += [Dtype(f"float{bits}", f"f{bits}", bits) for bits in (16, 32, 64)]
     dtypes += [Dtype(f"complex{bits}", f"c{bits}", bits) for bits in (64, 128)]
@@ -97,13 +102,14 @@ def _table() -> dict[str, Dtype]:
         dtypes.append(Dtype(f"float8_{kind}", f"f8{kind}", 8))
     dtypes += [Dtype(f"float6_{kind}", f"f6{kind}", 6) for kind in ("e2m3fn", "e3m2fn")]
     dtypes.append(Dtype("float4_e2m1fn", "f4e2m1fn", 4))
+    # A key takes the bytes of its data: two uint32 for threefry2x32, four for rbg and unsafe_rbg.
     dtypes += [
         Dtype(f"key<{k}>", f"key<{k}>", b) for k, b in (("fry", 64), ("rbg", 128), ("urbg", 128))
     ]
     return {name: dtype for dtype in dtypes for name in (dtype.name, dtype.short)}
 
 
-# Names that people use and JAX also understands somewhere: jaxprs print i32, NumPy has single.
+# Other common names: jaxprs print i32, NumPy has single, PyTorch checkpoints say fp16.
 _ALIASES = {
     **{f"i{bits}": f"int{bits}" for bits in (1, 2, 4, 8, 16, 32, 64)},
     "half": "float16",
@@ -117,5 +123,5 @@ _ALIASES = {
     "csingle": "complex64",
     "cdouble": "complex128",
 }
-_BY_NAME = _table()
+_BY_NAME = _build_dtype_table()
 _BY_NAME.update({alias: _BY_NAME[name] for alias, name in _ALIASES.items()})

@@ -1,4 +1,4 @@
-"""Divisors of a whole number, and the ways to write it as a product.
+"""Divisors and ordered factorizations of an integer: the possible sizes of mesh axes.
 
 >>> divisors(12)
 (1, 2, 3, 4, 6, 12)
@@ -15,14 +15,14 @@ from math import comb, isqrt
 
 @lru_cache(maxsize=4096)
 def divisors(number: int) -> tuple[int, ...]:
-    """Return every divisor, in order; numbers to 2**31 take a few milliseconds."""
-    small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
-    large = [number // each for each in reversed(small) if each * each != number]
+    """Return all divisors in ascending order; numbers up to 2**31 take a few milliseconds."""
+    small = [divisor for divisor in range(1, isqrt(number) + 1) if number % divisor == 0]
+    large = [number // divisor for divisor in reversed(small) if divisor * divisor != number]
     return (*small, *large)
 
 
 def products(number: int, n_factors: int) -> Iterator[tuple[int, ...]]:
-    """Yield the number as a product of so many factors, in every order."""
+    """Yield all ordered factorizations of a number into `n_factors` factors."""
     if n_factors == 1:
         yield (number,)
         return
@@ -32,18 +32,21 @@ def products(number: int, n_factors: int) -> Iterator[tuple[int, ...]]:
 
 
 def n_products(number: int, n_factors: int) -> int:
-    """Return how many `products` there are, without making them.
+    """Return the number of `products` without enumerating them.
 
     >>> n_products(4096, 4), n_products(7, 3), n_products(1, 4)
     (455, 3, 1)
     """
-    count, left = 1, number
+    # A prime power p**k splits over n ordered factors in comb(k + n - 1, n - 1) ways (stars and
+    # bars), and different primes are independent.
+    count, remainder = 1, number
     for prime in range(2, isqrt(number) + 1):
         power = 0
-        while left % prime == 0:
-            left //= prime
+        while remainder % prime == 0:
+            remainder //= prime
             power += 1
         count *= comb(power + n_factors - 1, n_factors - 1)
-        if prime * prime > left:
+        if prime * prime > remainder:  # what remains is 1 or a prime
             break
-    return count * (n_factors if left > 1 else 1)
+    # A remaining prime goes into any one of the factors.
+    return count * (n_factors if remainder > 1 else 1)

@@ -1,9 +1,9 @@
-"""The layout: what each device of a mesh holds of one array.
+"""The layout: which shard of one array each device of a mesh holds.
 
->>> one = layout((8, 6), "data,model", "data=2,model=3")
->>> one.shard_shape, one.n_shards, one.n_replicas, one.bytes_per_device
+>>> kernel = layout((8, 6), "data,model", "data=2,model=3")
+>>> kernel.shard_shape, kernel.n_shards, kernel.n_replicas, kernel.bytes_per_device
 ((4, 2), 6, 1, 32)
->>> one.index(5)
+>>> kernel.index(5)
 (slice(4, 8, None), slice(4, 6, None))
 """
 
@@ -31,7 +31,10 @@ Index = tuple[slice, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """An array's shape and dtype, cut by a spec, on a mesh. Made by `layout`."""
+    """An array's shape and dtype, sharded by a spec on a mesh. Create it with `layout`.
+
+    A shard is identified by its coordinates: one number for each dimension, below `shard_counts`.
+    """
 
     shape: tuple[int, ...]
     spec: Spec
@@ -45,18 +48,19 @@ class Layout:
 
     @property
     def shard_counts(self) -> tuple[int, ...]:
-        """The number of parts of each array axis."""
-        cuts = shard_counts(self.spec, self.mesh)
-        return cuts + (1,) * (len(self.shape) - len(cuts))
+        """The number of shards of each dimension."""
+        counts = shard_counts(self.spec, self.mesh)
+        return counts + (1,) * (len(self.shape) - len(counts))
 
     @property
     def n_shards(self) -> int:
-        """The number of different slices."""
+        """The number of different shards."""
+        # Not from `shape // shard_shape`: an empty dimension still has a number of shards.
         return prod(shard_counts(self.spec, self.mesh))
 
     @property
     def n_replicas(self) -> int:
-        """The number of devices that hold each slice."""
+        """The number of devices that hold the same shard."""
         return self.n_devices // self.n_shards
 
     @property
@@ -65,28 +69,29 @@ class Layout:
 
     @property
     def array_bytes(self) -> int:
-        """The bytes of the array itself, counted once."""
+        """The bytes of the full array, without replicas."""
         return self.dtype.n_bytes(prod(self.shape))
 
     @property
     def total_bytes(self) -> int:
-        """The bytes on all devices together, replicas included."""
+        """The bytes on all devices, with replicas."""
         return self.bytes_per_device * self.n_devices
 
-    def part(self, device: int | Sequence[int]) -> tuple[int, ...]:
-        """Return which part of each array axis a device holds.
+    def shard_coordinates(self, device: int | Sequence[int]) -> tuple[int, ...]:
+        """Return the coordinates of the shard that a device holds.
 
-        >>> layout((8, 6), "(data,model),None", "data=2,model=2").part((1, 0))
+        >>> layout((8, 6), "(data,model),None", "data=2,model=2").shard_coordinates((1, 0))
         (2, 0)
         """
-        place = dict(zip(self.mesh.axis_names, self._coordinate(device), strict=True))
-        parts = []
+        steps = dict(zip(self.mesh.axis_names, self._device_coordinate(device), strict=True))
+        coordinates = []
         for names in self.spec.axes:
-            at = 0
+            # Of several mesh axes on one dimension the first is the major one, as in JAX.
+            shard = 0
             for name in names:
-                at = at * self.mesh.shape[name] + place[name]
-            parts.append(at)
-        return (*parts, *(0,) * (len(self.shape) - len(parts)))
+                shard = shard * self.mesh.shape[name] + steps[name]
+            coordinates.append(shard)
+        return (*coordinates, *(0,) * (len(self.shape) - len(coordinates)))
 
     def index(self, device: int | Sequence[int]) -> Index:
         """Return the slices of the array that a device, by id or coordinate, holds.
@@ -94,13 +99,13 @@ class Layout:
         >>> layout((8, 6), "data", "data=2,model=3").index((1, 0))
         (slice(4, 8, None), slice(0, 6, None))
         """
-        return self.index_of_part(self.part(device))
+        return self.shard_index(self.shard_coordinates(device))
 
-    def index_of_part(self, part: Sequence[int]) -> Index:
-        """Return the slices of one part."""
+    def shard_index(self, coordinates: Sequence[int]) -> Index:
+        """Return the slices of the array that one shard covers."""
         return tuple(
-            slice(at * size, (at + 1) * size)
-            for at, size in zip(part, self.shard_shape, strict=True)
+            slice(shard * size, (shard + 1) * size)
+            for shard, size in zip(coordinates, self.shard_shape, strict=True)
         )
 
     def indices(self) -> dict[int, Index]:
@@ -109,39 +114,43 @@ class Layout:
         return {device: self.index(device) for device in self.mesh.devices}
 
     def groups(self) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """Return the device ids that hold each part, parts in array order.
+        """Return the device ids that hold each shard, by shard coordinates in array order.
 
         >>> layout((8, 6), "model", "data=2,model=2").groups()
         {(0, 0): (0, 2), (1, 0): (1, 3)}
         """
+        # One entry per shard, and together all devices: as long as the list of devices.
         self.mesh.check_listable()
-        return {part: tuple(self.holders(part)) for part in product(*map(range, self.shard_counts))}
+        all_coordinates = product(*map(range, self.shard_counts))
+        return {shard: tuple(self.shard_devices(shard)) for shard in all_coordinates}
 
-    def holders(self, part: Sequence[int]) -> Iterator[int]:
-        """Yield the ids of the devices that hold one part, in mesh order.
+    def shard_devices(self, coordinates: Sequence[int]) -> Iterator[int]:
+        """Yield the ids of the devices that hold one shard, in mesh order.
 
-        >>> list(layout((8, 6), "model", "data=2,model=2").holders((1, 0)))
+        >>> list(layout((8, 6), "model", "data=2,model=2").shard_devices((1, 0)))
         [1, 3]
         """
         sizes = self.mesh.shape
-        fixed: dict[str, int] = {}
-        for at, names in zip(part, self.spec.axes, strict=False):
+        # The inverse of `shard_coordinates`: minor mesh axes first, by remainders.
+        steps: dict[str, int] = {}
+        for shard, names in zip(coordinates, self.spec.axes, strict=False):
             for name in reversed(names):
-                at, fixed[name] = divmod(at, sizes[name])
-        return self.mesh.devices_along(fixed)
+                shard, steps[name] = divmod(shard, sizes[name])
+        return self.mesh.devices_along(steps)
 
     def replicas_of(self, device: int | Sequence[int]) -> tuple[int, ...]:
-        """Return the ids of all devices that hold the same slice, this one included.
+        """Return the ids of all devices that hold the same shard, including this one.
 
         >>> layout((8, 6), "model", "data=2,model=2").replicas_of(3)
         (1, 3)
         """
-        part = self.part(device)
+        # First, so that an unknown device is reported even on a mesh too large to list.
+        coordinates = self.shard_coordinates(device)
         self.mesh.check_listable()
-        return tuple(self.holders(part))
+        return tuple(self.shard_devices(coordinates))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data: what was asked, and the figures that follow from it.
+        """Return plain data: the inputs and the figures derived from them.
 
         >>> data = layout((8, 6), "data", "data=2", "bf16").to_json()
         >>> data["shape"], data["spec"], data["shard_shape"], Layout.from_json(data).dtype.short
@@ -164,12 +173,13 @@ class Layout:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Layout:
-        """Return the layout that `to_json` wrote; its figures are worked out anew."""
+        """Return the layout that `to_json` wrote; derived figures are recomputed."""
         mesh = Mesh.from_json(data["mesh"])
         return layout(data["shape"], data["spec"], mesh, data["dtype"])
 
     def text(self, width: int = 100) -> str:
-        """Return the picture as plain text: the array by owner, the mesh by what it holds."""
+        """Return the picture as plain text: the shards and the devices."""
+        # Imported here: layouts without pictures must not load the renderers.
         from shardlab.sharding.layout_picture import layout_text
 
         return layout_text(self, width)
@@ -190,9 +200,9 @@ class Layout:
 
         yield layout_rich(self, options.max_width)
 
-    def _coordinate(self, device: int | Sequence[int]) -> tuple[int, ...]:
+    def _device_coordinate(self, device: int | Sequence[int]) -> tuple[int, ...]:
         if isinstance(device, Sequence):
-            self.mesh.device_at(device)  # refuses a place outside the mesh
+            self.mesh.device_at(device)  # raises if the coordinate is outside the mesh
             return tuple(device)
         if hasattr(device, "__index__"):
             return self.mesh.coordinate(device)
@@ -204,23 +214,28 @@ class Layout:
 
 
 def layout(shape: Any, spec: Any, mesh: Any, dtype: Any = "float32") -> Layout:
-    """Return what each device holds of an array of that shape, cut by that spec on that mesh.
+    """Return which shard each device holds of an array of this shape, spec, mesh and dtype.
 
-    >>> one = layout((4096, 16384), "None,model", "data=2,model=4", "bf16")
-    >>> one.shard_shape, one.bytes_per_device, one.n_replicas
+    >>> kernel = layout((4096, 16384), "None,model", "data=2,model=4", "bf16")
+    >>> kernel.shard_shape, kernel.bytes_per_device, kernel.n_replicas
     ((4096, 4096), 33554432, 2)
     >>> layout((8,), ("data",), {"data": 4}).index(3)
     (slice(6, 8, None),)
 
-    Instead of a shape you may give an array, or anything with a shape and a dtype. Mesh, spec and
-    dtype are whatever `parse_mesh`, `parse_spec` and `parse_dtype` read: text, plain Python, or
-    JAX's own objects. The answer is the one `jax.sharding.NamedSharding` gives.
+    `shape` can also be an array, or anything with a shape and a dtype. Mesh, spec and dtype are
+    anything that `parse_mesh`, `parse_spec` and `parse_dtype` read: text, plain Python, or JAX
+    objects. The result is the same as that of `jax.sharding.NamedSharding`.
     """
+    # A jax.Array, a ShapeDtypeStruct or a NumPy array brings its own dtype.
     if hasattr(shape, "shape") and hasattr(shape, "dtype"):
         shape, dtype = shape.shape, shape.dtype
     sizes = parse_shape(shape)
     parsed_spec, parsed_mesh = parse_spec(spec), parse_mesh(mesh)
-    piece = shard_shape(sizes, parsed_spec, parsed_mesh)
+    local_shape = shard_shape(sizes, parsed_spec, parsed_mesh)
     return Layout(
-        shape=sizes, spec=parsed_spec, mesh=parsed_mesh, dtype=parse_dtype(dtype), shard_shape=piece
+        shape=sizes,
+        spec=parsed_spec,
+        mesh=parsed_mesh,
+        dtype=parse_dtype(dtype),
+        shard_shape=local_shape,
     )

@@ -1,4 +1,4 @@
-"""Pictures of a layout: the array by owner and the mesh by content, as text, SVG and HTML."""
+"""Pictures of a layout: the shards of the array and the devices of the mesh, as text, SVG, HTML."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from shardlab.render.picture import (
     Grid,
     GridLimits,
     Picture,
+    gap_cell,
     visible_positions,
 )
 from shardlab.render.svg import picture_svg
@@ -25,261 +26,273 @@ from shardlab.sharding.layout import Layout
 if TYPE_CHECKING:
     from rich.text import Text
 
+# Lines in the cell of a device, from its id and the coordinates of the shard it holds.
+DeviceLines = Callable[[int, tuple[int, ...]], tuple[str, ...]]
 
-def layout_picture(layout: Layout, room: GridLimits = DEFAULT_LIMITS) -> Picture:
-    """Return the picture of a layout: the array by owner, and the mesh by what it holds.
+
+def layout_picture(layout: Layout, limits: GridLimits = DEFAULT_LIMITS) -> Picture:
+    """Return the picture of a layout: shards with their devices, and devices with their shards.
 
     >>> from shardlab.sharding.layout import layout
     >>> picture = layout_picture(layout((8, 6), "model", "data=2,model=2"))
     >>> [[cell.lines for cell in row] for row in picture.grids[0].cells]
     [[('#0', 'devices 0, 2')], [('#1', 'devices 1, 3')]]
     """
-    title, facts = _title(layout), _facts(layout)
-    lines = _held_lines(layout, room.is_compact)
-    grids = (_array_grid(layout, room), _mesh_grid(layout, lines, room))
-    return Picture(title=title, facts=facts, grids=grids, alternative=_alternative(layout, facts))
+    facts = _layout_facts(layout)
+    device_lines = _shard_lines(layout, limits.is_compact)
+    return Picture(
+        title=_layout_title(layout),
+        facts=facts,
+        grids=(_shard_grid(layout, limits), _device_grid(layout, device_lines, limits)),
+        alternative=_text_alternative(layout, facts),
+    )
 
 
-def holdings(
+def device_values_picture(
     layout: Layout,
     texts: Mapping[int, str],
     *,
     title: str = "",
     caption: str = "",
-    room: GridLimits = DEFAULT_LIMITS,
+    limits: GridLimits = DEFAULT_LIMITS,
 ) -> Picture:
-    """Return a picture of the mesh in which each device shows the text given for its id.
+    """Return a picture of the mesh in which each device shows its entry of `texts`.
 
     >>> from shardlab.sharding.layout import layout
-    >>> picture = holdings(layout((4,), "x", "x=2"), {0: "[0. 1.]", 1: "[2. 3.]"})
+    >>> picture = device_values_picture(layout((4,), "x", "x=2"), {0: "[0. 1.]", 1: "[2. 3.]"})
     >>> [cell.lines for cell in picture.grids[0].cells[0]]
     [('device 0', '[0. 1.]'), ('device 1', '[2. 3.]')]
 
-    Devices are coloured by the slice they hold in `layout`; a device without a text shows none.
+    Devices are colored by the shard they hold in `layout`; a device without a text shows none.
     """
 
-    def lines(device: int, _part: tuple[int, ...]) -> tuple[str, ...]:
+    def device_lines(device: int, _coordinates: tuple[int, ...]) -> tuple[str, ...]:
         return (f"device {device}", *texts.get(device, "").splitlines())
 
-    grid = _mesh_grid(layout, lines, room, caption=caption)
-    said = [f"device {device}: {' '.join(text.split())}" for device, text in texts.items()]
-    alternative = "; ".join(said[:64]) + ("; …" if len(said) > 64 else "")
-    return Picture(title=title or _title(layout), facts=(), grids=(grid,), alternative=alternative)
-
-
-def drawn_axes(layout: Layout) -> tuple[int, ...]:
-    """Return the one or two array axes to draw: those that are cut, most parts first.
-
-    >>> from shardlab.sharding.layout import layout
-    >>> drawn_axes(layout((2, 8, 3, 6), "None,x,None,y", "x=2,y=3"))
-    (1, 3)
-    """
-    by_cut = sorted(range(len(layout.shape)), key=lambda at: (-layout.shard_counts[at], -at))
-    cut = [at for at in by_cut if layout.shard_counts[at] > 1]
-    return tuple(sorted((cut + [at for at in by_cut if at not in cut])[:2]))
-
-
-def _array_grid(layout: Layout, room: GridLimits) -> Grid:
-    axes = drawn_axes(layout)
-    rows, columns = axes if len(axes) == 2 else (None, axes[0] if axes else None)
-    row_parts = _parts(layout, rows, room.rows)
-    column_parts = _parts(layout, columns, room.columns)
-
-    def cell(row: int, column: int) -> Cell:
-        if GAP in (row, column):
-            return _dots(row, column)
-        part = [0] * len(layout.shape)
-        for axis, at in ((rows, row), (columns, column)):
-            if axis is not None:
-                part[axis] = at
-        return _array_cell(layout, tuple(part), room.is_compact)
-
-    return Grid(
-        title=f"The array: {count_text(layout.n_shards, 'slice')}",
-        caption=_array_caption(layout, axes, room.is_compact) + _left_out(row_parts, column_parts),
-        row_labels=tuple(_part_label(layout, rows, at, "⋮") for at in row_parts),
-        column_labels=tuple(_part_label(layout, columns, at, "⋯") for at in column_parts),
-        cells=tuple(tuple(cell(row, column) for column in column_parts) for row in row_parts),
-        is_summary=GAP in (*row_parts, *column_parts),
-        is_array=True,
+    grid = _device_grid(layout, device_lines, limits, caption=caption)
+    sentences = [f"device {device}: {' '.join(text.split())}" for device, text in texts.items()]
+    return Picture(
+        title=title or _layout_title(layout),
+        facts=(),
+        grids=(grid,),
+        alternative="; ".join(sentences[:64]) + ("; …" if len(sentences) > 64 else ""),
     )
 
 
-def _array_cell(layout: Layout, part: tuple[int, ...], compact: bool) -> Cell:
-    number = _shard_number(layout, part)
-    held = slice_text(layout.index_of_part(part), layout.shape)
-    owners = devices_text(layout.holders(part), layout.n_replicas)
+def visible_dimensions(layout: Layout) -> tuple[int, ...]:
+    """Return the one or two dimensions to draw: those with most shards, then the last ones.
+
+    >>> from shardlab.sharding.layout import layout
+    >>> visible_dimensions(layout((2, 8, 3, 6), "None,x,None,y", "x=2,y=3"))
+    (1, 3)
+    """
+    # Ties go to later dimensions, which are contiguous in memory.
+    by_count = sorted(range(len(layout.shape)), key=lambda dim: (-layout.shard_counts[dim], -dim))
+    return tuple(sorted(by_count[:2]))
+
+
+def _shard_grid(layout: Layout, limits: GridLimits) -> Grid:
+    dims = visible_dimensions(layout)
+    # One dimension is drawn across, like a vector.
+    row_dim, column_dim = dims if len(dims) == 2 else (None, dims[0] if dims else None)
+    rows = _visible_shards(layout, row_dim, limits.rows)
+    columns = _visible_shards(layout, column_dim, limits.columns)
+
+    def draw_cell(row: int, column: int) -> Cell:
+        if GAP in (row, column):
+            return gap_cell(row, column)
+        # Dimensions that are not drawn show their first shard.
+        coordinates = [0] * len(layout.shape)
+        for dim, shard in ((row_dim, row), (column_dim, column)):
+            if dim is not None:
+                coordinates[dim] = shard
+        return _shard_cell(layout, tuple(coordinates), limits.is_compact)
+
+    return Grid(
+        title=f"Shards: {layout.n_shards:,}",
+        caption=_shard_caption(layout, dims, limits.is_compact) + _gap_caption(rows, columns),
+        row_labels=tuple(_shard_label(layout, row_dim, shard, "⋮") for shard in rows),
+        column_labels=tuple(_shard_label(layout, column_dim, shard, "⋯") for shard in columns),
+        cells=tuple(tuple(draw_cell(row, column) for column in columns) for row in rows),
+        is_summary=GAP in (*rows, *columns),
+        is_block=True,
+    )
+
+
+def _shard_cell(layout: Layout, coordinates: tuple[int, ...], is_compact: bool) -> Cell:
+    number = _shard_number(layout, coordinates)
+    index = slice_text(layout.shard_index(coordinates), layout.shape)
+    devices = devices_text(layout.shard_devices(coordinates), layout.n_replicas)
+    # `devices_text` would show a range only up to 64 devices.
     if layout.n_shards == 1 and layout.n_devices > 4:
-        owners = f"all {layout.n_devices:,} devices"
-    lines: tuple[str, ...] = (f"#{number}", owners)
-    if compact:
-        short = devices_text(layout.holders(part), layout.n_replicas, short=True)
-        lines = (f"#{number}: {short}",)
-    return Cell(lines, number, f"slice #{number} {held} on {owners}")
+        devices = f"all {layout.n_devices:,} devices"
+    lines: tuple[str, ...] = (f"#{number}", devices)
+    if is_compact:
+        ids = devices_text(layout.shard_devices(coordinates), layout.n_replicas, short=True)
+        lines = (f"#{number}: {ids}",)
+    return Cell(lines, number, f"shard #{number} {index} on {devices}")
 
 
-def _mesh_grid(
-    layout: Layout,
-    lines: Callable[[int, tuple[int, ...]], tuple[str, ...]],
-    room: GridLimits,
-    *,
-    caption: str = "",
+def _device_grid(
+    layout: Layout, device_lines: DeviceLines, limits: GridLimits, *, caption: str = ""
 ) -> Grid:
     """Draw the last mesh axis along the columns and all others together down the rows."""
     mesh = layout.mesh
     names, sizes = mesh.axis_names, mesh.axis_sizes
     n_columns = sizes[-1] if sizes else 1
-    rows, columns = (
-        visible_positions(prod(sizes[:-1]), room.rows),
-        visible_positions(n_columns, room.columns),
-    )
+    rows = visible_positions(prod(sizes[:-1]), limits.rows)
+    columns = visible_positions(n_columns, limits.columns)
 
-    def cell(row: int, column: int) -> Cell:
+    def draw_cell(row: int, column: int) -> Cell:
         if GAP in (row, column):
-            return _dots(row, column)
+            return gap_cell(row, column)
         position = row * n_columns + column
         device = position if mesh.device_ids is None else mesh.device_ids[position]
-        part = layout.part(device)
-        held = slice_text(layout.index_of_part(part), layout.shape)
-        hover = f"device {device} {_coordinate_text(layout, device)} holds {held}"
-        return Cell(lines(device, part), _shard_number(layout, part), hover)
+        coordinates = layout.shard_coordinates(device)
+        index = slice_text(layout.shard_index(coordinates), layout.shape)
+        hover = f"device {device} ({_coordinate_text(layout, device)}) holds {index}"
+        return Cell(device_lines(device, coordinates), _shard_number(layout, coordinates), hover)
 
     return Grid(
-        title=f"The mesh: {count_text(layout.n_devices, 'device')}",
-        caption=(caption or _mesh_caption(layout, room.is_compact)) + _left_out(rows, columns),
-        row_labels=tuple(_place_label(names[:-1], sizes[:-1], at, "⋮") for at in rows),
-        column_labels=tuple(_place_label(names[-1:], sizes[-1:], at, "⋯") for at in columns),
-        cells=tuple(tuple(cell(row, column) for column in columns) for row in rows),
+        title=f"Devices: {layout.n_devices:,}",
+        caption=(caption or _device_caption(layout, limits.is_compact))
+        + _gap_caption(rows, columns),
+        row_labels=tuple(_axis_label(names[:-1], sizes[:-1], row, "⋮") for row in rows),
+        column_labels=tuple(_axis_label(names[-1:], sizes[-1:], column, "⋯") for column in columns),
+        cells=tuple(tuple(draw_cell(row, column) for column in columns) for row in rows),
         is_summary=GAP in (*rows, *columns),
-        is_array=False,
+        is_block=False,
     )
 
 
-def _held_lines(layout: Layout, compact: bool) -> Callable[[int, tuple[int, ...]], tuple[str, ...]]:
-    def lines(device: int, part: tuple[int, ...]) -> tuple[str, ...]:
-        number = _shard_number(layout, part)
-        if compact:
+def _shard_lines(layout: Layout, is_compact: bool) -> DeviceLines:
+    def device_lines(device: int, coordinates: tuple[int, ...]) -> tuple[str, ...]:
+        number = _shard_number(layout, coordinates)
+        if is_compact:
             return (f"{device}: #{number}",)
-        return (
-            f"device {device}",
-            f"#{number} {slice_text(layout.index_of_part(part), layout.shape)}",
-        )
+        index = slice_text(layout.shard_index(coordinates), layout.shape)
+        return (f"device {device}", f"#{number} {index}")
 
-    return lines
+    return device_lines
 
 
-def _shard_number(layout: Layout, part: Sequence[int]) -> int:
+def _shard_number(layout: Layout, coordinates: Sequence[int]) -> int:
+    """Return the position of a shard in array order: it numbers and colors the shard."""
     number = 0
-    for at, n_parts in zip(part, layout.shard_counts, strict=True):
-        number = number * n_parts + at
+    for shard, n_shards in zip(coordinates, layout.shard_counts, strict=True):
+        number = number * n_shards + shard
     return number
 
 
-def _parts(layout: Layout, axis: int | None, most: int) -> list[int]:
-    return [0] if axis is None else visible_positions(layout.shard_counts[axis], most)
+def _visible_shards(layout: Layout, dim: int | None, max_shards: int) -> list[int]:
+    return [0] if dim is None else visible_positions(layout.shard_counts[dim], max_shards)
 
 
-def _dots(row: int, column: int) -> Cell:
-    both = row == GAP and column == GAP
-    return Cell(("⋱" if both else "⋮" if row == GAP else "⋯",), None)
-
-
-def _part_label(layout: Layout, axis: int | None, at: int, gap: str) -> str:
-    if axis is None:
+def _shard_label(layout: Layout, dim: int | None, shard: int, gap: str) -> str:
+    if dim is None:
         return ""
-    if at == GAP:
+    if shard == GAP:
         return gap
-    size = layout.shard_shape[axis]
-    return f"{at * size}:{(at + 1) * size}"
+    size = layout.shard_shape[dim]
+    return f"{shard * size}:{(shard + 1) * size}"
 
 
-def _place_label(names: Sequence[str], sizes: Sequence[int], at: int, gap: str) -> str:
-    """Return `data=1,stage=0` for the position `at` among the places along these mesh axes."""
-    if at == GAP:
+def _axis_label(names: Sequence[str], sizes: Sequence[int], position: int, gap: str) -> str:
+    """Return `data=1,stage=0` for a position along these mesh axes."""
+    if position == GAP:
         return gap
     steps = []
     for name, size in zip(reversed(names), reversed(sizes), strict=True):
-        at, step = divmod(at, size)
+        position, step = divmod(position, size)
         steps.append(f"{name}={step}")
     return ",".join(reversed(steps))
 
 
 def _coordinate_text(layout: Layout, device: int) -> str:
     steps = zip(layout.mesh.axis_names, layout.mesh.coordinate(device), strict=True)
-    return f"({', '.join(f'{name}={at}' for name, at in steps)})"
+    return ", ".join(f"{name}={step}" for name, step in steps)
 
 
-def _title(layout: Layout) -> str:
-    array = f"{layout.dtype.name}{shape_text(layout.shape)}"
-    return f"{array}  {layout.spec}  on mesh {layout.mesh}"
+def _array_text(layout: Layout) -> str:
+    return f"{layout.dtype.name}{shape_text(layout.shape)}"
 
 
-def _facts(layout: Layout) -> tuple[str, ...]:
-    held = f"{shape_text(layout.shard_shape)}, {bytes_text(layout.bytes_per_device)}"
-    owners = count_text(layout.n_replicas, "device")
+def _layout_title(layout: Layout) -> str:
+    return f"{_array_text(layout)}  {layout.spec}  on mesh {layout.mesh}"
+
+
+def _layout_facts(layout: Layout) -> tuple[str, ...]:
+    size = f"{shape_text(layout.shard_shape)}, {bytes_text(layout.bytes_per_device)}"
+    devices = count_text(layout.n_replicas, "device")
+    devices = f"replicated on {devices}" if layout.n_replicas > 1 else f"on {devices}"
     if layout.n_shards == 1:
-        spread = f"the whole array on {owners}"
+        shards = f"1 shard, the full array, {devices}"
     else:
-        spread = f"{layout.n_shards:,} slices, each on {owners}"
-    total = (
-        f"{bytes_text(layout.array_bytes)} once, {bytes_text(layout.total_bytes)} on all devices"
-    )
-    return (f"each device holds {held}", spread, total)
+        shards = f"{layout.n_shards:,} shards, each {devices}"
+    total = f"total {bytes_text(layout.total_bytes)} on all devices"
+    array = f"full array {bytes_text(layout.array_bytes)}"
+    return (f"each device holds {size}", shards, f"{total}; {array}")
 
 
-def _array_caption(layout: Layout, axes: tuple[int, ...], is_compact: bool) -> str:
-    if not axes:
-        return "a scalar: one element, nothing to cut"
-    sides = ("down", "across")[-len(axes) :]
-    words = "; ".join(
-        f"{side}: array axis {at}{_cut_by(layout, at)}"
-        for side, at in zip(sides, axes, strict=True)
-    )
-    for at in range(len(layout.shape)):
-        if at in axes:
+def _shard_caption(layout: Layout, dims: tuple[int, ...], is_compact: bool) -> str:
+    if not dims:
+        return "a scalar: one element, not sharded"
+    sides = ("down", "across")[-len(dims) :]
+    parts = [
+        f"{side}: {_dimension_text(layout, dim)}" for side, dim in zip(sides, dims, strict=True)
+    ]
+    for dim in range(len(layout.shape)):
+        if dim in dims:
             continue
-        if layout.shard_counts[at] > 1:
-            first = range_text(slice(0, layout.shard_shape[at]), layout.shape[at])
-            words += f"; array axis {at}{_cut_by(layout, at)} at its first part, {first}"
+        text = _dimension_text(layout, dim)
+        if layout.shard_counts[dim] > 1:
+            first = range_text(slice(0, layout.shard_shape[dim]), layout.shape[dim])
+            parts.append(f"{text}: only its first shard, {first}, is drawn")
         else:
-            words += f"; array axis {at} whole, not drawn"
-    return words + ("; in each box, slice: devices" if is_compact else "")
+            parts.append(f"{text}, not drawn")
+    return "; ".join([*parts, *(["in each box, shard: devices"] if is_compact else [])])
 
 
-def _left_out(rows: Sequence[int], columns: Sequence[int]) -> str:
-    return "; dots stand for all between" if GAP in (*rows, *columns) else ""
-
-
-def _cut_by(layout: Layout, axis: int) -> str:
-    names = layout.spec.axes[axis] if axis < len(layout.spec) else ()
+def _dimension_text(layout: Layout, dim: int) -> str:
+    names = layout.spec.axes[dim] if dim < len(layout.spec) else ()
     if not names:
-        return " (whole)"
-    return f" (cut in {layout.shard_counts[axis]:,} by {' × '.join(names)})"
+        return f"dimension {dim} (unsharded)"
+    n_shards = count_text(layout.shard_counts[dim], "shard")
+    return f"dimension {dim} ({n_shards} over {' × '.join(names)})"
 
 
-def _mesh_caption(layout: Layout, is_compact: bool) -> str:
+def _gap_caption(rows: Sequence[int], columns: Sequence[int]) -> str:
+    return "; dots stand for those in between" if GAP in (*rows, *columns) else ""
+
+
+def _device_caption(layout: Layout, is_compact: bool) -> str:
     names = layout.mesh.axis_names
     if not names:
         return "a mesh without axes: one device"
     down = f"down: {' × '.join(names[:-1])}; " if names[:-1] else ""
     unused = [name for name in names if name not in layout.spec.mesh_axes]
-    copies = f"; copies along {', '.join(unused)}" if unused else ""
-    boxes = "; in each box, device: slice" if is_compact else ""
-    return f"{down}across: {names[-1]}{copies}{boxes}"
+    replicated = f"; replicated over {', '.join(unused)}" if unused else ""
+    boxes = "; in each box, device: shard" if is_compact else ""
+    return f"{down}across: {names[-1]}{replicated}{boxes}"
 
 
-def _alternative(layout: Layout, facts: Sequence[str]) -> str:
-    cut = [
-        f"array axis {at} is cut in {n:,} by {' × '.join(layout.spec.axes[at])}"
-        for at, n in enumerate(layout.shard_counts)
-        if n > 1
+def _text_alternative(layout: Layout, facts: Sequence[str]) -> str:
+    """Return the picture as one sentence for screen readers: the first four devices in full."""
+    sharded = [
+        f"dimension {dim} has {n_shards:,} shards over {' × '.join(layout.spec.axes[dim])}"
+        for dim, n_shards in enumerate(layout.shard_counts)
+        if n_shards > 1
     ]
+    # Four devices show the pattern; a screen reader should not read out a thousand.
     devices = [*range(min(4, layout.n_devices))]
     if layout.mesh.device_ids is not None:
         devices = list(layout.mesh.device_ids[:4])
-    held = [f"device {d} holds {slice_text(layout.index(d), layout.shape)}" for d in devices]
-    more = ["and so on"] if layout.n_devices > len(held) else []
-    return f"{_title(layout)}: {'; '.join([*cut, *facts, *held, *more])}."
+    contents = [
+        f"device {device} holds {slice_text(layout.index(device), layout.shape)}"
+        for device in devices
+    ]
+    rest = ["and so on"] if layout.n_devices > len(devices) else []
+    return f"{_layout_title(layout)}: {'; '.join([*sharded, *facts, *contents, *rest])}."
 
 
 def layout_svg(layout: Layout) -> str:
@@ -290,18 +303,14 @@ def layout_svg(layout: Layout) -> str:
     >>> svg.startswith('<svg xmlns="http://www.w3.org/2000/svg" role="img"')
     True
     """
-    full, compact = (
-        layout_picture(layout, room) for room in (GridLimits(), GridLimits(is_compact=True))
-    )
-    grids = [
+    full = layout_picture(layout)
+    compact = layout_picture(layout, GridLimits(is_compact=True))
+    # A page has no width limit, but more than 8 full cells in a row no longer fit on a screen.
+    grids = (
         narrow if max(len(wide.column_labels), len(wide.row_labels)) > 8 else wide
         for wide, narrow in zip(full.grids, compact.grids, strict=True)
-    ]
-    return picture_svg(
-        Picture(
-            title=full.title, facts=full.facts, grids=tuple(grids), alternative=full.alternative
-        )
     )
+    return picture_svg(replace(full, grids=tuple(grids)))
 
 
 def layout_html(layout: Layout) -> str:
@@ -314,8 +323,8 @@ def layout_html(layout: Layout) -> str:
     return f'<figure style="margin:0;overflow-x:auto">{layout_svg(layout)}</figure>'
 
 
-# Tried in turn until one is narrow enough: a few rows always, so that a picture fits a screen.
-_ROOMS = (
+# Tried in order until the picture is narrow enough; eight rows, so that it fits on one screen.
+_TERMINAL_LIMITS = (
     GridLimits(rows=8, columns=16),
     GridLimits(rows=8, columns=16, is_compact=True),
     GridLimits(rows=8, columns=4),
@@ -331,18 +340,18 @@ def layout_text(layout: Layout, width: int = DEFAULT_WIDTH) -> str:
     >>> print(layout_text(layout((8,), "x", "x=2")))
     float32[8]  P('x')  on mesh x=2
     each device holds [4], 16 bytes
-    2 slices, each on 1 device
-    32 bytes once, 32 bytes on all devices
+    2 shards, each on 1 device
+    total 32 bytes on all devices; full array 32 bytes
     <BLANKLINE>
-    The array: 2 slices
+    Shards: 2
       0:4        4:8
     ┌──────────┬──────────┐
     │ #0       │ #1       │
     │ device 0 │ device 1 │
     └──────────┴──────────┘
-    across: array axis 0 (cut in 2 by x)
+    across: dimension 0 (2 shards over x)
     <BLANKLINE>
-    The mesh: 2 devices
+    Devices: 2
       x=0        x=1
     ┌──────────┬──────────┐
     │ device 0 │ device 1 │
@@ -354,17 +363,18 @@ def layout_text(layout: Layout, width: int = DEFAULT_WIDTH) -> str:
 
 
 def layout_rich(layout: Layout, width: int = DEFAULT_WIDTH) -> Text:
-    """Return a layout's picture for rich to print in colour."""
+    """Return a layout's picture for rich to print in color."""
     return picture_rich(fitting_picture(layout, width), width)
 
 
 def fitting_picture(layout: Layout, width: int) -> Picture:
-    """Return the fullest picture that fits the width, or the narrowest there is."""
-    picture = layout_picture(layout, _ROOMS[0])
-    for room in _ROOMS[1:]:
+    """Return the most detailed picture that fits the width, or the narrowest."""
+    picture = layout_picture(layout, _TERMINAL_LIMITS[0])
+    for limits in _TERMINAL_LIMITS[1:]:
         if all(grid_width(grid) <= width for grid in picture.grids):
             break
-        narrower = layout_picture(layout, room).grids
+        # Each grid is reduced on its own: a small array stays detailed next to a large mesh.
+        narrower = layout_picture(layout, limits).grids
         pairs = zip(picture.grids, narrower, strict=True)
         grids = tuple(old if grid_width(old) <= width else new for old, new in pairs)
         picture = replace(picture, grids=grids)
@@ -372,21 +382,18 @@ def fitting_picture(layout: Layout, width: int) -> Picture:
 
 
 def device_text(layout: Layout, device: int) -> str:
-    """Return what one device holds, and who else holds it.
+    """Return what one device holds, and which devices hold the same shard.
 
     >>> from shardlab.sharding.layout import layout
     >>> print(device_text(layout((8, 6), "model", "data=2,model=2"), 3))
     device 3 (data=1, model=1) holds [4:8, :] of float32[8, 6]: shape [4, 6], 96 bytes
-    the same slice is on devices 1, 3
+    this shard is replicated on devices 1, 3
     """
-    mesh = layout.mesh
-    part = layout.part(device)
-    steps = zip(mesh.axis_names, mesh.coordinate(device), strict=True)
-    place = ", ".join(f"{name}={at}" for name, at in steps)
-    held = slice_text(layout.index_of_part(part), layout.shape)
-    array = f"{layout.dtype.name}{shape_text(layout.shape)}"
+    coordinates = layout.shard_coordinates(device)
+    index = slice_text(layout.shard_index(coordinates), layout.shape)
     size = f"shape {shape_text(layout.shard_shape)}, {bytes_text(layout.bytes_per_device)}"
-    owners = devices_text(layout.holders(part), layout.n_replicas)
-    return f"device {device} ({place}) holds {held} of {array}: {size}\n" + (
-        f"the same slice is on {owners}" if layout.n_replicas > 1 else "no other device holds it"
-    )
+    first = f"device {device} ({_coordinate_text(layout, device)}) holds {index}"
+    devices = devices_text(layout.shard_devices(coordinates), layout.n_replicas)
+    is_replicated = layout.n_replicas > 1
+    second = f"this shard is replicated on {devices}" if is_replicated else "no replicas"
+    return f"{first} of {_array_text(layout)}: {size}\n{second}"

@@ -26,11 +26,11 @@ from shardlab.errors import (
 )
 from shardlab.sharding.shape import parse_size
 
-# XLA counts devices in 32 bits: JAX answers `RuntimeError: std::bad_cast` beyond.
-_MOST_SHOWN = 20  # axes in an error
-_MOST_COUNTED = 10**100  # devices in an error: products of sizes grow without bounds
+# XLA counts devices in 32 bits: JAX raises `RuntimeError: std::bad_cast` beyond.
 MAX_DEVICES = 2**31 - 1
-# Listing more devices than this takes seconds and reads as a hang.
+_MAX_AXES_IN_ERROR = 20
+_MAX_COUNT_IN_ERROR = 10**100  # products of sizes are unbounded, and Python prints them slowly
+# Listing more devices than this takes seconds and looks like a hang.
 MAX_LISTED = 2**20
 _DEVICE_EXAMPLE = "write an id, such as 5, or a coordinate, such as 1,2."
 _EXAMPLE = "write name=size pairs, such as data=2,model=4."
@@ -38,16 +38,15 @@ _EXAMPLE = "write name=size pairs, such as data=2,model=4."
 
 @dataclass(frozen=True, init=False, repr=False)
 class Mesh:
-    """Ordered mesh axes and the devices along them.
+    """Named mesh axes in order, and the devices along them.
 
     >>> Mesh(data=2, model=4)
     Mesh(data=2, model=4)
     >>> Mesh({"data": 2}, device_ids=(5, 3)).device_at((1,))
     3
 
-    Devices are numbered 0, 1, ... with the last mesh axis running fastest, as in JAX, unless
-    `device_ids` gives another order (None: the usual one). `axis_types` holds JAX's words, Auto
-    unless told.
+    Devices are numbered 0, 1, ... with the last mesh axis fastest, as in JAX, unless `device_ids`
+    gives another order. `axis_types` are JAX's names (Auto, Explicit, Manual); the default is Auto.
     """
 
     axis_names: tuple[str, ...]
@@ -65,13 +64,15 @@ class Mesh:
         **sizes: int,
     ) -> None:
         pairs = [*(axes.items() if isinstance(axes, Mapping) else axes), *sizes.items()]
-        names, numbers = _checked_axes(pairs)
+        names, numbers = _check_axes(pairs)
+        # The dataclass is frozen, so that meshes can be keys of caches; only `__init__` may write.
         put = object.__setattr__
         put(self, "axis_names", names)
         put(self, "axis_sizes", numbers)
         put(self, "axis_types", tuple(axis_types) or ("Auto",) * len(names))
-        put(self, "device_ids", _checked_ids(device_ids, numbers))
+        put(self, "device_ids", _check_device_ids(device_ids, numbers))
 
+    # cached_property writes to `__dict__`, which a frozen dataclass does not prevent.
     @cached_property
     def shape(self) -> dict[str, int]:
         """Axis names and sizes, in order."""
@@ -83,45 +84,46 @@ class Mesh:
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """Every device id, in mesh order."""
+        """All device ids, in mesh order."""
         if self.device_ids is not None:
             return self.device_ids
         self.check_listable()
         return tuple(range(self.n_devices))
 
     def coordinate(self, device: int) -> tuple[int, ...]:
-        """Return the place of a device id: one number for each mesh axis."""
-        position = self._position(device)
-        place = []
+        """Return the coordinate of a device id: one number for each mesh axis."""
+        position = self._device_position(device)
+        steps = []
         for size in reversed(self.axis_sizes):
             position, step = divmod(position, size)
-            place.append(step)
-        return tuple(reversed(place))
+            steps.append(step)
+        return tuple(reversed(steps))
 
     def coordinates(self) -> Iterator[tuple[int, ...]]:
-        """Every coordinate, in mesh order."""
+        """Return all coordinates, in mesh order."""
         self.check_listable()
         return product(*map(range, self.axis_sizes))
 
     def device_at(self, coordinate: Iterable[int]) -> int:
         """Return the device id at a coordinate."""
-        place = tuple(coordinate)
+        steps = tuple(coordinate)
         try:
             position = 0
-            for at, size in zip(map(index, place), self.axis_sizes, strict=True):
-                if not 0 <= at < size:
+            for step, size in zip(map(index, steps), self.axis_sizes, strict=True):
+                if not 0 <= step < size:
                     raise ValueError
-                position = position * size + at
-        except (TypeError, ValueError):  # not numbers, too few or many, outside
-            raise self._no_device(f"coordinate {place}") from None
+                position = position * size + step
+        except (TypeError, ValueError):  # not integers, wrong number of them, or out of range
+            raise self._unknown_device_error(f"device coordinate {steps}") from None
         return position if self.device_ids is None else self.device_ids[position]
 
     def devices_along(self, fixed: Mapping[str, int]) -> Iterator[int]:
-        """Yield the devices at the given steps along some mesh axes, in mesh order.
+        """Yield the devices whose coordinates along some mesh axes are fixed, in mesh order.
 
         >>> list(Mesh(data=2, model=3).devices_along({"model": 1}))
         [1, 4]
         """
+        # Ranges of offsets instead of a list of devices: a mesh can have 2**31 of them.
         offsets: list[range] = []
         stride = 1
         for name, size in reversed(self.shape.items()):
@@ -130,20 +132,21 @@ class Mesh:
             offsets.insert(0, range(start, stop, stride))
             stride *= size
         ids = self.device_ids
-        positions = _sums(offsets)
-        return positions if ids is None else (ids[at] for at in positions)
+        positions = _range_sums(offsets)
+        return positions if ids is None else (ids[position] for position in positions)
 
     def check_listable(self) -> None:
-        """Refuse to list the devices of a mesh so large that it would read as a hang."""
+        """Raise `TooManyDevices` if listing all devices would take so long that it looks hung."""
         if self.n_devices > MAX_LISTED:
             raise TooManyDevices(
                 f"The mesh has {self.n_devices:,} devices, too many to list one by one.",
                 where=f"mesh {self}",
-                fix=f"ask about one device, or use a mesh of at most {MAX_LISTED:,} devices.",
+                fix=f"query one device, or use a mesh of at most {MAX_LISTED:,} devices.",
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data: axes always, device order and axis types where not the usual ones."""
+        """Return plain data: the axes; device order and axis types only if not the default."""
+        # Defaults are omitted, so that most saved layouts have one readable line per mesh.
         data: dict[str, Any] = {"axes": self.shape.copy()}
         if self.device_ids is not None:
             data["device_ids"] = list(self.device_ids)
@@ -165,56 +168,57 @@ class Mesh:
     def __repr__(self) -> str:
         parts = [f"{name}={size}" for name, size in self.shape.items()]
         if self.device_ids is not None:
-            parts.append(f"device_ids=({_shortened(self.device_ids)})")
+            parts.append(f"device_ids=({_ids_text(self.device_ids)})")
         return f"Mesh({', '.join(parts)})"
 
     @cached_property
-    def _positions(self) -> dict[int, int]:
-        return {device: at for at, device in enumerate(self.device_ids or ())}
+    def _positions_by_id(self) -> dict[int, int]:
+        return {device: position for position, device in enumerate(self.device_ids or ())}
 
-    def _position(self, device: int) -> int:
+    def _device_position(self, device: int) -> int:
         if self.device_ids is None and 0 <= device < self.n_devices:
             return device
-        if self.device_ids is not None and device in self._positions:
-            return self._positions[device]
-        raise self._no_device(f"device {device}")
+        if self.device_ids is not None and device in self._positions_by_id:
+            return self._positions_by_id[device]
+        raise self._unknown_device_error(f"device {device}")
 
-    def _no_device(self, asked: str) -> UnknownDevice:
+    def _unknown_device_error(self, device: str) -> UnknownDevice:
         ids = self.device_ids
-        known = f"0 to {self.n_devices - 1}" if ids is None else _shortened(sorted(ids))
+        id_range = f"0 to {self.n_devices - 1}" if ids is None else _ids_text(sorted(ids))
         steps = ", ".join(f"{name} 0 to {size - 1}" for name, size in self.shape.items())
         return UnknownDevice(
-            f"The mesh has no {asked}.",
+            f"Unknown {device}.",
             where=f"mesh {self}",
-            fix=f"a device id ({known}) or a coordinate ({steps}).",
+            fix=f"a device id ({id_range}) or a coordinate ({steps}).",
         )
 
 
 def parse_mesh(mesh: Any) -> Mesh:
-    """Return the mesh meant by text, a mapping, pairs, or a JAX Mesh or AbstractMesh.
+    """Return a mesh from text, a mapping, pairs, or a JAX Mesh or AbstractMesh.
 
     >>> parse_mesh("data=2, model=4") == parse_mesh({"data": 2, "model": 4})
     True
     >>> parse_mesh([("data", 2), ("model", 4)])
     Mesh(data=2, model=4)
 
-    A `jax.sharding.Mesh` keeps its own order of devices and its axis types.
+    The order of devices and the axis types of a `jax.sharding.Mesh` are preserved.
     """
     if isinstance(mesh, Mesh):
         return mesh
     if isinstance(mesh, str):
-        return _parse_text(mesh)
+        return _parse_mesh_text(mesh)
     if isinstance(mesh, Mapping):
         return Mesh(mesh)
+    # By attributes: importing JAX to test for its classes would take a second.
     if hasattr(mesh, "axis_names") and hasattr(mesh, "axis_types"):
-        return _from_jax(mesh)
+        return _convert_jax_mesh(mesh)
     if isinstance(mesh, Iterable):
-        return Mesh(_pairs(mesh))
-    raise _not_a_mesh(mesh)
+        return Mesh(_axis_pairs(mesh))
+    raise _not_a_mesh_error(mesh)
 
 
 def parse_device(source: str) -> int | tuple[int, ...]:
-    """Return the device id or the coordinate that text gives.
+    """Return the device id or the coordinate in a text.
 
     >>> parse_device("5"), parse_device("1,2"), parse_device("(1, 2)"), parse_device("1,")
     (5, (1, 2), (1, 2), (1,))
@@ -222,6 +226,7 @@ def parse_device(source: str) -> int | tuple[int, ...]:
     text = Scanner(source, kind="device")
     closing = ")" if text.take("(") else ""
     numbers: list[int] = []
+    # "5" is an id; "(5)", "5," and "1,2" are coordinates, as in Python's tuples.
     is_coordinate = bool(closing)
     while not numbers or not (text.at_end or (closing and text.next_is(closing))):
         if (number := text.take_int()) is None:
@@ -237,35 +242,37 @@ def parse_device(source: str) -> int | tuple[int, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _parse_text(source: str) -> Mesh:
+def _parse_mesh_text(source: str) -> Mesh:
+    # `()` is what `str` prints for a mesh without axes.
     text = Scanner(source, kind="mesh")
     if text.take("(") and text.take(")") and text.at_end:
         return Mesh()
     text = Scanner(source, kind="mesh")
     pairs: list[tuple[str, int]] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     while not text.at_end or not pairs:
         if (name := text.take_name()) is None:
             raise text.error("A mesh axis name was expected here.", fix=_EXAMPLE)
-        if name in seen:
-            said = f"Mesh axis {short_repr(name)} is here a second time."
-            raise text.error(said, fix=_EXAMPLE, back=True)
-        seen.add(name)
+        if name in names:
+            message = f"Mesh axis {short_repr(name)} appears twice."
+            raise text.error(message, fix=_EXAMPLE, back=True)
+        names.add(name)
         if not (text.take("=") or text.take(":")):
             raise text.error(f"'=' was expected after {short_repr(name)}.", fix=_EXAMPLE)
         if (size := text.take_int()) is None:
-            said = f"The size of mesh axis {short_repr(name)} was expected here."
-            raise text.error(said, fix=_EXAMPLE)
+            message = f"The size of mesh axis {short_repr(name)} was expected here."
+            raise text.error(message, fix=_EXAMPLE)
         if not 1 <= size <= MAX_DEVICES:
-            raise _bad_axis_size(name, size, source)
+            raise _axis_size_error(name, size, source)
         pairs.append((name, size))
         if not text.take(",") and not text.at_end:
             raise text.error("',' was expected here.", fix=_EXAMPLE)
     return Mesh(pairs)
 
 
-def _from_jax(mesh: Any) -> Mesh:
-    """Read a jax.sharding.Mesh or AbstractMesh by its attributes, without importing JAX."""
+def _convert_jax_mesh(mesh: Any) -> Mesh:
+    """Convert a jax.sharding.Mesh or AbstractMesh by its attributes, without importing JAX."""
+    # `axis_types` can be None; its members are of the enum jax.sharding.AxisType.
     types = [getattr(kind, "name", str(kind)) for kind in mesh.axis_types or ()]
     try:
         devices = mesh.devices
@@ -276,53 +283,55 @@ def _from_jax(mesh: Any) -> Mesh:
     return Mesh(zip(mesh.axis_names, sizes, strict=True), device_ids=ids, axis_types=types)
 
 
-def _pairs(axes: Iterable[Any]) -> list[tuple[str, int]]:
+def _axis_pairs(axes: Iterable[Any]) -> list[tuple[str, int]]:
     pairs = []
     for pair in axes:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise _not_a_mesh(axes)
+            raise _not_a_mesh_error(axes)
         pairs.append((pair[0], pair[1]))
     return pairs
 
 
-def _checked_axes(
+def _check_axes(
     pairs: Iterable[tuple[str, int]],
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     sizes: dict[str, int] = {}
     pairs = list(pairs)
-    where = "mesh " + ",".join(map(_written, pairs[:_MOST_SHOWN]))
-    total = 1
+    where = "mesh " + ",".join(map(_axis_text, pairs[:_MAX_AXES_IN_ERROR]))
+    n_devices = 1
     for name, size in pairs:
+        # JAX accepts any hashable name; text formats (`data=2`) need a printable string.
         if not isinstance(name, str) or not name.isprintable() or not name:
             raise InvalidType(
-                f"The mesh axis name {short_repr(name)} is not a name.",
+                f"{short_repr(name)} is not a mesh axis name.",
                 where=where,
-                fix="text that can be printed, such as 'data'.",
+                fix="printable text, such as 'data'.",
             )
         if name in sizes:
             raise DuplicateMeshAxis(
                 f"The mesh has two axes named {short_repr(name)}.",
                 where=where,
-                fix="a name for each axis.",
+                fix="a different name for each axis.",
             )
         sizes[name] = parse_size(size, f"mesh axis {short_repr(name)}", at_least=1, where=where)
-        total = min(total * sizes[name], _MOST_COUNTED)
-    if total > MAX_DEVICES:
+        # Capped: a thousand axes of 2**127 would make a product that takes seconds to print.
+        n_devices = min(n_devices * sizes[name], _MAX_COUNT_IN_ERROR)
+    if n_devices > MAX_DEVICES:
         raise InvalidSize(
-            f"The mesh has {total:,} devices{' or more' * (total == _MOST_COUNTED)}.",
+            f"The mesh has {n_devices:,} devices{' or more' * (n_devices == _MAX_COUNT_IN_ERROR)}.",
             where=where,
             fix=f"at most {MAX_DEVICES:,} devices, the most that XLA can count.",
         )
     return tuple(sizes), tuple(sizes.values())
 
 
-def _written(pair: tuple[Any, Any]) -> str:
-    """Return an axis as a person writes it, whatever stands in place of its name or its size."""
-    name, size = (part if type(part) in (str, int) else short_repr(part) for part in pair)
+def _axis_text(pair: tuple[Any, Any]) -> str:
+    """Return an axis as `name=size`, even if its name or size has the wrong type."""
+    name, size = (item if type(item) in (str, int) else short_repr(item) for item in pair)
     return f"{name!s:.80}={short_repr(size)}"
 
 
-def _checked_ids(
+def _check_device_ids(
     device_ids: Iterable[int] | None, sizes: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     if device_ids is None:
@@ -330,20 +339,22 @@ def _checked_ids(
     ids = tuple(device_ids)
     if len(ids) != prod(sizes):
         raise InvalidSize(
-            f"The mesh has {prod(sizes)} places and {len(ids)} devices.",
-            where=f"device ids {_shortened(ids)}",
-            fix="one device id for each place.",
+            f"The mesh has {prod(sizes)} positions and {len(ids)} device ids.",
+            where=f"device ids {_ids_text(ids)}",
+            fix="one device id for each position.",
         )
+    # JAX accepts a device twice, and its devices_indices_map then loses one of the two.
     if len(set(ids)) != len(ids):
         raise DuplicateMeshAxis(
-            "The mesh holds a device more than once.",
-            where=f"device ids {_shortened(ids)}",
-            fix="each device once.",
+            "The mesh has the same device twice.",
+            where=f"device ids {_ids_text(ids)}",
+            fix="each device id once.",
         )
+    # The default order is None, so that it equals, and hashes like, a mesh without device ids.
     return None if ids == tuple(range(len(ids))) else ids
 
 
-def _bad_axis_size(name: str, size: int, source: str) -> InvalidSize:
+def _axis_size_error(name: str, size: int, source: str) -> InvalidSize:
     return InvalidSize(
         f"The size of mesh axis {short_repr(name)} is {size}.",
         where=f"mesh {source:.200}",
@@ -351,18 +362,16 @@ def _bad_axis_size(name: str, size: int, source: str) -> InvalidSize:
     )
 
 
-def _not_a_mesh(mesh: object) -> InvalidType:
+def _not_a_mesh_error(mesh: object) -> InvalidType:
     return InvalidType(
         f"{short_repr(mesh)} is not a mesh.",
         fix='text such as "data=2,model=4", a mapping of names to sizes, or a JAX mesh.',
     )
 
 
-def _sums(ranges: list[range]) -> Iterator[int]:
-    """Yield the sums of one number from each range, the last range running fastest.
-
-    Not `itertools.product`, which first makes a tuple of every range, however long.
-    """
+def _range_sums(ranges: list[range]) -> Iterator[int]:
+    """Yield the sums of one number from each range, the last range fastest."""
+    # Not `itertools.product`: it first makes a tuple of each range, which may have 2**31 numbers.
     if not ranges:
         yield 0
         return
@@ -370,17 +379,17 @@ def _sums(ranges: list[range]) -> Iterator[int]:
         if len(ranges) == 1:
             yield first
         else:
-            yield from map(first.__add__, _sums(ranges[1:]))
+            yield from map(first.__add__, _range_sums(ranges[1:]))
 
 
-def _shortened(ids: Iterable[int], most: int = 8) -> str:
-    shown = [str(device) for device in ids]
-    if len(shown) > most:
-        shown = [*shown[: most - 2], "…", shown[-1]]
-    return ", ".join(shown)
+def _ids_text(ids: Iterable[int], max_ids: int = 8) -> str:
+    texts = [str(device) for device in ids]
+    if len(texts) > max_ids:
+        texts = [*texts[: max_ids - 2], "…", texts[-1]]
+    return ", ".join(texts)
 
 
-MeshSizes = tuple[tuple[str, int], ...]  # a mesh: axis names and sizes, in mesh order
+MeshSizes = tuple[tuple[str, int], ...]  # axis names and sizes, in mesh order
 
 
 def mesh_text(sizes: Iterable[tuple[str, int]]) -> str:

@@ -1,18 +1,13 @@
-"""The shape of an array, and the text that gives shape and dtype together.
+"""Array shapes: parsed from text or sequences, with a check of every size.
 
 >>> parse_array("4096x16384:bf16")
 ((4096, 16384), Dtype(name='bfloat16', short='bf16', bits=16))
 >>> parse_array("f32[8,6]")[0], parse_array("8,6")[0], parse_array("()")[0]
 ((8, 6), (8, 6), ())
-
-Whole sizes: of array axes and of mesh axes.
-
->>> parse_size(8, "array axis 0")
-8
->>> parse_size(-2, "array axis 0")
+>>> parse_size(-2, "dimension 0")
 Traceback (most recent call last):
     ...
-shardlab.errors.InvalidSize: [layout.invalid_size] The size of array axis 0 is -2.
+shardlab.errors.InvalidSize: [layout.invalid_size] The size of dimension 0 is -2.
   try:   a size of 0 or more.
 """
 
@@ -28,15 +23,15 @@ from shardlab._text.scanner import Scanner, syntax_error
 from shardlab.errors import InvalidSize, InvalidType, UnknownDtype, short_repr
 from shardlab.sharding.dtype import Dtype, parse_dtype
 
-# Python counts without bounds, so arithmetic stays exact far beyond any array; the bound keeps
-# products printable and quick. JAX itself answers for 2**70.
-_TOO_LARGE = 1 << 128
+# Python integers are unbounded, so arithmetic is exact far beyond any array. The limit keeps
+# products printable and fast; it is above 2**70, which JAX accepts as a size.
+_SIZE_LIMIT = 1 << 128
 
 
 def parse_size(size: Any, owner: str, *, at_least: int = 0, where: str = "") -> int:
-    """Return `size` as an int, or say whose size is wrong.
+    """Return `size` as an int; `owner` names the dimension or mesh axis in the error.
 
-    Anything with `__index__` counts, so NumPy integers do and 8.0 does not.
+    Anything with `__index__` is accepted: NumPy integers are, 8.0 is not.
     """
     try:
         number = operator.index(size)
@@ -44,13 +39,15 @@ def parse_size(size: Any, owner: str, *, at_least: int = 0, where: str = "") -> 
         raise InvalidType(
             f"The size of {owner} is {short_repr(size)}, a {type(size).__name__}.",
             where=where,
-            fix="a whole number, such as 8.",
+            fix="an integer, such as 8.",
         ) from None
-    if at_least <= number < _TOO_LARGE:
+    if at_least <= number < _SIZE_LIMIT:
         return number
-    shown = number if abs(number) < _TOO_LARGE else f"a number of {number.bit_length():,} bits"
+    number_text = (
+        number if abs(number) < _SIZE_LIMIT else f"an integer of {number.bit_length():,} bits"
+    )
     limit = f"a size of {at_least} or more" if number < at_least else "a size below 2**128"
-    raise InvalidSize(f"The size of {owner} is {shown}.", where=where, fix=f"{limit}.")
+    raise InvalidSize(f"The size of {owner} is {number_text}.", where=where, fix=f"{limit}.")
 
 
 _EXAMPLE = "write sizes and a dtype, such as 4096x16384:bf16, or bf16[4096,16384]."
@@ -58,15 +55,16 @@ _BRACKETED = re.compile(r"\s*([\w<>]+)\s*(\[[^\]]*\])\s*")
 
 
 def parse_shape(shape: Any) -> tuple[int, ...]:
-    """Return the shape meant by text, one size, or sizes.
+    """Return a shape from text, one size, or several sizes.
 
     >>> parse_shape("8x6"), parse_shape((8, 6)), parse_shape(8)
     ((8, 6), (8, 6), (8,))
     """
+    # The common case first, without a call per size: a search makes layouts by the thousand.
     if isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape):
-        return _bounded(shape)
+        return _check_upper_bounds(shape)
     if isinstance(shape, str):
-        return _parse_text(shape)
+        return _parse_shape_text(shape)
     if not isinstance(shape, Iterable):
         shape = (shape,) if hasattr(shape, "__index__") else shape
         if not isinstance(shape, tuple):
@@ -74,22 +72,23 @@ def parse_shape(shape: Any) -> tuple[int, ...]:
                 f"{short_repr(shape)} is not a shape.", fix='sizes such as (8, 6), or "8x6".'
             )
     sizes = tuple(shape)
-    where = f"shape {_shown(sizes)}"
-    return tuple(parse_size(n, f"array axis {i}", where=where) for i, n in enumerate(sizes))
+    where = f"shape {_sizes_text(sizes)}"
+    return tuple(parse_size(n, f"dimension {i}", where=where) for i, n in enumerate(sizes))
 
 
 @lru_cache(maxsize=1024)
 def parse_array(source: str) -> tuple[tuple[int, ...], Dtype]:
-    """Return the shape and dtype of text such as `8x6:f32`; float32 when no dtype is written."""
+    """Return the shape and dtype of text such as `8x6:f32`; the default dtype is float32."""
     if bracketed := _BRACKETED.fullmatch(source):
-        return _parse_text(bracketed[2]), _parse_dtype(source, *bracketed.span(1))
+        return _parse_shape_text(bracketed[2]), _parse_marked_dtype(source, *bracketed.span(1))
+    # A shape contains no colon, so the first one starts the dtype.
     head, colon, _ = source.partition(":")
     if not colon:
-        return _parse_text(source), parse_dtype("float32")
-    return _parse_text(head), _parse_dtype(source, len(head) + 1, len(source))
+        return _parse_shape_text(source), parse_dtype("float32")
+    return _parse_shape_text(head), _parse_marked_dtype(source, len(head) + 1, len(source))
 
 
-def _parse_dtype(source: str, start: int, stop: int) -> Dtype:
+def _parse_marked_dtype(source: str, start: int, stop: int) -> Dtype:
     try:
         return parse_dtype(source[start:stop])
     except UnknownDtype as error:
@@ -99,15 +98,15 @@ def _parse_dtype(source: str, start: int, stop: int) -> Dtype:
 
 
 @lru_cache(maxsize=4096)
-def _parse_text(source: str) -> tuple[int, ...]:
+def _parse_shape_text(source: str) -> tuple[int, ...]:
     text = Scanner(source, kind="shape")
     closing = ")" if text.take("(") else "]" if text.take("[") else ""
     sizes: list[int] = []
     while not text.at_end and not (closing and text.next_is(closing)):
         if (size := text.take_int()) is None:
             raise text.error("A size was expected here.", fix=_EXAMPLE)
-        sizes.append(parse_size(size, f"array axis {len(sizes)}", where=f"shape {source}"))
-        if text.take(","):  # may trail, as in Python's (8,)
+        sizes.append(parse_size(size, f"dimension {len(sizes)}", where=f"shape {source}"))
+        if text.take(","):  # a trailing comma is allowed, as in Python's (8,)
             continue
         crossed = text.take("x") or text.take("×") or text.take("*")
         if crossed and text.at_end:
@@ -121,14 +120,14 @@ def _parse_text(source: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _bounded(shape: tuple[int, ...]) -> tuple[int, ...]:
-    for at, size in enumerate(shape):
+def _check_upper_bounds(shape: tuple[int, ...]) -> tuple[int, ...]:
+    for dim, size in enumerate(shape):
         if size >> 128:
-            parse_size(size, f"array axis {at}", where=f"shape {_shown(shape)}")
+            parse_size(size, f"dimension {dim}", where=f"shape {_sizes_text(shape)}")
     return shape
 
 
-def _shown(sizes: tuple[Any, ...]) -> str:
-    """Return the sizes as text, even those with too many digits for Python to print."""
+def _sizes_text(sizes: tuple[Any, ...]) -> str:
+    """Return the sizes as text; those with too many digits for Python to print as `…`."""
     parts = ["…" if isinstance(n, int) and n.bit_length() > 400 else repr(n) for n in sizes]
     return f"({', '.join(parts)}{',' * (len(parts) == 1)})"

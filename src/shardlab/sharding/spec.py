@@ -1,4 +1,4 @@
-"""The spec: for each array axis, the mesh axes that cut it.
+"""The spec: for each dimension of an array, the mesh axes it is sharded over.
 
 >>> parse_spec("(data,model),None")
 Spec(('data', 'model'), None)
@@ -18,21 +18,21 @@ from shardlab.errors import InvalidType, short_repr
 
 Entry = str | tuple[str, ...] | None
 
-_EXAMPLE = "write one entry for each array axis, such as None,model or (data,model),None."
+_EXAMPLE = "write one entry for each dimension, such as None,model or (data,model),None."
 _WRAPPERS = ("jax.sharding.PartitionSpec", "PartitionSpec", "jax.P", "P", "Spec")
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class Spec:
-    """A PartitionSpec as a plain value: `axes` has the mesh axis names of each array axis.
+    """A PartitionSpec as a plain value: `axes` has the mesh axis names of each dimension.
 
     >>> Spec("data", None, ("x", "y")).axes
     (('data',), (), ('x', 'y'))
     >>> Spec(("data",), ()) == Spec("data", None)
     True
 
-    Order inside a tuple matters, the first name being the major one. Mesh axes in `unreduced` hold
-    terms of a sum that nobody has added up yet; those in `reduced` are JAX's mark for gradients.
+    Order inside a tuple matters: the first name is the major one. Over `unreduced` mesh axes the
+    devices hold partial sums; `reduced` is the mark that JAX puts on their gradients.
     """
 
     axes: tuple[tuple[str, ...], ...]
@@ -42,19 +42,20 @@ class Spec:
     def __init__(
         self, *entries: Any, unreduced: Iterable[str] = (), reduced: Iterable[str] = ()
     ) -> None:
-        put = object.__setattr__
-        put(self, "axes", tuple(_names(entry, entries) for entry in entries))
-        put(self, "unreduced", frozenset(unreduced))
-        put(self, "reduced", frozenset(reduced))
+        # The dataclass is frozen, so that specs can be keys of caches; only `__init__` may write.
+        set_field = object.__setattr__
+        set_field(self, "axes", tuple(_entry_names(entry, entries) for entry in entries))
+        set_field(self, "unreduced", frozenset(unreduced))
+        set_field(self, "reduced", frozenset(reduced))
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The entries as a person writes them: None, a name, or a tuple of names."""
-        return tuple(_entry(names) for names in self.axes)
+        """The entries as in a PartitionSpec: None, a name, or a tuple of names."""
+        return tuple(_entry_value(names) for names in self.axes)
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
-        """Every mesh axis that cuts something, in order of use."""
+        """All mesh axes that shard a dimension, in order of use."""
         return tuple(name for names in self.axes for name in names)
 
     def __len__(self) -> int:
@@ -65,21 +66,22 @@ class Spec:
 
     def __str__(self) -> str:
         """Return the spec as JAX prints it: `P(None, 'model')`."""
-        return f"P({self._inside()})"
+        # Newer JAX prints a single entry as P('data',); we always print P('data').
+        return f"P({self._entries_text()})"
 
     def __repr__(self) -> str:
-        return f"Spec({self._inside()})"
+        return f"Spec({self._entries_text()})"
 
-    def _inside(self) -> str:
+    def _entries_text(self) -> str:
         parts = [repr(entry) for entry in self.entries]
-        for word in ("unreduced", "reduced"):
-            if names := getattr(self, word):
-                parts.append(f"{word}={{{', '.join(map(repr, sorted(names)))}}}")
+        for field in ("unreduced", "reduced"):
+            if names := getattr(self, field):
+                parts.append(f"{field}={{{', '.join(map(repr, sorted(names)))}}}")
         return ", ".join(parts)
 
 
 def parse_spec(spec: Any) -> Spec:
-    """Return the spec meant by text, a tuple or list of entries, or a PartitionSpec.
+    """Return a spec from text, a tuple or list of entries, or a PartitionSpec.
 
     >>> parse_spec("None,model") == parse_spec((None, "model")) == parse_spec("P(None, 'model')")
     True
@@ -89,10 +91,10 @@ def parse_spec(spec: Any) -> Spec:
     if isinstance(spec, Spec):
         return spec
     if isinstance(spec, str):
-        return _parse_text(spec)
+        return _parse_spec_text(spec)
     if spec is None:
         return Spec()
-    # A PartitionSpec refuses to be iterated when it has unreduced axes, so ask for its parts.
+    # A PartitionSpec with unreduced axes raises when it is iterated, so read its entries directly.
     entries = getattr(spec, "partitions", spec)
     if not isinstance(entries, (tuple, list)):
         raise InvalidType(
@@ -107,7 +109,8 @@ def parse_spec(spec: Any) -> Spec:
 
 
 @lru_cache(maxsize=4096)
-def _parse_text(source: str) -> Spec:
+def _parse_spec_text(source: str) -> Spec:
+    # Cached: a plan parses the same few specs for thousands of tensors.
     text = Scanner(source, kind="spec")
     closing = ")" if _take_wrapper(text) else ""
     entries: list[tuple[str, ...]] = []
@@ -119,12 +122,12 @@ def _parse_text(source: str) -> Spec:
     if closing and not text.take(closing):
         raise text.error("')' was expected here.", fix=_EXAMPLE)
     if not text.at_end:
-        raise text.error("The spec ended before this.", fix=_EXAMPLE)
+        raise text.error("The spec ends before this.", fix=_EXAMPLE)
     return Spec(*entries)
 
 
 def _take_wrapper(text: Scanner) -> bool:
-    """Take `P(` or one of its longer names."""
+    """Consume `P(` or one of its longer names."""
     return any(text.take(f"{name}(") for name in _WRAPPERS)
 
 
@@ -143,9 +146,10 @@ def _take_tuple(text: Scanner) -> tuple[str, ...]:
         name = text.take_name()
         if name is None:
             raise text.error("A mesh axis name or ')' was expected here.", fix=_EXAMPLE)
+        # Probably a tuple of entries pasted with its own parentheses.
         if name == "None":
             raise text.error(
-                "None cannot stand inside parentheses, which join mesh axes on one array axis.",
+                "None cannot be inside parentheses, which combine mesh axes for one dimension.",
                 fix="drop the outer parentheses: data,None or P('data', None).",
                 back=True,
             )
@@ -155,7 +159,7 @@ def _take_tuple(text: Scanner) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _names(entry: Any, entries: tuple[Any, ...]) -> tuple[str, ...]:
+def _entry_names(entry: Any, entries: tuple[Any, ...]) -> tuple[str, ...]:
     if entry is None or _is_unconstrained(entry):
         return ()
     if isinstance(entry, str):
@@ -170,11 +174,12 @@ def _names(entry: Any, entries: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _is_unconstrained(entry: object) -> bool:
-    # P.UNCONSTRAINED leaves the choice to the compiler; NamedSharding.shard_shape reads it as None.
+    # P.UNCONSTRAINED leaves the choice to the compiler; NamedSharding.shard_shape treats it as
+    # None. Compared by type name, because this module must not import JAX.
     return type(entry).__name__ == "UnconstrainedSingleton"
 
 
-def _entry(names: tuple[str, ...]) -> Entry:
+def _entry_value(names: tuple[str, ...]) -> Entry:
     if not names:
         return None
     return names[0] if len(names) == 1 else names

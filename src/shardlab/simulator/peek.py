@@ -1,4 +1,4 @@
-"""`shardlab.peek("name", x)` inside a body: the local value on every device, for later reading."""
+"""`shardlab.peek("name", x)` inside a body: records the local value on every device."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from shardlab.simulator.interpreter import device_context as whereabouts
+from shardlab.simulator.interpreter.device_context import current_coordinate
 
 T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Peek:
-    """What one device held at one call of `peek`.
+    """The value on one device at one call of `peek`.
 
     `step` counts the calls on that device: 0, 1, ... through a scan or over several runs.
     """
@@ -29,7 +29,8 @@ class Peek:
     value: Any
 
 
-_seen: collections.defaultdict[str, list[Peek]] = collections.defaultdict(list)
+_recorded: collections.defaultdict[str, list[Peek]] = collections.defaultdict(list)
+# Callbacks run in threads of the runtime.
 _lock = threading.Lock()
 
 
@@ -48,34 +49,32 @@ def peek(name: str, x: T) -> T:
     [({'data': 0}, 1.0), ({'data': 1}, 5.0)]
     """
 
-    def record(value: Any) -> None:
-        where = whereabouts.coordinate()
-        host = jax.tree.map(_as_host, value)
+    def record_value(value: Any) -> None:
+        coordinate = current_coordinate()
+        host_value = jax.tree.map(np.asarray, value)
         with _lock:
-            step = sum(p.coordinate == where for p in _seen[name])
-            _seen[name].append(Peek(name=name, step=step, coordinate=dict(where), value=host))
+            step = sum(p.coordinate == coordinate for p in _recorded[name])
+            _recorded[name].append(
+                Peek(name=name, step=step, coordinate=dict(coordinate), value=host_value)
+            )
 
-    jax.debug.callback(record, x)
+    jax.debug.callback(record_value, x)
     return x
 
 
-def _as_host(value: Any) -> Any:
-    return np.asarray(value)
-
-
 def peeks(name: str) -> list[Peek]:
-    """Return what was recorded under `name`, in the order of steps and devices."""
+    """Return the values recorded under `name`, ordered by step and device."""
     jax.effects_barrier()
     with _lock:
-        found = list(_seen.get(name, ()))
-    return sorted(found, key=lambda p: (p.step, tuple(p.coordinate.values())))
+        records = list(_recorded.get(name, ()))
+    return sorted(records, key=lambda p: (p.step, tuple(p.coordinate.values())))
 
 
 def forget_peeks(name: str | None = None) -> None:
-    """Drop what was recorded under `name`, or everything."""
+    """Drop the values recorded under `name`, or all of them."""
     jax.effects_barrier()
     with _lock:
         if name is None:
-            _seen.clear()
+            _recorded.clear()
         else:
-            _seen.pop(name, None)
+            _recorded.pop(name, None)

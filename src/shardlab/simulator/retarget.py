@@ -1,4 +1,4 @@
-"""`with retargeted("data=4"):` programs run on this mesh, whatever sizes their own meshes have."""
+"""Runs programs on a mesh of other sizes than their own meshes have."""
 
 from __future__ import annotations
 
@@ -12,113 +12,131 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from shardlab._jax.mesh_replacement import ReplaceMesh, replace_mesh, replace_meshes
 from shardlab.errors import MeshAxesMismatch, Unsupported
-from shardlab.sharding.mesh import parse_mesh
+from shardlab.sharding.mesh import mesh_text, parse_mesh
 from shardlab.simulator.simulated_mode import simulated
 from shardlab.simulator.virtual_devices.devices import is_virtual, virtual_mesh
 
-# So that a program can still build the mesh of its own that is then replaced.
-_SPARE = 8
+# Enough devices for the program to build its own mesh, which is then replaced.
+_MIN_DEVICES = 8
 
 
 @contextlib.contextmanager
 def retarget_programs(mesh: Any) -> Iterator[Mesh]:
-    """Run what is inside in simulated mode, on a mesh of virtual devices.
+    """Run programs within this block in simulated mode, on the virtual mesh `mesh`.
 
-    It is the mesh in context (`jax.set_mesh`), what `jax.make_mesh` gives, and what every shard_map
-    and every `NamedSharding` of a jit, a constraint or a `device_put` gets in the place of its own:
-    the same axis names with these sizes. A mesh with other axis names is refused with `MeshAxesMismatch`.
-    Arrays that were placed before keep their mesh: see `move_arguments`.
+    It is the mesh in context (`jax.set_mesh`), the result of `jax.make_mesh`, and replaces the mesh
+    of every shard_map and of every `NamedSharding` of a jit, a constraint or a `device_put`: the
+    same axis names with these sizes. A mesh with other axis names raises `MeshAxesMismatch`. Arrays
+    that were placed before keep their mesh: see `move_arguments`.
     """
     target = virtual_mesh(mesh_with_axis_types(mesh, [jax.sharding.get_abstract_mesh()]))
-    with simulated(max(target.size, _SPARE)), jax.set_mesh(target), replace_meshes(_mover(target)):
+    n_devices = max(target.size, _MIN_DEVICES)
+    with (
+        simulated(n_devices),
+        jax.set_mesh(target),
+        replace_meshes(_mesh_replacer(target)),
+    ):
         yield target
 
 
-def mesh_with_axis_types(mesh: Any, meshes: Iterable[Any]) -> Any:
-    """Return `mesh`, with the axis types of the first of a program's own meshes that has its axes.
+def mesh_with_axis_types(mesh: Any, program_meshes: Iterable[Any]) -> Any:
+    """Return `mesh` with the axis types of the first program mesh that has the same axes.
 
-    Text gives sizes alone, and a program for Explicit axes is another one on Auto axes.
+    Text gives only sizes, and a program for Explicit axes is a different program on Auto axes.
     """
     if isinstance(mesh, (Mesh, AbstractMesh)):
         return mesh
     parsed = parse_mesh(mesh)
-    for own in meshes:
-        if set(own.axis_names) == set(parsed.axis_names):
-            kinds = dict(zip(own.axis_names, own.axis_types, strict=True))
-            types = tuple(kinds[name] for name in parsed.axis_names)
+    for program_mesh in program_meshes:
+        if set(program_mesh.axis_names) == set(parsed.axis_names):
+            type_of = dict(zip(program_mesh.axis_names, program_mesh.axis_types, strict=True))
+            types = tuple(type_of[name] for name in parsed.axis_names)
             return AbstractMesh(tuple(parsed.axis_sizes), tuple(parsed.axis_names), types)
     return mesh
 
 
 def move_arguments(args: Sequence[Any], target: Mesh) -> list[Any]:
-    """Return the arguments, with shapes in the place of those that lie on another mesh.
+    """Return the arguments, with shapes instead of the arrays that are on another mesh.
 
-    Each shape says where on `target` the array would be.
+    Each shape has the sharding that the array would have on `target`.
     """
-    return [jax.tree.map(functools.partial(_moved, _mover(target)), arg) for arg in args]
+    move_leaf = functools.partial(_move_leaf, _mesh_replacer(target))
+    return [jax.tree.map(move_leaf, arg) for arg in args]
 
 
 def check_mesh_axes_match(meshes: Iterable[Any], target: Mesh) -> None:
-    """Refuse a traced program that still has a mesh of other sizes: its figures would be wrong."""
-    for own in meshes:
-        if not own.empty and dict(own.shape) != dict(target.shape):
-            raise _kept("a sharding that is not given to JAX as such holds it", own, target)
+    """Raise if a traced program still has a mesh of other sizes: its figures would be wrong."""
+    for program_mesh in meshes:
+        if not program_mesh.empty and dict(program_mesh.shape) != dict(target.shape):
+            reason = "it is in a sharding that the program does not pass to JAX as such"
+            raise _cannot_replace(reason, program_mesh, target)
 
 
-def _moved(move: ReplaceMesh, leaf: Any) -> Any:
-    own = leaf.sharding if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)) else None
-    place = replace_mesh(own, move)
-    if place is own:
+def _move_leaf(replacement: ReplaceMesh, leaf: Any) -> Any:
+    has_sharding = isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct))
+    original = leaf.sharding if has_sharding else None
+    sharding = replace_mesh(original, replacement)
+    # A shape, not a copy: tracing needs no values, and a real array may be large.
+    if sharding is original:
         return leaf
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place, weak_type=leaf.weak_type)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
 
 
-def _mover(target: Mesh) -> ReplaceMesh:
+def _mesh_replacer(target: Mesh) -> ReplaceMesh:
     sizes = dict(target.shape)
 
-    def move(own: Any, *, is_typed: bool = False) -> Any:
-        if set(own.axis_names) != set(sizes):
-            raise _other_axes(own, target)
-        is_same = dict(own.shape) == sizes
-        if is_same and isinstance(own, Mesh) and is_virtual(own):
-            return own
-        in_types = is_typed and _is_explicit(own)
+    def replace_program_mesh(program_mesh: Any, *, is_typed: bool = False) -> Any:
+        if set(program_mesh.axis_names) != set(sizes):
+            raise _axes_mismatch(program_mesh, target)
+        is_same = dict(program_mesh.shape) == sizes
+        # A real mesh is replaced also if its sizes match: its devices cannot be simulated.
+        if is_same and isinstance(program_mesh, Mesh) and is_virtual(program_mesh):
+            return program_mesh
+        # Explicit: earlier array types already hold the old mesh, unless the context is Explicit
+        # too, and then they come from the context mesh, which has been replaced.
+        in_types = is_typed and _is_explicit(program_mesh)
         if in_types and not is_same and not _is_explicit(jax.sharding.get_abstract_mesh()):
-            raise _kept("its axes are Explicit, so that the types of arrays hold it", own, target)
-        return virtual_mesh(_resized(own, sizes))
+            reason = "its axes are Explicit, so it is part of the types of arrays"
+            raise _cannot_replace(reason, program_mesh, target)
+        return virtual_mesh(_resize_mesh(program_mesh, sizes))
 
-    return move
+    return replace_program_mesh
 
 
-def _resized(own: Any, sizes: dict[str, int]) -> AbstractMesh:
-    """Return `own` with other sizes; the order and the types of its axes stay its own."""
+def _resize_mesh(program_mesh: Any, sizes: dict[str, int]) -> AbstractMesh:
+    """Return the mesh with other sizes; the order and the types of its axes stay."""
     return AbstractMesh(
-        tuple(sizes[name] for name in own.axis_names), own.axis_names, own.axis_types
+        tuple(sizes[name] for name in program_mesh.axis_names),
+        program_mesh.axis_names,
+        program_mesh.axis_types,
     )
 
 
-def _other_axes(own: Any, target: Mesh) -> MeshAxesMismatch:
+def _axes_mismatch(program_mesh: Any, target: Mesh) -> MeshAxesMismatch:
     return MeshAxesMismatch(
-        f"The program's mesh has the axes {', '.join(map(repr, own.axis_names))}; the mesh given "
-        f"has {', '.join(map(repr, target.axis_names))}.",
-        where=f"mesh {_text(target)} in the place of the program's own {_text(own)}",
+        f"The program's mesh has the axes {', '.join(map(repr, program_mesh.axis_names))}; the "
+        f"mesh given has {', '.join(map(repr, target.axis_names))}.",
+        where=_describe_replacement(program_mesh, target),
         fix="give a mesh with the same axis names and the sizes that you want.",
+    )
+
+
+def _cannot_replace(reason: str, program_mesh: Any, target: Mesh) -> Unsupported:
+    return Unsupported(
+        f"The program uses its own mesh, {mesh_text(program_mesh.shape.items())}, in a place where "
+        f"it cannot be replaced: {reason}.",
+        where=_describe_replacement(program_mesh, target),
+        fix="let the function take the mesh as its parameter `mesh`, or use only PartitionSpecs in "
+        "it and call jax.set_mesh outside of it.",
+    )
+
+
+def _describe_replacement(program_mesh: Any, target: Mesh) -> str:
+    target_text = mesh_text(target.shape.items())
+    return (
+        f"mesh {target_text} in place of the program's own {mesh_text(program_mesh.shape.items())}"
     )
 
 
 def _is_explicit(mesh: Any) -> bool:
     return AxisType.Explicit in mesh.axis_types
-
-
-def _kept(why: str, own: Any, target: Mesh) -> Unsupported:
-    return Unsupported(
-        f"The program names its own mesh, {_text(own)}, in a place where it cannot be replaced: "
-        f"{why}.",
-        where=f"mesh {_text(target)} in the place of the program's own {_text(own)}",
-        fix="let the function take the mesh as its parameter `mesh`, or let it name PartitionSpecs "
-        "alone and call jax.set_mesh outside of it.",
-    )
-
-
-def _text(mesh: Any) -> str:
-    return ",".join(f"{name}={size}" for name, size in mesh.shape.items())

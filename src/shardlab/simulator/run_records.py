@@ -1,21 +1,22 @@
-"""What a program computed on one mesh, as it was seen."""
+"""Records of what a program computed on one mesh and on several. Loads no JAX."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
-from shardlab.sharding.mesh import MeshSizes
+from shardlab.sharding.mesh import MeshSizes, mesh_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaValues:
-    """One output of a shard_map on every device that should hold the same of it.
+    """One output of a shard_map on every device over which it is declared replicated.
 
-    `values` has one leading axis for each of `mesh_axes`, then the axes of the whole output; with
-    no `mesh_axes` it is the output itself.
+    `values` has one leading dimension for each of `mesh_axes`, then the dimensions of the global
+    output; without `mesh_axes` it is the output itself.
     """
 
     number: int
@@ -27,54 +28,52 @@ class ReplicaValues:
 
     @property
     def key(self) -> tuple[SourceLocation, str, int]:
-        """Return what tells this output from others, on any mesh."""
+        """Return what identifies this output on any mesh."""
         return self.source, self.body, self.number
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputLineage:
-    """What went into one output of a program, read from the program itself.
+    """What contributes to one output of a program, inferred from the program itself.
 
-    `random` holds how its random numbers were drawn: "same" where every device has the same key,
-    "by_device" where the keys differ. `eps` is the rounding of its least precise float type.
+    `random` says how its random numbers were drawn: "same" if every device has the same key,
+    "by_device" if the keys differ. `eps` is the machine epsilon of its least precise float type.
     """
 
     has_arguments: bool = True
     is_gradient: bool = False
     random: frozenset[str] = frozenset()
-    sums_ratios: tuple[
-        SourceLocation, ...
-    ] = ()  # psums of quotients whose denominators differ by device
-    sums: tuple[
-        tuple[SourceLocation, tuple[str, ...]], ...
-    ] = ()  # every sum and mean, with its mesh axes
+    # psums of quotients whose denominators differ between devices
+    sums_ratios: tuple[SourceLocation, ...] = ()
+    # every sum and mean, with its mesh axes
+    sums: tuple[tuple[SourceLocation, tuple[str, ...]], ...] = ()
     eps: float = 0.0
-    has_collectives: bool = True  # on the way to it, of any kind
-    checks_vma: bool = False  # a shard_map on the way has check_vma=True
-    divided_by: tuple[
-        int, ...
-    ] = ()  # numbers written in the program that divide a sum over devices
+    has_collectives: bool = True  # of any kind, on the path to this output
+    checks_vma: bool = False  # a shard_map on the path has check_vma=True
+    # literal numbers of the program that divide a sum over devices
+    divided_by: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputLeaf:
-    """One array of an output or a gradient, and how far rounding alone can move it."""
+    """One array of an output or a gradient, and how far rounding alone can change it."""
 
     value: Any  # a NumPy array
     dtype: str
-    noise: Any = 0.0  # change when arguments change by a rounding; a number or an array
+    noise: Any = 0.0  # change if arguments change by a rounding error; a number or an array
     lineage: OutputLineage = field(default_factory=OutputLineage)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFailure:
-    """Why a program did not run, in the words that were said."""
+    """Why a program did not run, with the message of the exception."""
 
-    kind: str  # deadlock, indivisible, refused, not_simulated
-    words: str
+    kind: str  # deadlock, indivisible, rejected, not_simulated
+    message: str
     where: str = ""
     fix: str = ""
-    code: str = ""  # of our own error, where it was one
+    code: str = ""  # of a LabError
+    location: SourceLocation | None = None  # of the operation that failed, if known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +90,11 @@ class MeshRun:
 
     @property
     def mesh_text(self) -> str:
-        return ",".join(f"{name}={size}" for name, size in self.mesh)
+        return mesh_text(self.mesh)
 
     @property
     def n_devices(self) -> int:
-        n = 1
-        for _, size in self.mesh:
-            n *= size
-        return n
+        return prod(size for _, size in self.mesh)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,17 +106,17 @@ class MeshRuns:
     arguments: Mapping[str, Any] = field(default_factory=dict)  # NumPy arrays by path
     source: SourceLocation = UNKNOWN_LOCATION  # of the program
     notes: tuple[str, ...] = ()
-    # Why it does not run on one device, where `one` is the smallest mesh that it does run on.
+    # Why it does not run on one device; `one` is then the smallest mesh on which it does.
     not_one: RunFailure | None = None
 
     @property
     def reference(self) -> str:
-        """Return where that ran with which all else is compared: `one device`, or a mesh."""
+        """Return what all other runs are compared with: `one device`, or a mesh."""
         return self.one.mesh_text if self.not_one else "one device"
 
     @property
     def compared_on(self) -> tuple[str, ...]:
-        """Return the meshes, as text, whose results there are to compare with one device's."""
+        """Return the meshes, as text, whose results can be compared with the reference."""
         if self.one.failure:
             return ()
         return tuple(run.mesh_text for run in self.many if not run.failure)

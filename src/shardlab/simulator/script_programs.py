@@ -1,4 +1,4 @@
-"""A whole script in simulated mode: every sharded program that it runs, each once."""
+"""Runs a script in simulated mode and collects the sharded programs that it runs, each once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from shardlab.errors import Deadlock
 from shardlab.findings.source import SourceLocation
 from shardlab.simulator.interpreter.replicas import ReplicasDiffer
 from shardlab.simulator.script_runner import execute_as_main, join_threads
-from shardlab.simulator.virtual_devices import jit_execution as execute
+from shardlab.simulator.virtual_devices.jit_execution import program_observers
 
-_JAX = os.path.dirname(jax.__file__)
+_JAX_FOLDER = os.path.dirname(jax.__file__)
+_HOOKS_FOLDER = os.path.dirname(_jax.__file__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,79 +33,82 @@ class ProgramRun:
 
 @dataclasses.dataclass(kw_only=True)
 class ScriptRun:
-    """What was seen of a script while it ran."""
+    """What was observed of a script while it ran."""
 
     programs: list[ProgramRun] = dataclasses.field(default_factory=list)
-    # Outputs whose copies differed: what was said, and where.
+    # Outputs whose replicas differed: the warning, and where.
     differing: list[tuple[str, SourceLocation]] = dataclasses.field(default_factory=list)
     deadlock: Deadlock | None = None
-    # What the script raised, or its own end where that tells of a failure.
+    # The exception that the script raised, or its SystemExit if that reports a failure.
     ended: BaseException | None = None
 
 
 def run_script(path: str, args: Sequence[str]) -> ScriptRun:
-    """Run a script as `python` would, and return what sharded programs it ran.
+    """Run a script as `python` would, and return the sharded programs that it ran.
 
-    To be called in simulated mode. What the script raises comes back with what ran until then, and
-    so does a deadlock, at which real devices would have hung.
+    Call it in simulated mode. An exception or a deadlock of the script is returned together with
+    the programs that ran before it.
     """
-    seen = ScriptRun()
-    with _watching(seen), _hearing(seen):
+    script_run = ScriptRun()
+    with _observe_programs(script_run), _collect_warnings(script_run):
         try:
             execute_as_main(path, args)
             join_threads()
+            # Callbacks of the last program may still be running, and may warn.
             jax.effects_barrier()
         except Deadlock as error:
-            seen.deadlock = error
+            script_run.deadlock = error
         except SystemExit as end:
-            seen.ended = end if end.code else None
+            script_run.ended = end if end.code else None
         except Exception as error:
-            seen.ended = error
-    return seen
+            script_run.ended = error
+    return script_run
 
 
 @contextlib.contextmanager
-def _watching(seen: ScriptRun) -> Iterator[None]:
-    known: set[Any] = set()
+def _observe_programs(script_run: ScriptRun) -> Iterator[None]:
+    program_keys: set[Any] = set()
 
-    def watch(args: Any, params: dict[str, Any]) -> None:
+    def add_program(args: Any, params: dict[str, Any]) -> None:
         closed = params["jaxpr"]
-        avals = [_shaped(aval, arg) for aval, arg in zip(closed.in_avals, args, strict=True)]
-        if not _is_of_interest(closed, avals, params):
+        avals = [_shape_struct(aval, arg) for aval, arg in zip(closed.in_avals, args, strict=True)]
+        if not _is_sharded_program(closed, avals, params):
             return
-        # A jit of a shard_map and the shard_map alone are the same program.
+        # By text: a jit of a shard_map and the shard_map alone are the same program.
         key = (str(closed.jaxpr), str(avals))
-        if key not in known:
-            known.add(key)
-            seen.programs.append(_program(closed, avals, params))
+        if key not in program_keys:
+            program_keys.add(key)
+            script_run.programs.append(_make_program(closed, avals, params))
 
-    execute.watchers.append(watch)
+    program_observers.append(add_program)
     try:
         yield
     finally:
-        execute.watchers.remove(watch)
+        program_observers.remove(add_program)
 
 
-def _program(closed: Any, avals: list[Any], params: dict[str, Any]) -> ProgramRun:
-    name = _name(closed, params["name"])
+def _make_program(closed: Any, avals: list[Any], params: dict[str, Any]) -> ProgramRun:
+    name = _program_name(closed, params["name"])
 
     def program(*args: Any) -> Any:
         return _jax.eval_jaxpr(closed, args)
 
+    # jax.jit takes the name of the program from the function.
     program.__name__ = program.__qualname__ = name
     function = jax.jit(
         program,
-        in_shardings=tuple(map(_asked, params["in_shardings"])),
-        out_shardings=list(map(_asked, params["out_shardings"])),
+        in_shardings=tuple(map(_specified_sharding, params["in_shardings"])),
+        out_shardings=list(map(_specified_sharding, params["out_shardings"])),
     )
     return ProgramRun(name, function, tuple(avals))
 
 
-def _asked(sharding: Any) -> Any:
+def _specified_sharding(sharding: Any) -> Any:
+    """Return None for JAX's markers (UNSPECIFIED, AUTO), which jax.jit does not accept."""
     return sharding if isinstance(sharding, jax.sharding.Sharding) else None
 
 
-def _shaped(aval: Any, arg: Any) -> Any:
+def _shape_struct(aval: Any, arg: Any) -> Any:
     sharding = getattr(arg, "sharding", None)
     is_sharded = isinstance(sharding, jax.sharding.NamedSharding) and sharding.mesh.size > 1
     return jax.ShapeDtypeStruct(
@@ -112,19 +116,23 @@ def _shaped(aval: Any, arg: Any) -> Any:
     )
 
 
-def _is_of_interest(closed: Any, avals: list[Any], params: dict[str, Any]) -> bool:
-    """Say whether a program has a shard_map, or is the person's own and touches a sharding.
+def _is_sharded_program(closed: Any, avals: list[Any], params: dict[str, Any]) -> bool:
+    """Return whether a program has a shard_map, or is a user's jit with a sharding.
 
-    A sum or a product outside of jit is a jit too, of JAX's own; to list each would bury the rest.
+    An operation outside of jit is a jit of JAX's own; listing those would bury the rest.
     """
     if _has_shard_map(closed):
         return True
-    made_at = str(getattr(closed.jaxpr.debug_info, "func_src_info", ""))
-    if f" at {_JAX}" in made_at:
+    source_info = str(getattr(closed.jaxpr.debug_info, "func_src_info", ""))
+    if f" at {_JAX_FOLDER}" in source_info:
         return False
     shardings = [aval.sharding for aval in avals]
     shardings += [*params["in_shardings"], *params["out_shardings"]]
-    return any(getattr(s, "num_devices", 1) > 1 for s in shardings if s is not None and _asked(s))
+    return any(
+        getattr(sharding, "num_devices", 1) > 1
+        for sharding in shardings
+        if sharding is not None and _specified_sharding(sharding)
+    )
 
 
 def _has_shard_map(jaxpr: Any) -> bool:
@@ -135,30 +143,33 @@ def _has_shard_map(jaxpr: Any) -> bool:
     )
 
 
-def _name(closed: Any, name: str) -> str:
-    """Return the name of the function; of an eager shard_map that of its body."""
+def _program_name(closed: Any, name: str) -> str:
+    """Return the name of the function; for an eager shard_map the name of its body."""
     inner, _ = _jax.open_jaxpr(closed)
-    info = getattr(inner.debug_info, "func_src_info", "") or ""
-    if os.path.dirname(__file__) not in info:
+    source_info = getattr(inner.debug_info, "func_src_info", "") or ""
+    # An eager shard_map runs in a jit of ours (`_jax/shard_map_hooks.py`).
+    if _HOOKS_FOLDER not in source_info:
         return name
     bodies = [eqn.params["jaxpr"] for eqn in inner.eqns if eqn.primitive.name == "shard_map"]
-    info = getattr(bodies[0].debug_info, "func_src_info", "") if bodies else ""
-    return str(info).split(" at ")[0] or name
+    source_info = getattr(bodies[0].debug_info, "func_src_info", "") if bodies else ""
+    return str(source_info).split(" at ")[0] or name
 
 
 @contextlib.contextmanager
-def _hearing(seen: ScriptRun) -> Iterator[None]:
-    """Take warnings about copies that differ for what they are; all others are the program's."""
+def _collect_warnings(script_run: ScriptRun) -> Iterator[None]:
+    """Record `ReplicasDiffer` warnings instead of showing them; others stay the program's."""
     with warnings.catch_warnings():
-        shown = warnings.showwarning
+        original_show = warnings.showwarning
 
-        def hear(message: Any, category: Any, filename: str, lineno: int, *rest: Any) -> None:
+        def record_or_show(
+            message: Any, category: Any, filename: str, lineno: int, *rest: Any
+        ) -> None:
             if issubclass(category, ReplicasDiffer):
-                seen.differing.append((str(message), SourceLocation(filename, lineno)))
+                script_run.differing.append((str(message), SourceLocation(filename, lineno)))
             else:
-                shown(message, category, filename, lineno, *rest)
+                original_show(message, category, filename, lineno, *rest)
 
-        module: Any = warnings  # mypy would want the exact type of the function it replaces
-        module.showwarning = hear
+        module: Any = warnings  # mypy requires the exact type of the function it replaces
+        module.showwarning = record_or_show
         warnings.simplefilter("always", ReplicasDiffer)
         yield

@@ -1,4 +1,4 @@
-"""Runs a person's script or module as `python` would, in simulated mode."""
+"""Runs a user's script or module as `python` would, in simulated mode."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from typing import Any
 
 import jax
 
-from shardlab._jax import device_hooks as seams
+from shardlab._jax import device_hooks
 from shardlab.errors import InvalidDeviceCount, ProgramNotFound
+from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.simulated_mode import simulated
-from shardlab.simulator.virtual_devices.run_statistics import TALLY
 
-# The exit code of a strict run whose replicated outputs were not.
-DIFFERING = 3
+# The exit code of a strict run with replicated outputs that differ between devices.
+REPLICAS_DIFFER_EXIT_CODE = 3
 
-_OURS = str(Path(__file__).parents[1])
-_JAX = str(Path(jax.__file__).parent)
-_HIDDEN = (_OURS, "<frozen ")
-_NOT_THEIRS = (*_HIDDEN, _JAX, sys.prefix, sys.base_prefix)
+_JAX_FOLDER = str(Path(jax.__file__).parent)
+# Frames of shardlab, and of runpy in frozen modules, are not part of the user's traceback.
+_HIDDEN = (str(Path(__file__).parents[1]), "<frozen ")
+_NOT_USER_CODE = (*_HIDDEN, _JAX_FOLDER, sys.prefix, sys.base_prefix)
 
 
 def run_script_file(
@@ -38,53 +38,54 @@ def run_script_file(
     devices: int | None = None,
     strict: bool = False,
 ) -> tuple[int, str]:
-    """Run a program, and return its exit code and a line that tells what was simulated.
+    """Run a program, and return its exit code and a line that summarizes the simulation.
 
-    With no `devices` the program gets as many as it asks for itself, or 8. The real backend has
-    one device, whatever the environment and the program ask for. With `strict`, a program that
-    ends well but had outputs whose copies differ ends with `DIFFERING`.
+    With no `devices` the program gets as many as it requests itself, or 8. The real backend has
+    one device, whatever the environment and the program request. With `strict`, a program that
+    succeeds but has outputs whose replicas differ exits with `REPLICAS_DIFFER_EXIT_CODE`.
     """
-    _check_exists(program, is_module)
-    TALLY.clear()
-    with simulated(devices) as machine:
-        code = _exit_code(lambda: execute_as_main(program, args, is_module))
+    _check_program_exists(program, is_module)
+    RUN_STATISTICS.clear()
+    with simulated(devices) as device_count:
+        code = _run_for_exit_code(lambda: execute_as_main(program, args, is_module))
         jax.effects_barrier()
-        n_devices = machine.settle()
-    n_real = len(seams.real_backend().local_devices())
+        n_devices = device_count.fix_count()
+    # A backend that was started before the mode could have several devices.
+    n_real = len(device_hooks.real_backend().local_devices())
     if n_real != 1:
         raise InvalidDeviceCount(
-            f"The real backend has {n_real} devices, where one was meant to be.",
+            f"The real backend has {n_real} devices; expected 1.",
             where=f"shardlab run {program}",
-            fix="report this: the values are right, but they took more than one device.",
+            fix="report this bug: the values are right, but they were computed on several devices.",
         )
-    meshes = "; ".join(TALLY.meshes) or "none"
-    told = (
+    meshes = "; ".join(RUN_STATISTICS.meshes) or "none"
+    summary = (
         f"shardlab: simulated {n_devices} devices on one real one; meshes: {meshes}; "
-        f"shard_maps: {TALLY.n_shard_maps}"
+        f"shard_maps: {RUN_STATISTICS.n_shard_maps}"
     )
-    if TALLY.n_differing:
-        told += f"; outputs whose copies differ between devices: {TALLY.n_differing}"
-        code = code or (DIFFERING if strict else 0)
-    return code, told
+    if RUN_STATISTICS.n_differing:
+        summary += f"; replicated outputs that differ: {RUN_STATISTICS.n_differing}"
+        code = code or (REPLICAS_DIFFER_EXIT_CODE if strict else 0)
+    return code, summary
 
 
-def _check_exists(program: str, is_module: bool) -> None:
+def _check_program_exists(program: str, is_module: bool) -> None:
     if is_module:
         sys.path.insert(0, os.getcwd())
         try:
-            found = importlib.util.find_spec(program) is not None
+            exists = importlib.util.find_spec(program) is not None
         except (ImportError, ValueError):
-            found = False
+            exists = False
         finally:
             sys.path.pop(0)
-        what = f"There is no module named {program!r}."
+        message = f"There is no module named {program!r}."
     else:
-        found, what = Path(program).exists(), f"There is no file {program!r}."
-    if not found:
+        exists, message = Path(program).exists(), f"There is no file {program!r}."
+    if not exists:
         raise ProgramNotFound(
-            what,
+            message,
             where=f"shardlab run {'-m ' if is_module else ''}{program}, in {os.getcwd()}",
-            fix="check the name, or run it from the folder that it is in.",
+            fix="check the name, or run it from the folder that contains it.",
         )
 
 
@@ -94,6 +95,7 @@ def _check_exists(program: str, is_module: bool) -> None:
 def execute_as_main(program: str, args: Sequence[str], is_module: bool = False) -> None:
     """Run a program as `python program args` would, in this process."""
     sys.argv = [program, *args]
+    # sys.path[0] is the folder of the shardlab command; python puts the script's there.
     if is_module:
         sys.path[0] = os.getcwd()
         runpy.run_module(program, run_name="__main__", alter_sys=True)
@@ -103,7 +105,8 @@ def execute_as_main(program: str, args: Sequence[str], is_module: bool = False) 
         return
     path = os.path.abspath(program)
     sys.path[0] = os.path.dirname(os.path.realpath(program))
-    # Kept as the main module for good: what it defines may be pickled, and used by its threads.
+    # Not runpy.run_path, which restores sys.modules at the end: the program may pickle its own
+    # classes, or use its globals in threads that are still running.
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
     sys.modules["__main__"] = main
@@ -112,8 +115,8 @@ def execute_as_main(program: str, args: Sequence[str], is_module: bool = False) 
     exec(code, main.__dict__)
 
 
-def _exit_code(execute: Any) -> int:
-    """Call `execute` and return what the process would have ended with."""
+def _run_for_exit_code(execute: Any) -> int:
+    """Call `execute` and return the exit code that `python` would have ended with."""
     try:
         execute()
         join_threads()
@@ -124,10 +127,10 @@ def _exit_code(execute: Any) -> int:
         print(end.code, file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
-        _print(error)
-        return 130
+        _print_error(error)
+        return 130  # 128 + SIGINT, as in a shell
     except BaseException as error:
-        _print(error)
+        _print_error(error)
         return 1
     finally:
         sys.stdout.flush()
@@ -135,49 +138,52 @@ def _exit_code(execute: Any) -> int:
 
 
 def join_threads() -> None:
-    """Wait for the program's threads, as the interpreter does before it ends."""
+    """Join the program's threads, as the interpreter does before it exits."""
+    # While the mode is on: threads that still run JAX would lose their devices.
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join()
 
 
-def _print(error: BaseException) -> None:
-    """Print a traceback that begins in the person's program, without our own frames."""
+def _print_error(error: BaseException) -> None:
+    """Print a traceback that begins in the user's program."""
     sys.stdout.flush()
+    # The program has installed a hook of its own, such as rich.traceback.
     if sys.excepthook is not sys.__excepthook__:
         sys.excepthook(type(error), error, error.__traceback__)
         return
     print(traceback_text(error), end="", file=sys.stderr)
 
 
-def traceback_text(error: BaseException, *, theirs_only: bool = False) -> str:
-    """Return a traceback that begins in the person's program, without our own frames.
+def traceback_text(error: BaseException, *, user_code_only: bool = False) -> str:
+    """Return a traceback that begins in the user's program, without frames of shardlab.
 
-    With `theirs_only` also without those of JAX, and without its note about them.
+    With `user_code_only` also without those of JAX, and without its note about them.
     """
-    shown = traceback.TracebackException.from_exception(error)
+    formatted = traceback.TracebackException.from_exception(error)
     if not os.environ.get("SHARDLAB_TRACEBACK"):
-        _drop(shown, (*_HIDDEN, _JAX) if theirs_only else _HIDDEN)
-    return "".join(shown.format())
+        _drop_frames(formatted, (*_HIDDEN, _JAX_FOLDER) if user_code_only else _HIDDEN)
+    return "".join(formatted.format())
 
 
 def user_line_of(error: BaseException) -> str:
-    """Return the last place in the person's program that an error went through."""
+    """Return the innermost line of the user's program in the traceback of an error."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [
         f"{frame.filename}:{frame.lineno} ({frame.name})"
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(_NOT_THEIRS)
+        if not frame.filename.startswith(_NOT_USER_CODE)
     ]
     return frames[-1] if frames else ""
 
 
-def _drop(shown: traceback.TracebackException, hidden: tuple[str, ...]) -> None:
-    kept = [frame for frame in shown.stack if not frame.filename.startswith(hidden)]
-    shown.stack = traceback.StackSummary.from_list(kept)
-    if _JAX in hidden and shown.__notes__:
-        shown.__notes__ = [n for n in shown.__notes__ if "internal frames" not in n]
-    for other in (shown.__cause__, shown.__context__):
-        if other is not None:
-            _drop(other, hidden)
+def _drop_frames(formatted: traceback.TracebackException, hidden: tuple[str, ...]) -> None:
+    frames = [frame for frame in formatted.stack if not frame.filename.startswith(hidden)]
+    formatted.stack = traceback.StackSummary.from_list(frames)
+    # JAX's note that it has removed internal frames would be repeated for each exception.
+    if _JAX_FOLDER in hidden and formatted.__notes__:
+        formatted.__notes__ = [n for n in formatted.__notes__ if "internal frames" not in n]
+    for chained in (formatted.__cause__, formatted.__context__):
+        if chained is not None:
+            _drop_frames(chained, hidden)

@@ -1,4 +1,7 @@
-"""`shardlab.shard_map`: the signature of `jax.shard_map`, for a mesh that does not exist."""
+"""`shardlab.shard_map`: the signature of `jax.shard_map`, for a virtual mesh.
+
+Loading this module hooks JAX: from then on every shard_map over a virtual mesh is simulated.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,12 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardlab import _jax
-from shardlab._jax import device_hooks as seams
-from shardlab._jax import partitioner
+from shardlab._jax import device_hooks, partitioner
 from shardlab._jax.shard_map_hooks import hook_shard_map
-from shardlab.simulator.interpreter import evaluate as simulate
+from shardlab.simulator.interpreter.evaluate import evaluate_shard_map
+from shardlab.simulator.interpreter.shard_boundary import ShardedOutput
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
-from shardlab.simulator.interpreter.unjoined import UnjoinedOutput
-from shardlab.simulator.virtual_devices import array_labels as labels
+from shardlab.simulator.virtual_devices.array_labels import attach_sharding
 from shardlab.simulator.virtual_devices.devices import is_virtual, virtual_mesh
 
 
@@ -42,8 +44,8 @@ def shard_map(
     523776.0
 
     The mesh may be text, a mapping, a `Mesh` or an `AbstractMesh`, or None to take the one in
-    context. The body is traced by `jax.shard_map` itself, so its checks, its types and its
-    gradients are JAX's own; only running it is ours.
+    context. `jax.shard_map` itself traces the body, so checks, types and gradients are JAX's own;
+    only running it is simulated.
     """
     if f is None:
         return lambda g: shard_map(
@@ -57,48 +59,59 @@ def shard_map(
     devices = None if mesh is None else virtual_mesh(mesh)
     mapped = jax.shard_map(
         f,
-        # Abstract: a jit that met virtual devices would try to compile for them.
+        # Abstract: with a concrete mesh, a jit around this call would compile for its devices.
         mesh=None if devices is None else devices.abstract_mesh,
         in_specs=in_specs,
         out_specs=out_specs,
         axis_names=axis_names,
         check_vma=check_vma,
     )
-    return mapped if devices is None else _labelling(mapped, devices, out_specs)
+    return mapped if devices is None else _attach_shardings(mapped, devices, out_specs)
 
 
-def _labelling(mapped: Callable[..., Any], devices: Mesh, out_specs: Any) -> Callable[..., Any]:
-    """Return `mapped`, whose results outside of jit know their shards (`shardlab.shards`)."""
+def _attach_shardings(
+    mapped: Callable[..., Any], devices: Mesh, out_specs: Any
+) -> Callable[..., Any]:
+    """Return `mapped`, with shardings on its results outside of jit, for `shardlab.shards`."""
 
-    def label(spec: Any, part: Any) -> None:
-        for leaf in jax.tree.leaves(part):
-            if isinstance(leaf, seams.ArrayImpl):
-                labels.attach(leaf, NamedSharding(devices, spec))
+    def attach_to_leaves(spec: Any, subtree: Any) -> None:
+        # A tracer (the call is inside a jit) has no shards yet.
+        for leaf in jax.tree.leaves(subtree):
+            if isinstance(leaf, device_hooks.ArrayImpl):
+                attach_sharding(leaf, NamedSharding(devices, spec))
 
     @functools.wraps(mapped)
-    def call(*args: Any) -> Any:
+    def call_mapped(*args: Any) -> Any:
         out = mapped(*args)
-        jax.tree.map(label, out_specs, out, is_leaf=lambda x: isinstance(x, PartitionSpec))
+        # `out_specs` may be a prefix of the tree of outputs.
+        jax.tree.map(
+            attach_to_leaves, out_specs, out, is_leaf=lambda x: isinstance(x, PartitionSpec)
+        )
         return out
 
-    return call
+    return call_mapped
 
 
-def _simulate(
-    params: dict[str, Any], arrays: Sequence[Any], kept: Sequence[UnjoinedOutput | None]
-) -> tuple[list[Any], list[UnjoinedOutput]]:
-    """Return the outputs joined, and kept apart for a shard_map that takes them as they are."""
+def simulate_shard_map(
+    params: dict[str, Any], arrays: Sequence[Any], sharded_ins: Sequence[ShardedOutput | None]
+) -> tuple[list[Any], list[ShardedOutput]]:
+    """Return the outputs gathered, and sharded for a shard_map that takes them with that spec.
+
+    An array that is an output of an earlier shard_map comes as shards, with its entry of
+    `sharded_ins`; the entry of any other array is None.
+    """
     values = [
-        StackedArray(array) if how is None else how.with_array(array)
-        for array, how in zip(arrays, kept, strict=True)
+        StackedArray(array) if sharded is None else sharded.with_array(array)
+        for array, sharded in zip(arrays, sharded_ins, strict=True)
     ]
-    outs = simulate.shard_map(MeshAxes(), params, values)
-    return [out.force().array for out in outs], outs
+    outs = evaluate_shard_map(MeshAxes(), params, values)
+    return [out.materialize().array for out in outs], outs
 
 
 def _is_simulated(mesh: Any) -> bool:
-    # Simulated mode asks JAX's partitioner about the program as it is, shard_map and all.
+    # Simulated mode also lowers the unchanged program, shard_maps included, for the partitioner.
     return is_virtual(mesh) and not partitioner.is_lowering()
 
 
-hook_shard_map(_is_simulated, _simulate)
+# Once per process, when the module is loaded: a lowering rule cannot be registered per mesh.
+hook_shard_map(_is_simulated, simulate_shard_map)

@@ -1,7 +1,4 @@
-"""`shardlab.shards(y)`: the piece of an array on each device.
-
-The shardings of a tree of arrays, as lines of text that a person can read and compare.
-"""
+"""`shardlab.shards(y)`: the shard of an array on each device; and shardings as lines of text."""
 
 from __future__ import annotations
 
@@ -14,12 +11,13 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from shardlab.errors import NotSharded
-from shardlab.simulator.virtual_devices import array_labels as labels
+from shardlab.sharding.mesh import mesh_text
+from shardlab.simulator.virtual_devices.array_labels import attached_sharding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceShard:
-    """One device, its coordinate on the mesh, and the piece of the array it holds."""
+    """One device, its coordinate on the mesh, and its shard of the array."""
 
     device: int
     coordinate: Mapping[str, int]
@@ -28,7 +26,7 @@ class DeviceShard:
 
 
 def shards(y: Any) -> list[DeviceShard]:
-    """Return what each device holds of `y`, in mesh order.
+    """Return the shard of `y` on each device, in mesh order.
 
     `y` comes from a simulated program, also after the mode has ended, or from real devices.
 
@@ -47,56 +45,58 @@ def shards(y: Any) -> list[DeviceShard]:
             where=f"shards({type(y).__name__})",
             fix="pass a jax.Array; for a tree of arrays use jax.tree.map(shardlab.shards, tree).",
         )
-    sharding = labels.label_of(y)
+    # Outside simulated mode `y.sharding` is the one real device; the label is still there.
+    sharding = attached_sharding(y)
     if sharding is None:
         sharding = y.sharding
-    whole = np.asarray(y)
-    where = sharding.devices_indices_map(y.shape)
-    coordinates = _coordinates(sharding)
+    # One transfer to the host; the shards are views of it.
+    full_array = np.asarray(y)
+    coordinates = _device_coordinates(sharding)
     return [
         DeviceShard(
             device=device.id,
             coordinate=coordinates.get(device.id, {}),
             index=index,
-            data=whole[index],
+            data=full_array[index],
         )
-        for device, index in where.items()
+        for device, index in sharding.devices_indices_map(y.shape).items()
     ]
 
 
-def _coordinates(sharding: Any) -> dict[int, dict[str, int]]:
+def _device_coordinates(sharding: Any) -> dict[int, dict[str, int]]:
     mesh = getattr(sharding, "mesh", None)
     if mesh is None:
         return {}
     return {
-        device.id: dict(zip(mesh.axis_names, map(int, place), strict=True))
-        for place, device in np.ndenumerate(mesh.devices)
+        device.id: dict(zip(mesh.axis_names, map(int, position), strict=True))
+        for position, device in np.ndenumerate(mesh.devices)
     }
 
 
 def sharding_lines(tree: Any) -> list[str]:
-    """Return one line for each array: its path, type and spec, and the mesh where it changes.
+    """Return one line for each array: its path, type, spec and mesh.
 
     >>> import jax.numpy as jnp
     >>> sharding_lines({"w": jnp.ones((2, 3))})
     ["['w']: float32[2,3] on one device"]
     """
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [f"{jax.tree_util.keystr(path) or 'value'}: {_line(leaf)}" for path, leaf in leaves]
+    return [
+        f"{jax.tree_util.keystr(path) or 'value'}: {_describe_leaf(leaf)}" for path, leaf in leaves
+    ]
 
 
-def _line(leaf: Any) -> str:
+def _describe_leaf(leaf: Any) -> str:
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         return repr(leaf)
     shape = ",".join(map(str, leaf.shape))
-    return f"{leaf.dtype}[{shape}] {_place(getattr(leaf, 'sharding', None))}"
+    return f"{leaf.dtype}[{shape}] {_describe_sharding(getattr(leaf, 'sharding', None))}"
 
 
-def _place(sharding: Any) -> str:
+def _describe_sharding(sharding: Any) -> str:
     if isinstance(sharding, NamedSharding):
-        mesh = ",".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
         spec = ", ".join(map(repr, sharding.spec))
-        return f"P({spec}) on {mesh}"
+        return f"P({spec}) on {mesh_text(sharding.mesh.shape.items())}"
     if sharding is None or getattr(sharding, "num_devices", 1) == 1:
         return "on one device"
     return str(sharding)

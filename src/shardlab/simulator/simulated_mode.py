@@ -1,8 +1,8 @@
-"""`with shardlab.simulated(devices=512):` an unchanged JAX program, as if on 512 devices.
+"""Simulated mode: an unchanged JAX program runs as if the machine had many devices.
 
-`with mesh_in_context("data=8") as mesh:` simulated mode, with this mesh in context.
-
-Unlike `retargeted` it leaves the meshes alone that a program makes itself.
+`with shardlab.simulated(devices=512):` gives JAX 512 virtual devices.
+`with mesh_in_context("data=8") as mesh:` also sets a mesh of them. Unlike `retarget_programs` it
+does not replace the meshes that a program makes itself.
 """
 
 from __future__ import annotations
@@ -17,22 +17,37 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from shardlab._jax import device_hooks as seams
+# Loading it hooks JAX's shard_map: a program in simulated mode calls that one, never shardlab's.
+import shardlab.simulator.shard_map  # noqa: F401
+from shardlab._jax import device_hooks
 from shardlab._jax.saved_config import SavedConfig
 from shardlab.errors import InvalidDeviceCount
-from shardlab.simulator.virtual_devices import array_labels as labels
-from shardlab.simulator.virtual_devices import device_put as put
-from shardlab.simulator.virtual_devices import jit_execution as execute
-from shardlab.simulator.virtual_devices.backend import DeviceCount, VirtualBackend, start_real
+from shardlab.simulator.virtual_devices.array_labels import (
+    is_committed,
+    lazy_shards,
+    sharding_of,
+)
+from shardlab.simulator.virtual_devices.backend import (
+    DeviceCount,
+    VirtualBackend,
+    start_real_backend,
+)
+from shardlab.simulator.virtual_devices.device_put import (
+    assemble_shards,
+    batched_device_put,
+    device_put,
+)
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
+from shardlab.simulator.virtual_devices.jit_execution import compile_simulated, lower_simulated
 
 _lock = threading.RLock()
+# Modes nest; the innermost is the last. Threads may enter and leave in any order.
 _counts: list[DeviceCount] = []
 
 
 @contextlib.contextmanager
 def simulated(devices: int | None = None) -> Iterator[DeviceCount]:
-    """Run what is inside as if the machine had `devices` devices.
+    """Run the code within this block as if the machine had `devices` devices.
 
     >>> import jax
     >>> with simulated(devices=512):
@@ -41,20 +56,20 @@ def simulated(devices: int | None = None) -> Iterator[DeviceCount]:
     >>> n_devices, len(jax.devices())
     (512, 1)
 
-    With no number the program's own wish counts (`XLA_FLAGS`, `jax_num_cpu_devices`), or 8. The
-    mode is the whole process's; leaving it, also by an exception, leaves JAX as it was, settings
-    (`jax.config`, `jax.set_mesh`) included. Arrays made inside stay valid outside as ordinary
+    With no number the program's own setting counts (`XLA_FLAGS`, `jax_num_cpu_devices`), or 8. The
+    mode applies to the whole process. Leaving it, also by an exception, restores JAX including its
+    settings (`jax.config`, `jax.set_mesh`). Arrays made inside stay valid outside as ordinary
     arrays on the one real device.
     """
-    count = DeviceCount(_checked(devices))
+    count = DeviceCount(_check_device_count(devices))
     settings = SavedConfig()
     with _lock:
-        # The real backend must exist, with its one device, before the program can ask for more.
-        start_real()
+        # Before the program runs: it may set flags that would give the real backend more devices.
+        start_real_backend()
         _counts.append(count)
         if len(_counts) == 1:
-            _install()
-        seams.SEAMS.enter(count.key)
+            _install_hooks()
+        device_hooks.set_mode_key(count.key)
     try:
         yield count
     finally:
@@ -62,101 +77,127 @@ def simulated(devices: int | None = None) -> Iterator[DeviceCount]:
             settings.restore()
             _counts.remove(count)
             if _counts:
-                seams.SEAMS.enter(_counts[-1].key)
+                device_hooks.set_mode_key(_counts[-1].key)
             else:
-                seams.SEAMS.restore()
+                _remove_hooks()
 
 
 def is_active() -> bool:
-    """Say whether simulated mode is on."""
+    """Return whether simulated mode is on."""
     return bool(_counts)
 
 
-# Each device is a Python object and a mesh lists them all: beyond this, minutes and gigabytes.
-_MOST = 2**20
+# Each device is a Python object and a mesh lists them all: more would take minutes and gigabytes.
+_MAX_DEVICES = 2**20
 
 
-def _checked(devices: Any) -> int | None:
+def _check_device_count(devices: Any) -> int | None:
     if devices is None:
         return None
     is_count = isinstance(devices, (int, np.integer)) and not isinstance(devices, bool)
-    if not is_count or not 1 <= devices <= _MOST:
+    if not is_count or not 1 <= devices <= _MAX_DEVICES:
         raise InvalidDeviceCount(
             f"A machine cannot have {devices!r} devices.",
             where=f"simulated(devices={devices!r})",
-            fix=f"give a whole number from 1 to {_MOST}, such as simulated(devices=512).",
+            fix=f"give an integer from 1 to {_MAX_DEVICES}, such as simulated(devices=512).",
         )
     return int(devices)
 
 
-# ------------------------------------------------------------------------------- taking over
+# ----------------------------------------------------------------------------------- hooks
 
 
-def _install() -> None:
-    replace, everywhere = seams.SEAMS.replace, seams.SEAMS.replace_everywhere
-    bridge, arrays = seams.xla_bridge, seams.array_lib
+def _install_hooks() -> None:
+    """Replace the functions of JAX that touch devices (see `_jax/device_hooks.py`)."""
+    patches, when_simulated = device_hooks.DEVICE_PATCHES, device_hooks.when_simulated
+    bridge, computation = device_hooks.xla_bridge, device_hooks.pxla.MeshComputation
+    # Functions that JAX's modules, or the program, import by name.
+    imported_functions = (
+        (bridge, "get_backend", _make_get_backend),
+        (bridge, "local_devices", when_simulated(_local_devices)),
+        (bridge, "backends_are_initialized", when_simulated(_backends_are_initialized)),
+        (bridge, "_clear_backends", when_simulated(_clear_backends)),
+        (
+            device_hooks.array_lib,
+            "make_array_from_single_device_arrays",
+            when_simulated(assemble_shards),
+        ),
+        (device_hooks.pxla, "batched_device_put", when_simulated(batched_device_put)),
+    )
+    functions = (
+        (device_hooks.dispatch, "_batched_device_put_impl", when_simulated(device_put)),
+        (device_hooks.pjit, "_resolve_and_lower", when_simulated(lower_simulated)),
+        (computation, "compile", when_simulated(compile_simulated)),
+        (computation, "cost_analysis", when_simulated(device_hooks.lowered_cost_analysis)),
+    )
     try:
-        everywhere(bridge, "get_backend", _get_backend)
-        everywhere(bridge, "local_devices", seams.in_mode(_local_devices))
-        everywhere(bridge, "backends_are_initialized", seams.in_mode(_is_initialized))
-        everywhere(bridge, "_clear_backends", seams.in_mode(_clear_backends))
-        everywhere(arrays, "make_array_from_single_device_arrays", seams.in_mode(put.from_pieces))
-        everywhere(seams.pxla, "batched_device_put", seams.in_mode(put.batched_device_put))
-        replace(seams.dispatch, "_batched_device_put_impl", seams.in_mode(put.device_put))
-        replace(seams.pjit, "_resolve_and_lower", seams.in_mode(execute.lower))
-        replace(seams.pxla.MeshComputation, "compile", seams.in_mode(execute.compile))
-        replace(seams.pxla.MeshComputation, "cost_analysis", seams.in_mode(seams.lowered_cost))
-        _replace_array_answers(replace)
+        for owner, name, make_replacement in imported_functions:
+            patches.replace_everywhere(owner, name, make_replacement)
+        for owner, name, make_replacement in functions:
+            patches.replace(owner, name, make_replacement)
+        for name, make_replacement in _array_replacements().items():
+            patches.replace(device_hooks.ArrayImpl, name, make_replacement)
     except BaseException:
-        seams.SEAMS.restore()
+        _remove_hooks()
         raise
 
 
-def _replace_array_answers(replace: Callable[..., None]) -> None:
-    array = seams.ArrayImpl
-    replace(array, "sharding", seams.property_in_mode(lambda x, _: labels.sharding_of(x)))
-    replace(array, "_committed", seams.property_in_mode(lambda x, _: labels.is_committed(x)))
-    replace(array, "addressable_shards", seams.property_in_mode(lambda x, _: labels.shards_of(x)))
-    replace(array, "addressable_data", seams.in_mode(lambda x, i: labels.shards_of(x)[i].data))
-    for name in ("_value", "copy_to_host_async"):
-        replace(array, name, seams.really)
+def _array_replacements() -> dict[str, Callable[[Any], Any]]:
+    """Return the attributes of an array that say where it is, read from its label instead."""
+    read_label = device_hooks.property_when_simulated
+    return {
+        "sharding": read_label(lambda array, _: sharding_of(array)),
+        "_committed": read_label(lambda array, _: is_committed(array)),
+        "addressable_shards": read_label(lambda array, _: lazy_shards(array)),
+        "addressable_data": device_hooks.when_simulated(
+            lambda array, i: lazy_shards(array)[i].data
+        ),
+        # These read the buffer, and would look for the devices of the label.
+        "_value": device_hooks.run_with_real_jax,
+        "copy_to_host_async": device_hooks.run_with_real_jax,
+    }
 
 
-def _get_backend(original: Any) -> Any:
+def _remove_hooks() -> None:
+    device_hooks.set_mode_key(None)
+    device_hooks.DEVICE_PATCHES.restore_originals()
+
+
+def _make_get_backend(original: Any) -> Any:
     @functools.wraps(original)
     def get_backend(platform: Any = None) -> Any:
         if isinstance(platform, VirtualBackend):
             return platform
         client = original(platform)
-        if not seams.is_simulated() or getattr(client, "platform", None) != "cpu":
+        if not device_hooks.is_simulated() or getattr(client, "platform", None) != "cpu":
             return client
         return VirtualBackend(_counts[-1])
 
-    # JAX clears it by this name; a function has no such attribute for mypy.
+    # jax.clear_caches calls it; a function has no such attribute for mypy.
     get_backend.cache_clear = original.cache_clear  # type: ignore[attr-defined]
     return get_backend
 
 
 def _local_devices(process_index: Any = None, backend: Any = None, host_id: Any = None) -> Any:
-    """JAX remembers its answer for ever, so its own function must not see virtual devices."""
+    # JAX's own function caches its result for good, so it must not see virtual devices.
     if (process_index or host_id or 0) != 0:
         raise ValueError(f"Unknown process_index {process_index or host_id}")
-    return seams.xla_bridge.devices(backend)
+    return device_hooks.xla_bridge.devices(backend)
 
 
 def _clear_backends() -> None:
-    """Forget the virtual devices; the real backend must not start again with more of them."""
-    _counts[-1].unsettle()
+    """Reset the number of virtual devices; the real backend must not restart with more of them."""
+    _counts[-1].reset_count()
 
 
-def _is_initialized() -> bool:
-    """A program may still choose its device count until it has looked at the devices."""
-    return _counts[-1].is_settled
+def _backends_are_initialized() -> bool:
+    """A program may set its device count until it first reads the devices."""
+    return _counts[-1].is_fixed_by_program
 
 
 @contextlib.contextmanager
 def mesh_in_context(mesh: Any) -> Iterator[Mesh]:
-    """Yield a `jax.sharding.Mesh` of virtual devices; the machine has as many."""
+    """Yield a `jax.sharding.Mesh` of virtual devices, set as the mesh in context."""
     target = virtual_mesh(mesh)
     with simulated(target.size), jax.set_mesh(target):
         yield target

@@ -1,1 +1,1 @@
-"""Reads a program: its collectives, FLOPs, memory and patterns. Runs nothing."""
+"""Traces a program: its collectives, FLOPs, memory and patterns. Runs nothing."""

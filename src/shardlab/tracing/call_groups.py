@@ -1,6 +1,6 @@
-"""Folds the calls of a trace: what is called alike from one line becomes one entry, counted.
+"""Groups the calls of a trace: equal calls from one line become one group with a count.
 
-24 layers written out one after the other are then as short as the same layers in a scan.
+24 layers written one after the other are then as short as the same layers in a scan.
 """
 
 from __future__ import annotations
@@ -10,58 +10,64 @@ from dataclasses import dataclass, replace
 from shardlab.collectives.call import CollectiveCall, ControlScope
 from shardlab.hardware.estimate import Estimate
 from shardlab.sharding.dtype import parse_dtype
-from shardlab.tracing.trace import Trace, worst
+from shardlab.tracing.trace import Trace, most_expensive_branches
 
 PHASES = ("forward", "recompute", "backward")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """Calls that are alike: the first of them, how often in all, and whether they are counted.
+class CallGroup:
+    """Equal calls: the first of them, their total count, and whether they count in the totals.
 
-    `count` is None inside a while loop; bytes and seconds are then those of one turn.
+    `count` is None inside a while loop; bytes and seconds are then those of one iteration. A branch
+    that sends less than another one is not counted.
     """
 
     call: CollectiveCall
     count: int | None
-    counted: bool
+    is_counted: bool
     n_bytes: int
     seconds: float | None
 
 
-def entries(trace: Trace, estimate: Estimate | None = None) -> list[Entry]:
-    """Return the calls folded, in the order in which each kind is first met."""
-    kept = {id(call) for call in worst(trace.collectives)}
-    found: dict[object, Entry] = {}
-    for at, call in enumerate(trace.collectives):
+def group_calls(trace: Trace, estimate: Estimate | None = None) -> list[CallGroup]:
+    """Return the calls in groups, in the order of the first call of each."""
+    # By identity: equal calls may be in a branch that counts and in one that does not.
+    counted_ids = {id(call) for call in most_expensive_branches(trace.collectives)}
+    groups: dict[object, CallGroup] = {}
+    for index, call in enumerate(trace.collectives):
         times = 1 if call.count is None else call.count
-        seconds = None if estimate is None else estimate.calls[at].seconds * times
-        entry = Entry(
+        seconds = None if estimate is None else estimate.calls[index].seconds * times
+        group = CallGroup(
             call=call,
             count=call.count,
-            counted=id(call) in kept,
+            is_counted=id(call) in counted_ids,
             n_bytes=call.wire_bytes * times,
             seconds=seconds,
         )
-        key = (_key(call), entry.counted)
-        found[key] = _joined(found[key], entry) if key in found else entry
-    return list(found.values())
+        key = (_group_key(call), group.is_counted)
+        groups[key] = _merge_groups(groups[key], group) if key in groups else group
+    return list(groups.values())
 
 
-def _key(call: CollectiveCall) -> object:
+def _group_key(call: CollectiveCall) -> object:
+    # Without the scope id: the same cond of an unrolled layer has another id each time.
     scopes = tuple((s.kind, s.source, s.branch, s.n_branches, s.varies) for s in call.within)
     operand = (call.shape, call.dtype, call.payload_bytes, call.wire_bytes)
-    where = (call.source, call.phase, call.origin, scopes)
-    return (call.op, call.mesh_axes, call.group_size, operand, where, call.count is None)
+    position = (call.source, call.phase, call.origin, scopes)
+    return (call.op, call.mesh_axes, call.group_size, operand, position, call.count is None)
 
 
-def _joined(one: Entry, other: Entry) -> Entry:
-    both = one.count is not None and other.count is not None
-    seconds = None if one.seconds is None or other.seconds is None else one.seconds + other.seconds
+def _merge_groups(first: CallGroup, second: CallGroup) -> CallGroup:
+    # In a while loop the count is unknown, and so is that of the group.
+    are_counted = first.count is not None and second.count is not None
+    seconds = (
+        None if first.seconds is None or second.seconds is None else first.seconds + second.seconds
+    )
     return replace(
-        one,
-        count=(one.count or 0) + (other.count or 0) if both else None,
-        n_bytes=one.n_bytes + other.n_bytes,
+        first,
+        count=(first.count or 0) + (second.count or 0) if are_counted else None,
+        n_bytes=first.n_bytes + second.n_bytes,
         seconds=seconds,
     )
 
@@ -72,22 +78,22 @@ def operand_text(call: CollectiveCall) -> str:
 
 
 def scope_text(scope: ControlScope) -> str:
-    """Return the branch or loop that a call stands in, in words."""
-    varies = f", taken differently along {', '.join(scope.varies)}" if scope.varies else ""
+    """Return the branch or loop around a call as text."""
+    varies = f", varies over {', '.join(scope.varies)}" if scope.varies else ""
     if scope.kind == "cond":
         which = "a branch" if scope.branch is None else scope.branch_name(scope.branch)
-        return f"{which} of the cond at {place_text(scope)}{varies}"
+        return f"{which} of the cond at {scope_location_text(scope)}{varies}"
     if scope.kind == "while":
-        return f"per turn of the while loop at {place_text(scope)}{varies}"
-    return f"scan of {scope.length} at {place_text(scope)}"
+        return f"per iteration of the while loop at {scope_location_text(scope)}{varies}"
+    return f"scan of {scope.length} at {scope_location_text(scope)}"
 
 
-def place_text(scope: ControlScope) -> str:
+def scope_location_text(scope: ControlScope) -> str:
     return f"{short_path(scope.source.file)}:{scope.source.line}"
 
 
 def short_path(path: str) -> str:
-    """Return the last folder and the file: enough to know it by.
+    """Return the last folder and the file name of a path.
 
     >>> short_path("/home/ada/project/model/layers.py"), short_path("train.py")
     ('model/layers.py', 'train.py')

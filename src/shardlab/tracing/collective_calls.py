@@ -1,10 +1,9 @@
-"""An equation that communicates -> the record of the call.
+"""An equation that is a collective -> the record of the call.
 
-A call has JAX's own name for it, whatever primitive JAX made of it: `psum_invariant` is a psum,
-`reduce_scatter` is `psum_scatter`, and a `pmean` is the psum that it rests on. A psum of several
-arrays is one call for each, as in the jaxpr and in what the compiler is given. Casts between
-varying-axes types (`pvary`, `pcast`) send nothing and are no calls. Dtypes have their full names
-(`float32`), as in `layouts.dtype`.
+A call has the name of the JAX function, whatever primitive JAX traces it to: `psum_invariant` is a
+psum, `reduce_scatter` is `psum_scatter`, and a `pmean` is the psum in it. A psum of several arrays
+is one call per array, as in the jaxpr and in the compiler's input. Casts between varying types
+(`pvary`, `pcast`) send nothing and are not calls. Dtypes have their full names (`float32`).
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from shardlab.sharding.dtype import parse_dtype
 from shardlab.simulator.interpreter.rules.collectives import COLLECTIVES, collective_axes
 from shardlab.tracing.jaxpr_walk import Site
 
-# primitive -> JAX's name for what a person calls; the others are called what they are
-_CALLED = {
+# primitive -> the JAX function that a user calls; all others have the same name
+_JAX_NAMES = {
     "psum_invariant": "psum",
     "unreduced_psum": "psum",
     "unreduced_pmax": "pmax",
@@ -31,7 +30,7 @@ _CALLED = {
 }
 
 # parameter -> its name in `details`
-_DETAILS = {
+_DETAIL_NAMES = {
     "all_gather_dimension": "axis",
     "scatter_dimension": "axis",
     "split_axis": "split_axis",
@@ -43,32 +42,33 @@ _DETAILS = {
 }
 
 
-def communicates(site: Site) -> bool:
-    """Say whether an equation is a collective."""
+def is_collective_site(site: Site) -> bool:
+    """Return whether an equation is a collective."""
     return site.eqn.primitive.name in COLLECTIVES
 
 
-def operation(primitive: str) -> str:
-    """Return the name by which a person calls a collective.
+def operation_name(primitive: str) -> str:
+    """Return the name of the JAX function for a primitive.
 
-    >>> operation("psum_invariant"), operation("reduce_scatter"), operation("ppermute")
-    ('psum', 'psum_scatter', 'ppermute')
+    >>> [operation_name(name) for name in ("psum_invariant", "reduce_scatter", "ppermute")]
+    ['psum', 'psum_scatter', 'ppermute']
     """
+    # Asynchronous collectives are pairs of *_start and *_done; the start has the operand.
     name = primitive.removesuffix("_start")
-    return _CALLED.get(name, name)
+    return _JAX_NAMES.get(name, name)
 
 
-def call_at(site: Site) -> CollectiveCall:
-    """Return the record of a collective where it stands."""
-    params, place = site.eqn.params, site.place
-    op = operation(site.name)
+def collective_call(site: Site) -> CollectiveCall:
+    """Return the record of a collective."""
+    params, context = site.eqn.params, site.context
+    op = operation_name(site.name)
     axes = collective_axes(params)
     shape = _sent_shape(site)
     dtype = parse_dtype(site.eqn.invars[0].aval.dtype)
     payload = dtype.n_bytes(math.prod(shape))
     groups = params.get("axis_index_groups")
-    # Groups may differ in size; the largest is the one to wait for.
-    group_size = max(map(len, groups)) if groups else place.axes.size(axes)
+    # Groups may differ in size; the largest determines the time.
+    group_size = max(map(len, groups)) if groups else context.axes.size(axes)
     return CollectiveCall(
         op=op,
         mesh_axes=axes,
@@ -76,32 +76,34 @@ def call_at(site: Site) -> CollectiveCall:
         dtype=dtype.name,
         payload_bytes=payload,
         wire_bytes=wire_bytes(op, payload, group_size),
-        count=place.count,
+        count=context.count,
         phase=site.phase,
         source=site.source,
         group_size=group_size,
         out_shape=tuple(site.eqn.outvars[0].aval.shape),
-        varies=place.axes.ordered(site.ins[0]),
-        within=place.within,
-        details=_details(params),
+        varies=context.axes.in_mesh_order(site.ins[0]),
+        within=context.within,
+        details=_call_details(params),
     )
 
 
 def _sent_shape(site: Site) -> tuple[int, ...]:
-    """Return the shape of what is sent; a sum over axes of a vmap too is made of those first."""
+    """Return the shape of what is sent: a sum over vmapped dimensions is taken locally first."""
     shape = site.eqn.invars[0].aval.shape
     local = {axis for axis in site.eqn.params.get("axes", ()) if isinstance(axis, int)}
     return tuple(size for axis, size in enumerate(shape) if axis not in local)
 
 
-def _details(params: dict[str, Any]) -> dict[str, Any]:
+def _call_details(params: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: _plain(params[key]) for key, name in _DETAILS.items() if params.get(key) is not None
+        name: _as_json_value(params[key])
+        for key, name in _DETAIL_NAMES.items()
+        if params.get(key) is not None
     }
 
 
-def _plain(value: Any) -> Any:
-    """Return lists for tuples, so that a record is the same after a trip through JSON."""
+def _as_json_value(value: Any) -> Any:
+    """Return lists for tuples, so that a record equals itself after a round trip through JSON."""
     if isinstance(value, (tuple, list)):
-        return [_plain(each) for each in value]
+        return [_as_json_value(item) for item in value]
     return value if isinstance(value, (bool, str)) else int(value)

@@ -1,10 +1,10 @@
-"""How each collective looks: its colour, its letter without colour, its HLO name."""
+"""How collectives are shown: color, letter for plain text, HLO name."""
 
 from __future__ import annotations
 
 from shardlab.render.palette import fill_color
 
-# What the compiler's text and profilers call them.
+# The names in HLO text and in profilers.
 HLO_NAMES = {
     "psum": "all-reduce",
     "pmax": "all-reduce",
@@ -19,7 +19,7 @@ HLO_NAMES = {
 
 
 # operation -> hue of the palette, letter
-_LOOKS = {
+_STYLES = {
     "psum": (4, "P"),
     "all_gather": (0, "G"),
     "psum_scatter": (2, "S"),
@@ -30,11 +30,11 @@ _LOOKS = {
 }
 
 
-_OTHER = (7, "O")
+_RARE_STYLE = (7, "O")
 
 
 def op_text(op: str) -> str:
-    """Return JAX's name with the compiler's.
+    """Return the JAX name with the HLO name.
 
     >>> op_text("psum")
     'psum (all-reduce)'
@@ -43,10 +43,10 @@ def op_text(op: str) -> str:
 
 
 def op_fill(op: str) -> str:
-    """Return the colour of an operation."""
-    return fill_color(_LOOKS.get(op, _OTHER)[0])
+    """Return the color of an operation."""
+    return fill_color(_STYLES.get(op, _RARE_STYLE)[0])
 
 
 def op_letter(op: str) -> str:
-    """Return the letter of an operation; those that are rare share one."""
-    return _LOOKS.get(op, _OTHER)[1]
+    """Return the letter of an operation; rare ones share one."""
+    return _STYLES.get(op, _RARE_STYLE)[1]

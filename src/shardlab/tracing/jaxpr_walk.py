@@ -1,14 +1,14 @@
-"""One pass over a jaxpr: every equation at any depth, and where it stands.
+"""One pass over a jaxpr: every equation at any depth, with its context.
 
-    for site in walk(closed_jaxpr):
+    for site in walk_jaxpr(closed_jaxpr):
         site.eqn, site.ins, site.outs      # the equation, and the mesh axes each value varies over
-        site.place.axes, .within, .count   # the mesh in scope, loops and branches, executions
-        site.phase, site.source            # forward, backward or recompute; the person's line
-        site.block.uses(var)               # who reads a value; .definition(atom) who made it
+        site.context.axes, .within, .count # the mesh in scope, loops and branches, executions
+        site.phase, site.source            # forward, backward or recompute; the user's line
+        site.block.readers_of(var)         # its readers; .find_definition(atom) defines it
 
-An equation that holds a jaxpr (jit, scan, cond, shard_map, ...) comes before what is inside.
-Nothing is run, and no device is needed. The cost is linear in the equations: what a loop needs to
-know of its body is remembered by `varying`.
+An equation with a jaxpr (jit, scan, cond, shard_map, ...) comes before the equations inside.
+Nothing is run, and no device is needed. The cost is linear in the number of equations: the fixed
+point of a loop body is cached by `varying`.
 """
 
 from __future__ import annotations
@@ -27,94 +27,95 @@ from shardlab.simulator.interpreter.varying import (
     UNVARYING,
     AxisNames,
     enter_shard_map,
-    equation_varying,
-    scan_carry,
-    while_carry,
+    infer_equation_axes,
+    infer_scan_carry,
+    infer_while_carry,
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a jaxpr stands: what is true of all its equations."""
+class JaxprContext:
+    """The context that all equations of a jaxpr share."""
 
     axes: MeshAxes = dataclasses.field(default_factory=MeshAxes)
     within: tuple[ControlScope, ...] = ()  # loops and branches, outermost first
-    count: int | None = 1  # executions by each device; None inside of a while loop
+    count: int | None = 1  # executions per device; None inside a while loop
     phase: Phase = "forward"
     source: SourceLocation = UNKNOWN_LOCATION  # of the equation that holds the jaxpr
 
 
 class Block:
-    """A jaxpr at one place; knows who makes and who reads each value in it."""
+    """A jaxpr in its context, with the definition and the readers of each of its values."""
 
     def __init__(
         self,
         jaxpr: Any,
-        place: Place,
+        context: JaxprContext,
         ins: Sequence[AxisNames],
         outer: Site | None,
         args: Sequence[Any],
     ) -> None:
         self.jaxpr = jaxpr
-        self.place = place
+        self.context = context
         self.outer = outer
-        self._args = dict(zip(jaxpr.invars, args, strict=False))
-        self._known: dict[Any, AxisNames] = dict(zip(jaxpr.invars, ins, strict=True))
-        self._known.update((const, UNVARYING) for const in jaxpr.constvars)
-        self._made: dict[Any, tuple[Site, int]] = {}
-        self._uses: dict[Any, list[Any]] | None = None
+        self._operands = dict(zip(jaxpr.invars, args, strict=False))
+        # Filled in program order by `add_site`; jaxprs are in SSA form, so each entry is final.
+        self._varying: dict[Any, AxisNames] = dict(zip(jaxpr.invars, ins, strict=True))
+        self._varying.update((const, UNVARYING) for const in jaxpr.constvars)
+        self._definitions: dict[Any, tuple[Site, int]] = {}
+        self._readers: dict[Any, list[Any]] | None = None
 
-    def varies(self, atom: Any) -> AxisNames:
-        """Return the mesh axes over which a value of this jaxpr varies; of those seen so far."""
-        return UNVARYING if isinstance(atom, _jax.Literal) else self._known[atom]
+    def varying_axes(self, atom: Any) -> AxisNames:
+        """Return the mesh axes over which a value varies, once its definition was visited."""
+        return UNVARYING if isinstance(atom, _jax.Literal) else self._varying[atom]
 
-    def learn(self, site: Site) -> None:
+    def add_site(self, site: Site) -> None:
         for number, (var, names) in enumerate(zip(site.eqn.outvars, site.outs, strict=True)):
-            self._known[var] = names
-            self._made[var] = site, number
+            self._varying[var] = names
+            self._definitions[var] = site, number
 
-    def definition(self, atom: Any) -> Site | None:
-        """Return the site that makes a value, looked for outwards through calls and shard_maps.
+    def find_definition(self, atom: Any) -> Site | None:
+        """Return the site that defines a value, also outside the calls and shard_maps around.
 
-        None for an argument of the program, a loop's carry or a constant.
+        None for an argument of the program, a loop carry or a constant.
         """
-        found = self.origin(atom)
-        return found and found[0]
+        definition = self.find_origin(atom)
+        return definition and definition[0]
 
-    def origin(self, atom: Any) -> tuple[Site, int] | None:
-        """Return the site that makes a value, and which of its outputs it is."""
+    def find_origin(self, atom: Any) -> tuple[Site, int] | None:
+        """Return the site that defines a value, and which of its outputs it is."""
         if isinstance(atom, _jax.Literal):
             return None
-        found = self._made.get(atom)
-        if found is None and self.outer is not None and self._args.get(atom) is not None:
-            return self.outer.block.origin(self._args[atom])
-        return found
+        definition = self._definitions.get(atom)
+        if definition is None and self.outer is not None and self._operands.get(atom) is not None:
+            return self.outer.block.find_origin(self._operands[atom])
+        return definition
 
-    def made(self, var: Any) -> Site | None:
-        """Return the site of this jaxpr that makes a value; None for an input or a constant."""
-        found = self._made.get(var)
-        return found and found[0]
+    def defining_site(self, var: Any) -> Site | None:
+        """Return the site of this jaxpr that defines a value; None for an input or constant."""
+        definition = self._definitions.get(var)
+        return definition and definition[0]
 
-    def passed(self, var: Any) -> Any | None:
-        """Return what the jaxpr around this one passes for an input; None for what loops make."""
-        return self._args.get(var)
+    def caller_operand(self, var: Any) -> Any | None:
+        """Return the operand that the caller passes for an input; None for a loop carry."""
+        return self._operands.get(var)
 
-    def uses(self, var: Any) -> list[Any]:
+    def readers_of(self, var: Any) -> list[Any]:
         """Return the equations of this jaxpr that read a value."""
-        if self._uses is None:
-            self._uses = {}
+        if self._readers is None:
+            self._readers = {}
             for eqn in self.jaxpr.eqns:
                 for atom in {a for a in eqn.invars if not isinstance(a, _jax.Literal)}:
-                    self._uses.setdefault(atom, []).append(eqn)
-        return self._uses.get(var, [])
+                    self._readers.setdefault(atom, []).append(eqn)
+        return self._readers.get(var, [])
 
     def is_returned(self, var: Any) -> bool:
-        """Say whether a value is an output of this jaxpr."""
+        """Return whether a value is an output of this jaxpr."""
         return any(var is out for out in self.jaxpr.outvars)
 
 
 class Site:
-    """One equation where it stands."""
+    """One equation in its context."""
 
     __slots__ = ("_source", "block", "eqn", "inner", "ins", "outs")
 
@@ -123,7 +124,7 @@ class Site:
         self.eqn = eqn
         self.ins = ins
         self.outs = outs
-        self.inner: list[Block] = []  # what it runs, once the walk has been there
+        self.inner: list[Block] = []  # the jaxprs it runs, filled in by the walk
         self._source: SourceLocation | None = None
 
     @property
@@ -132,145 +133,154 @@ class Site:
         return str(self.eqn.primitive.name)
 
     @property
-    def place(self) -> Place:
-        return self.block.place
+    def context(self) -> JaxprContext:
+        return self.block.context
 
     @property
     def source(self) -> SourceLocation:
-        """Return the person's line; that of the equation around it where JAX has lost it."""
+        """Return the user's line; of the equation around it if JAX has none for this one."""
         if self._source is None:
-            found = _jax.source_place(self.eqn)
-            self._source = SourceLocation(*found) if found else self._around()
+            location = _jax.user_location(self.eqn)
+            self._source = SourceLocation(*location) if location else self._enclosing_source()
         return self._source
 
-    def _around(self) -> SourceLocation:
-        if self.place.source is UNKNOWN_LOCATION and self.name == "shard_map":
+    def _enclosing_source(self) -> SourceLocation:
+        if self.context.source is UNKNOWN_LOCATION and self.name == "shard_map":
             return _body_source(self.eqn.params["jaxpr"])
-        return self.place.source
+        return self.context.source
 
     @property
     def phase(self) -> Phase:
-        """Return what the equation is for, as the names that JAX gives its transforms tell."""
-        if self.place.phase == "recompute":
+        """Return the phase, from the names that JAX's transforms leave on the name stack."""
+        # Everything inside a rematerialized body is recomputed, whatever its own name stack says.
+        if self.context.phase == "recompute":
             return "recompute"
         stack = _jax.name_stack(self.eqn)
+        # Names that jax.checkpoint and jax.grad leave on the name stack in JAX 0.10 to 0.12.
         if "rematted_computation" in stack:
             return "recompute"
-        return "backward" if "transpose(" in stack else self.place.phase
+        return "backward" if "transpose(" in stack else self.context.phase
 
 
 def walk_jaxpr(closed_jaxpr: Any) -> Iterator[Site]:
-    """Yield every equation of a program in order, each with where it stands."""
+    """Yield every equation of a program in order, each in its context."""
     jaxpr, _ = _jax.open_jaxpr(closed_jaxpr)
     ids = itertools.count()
-    yield from _visit(Block(jaxpr, Place(), [UNVARYING] * len(jaxpr.invars), None, ()), ids)
+    yield from _walk_block(
+        Block(jaxpr, JaxprContext(), [UNVARYING] * len(jaxpr.invars), None, ()), ids
+    )
 
 
 Ids = Iterator[int]
 
 
-def _visit(block: Block, ids: Ids) -> Iterator[Site]:
-    axes, varies = block.place.axes, block.varies
+def _walk_block(block: Block, ids: Ids) -> Iterator[Site]:
+    axes = block.context.axes
     for eqn in block.jaxpr.eqns:
-        ins = [varies(atom) for atom in eqn.invars]
-        site = Site(block, eqn, ins, equation_varying(axes, eqn, ins))
-        block.learn(site)
+        ins = [block.varying_axes(atom) for atom in eqn.invars]
+        site = Site(block, eqn, ins, infer_equation_axes(axes, eqn, ins))
+        # Before the yield, so that a consumer can look up the values of this site.
+        block.add_site(site)
         yield site
-        for inner in _inside(site, ids):
+        for inner in _inner_blocks(site, ids):
             site.inner.append(inner)
-            yield from _visit(inner, ids)
+            yield from _walk_block(inner, ids)
 
 
-# ------------------------------------------------------------------------- what an equation holds
+# ------------------------------------------------------------------------ jaxprs inside equations
 
 
-def _inside(site: Site, ids: Ids) -> Iterator[Block]:
+def _inner_blocks(site: Site, ids: Ids) -> Iterator[Block]:
     """Yield the jaxprs that an equation runs."""
     name, params = site.name, site.eqn.params
-    enter = _ENTER.get(name)
-    if enter is not None:
-        yield from enter(site, ids)
+    enter_rule = _ENTER_RULES.get(name)
+    if enter_rule is not None:
+        yield from enter_rule(site, ids)
         return
     body = called_jaxpr(name, params)
     if body is not None:
-        yield _block(site, body, site.ins, site.eqn.invars)
+        yield _enter_block(site, body, site.ins, site.eqn.invars)
+    # A primitive that uses a mesh axis and has no rule here, such as one of a newer JAX.
     elif any(isinstance(effect, _jax.NamedAxisEffect) for effect in site.eqn.effects):
-        yield from _unknown(site)
+        yield from _enter_unknown(site)
 
 
-def _shard_map(site: Site, ids: Ids) -> Iterator[Block]:
-    axes, ins = enter_shard_map(site.place.axes, site.eqn.params, site.ins)
-    yield _block(site, site.eqn.params["jaxpr"], ins, site.eqn.invars, axes=axes)
+def _enter_shard_map(site: Site, ids: Ids) -> Iterator[Block]:
+    axes, ins = enter_shard_map(site.context.axes, site.eqn.params, site.ins)
+    yield _enter_block(site, site.eqn.params["jaxpr"], ins, site.eqn.invars, axes=axes)
 
 
-def _scan(site: Site, ids: Ids) -> Iterator[Block]:
-    params, place = site.eqn.params, site.place
-    n_consts, n_carry = _jax.scan_parts(params)
-    carry = scan_carry(place.axes, params, site.ins)
+def _enter_scan(site: Site, ids: Ids) -> Iterator[Block]:
+    params, context = site.eqn.params, site.context
+    n_consts, n_carry = _jax.scan_operand_counts(params)
+    # The fixed point over all iterations: a carry varies if it does in any of them.
+    carry = infer_scan_carry(context.axes, params, site.ins)
     ins = [*site.ins[:n_consts], *carry, *site.ins[n_consts + n_carry :]]
     length = params["length"]
-    yield _block(
+    yield _enter_block(
         site,
         params["jaxpr"],
         ins,
-        site.eqn.invars[:n_consts],  # a carry and a slice are not what was passed in
+        site.eqn.invars[:n_consts],  # carry and slices change between iterations
         within=(
-            *place.within,
+            *context.within,
             ControlScope(kind="scan", source=site.source, id=next(ids), length=length),
         ),
-        count=None if place.count is None else place.count * length,
+        count=None if context.count is None else context.count * length,
     )
 
 
-def _while(site: Site, ids: Ids) -> Iterator[Block]:
-    params, place = site.eqn.params, site.place
+def _enter_while(site: Site, ids: Ids) -> Iterator[Block]:
+    params, context = site.eqn.params, site.context
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
-    carry, varies = while_carry(place.axes, params, site.ins)
+    carry, varies = infer_while_carry(context.axes, params, site.ins)
     condition, _ = _jax.open_jaxpr(params["cond_jaxpr"])
     scope = ControlScope(
         kind="while",
         source=site.source,
         id=next(ids),
-        varies=place.axes.ordered(varies),
-        predicate=_end_source(condition, site.source),
+        varies=context.axes.in_mesh_order(varies),
+        predicate=_result_source(condition, site.source),
     )
     for body, first, n_consts in (
         (condition, 0, n_cond),
         (params["body_jaxpr"], n_cond, n_body),
     ):
         consts = slice(first, first + n_consts)
-        yield _block(
+        yield _enter_block(
             site,
             body,
             [*site.ins[consts], *carry],
             site.eqn.invars[consts],
-            within=(*place.within, scope),
+            within=(*context.within, scope),
             count=None,
         )
 
 
-def _cond(site: Site, ids: Ids) -> Iterator[Block]:
-    place, branches = site.place, site.eqn.params["branches"]
+def _enter_cond(site: Site, ids: Ids) -> Iterator[Block]:
+    context, branches = site.context, site.eqn.params["branches"]
     scope = ControlScope(
         kind="cond",
         source=site.source,
         id=next(ids),
         n_branches=len(branches),
-        varies=place.axes.ordered(site.ins[0]),
-        predicate=choice(site).source,
+        varies=context.axes.in_mesh_order(site.ins[0]),
+        predicate=predicate_site(site).source,
     )
     for number, branch in enumerate(branches):
-        within = (*place.within, dataclasses.replace(scope, branch=number))
-        yield _block(site, branch, site.ins[1:], site.eqn.invars[1:], within=within)
+        # One scope id for all branches, so that a check can compare them.
+        within = (*context.within, dataclasses.replace(scope, branch=number))
+        yield _enter_block(site, branch, site.ins[1:], site.eqn.invars[1:], within=within)
 
 
-def _linear_solve(site: Site, ids: Ids) -> Iterator[Block]:
-    """Yield the solver alone: the other functions are there for its derivatives."""
+def _enter_linear_solve(site: Site, ids: Ids) -> Iterator[Block]:
+    """Yield the solver only: the other functions are for its derivatives."""
     lengths, jaxprs = site.eqn.params["const_lengths"], site.eqn.params["jaxprs"]
+    # The operands are the constants of all functions in this order, then the right-hand sides.
     first = lengths.matvec + lengths.vecmat
     consts = slice(first, first + lengths.solve)
     rest = slice(sum(lengths), None)
-    yield _block(
+    yield _enter_block(
         site,
         jaxprs.solve,
         [*site.ins[consts], *site.ins[rest]],
@@ -278,86 +288,89 @@ def _linear_solve(site: Site, ids: Ids) -> Iterator[Block]:
     )
 
 
-def _unknown(site: Site) -> Iterator[Block]:
-    """Yield what an undescribed primitive runs: anything may depend on any of its inputs."""
-    everything = UNVARYING.union(*site.ins)
+def _enter_unknown(site: Site) -> Iterator[Block]:
+    """Yield the jaxprs of an unknown primitive: any value may depend on any of its inputs."""
+    all_axes = UNVARYING.union(*site.ins)
     for body in _jax.inner_jaxprs(site.eqn.params):
         inner, _ = _jax.open_jaxpr(body)
-        yield _block(site, inner, [everything] * len(inner.invars), (), count=None)
+        yield _enter_block(site, inner, [all_axes] * len(inner.invars), (), count=None)
 
 
-_ENTER = {
-    "shard_map": _shard_map,
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-    "custom_linear_solve": _linear_solve,
+_ENTER_RULES = {
+    "shard_map": _enter_shard_map,
+    "scan": _enter_scan,
+    "while": _enter_while,
+    "cond": _enter_cond,
+    "custom_linear_solve": _enter_linear_solve,
 }
 
 
-def _block(
-    site: Site, body: Any, ins: Sequence[AxisNames], args: Sequence[Any], **new: Any
+def _enter_block(
+    site: Site, body: Any, ins: Sequence[AxisNames], args: Sequence[Any], **changes: Any
 ) -> Block:
     jaxpr, _ = _jax.open_jaxpr(body)
+    # JAX drops the traceback of some equations it creates itself; the body still has its function.
     source = site.source if site.source is not UNKNOWN_LOCATION else _body_source(body)
-    place = dataclasses.replace(site.place, phase=site.phase, source=source, **new)
-    return Block(jaxpr, place, ins, site, args)
+    context = dataclasses.replace(site.context, phase=site.phase, source=source, **changes)
+    return Block(jaxpr, context, ins, site, args)
 
 
 def _body_source(body: Any) -> SourceLocation:
-    """Return where a function that was handed to JAX begins; JAX keeps no line of its call."""
-    name, file, line = _jax.body_of(body)
+    """Return where a function passed to JAX is defined; JAX keeps no line of its call."""
+    name, file, line = _jax.function_location(body)
     return (
-        SourceLocation(file, line, name) if line and _jax.is_a_persons(file) else UNKNOWN_LOCATION
+        SourceLocation(file, line, name) if line and _jax.is_user_file(file) else UNKNOWN_LOCATION
     )
 
 
-# ------------------------------------------------------------------------ what a choice rests on
+# ------------------------------------------------------------------------ predicates of branches
 
-# A predicate on its way to the cond: JAX makes an index of it, and keeps that in range.
-_ON_THE_WAY = frozenset(
+# JAX turns a predicate into an index and clamps it; the user's line is the one before these.
+_INDEX_PRIMITIVES = frozenset(
     {"convert_element_type", "clamp", "reshape", "squeeze", "broadcast_in_dim", "pvary", "pcast"}
 )
 
 
-def choice(cond: Site) -> Site:
-    """Return the site that computes the predicate of a cond; the cond itself if it is passed in."""
+def predicate_site(cond: Site) -> Site:
+    """Return the site that computes the predicate of a cond; the cond if it is an argument."""
     block, atom = cond.block, cond.eqn.invars[0]
     while True:
-        origin = block.origin(atom)
+        origin = block.find_origin(atom)
         if origin is None:
             return cond
-        found, _ = origin
+        definition, _ = origin
+        # The predicate may come out of another shard_map, as in a backward pass.
         inside = _within_shard_map(*origin)
         if inside is not None:
             block, atom = inside
             continue
-        operands = [a for a in found.eqn.invars if not isinstance(a, _jax.Literal)]
-        if found.name not in _ON_THE_WAY or not operands:
-            return found
-        block, atom = found.block, operands[0]
+        # A clamp has literal bounds besides the index.
+        operands = [a for a in definition.eqn.invars if not isinstance(a, _jax.Literal)]
+        if definition.name not in _INDEX_PRIMITIVES or not operands:
+            return definition
+        block, atom = definition.block, operands[0]
 
 
-def _within_shard_map(found: Site, number: int) -> tuple[Block, Any] | None:
-    """Return where the body of a shard_map, also one inside of a jit, makes an output of it.
+def _within_shard_map(definition: Site, number: int) -> tuple[Block, Any] | None:
+    """Return where the body of a shard_map, also one inside a jit, computes an output of it.
 
-    A backward pass takes its predicates from the forward one. Not so for other calls: JAX traces
-    `jnp.any` and its like once, for the line that came first.
+    A backward pass takes its predicates from the forward pass. Other calls are not entered: JAX
+    traces `jnp.any` and the like once, so their equations have the line of the first call.
     """
-    block = found.inner[0] if len(found.inner) == 1 else None
+    block = definition.inner[0] if len(definition.inner) == 1 else None
     if block is None:
         return None
     atom = block.jaxpr.outvars[number]
-    if found.name == "shard_map":
+    if definition.name == "shard_map":
         return block, atom
-    made = block.origin(atom)
-    return _within_shard_map(*made) if made is not None and made[0].block is block else None
+    origin = block.find_origin(atom)
+    return _within_shard_map(*origin) if origin is not None and origin[0].block is block else None
 
 
-def _end_source(jaxpr: Any, otherwise: SourceLocation) -> SourceLocation:
-    """Return the line of the equation that makes the first output of a jaxpr."""
+def _result_source(jaxpr: Any, default: SourceLocation) -> SourceLocation:
+    """Return the line of the equation that computes the first output of a jaxpr."""
     for eqn in reversed(jaxpr.eqns):
         if any(var is jaxpr.outvars[0] for var in eqn.outvars):
-            found = _jax.source_place(eqn)
-            return SourceLocation(*found) if found else otherwise
-    return otherwise
+            location = _jax.user_location(eqn)
+            return SourceLocation(*location) if location else default
+    return default

@@ -1,4 +1,4 @@
-"""What the engine has seen of a program, before anybody decides whether it is right."""
+"""What was observed of a program: calls, patterns, FLOPs and memory. `checks` decides on these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardlab.sharding.mesh import MeshSizes
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """What one device holds, as the compiler counts it; `compiler` says whose figures these are."""
+    """Memory per device in bytes, as a compiler reports it; `compiler` names that compiler."""
 
     argument_bytes: int
     output_bytes: int
@@ -31,10 +31,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class ProgramPattern:
-    """A pattern seen in the program that a check may make a finding of.
+    """A pattern in the program from which a check may make a finding.
 
-    `facts` holds what the check's words need; which kinds there are is said where they are made
-    (`engine/clues.py`).
+    `facts` are the values that the finding reports; the module in `tracing/patterns/` that finds a
+    kind of pattern documents its facts.
     """
 
     kind: str
@@ -44,14 +44,18 @@ class ProgramPattern:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """The calls, clues and figures of one program on one mesh."""
+    """The calls, patterns and figures of one program on one mesh."""
 
     program: str
     mesh: MeshSizes
     calls: tuple[CollectiveCall, ...] = ()
-    clues: tuple[ProgramPattern, ...] = ()
-    flops: int | None = None  # of one device, loops multiplied; None where a count is unknown
+    patterns: tuple[ProgramPattern, ...] = ()
+    flops: int | None = None  # per device, times loop lengths; None if a count is unknown
     memory: Memory | None = None
-    notes: tuple[str, ...] = ()  # assumptions and what was left out, for the person to read
+    notes: tuple[str, ...] = ()  # assumptions and omissions, for the user
     n_shard_maps: int = 0
     n_unchecked: int = 0  # shard_maps among them with check_vma=False
+
+    def patterns_of(self, kind: str) -> list[ProgramPattern]:
+        """Return the patterns of one kind."""
+        return [pattern for pattern in self.patterns if pattern.kind == kind]

@@ -1,7 +1,8 @@
-"""A person's function, arguments and mesh -> an Observation. Nothing is run."""
+"""A function, its arguments and a mesh -> an Observation. Nothing is run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,18 +10,18 @@ from jax.sharding import NamedSharding
 
 from shardlab import _jax
 from shardlab.collectives.call import CollectiveCall
-from shardlab.sharding.mesh import MeshSizes, parse_mesh
-from shardlab.tracing.collective_calls import call_at, communicates
-from shardlab.tracing.compiler.needs_compiler import is_left_to_the_compiler, shardings_asked_for
-from shardlab.tracing.jax_rejections import full_tracebacks, record_rejections
-from shardlab.tracing.jaxpr_flops import ONE_TURN, Flops, flops
+from shardlab.sharding.mesh import MeshSizes, mesh_text, parse_mesh
+from shardlab.tracing.collective_calls import collective_call, is_collective_site
+from shardlab.tracing.compiler.needs_compiler import needs_compiler, requested_shardings
+from shardlab.tracing.jaxpr_flops import WHILE_LOOP_NOTE, Flops, count_jaxpr_flops
 from shardlab.tracing.jaxpr_walk import Site, walk_jaxpr
 from shardlab.tracing.observation import Observation
-from shardlab.tracing.patterns import clues
-from shardlab.tracing.stage import NotLowered, StagedProgram, program_name, stage
+from shardlab.tracing.patterns import find_patterns
+from shardlab.tracing.rejected_programs import find_rejection, full_tracebacks
+from shardlab.tracing.stage import LoweringFailed, StagedProgram, program_name, stage_program
 
 if TYPE_CHECKING:
-    from shardlab.tracing.compiler.inserted_collectives import Seen
+    from shardlab.tracing.compiler.inserted_collectives import CompiledObservation
 
 
 CompilerUse = Literal["never", "for shardings", "always"]
@@ -31,7 +32,7 @@ def observe(
     args: Sequence[Any],
     mesh: Any,
     *,
-    compiled: CompilerUse = "for shardings",
+    compiler_use: CompilerUse = "for shardings",
     topology: str | None = None,
 ) -> Observation:
     """Return what `f(*args)` communicates and computes on `mesh`, without running it.
@@ -43,62 +44,68 @@ def observe(
     >>> call.op, call.mesh_axes, call.shape, call.wire_bytes
     ('psum', ('data',), (2,), 16)
 
-    What JAX refuses is seen too (a clue, in its own words); any other exception is the program's.
-    `compiled` says of which programs the compiler is asked; where it is not, what it would insert,
-    and memory, are not seen.
-    With a `topology` the real TPU compiler is asked, and of every program.
+    A program that JAX rejects gives the pattern `rejected` with JAX's message; any other exception
+    is the program's own and raised. `compiler_use` says which programs are compiled; without, the
+    collectives that XLA would insert and the memory are not observed. With a `topology` every
+    program is compiled, by XLA for TPU.
     """
     with full_tracebacks():
         try:
-            staged = stage(f, args, mesh)
+            # Some programs fail while tracing, others only when they are lowered for the compiler.
+            staged = stage_program(f, args, mesh)
         except Exception as error:
-            return _refused(error, f, mesh)
+            return _rejected_observation(error, f, mesh)
         try:
-            return observe_staged(staged, compiled=compiled, topology=topology)
-        except NotLowered as failed:
-            return _refused(failed.__cause__ or failed, f, mesh)
+            return observe_staged(staged, compiler_use=compiler_use, topology=topology)
+        except LoweringFailed as error:
+            return _rejected_observation(error.__cause__ or error, f, mesh)
 
 
-def _refused(error: BaseException, f: Any, mesh: Any) -> Observation:
-    """Return what JAX refuses as all that is seen; raise what the program itself, or we, raised."""
-    clue = record_rejections(error, f)
-    if clue is None:
+def _rejected_observation(error: BaseException, f: Any, mesh: Any) -> Observation:
+    """Return an observation of the rejection alone; re-raise an error that is not JAX's."""
+    pattern = find_rejection(error, f)
+    if pattern is None:
         raise error
     sizes = () if mesh is None else tuple(parse_mesh(mesh).shape.items())
-    return Observation(program=program_name(f), mesh=sizes, clues=(clue,))
+    return Observation(program=program_name(f), mesh=sizes, patterns=(pattern,))
 
 
 def observe_staged(
-    staged: StagedProgram, *, compiled: CompilerUse = "for shardings", topology: str | None = None
+    staged: StagedProgram,
+    *,
+    compiler_use: CompilerUse = "for shardings",
+    topology: str | None = None,
 ) -> Observation:
     """Return what a traced program communicates and computes.
 
-    What nothing depends on is left out, as the compiler does: of `jax.grad(loss)` the psum of the
-    loss itself is not there.
+    Dead code is removed first, as the compiler does: `jax.grad(loss)` does not contain the psum of
+    the loss itself.
     """
-    with _jax.no_mesh():  # the person's, which may have another size than the one asked for
+    # The user's mesh may be in context, and may have other sizes than the requested one.
+    with _jax.no_mesh():
         jaxpr = _jax.without_dead_code(staged.jaxpr)
         sites = list(walk_jaxpr(jaxpr))
-        calls = tuple(call_at(site) for site in sites if communicates(site))
-        shardings = (*staged.shardings, *staged.returned)
-        found = clues(jaxpr, sites, staged.arrays, staged.names, shardings)
-    sizes, notes = _sizes(staged, sites)
-    is_spread, told = _needs_compiler(staged, jaxpr), None
-    if compiled == "always" or (compiled == "for shardings" and (is_spread or topology)):
-        told = _ask_compiler(staged, topology)
-        calls, notes = (*calls, *told.calls), (*notes, *told.notes)
+        calls = tuple(collective_call(site) for site in sites if is_collective_site(site))
+        shardings = (*staged.shardings, *staged.result_shardings)
+        patterns = find_patterns(jaxpr, sites, staged.arrays, staged.names, shardings)
+    sizes, notes = _program_mesh(staged, sites)
+    is_sharded, compiled = _needs_compiler(staged, jaxpr), None
+    if compiler_use == "always" or (compiler_use == "for shardings" and (is_sharded or topology)):
+        compiled = _compile_program(staged, topology)
+        calls, notes = (*calls, *compiled.calls), (*notes, *compiled.notes)
     notes = (*notes, *_partly_manual_notes(sites))
-    n_flops, assumed = _of_one_device(flops(jaxpr), sizes, is_spread)
-    if told is not None and told.flops is not None:
-        n_flops, assumed = told.flops, ()
+    # The count from partitioned HLO replaces it if there is one: its shapes are per device.
+    n_flops, flops_notes = _flops_per_device(count_jaxpr_flops(jaxpr), sizes, is_sharded)
+    if compiled is not None and compiled.flops is not None:
+        n_flops, flops_notes = compiled.flops, ()
     return Observation(
         program=staged.program,
         mesh=sizes,
         calls=calls,
-        clues=found,
+        patterns=patterns,
         flops=n_flops,
-        memory=told.memory if told else None,
-        notes=(*notes, *assumed, *_count_notes(calls)),
+        memory=compiled.memory if compiled else None,
+        notes=(*notes, *flops_notes, *_count_notes(calls)),
         n_shard_maps=sum(site.name == "shard_map" for site in sites),
         n_unchecked=sum(
             site.name == "shard_map" and not site.eqn.params["check_vma"] for site in sites
@@ -106,50 +113,53 @@ def observe_staged(
     )
 
 
-# -------------------------------------------------------------------------------- whose mesh it is
+# --------------------------------------------------------------------------------- the mesh
 
 
-def _sizes(staged: StagedProgram, sites: Sequence[Site]) -> tuple[MeshSizes, tuple[str, ...]]:
-    """Return the mesh that was given, or the program's own; the largest one, if it has several."""
+def _program_mesh(
+    staged: StagedProgram, sites: Sequence[Site]
+) -> tuple[MeshSizes, tuple[str, ...]]:
+    """Return the requested mesh, or the program's own; the largest one if it has several."""
     if staged.mesh is not None:
         return staged.sizes, ()
-    shardings = (*staged.shardings, *staged.returned)
-    placed = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
-    meshes = [*(mesh for site in sites for mesh in _meshes(site)), *placed]
-    found = dict.fromkeys(tuple(mesh.shape.items()) for mesh in meshes if not mesh.empty)
-    if not found:
+    shardings = (*staged.shardings, *staged.result_shardings)
+    meshes = [mesh for site in sites for mesh in _site_meshes(site)]
+    meshes += [sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding)]
+    unique = dict.fromkeys(tuple(mesh.shape.items()) for mesh in meshes if not mesh.empty)
+    if not unique:
         return (), ()
-    largest = max(found, key=lambda sizes: (len(sizes), _n_devices(sizes)))
-    if len(found) == 1:
+    # A mesh with more axes describes the same devices in more detail.
+    largest = max(unique, key=lambda sizes: (len(sizes), _device_count(sizes)))
+    if len(unique) == 1:
         return largest, ()
-    told = "; ".join(",".join(f"{name}={size}" for name, size in sizes) for sizes in found)
-    return largest, (f"The program has {len(found)} meshes ({told}); the largest is shown.",)
+    texts = "; ".join(map(mesh_text, unique))
+    return largest, (f"The program has {len(unique)} meshes ({texts}); the largest is shown.",)
 
 
-def _n_devices(sizes: MeshSizes) -> int:
-    n_devices = 1
-    for _, size in sizes:
-        n_devices *= size
-    return n_devices
+def _device_count(sizes: MeshSizes) -> int:
+    return math.prod(size for _, size in sizes)
 
 
-def _meshes(site: Site) -> list[Any]:
+def _site_meshes(site: Site) -> list[Any]:
     if site.name == "shard_map":
-        return [site.eqn.params["mesh"]] if not site.place.axes.manual else []
-    return [sharding.mesh for sharding in shardings_asked_for(site.eqn.params)]
+        return [site.eqn.params["mesh"]] if not site.context.axes.manual else []
+    return [sharding.mesh for sharding in requested_shardings(site.eqn.params)]
 
 
-# -------------------------------------------------------------- what only the compiler can tell
+# ----------------------------------------------------------------------------------- the compiler
 
 
 def _needs_compiler(staged: StagedProgram, jaxpr: Any) -> bool:
-    """Say whether arrays are sharded, by themselves or by the jit that takes and returns them."""
-    is_returned = any(isinstance(s, NamedSharding) and any(s.spec) for s in staged.returned)
-    return is_returned or is_left_to_the_compiler(jaxpr, staged.shardings)
+    """Return whether arrays are sharded outside shard_map, or results by the jit itself."""
+    has_sharded_result = any(
+        isinstance(sharding, NamedSharding) and any(sharding.spec)
+        for sharding in staged.result_shardings
+    )
+    return has_sharded_result or needs_compiler(jaxpr, staged.shardings)
 
 
-def _ask_compiler(staged: StagedProgram, topology: str | None) -> Seen:
-    # Here, since they are slow to import and rarely needed.
+def _compile_program(staged: StagedProgram, topology: str | None) -> CompiledObservation:
+    # Imported here because they are slow to import and rarely needed.
     from shardlab.tracing.compiler.inserted_collectives import observe_compiled
     from shardlab.tracing.compiler.tpu_topology import observe_on_topology
 
@@ -158,38 +168,44 @@ def _ask_compiler(staged: StagedProgram, topology: str | None) -> Seen:
     return observe_on_topology(staged, topology)
 
 
-# --------------------------------------------------------------------------------- what to know
+# ----------------------------------------------------------------------------- FLOPs and notes
 
 
-def _of_one_device(
-    counted: Flops, sizes: MeshSizes, is_spread: bool
+def _flops_per_device(
+    flops: Flops, sizes: MeshSizes, is_sharded: bool
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the FLOPs of one device, and what was assumed of those outside of shard_maps."""
+    """Return the FLOPs per device, and the assumption about those outside shard_maps."""
     notes = []
-    if counted.has_while:
-        notes.append(ONE_TURN)
-    n_devices = _n_devices(sizes) if is_spread else 1
-    share = 100 * counted.outside / max(counted.total, 1)
+    if flops.has_while:
+        notes.append(WHILE_LOOP_NOTE)
+    # Outside shard_map the jaxpr has global shapes. XLA usually divides that work over all devices.
+    n_devices = _device_count(sizes) if is_sharded else 1
+    share = 100 * flops.outside / max(flops.total, 1)
     if sizes and share >= 1:
-        taken = f"spread evenly over {n_devices} devices" if is_spread else "done by every device"
-        notes.append(f"FLOPs: {share:.0f} % stand outside of any shard_map, taken as {taken}.")
-    return counted.total - counted.outside + -(-counted.outside // n_devices), tuple(notes)
+        assumption = (
+            f"divided evenly over {n_devices} devices" if is_sharded else "done by every device"
+        )
+        notes.append(
+            f"FLOPs: {share:.0f} % are outside any shard_map and assumed to be {assumption}."
+        )
+    return flops.total - flops.outside + -(-flops.outside // n_devices), tuple(notes)
 
 
 def _partly_manual_notes(sites: Sequence[Site]) -> tuple[str, ...]:
-    """Say which mesh axes the compiler may still shard the operands of calls over."""
-    n_calls, free = 0, dict[str, None]()
-    for site in filter(communicates, sites):
-        axes = site.place.axes
-        others = [n for n in axes.many(axes.sizes) if n not in axes.manual]
-        n_calls += bool(others)
-        free.update(dict.fromkeys(others))
+    """Return a note about mesh axes over which the compiler may still shard operands."""
+    n_calls, automatic_axes = 0, dict[str, None]()
+    for site in filter(is_collective_site, sites):
+        axes = site.context.axes
+        # Axes that are not manual here belong to XLA, also inside the shard_map.
+        names = [name for name in axes.drop_size_one(axes.sizes) if name not in axes.manual]
+        n_calls += bool(names)
+        automatic_axes.update(dict.fromkeys(names))
     if not n_calls:
         return ()
-    calls = "One call stands" if n_calls == 1 else f"{n_calls} calls stand"
+    calls = "One call is" if n_calls == 1 else f"{n_calls} calls are"
     return (
-        f"{calls} in a shard_map that leaves {', '.join(map(repr, free))} to the compiler: where "
-        "it shards their operands over that too, they send less than listed.",
+        f"{calls} in a shard_map that leaves {', '.join(map(repr, automatic_axes))} to the "
+        "compiler: if it shards their operands over that too, they send less than listed.",
     )
 
 
@@ -197,5 +213,5 @@ def _count_notes(calls: Sequence[CollectiveCall]) -> tuple[str, ...]:
     n_unknown = sum(call.count is None for call in calls)
     if not n_unknown:
         return ()
-    which = "One call stands" if n_unknown == 1 else f"{n_unknown} calls stand"
-    return (f"{which} in a while loop: the bytes are those of one turn.",)
+    which = "One call is" if n_unknown == 1 else f"{n_unknown} calls are"
+    return (f"{which} in a while loop: the bytes are those of one iteration.",)

@@ -1,4 +1,4 @@
-"""The steps of one call: a row for each step, a column for each device, what it gets from whom."""
+"""The steps of one collective: a row per step, a column per device, what it gets from which."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from shardlab.tracing.call_groups import operand_text
 from shardlab.tracing.collective_style import op_text
 
 _GAP = -1
-_COLUMNS = (16, 8, 6, 4, 3)  # tried in turn until the text is narrow enough
+_COLUMN_LIMITS = (16, 8, 6, 4, 3)  # tried one after the other until the text is narrow enough
 
 
 def steps_text(call: CollectiveCall, mesh: MeshSizes, width: int = DEFAULT_WIDTH) -> str:
     """Return the steps of a call as plain text."""
     text = ""
-    for columns in _COLUMNS:
+    # Fewer columns make a narrower picture; the omitted devices are shown as dots.
+    for columns in _COLUMN_LIMITS:
         text = picture_text(steps_picture(call, mesh, GridLimits(rows=16, columns=columns)), width)
         if max(map(len, text.splitlines())) <= width:
             break
@@ -36,106 +37,121 @@ def steps_svg(call: CollectiveCall, mesh: MeshSizes) -> str:
     return picture_svg(steps_picture(call, mesh, GridLimits(rows=16, columns=8)))
 
 
-def steps_picture(call: CollectiveCall, mesh: MeshSizes, room: GridLimits) -> Picture:
-    """Return the picture of the exchange in one group."""
+def steps_picture(call: CollectiveCall, mesh: MeshSizes, limits: GridLimits) -> Picture:
+    """Return the picture of the communication in one group."""
     n = call.group_size
     steps = ring_steps(call.op, n, permutation_pairs(call))
     title = f"{op_text(call.op)} over {', '.join(call.mesh_axes)}: {operand_text(call)}"
-    facts = _facts(call, mesh, steps)
-    grid = _grid(call, mesh, steps, room)
-    said = [
-        f"step {at + 1}: {', '.join(map(str, step[:16]))}" for at, step in enumerate(steps[:16])
+    facts = _exchange_facts(call, mesh, steps)
+    grid = _steps_grid(call, mesh, steps, limits)
+    step_texts = [
+        f"step {number + 1}: {', '.join(map(str, step[:16]))}"
+        for number, step in enumerate(steps[:16])
     ]
     return Picture(
         title=title,
         facts=facts,
         grids=(grid,),
-        alternative=f"{title}; {'; '.join((*facts, *said))}",
+        alternative=f"{title}; {'; '.join((*facts, *step_texts))}",
     )
 
 
-def _facts(call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step]) -> tuple[str, ...]:
+def _exchange_facts(
+    call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step]
+) -> tuple[str, ...]:
     if not steps:
-        return ("a device alone has nothing to exchange",)
-    part = ceil(chunk_share(call.op, call.group_size) * call.payload_bytes)
+        return ("a single device does not communicate",)
+    chunk_bytes = ceil(chunk_share(call.op, call.group_size) * call.payload_bytes)
     formula = wire_formula(call.op)
     n_groups = prod(size for _, size in mesh) // call.group_size
-    groups = f"; {n_groups:,} groups do so at once, one is drawn" if n_groups > 1 else ""
+    groups = f"; one of {n_groups:,} concurrent groups is drawn" if n_groups > 1 else ""
     return (
-        f"{count_text(call.group_size, 'device')} exchange in {count_text(len(steps), 'step')} "
-        f"of {bytes_text(part)}{groups}",
+        f"{count_text(call.group_size, 'device')} communicate in {count_text(len(steps), 'step')} "
+        f"of {bytes_text(chunk_bytes)}{groups}",
         f"each device sends {bytes_text(call.wire_bytes)}: {formula}, "
         f"p = {bytes_text(call.payload_bytes)}, g = {call.group_size}",
     )
 
 
-def _grid(call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step], room: GridLimits) -> Grid:
+def _steps_grid(
+    call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step], limits: GridLimits
+) -> Grid:
     rows, columns = (
-        visible_positions(len(steps) + 1, room.rows),
-        visible_positions(call.group_size, room.columns),
+        visible_positions(len(steps) + 1, limits.rows),
+        visible_positions(call.group_size, limits.columns),
     )
-    got = [{send.receiver: send for send in step} for step in steps]
+    # A device receives at most one message per step.
+    received = [{send.receiver: send for send in step} for step in steps]
 
-    def cell(row: int, column: int) -> Cell:
+    def make_cell(row: int, column: int) -> Cell:
         if _GAP in (row, column):
-            both = row == _GAP and column == _GAP
-            return Cell(("⋱" if both else "⋮" if row == _GAP else "⋯",), None)
+            is_corner = row == _GAP and column == _GAP
+            return Cell(("⋱" if is_corner else "⋮" if row == _GAP else "⋯",), None)
         if row == 0:
-            return _start(call, column)
-        send = got[row - 1].get(column)
+            return _start_cell(call, column)
+        send = received[row - 1].get(column)
         if send is None:
             return Cell(("nothing",), None)
-        part = send.sender if send.part is None else send.part
+        color = send.sender if send.part is None else send.part
         verb = "adds" if send.is_added else "gets"
-        what = "all" if send.part is None else f"#{send.part}"
-        hover = f"step {row}: {column} {verb} {what} from {send.sender}"
-        return Cell((f"{verb} {what}", f"from {send.sender}"), part, hover)
+        chunk = "all" if send.part is None else f"#{send.part}"
+        hover = f"step {row}: {column} {verb} {chunk} from {send.sender}"
+        return Cell((f"{verb} {chunk}", f"from {send.sender}"), color, hover)
 
     return Grid(
-        title="Who gets what from whom",
-        caption=_caption(call, _GAP in (*rows, *columns)),
-        row_labels=tuple("⋮" if at == _GAP else f"step {at}" if at else "start" for at in rows),
-        column_labels=tuple("⋯" if at == _GAP else _place(call, mesh, at) for at in columns),
-        cells=tuple(tuple(cell(row, column) for column in columns) for row in rows),
+        title="What each device receives, and from which",
+        caption=_steps_caption(call, _GAP in (*rows, *columns)),
+        row_labels=tuple(
+            "⋮" if position == _GAP else f"step {position}" if position else "start"
+            for position in rows
+        ),
+        column_labels=tuple(
+            "⋯" if position == _GAP else _device_label(call, mesh, position) for position in columns
+        ),
+        cells=tuple(tuple(make_cell(row, column) for column in columns) for row in rows),
         is_summary=_GAP in (*rows, *columns),
-        is_array=False,
+        is_block=False,
     )
 
 
-def _start(call: CollectiveCall, place: int) -> Cell:
+def _start_cell(call: CollectiveCall, device: int) -> Cell:
     if call.op == "all_gather":
-        return Cell((f"has #{place}",), place, f"{place} starts with #{place}")
+        return Cell((f"has #{device}",), device, f"{device} starts with #{device}")
     if chunk_share(call.op, call.group_size) == 1:
-        return Cell(("has its own",), place, f"{place} starts with its own")
-    parts = f"#0-#{call.group_size - 1}" if call.group_size > 1 else "#0"
-    return Cell((f"has {parts}",), None)
+        return Cell(("has its own",), device, f"{device} starts with its own")
+    chunks = f"#0-#{call.group_size - 1}" if call.group_size > 1 else "#0"
+    return Cell((f"has {chunks}",), None)
 
 
-def _place(call: CollectiveCall, mesh: MeshSizes, at: int) -> str:
-    """Return where along the mesh axes one of the group stands; the last axis runs fastest."""
-    sizes, number, steps = dict(mesh), at, list[str]()
+def _device_label(call: CollectiveCall, mesh: MeshSizes, index: int) -> str:
+    """Return the coordinates of a device of the group; the last axis varies fastest."""
+    sizes, number, coordinates = dict(mesh), index, list[str]()
     if call.group_size != prod(sizes.get(name, 1) for name in call.mesh_axes):
-        return f"{at} of the group"  # axis_index_groups: any devices along the axis
-    # ppermute numbers devices in mesh order however its axes are written, the others as written.
+        return (
+            f"{index} of the group"  # axis_index_groups, whose members have no regular coordinates
+        )
+    # ppermute numbers devices in mesh order; all other collectives in the order of their axes.
     names = [name for name in sizes if name in call.mesh_axes]
     for name in reversed(names if call.op == "ppermute" else call.mesh_axes):
-        at, step = divmod(at, sizes.get(name, 1))
-        steps.append(f"{name}={step}")
-    place = ",".join(reversed(steps))
-    # Along several axes the number, which senders are called by, is not to be seen in the place.
-    return place if len(call.mesh_axes) == 1 else f"{number}: {place}"
+        index, step = divmod(index, sizes.get(name, 1))
+        coordinates.append(f"{name}={step}")
+    label = ",".join(reversed(coordinates))
+    # Senders are named by their index, which several coordinates do not show.
+    return label if len(call.mesh_axes) == 1 else f"{number}: {label}"
 
 
-def _caption(call: CollectiveCall, is_short: bool) -> str:
+def _steps_caption(call: CollectiveCall, is_abbreviated: bool) -> str:
     endings = {
-        "all_gather": "at the end each device has every part",
-        "psum_scatter": "at the end device i has the sum of part i",
-        "all_to_all": "at the end device i has part i of every device",
+        "all_gather": "at the end each device has every chunk",
+        "psum_scatter": "at the end device i has the sum of chunk i",
+        "all_to_all": "at the end device i has chunk i of every device",
     }
-    words = {
-        "ppermute": "who gets nothing has zeros",
-        "pbroadcast": "at the end each device has the same",
+    exceptions = {
+        "ppermute": "a device that receives nothing gets zeros",
+        "pbroadcast": "at the end each device has the same value",
     }
-    ending = {**endings, **words}.get(call.op, "first the sums of parts, then each sum to all")
-    dots = "; dots stand for all between" if is_short else ""
-    return f"colour: the part; {ending}{dots}"
+    ending = {**endings, **exceptions}.get(
+        call.op, "first chunks are summed, then each sum is sent to all"
+    )
+    dots = "; dots stand for omitted rows or columns" if is_abbreviated else ""
+    return f"color: the chunk; {ending}{dots}"

@@ -1,11 +1,7 @@
-"""A person's function, its arguments and a mesh -> the program that JAX traces. Nothing is run.
+"""A function, its arguments and a mesh -> the program that JAX traces. Nothing is run.
 
-JAX does the tracing, in simulated mode, so a mesh of any size will do and all of JAX's checks are
-made: what it refuses is raised in its own words.
-
-What a person calls the arrays among a function's arguments: `params['mlp']['kernel']`.
-
-What a program returns, as JAX can trace it: arrays, without what stands between them.
+JAX traces in simulated mode, so the mesh may have any size and all checks of JAX apply: what it
+rejects is raised with its own message.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ from shardlab.simulator.retarget import (
 )
 from shardlab.simulator.simulated_mode import is_active, simulated
 from shardlab.simulator.virtual_devices.devices import is_virtual, virtual_mesh
-from shardlab.tracing.compiler.needs_compiler import shardings_asked_for
+from shardlab.tracing.compiler.needs_compiler import requested_shardings
 
 
 def argument_names(f: Callable[..., Any], args: Sequence[Any]) -> list[tuple[str, Any]]:
@@ -45,21 +41,21 @@ def argument_names(f: Callable[..., Any], args: Sequence[Any]) -> list[tuple[str
     [("params['mlp']['kernel']", 1), ('x', 2)]
     """
     leaves = []
-    for root, arg in zip(_parameters(f, len(args)), args, strict=True):
-        found, _ = jax.tree_util.tree_flatten_with_path(arg)
-        leaves += [(root + jax.tree_util.keystr(path), leaf) for path, leaf in found]
+    for root, arg in zip(_parameter_names(f, len(args)), args, strict=True):
+        leaves_of_arg, _ = jax.tree_util.tree_flatten_with_path(arg)
+        leaves += [(root + jax.tree_util.keystr(path), leaf) for path, leaf in leaves_of_arg]
     return leaves
 
 
-def _parameters(f: Callable[..., Any], n: int) -> list[str]:
-    """Return the names of the first `n` parameters, by number where they have none."""
+def _parameter_names(f: Callable[..., Any], n: int) -> list[str]:
+    """Return the names of the first `n` parameters, numbered if they have no name."""
     names = []
     try:
-        for each in inspect.signature(f).parameters.values():
-            if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD):
-                names.append(each.name)
-            elif each.kind is each.VAR_POSITIONAL:
-                names += [f"{each.name}[{i}]" for i in range(n - len(names))]
+        for parameter in inspect.signature(f).parameters.values():
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                names.append(parameter.name)
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                names += [f"{parameter.name}[{i}]" for i in range(n - len(names))]
                 break
     except (TypeError, ValueError):
         pass
@@ -67,26 +63,33 @@ def _parameters(f: Callable[..., Any], n: int) -> list[str]:
 
 
 def drop_non_arrays(results: Any) -> Any:
-    """Return a tree with everything taken out of it that JAX has no type for.
+    """Return a tree without the leaves that JAX has no type for.
 
     >>> drop_non_arrays({"loss": 0.5, "name": "adam", "activation": max, "step": 3, "rest": None})
     {'activation': None, 'loss': 0.5, 'name': None, 'rest': None, 'step': 3}
 
-    A function that is called outside of jit may return such things, and models mostly do: an
-    activation is a leaf of them. An object that JAX does not look into leaves behind the arrays
-    that it holds, since what leads to them would otherwise look like work for nothing.
+    A function outside jit may return such leaves, and models often do: an activation function is
+    a leaf. Of an object that is no pytree the arrays among its attributes are kept; otherwise the
+    computation of these arrays would look like dead code.
     """
-    if all(map(_is_traced, jax.tree.leaves(results))):
+    if all(map(_has_jax_type, jax.tree.leaves(results))):
         return results
-    return jax.tree.map(lambda leaf: leaf if _is_traced(leaf) else _held(leaf), results)
+    return jax.tree.map(
+        lambda leaf: leaf if _has_jax_type(leaf) else _contained_arrays(leaf), results
+    )
 
 
-def _held(leaf: Any) -> list[Any] | None:
-    held = [each for each in jax.tree.leaves(getattr(leaf, "__dict__", None)) if _is_traced(each)]
-    return [each for each in held if isinstance(each, jax.Array)] or None
+def _contained_arrays(leaf: Any) -> list[Any] | None:
+    leaves = [
+        member
+        for member in jax.tree.leaves(getattr(leaf, "__dict__", None))
+        if _has_jax_type(member)
+    ]
+    return [member for member in leaves if isinstance(member, jax.Array)] or None
 
 
-def _is_traced(leaf: Any) -> bool:
+def _has_jax_type(leaf: Any) -> bool:
+    # These describe a type; they are no value of the program.
     if isinstance(leaf, (type, jax.ShapeDtypeStruct)):
         return False
     if hasattr(leaf, "__jax_array__"):
@@ -98,24 +101,24 @@ def _is_traced(leaf: Any) -> bool:
     return True
 
 
-# Text that is an array and nothing else: bf16[8,6], or 8x6:bf16. Other text is a plain argument.
+# Text that describes an array: bf16[8,6], or 8x6:bf16. Other text is passed to the program.
 _ARRAY_TEXT = re.compile(r"\s*(?:[\w<>]+\s*\[[\d\s,]*\]|\d+(?:x\d+)*:[\w<>]+)\s*")
 
 
-class NotLowered(Exception):
-    """A program that JAX has traced and does not lower; its cause says why."""
+class LoweringFailed(Exception):
+    """A program that JAX traces but cannot lower; `__cause__` is JAX's exception."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagedProgram:
-    """A traced program, and what is needed to lower it."""
+    """A traced program, with what it takes to lower it."""
 
     program: str
     traced: Any  # jax.stages.Traced
-    mesh: Mesh | None  # the one given, of virtual devices; None: the program's own
+    mesh: Mesh | None  # the requested one, of virtual devices; None: the program's own
     arrays: tuple[Any, ...]  # the arguments that are traced: arrays and ShapeDtypeStructs
     trace_again: Callable[[], Any] = dataclasses.field(repr=False, compare=False)
-    names: tuple[str, ...] = ()  # what a person calls each, such as `params['mlp']['kernel']`
+    names: tuple[str, ...] = ()  # of the arrays, such as `params['mlp']['kernel']`
 
     @property
     def jaxpr(self) -> Any:
@@ -124,104 +127,111 @@ class StagedProgram:
 
     @property
     def sizes(self) -> MeshSizes:
-        """Return the axes of the mesh that was given; empty where the program has its own."""
+        """Return the sizes of the requested mesh; empty if the program uses its own."""
         return tuple(self.mesh.shape.items()) if self.mesh is not None else ()
 
     @functools.cached_property
     def shardings(self) -> tuple[Any, ...]:
-        """Return how each argument is sharded: by the jit that takes it, or else by itself."""
-        asked, _ = _jax.jit_shardings(self.traced)
-        own = [getattr(array, "sharding", None) for array in self.arrays] or [None] * len(asked)
-        if len(asked) != len(own):
-            return tuple(own)
-        pairs = zip(asked, own, strict=True)
+        """Return the sharding of each argument: that of the jit, or else its own."""
+        # The compiled program uses the in_shardings of the jit where it has them.
+        jit_shardings, _ = _jax.jit_shardings(self.traced)
+        own_shardings = [getattr(array, "sharding", None) for array in self.arrays] or [None] * len(
+            jit_shardings
+        )
+        if len(jit_shardings) != len(own_shardings):
+            return tuple(own_shardings)
+        pairs = zip(jit_shardings, own_shardings, strict=True)
         return tuple(a if isinstance(a, NamedSharding) else o for a, o in pairs)
 
     @property
-    def returned(self) -> tuple[Any, ...]:
-        """Return how the jit shards each result, where it says so."""
+    def result_shardings(self) -> tuple[Any, ...]:
+        """Return the out_shardings of the jit for each result, if it has them."""
         return _jax.jit_shardings(self.traced)[1]
 
     @property
     def meshes(self) -> list[Any]:
-        """Return the meshes that the program and its arguments name, as often as they do."""
-        placed = [s for s in (*self.shardings, *self.returned) if isinstance(s, NamedSharding)]
-        return [*(s.mesh for s in placed), *_meshes(self.jaxpr)]
+        """Return the meshes of the program and its arguments, with repetitions."""
+        named = [
+            s for s in (*self.shardings, *self.result_shardings) if isinstance(s, NamedSharding)
+        ]
+        return [*(s.mesh for s in named), *_iterate_meshes(self.jaxpr)]
 
     def lower(self) -> Any:
         """Return the program lowered for its virtual devices (`jax.stages.Lowered`).
 
-        Raises `NotLowered` from what JAX raises: some mistakes it finds only here.
+        Raises `LoweringFailed` from JAX's exception: some errors it finds only here.
         """
         try:
-            with in_mode(self.mesh):
-                if self.mesh is not None or self.full_mesh is None:
+            with simulated_on(self.mesh):
+                if self.mesh is not None or self.mesh_with_devices is None:
                     return self.traced.lower()
-                # An abstract mesh has no devices until one in context does.
-                with jax.set_mesh(self.full_mesh):
+                # An abstract mesh gets its devices from the mesh in context.
+                with jax.set_mesh(self.mesh_with_devices):
                     return self.trace_again().lower()
         except Exception as error:
-            raise NotLowered from error
+            raise LoweringFailed from error
 
     @functools.cached_property
-    def full_mesh(self) -> Mesh | None:
-        """Return the mesh given, or the program's own where that is one of our abstract ones."""
-        own = self.mesh or _abstract_mesh(self.jaxpr)
-        return None if own is None else virtual_mesh(own)
+    def mesh_with_devices(self) -> Mesh | None:
+        """Return the requested mesh, or the program's own if it is a virtual abstract mesh."""
+        mesh = self.mesh or _find_abstract_mesh(self.jaxpr)
+        return None if mesh is None else virtual_mesh(mesh)
 
 
-def stage(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> StagedProgram:
+def stage_program(f: Callable[..., Any], args: Sequence[Any], mesh: Any = None) -> StagedProgram:
     """Return `f(*args)`, traced as if on `mesh`.
 
     >>> import jax
     >>> from jax.sharding import PartitionSpec as P
     >>> body = lambda x: jax.lax.psum(x, "data")
     >>> f = jax.shard_map(body, in_specs=P("data"), out_specs=P())
-    >>> stage(f, ["f32[1024]"], "data=512").jaxpr.in_avals
+    >>> stage_program(f, ["f32[1024]"], "data=512").jaxpr.in_avals
     [ShapedArray(float32[1024])]
 
     An argument is an array, a `jax.ShapeDtypeStruct`, text such as "f32[8,6]", or a tree of them;
-    all else (numbers, strings, functions) is passed as it is. The mesh is the one in context, the
-    one that every shard_map and NamedSharding gets in the place of its own, and the keyword `mesh`
-    of a function that has one left. With `mesh=None` the program must bring its own.
+    anything else (numbers, strings, functions) is passed unchanged. The mesh is set in context,
+    replaces the mesh of every shard_map and NamedSharding, and is passed as the parameter `mesh` if
+    the function has one. With `mesh=None` the program must have its own.
     """
-    args = [jax.tree.map(_shape_if_spread, arg) for arg in args]
+    # Before simulated mode starts, which replaces the devices that these arrays are on.
+    args = [jax.tree.map(_drop_real_devices, arg) for arg in args]
     if mesh is None or isinstance(mesh, (Mesh, AbstractMesh)):
-        return _staged(f, args, mesh)
-    staged = _staged(f, args, mesh_with_axis_types(mesh, _placed_on(args)))
-    order = next((m.axis_names for m in staged.meshes if not m.empty), ())
+        return _trace_on_mesh(f, args, mesh)
+    staged = _trace_on_mesh(f, args, mesh_with_axis_types(mesh, _argument_meshes(args)))
+    axis_order = next((m.axis_names for m in staged.meshes if not m.empty), ())
     sizes = dict(staged.sizes)
-    if order == tuple(sizes) or set(order) != set(sizes):
+    if axis_order == tuple(sizes) or set(axis_order) != set(sizes):
         return staged
-    # Text has an order too, which nobody meant: two orders at once would move arrays about.
-    reordered = {name: sizes[name] for name in order}
-    return _staged(f, args, mesh_with_axis_types(reordered, [staged.mesh]))
+    # The axis order in the text "data=2,model=4" is not a request: in another order than the
+    # program's own mesh, arrays would be resharded between the two.
+    reordered = {name: sizes[name] for name in axis_order}
+    return _trace_on_mesh(f, args, mesh_with_axis_types(reordered, [staged.mesh]))
 
 
-def _staged(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> StagedProgram:
-    with in_mode(mesh) as given:
-        if given is not None:
-            args = move_arguments(args, given)
-        args, keywords = staging_mesh(f, args, given)
-        fun, leaves = _of_arrays(f, args, keywords)
-        traced = fun.trace(*leaves)
-        arrays, names = _named_arrays(f, args, len(traced.jaxpr.in_avals))
-        again = functools.partial(fun.trace, *leaves)
+def _trace_on_mesh(f: Callable[..., Any], args: Sequence[Any], mesh: Any) -> StagedProgram:
+    with simulated_on(mesh) as target:
+        if target is not None:
+            args = move_arguments(args, target)
+        args, keywords = staging_mesh(f, args, target)
+        function, leaves = _as_function_of_arrays(f, args, keywords)
+        traced = function.trace(*leaves)
+        arrays, names = _arrays_with_names(f, args, len(traced.jaxpr.in_avals))
+        trace_again = functools.partial(function.trace, *leaves)
         staged = StagedProgram(
             program=program_name(f),
             traced=traced,
-            mesh=given,
+            mesh=target,
             arrays=arrays,
-            trace_again=again,
+            trace_again=trace_again,
             names=names,
         )
-        if given is not None:
-            check_mesh_axes_match(staged.meshes, given)
+        if target is not None:
+            check_mesh_axes_match(staged.meshes, target)
         return staged
 
 
-def _shape_if_spread(leaf: Any) -> Any:
-    """Return the shape and sharding of an array on real devices, which simulated mode hides."""
+def _drop_real_devices(leaf: Any) -> Any:
+    """Replace an array on real devices, which simulated mode hides, by its shape and sharding."""
     sharding = leaf.sharding if isinstance(leaf, jax.Array) else None
     if not isinstance(sharding, NamedSharding) or sharding.mesh.size == 1:
         return leaf
@@ -230,36 +240,38 @@ def _shape_if_spread(leaf: Any) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
 
 
-def _placed_on(args: Sequence[Any]) -> list[Any]:
+def _argument_meshes(args: Sequence[Any]) -> list[Any]:
     """Return the meshes that arguments are sharded over."""
     shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(tuple(args))]
     return [s.mesh for s in shardings if isinstance(s, NamedSharding)]
 
 
-def _abstract_mesh(jaxpr: Any) -> AbstractMesh | None:
-    """Return the mesh of the first shard_map over virtual devices that are not listed."""
-    found = (mesh for mesh in _meshes(jaxpr, of_shardings=False) if is_virtual(mesh))
-    return next((mesh for mesh in found if isinstance(mesh, AbstractMesh)), None)
+def _find_abstract_mesh(jaxpr: Any) -> AbstractMesh | None:
+    """Return the mesh of the first shard_map over a virtual abstract mesh."""
+    virtual_meshes = (
+        mesh for mesh in _iterate_meshes(jaxpr, of_shardings=False) if is_virtual(mesh)
+    )
+    return next((mesh for mesh in virtual_meshes if isinstance(mesh, AbstractMesh)), None)
 
 
-def _meshes(jaxpr: Any, *, of_shardings: bool = True) -> Iterator[Any]:
-    """Yield the meshes of shard_maps, and of the shardings that are asked for, at any depth."""
+def _iterate_meshes(jaxpr: Any, *, of_shardings: bool = True) -> Iterator[Any]:
+    """Yield the meshes of shard_maps and of requested shardings, at any depth."""
     inner, _ = _jax.open_jaxpr(jaxpr)
     for eqn in inner.eqns:
         if eqn.primitive.name == "shard_map":
             yield eqn.params["mesh"]
         elif of_shardings:
-            yield from (sharding.mesh for sharding in shardings_asked_for(eqn.params))
+            yield from (sharding.mesh for sharding in requested_shardings(eqn.params))
         for body in _jax.inner_jaxprs(eqn.params):
-            yield from _meshes(body, of_shardings=of_shardings)
+            yield from _iterate_meshes(body, of_shardings=of_shardings)
 
 
 @contextlib.contextmanager
-def in_mode(mesh: Any) -> Iterator[Mesh | None]:
-    """Enter simulated mode, for the devices of `mesh` where one is given."""
+def simulated_on(mesh: Any) -> Iterator[Mesh | None]:
+    """Enter simulated mode, with the devices of `mesh` if there is one."""
     if mesh is not None:
-        with retarget_programs(mesh) as given:
-            yield given
+        with retarget_programs(mesh) as target:
+            yield target
     elif is_active():
         yield None
     else:
@@ -268,7 +280,7 @@ def in_mode(mesh: Any) -> Iterator[Mesh | None]:
 
 
 def program_name(f: Any) -> str:
-    """Return what a person would call the function.
+    """Return the name of a function, also inside functools.partial.
 
     >>> program_name(functools.partial(max, 1))
     'max'
@@ -287,76 +299,82 @@ def staging_mesh(f: Any, args: Sequence[Any], mesh: Any) -> tuple[tuple[Any, ...
     >>> staging_mesh(lambda x, mesh=None: None, [1], "data=4")
     ((1,), {'mesh': 'data=4'})
 
-    A mesh that the person gave stays, and is replaced where it is used, like a program's own.
+    A mesh that the caller passes stays; it is replaced where it is used, like a program's own.
     """
     try:
         parameters = inspect.signature(f).parameters
     except (TypeError, ValueError):
         return tuple(args), {}
-    wanted = parameters.get("mesh")
-    if mesh is None or wanted is None or wanted.kind in _VARIADIC:
+    # By name only: a user's function may take the mesh anywhere.
+    parameter = parameters.get("mesh")
+    if mesh is None or parameter is None or parameter.kind in _VARIADIC:
         return tuple(args), {}
-    at = list(parameters).index("mesh")
-    if wanted.kind is inspect.Parameter.KEYWORD_ONLY or len(args) <= at:
-        return tuple(args), {} if isinstance(_default(f, "mesh"), Mesh) else {"mesh": mesh}
-    is_given = args[at] is None or isinstance(args[at], (Mesh, AbstractMesh))
-    # The mesh left out among the others: what follows has moved into its place.
-    return (*args[:at], *(() if is_given else (mesh,)), *args[at:]), {}
+    position = list(parameters).index("mesh")
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY or len(args) <= position:
+        # A mesh bound by functools.partial is the program's own and is replaced like one.
+        return tuple(args), {} if isinstance(_bound_keyword(f, "mesh"), Mesh) else {"mesh": mesh}
+    has_mesh = args[position] is None or isinstance(args[position], (Mesh, AbstractMesh))
+    # The caller omitted the mesh among the positional arguments: the rest moves back by one.
+    return (*args[:position], *(() if has_mesh else (mesh,)), *args[position:]), {}
 
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _default(f: Any, name: str) -> Any:
+def _bound_keyword(f: Any, name: str) -> Any:
     return getattr(f, "keywords", {}).get(name)
 
 
-# ---------------------------------------------------------------------- what is traced and what not
+# ------------------------------------------------------------------------------- traced arguments
 
 
-def _of_arrays(
+def _as_function_of_arrays(
     f: Callable[..., Any], args: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[Any, list[Any]]:
-    """Return a jitted function of arrays alone, and the arrays."""
+    """Return a jitted function whose arguments are all arrays, and these arrays."""
     args = [jax.tree.map(parse_shape_argument, arg) for arg in args]
-    if isinstance(f, _JITTED) and not keywords:
-        # As it is: what it says of its arguments (static, sharded, donated) stays said.
+    if isinstance(f, _JIT_TYPE) and not keywords:
+        # Unchanged, so that its static_argnums, shardings and donations still apply.
         return f, list(args)
+    # Other leaves (numbers, strings, meshes) become constants of the traced function.
     leaves, tree = jax.tree.flatten(args)
-    at = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
-    if inspect.isfunction(f) and len(at) == len(leaves) and not keywords:
-        return jax.jit(_results_of_arrays(f)), list(args)
+    indices = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
+    # All leaves are arrays: the arguments keep their names in JAX's messages.
+    if inspect.isfunction(f) and len(indices) == len(leaves) and not keywords:
+        return jax.jit(_return_arrays_only(f)), list(args)
 
-    def program(*arrays: Any) -> Any:
-        filled = list(leaves)
-        for i, array in zip(at, arrays, strict=True):
-            filled[i] = array
-        return drop_non_arrays(f(*jax.tree.unflatten(tree, filled), **keywords))
+    def call_with_arrays(*arrays: Any) -> Any:
+        new_leaves = list(leaves)
+        for i, array in zip(indices, arrays, strict=True):
+            new_leaves[i] = array
+        return drop_non_arrays(f(*jax.tree.unflatten(tree, new_leaves), **keywords))
 
-    program.__name__ = program.__qualname__ = program_name(f)
-    return jax.jit(program), [leaves[i] for i in at]
+    # JAX names the compiled module and the name stack after the function.
+    call_with_arrays.__name__ = call_with_arrays.__qualname__ = program_name(f)
+    return jax.jit(call_with_arrays), [leaves[i] for i in indices]
 
 
-def _results_of_arrays(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a new function each time: JAX remembers traces by function, not by its globals."""
+def _return_arrays_only(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `f` in a new function each time: JAX caches traces by function, not by its globals."""
 
     @functools.wraps(f)
-    def program(*args: Any) -> Any:
+    def call_and_filter(*args: Any) -> Any:
         return drop_non_arrays(f(*args))
 
-    return program
+    return call_and_filter
 
 
-_JITTED = type(jax.jit(lambda: None))
+_JIT_TYPE = type(jax.jit(lambda: None))
 
 
-def _named_arrays(
+def _arrays_with_names(
     f: Callable[..., Any], args: Sequence[Any], count: int
 ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Return the arrays among the arguments and their names; none where JAX traced others."""
+    """Return the arrays among the arguments and their names; none if JAX traced other leaves."""
+    # JAX flattens arguments in this order too, so the counts tell whether the names fit.
     leaves = [(parse_shape_argument(leaf), name) for name, leaf in argument_names(f, args)]
     arrays = [(leaf, name) for leaf, name in leaves if _is_array(leaf)]
-    if len(arrays) != count:  # a jit of its own also traces numbers, and holds some arrays static
+    if len(arrays) != count:  # the user's jit also traces numbers, or has static arrays
         arrays = leaves
     if len(arrays) != count:
         return (), ()
@@ -368,7 +386,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def parse_shape_argument(leaf: Any) -> Any:
-    """Return the shape that text such as "f32[8,6]" stands for; anything else as it is."""
+    """Return the shape for text such as "f32[8,6]"; anything else unchanged."""
     if not isinstance(leaf, str) or not _ARRAY_TEXT.fullmatch(leaf):
         return leaf
     shape, dtype = parse_array(leaf)
@@ -378,6 +396,7 @@ def parse_shape_argument(leaf: Any) -> Any:
 def _jax_dtype(dtype: Dtype) -> Any:
     if dtype.name.startswith("key<"):
         names = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+        # A key dtype has no constructor of its own; eval_shape makes one without computing a key.
         implementation = names[dtype.name]
         return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype
     return jax.dtypes.canonicalize_dtype(dtype.name)

@@ -1,4 +1,4 @@
-"""What a program communicates: the calls and their totals."""
+"""The result of `trace`: the collective calls of a program, and their totals."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shardlab._text.units import bytes_text, count_text
 from shardlab.collectives.call import CollectiveCall
 from shardlab.findings.finding import Finding
 from shardlab.hardware.estimate import Estimate
-from shardlab.sharding.mesh import MeshSizes
-from shardlab.tracing.observation import Memory
+from shardlab.sharding.mesh import MeshSizes, mesh_text
+from shardlab.tracing.observation import Memory, Observation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """The collective calls of one program on one mesh, and what the static checks say of them."""
+    """The collective calls of one program on one mesh, and the findings of the static checks."""
 
     program: str
     mesh: MeshSizes
@@ -34,7 +35,7 @@ class Trace:
     flops: int | None = None
     memory: Memory | None = None
     notes: tuple[str, ...] = ()
-    timing: Estimate | None = None  # the time on named hardware, told with the calls
+    timing: Estimate | None = None  # the time on named hardware, shown with the calls
 
     def by_kind(self) -> dict[str, int]:
         """Return the bytes that one device sends, by operation."""
@@ -50,12 +51,15 @@ class Trace:
 
     @property
     def wire_bytes(self) -> int:
-        """Return the bytes one device sends: the worst branch of each cond, one turn of a while."""
+        """Return the bytes one device sends.
+
+        Counts the most expensive branch of each cond, and one iteration of each while loop.
+        """
         return sum(self.by_kind().values())
 
     def _totals(self, key: Callable[[CollectiveCall], str]) -> dict[str, int]:
         totals: dict[str, int] = {}
-        for call in worst(self.collectives):
+        for call in most_expensive_branches(self.collectives):
             count = 1 if call.count is None else call.count
             totals[key(call)] = totals.get(key(call), 0) + count * call.wire_bytes
         return dict(sorted(totals.items(), key=lambda item: -item[1]))
@@ -76,9 +80,9 @@ class Trace:
         `dcn` names the mesh axes that cross pods (on GPUs: nodes); `figures` replaces figures of
         the table; an efficiency is the share of the peak that is reached.
         """
-        from shardlab.tracing.trace_estimate import estimate
+        from shardlab.tracing.trace_estimate import estimate_trace
 
-        return estimate(
+        return estimate_trace(
             self,
             hardware,
             dcn=dcn,
@@ -90,9 +94,9 @@ class Trace:
         )
 
     def on(self, hardware: str | Path | Hardware, **options: Any) -> Trace:
-        """Return this trace with its time on hardware, which is then told and drawn with it.
+        """Return this trace with its time on hardware, which is then shown and drawn with it.
 
-        Options are those of `estimate`.
+        Options are those of `estimate_trace`.
         """
         return replace(self, timing=self.estimate(hardware, **options))
 
@@ -119,7 +123,7 @@ class Trace:
         return traffic_text(self, width)
 
     def steps_svg(self, call: int) -> str:
-        """Return who sends what to whom, step by step, in `collectives[call]`."""
+        """Return which device sends what to which, step by step, in `collectives[call]`."""
         from shardlab.tracing.ring_steps_picture import steps_svg
 
         return steps_svg(self.collectives[call], self.mesh)
@@ -131,9 +135,9 @@ class Trace:
 
     def __repr__(self) -> str:
         """Return one line; `print` shows all of it."""
-        mesh = ",".join(f"{name}={size}" for name, size in self.mesh) or "no mesh"
-        n_calls = f"{len(self.collectives)} call{'s' * (len(self.collectives) != 1)}"
-        return f"<Trace of {self.program} on {mesh}: {n_calls}, {self.wire_bytes:,} bytes>"
+        mesh = mesh_text(self.mesh) if self.mesh else "no mesh"
+        n_calls = count_text(len(self.collectives), "call")
+        return f"<Trace of {self.program} on {mesh}: {n_calls}, {bytes_text(self.wire_bytes)}>"
 
     def __str__(self) -> str:
         from shardlab.tracing.trace_text import trace_text
@@ -162,7 +166,7 @@ class Trace:
                 "by_axis": self.by_axis(),
                 "by_source": self.by_source(),
             },
-            "findings": [found.to_json() for found in self.findings],
+            "findings": [finding.to_json() for finding in self.findings],
             "flops": self.flops,
             "memory": self.memory.to_json() if self.memory else None,
             "notes": list(self.notes),
@@ -183,20 +187,38 @@ class Trace:
         )
 
 
-def worst(calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
+def make_trace(observation: Observation, findings: Sequence[Finding]) -> Trace:
+    """Return the trace of an observed program."""
+    return Trace(
+        program=observation.program,
+        mesh=observation.mesh,
+        collectives=observation.calls,
+        findings=tuple(findings),
+        flops=observation.flops,
+        memory=observation.memory,
+        notes=observation.notes,
+    )
+
+
+def most_expensive_branches(calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
     """Return the calls that count: of each cond only the branch that sends most."""
-    kept = list(calls)
-    # Innermost conds first: an outer branch is weighed by what its inner conds would cost.
-    depths = {scope.id: depth for call in kept for depth, scope in enumerate(call.within)}
-    conds = {s.id for call in kept for s in call.within if s.kind == "cond"}
-    for cond in sorted(conds, key=lambda id: -depths[id]):
-        sent: dict[int, int] = {}
-        for call in kept:
+    counted = list(calls)
+    # Nested conds: an id always has the same depth.
+    depths = {scope.id: depth for call in counted for depth, scope in enumerate(call.within)}
+    conds = {scope.id for call in counted for scope in call.within if scope.kind == "cond"}
+    # Innermost first: the cost of an outer branch includes the most expensive inner one only.
+    for cond in sorted(conds, key=lambda scope_id: -depths[scope_id]):
+        bytes_by_branch: dict[int, int] = {}
+        for call in counted:
             for scope in call.within:
                 if scope.id == cond:
                     n_bytes = call.wire_bytes * (call.count or 1)
                     branch = scope.branch or 0
-                    sent[branch] = sent.get(branch, 0) + n_bytes
-        dearest = max(sent, key=lambda branch: sent[branch])
-        kept = [c for c in kept if all(s.id != cond or s.branch == dearest for s in c.within)]
-    return kept
+                    bytes_by_branch[branch] = bytes_by_branch.get(branch, 0) + n_bytes
+        largest = max(bytes_by_branch, key=lambda branch: bytes_by_branch[branch])
+        counted = [
+            call
+            for call in counted
+            if all(scope.id != cond or scope.branch == largest for scope in call.within)
+        ]
+    return counted

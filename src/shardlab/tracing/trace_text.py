@@ -1,4 +1,4 @@
-"""A trace as text, in colour and as HTML: what is sent, where most of it goes, what it costs."""
+"""A trace as plain text, colored text and HTML: its calls, totals and estimated time."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from shardlab.hardware.estimate import Estimate
 from shardlab.hardware.estimate_text import estimate_sections
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
+from shardlab.sharding.mesh import mesh_text
 from shardlab.tracing.call_groups import (
     PHASES,
-    Entry,
-    entries,
+    CallGroup,
+    group_calls,
     operand_text,
     scope_text,
     short_path,
 )
 from shardlab.tracing.collective_style import op_text
-from shardlab.tracing.trace import Trace, worst
+from shardlab.tracing.trace import Trace, most_expensive_branches
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-MOST_ROWS = 40
-_BAR = 20
-_INKS = {"error": "red", "warning": "yellow", "info": "blue"}
+MAX_ROWS = 40
+_BAR_WIDTH = 20
+_SEVERITY_COLORS = {"error": "red", "warning": "yellow", "info": "blue"}
 
 
 def trace_text(trace: Trace, width: int = DEFAULT_WIDTH, estimate: Estimate | None = None) -> str:
-    """Return a trace as plain text that no line of which is wider than asked."""
+    """Return a trace as plain text with lines of at most `width` characters."""
     return lines_text(sheet_lines(trace_sheet(trace, estimate), width))
 
 
 def trace_rich(trace: Trace, width: int = DEFAULT_WIDTH, estimate: Estimate | None = None) -> Text:
-    """Return a trace for rich to print in colour."""
+    """Return a trace in color, for rich."""
     return lines_rich(sheet_lines(trace_sheet(trace, estimate), width))
 
 
 def trace_html(trace: Trace, estimate: Estimate | None = None) -> str:
-    """Return a trace as an HTML fragment, with its pictures where anything is sent."""
+    """Return a trace as an HTML fragment, with pictures if anything is sent."""
     from shardlab.tracing.timeline import timeline_svg
     from shardlab.tracing.traffic_bars import traffic_svg
 
@@ -54,7 +55,7 @@ def trace_html(trace: Trace, estimate: Estimate | None = None) -> str:
 
 
 def trace_sheet(trace: Trace, estimate: Estimate | None = None) -> Sheet:
-    """Return what is to be said of a trace, gravest and largest first."""
+    """Return the sections of a trace: findings first, then time, calls and totals."""
     sections = [*_finding_sections(trace.findings)]
     if estimate is not None:
         sections.append(estimate_sections(estimate)[0])
@@ -66,48 +67,48 @@ def trace_sheet(trace: Trace, estimate: Estimate | None = None) -> Sheet:
         sections += estimate_sections(estimate)[1:]
     if trace.notes:
         sections.append(Section("Notes", None, trace.notes))
-    return Sheet(_title(trace), _facts(trace), tuple(sections))
+    return Sheet(_trace_title(trace), _trace_facts(trace), tuple(sections))
 
 
-def _title(trace: Trace) -> str:
-    mesh = ",".join(f"{name}={size}" for name, size in trace.mesh)
+def _trace_title(trace: Trace) -> str:
     n_devices = prod(size for _, size in trace.mesh)
-    return f"{trace.program} on mesh {mesh or '()'}, {count_text(n_devices, 'device')}"
+    return f"{trace.program} on mesh {mesh_text(trace.mesh)}, {count_text(n_devices, 'device')}"
 
 
-def _facts(trace: Trace) -> tuple[str, ...]:
+def _trace_facts(trace: Trace) -> tuple[str, ...]:
     if not trace.collectives:
-        sent = "no collective calls: nothing is sent"
+        communication = "no collective calls: nothing is sent"
     else:
-        calls = worst(trace.collectives)
+        calls = most_expensive_branches(trace.collectives)
         n_calls = sum(1 if call.count is None else call.count for call in calls)
         lines = {call.source for call in calls}
-        sent = (
+        communication = (
             f"each device sends {bytes_text(trace.wire_bytes)} in "
             f"{count_text(n_calls, 'collective call')} from {count_text(len(lines), 'line')}"
         )
         if all(call.origin == "compiler" for call in calls):
-            sent += ", all inserted by the compiler"
+            communication += ", all inserted by the compiler"
     if trace.flops is None:
-        return (sent,)
-    return (sent, f"each device computes {amount_text(trace.flops, 'FLOP')}")
+        return (communication,)
+    return (communication, f"each device computes {amount_text(trace.flops, 'FLOP')}")
 
 
 def _calls_section(trace: Trace, estimate: Estimate | None) -> list[Section]:
-    """All calls by phase, in program order; where there are many, the smallest are left out."""
-    folded = entries(trace, estimate)
-    shown = sorted(folded, key=lambda entry: -entry.n_bytes)[:MOST_ROWS]
-    places = {id(entry) for entry in shown}
+    """Return all calls by phase, in program order; of very many the smallest are omitted."""
+    groups = group_calls(trace, estimate)
+    largest = sorted(groups, key=lambda group: -group.n_bytes)[:MAX_ROWS]
+    # The largest are chosen by bytes, then shown in program order.
+    visible_ids = {id(group) for group in largest}
     rows = []
     for phase in PHASES:
-        mine = [entry for entry in folded if entry.call.phase == phase]
-        if mine:
-            n_bytes = sum(entry.n_bytes for entry in mine if entry.counted)
+        phase_groups = [group for group in groups if group.call.phase == phase]
+        if phase_groups:
+            n_bytes = sum(group.n_bytes for group in phase_groups if group.is_counted)
             share = share_text(n_bytes, trace.wire_bytes)
             rows.append(Row(cells=(), heading=f"{phase}: {bytes_text(n_bytes)}, {share}"))
-            rows += [_row(entry, trace) for entry in mine if id(entry) in places]
-    left = _left_out([entry for entry in folded if id(entry) not in places], trace)
-    return [Section("Calls", Table(_columns(estimate), tuple(rows)), left)] if rows else []
+            rows += [_call_row(group, trace) for group in phase_groups if id(group) in visible_ids]
+    omitted = _omitted_text([group for group in groups if id(group) not in visible_ids], trace)
+    return [Section("Calls", Table(_columns(estimate), tuple(rows)), omitted)] if rows else []
 
 
 def _columns(estimate: Estimate | None) -> tuple[Column, ...]:
@@ -117,75 +118,79 @@ def _columns(estimate: Estimate | None) -> tuple[Column, ...]:
         Column(head="operand", drop=1),
         Column(head="payload", is_number=True, drop=4),
         Column(head="sends", is_number=True, drop=3),
-        Column(head="×", is_number=True),
-        Column(head="in all", is_number=True),
+        Column(head="×", is_number=True, drop=1),
+        Column(head="total", is_number=True),
         Column(head="share", is_number=True, drop=2),
         *([Column(head="time", is_number=True)] if estimate is not None else []),
         Column(head="where", may_cut=True),
     )
 
 
-def _row(entry: Entry, trace: Trace) -> Row:
-    call = entry.call
+def _call_row(group: CallGroup, trace: Trace) -> Row:
+    call = group.call
     cells = [
         call.op,
         ",".join(call.mesh_axes),
         operand_text(call),
         bytes_text(call.payload_bytes),
         bytes_text(call.wire_bytes),
-        "turn" if entry.count is None else f"{entry.count:,}",
-        bytes_text(entry.n_bytes),
-        share_text(entry.n_bytes, trace.wire_bytes) if entry.counted else "-",
+        "/iter" if group.count is None else f"{group.count:,}",
+        bytes_text(group.n_bytes),
+        share_text(group.n_bytes, trace.wire_bytes) if group.is_counted else "-",
     ]
-    if entry.seconds is not None:
-        cells.append(seconds_text(entry.seconds))
-    cells.append(_place(call.source))
-    beneath = [scope_text(scope) for scope in call.within if scope.kind != "scan"]
-    if not entry.counted:
-        beneath.append("not counted: another branch sends more")
-    if call.origin == "compiler" and any(each.origin == "program" for each in trace.collectives):
-        beneath.append("inserted by the compiler")
+    if group.seconds is not None:
+        cells.append(seconds_text(group.seconds))
+    cells.append(_location_text(call.source))
+    remarks = [scope_text(scope) for scope in call.within if scope.kind != "scan"]
+    if not group.is_counted:
+        remarks.append("not counted: another branch sends more")
+    if call.origin == "compiler" and any(
+        other_call.origin == "program" for other_call in trace.collectives
+    ):
+        remarks.append("inserted by the compiler")
     return Row(
         cells=tuple(cells),
-        beneath=("; ".join(beneath),) if beneath else (),
-        is_faint=not entry.counted,
+        beneath=("; ".join(remarks),) if remarks else (),
+        is_faint=not group.is_counted,
     )
 
 
-def _place(source: SourceLocation) -> str:
+def _location_text(source: SourceLocation) -> str:
     return f"{short_path(source.file)}:{source.line}" if source.line else source.file
 
 
-def _left_out(left: list[Entry], trace: Trace) -> tuple[str, ...]:
-    if not left:
+def _omitted_text(omitted: list[CallGroup], trace: Trace) -> tuple[str, ...]:
+    if not omitted:
         return ()
-    n_bytes = sum(entry.n_bytes for entry in left if entry.counted)
-    noun = count_text(len(left), "smaller kind")
+    n_bytes = sum(group.n_bytes for group in omitted if group.is_counted)
     share = share_text(n_bytes, trace.wire_bytes)
-    return (f"and {noun} of call, {bytes_text(n_bytes)} ({share}); trace.collectives has them all",)
+    noun = count_text(len(omitted), "smaller group")
+    return (f"and {noun} of calls, {bytes_text(n_bytes)} ({share}); see trace.collectives",)
 
 
 def _total_sections(trace: Trace) -> list[Section]:
-    named = {op_text(op): n_bytes for op, n_bytes in trace.by_kind().items()}
+    by_kind = {op_text(op): n_bytes for op, n_bytes in trace.by_kind().items()}
     return [
-        _totals("By mesh axis", trace.by_axis(), trace.wire_bytes),
-        _totals("By operation", named, trace.wire_bytes),
-        _totals("By line", _by_line(trace), trace.wire_bytes),
+        _totals_section("By mesh axis", trace.by_axis(), trace.wire_bytes),
+        _totals_section("By operation", by_kind, trace.wire_bytes),
+        _totals_section("By line", _bytes_by_line(trace), trace.wire_bytes),
     ]
 
 
-def _by_line(trace: Trace) -> dict[str, int]:
-    shown: dict[str, int] = {}
-    for entry in entries(trace):
-        if entry.counted:
-            source = entry.call.source
+def _bytes_by_line(trace: Trace) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for group in group_calls(trace):
+        if group.is_counted:
+            source = group.call.source
             function = f" ({source.function})" if source.function else ""
-            name = f"{_place(source)}{function}"
-            shown[name] = shown.get(name, 0) + entry.n_bytes
-    return dict(sorted(shown.items(), key=lambda item: -item[1]))
+            name = f"{_location_text(source)}{function}"
+            totals[name] = totals.get(name, 0) + group.n_bytes
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
-def _totals(title: str, totals: Mapping[str, int], whole: int, most: int = 12) -> Section:
+def _totals_section(
+    title: str, totals: Mapping[str, int], total: int, max_rows: int = 12
+) -> Section:
     columns = (
         Column(head="", may_cut=True),
         Column(head="", is_number=True),
@@ -193,21 +198,21 @@ def _totals(title: str, totals: Mapping[str, int], whole: int, most: int = 12) -
         Column(head="", drop=1),
     )
     rows = [
-        Row(cells=(name, bytes_text(n), share_text(n, whole), bar_text(n, max(totals.values()))))
-        for name, n in list(totals.items())[:most]
+        Row(cells=(name, bytes_text(n), share_text(n, total), bar_text(n, max(totals.values()))))
+        for name, n in list(totals.items())[:max_rows]
     ]
-    left = list(totals.values())[most:]
-    more = (f"and {len(left)} more, {bytes_text(sum(left))}",) if left else ()
-    return Section(title, Table(columns, tuple(rows)), more)
+    omitted = list(totals.values())[max_rows:]
+    omitted_text = (f"and {len(omitted)} more, {bytes_text(sum(omitted))}",) if omitted else ()
+    return Section(title, Table(columns, tuple(rows)), omitted_text)
 
 
-def bar_text(part: float, whole: float, width: int = _BAR) -> str:
+def bar_text(value: float, maximum: float, width: int = _BAR_WIDTH) -> str:
     """Return a bar of block characters, to an eighth of a character.
 
     >>> bar_text(1, 2, 4), bar_text(3, 8, 4), bar_text(0, 8)
     ('██', '█▌', '')
     """
-    eighths = round(8 * width * part / whole) if whole else 0
+    eighths = round(8 * width * value / maximum) if maximum else 0
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
@@ -215,14 +220,14 @@ def _memory_section(trace: Trace) -> list[Section]:
     if trace.memory is None:
         return []
     memory = trace.memory
-    held = memory.argument_bytes + memory.output_bytes + memory.temp_bytes - memory.alias_bytes
+    n_bytes = memory.argument_bytes + memory.output_bytes + memory.temp_bytes - memory.alias_bytes
     rows = (
         Row(cells=("arguments", bytes_text(memory.argument_bytes))),
         Row(cells=("outputs", bytes_text(memory.output_bytes))),
         Row(cells=("temporary", bytes_text(memory.temp_bytes))),
         Row(cells=("shared by arguments and outputs", bytes_text(memory.alias_bytes))),
     )
-    title = f"Memory of one device: {bytes_text(held)}, as the {memory.compiler} compiler counts"
+    title = f"Memory per device: {bytes_text(n_bytes)}, reported by XLA for {memory.compiler}"
     return [Section(title, Table((Column(head=""), Column(head="", is_number=True)), rows))]
 
 
@@ -232,12 +237,12 @@ def _finding_sections(findings: tuple[Finding, ...]) -> list[Section]:
     counts = [
         count_text(n, severity)
         for severity in ("error", "warning", "info")
-        if (n := sum(found.severity == severity for found in findings))
+        if (n := sum(finding.severity == severity for finding in findings))
     ]
-    said = tuple(
-        f"{found.severity} [{found.code}] {found.what}"
-        + (f" ({_place(found.where)})" if found.where else "")
-        for found in findings
+    lines = tuple(
+        f"{finding.severity} [{finding.code}] {finding.what}"
+        + (f" ({_location_text(finding.where)})" if finding.where else "")
+        for finding in findings
     )
-    title = f"Findings: {', '.join(counts)}; shardlab.check says more"
-    return [Section(title, None, said, _INKS[findings[0].severity])]
+    title = f"Findings: {', '.join(counts)}; see shardlab.check for details"
+    return [Section(title, None, lines, _SEVERITY_COLORS[findings[0].severity])]

@@ -1,9 +1,9 @@
-"""A pytest plugin that checks every shard_map of JAX's own tests, beside simulating it.
+"""A pytest plugin that checks every shard_map of JAX's own tests, in addition to simulating it.
 
     pytest -p reroute -p alarms path/to/jax/tests/shard_map_test.py
 
-JAX's tests are right programs by definition: an alarm is either false, or the test is about the
-very thing. Each program is read once (checks that run it compare meshes, and these have one).
+JAX's tests are correct programs by definition: a finding is either false, or the test is about
+exactly that. Each program is analyzed once; checks that run it compare meshes, and it has one mesh.
 """
 
 from __future__ import annotations
@@ -16,71 +16,71 @@ from jax._src import core
 from jax._src import shard_map as shard_map_lib
 
 from shardlab import _jax
-from shardlab.checks.program import check_program
-from shardlab.tracing.collective_calls import call_at, communicates
+from shardlab.checks.check_program import check_program
+from shardlab.tracing.collective_calls import collective_call, is_collective_site
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
-from shardlab.tracing.patterns import clues
+from shardlab.tracing.patterns import find_patterns
 
 checked: dict[str, str] = {}  # each program, and the test that ran it first
-alarms: dict[tuple[str, str], str] = {}  # test and code -> what was said
-failures: dict[str, str] = {}  # test -> why its program could not be read
+alarms: dict[tuple[str, str], str] = {}  # test and code -> the text of the finding
+failures: dict[str, str] = {}  # test -> why its program could not be analyzed
 
-_simulate = reroute._simulate
+_simulate = reroute.simulate_shard_map
 
 
-def _checking(params, arrays, kept):
+def _check_and_simulate(params, arrays, sharded_ins):
     key = f"{params['jaxpr']} {params['in_specs']} {params['out_specs']} {params['mesh'].shape}"
     if key not in checked:
         checked[key] = reroute._current
-        _check(params)
-    return _simulate(params, arrays, kept)
+        _check_shard_map(params)
+    return _simulate(params, arrays, sharded_ins)
 
 
-reroute._simulate = _checking
+reroute.simulate_shard_map = _check_and_simulate
 
 
-def _check(params):
+def _check_shard_map(params):
     try:
-        seen = _seen(_alone(params), params["mesh"])
+        observation = _observe_jaxpr(_single_shard_map(params), params["mesh"])
     except Exception as error:
         failures[reroute._current] = f"{type(error).__name__}: {error}"[:300]
         return
-    for found in check_program(seen):
-        if found.severity != "info":
-            alarms[reroute._current, found.code] = found.what
+    for finding in check_program(observation):
+        if finding.severity != "info":
+            alarms[reroute._current, finding.code] = finding.what
 
 
-def _seen(closed, mesh):
+def _observe_jaxpr(closed, mesh):
     try:
         jaxpr = _jax.without_dead_code(closed)
-    except Exception:  # it has types at its border (unreduced, Explicit) that are not rebuilt here
+    except Exception:  # types of inputs (unreduced, Explicit) that are not rebuilt here
         jaxpr = closed
     sites = list(walk_jaxpr(jaxpr))
     return Observation(
         program=reroute._current,
         mesh=tuple(mesh.shape.items()),
-        calls=tuple(call_at(site) for site in sites if communicates(site)),
-        clues=clues(jaxpr, sites),
+        calls=tuple(collective_call(site) for site in sites if is_collective_site(site)),
+        patterns=find_patterns(jaxpr, sites),
     )
 
 
-def _alone(params):
-    """The program that is this shard_map and nothing else."""
+def _single_shard_map(params):
+    """Return the program that consists of this shard_map."""
     body = params["jaxpr"]
-    ins = _whole_vars(body.invars, params["in_specs"], params["mesh"])
-    outs = _whole_vars(body.outvars, params["out_specs"], params["mesh"])
+    ins = _global_vars(body.invars, params["in_specs"], params["mesh"])
+    outs = _global_vars(body.outvars, params["out_specs"], params["mesh"])
     effects = core.filter_named_axis_effects(body.effects, params["mesh"].axis_names)
     eqn = core.new_jaxpr_eqn(ins, outs, shard_map_lib.shard_map_p, params, effects)
     info = body.debug_info.with_unknown_names()
     return core.ClosedJaxpr(core.Jaxpr((), ins, outs, [eqn], effects, info), ())
 
 
-def _whole_vars(variables, specs, mesh):
-    return [core.Var(_whole(v.aval, s, mesh)) for v, s in zip(variables, specs, strict=True)]
+def _global_vars(variables, specs, mesh):
+    return [core.Var(_global_aval(v.aval, s, mesh)) for v, s in zip(variables, specs, strict=True)]
 
 
-def _whole(aval, spec, mesh):
+def _global_aval(aval, spec, mesh):
     shape = list(aval.shape)
     for i, entry in enumerate(spec.partitions):
         for name in entry if isinstance(entry, tuple) else (entry,) if entry else ():
@@ -91,9 +91,9 @@ def _whole(aval, spec, mesh):
 def pytest_terminal_summary(terminalreporter):
     terminalreporter.write_line(
         f"checked {len(checked)} programs of {len(set(checked.values()))} tests: "
-        f"{len(alarms)} alarms, {len(failures)} not read"
+        f"{len(alarms)} alarms, {len(failures)} not analyzed"
     )
     with open(os.environ["ALARMS_REPORT"], "w") as file:
-        found = [[test, code, what] for (test, code), what in sorted(alarms.items())]
-        told = {"programs": len(checked), "tests": len(set(checked.values()))}
-        json.dump({**told, "alarms": found, "failures": failures}, file, indent=1)
+        findings = [[test, code, text] for (test, code), text in sorted(alarms.items())]
+        counts = {"programs": len(checked), "tests": len(set(checked.values()))}
+        json.dump({**counts, "alarms": findings, "failures": failures}, file, indent=1)

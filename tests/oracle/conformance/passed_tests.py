@@ -1,4 +1,4 @@
-"""A pytest plugin that writes down which tests passed, for tools/conformance.py."""
+"""A pytest plugin that records which tests passed, for tools/conformance.py."""
 
 from __future__ import annotations
 

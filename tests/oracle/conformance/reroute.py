@@ -2,9 +2,9 @@
 
     pytest -p reroute -p passed_tests path/to/jax/tests/shard_map_test.py
 
-JAX's checks, types, differentiation and batching stay; only the two places that run a shard_map
-(its lowering and its eager evaluation) are ours. The plugin counts, test by test, how often the
-simulator really ran, so that a test which passes without it is not taken for proof.
+JAX's checks, types, differentiation and batching stay; only the lowering and the eager evaluation
+of a shard_map are replaced. The plugin counts for each test how often the simulator really ran, so
+that a test that passes without it does not count as evidence.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from jax.sharding import PartitionSpec as P
 
 from shardlab import _jax
 from shardlab._jax.shard_map_hooks import hook_shard_map
-from shardlab.simulator.interpreter import evaluate as simulate
-from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange
-from shardlab.simulator.shard_map import _simulate
+from shardlab.simulator.interpreter.evaluate import evaluate_shard_map
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange_dims
+from shardlab.simulator.shard_map import simulate_shard_map
 
 runs: Counter[str] = Counter()
 _current = ""
 
 
-def _counting(params, arrays, kept):
+def _count_and_simulate(params, arrays, sharded_ins):
     runs[_current] += 1
-    return _simulate(params, arrays, kept)
+    return simulate_shard_map(params, arrays, sharded_ins)
 
 
-def _pin(ctx, params, outs):
-    """Give lowered outputs the sharding their out_specs promise, as JAX's own lowering does."""
+def _pin_outputs(ctx, params, outs):
+    """Give lowered outputs the sharding of their out_specs, as JAX's own lowering does."""
     mesh, manual = params["mesh"], params["newly_manual_axes"]
     if mesh.size == 1:
         return outs
@@ -44,37 +44,41 @@ def _pin(ctx, params, outs):
     return pinned
 
 
-hook_shard_map(lambda mesh: True, _counting, _pin)
-_lower_whole = mlir._lowerings[shard_map_lib.shard_map_p].rule
+hook_shard_map(lambda mesh: True, _count_and_simulate, _pin_outputs)
+_lower_simulated = mlir._lowerings[shard_map_lib.shard_map_p].rule
 
-# ------------------------------------------------------- arrays whose summands lie on devices
+# --------------------------------------------------------------------------- unreduced arrays
 #
-# An `unreduced` array on real devices is n buffers that add up to it, and tests look into them.
-# Around the simulator they are stacked into one array and taken apart again, by JAX's lowering.
+# An `unreduced` array on real devices is n buffers that add up to it, and tests read them. Around
+# the simulator they are stacked into one array and unstacked again, by JAX's own lowering.
 
 
 def _lower(ctx, *nodes, **params):
     specs = (*params["in_specs"], *params["out_specs"])
     if not any(spec.unreduced for spec in specs) or params["mesh"].size == 1:
-        return _lower_whole(ctx, *nodes, **params)
+        return _lower_simulated(ctx, *nodes, **params)
     ins = [
-        _stack(ctx, node, aval, spec, params) if spec.unreduced else (node, _jax.strip(aval))
+        _stack(ctx, node, aval, spec, params)
+        if spec.unreduced
+        else (node, _jax.strip_sharding(aval))
         for node, aval, spec in zip(nodes, ctx.avals_in, params["in_specs"], strict=True)
     ]
-    names_in = [tuple(sorted(spec.unreduced)) for spec in params["in_specs"]]
+    unreduced_axes = [tuple(sorted(spec.unreduced)) for spec in params["in_specs"]]
 
-    def whole(*arrays):
+    def simulate_stacked(*arrays):
         runs[_current] += 1
         values = [
             StackedArray(array, {name: i for i, name in enumerate(names)})
-            for array, names in zip(arrays, names_in, strict=True)
+            for array, names in zip(arrays, unreduced_axes, strict=True)
         ]
-        outs = simulate.shard_map(MeshAxes(), params, values, keep_summands=True)
-        return [_in_front(out.force()) for out in outs]
+        outs = evaluate_shard_map(MeshAxes(), params, values, keep_partial_sums=True)
+        return [_partial_sums_first(out.materialize()) for out in outs]
 
     with _jax.no_mesh():
         stacked_ctx = ctx.replace(avals_in=[aval for _, aval in ins])
-        outs = mlir.lower_fun(whole, multiple_results=True)(stacked_ctx, *(n for n, _ in ins))
+        outs = mlir.lower_fun(simulate_stacked, multiple_results=True)(
+            stacked_ctx, *(n for n, _ in ins)
+        )
     pinned = _pin_plain(ctx, params, outs)
     return [
         _unstack(ctx, out, aval, spec, params) if spec.unreduced else plain
@@ -84,39 +88,39 @@ def _lower(ctx, *nodes, **params):
     ]
 
 
-def _in_front(value):
-    rest = tuple(slot for slot in value.slots if isinstance(slot, int))
-    return arrange(value, (*sorted(value.at), *rest), value.array.shape)
+def _partial_sums_first(value):
+    rest = tuple(dim for dim in value.dims if isinstance(dim, int))
+    return arrange_dims(value, (*sorted(value.device_axes), *rest), value.array.shape)
 
 
 def _pin_plain(ctx, params, outs):
     plain = [i for i, spec in enumerate(params["out_specs"]) if not spec.unreduced]
     sub = ctx.replace(avals_out=[ctx.avals_out[i] for i in plain])
     specs = [params["out_specs"][i] for i in plain]
-    pinned = _pin(sub, {**params, "out_specs": specs}, [outs[i] for i in plain])
-    found = dict(zip(plain, pinned, strict=True))
-    return [found.get(i) for i in range(len(outs))]
+    pinned = _pin_outputs(sub, {**params, "out_specs": specs}, [outs[i] for i in plain])
+    pinned_at = dict(zip(plain, pinned, strict=True))
+    return [pinned_at.get(i) for i in range(len(outs))]
 
 
-def _stacked(aval, spec, params):
-    """Return the shape and spec of an unreduced array whose summands are stacked in front."""
+def _stacked_type(aval, spec, params):
+    """Return the type and spec of an unreduced array with its partial sums stacked in front."""
     names = tuple(sorted(spec.unreduced))
     sizes = tuple(params["mesh"].shape[name] for name in names)
     shape = (*sizes, *aval.shape)
     return _jax.plain_aval(shape, aval.dtype), P(*names, *spec.partitions), len(names)
 
 
-def _local(aval, spec, params):
-    cut = list(aval.shape)
+def _local_aval(aval, spec, params):
+    shape = list(aval.shape)
     for i, entry in enumerate(spec.partitions):
         for name in entry if isinstance(entry, tuple) else (entry,) if entry else ():
-            cut[i] //= params["mesh"].shape[name]
-    return _jax.plain_aval(tuple(cut), aval.dtype)
+            shape[i] //= params["mesh"].shape[name]
+    return _jax.plain_aval(tuple(shape), aval.dtype)
 
 
-def _by_jax(ctx, node, body, aval_in, spec_in, aval_out, spec_out, params):
-    """Lower one tiny shard_map for real devices."""
-    closed = _jax.trace_plain(body, [_local(aval_in, spec_in, params)])
+def _lower_with_jax(ctx, node, body, aval_in, spec_in, aval_out, spec_out, params):
+    """Lower one small shard_map for real devices with JAX's own rule."""
+    closed = _jax.trace_plain(body, [_local_aval(aval_in, spec_in, params)])
     inner = closed if not hasattr(closed, "jaxpr") or closed.jaxpr is closed else closed.jaxpr
     (out,) = shard_map_lib._shard_map_lowering(
         ctx.replace(avals_in=[aval_in], avals_out=[aval_out]),
@@ -132,15 +136,15 @@ def _by_jax(ctx, node, body, aval_in, spec_in, aval_out, spec_out, params):
 
 
 def _stack(ctx, node, aval, spec, params):
-    stacked, stacked_spec, n = _stacked(aval, spec, params)
+    stacked, stacked_spec, n = _stacked_type(aval, spec, params)
     body = lambda x: jax.numpy.expand_dims(x, tuple(range(n)))  # noqa: E731 - traced once
-    return _by_jax(ctx, node, body, aval, spec, stacked, stacked_spec, params), stacked
+    return _lower_with_jax(ctx, node, body, aval, spec, stacked, stacked_spec, params), stacked
 
 
 def _unstack(ctx, node, aval, spec, params):
-    stacked, stacked_spec, n = _stacked(aval, spec, params)
+    stacked, stacked_spec, n = _stacked_type(aval, spec, params)
     body = lambda x: jax.numpy.squeeze(x, tuple(range(n)))  # noqa: E731 - traced once
-    return _by_jax(ctx, node, body, stacked, stacked_spec, aval, spec, params)
+    return _lower_with_jax(ctx, node, body, stacked, stacked_spec, aval, spec, params)
 
 
 mlir.register_lowering(shard_map_lib.shard_map_p, _lower)

@@ -1,7 +1,7 @@
-"""A wrong program beside its right twin: what must be found in the one, and nothing in the other.
+"""Pairs of a wrong program, which must give its finding, and its right twin, which must give none.
 
-Programs are plain JAX and take their mesh from where they are called (`jax.set_mesh`), so the same
-function runs on real devices and under `shardlab.check`. The line at fault ends in `# <- here`.
+Programs are plain JAX and take their mesh from the context (`jax.set_mesh`), so the same function
+runs on real devices and under `shardlab.check`. The line of the mistake ends in `# <- here`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MARK = "# <- here"
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """An argument: random numbers of its own, so never constant and never symmetric."""
+    """An argument with its own random values: never constant and never symmetric."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -54,20 +54,20 @@ def mask(*shape: int) -> Input:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One program, its mesh and inputs, and what `check` must say of it."""
+    """One program, its mesh and inputs, and the finding that `check` must report."""
 
     name: str
     run: Callable[..., Any]
     mesh: str
     inputs: tuple[Input, ...]
     code: str = ""  # empty for a right program
-    cause: str | None = None  # None where any will do
-    # What happens on real devices: "hangs", "differs" (copies of one output), or "" where it
-    # finishes with numbers that only another mesh can show to be wrong.
+    cause: str | None = None  # None if any will do
+    # What happens on real devices: "hangs", "differs" (replicas of one output), or "" if it
+    # finishes with values that only another mesh can show to be wrong.
     really: str = ""
-    besides: str = ""  # the finding that a comment failed to silence
-    grads: bool = True  # compare gradients too; left out where values are not what it is about
-    read_only: bool = False  # arrays too large to run it in a test
+    besides: str = ""  # the finding that a comment failed to suppress
+    grads: bool = True  # compare gradients too; off if the case is not about values
+    read_only: bool = False  # its arrays are too large to run it in a test
 
     @functools.cached_property
     def args(self) -> tuple[Any, ...]:
@@ -81,21 +81,21 @@ class Case:
 
     @property
     def lines(self) -> tuple[int, ...]:
-        """The lines marked in the source; any of them will do."""
+        """Return the lines marked in the source; any of them will do."""
         source, first = inspect.getsourcelines(self.run)
         return tuple(first + i for i, line in enumerate(source) if MARK in line)
 
     def meshes(self) -> list[str]:
-        """Where to run it beside one device: this mesh, and smaller ones if a cause is asked for.
+        """Return the meshes to run it on: its own, and smaller ones if a cause is expected.
 
-        A bias that is counted n times, say, needs two sizes to be told from other mistakes.
+        A bias that is counted n times, for example, needs two sizes to be recognized.
         """
         smaller = []
         if self.cause and self.code == "hazard.mesh_dependent":
             names = list(self.sizes)
             smaller = [{n: 2 if n == name else 1 for n in names} for name in names]
-        each = [*(m for m in smaller if m != self.sizes), self.sizes]
-        return [",".join(f"{name}={size}" for name, size in mesh.items()) for mesh in each]
+        meshes = [*(mesh for mesh in smaller if mesh != self.sizes), self.sizes]
+        return [",".join(f"{name}={size}" for name, size in mesh.items()) for mesh in meshes]
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -104,7 +104,7 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 
 class Table:
-    """Pairs of programs by name, in the order written."""
+    """Pairs of programs by name, in source order."""
 
     def __init__(self, *, grads: bool = True) -> None:
         self._grads = grads
@@ -113,7 +113,7 @@ class Table:
         self._last: Case | None = None
 
     def wrong(self, code: str, mesh: str, *inputs: Input, **options: Any) -> Callable[[Any], Any]:
-        """Decorate a wrong program with the finding it must give."""
+        """Decorate a wrong program with the finding that it must give."""
         assert math.prod(parse_mesh(mesh).values()) <= N_DEVICES
 
         def decorate(run: Any) -> Any:

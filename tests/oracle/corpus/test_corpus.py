@@ -9,10 +9,10 @@ import pytest
 from pairs import RIGHT, TABLES, WRONG
 
 from shardlab import check
-from shardlab.checks.codes import CODES
+from shardlab.checks.check_codes import CODES
 
 
-def each(cases):
+def parametrize(cases):
     return pytest.mark.parametrize("case", cases.values(), ids=list(cases))
 
 
@@ -21,37 +21,37 @@ def checked(case):
     return check(case.run, *case.args, meshes=case.meshes(), run=run, grads=case.grads)
 
 
-def is_refused(case):
-    """JAX 0.10 takes another order than the mesh's without a word, JAX 0.12 refuses it."""
-    refuses = hasattr(jax.config, "jax_raise_on_ppermute_sort_diff")
-    return case.code == "hazard.ppermute_axis_order" and refuses
+def is_rejected(case):
+    """Return whether JAX rejects the axis order, which 0.10 ignores and 0.12 checks."""
+    rejects = hasattr(jax.config, "jax_raise_on_ppermute_sort_diff")
+    return case.code == "hazard.ppermute_axis_order" and rejects
 
 
-@each(WRONG)
+@parametrize(WRONG)
 def test_a_wrong_program_gives_its_finding_and_no_other(case):
     report = checked(case)
     assert sorted(report.codes) == sorted(filter(None, (case.code, case.besides))), str(report)
-    found = next(each for each in report.findings if each.code == case.code)
-    assert found.severity == ("error" if is_refused(case) else CODES[case.code].severity)
+    finding = next(item for item in report.findings if item.code == case.code)
+    assert finding.severity == ("error" if is_rejected(case) else CODES[case.code].severity)
     if case.cause is not None:
-        assert found.cause == case.cause, str(report)
+        assert finding.cause == case.cause, str(report)
     if case.lines:
-        assert found.where.file.endswith(case.run.__code__.co_filename.split("/")[-1])
-        assert found.where.line in case.lines, str(report)
+        assert finding.where.file.endswith(case.run.__code__.co_filename.split("/")[-1])
+        assert finding.where.line in case.lines, str(report)
 
 
-@each(RIGHT)
-def test_a_right_program_gives_no_alarm(case):
+@parametrize(RIGHT)
+def test_a_right_program_gives_no_finding(case):
     report = checked(case)
-    assert not report.of("error"), str(report)
+    assert not report.with_severity("error"), str(report)
     assert not report.of("warning"), str(report)
 
 
 @pytest.mark.parametrize("name", ["comment_with_a_reason", "comment_on_the_line_above"])
-def test_what_is_silenced_is_still_reported_with_its_reason(name):
-    (silenced,) = checked(RIGHT[name]).silenced
-    assert silenced.finding.code in ("hazard.psum_of_replicated", "waste.psum_then_slice")
-    assert silenced.reason in ("only its sign counts", "older hardware has no reduce-scatter")
+def test_what_is_suppressed_is_still_reported_with_its_reason(name):
+    (suppressed,) = checked(RIGHT[name]).suppressed
+    assert suppressed.finding.code in ("hazard.psum_of_replicated", "waste.psum_then_slice")
+    assert suppressed.reason in ("a sign", "older hardware has no reduce-scatter")
 
 
 def test_every_code_has_wrong_programs():
@@ -61,17 +61,17 @@ def test_every_code_has_wrong_programs():
     assert len(WRONG) >= 60
 
 
-def test_every_wrong_program_that_can_be_mended_has_a_right_twin():
+def test_every_wrong_program_that_can_be_fixed_has_a_right_twin():
     for table in TABLES:
-        wrong = [case for case in table.wrong_cases.values() if case.code in MENDED]
+        wrong = [case for case in table.wrong_cases.values() if case.code in FIXABLE]
         assert len(table.right_cases) >= len(wrong)
 
 
 # A program without communication is not wrong.
-MENDED = set(CODES) - {"program.no_communication"}
+FIXABLE = set(CODES) - {"program.no_communication"}
 
 
 def test_every_finding_that_has_a_line_has_it_marked():
     for case in WRONG.values():
-        is_about_a_line = not case.code.startswith(("hazard.mesh", "program.", "silence."))
+        is_about_a_line = not case.code.startswith(("hazard.mesh", "program.", "ignore."))
         assert bool(case.lines) == is_about_a_line, case.name

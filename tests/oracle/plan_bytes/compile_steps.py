@@ -54,41 +54,41 @@ def main():
 
 
 def llama_step(model, mesh, strategy, optimizer):
-    made = shardlab.plan(model, mesh, strategy=strategy, optimizer=optimizer)
+    result = shardlab.plan(model, mesh, strategy=strategy, optimizer=optimizer)
     loaded = load_model(model)
-    trees = trees_of(made, loaded, jax_mesh(mesh))
-    kept = optax_state(llama.OPTIMIZER, trees["master"], trees)
+    trees = trees_of(result, loaded, jax_mesh(mesh))
+    remaining = optax_state(llama.OPTIMIZER, trees["master"], trees)
     tokens = tokens_on(jax_mesh(mesh))
-    state = (trees["parameter"], trees["master"], kept)
-    return measured(made, partial(llama.step, loaded.architecture), state, tokens)
+    state = (trees["parameter"], trees["master"], remaining)
+    return measured(result, partial(llama.step, loaded.architecture), state, tokens)
 
 
 def decoder_step(model, mesh, strategy, optimizer):
-    made = shardlab.plan(
+    result = shardlab.plan(
         nnx_transformer.Decoder, mesh, strategy=strategy or None, optimizer=optimizer
     )
     with nnx.use_eager_sharding(False):
         graph, abstract = nnx.split(
             nnx.eval_shape(lambda: nnx_transformer.Decoder(rngs=nnx.Rngs(0)))
         )
-    trees = trees_of(made, load_model(nnx_transformer.Decoder), jax_mesh(mesh))
+    trees = trees_of(result, load_model(nnx_transformer.Decoder), jax_mesh(mesh))
     params = nnx.from_flat_state(
         (path, variable.replace(as_planned(variable.get_value(), trees["parameter"][named(path)])))
         for path, variable in nnx.to_flat_state(abstract)
     )
     tx = OPTIMIZERS[optimizer]
-    kept = optax_state(tx, trees["parameter"], trees)
+    remaining = optax_state(tx, trees["parameter"], trees)
 
-    def step(params, kept, tokens):
+    def step(params, remaining, tokens):
         def loss(params):
             return nnx_transformer.loss(nnx.merge(graph, params), tokens)
 
         value, gradients = jax.value_and_grad(loss)(params)
         flat = by_path(params)
-        updates, kept = tx.update(by_path(gradients), kept, flat)
-        return optax.apply_updates(flat, updates), kept, value
+        updates, remaining = tx.update(by_path(gradients), remaining, flat)
+        return optax.apply_updates(flat, updates), remaining, value
 
-    return measured(made, step, params, kept, tokens_on(jax_mesh(mesh)))
+    return measured(result, step, params, remaining, tokens_on(jax_mesh(mesh)))
 
 
 def named(path):
@@ -97,7 +97,7 @@ def named(path):
 
 def by_path(state):
     """Return the arrays of a state by their paths, as a plan names them."""
-    return {named(path): each[...] for path, each in nnx.to_flat_state(state)}
+    return {named(path): item[...] for path, item in nnx.to_flat_state(state)}
 
 
 def as_planned(theirs, ours):
@@ -120,16 +120,16 @@ def tokens_on(mesh):
     return jax.ShapeDtypeStruct((n, 64), jnp.int32, sharding=sharding)
 
 
-def trees_of(made, model, mesh):
+def trees_of(result, model, mesh):
     """Return the arrays of a plan by name ("parameter", "mu", ...) and path, as it cuts them."""
-    rows = {row.path: row for row in made.rows}
+    rows = {row.path: row for row in result.rows}
     trees = {}
-    for family in model.groups:
-        for held in rows[family.name].arrays:
-            sharding = NamedSharding(mesh, PartitionSpec(*held.spec.entries))
-            dtype = parse_dtype(held.dtype).name
-            struct = jax.ShapeDtypeStruct(held.shape, dtype, sharding=sharding)
-            trees.setdefault(held.name, {}).update(dict.fromkeys(family.paths(), struct))
+    for group in model.groups:
+        for arrays in rows[group.name].held:
+            sharding = NamedSharding(mesh, PartitionSpec(*arrays.spec.entries))
+            dtype = parse_dtype(arrays.dtype).name
+            struct = jax.ShapeDtypeStruct(arrays.shape, dtype, sharding=sharding)
+            trees.setdefault(arrays.name, {}).update(dict.fromkeys(group.paths(), struct))
     return trees
 
 
@@ -146,17 +146,19 @@ def optax_state(tx, params, trees):
     return jax.tree_util.tree_map_with_path(planned, jax.eval_shape(tx.init, params))
 
 
-def measured(made, step, *args):
+def measured(result, step, *args):
     """Return the plan's bytes, those of the batch by its own layout, and the compiler's."""
     # An array that the step does not read is held all the same: Adafactor's placeholders.
     compiled = jax.jit(step, keep_unused=True).lower(*args).compile()
     tokens = args[-1]
-    batch = shardlab.layout(tokens.shape, tokens.sharding.spec, dict(made.mesh), dtype=tokens.dtype)
+    batch = shardlab.layout(
+        tokens.shape, tokens.sharding.spec, dict(result.mesh), dtype=tokens.dtype
+    )
     return {
-        "planned": made.bytes_of("parameters") + made.bytes_of("optimizer"),
+        "planned": result.bytes_of("parameters") + result.bytes_of("optimizer"),
         "batch": batch.bytes_per_device,
         "measured": compiled.memory_analysis().argument_size_in_bytes,
-        "tensors": sum(row.n_tensors for row in made.rows),
+        "tensors": sum(row.n_tensors for row in result.rows),
     }
 
 

@@ -36,7 +36,7 @@ def norm(x, scale):
 def attention(arch: Architecture, w, x):
     q, k, v = (x @ w[f"self_attn.{name}_proj"].T for name in "qkv")
     q = q.reshape(*x.shape[:2], arch.kv_heads, -1, arch.head_dim)  # a group for each kv head
-    k, v = (each.reshape(*x.shape[:2], arch.kv_heads, arch.head_dim) for each in (k, v))
+    k, v = (item.reshape(*x.shape[:2], arch.kv_heads, arch.head_dim) for item in (k, v))
     scores = jnp.einsum("bqkgd,bpkd->bkgqp", q, k) / arch.head_dim**0.5
     scores = jnp.where(jnp.tri(x.shape[1], dtype=bool), scores, -1e9)
     attended = jnp.einsum("bkgqp,bpkd->bqkgd", jax.nn.softmax(scores), v)
@@ -63,14 +63,14 @@ def loss(arch: Architecture, params, tokens):
 def step(arch: Architecture, state, tokens):
     """Return the state after one step: parameters, their master copy, what AdamW keeps."""
     params, master, (adam, *others) = state
-    params, master, mu, nu = (stacked(arch, each) for each in (params, master, adam.mu, adam.nu))
-    kept = (adam._replace(mu=mu, nu=nu), *others)
+    params, master, mu, nu = (stacked(arch, item) for item in (params, master, adam.mu, adam.nu))
+    remaining = (adam._replace(mu=mu, nu=nu), *others)
     value, gradients = jax.value_and_grad(lambda p: loss(arch, p, tokens))(params)
-    gradients = jax.tree.map(lambda each: each.astype(jnp.float32), gradients)
-    updates, kept = OPTIMIZER.update(gradients, kept, master)
+    gradients = jax.tree.map(lambda item: item.astype(jnp.float32), gradients)
+    updates, remaining = OPTIMIZER.update(gradients, remaining, master)
     master = optax.apply_updates(master, updates)
     params = jax.tree.map(lambda new, old: new.astype(old.dtype), master, params)
-    return (params, master, kept), value
+    return (params, master, remaining), value
 
 
 def stacked(arch: Architecture, tree):
@@ -79,4 +79,4 @@ def stacked(arch: Architecture, tree):
         part: jnp.stack([tree[f"{LAYER.format(n)}{part}.weight"] for n in range(arch.layers)])
         for part in PARTS
     }
-    return {name: each for name, each in tree.items() if ".layers." not in name} | layers
+    return {name: item for name, item in tree.items() if ".layers." not in name} | layers

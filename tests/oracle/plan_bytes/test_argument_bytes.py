@@ -1,4 +1,4 @@
-"""The bytes that a plan tells are those that XLA wants for the arguments of a real train step."""
+"""The bytes of a plan are those of the arguments of a real train step compiled by XLA."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ def compiled(devices, cases):
 @pytest.mark.parametrize("devices", STEPS)
 def test_planned_bytes_are_the_compilers_to_the_byte(devices):
     cases = STEPS[devices]
-    for asked, answer in zip(cases, compiled(devices, cases), strict=True):
-        assert answer["planned"] + answer["batch"] == answer["measured"], asked
-        assert answer["tensors"] == {"llama3-8b": 291, "decoder": 21}[asked["model"]]
+    for requested, answer in zip(cases, compiled(devices, cases), strict=True):
+        assert answer["planned"] + answer["batch"] == answer["measured"], requested
+        assert answer["tensors"] == {"llama3-8b": 291, "decoder": 21}[requested["model"]]

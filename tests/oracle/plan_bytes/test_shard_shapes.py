@@ -33,15 +33,15 @@ def plans(preset):
 
 
 @pytest.mark.parametrize("preset", preset_names())
-def test_every_array_is_cut_as_jax_cuts_it(preset):
+def test_every_array_is_sharded_as_jax_shards_it(preset):
     n_parameters = load_preset(preset).n_parameters
-    for mesh, made in plans(preset):
+    for mesh, item in plans(preset):
         elements = 0
-        for row in made.rows:
+        for row in item.rows:
             elements += row.n_tensors * math.prod(row.parameter.shape)
-            for held in row.arrays:
-                theirs = jax_shard_shape(mesh, held.spec.entries, held.shape)
-                assert held.shard_shape == theirs, (mesh, made.choices, row.path, held)
-                n_parts = math.prod(held.shape) // math.prod(theirs)
-                assert held.n_replicas == shardlab.parse_mesh(mesh).n_devices // n_parts
+            for arrays in row.held:
+                theirs = jax_shard_shape(mesh, arrays.spec.entries, arrays.shape)
+                assert arrays.shard_shape == theirs, (mesh, item.choices, row.path, arrays)
+                n_parts = math.prod(arrays.shape) // math.prod(theirs)
+                assert arrays.n_copies == shardlab.parse_mesh(mesh).n_devices // n_parts
         assert elements == n_parameters

@@ -7,17 +7,17 @@ import jax
 
 jax.config.update("jax_num_cpu_devices", 8)
 
-from importlib import import_module  # noqa: E402  the device count comes before everything
+from importlib import import_module  # noqa: E402  after the device count is set
 
 from side_by_side.describe import outcome  # noqa: E402  imports JAX arrays too
 
 
-def main(module: str) -> None:
+def run_module(module: str) -> None:
     assert jax.device_count() == 8
     programs = import_module(f"side_by_side.{module}").PROGRAMS
-    # The last line is ours: a program, or JAX itself, may print before.
+    # The last line has the results: a program, or JAX itself, may print before it.
     print("\n" + json.dumps({name: outcome(program) for name, program in programs.items()}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    run_module(sys.argv[1])

@@ -1,4 +1,4 @@
-"""What placed arrays say and do as arrays."""
+"""Attributes and conversions of sharded arrays."""
 
 import copy
 import pickle
@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from side_by_side.placing import mesh_2x4, put
+from side_by_side.placement import mesh_2x4, put
 from side_by_side.registry import Programs
 
 PROGRAMS = program = Programs()
@@ -59,12 +59,12 @@ def copies():
 
 
 @program
-def pickled():
+def pickle_round_trip():
     return pickle.loads(pickle.dumps(put(P("data"))))
 
 
 @program
-def iterated():
+def iteration_over_rows():
     return list(put(P("data"), (4, 2))), list(put(P(), (4, 2)))
 
 
@@ -76,7 +76,7 @@ def shard_data_is_an_array():
 
 
 @program
-def waiting():
+def block_until_ready():
     x = put(P("data"))
     jax.block_until_ready({"x": x})
     jax.effects_barrier()
@@ -86,8 +86,12 @@ def waiting():
 @program
 def sharding_equivalence():
     x = put(P("data", None))
-    other = NamedSharding(mesh_2x4(), P("data"))
-    return [x.sharding == other, x.sharding.is_equivalent_to(other, 2), x.sharding.num_devices]
+    equivalent = NamedSharding(mesh_2x4(), P("data"))
+    return [
+        x.sharding == equivalent,
+        x.sharding.is_equivalent_to(equivalent, 2),
+        x.sharding.num_devices,
+    ]
 
 
 @program

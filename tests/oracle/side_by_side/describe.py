@@ -1,4 +1,4 @@
-"""What a program's results say about themselves, as plain data that two processes can compare."""
+"""Describes the results of a program as plain data that two processes can compare."""
 
 from __future__ import annotations
 
@@ -14,95 +14,95 @@ import numpy as np
 def describe(value: Any) -> Any:
     """Return `value` as JSON: arrays with their numbers, sharding and every device's shard."""
     if isinstance(value, jax.Array):
-        return _array(value)
+        return _describe_array(value)
     if isinstance(value, jax.sharding.Sharding):
-        return _sharding(value)
+        return _describe_sharding(value)
     if isinstance(value, jax.Device):
         return f"device {value.id}"
     if isinstance(value, jax.sharding.Mesh):
-        return _mesh(value)
+        return _describe_mesh(value)
     if isinstance(value, dict):
         return {str(k): describe(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [describe(v) for v in value]
     if isinstance(value, np.ndarray):
-        return {"numpy": _numbers(value), "dtype": str(value.dtype)}
+        return {"numpy": _plain_numbers(value), "dtype": str(value.dtype)}
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, (float, np.number)):
-        return _round(float(value))
-    return _plain(str(value))
+        return _plain_number(float(value))
+    return _plain_text(str(value))
 
 
 def outcome(program: Any) -> Any:
-    """Run a program and describe what it returns, or how it refuses."""
+    """Run a program and describe its result, or its error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             return {"result": describe(program())}
         except Exception as error:
-            return {"error": type(error).__name__, "says": _plain(str(error))}
+            return {"error": type(error).__name__, "message": _plain_text(str(error))}
 
 
-def differences(real: Any, simulated: Any, at: str = "") -> list[str]:
+def differences(real: Any, simulated: Any, path: str = "") -> list[str]:
     """Return where two descriptions differ; numbers may differ by rounding."""
     if isinstance(real, dict) and isinstance(simulated, dict) and real.keys() == simulated.keys():
-        return [d for k in real for d in differences(real[k], simulated[k], f"{at}.{k}")]
+        return [d for k in real for d in differences(real[k], simulated[k], f"{path}.{k}")]
     if isinstance(real, list) and isinstance(simulated, list) and len(real) == len(simulated):
         pairs = enumerate(zip(real, simulated, strict=True))
-        return [d for i, (a, b) in pairs for d in differences(a, b, f"{at}[{i}]")]
+        return [d for i, (a, b) in pairs for d in differences(a, b, f"{path}[{i}]")]
     if isinstance(real, float) and isinstance(simulated, float):
         # Sums over eight devices and over one array round differently.
         same = math.isclose(real, simulated, rel_tol=1e-4, abs_tol=1e-6)
-        return [] if same or real != real != simulated else [f"{at}: {real} != {simulated}"]
-    return [] if real == simulated else [f"{at}: real {real!r}, simulated {simulated!r}"]
+        return [] if same or real != real != simulated else [f"{path}: {real} != {simulated}"]
+    return [] if real == simulated else [f"{path}: real {real!r}, simulated {simulated!r}"]
 
 
-def _array(array: jax.Array) -> dict[str, Any]:
+def _describe_array(array: jax.Array) -> dict[str, Any]:
     is_key = jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
     numbers = jax.random.key_data(array) if is_key else array
     return {
-        "value": _numbers(np.asarray(numbers)),
+        "value": _plain_numbers(np.asarray(numbers)),
         "type": str(array.dtype),
         "shape": list(array.shape),
-        "sharding": _sharding(array.sharding),
+        "sharding": _describe_sharding(array.sharding),
         "committed": bool(array.committed),
-        "shards": [_shard(shard, is_key) for shard in array.addressable_shards],
+        "shards": [_describe_shard(shard, is_key) for shard in array.addressable_shards],
     }
 
 
-def _shard(shard: Any, is_key: bool) -> list[Any]:
+def _describe_shard(shard: Any, is_key: bool) -> list[Any]:
     data = jax.random.key_data(shard.data) if is_key else shard.data
     index = [[part.start, part.stop] for part in shard.index]
-    return [shard.device.id, shard.replica_id, index, _numbers(np.asarray(data))]
+    return [shard.device.id, shard.replica_id, index, _plain_numbers(np.asarray(data))]
 
 
-def _sharding(sharding: Any) -> Any:
+def _describe_sharding(sharding: Any) -> Any:
     if isinstance(sharding, jax.sharding.NamedSharding):
-        return [_mesh(sharding.mesh), str(sharding.spec), sharding.memory_kind]
+        return [_describe_mesh(sharding.mesh), str(sharding.spec), sharding.memory_kind]
     devices = sorted(d.id for d in sharding.device_set)
     return [type(sharding).__name__, devices, sharding.memory_kind]
 
 
-def _mesh(mesh: Any) -> Any:
+def _describe_mesh(mesh: Any) -> Any:
     names = dict(mesh.shape)
     ids = [d.id for d in mesh.devices.flat] if hasattr(mesh, "devices") else "abstract"
     return [names, [str(t) for t in mesh.axis_types], ids]
 
 
-def _numbers(array: Any) -> Any:
+def _plain_numbers(array: Any) -> Any:
     if array.dtype.kind in "fc" or array.dtype.name == "bfloat16":
         kind = np.complex128 if array.dtype.kind == "c" else np.float64
-        return [_round(x) for x in np.asarray(array, kind).ravel().tolist()]
+        return [_plain_number(x) for x in np.asarray(array, kind).ravel().tolist()]
     return array.tolist()
 
 
-def _round(number: Any) -> Any:
+def _plain_number(number: Any) -> Any:
     return str(number) if isinstance(number, complex) else float(number)
 
 
-def _plain(text: str) -> str:
-    """Drop what may differ: device names, addresses, and which file the line was in."""
+def _plain_text(text: str) -> str:
+    """Drop what may differ between the processes: device names and addresses."""
     text = re.sub(r"VirtualDevice\(|CpuDevice\(", "Device(", text)
     text = re.sub(r"VIRTUAL_CPU_|TFRT_CPU_|cpu:", "CPU ", text)
     text = text.replace("virtual cpu", "cpu")

@@ -1,17 +1,17 @@
-"""Eager operations on sharded arrays: what tutorials type at the prompt."""
+"""Eager operations on sharded arrays, as tutorials type them at the prompt."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from side_by_side.placing import put
+from side_by_side.placement import put
 from side_by_side.registry import Programs
 
 PROGRAMS = Programs()
 
 
-def eager(name, function, *specs):
+def add_eager(name, function, *specs):
     PROGRAMS[name] = lambda: function(*(put(spec) for spec in specs))
 
 
@@ -45,10 +45,10 @@ for name, function in {
     "trees": lambda x: jax.tree.map(jnp.add, {"a": x, "b": [x]}, {"a": x, "b": [x * 2]}),
     "linspace_take": lambda x: [jnp.take(x, 3, axis=1), jnp.take_along_axis(x, x.argsort(1), 1)],
 }.items():
-    for where, spec in {"rows": ROWS, "columns": COLUMNS, "both": BOTH, "whole": P()}.items():
-        eager(f"{name}_{where}", function, spec)
+    for layout, spec in {"rows": ROWS, "columns": COLUMNS, "both": BOTH, "replicated": P()}.items():
+        add_eager(f"{name}_{layout}", function, spec)
 
-eager("add_rows_to_columns", lambda x, y: x + y, ROWS, COLUMNS)
-eager("add_columns_to_rows", lambda x, y: x + y, COLUMNS, ROWS)
-eager("multiply_both_ways", lambda x, y: [x @ y.T, y @ x.T], ROWS, COLUMNS)
-eager("in_place_loop", lambda x: [x := x + i for i in range(3)][-1], BOTH)
+add_eager("add_rows_to_columns", lambda x, y: x + y, ROWS, COLUMNS)
+add_eager("add_columns_to_rows", lambda x, y: x + y, COLUMNS, ROWS)
+add_eager("multiply_both_ways", lambda x, y: [x @ y.T, y @ x.T], ROWS, COLUMNS)
+add_eager("in_place_loop", lambda x: [x := x + i for i in range(3)][-1], BOTH)

@@ -1,4 +1,4 @@
-"""Explicit axes: shardings in types, and JAX's own refusals where they do not fit."""
+"""Explicit axes: shardings in types, and JAX's own errors if they do not match."""
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +11,20 @@ from side_by_side.registry import Programs
 PROGRAMS = program = Programs()
 
 
-def mesh():
+def make_explicit_mesh():
     return jax.make_mesh((2, 4), ("X", "Y"), axis_types=(AxisType.Explicit,) * 2)
 
 
-def on(*entries, shape=(4, 8)):
+def put_array(*entries, shape=(4, 8)):
     x = np.arange(float(np.prod(shape))).reshape(shape)
-    return jax.device_put(x, NamedSharding(mesh(), P(*entries)))
+    return jax.device_put(x, NamedSharding(make_explicit_mesh(), P(*entries)))
 
 
 def explicit(function):
     """Add a program that runs with the mesh set."""
 
     def run():
-        with jax.set_mesh(mesh()):
+        with jax.set_mesh(make_explicit_mesh()):
             return function()
 
     run.__name__ = function.__name__
@@ -33,7 +33,11 @@ def explicit(function):
 
 @program
 def types_of_arrays():
-    return [str(jax.typeof(on("X", "Y"))), str(jax.typeof(on())), str(jax.typeof(jnp.ones(2)))]
+    return [
+        str(jax.typeof(put_array("X", "Y"))),
+        str(jax.typeof(put_array())),
+        str(jax.typeof(jnp.ones(2))),
+    ]
 
 
 @explicit
@@ -44,10 +48,10 @@ def types_with_mesh_set():
 
 
 @explicit
-def made_sharded():
+def arrays_made_with_sharding():
     return [
         jnp.zeros((4, 8), out_sharding=P("X", "Y")),
-        jnp.ones((4, 8), device=NamedSharding(mesh(), P("X"))),
+        jnp.ones((4, 8), device=NamedSharding(make_explicit_mesh(), P("X"))),
         jax.device_put(np.arange(8.0), P("Y")),
         jnp.arange(8, out_sharding=P("X")) if _takes_out_sharding(jnp.arange) else 0,
     ]
@@ -58,7 +62,7 @@ def _takes_out_sharding(function):
 
 
 @explicit
-def added():
+def add_rows_and_columns():
     x = reshard(np.arange(4.0)[:, None], P("X", None))
     y = reshard(np.arange(8.0)[None, :], P(None, "Y"))
     z = x + y
@@ -66,95 +70,95 @@ def added():
 
 
 @explicit
-def added_ambiguously():
-    return on("X", None) + on("Y", None)
+def add_with_conflicting_shardings():
+    return put_array("X", None) + put_array("Y", None)
 
 
 @explicit
-def multiplied():
-    return on("X", None) @ on(None, "Y", shape=(8, 4))
+def matmul_of_sharded_operands():
+    return put_array("X", None) @ put_array(None, "Y", shape=(8, 4))
 
 
 @explicit
-def multiplied_ambiguously():
-    return on(None, "X") @ on("X", None, shape=(8, 4))
+def matmul_with_sharded_contraction():
+    return put_array(None, "X") @ put_array("X", None, shape=(8, 4))
 
 
 @explicit
-def multiplied_with_out_sharding():
-    x, y = on("X", "Y"), on("Y", None, shape=(8, 4))
+def einsum_with_out_sharding():
+    x, y = put_array("X", "Y"), put_array("Y", None, shape=(8, 4))
     return jnp.einsum("ij,jk->ik", x, y, out_sharding=P("X", None))
 
 
 @explicit
-def typed_inside_jit():
-    seen = []
+def types_inside_jit():
+    types = []
 
     @jax.jit
     def f(x):
         y = jnp.sin(x) * 2
-        seen.append(str(jax.typeof(y)))
+        types.append(str(jax.typeof(y)))
         return y.sum(0)
 
-    out = f(on("X", "Y"))
-    return seen, out, str(jax.typeof(out))
+    out = f(put_array("X", "Y"))
+    return types, out, str(jax.typeof(out))
 
 
 @explicit
-def resharded_inside_jit():
-    return jax.jit(lambda x: reshard(x, P(None, "Y")) * 2)(on("X", "Y"))
+def reshard_inside_jit():
+    return jax.jit(lambda x: reshard(x, P(None, "Y")) * 2)(put_array("X", "Y"))
 
 
 @program
-def resharded_without_mesh():
-    return reshard(on("X"), NamedSharding(mesh(), P(None, "Y")))
+def reshard_without_mesh():
+    return reshard(put_array("X"), NamedSharding(make_explicit_mesh(), P(None, "Y")))
 
 
 @explicit
-def transposed_and_reduced():
-    x = on("X", "Y")
+def transpose_and_reductions():
+    x = put_array("X", "Y")
     return [x.T, x.sum(1), x.max(), x[0], x[:, 1], jnp.expand_dims(x, 0), x.mean(axis=0)]
 
 
 @explicit
-def reshaped_ambiguously():
-    return on("X", "Y").reshape(32)
+def reshape_without_out_sharding():
+    return put_array("X", "Y").reshape(32)
 
 
 @explicit
-def reshaped_with_out_sharding():
-    return jax.lax.reshape(on("X", "Y"), (32,), out_sharding=P("X"))
+def reshape_with_out_sharding():
+    return jax.lax.reshape(put_array("X", "Y"), (32,), out_sharding=P("X"))
 
 
 @explicit
-def gathered():
-    return on("X", "Y").at[jnp.array([0, 2])].get(out_sharding=P("X", None))
+def gather_with_out_sharding():
+    return put_array("X", "Y").at[jnp.array([0, 2])].get(out_sharding=P("X", None))
 
 
 @explicit
-def gathered_ambiguously():
-    return on("X", "Y")[jnp.array([0, 2])]
+def gather_without_out_sharding():
+    return put_array("X", "Y")[jnp.array([0, 2])]
 
 
 @explicit
-def automatic_inside():
+def auto_axes_with_constraint():
     @auto_axes
     def f(x):
         return jax.lax.with_sharding_constraint(x * 2, P(None, "Y"))
 
-    return f(on("X", "Y"), out_sharding=P("X", "Y"))
+    return f(put_array("X", "Y"), out_sharding=P("X", "Y"))
 
 
 @explicit
-def automatic_type_inside():
-    seen = []
+def auto_axes_types():
+    types = []
 
     @auto_axes
     def f(x):
-        seen.append(str(jax.typeof(x)))
+        types.append(str(jax.typeof(x)))
         return x @ x.T
 
-    return f(on("X", "Y"), out_sharding=P("X")), seen
+    return f(put_array("X", "Y"), out_sharding=P("X")), types
 
 
 @program
@@ -178,19 +182,19 @@ def gradient():
     def loss(w, x):
         return jnp.sum((x @ w) ** 2)
 
-    w, x = on(None, "Y", shape=(8, 4)) / 32, on("X", None) / 32
+    w, x = put_array(None, "Y", shape=(8, 4)) / 32, put_array("X", None) / 32
     grad = jax.jit(jax.grad(loss))(w, x)
     return grad, str(jax.typeof(grad))
 
 
 @explicit
-def vectorised():
-    return jax.vmap(lambda row: row * 2)(on("X", "Y"))
+def vmap_over_a_sharded_dim():
+    return jax.vmap(lambda row: row * 2)(put_array("X", "Y"))
 
 
 @explicit
-def scanned():
-    return jax.lax.scan(lambda c, row: (c + row, row.sum()), jnp.zeros(8), on(None, None))
+def scan_over_replicated_rows():
+    return jax.lax.scan(lambda c, row: (c + row, row.sum()), jnp.zeros(8), put_array(None, None))
 
 
 @explicit
@@ -200,12 +204,12 @@ def indivisible():
 
 @explicit
 def constraint_is_an_assertion():
-    return jax.jit(lambda x: jax.lax.with_sharding_constraint(x, P("Y")))(on("X", None))
+    return jax.jit(lambda x: jax.lax.with_sharding_constraint(x, P("Y")))(put_array("X", None))
 
 
 @explicit
 def broadcast_and_concatenate():
-    x = on("X", None)
+    x = put_array("X", None)
     return jnp.concatenate([x, x], axis=1), jnp.stack([x, x]), jnp.broadcast_to(x, (3, 4, 8))
 
 
@@ -220,7 +224,7 @@ def mixed_axis_types():
 
 @program
 def mesh_set_globally():
-    jax.set_mesh(mesh())
+    jax.set_mesh(make_explicit_mesh())
     try:
         return jnp.ones(4) + 1, jax.device_put(np.ones(4), P("X"))
     finally:
@@ -229,7 +233,7 @@ def mesh_set_globally():
 
 @explicit
 def einsum_and_outer():
-    a, b = on("X", shape=(4,)), on("Y", shape=(8,))
+    a, b = put_array("X", shape=(4,)), put_array("Y", shape=(8,))
     return jnp.einsum("i,j->ij", a, b)
 
 

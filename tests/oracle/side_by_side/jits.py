@@ -1,4 +1,4 @@
-"""jit with shardings, constraints, and the refusals of both."""
+"""jit with shardings, constraints, and the errors of both."""
 
 import warnings
 
@@ -8,25 +8,25 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from side_by_side.placing import mesh_2x4, put
+from side_by_side.placement import mesh_2x4, put
 from side_by_side.registry import Programs
 
 PROGRAMS = program = Programs()
 
 
-def named(*entries):
+def named_sharding(*entries):
     return NamedSharding(mesh_2x4(), P(*entries))
 
 
-# ----------------------------------------------------------------------------------- shardings
+# ---------------------------------------------------------------------------------------- shardings
 
 
 @program
 def in_and_out_shardings():
     f = jax.jit(
         lambda x, w: x @ w,
-        in_shardings=(named("data"), named(None, "model")),
-        out_shardings=named("data", "model"),
+        in_shardings=(named_sharding("data"), named_sharding(None, "model")),
+        out_shardings=named_sharding("data", "model"),
     )
     return f(np.arange(32.0).reshape(4, 8), np.arange(64.0).reshape(8, 8))
 
@@ -35,20 +35,23 @@ def in_and_out_shardings():
 def out_shardings_tree():
     f = jax.jit(
         lambda x: {"a": x + 1, "b": (x * 2, x.sum())},
-        out_shardings={"a": named("data"), "b": (named(None, "model"), named())},
+        out_shardings={
+            "a": named_sharding("data"),
+            "b": (named_sharding(None, "model"), named_sharding()),
+        },
     )
     return f(jnp.ones((4, 8)))
 
 
 @program
 def out_shardings_prefix_and_none():
-    f = jax.jit(lambda x: (x + 1, {"u": x, "v": x}), out_shardings=(None, named("model")))
+    f = jax.jit(lambda x: (x + 1, {"u": x, "v": x}), out_shardings=(None, named_sharding("model")))
     return f(put(P("data")))
 
 
 @program
 def in_shardings_none():
-    return jax.jit(lambda x, y: x + y, in_shardings=(named("data"), None))(
+    return jax.jit(lambda x, y: x + y, in_shardings=(named_sharding("data"), None))(
         jnp.ones((4, 2)), jnp.arange(2.0)
     )
 
@@ -78,49 +81,50 @@ def spec_shardings_without_mesh():
 def init_with_out_shardings():
     f = jax.jit(
         lambda key: {"w": jax.random.normal(key, (8, 4)), "b": jnp.zeros(4)},
-        out_shardings={"w": named("data", "model"), "b": named("model")},
+        out_shardings={"w": named_sharding("data", "model"), "b": named_sharding("model")},
     )
     return f(jax.random.key(0))
 
 
 @program
 def nothing_in():
-    return jax.jit(lambda: jnp.arange(8.0), out_shardings=named("model"))()
+    return jax.jit(lambda: jnp.arange(8.0), out_shardings=named_sharding("model"))()
 
 
 @program
 def mismatched_in_sharding():
-    return jax.jit(lambda x: x, in_shardings=named("model"))(put(P("data")))
+    return jax.jit(lambda x: x, in_shardings=named_sharding("model"))(put(P("data")))
 
 
 @program
 def indivisible_out_sharding():
-    return jax.jit(lambda x: x, out_shardings=named("model"))(jnp.ones(6))
+    return jax.jit(lambda x: x, out_shardings=named_sharding("model"))(jnp.ones(6))
 
 
 @program
 def indivisible_in_sharding():
-    return jax.jit(lambda x: x, in_shardings=named("model"))(jnp.ones(6))
+    return jax.jit(lambda x: x, in_shardings=named_sharding("model"))(jnp.ones(6))
 
 
 @program
 def different_devices():
     half = Mesh(jax.devices()[:4], ("x",))
-    other = jax.device_put(jnp.ones((8, 12)), NamedSharding(half, P("x")))
-    return jax.jit(jnp.add)(put(P("data")), other)
+    operand = jax.device_put(jnp.ones((8, 12)), NamedSharding(half, P("x")))
+    return jax.jit(jnp.add)(put(P("data")), operand)
 
 
 @program
 def different_devices_eagerly():
     half = Mesh(jax.devices()[:4], ("x",))
-    other = jax.device_put(jnp.ones((8, 12)), NamedSharding(half, P("x")))
-    return put(P("data")) + other
+    operand = jax.device_put(jnp.ones((8, 12)), NamedSharding(half, P("x")))
+    return put(P("data")) + operand
 
 
 @program
 def different_device_order():
-    other = Mesh(np.array(jax.devices())[::-1], ("x",))
-    return put(P("data")) + jax.device_put(jnp.ones((8, 12)), NamedSharding(other, P("x")))
+    reversed_mesh = Mesh(np.array(jax.devices())[::-1], ("x",))
+    operand = jax.device_put(jnp.ones((8, 12)), NamedSharding(reversed_mesh, P("x")))
+    return put(P("data")) + operand
 
 
 @program
@@ -143,8 +147,8 @@ def committed_and_uncommitted():
 
 @program
 def unused_argument_elsewhere():
-    other = jax.device_put(jnp.ones(2), jax.devices()[3])
-    return jax.jit(lambda x, unused: x + 1)(put(P("data")), other)
+    operand = jax.device_put(jnp.ones(2), jax.devices()[3])
+    return jax.jit(lambda x, unused: x + 1)(put(P("data")), operand)
 
 
 @program
@@ -166,20 +170,20 @@ def uncommitted():
     return x, x + 1, jnp.dot(x, x), jnp.ones((2, 2)) @ jnp.ones((2, 2))
 
 
-# ---------------------------------------------------------------------------------- constraints
+# -------------------------------------------------------------------------------------- constraints
 
 
 @program
 def constraint_eagerly():
-    x = jax.lax.with_sharding_constraint(jnp.ones((4, 8)), named("data"))
-    return x, jax.lax.with_sharding_constraint(x, named(None, "model"))
+    x = jax.lax.with_sharding_constraint(jnp.ones((4, 8)), named_sharding("data"))
+    return x, jax.lax.with_sharding_constraint(x, named_sharding(None, "model"))
 
 
 @program
 def constraint_in_jit():
     @jax.jit
     def f(x):
-        y = jax.lax.with_sharding_constraint(x * 2, named(None, "model"))
+        y = jax.lax.with_sharding_constraint(x * 2, named_sharding(None, "model"))
         return y, y + 1, y.sum(0)
 
     return f(put(P("data")))
@@ -194,7 +198,7 @@ def constraint_with_spec_under_set_mesh():
 
 @program
 def constraint_on_indivisible_axis():
-    f = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, named("model")) + 1)
+    f = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, named_sharding("model")) + 1)
     return f(jnp.arange(6.0))
 
 
@@ -213,7 +217,7 @@ def constraint_with_unknown_axis():
 
 @program
 def constraint_too_long():
-    f = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, named("data", "model")))
+    f = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, named_sharding("data", "model")))
     return f(jnp.ones(8))
 
 
@@ -222,7 +226,7 @@ def constraint_without_mesh():
     return jax.jit(lambda x: jax.lax.with_sharding_constraint(x, P("data")))(jnp.ones(8))
 
 
-# ------------------------------------------------------------------------------ jit's own habits
+# -------------------------------------------------------------- caching, donation, static arguments
 
 
 @program
@@ -241,7 +245,7 @@ def donated_input_used_again():
 
 @program
 def donated_by_name():
-    state = {"w": put(P("data")), "n": jax.device_put(jnp.ones(4), named())}
+    state = {"w": put(P("data")), "n": jax.device_put(jnp.ones(4), named_sharding())}
     f = jax.jit(lambda state, g: jax.tree.map(lambda s: s - g, state), donate_argnames="state")
     out = f(state, 0.5)
     return out, [x.is_deleted() for x in jax.tree.leaves(state)]
@@ -286,7 +290,7 @@ def device_count_while_tracing():
 
 @program
 def jit_in_jit():
-    inner = jax.jit(lambda x: x * 2, out_shardings=named(None, "model"))
+    inner = jax.jit(lambda x: x * 2, out_shardings=named_sharding(None, "model"))
     return jax.jit(lambda x: inner(x) + 1)(put(P("data")))
 
 

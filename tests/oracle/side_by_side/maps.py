@@ -1,4 +1,4 @@
-"""shard_map of every spelling, inside and outside of jit, next to ordinary sharded code."""
+"""shard_map in every form, inside and outside of jit, beside other sharded code."""
 
 import functools
 import warnings
@@ -9,26 +9,28 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from side_by_side.placing import mesh_2x4, put
+from side_by_side.placement import mesh_2x4, put
 from side_by_side.registry import Programs
 
 PROGRAMS = program = Programs()
 
 
-def mapped(body, in_specs, out_specs, **kwargs):
+def map_over_mesh(body, in_specs, out_specs, **kwargs):
     return jax.shard_map(body, mesh=mesh_2x4(), in_specs=in_specs, out_specs=out_specs, **kwargs)
 
 
 @program
-def eagerly():
-    return mapped(lambda x: jax.lax.psum(x, "data"), P("data", "model"), P(None, "model"))(
+def outside_jit():
+    return map_over_mesh(lambda x: jax.lax.psum(x, "data"), P("data", "model"), P(None, "model"))(
         jnp.arange(32.0).reshape(4, 8)
     )
 
 
 @program
-def eagerly_on_placed_input():
-    f = mapped(lambda x: x * jax.lax.axis_index("model"), P("data", "model"), P("data", "model"))
+def outside_jit_on_sharded_input():
+    f = map_over_mesh(
+        lambda x: x * jax.lax.axis_index("model"), P("data", "model"), P("data", "model")
+    )
     return f(put(P("data", "model"))), f(put(P()))
 
 
@@ -36,7 +38,9 @@ def eagerly_on_placed_input():
 def in_jit():
     @jax.jit
     def f(x):
-        y = mapped(lambda x: jax.lax.psum(x.sum(), ("data", "model")), P("data", "model"), P())(x)
+        y = map_over_mesh(
+            lambda x: jax.lax.psum(x.sum(), ("data", "model")), P("data", "model"), P()
+        )(x)
         return x / y, y
 
     return f(put(P("data")))
@@ -44,12 +48,14 @@ def in_jit():
 
 @program
 def in_jit_with_out_shardings():
-    f = mapped(lambda x: jax.lax.all_gather(x, "data", tiled=True), P("data"), P(), check_vma=False)
+    f = map_over_mesh(
+        lambda x: jax.lax.all_gather(x, "data", tiled=True), P("data"), P(), check_vma=False
+    )
     return jax.jit(f, out_shardings=NamedSharding(mesh_2x4(), P("model")))(put(P("data")))
 
 
 @program
-def decorated():
+def as_decorator():
     @jax.jit
     @functools.partial(
         jax.shard_map,
@@ -71,7 +77,7 @@ def with_mesh_in_context():
 
 
 @program
-def with_the_old_name():
+def from_jax_experimental():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from jax.experimental.shard_map import shard_map
@@ -104,7 +110,7 @@ def explicit_axes_and_wrong_input():
 
 @program
 def partly_manual():
-    f = mapped(
+    f = map_over_mesh(
         lambda x: jax.lax.psum(x * 2, "data"),
         P("data"),
         P(),
@@ -120,7 +126,7 @@ def gradient_through():
         def body(w, x):
             return jax.lax.pmean(jnp.mean((x @ w) ** 2), "data")
 
-        return mapped(body, (P(), P("data")), P())(w, x)
+        return map_over_mesh(body, (P(), P("data")), P())(w, x)
 
     return jax.grad(loss)(jnp.ones((12, 3)) / 36, put(P("data")) / 96)
 
@@ -130,7 +136,7 @@ def ring():
     def body(x):
         return jax.lax.ppermute(x, "model", [(i, (i + 1) % 4) for i in range(4)])
 
-    return mapped(body, P(None, "model"), P(None, "model"))(put(P(None, "model")))
+    return map_over_mesh(body, P(None, "model"), P(None, "model"))(put(P(None, "model")))
 
 
 @program
@@ -146,7 +152,7 @@ def permuted_devices():
 
 
 @program
-def some_of_the_devices():
+def subset_of_the_devices():
     mesh = Mesh(jax.devices()[2:6], ("x",))
     f = jax.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
     return f(np.arange(8.0)), jax.jit(f)(np.arange(8.0))
@@ -158,19 +164,23 @@ def random_per_device():
         key = jax.random.fold_in(key, jax.lax.axis_index("data"))
         return x + jax.random.normal(key, x.shape)
 
-    return jax.jit(mapped(body, (P(), P("data")), P("data")))(jax.random.key(0), np.zeros((4, 3)))
+    return jax.jit(map_over_mesh(body, (P(), P("data")), P("data")))(
+        jax.random.key(0), np.zeros((4, 3))
+    )
 
 
 @program
 def keys_as_input():
     keys = jax.random.split(jax.random.key(0), 8)
-    f = mapped(lambda k: jax.vmap(lambda k: jax.random.uniform(k, (3,)))(k), P("data"), P("data"))
+    f = map_over_mesh(
+        lambda k: jax.vmap(lambda k: jax.random.uniform(k, (3,)))(k), P("data"), P("data")
+    )
     return f(keys)
 
 
 @program
 def inside_scan():
-    step = mapped(lambda c, x: jax.lax.psum(c * x, "data"), (P(), P("data")), P())
+    step = map_over_mesh(lambda c, x: jax.lax.psum(c * x, "data"), (P(), P("data")), P())
 
     @jax.jit
     def f(xs):
@@ -187,22 +197,22 @@ def wrong_axis_name():
 
 @program
 def indivisible_input():
-    return mapped(lambda x: x, P("model"), P("model"))(np.zeros(6))
+    return map_over_mesh(lambda x: x, P("model"), P("model"))(np.zeros(6))
 
 
 @program
 def output_not_replicated():
-    return mapped(lambda x: x, P("data"), P())(np.zeros(8))
+    return map_over_mesh(lambda x: x, P("data"), P())(np.zeros(8))
 
 
 @program
 def wrong_number_of_specs():
-    return mapped(lambda x, y: x + y, (P("data"),), P("data"))(np.zeros(8), np.zeros(8))
+    return map_over_mesh(lambda x, y: x + y, (P("data"),), P("data"))(np.zeros(8), np.zeros(8))
 
 
 @program
 def trees():
-    f = mapped(
+    f = map_over_mesh(
         lambda t: {"s": jax.lax.psum(t["x"], "data"), "y": t["y"] * 2},
         ({"x": P("data"), "y": P("model")},),
         {"s": P(), "y": P("model")},
@@ -211,28 +221,28 @@ def trees():
 
 
 @program
-def one_after_another():
+def two_in_sequence():
     x = put(P("data", "model"))
-    y = mapped(
+    y = map_over_mesh(
         lambda x: jax.lax.all_gather(x, "model", axis=1, tiled=True),
         P("data", "model"),
         P("data"),
         check_vma=False,
     )(x)
-    z = mapped(
+    z = map_over_mesh(
         lambda y: jax.lax.psum_scatter(y, "data", tiled=True), P(None, "model"), P("data", "model")
     )(y)
     return y, z, y + 1
 
 
 @program
-def compiled_ahead():
-    f = jax.jit(mapped(lambda x: jax.lax.psum(x, "data"), P("data"), P()))
+def compiled_ahead_of_time():
+    f = jax.jit(map_over_mesh(lambda x: jax.lax.psum(x, "data"), P("data"), P()))
     return f.lower(put(P("data"))).compile()(put(P("data")))
 
 
 @program
 def lowered_text():
-    f = jax.jit(mapped(lambda x: jax.lax.psum(x, "data"), P("data"), P()))
+    f = jax.jit(map_over_mesh(lambda x: jax.lax.psum(x, "data"), P("data"), P()))
     text = f.lower(put(P("data"))).as_text()
     return ["sdy.manual_computation" in text, text.count("all_reduce")]

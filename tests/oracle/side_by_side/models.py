@@ -1,4 +1,4 @@
-"""Whole models in the manner of the Flax, Optax, Equinox and Orbax documentation."""
+"""Complete models in the style of the Flax, Optax, Equinox and Orbax documentation."""
 
 import functools
 import tempfile
@@ -14,7 +14,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from side_by_side.placing import mesh_2x4
+from side_by_side.placement import mesh_2x4
 from side_by_side.registry import Programs
 
 PROGRAMS = program = Programs()

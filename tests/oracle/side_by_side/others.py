@@ -1,4 +1,4 @@
-"""pmap, callbacks, prints, pictures, and the corners of JAX that look at devices."""
+"""pmap, callbacks, prints, visualizations, and other parts of JAX that read devices."""
 
 import contextlib
 import io
@@ -11,14 +11,14 @@ from jax.experimental import pallas as pl
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from side_by_side.placing import mesh_2x4, put
+from side_by_side.placement import mesh_2x4, put
 from side_by_side.registry import Programs
 
 PROGRAMS = program = Programs()
 
 
-def printed(function):
-    """Return what is printed, once all effects have happened."""
+def capture_output(function):
+    """Return the output of a function and of its callbacks."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
         function()
         jax.effects_barrier()
@@ -40,7 +40,7 @@ def pmap_of_too_many():
 @program
 def debug_print_in_jit():
     f = jax.jit(lambda x: jax.debug.print("total {t:.1f} of {n}", t=x.sum(), n=x.shape[0]))
-    return printed(lambda: f(put(P("data"))))
+    return capture_output(lambda: f(put(P("data"))))
 
 
 @program
@@ -49,20 +49,20 @@ def debug_print_ordered():
         jax.debug.print("a {}", x.sum(), ordered=True)
         jax.debug.print("b {}", x.max(), ordered=True)
 
-    return printed(lambda: jax.jit(f)(jnp.arange(4.0)))
+    return capture_output(lambda: jax.jit(f)(jnp.arange(4.0)))
 
 
 @program
-def picture_of_an_array():
-    return printed(
+def visualized_array():
+    return capture_output(
         lambda: jax.debug.visualize_array_sharding(put(P("data", "model")), use_color=False)
     )
 
 
 @program
-def picture_of_a_sharding():
+def visualized_sharding():
     sharding = NamedSharding(mesh_2x4(), P(None, "model"))
-    return printed(lambda: jax.debug.visualize_sharding((8, 8), sharding, use_color=False))
+    return capture_output(lambda: jax.debug.visualize_sharding((8, 8), sharding, use_color=False))
 
 
 @program
@@ -76,11 +76,11 @@ def pure_callback():
 
 @program
 def io_callback_counts():
-    seen = []
-    f = jax.jit(lambda x: io_callback(lambda x: seen.append(float(x)), None, x.sum()))
+    sums = []
+    f = jax.jit(lambda x: io_callback(lambda x: sums.append(float(x)), None, x.sum()))
     f(jnp.arange(4.0))
     jax.effects_barrier()
-    return seen
+    return sums
 
 
 @program
@@ -110,7 +110,7 @@ def live_arrays():
 
 
 @program
-def checked():
+def checkify_in_jit():
     from jax.experimental import checkify
 
     f = checkify.checkify(lambda x: checkify.check(x.sum() > 1e6, "too small: {t}", t=x.sum()))
@@ -119,13 +119,13 @@ def checked():
 
 
 @program
-def transferred_implicitly():
+def implicit_transfer():
     with jax.transfer_guard("allow"):
         return put(P("data")) + np.ones(12, np.float32)
 
 
 @program
-def exported():
+def export_of_a_sharded_jit():
     from jax import export
 
     x = put(P("data"))

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from side_by_side.jits import named
-from side_by_side.placing import put
+from side_by_side.jits import named_sharding
+from side_by_side.placement import put
 from side_by_side.registry import Programs
 
 PROGRAMS = program = Programs()
@@ -23,12 +23,12 @@ def gradient():
 
 
 @program
-def vectorised():
+def vmap_over_rows():
     return jax.vmap(lambda row: row / row.sum())(put(P("data")) + 1)
 
 
 @program
-def scanned():
+def scan_over_rows():
     def step(carry, row):
         return carry + row, carry.sum()
 
@@ -36,7 +36,7 @@ def scanned():
 
 
 @program
-def scanned_in_jit():
+def scan_in_jit():
     ws = put(P(None, None, "model"), (3, 8, 8)) / 192
 
     @jax.jit
@@ -47,7 +47,7 @@ def scanned_in_jit():
 
 
 @program
-def rematerialised():
+def remat_gradient():
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
     def f(w, x):
         return jnp.sin(x @ w).sum()
@@ -85,9 +85,9 @@ def vjp_and_jvp():
 
 @program
 def random_numbers():
-    keys = jax.device_put(jax.random.split(jax.random.key(0), 8), named("data"))
+    keys = jax.device_put(jax.random.split(jax.random.key(0), 8), named_sharding("data"))
     return [
-        jax.jit(lambda k: jax.random.normal(k, (4, 8)), out_shardings=named("data"))(
+        jax.jit(lambda k: jax.random.normal(k, (4, 8)), out_shardings=named_sharding("data"))(
             jax.random.key(1)
         ),
         jax.vmap(lambda k: jax.random.uniform(k, (2,)))(keys),
@@ -104,11 +104,11 @@ def random_numbers():
 @program
 def lowered_and_compiled():
     x = put(P("data"))
-    f = jax.jit(lambda x, y: (x * y, x.sum()), out_shardings=(None, named()))
+    f = jax.jit(lambda x, y: (x * y, x.sum()), out_shardings=(None, named_sharding()))
     compiled = f.lower(x, x).compile()
-    again = compiled(x, x + 1)
+    results = compiled(x, x + 1)
     return [
-        again,
+        results,
         compiled.output_shardings,
         compiled.input_shardings,
         compiled.out_info[0].shape,
@@ -119,7 +119,7 @@ def lowered_and_compiled():
 
 @program
 def compiled_from_shapes():
-    struct = jax.ShapeDtypeStruct((8, 12), jnp.float32, sharding=named("data"))
+    struct = jax.ShapeDtypeStruct((8, 12), jnp.float32, sharding=named_sharding("data"))
     compiled = jax.jit(lambda x: x * 2).lower(struct).compile()
     return compiled(put(P("data")))
 
@@ -138,7 +138,7 @@ def compiled_called_with_other_shape():
 
 @program
 def evaluated_shape():
-    f = jax.jit(lambda x: x @ x.T, out_shardings=named("data"))
+    f = jax.jit(lambda x: x @ x.T, out_shardings=named_sharding("data"))
     out = jax.eval_shape(f, put(P("data")))
     return out.shape, str(out.dtype)
 

@@ -1,4 +1,4 @@
-"""The written programs: small, named, each different from the others in one thing."""
+"""The written programs: small, each named after the one thing that it tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from written import (
     local,
     meshes,
     models,
-    refusals,
+    rejections,
     transforms,
 )
 
@@ -25,7 +25,7 @@ PROGRAMS = {
         meshes,
         local,
         models,
-        refusals,
+        rejections,
     )
     for name, program in module.program.programs.items()
 }

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from program import Table, f32
+from program import ProgramTable, f32
 
-program = Table()
+program = ProgramTable()
 
 
-def label(axes):
+def axes_label(axes):
     return axes if isinstance(axes, str) else "_then_".join(axes)
 
 
@@ -23,7 +23,7 @@ def label(axes):
 for _reduce in (lax.psum, lax.pmean, lax.pmax, lax.pmin):
     for _axes in ("data", "model", ("data", "model"), ("model", "data")):
         program.add(
-            f"{_reduce.__name__}_over_{label(_axes)}",
+            f"{_reduce.__name__}_over_{axes_label(_axes)}",
             "data=2,model=4",
             [f32(6, 12)],
             lambda w, reduce=_reduce, axes=_axes: w.shard_map(
@@ -36,7 +36,7 @@ for _reduce in (lax.psum, lax.pmean, lax.pmax, lax.pmin):
 
 
 @program("data=2,model=4", f32(6, 5))
-def psum_of_equal_copies_multiplies(w):
+def psum_of_replicated_value_multiplies(w):
     return w.shard_map(
         lambda x: lax.psum(jnp.sin(x), "model"), in_specs=P("data"), out_specs=P("data")
     )
@@ -61,7 +61,7 @@ def psum_of_a_tree(w):
 
 
 @program("data=2,model=4", f32(6, 12), f32(12, 10))
-def psum_of_a_product_with_both_sides_cut(w):
+def psum_of_a_product_with_both_operands_sharded(w):
     return w.shard_map(
         lambda x, y: lax.psum(x @ y, "model"),
         in_specs=(P("data", "model"), P("model")),
@@ -70,7 +70,7 @@ def psum_of_a_product_with_both_sides_cut(w):
 
 
 @program("data=2,model=4", f32(6, 12), f32(12, 10), f32(3, 10))
-def psum_of_products_behind_linear_steps(w):
+def psum_of_products_after_linear_operations(w):
     def body(x, y, z):
         product = -((x @ y).T.reshape(5, 2, -1) * 3.0).sum(0) + z.sum()
         return lax.psum(product, "model"), lax.psum((x @ y).T * z.sum(), ("model", "data"))
@@ -94,18 +94,18 @@ def psum_of_a_product_scaled_by_a_varying_factor(w):
 @program("data=2,model=4", f32(2, 6, 12), f32(2, 12, 10))
 def psum_over_a_vmapped_axis_and_a_mesh_axis(w):
     def body(x, y):
-        def one(a, b):
+        def multiply_row(a, b):
             return lax.psum(a @ b, ("batch", "model")), lax.pmax(
                 lax.stop_gradient(a), ("model", "batch")
             )
 
-        return jax.vmap(one, axis_name="batch", out_axes=None)(x, y)
+        return jax.vmap(multiply_row, axis_name="batch", out_axes=None)(x, y)
 
     return w.shard_map(
         body,
         in_specs=(P(None, "data", "model"), P(None, "model")),
         out_specs=(P("data"), P("data")),
-        # With it JAX refuses: a vmapped axis is not among the varying ones.
+        # With it JAX raises: a vmapped axis is not among the varying ones.
         check_vma=False,
     )
 
@@ -149,7 +149,7 @@ def pmax_and_pmin_in_groups(w):
 
 
 @program("x=8", f32(16, 3), grad=False)
-def pmean_in_groups_of_equal_copies(w):
+def pmean_in_groups_of_replicated_value(w):
     groups = [[0, 2, 4, 6], [7, 5, 3, 1]]
     return w.shard_map(
         lambda x: lax.pmean(x.sum(0), "x", axis_index_groups=groups)[None],
@@ -166,7 +166,7 @@ for _tiled, _axis in itertools.product((True, False), (0, 1, 2)):
         continue
     for _axes in ("model", ("data", "model"), ("model", "data")):
         program.add(
-            f"all_gather_{'tiled' if _tiled else 'untiled'}_{_axis}_over_{label(_axes)}",
+            f"all_gather_{'tiled' if _tiled else 'untiled'}_{_axis}_over_{axes_label(_axes)}",
             "data=2,model=4",
             [f32(6, 12)],
             lambda w, tiled=_tiled, axis=_axis, axes=_axes: w.shard_map(
@@ -178,7 +178,7 @@ for _tiled, _axis in itertools.product((True, False), (0, 1, 2)):
 
 
 @program("data=2,model=4", f32(6, 5))
-def all_gather_of_equal_copies_repeats(w):
+def all_gather_of_replicated_value_repeats(w):
     return w.shard_map(
         lambda x: (
             lax.all_gather(x, "model", axis=1, tiled=True),
@@ -209,8 +209,8 @@ def _psum_scatter(axes, axis, tiled):
         if not tiled:
             n_devices = lax.axis_size(axes)
             x = x.reshape((n_devices, -1) if axis == 0 else (-1, n_devices))
-        piece = lax.psum_scatter(x, axes, scatter_dimension=axis, tiled=tiled)
-        return piece.reshape(1, -1)
+        shard = lax.psum_scatter(x, axes, scatter_dimension=axis, tiled=tiled)
+        return shard.reshape(1, -1)
 
     return lambda w: w.shard_map(
         body, in_specs=P(None, None, ("data", "model")), out_specs=P(("data", "model"))
@@ -220,7 +220,7 @@ def _psum_scatter(axes, axis, tiled):
 for _tiled, _axis in itertools.product((True, False), (0, 1)):
     for _axes in ("model", ("data", "model"), ("model", "data")):
         program.add(
-            f"psum_scatter_{'tiled' if _tiled else 'untiled'}_{_axis}_over_{label(_axes)}",
+            f"psum_scatter_{'tiled' if _tiled else 'untiled'}_{_axis}_over_{axes_label(_axes)}",
             "data=2,model=4",
             [f32(8, 16, 8)],
             _psum_scatter(_axes, _axis, _tiled),
@@ -243,7 +243,7 @@ def psum_scatter_in_groups(w):
     )
 
 
-# ------------------------------------------------------------------------------------- exchanges
+# ------------------------------------------------------------------------------------- all_to_all
 
 
 def _all_to_all(axes, split, concat, tiled):
@@ -265,13 +265,13 @@ for _split, _concat, _tiled in itertools.product((0, 1, 2), (0, 1, 2), (True, Fa
         "data=2,model=4",
         [f32(4, 12, 64)],
         _all_to_all("model", _split, _concat, _tiled),
-        # Values alone for most of the square; the gradient is the same exchange turned round.
+        # Values alone for most of the square; the gradient is the all_to_all with the two swapped.
         grad=(_split, _concat) in ((0, 1), (1, 0), (2, 2)),
     )
 
 for _axes in (("data", "model"), ("model", "data")):
     program.add(
-        f"all_to_all_over_{label(_axes)}",
+        f"all_to_all_over_{axes_label(_axes)}",
         "data=2,model=4",
         [f32(8, 16, 64)],
         _all_to_all(_axes, 0, 1, True),
@@ -279,7 +279,7 @@ for _axes in (("data", "model"), ("model", "data")):
 
 
 @program("data=2,model=4", f32(8, 6))
-def all_to_all_of_equal_copies(w):
+def all_to_all_of_replicated_value(w):
     return w.shard_map(
         lambda x: lax.all_to_all(jnp.cos(x), "model", 0, 1, tiled=True),
         in_specs=P(None, "data"),
@@ -302,7 +302,7 @@ def all_to_all_in_groups(w):
     )
 
 
-@program("x=8", f32(16, 6, 5), grad=False)  # its gradient is refused by JAX: the wrong shape
+@program("x=8", f32(16, 6, 5), grad=False)  # JAX rejects its gradient: wrong shape
 def all_to_all_untiled_in_groups(w):
     groups = [[0, 3], [1, 2], [6, 4], [5, 7]]
     return w.shard_map(
@@ -314,7 +314,7 @@ def all_to_all_untiled_in_groups(w):
 
 
 @program("x=8", f32(16, 3))
-def pswapaxes_trades_a_local_axis_for_the_mesh_axis(w):
+def pswapaxes_swaps_a_local_dim_and_the_mesh_axis(w):
     return w.shard_map(
         lambda x: lax.pswapaxes(jnp.outer(jnp.arange(1.0, 9.0), x), "x", 0),
         in_specs=P("x"),
@@ -331,7 +331,7 @@ _PERMUTATIONS = {
     "shuffled": list(enumerate([3, 0, 6, 1, 7, 2, 5, 4])),
     "chain_with_an_open_end": [(i, i + 1) for i in range(7)],
     "one_message": [(5, 2)],
-    "nobody": [],
+    "no_message": [],
 }
 
 for _name, _perm in _PERMUTATIONS.items():
@@ -347,7 +347,7 @@ for _name, _perm in _PERMUTATIONS.items():
 
 for _axes in (("data", "model"), ("model", "data")):
     program.add(
-        f"ppermute_over_{label(_axes)}",
+        f"ppermute_over_{axes_label(_axes)}",
         "data=2,model=4",
         [f32(6, 12)],
         lambda w, axes=_axes: w.shard_map(
@@ -355,8 +355,8 @@ for _axes in (("data", "model"), ("model", "data")):
             in_specs=P("data", "model"),
             out_specs=P("data", "model"),
         ),
-        # JAX 0.10 takes mesh order without a word, JAX 0.12 refuses.
-        refused="same order as the axis_names"
+        # JAX 0.10 silently uses mesh order, JAX 0.12 raises.
+        rejected="same order as the axis_names"
         if _axes == ("model", "data") and hasattr(jax.config, "jax_raise_on_ppermute_sort_diff")
         else "",
     )
@@ -372,7 +372,7 @@ def ppermute_over_one_of_two_axes(w):
 
 
 @program("data=2,model=4", f32(6, 5))
-def ppermute_of_equal_copies_leaves_zeros_where_nothing_arrives(w):
+def ppermute_of_replicated_value_gives_zeros_to_devices_without_source(w):
     return w.shard_map(
         lambda x: lax.ppermute(x, "model", [(0, 1), (1, 2)]),
         in_specs=P("data"),
@@ -382,7 +382,7 @@ def ppermute_of_equal_copies_leaves_zeros_where_nothing_arrives(w):
 
 
 @program("x=8", f32(16, 3))
-def pshuffle_takes_from_the_device_named(w):
+def pshuffle_receives_from_the_listed_device(w):
     return w.shard_map(
         lambda x: lax.pshuffle(x, "x", [3, 0, 6, 1, 7, 2, 5, 4]), in_specs=P("x"), out_specs=P("x")
     )
@@ -392,10 +392,10 @@ def pshuffle_takes_from_the_device_named(w):
     "data=2,model=4",
     f32(6, 12),
     grad=False,
-    refused="MLIR translation rule for primitive 'pbroadcast' not found for platform cpu",
+    rejected="MLIR translation rule for primitive 'pbroadcast' not found for platform cpu",
     reference=lambda x: np.tile(x.reshape(2, 3, 4, 3)[:, :, 2], (1, 1, 4)).reshape(6, 12),
 )
-def pbroadcast_copies_one_device(w):
+def pbroadcast_copies_the_value_of_one_device(w):
     return w.shard_map(
         lambda x: lax.pbroadcast(x, ("model",), 2),
         in_specs=P("data", "model"),
@@ -408,10 +408,10 @@ def pbroadcast_copies_one_device(w):
     "data=2,model=4",
     f32(6, 12),
     grad=False,
-    refused="MLIR translation rule for primitive 'pbroadcast' not found for platform cpu",
+    rejected="MLIR translation rule for primitive 'pbroadcast' not found for platform cpu",
     reference=lambda x: np.tile(x[3:, 3:6], (2, 4)),
 )
-def pbroadcast_over_two_axes_counts_in_the_order_written(w):
+def pbroadcast_over_two_axes_numbers_devices_in_tuple_order(w):
     return w.shard_map(
         lambda x: lax.pbroadcast(x, ("data", "model"), 5),
         in_specs=P("data", "model"),
@@ -424,7 +424,7 @@ def pbroadcast_over_two_axes_counts_in_the_order_written(w):
 
 
 @program("data=2,model=4", f32(6, 12))
-def axis_index_numbers_devices_in_the_order_written(w):
+def axis_index_numbers_devices_in_tuple_order(w):
     def body(x):
         flat = lax.axis_index(("data", "model")), lax.axis_index(("model", "data"))
         numbers = [lax.axis_index("data"), lax.axis_index("model"), *flat]
@@ -454,7 +454,7 @@ def pcast_to_varying_turns_a_gradient_into_a_sum(w):
 
 
 @program("data=2,model=4", f32(6, 12))
-def collectives_follow_one_another(w):
+def several_collectives_in_sequence(w):
     def body(x):
         x = lax.all_gather(x, "model", axis=1, tiled=True)
         x = lax.psum_scatter(x * x, "model", scatter_dimension=1, tiled=True)
@@ -482,30 +482,30 @@ def collectives_over_an_axis_of_one_device(w):
 
 @program("data=1,model=8", f32(8, 16))
 def collectives_over_a_tuple_with_an_axis_of_one_device(w):
-    both = ("data", "model")
+    axes = ("data", "model")
 
     def body(x):
-        gathered = lax.all_gather(x, both, axis=1, tiled=True)
-        scattered = lax.psum_scatter(gathered, both, scatter_dimension=1, tiled=True)
-        moved = lax.ppermute(x, both, [(i, (i + 1) % 8) for i in range(8)])
-        swapped = lax.all_to_all(x, both, 0, 1, tiled=True)
-        return gathered, scattered, moved, swapped, lax.axis_index(both)[None]
+        gathered = lax.all_gather(x, axes, axis=1, tiled=True)
+        scattered = lax.psum_scatter(gathered, axes, scatter_dimension=1, tiled=True)
+        moved = lax.ppermute(x, axes, [(i, (i + 1) % 8) for i in range(8)])
+        swapped = lax.all_to_all(x, axes, 0, 1, tiled=True)
+        return gathered, scattered, moved, swapped, lax.axis_index(axes)[None]
 
     return w.shard_map(
         body,
         in_specs=P("data", "model"),
-        out_specs=(P(("data", "model")), *[P("data", "model")] * 2, P("data", "model"), P(both)),
+        out_specs=(P(("data", "model")), *[P("data", "model")] * 2, P("data", "model"), P(axes)),
     )
 
 
 # ---------------------------------------------------------------------------------------- ragged
 
-_RAGGED_REFUSAL = "ragged-all-to-all"
+_RAGGED_ERROR = "ragged-all-to-all"
 _SENT = np.array([[1, 2, 0, 1], [2, 0, 1, 1], [0, 1, 1, 2], [1, 1, 1, 1]])
 
 
 def _ragged_numbers():
-    """Return, by sender and receiver, where chunks start and where they land."""
+    """Return the source and destination offsets of chunks, by sender and receiver."""
     starts = np.cumsum(_SENT, 1) - _SENT
     landings = np.cumsum(_SENT, 0) - _SENT
     return starts, landings
@@ -525,7 +525,7 @@ def _ragged_reference(x, out):
     f32(16, 3),
     f32(24, 3),
     grad=False,
-    refused=_RAGGED_REFUSAL,
+    rejected=_RAGGED_ERROR,
     reference=_ragged_reference,
 )
 def ragged_all_to_all_sends_chunks_of_any_size(w):

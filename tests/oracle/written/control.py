@@ -1,4 +1,4 @@
-"""Loops and branches: with collectives inside, with carries that widen, with devices that part."""
+"""Loops and branches: with collectives, with carries that gain device axes, with divergence."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from program import Table, f32, i32
+from program import ProgramTable, f32, i32
 
-program = Table()
+program = ProgramTable()
 
 BOTH = P("data", "model")
 
@@ -26,22 +26,22 @@ def scan_with_collectives(w):
 
 
 @program("data=2,model=4", f32(6, 12))
-def scan_whose_carry_widens_step_by_step(w):
+def scan_whose_carries_gain_device_axes_one_by_one(w):
     def body(x):
         def step(carry, _):
             a, b, c = carry
-            # One axis more in each step: the fix-point takes three rounds.
+            # One more carry varies in each iteration: the fixed point takes three rounds.
             return (a + 1.0, b * 0.5 + a + x.sum(), c + b), c
 
         zero = jnp.zeros(())
         return lax.scan(step, (zero, zero, zero), None, length=4)
 
-    def spread(x):
+    def add_device_dims(x):
         (a, b, c), history = body(x)
         return a, b.reshape(1, 1), c.reshape(1, 1), history[None]
 
     return w.shard_map(
-        spread,
+        add_device_dims,
         in_specs=BOTH,
         out_specs=(P(), BOTH, BOTH, P(("data", "model"))),
         check_vma=False,
@@ -49,7 +49,7 @@ def scan_whose_carry_widens_step_by_step(w):
 
 
 @program("data=2,model=4", f32(6, 12))
-def scan_backwards_over_cut_inputs(w):
+def scan_in_reverse_over_sharded_inputs(w):
     def body(x):
         def step(carry, row):
             total = lax.psum(row, "model") + carry
@@ -81,11 +81,11 @@ def nested_scans(w):
 @program("data=2,model=4", f32(6, 12), i32(4), grad=False)
 def while_whose_trip_count_differs_between_devices(w):
     def body(x, n):
-        def keep_going(state):
+        def is_running(state):
             step, _ = state
             return step < jnp.abs(n[0]) % 7
 
-        return lax.while_loop(keep_going, lambda s: (s[0] + 1, s[1] * 1.5 + s[0]), (0, x))[1]
+        return lax.while_loop(is_running, lambda s: (s[0] + 1, s[1] * 1.5 + s[0]), (0, x))[1]
 
     return w.shard_map(body, in_specs=(BOTH, P("model")), out_specs=BOTH, check_vma=False)
 
@@ -93,22 +93,22 @@ def while_whose_trip_count_differs_between_devices(w):
 @program("data=2,model=4", f32(6, 12), grad=False)
 def while_until_all_devices_agree(w):
     def body(x):
-        def keep_going(state):
+        def is_running(state):
             return state[1] > 0.1
 
         def step(state):
             x = state[0] * 0.5
             return x, lax.pmax(jnp.abs(x).max(), ("data", "model"))
 
-        return lax.while_loop(keep_going, step, (x, jnp.inf))
+        return lax.while_loop(is_running, step, (x, jnp.inf))
 
     return w.shard_map(body, in_specs=BOTH, out_specs=(BOTH, P()))
 
 
 @program("data=2,model=4", f32(6, 12), i32(4), grad=False)
-def while_in_a_branch_that_some_devices_would_never_leave(w):
+def while_in_a_branch_that_would_not_end_on_other_devices(w):
     def body(x, n):
-        # Counting down to zero ends only for those that start above it.
+        # Counting down to zero ends only for devices that start above it.
         def count_down(n):
             return lax.while_loop(lambda s: s[0] != 0, lambda s: (s[0] - 1, s[1] + s[0]), (n, 0))
 
@@ -148,7 +148,7 @@ def cond_whose_predicate_differs(w):
 
 
 @program("data=2,model=4", f32(6, 12))
-def cond_whose_predicate_is_the_same_everywhere(w):
+def cond_whose_predicate_is_uniform(w):
     def body(x):
         large = lax.psum(x.sum(), ("data", "model")) > 100.0
         return lax.cond(
@@ -164,9 +164,9 @@ def cond_whose_predicate_is_the_same_everywhere(w):
 @program("data=2,model=4", f32(6, 12))
 def cond_with_a_collective_over_another_axis_than_its_predicate(w):
     def body(x):
-        mine = lax.axis_index("model") % 2 == 0
+        is_even = lax.axis_index("model") % 2 == 0
         return lax.cond(
-            mine, lambda x: lax.psum(x, "data"), lambda x: x.sum(0, keepdims=True) + 0 * x, x
+            is_even, lambda x: lax.psum(x, "data"), lambda x: x.sum(0, keepdims=True) + 0 * x, x
         )
 
     return w.shard_map(body, in_specs=BOTH, out_specs=P("data", "model"), check_vma=False)
@@ -175,9 +175,9 @@ def cond_with_a_collective_over_another_axis_than_its_predicate(w):
 @program("data=2,model=4", f32(6, 12))
 def cond_whose_branches_vary_differently(w):
     def body(x):
-        chosen = lax.psum(x.sum(), ("data", "model")) > 0
-        one = lax.pcast(lax.psum(x, "data"), "data", to="varying")
-        return lax.cond(chosen, lambda: one, lambda: x)
+        is_positive = lax.psum(x.sum(), ("data", "model")) > 0
+        total = lax.pcast(lax.psum(x, "data"), "data", to="varying")
+        return lax.cond(is_positive, lambda: total, lambda: x)
 
     return w.shard_map(body, in_specs=BOTH, out_specs=BOTH)
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from program import Input, Table, f32
+from program import Input, ProgramTable, f32
 
-program = Table()
+program = ProgramTable()
 
 BOTH = P("data", "model")
 _FLOATS = "bfloat16 float16 float32 float64"
@@ -21,20 +21,20 @@ _COMPLEX = "complex64 complex128"
 _WIDE = "float64 int64 uint64 complex128"
 
 
-# Each collective that a dtype allows, all in one program: compiling is what takes the time.
+# Every collective that a dtype supports, in one program: compiling takes the time.
 
 
-def _moved(x):
+def _move_values(x):
     moved = lax.ppermute(x, "model", [(0, 1), (1, 3), (3, 0)])
     gathered = lax.all_gather(x, "model", axis=1, tiled=True)
     swapped = lax.all_to_all(x, "data", 0, 1, tiled=True)
     return moved, gathered, swapped, x.T.reshape(1, -1)
 
 
-def _summed(x):
+def _sum_values(x):
     total = lax.psum(x, "model")
     scattered = lax.psum_scatter(x, "data", scatter_dimension=0, tiled=True)
-    # The second time over there are only equal copies to add.
+    # The second psum adds replicated values.
     return total, lax.psum(total, "model"), scattered, x.sum(1, dtype=x.dtype)
 
 
@@ -42,12 +42,12 @@ def _extremes(x):
     return lax.pmax(x, "model"), lax.pmin(x, ("data", "model"))
 
 
-MOVED = _moved, (BOTH, BOTH, BOTH, P(("data", "model")))
-SUMMED = _summed, (P("data"), P("data"), BOTH, P(("data", "model")))
+MOVED = _move_values, (BOTH, BOTH, BOTH, P(("data", "model")))
+SUMMED = _sum_values, (P("data"), P("data"), BOTH, P(("data", "model")))
 EXTREMES = _extremes, (P("data"), P())
 
 
-def _add(dtypes, *parts):
+def _add_programs(dtypes, *parts):
     def build(w):
         return w.shard_map(
             lambda x: tuple(fun(x) for fun, _ in parts),
@@ -66,10 +66,10 @@ def _add(dtypes, *parts):
         )
 
 
-_add("bool", MOVED, EXTREMES)
-_add(_NARROW, MOVED)
-_add(_COMPLEX, MOVED, SUMMED)
-_add(f"{_INTS} {_FLOATS}", MOVED, SUMMED, EXTREMES)
+_add_programs("bool", MOVED, EXTREMES)
+_add_programs(_NARROW, MOVED)
+_add_programs(_COMPLEX, MOVED, SUMMED)
+_add_programs(f"{_INTS} {_FLOATS}", MOVED, SUMMED, EXTREMES)
 
 
 def _product(w):
@@ -116,7 +116,7 @@ def psum_of_bool_counts(w):
 
 
 def _draws(impl):
-    """Keys made, folded, split and drawn from inside of a body."""
+    """Random keys created, folded, split and drawn from inside a body."""
 
     def body(x):
         key = jax.random.key(17, impl=impl)
@@ -129,14 +129,14 @@ def _draws(impl):
 
 
 def _moved_keys(impl):
-    """Keys cut by a spec, gathered, permuted, chosen between, and handed out."""
+    """Random keys sharded by a spec, gathered, permuted, selected and rerotated."""
 
     def body(keys):
-        turned = lax.ppermute(keys, "x", [(i, (i + 1) % 8) for i in range(8)])
+        rotated = lax.ppermute(keys, "x", [(i, (i + 1) % 8) for i in range(8)])
         gathered = lax.all_gather(keys, "x", tiled=True)
         drawn = jax.vmap(lambda key: jax.random.bits(key, (3,)))(gathered[:5])
-        chosen = jnp.where(lax.axis_index("x") % 2 == 0, keys, turned)
-        return turned, chosen.reshape(1, 2), drawn[None]
+        selected = jnp.where(lax.axis_index("x") % 2 == 0, keys, rotated)
+        return rotated, selected.reshape(1, 2), drawn[None]
 
     def build(w):
         mapped = w.shard_map(body, in_specs=P("x"), out_specs=(P("x"), P("x"), P("x")))
@@ -154,8 +154,8 @@ for _impl in ("threefry2x32", "rbg", "unsafe_rbg"):
 def dropout_with_old_style_keys(w):
     def body(x):
         key = jax.random.fold_in(jax.random.PRNGKey(3), lax.axis_index("model"))
-        kept = jax.random.bernoulli(key, 0.7, x.shape)
-        return jnp.where(kept, x / 0.7, 0.0)
+        is_kept = jax.random.bernoulli(key, 0.7, x.shape)
+        return jnp.where(is_kept, x / 0.7, 0.0)
 
     return w.shard_map(body, in_specs=BOTH, out_specs=BOTH)
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from program import Table, f32
+from program import ProgramTable, f32
 
-program = Table()
+program = ProgramTable()
 
 _MESHES = ["x=8", "x=2,y=4", "x=4,y=2", "x=2,y=2,z=2", "x=1,y=8", "x=1", "x=2,y=1,z=3"]
 _SPECS = {
@@ -19,8 +19,8 @@ _SPECS = {
 }
 
 
-def _cut_and_join(mesh, number, spec):
-    """Cut by one spec, tell the slices apart, join by another."""
+def _shard_and_gather(mesh, number, spec):
+    """Shard by a spec, make the shards differ, gather by the same spec."""
     names = tuple(part.split("=")[0] for part in mesh.split(","))
 
     def build(w):
@@ -37,18 +37,18 @@ def _cut_and_join(mesh, number, spec):
 for _mesh in _MESHES:
     for _number, _spec in enumerate(_SPECS[_mesh.count("=")]):
         if "None" in str(_spec) and _mesh.count("=") == 3:
-            continue  # an axis not mentioned: copies differ here by design
+            continue  # an axis that the spec does not mention: replicas differ here by design
         program.add(
-            f"cut_and_joined_{_mesh.replace(',', '_').replace('=', '')}_{_number}",
+            f"sharded_and_gathered_{_mesh.replace(',', '_').replace('=', '')}_{_number}",
             _mesh,
             [f32(24, 48)],
-            _cut_and_join(_mesh, _number, _spec),
+            _shard_and_gather(_mesh, _number, _spec),
             grad=_number == 0,
         )
 
 
 @program("x=2,y=4", f32(8, 16))
-def in_by_rows_out_by_columns(w):
+def sharded_by_rows_gathered_by_columns(w):
     return w.shard_map(
         lambda x: lax.all_to_all(x, "y", 1, 0, tiled=True),
         in_specs=P(("x", "y")),
@@ -57,7 +57,7 @@ def in_by_rows_out_by_columns(w):
 
 
 @program("x=2,y=4", f32(8, 16))
-def in_by_one_order_out_by_the_other(w):
+def sharded_in_one_axis_order_gathered_in_the_other(w):
     return w.shard_map(
         lambda x: (x, x.T), in_specs=P(("x", "y")), out_specs=(P(("y", "x")), P(None, ("y", "x")))
     )
@@ -73,7 +73,7 @@ def a_scalar(w):
 
 
 @program("x=2,y=4", f32(0, 16), f32(8, 1))
-def an_empty_array_and_an_axis_of_one(w):
+def an_empty_array_and_a_dim_of_one(w):
     def body(x, y):
         return lax.psum(x, "y"), lax.all_gather(x, "y", axis=1, tiled=True), y + x.sum()
 
@@ -116,7 +116,7 @@ def nested_three_deep(w):
 
 
 @program("x=2,y=2,z=2", f32(8, 16), grad=False)  # see test_differences
-def nested_knows_where_it_is(w):
+def nested_axis_index_of_both_levels(w):
     def outer(x):
         inner = w.shard_map(
             lambda x: lax.psum(x, "y") * (lax.axis_index("x") + 2 * lax.axis_index("y")),
@@ -165,7 +165,7 @@ def partly_manual_collectives(w):
 
 
 @program("x=2,y=4", f32(8, 16), f32(16, 12))
-def two_shard_maps_in_a_row_keep_their_order(w):
+def two_shard_maps_in_sequence_keep_the_axis_order(w):
     first = w.shard_map(lambda x: jnp.sin(x), in_specs=P("x", "y"), out_specs=P("x", "y"))
     second = w.shard_map(
         lambda x, weight: lax.psum(x @ weight, ("x", "y")),
@@ -175,7 +175,7 @@ def two_shard_maps_in_a_row_keep_their_order(w):
     return lambda x, weight: second(first(x), weight)
 
 
-# -------------------------------------------------------------------------------- without checks
+# -------------------------------------------------------------------------------- check_vma=False
 
 
 @program("x=2,y=4", f32(8, 16))

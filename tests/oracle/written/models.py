@@ -1,4 +1,4 @@
-"""Small models, sharded the ways people shard them."""
+"""Small models with the usual shardings: data, tensor, expert, sequence and pipeline parallel."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from program import Input, Table, f32, i32
+from program import Input, ProgramTable, f32, i32
 
-program = Table()
+program = ProgramTable()
 
 
 @program("data=2,model=4", f32(6, 5), f32(5, 16), f32(16, 3), f32(3), grad=False)
@@ -64,9 +64,9 @@ def adam_steps_in_a_scan(w):
 def fully_sharded_weights_gathered_layer_by_layer(w):
     def body(x, w1, w2):
         def layer(axis):
-            # Thrown away after use and gathered again for the gradient.
+            # Dropped after use and gathered again for the gradient.
             return jax.checkpoint(
-                lambda x, cut: jnp.tanh(x @ lax.all_gather(cut, "x", axis=axis, tiled=True))
+                lambda x, shard: jnp.tanh(x @ lax.all_gather(shard, "x", axis=axis, tiled=True))
             )
 
         out = layer(0)(layer(1)(x, w1), w2)
@@ -85,12 +85,12 @@ def _attention(q, k, v, mask=None):
 @program("data=2,model=4", f32(4, 6, 5), f32(3, 5, 8, 2), f32(8, 2, 5))
 def attention_with_heads_over_the_model_axis(w):
     def body(x, qkv, out):
-        def one(x):
+        def attend(x):
             q, k, v = jnp.einsum("sd,cdhe->chse", x, qkv)
             mask = jnp.tril(jnp.ones((6, 6), bool))
             return jnp.einsum("hse,hed->sd", _attention(q, k, v, mask), out)
 
-        return x + lax.psum(jax.vmap(one)(x), "model")
+        return x + lax.psum(jax.vmap(attend)(x), "model")
 
     return w.shard_map(
         body,
@@ -101,7 +101,7 @@ def attention_with_heads_over_the_model_axis(w):
 
 @program("seq=8", f32(3, 16, 4), f32(3, 16, 4), f32(3, 16, 4))
 def ring_attention(w):
-    """Keys and values travel round the ring; the softmax is put together as they pass."""
+    """Keys and values pass around the ring; the softmax is accumulated online."""
     ring = [(i, (i + 1) % 8) for i in range(8)]
 
     def body(q, k, v):
@@ -131,8 +131,8 @@ def mixture_of_experts_with_all_to_all(w):
         expert = jnp.argmax(logits, -1)
         gate = jnp.take_along_axis(jax.nn.softmax(logits), expert[:, None], 1)
         hot = jax.nn.one_hot(expert, n_experts, dtype=jnp.int32)
-        place = (jnp.cumsum(hot, 0) - 1) * hot
-        slot = place.sum(-1)
+        position = (jnp.cumsum(hot, 0) - 1) * hot
+        slot = position.sum(-1)
         dispatch = hot[:, :, None] * jax.nn.one_hot(slot, capacity)[:, None] * 1.0
         sent = jnp.einsum("tec,td->ecd", dispatch, x)
         arrived = lax.all_to_all(sent, "expert", 0, 1, tiled=True)
@@ -146,7 +146,7 @@ def mixture_of_experts_with_all_to_all(w):
 
 @program("stage=4", f32(4, 5, 5), f32(6, 3, 5))
 def pipeline_of_stages(w):
-    """Micro-batches pass from stage to stage; the last stage hands them out."""
+    """Micro-batches pass from stage to stage; the last stage returns them."""
 
     def body(weight, batches):
         stage = lax.axis_index("stage")
@@ -166,7 +166,7 @@ def pipeline_of_stages(w):
 
 
 @program("data=2,model=4", i32(6, 4), f32(16, 5))
-def embedding_cut_over_the_vocabulary(w):
+def embedding_sharded_over_the_vocabulary(w):
     def body(tokens, table):
         start = lax.axis_index("model") * 4
         local = jnp.abs(tokens) % 16 - start
@@ -182,7 +182,7 @@ def embedding_cut_over_the_vocabulary(w):
 
 
 @program("x=8", f32(16, 6), f32(6, 5))
-def matmul_overlapped_round_a_ring(w):
+def collective_matmul_in_a_ring(w):
     def body(x, weight):
         def step(i, carry):
             rows, out = carry
@@ -197,7 +197,7 @@ def matmul_overlapped_round_a_ring(w):
 
 
 @program("data=8", f32(16, 6), f32(6), f32(6))
-def batch_norm_over_the_whole_batch(w):
+def batch_norm_over_the_global_batch(w):
     def body(x, scale, shift):
         mean = lax.pmean(x.mean(0), "data")
         variance = lax.pmean(((x - mean) ** 2).mean(0), "data")
@@ -217,12 +217,12 @@ def mixed_precision_product(w):
 
 @program("x=8", f32(8, 16), f32(3))
 def halo_exchange(w):
-    """A stencil over a cut row: each device borrows one column from each neighbour."""
+    """A stencil over a sharded row: each device receives one column from each neighbour."""
 
     def body(x, kernel):
-        left = lax.ppermute(x[:, -1:], "x", [(i, (i + 1) % 8) for i in range(8)])
-        right = lax.ppermute(x[:, :1], "x", [(i, (i - 1) % 8) for i in range(8)])
-        wide = jnp.concatenate([left, x, right], 1)
+        from_left = lax.ppermute(x[:, -1:], "x", [(i, (i + 1) % 8) for i in range(8)])
+        from_right = lax.ppermute(x[:, :1], "x", [(i, (i - 1) % 8) for i in range(8)])
+        wide = jnp.concatenate([from_left, x, from_right], 1)
         return sum(kernel[i] * wide[:, i : i + 2] for i in range(3))
 
     return w.shard_map(body, in_specs=(P(None, "x"), P()), out_specs=P(None, "x"))

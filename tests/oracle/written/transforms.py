@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from program import Table, f32
+from program import ProgramTable, f32
 
-program = Table()
+program = ProgramTable()
 
 BOTH = P("data", "model")
 
 
 def loss_of(w, **options):
-    """A small loss with a cut weight and a cut batch."""
+    """Return a small loss with a sharded weight and a sharded batch."""
 
     def body(x, weight):
         hidden = jnp.tanh(lax.psum(x @ weight, "model"))
@@ -63,8 +63,8 @@ def grad_inside_the_body_without_vma(w):
 @program("data=2,model=4", f32(6, 12), f32(12, 5), grad=False)
 def local_grad_of_an_unsummed_loss(w):
     def body(x, weight):
-        mine = lax.pcast(weight, "data", to="varying")
-        return jax.grad(lambda weight: ((x @ weight) ** 2).sum())(mine)[None]
+        varying_weight = lax.pcast(weight, "data", to="varying")
+        return jax.grad(lambda weight: ((x @ weight) ** 2).sum())(varying_weight)[None]
 
     return w.shard_map(body, in_specs=(BOTH, P("model")), out_specs=P("data", "model"))
 
@@ -128,7 +128,7 @@ def vmap_inside_with_an_axis_name(w):
 
         return jax.vmap(row, axis_name="rows")(x)
 
-    # With vma JAX refuses a mean over an axis that is not the mesh's.
+    # With check_vma JAX rejects a mean over an axis that is not of the mesh.
     return w.shard_map(body, in_specs=BOTH, out_specs=BOTH, check_vma=False)
 
 
@@ -158,11 +158,11 @@ def scan_over_a_shard_map(w):
     )
 
     def fun(xs, weight):
-        def one(carry, x):
+        def scan_step(carry, x):
             carry = step(carry + x, weight)
             return carry, carry.sum()
 
-        return lax.scan(one, jnp.zeros((6, 12)), xs)
+        return lax.scan(scan_step, jnp.zeros((6, 12)), xs)
 
     return fun
 
@@ -206,7 +206,7 @@ def custom_vjp_inside(w):
 
     scaled.defvjp(
         lambda x: (scaled(x), jnp.cos(x)),
-        # Not its true derivative, so that it shows which one is used.
+        # Not the true derivative, so that the result shows which one is used.
         lambda res, ct: (res * ct * 10.0,),
     )
 

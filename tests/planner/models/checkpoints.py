@@ -1,4 +1,4 @@
-"""Checkpoints written by hand as the format says; their data is a hole that takes no disk."""
+"""Checkpoints written by hand in the format; their data is a sparse file that takes no disk."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def entry(shape, start=0, dtype="BF16", width=2):
 
 def header_of(tensors):
     """Return the header of named shapes in bf16, one after the other, and its data's bytes."""
-    found, at = {}, 0
+    actual, position = {}, 0
     for name, shape in tensors.items():
-        found[name] = entry(shape, at)
-        at = found[name]["data_offsets"][1]
-    return found, at
+        actual[name] = entry(shape, position)
+        position = actual[name]["data_offsets"][1]
+    return actual, position
 
 
 def write_header(file: Path, header, data_bytes=0, length=None):
@@ -40,7 +40,7 @@ def write_tensors(file: Path, tensors):
     return write_header(file, *header_of(tensors))
 
 
-def write_index(folder: Path, files, total=None, **more):
+def write_index(folder: Path, files, total=None, **options):
     """Write files with tensors of these shapes, and their index."""
     weight_map = {}
     for name, tensors in files.items():
@@ -48,26 +48,26 @@ def write_index(folder: Path, files, total=None, **more):
         weight_map |= dict.fromkeys(tensors, name)
     metadata = {} if total is None else {"metadata": {"total_size": total}}
     index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({**metadata, "weight_map": weight_map, **more}), "utf-8")
+    index.write_text(json.dumps({**metadata, "weight_map": weight_map, **options}), "utf-8")
     return index
 
 
 def write_model(folder: Path, model, n_files):
     """Write a whole model in that many files, with an index."""
-    tensors = [(path, each) for each in model.groups for path in each.paths()]
+    tensors = [(path, tensor) for tensor in model.groups for path in tensor.paths()]
     weight_map = {}
     for number in range(n_files):
         name = f"model-{number + 1:05}-of-{n_files:05}.safetensors"
-        header, at = {"__metadata__": {"format": "pt"}}, 0
-        for path, each in tensors[number::n_files]:
-            n = each.dtype.n_bytes(each.n_elements)
+        header, position = {"__metadata__": {"format": "pt"}}, 0
+        for path, tensor in tensors[number::n_files]:
+            n = tensor.dtype.n_bytes(tensor.n_elements)
             header[path] = {
-                "dtype": NAMES[each.dtype.short],
-                "shape": list(each.shape),
-                "data_offsets": [at, at + n],
+                "dtype": NAMES[tensor.dtype.short],
+                "shape": list(tensor.shape),
+                "data_offsets": [position, position + n],
             }
-            at += n
+            position += n
             weight_map[path] = name
-        write_header(folder / name, header, at)
+        write_header(folder / name, header, position)
     index = {"metadata": {"total_size": model.n_bytes}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")

@@ -1,4 +1,4 @@
-"""config.json: the measures it gives are the preset's; one that cannot be read is a note."""
+"""config.json: its architecture is that of the preset; an invalid file is a note."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardlab.planner.models.load import load_model
 from shardlab.planner.models.presets import load_preset
 
 
-def config(kind, layers, hidden, heads, kv_heads, ffn, vocab, **more):
+def config(kind, layers, hidden, heads, kv_heads, ffn, vocab, **options):
     return {
         "model_type": kind,
         "num_hidden_layers": layers,
@@ -26,7 +26,7 @@ def config(kind, layers, hidden, heads, kv_heads, ffn, vocab, **more):
         "num_key_value_heads": kv_heads,
         "intermediate_size": ffn,
         "vocab_size": vocab,
-        **more,
+        **options,
     }
 
 
@@ -90,12 +90,12 @@ LLAMA = CONFIGS["llama3-70b"]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_config_gives_the_measures_of_the_preset(name):
+def test_a_config_gives_the_architecture_of_the_preset(name):
     assert parse_config(CONFIGS[name]) == load_preset(name).architecture
 
 
 def test_a_shared_expert_counts_as_often_as_it_is_wide():
-    found = parse_config(
+    actual = parse_config(
         config(
             *("qwen2_moe", 24, 2048, 16, 16, 5632, 151936),
             num_experts=60,
@@ -104,13 +104,13 @@ def test_a_shared_expert_counts_as_often_as_it_is_wide():
             shared_expert_intermediate_size=5632,
         )
     )
-    assert (found.experts, found.top_k, found.shared_experts, found.ffn) == (60, 4, 4, 1408)
+    assert (actual.experts, actual.top_k, actual.shared_experts, actual.ffn) == (60, 4, 4, 1408)
 
 
 def test_a_known_language_model_inside_an_unknown_one_is_read():
     inner = config("mistral", 40, 5120, 32, 8, 32768, 131072, head_dim=128)
-    found = parse_config({"model_type": "mistral3", "text_config": inner, "vision_config": {}})
-    assert (found.layers, found.head_dim, found.vocab) == (40, 128, 131072)
+    actual = parse_config({"model_type": "mistral3", "text_config": inner, "vision_config": {}})
+    assert (actual.layers, actual.head_dim, actual.vocab) == (40, 128, 131072)
 
 
 def test_what_is_left_out_is_what_transformers_takes():
@@ -121,9 +121,9 @@ def test_what_is_left_out_is_what_transformers_takes():
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
-        ({}, "'model_type' is None; known are llama, "),
+        ({}, "'model_type' is None; supported are llama, "),
         ([], "'model_type' is None"),
         ({"model_type": "mamba"}, "'model_type' is 'mamba'"),
         ({"model_type": ["llama"]}, "'model_type' is ['llama']"),
@@ -140,10 +140,10 @@ def test_what_is_left_out_is_what_transformers_takes():
         ({**LLAMA, "num_experts": 8}, "'num_experts_per_tok' is None"),
     ],
 )
-def test_a_config_that_gives_no_measures_says_why(data, said):
+def test_a_config_that_gives_no_architecture_says_why(data, message):
     with pytest.raises(InvalidModel) as raised:
         parse_config(data)
-    assert said in raised.value.what
+    assert message in raised.value.what
 
 
 VALUES = st.one_of(
@@ -158,7 +158,7 @@ VALUES = st.one_of(
 
 @settings(deadline=None, max_examples=200)
 @given(st.sampled_from(sorted(CONFIGS)), st.data())
-def test_a_config_with_values_changed_is_read_or_refused(name, data):
+def test_a_config_with_values_changed_is_read_or_rejected(name, data):
     changed = json.loads(json.dumps(CONFIGS[name]))
     inner = changed.get("text_config", changed)
     for key in data.draw(st.lists(st.sampled_from(sorted(inner)), max_size=3)):
@@ -184,22 +184,22 @@ def test_a_folders_config_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "There is no config.json"),
         ("", "config.json gives no architecture: "),
         ("[1]", "config.json gives no architecture: 'model_type' is None"),
         ('{"model_type": "mamba"}', "config.json gives no architecture: 'model_type' is 'mamba'"),
-        ('{"a": 1, "a": 2}', "the key 'a' is there twice"),
+        ('{"a": 1, "a": 2}', "the key 'a' appears twice"),
         ("[" * 100_000, "config.json gives no architecture: "),
         ("9" * 5000, "config.json gives no architecture: "),
         (" " * 1_000_001, "has 1,000,001 bytes"),
     ],
 )
-def test_a_config_that_cannot_be_read_is_a_note(tmp_path, text, said):
+def test_a_config_that_cannot_be_read_is_a_note(tmp_path, text, message):
     model = folder_with(tmp_path, text)
     assert model.architecture is None
-    assert said in model.notes[0]
+    assert message in model.notes[0]
 
 
 def test_a_config_that_is_no_file_is_a_note(tmp_path):

@@ -1,4 +1,4 @@
-"""MaxText's sharding JSON: paths, specs and shapes as its dumps have them, and files that lie."""
+"""MaxText's sharding dumps: paths, specs and shapes, and invalid files."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ LOGICAL = {
 
 @pytest.fixture
 def folder(tmp_path):
-    place = tmp_path / "qwen" / "v6e-8" / "slice_1" / "rule_default"
-    place.mkdir(parents=True)
-    (place / "named_shardings.json").write_text(json.dumps(NAMED, indent=2))
-    (place / "logical_shardings.json").write_text(json.dumps(LOGICAL, indent=2))
-    return place
+    folder = tmp_path / "qwen" / "v6e-8" / "slice_1" / "rule_default"
+    folder.mkdir(parents=True)
+    (folder / "named_shardings.json").write_text(json.dumps(NAMED, indent=2))
+    (folder / "logical_shardings.json").write_text(json.dumps(LOGICAL, indent=2))
+    return folder
 
 
 def test_the_file_is_a_model_with_its_specs_axes_and_mesh(folder):
     model = load_model(folder / "named_shardings.json")
     assert model.name == "qwen"
     assert model.details["mesh"] == "data=1,fsdp=4,tensor=2"
-    found = {
-        each.name: (each.n_tensors, each.shape, each.spec, each.axes) for each in model.groups
+    actual = {
+        group.name: (group.n_tensors, group.shape, group.spec, group.axes) for group in model.groups
     }
-    assert found == {
+    assert actual == {
         "decoder/layers_*/mlp/wo/kernel": (
             2,
             (64, 16),
@@ -75,18 +75,18 @@ def test_the_file_is_a_model_with_its_specs_axes_and_mesh(folder):
 
 def test_logical_names_alone_are_a_model_whose_axes_they_name(folder):
     model = load_model(folder / "logical_shardings.json")
-    assert [each.axes for each in model.groups] == [("mlp", "embed"), ("vocab", "embed")]
-    assert all(each.spec is None for each in model.groups)
+    assert [group.axes for group in model.groups] == [("mlp", "embed"), ("vocab", "embed")]
+    assert all(group.spec is None for group in model.groups)
 
 
 def test_the_plan_of_the_file_has_its_specs_and_equals_it(folder):
     file = folder / "named_shardings.json"
-    made = plan(load_model(file), "data=1,fsdp=4,tensor=2", optimizer="adam")
-    assert {row.path: str(row.parameter.spec) for row in made.rows} == {
+    result = plan(load_model(file), "data=1,fsdp=4,tensor=2", optimizer="adam")
+    assert {row.path: str(row.parameter.spec) for row in result.rows} == {
         "decoder/layers_*/mlp/wo/kernel": "P('tensor', ('fsdp', 'data'))",
         "token_embedder/embedding": "P(None, 'fsdp')",
     }
-    comparison = load_golden(file).compare(made)
+    comparison = load_golden(file).compare(result)
     assert comparison.same
     assert comparison.n_compared == 3
 
@@ -94,7 +94,9 @@ def test_the_plan_of_the_file_has_its_specs_and_equals_it(folder):
 def test_the_mesh_is_the_files_own_where_none_is_given(folder):
     file = str(folder / "named_shardings.json")
     assert plan(file).to_json() == plan(file, "data=1,fsdp=4,tensor=2").to_json()
-    with pytest.raises(InvalidType, match="No mesh was given, and 'llama3-8b' does not name one") as caught:
+    with pytest.raises(
+        InvalidType, match="No mesh was given, and 'llama3-8b' does not name one"
+    ) as caught:
         plan("llama3-8b")
     assert "fsdp=4,tensor=2" in caught.value.fix
 
@@ -103,17 +105,17 @@ def test_specs_by_path_are_rules(folder):
     rules = load_specs(folder / "named_shardings.json")
     assert len(rules.specs) == 3
     bare = load_model(folder / "logical_shardings.json")
-    made = plan(bare, "data=1,fsdp=4,tensor=2", rules=rules)
-    assert load_golden(folder / "named_shardings.json").compare(made).same
+    result = plan(bare, "data=1,fsdp=4,tensor=2", rules=rules)
+    assert load_golden(folder / "named_shardings.json").compare(result).same
 
 
 def test_a_plan_with_another_spec_shape_mesh_or_tensor_differs(folder):
     golden = load_golden(folder / "named_shardings.json")
     model = load_model(folder / "named_shardings.json")
     rules = {"rules": [("wo", "fsdp"), (".*", "None,fsdp")]}
-    made = plan(model, "data=2,fsdp=4,tensor=2", rules=rules, optimizer="adam")
-    found = {(each.name, each.old, each.new) for each in golden.compare(made).changes}
-    assert found == {
+    result = plan(model, "data=2,fsdp=4,tensor=2", rules=rules, optimizer="adam")
+    actual = {(change.name, change.old, change.new) for change in golden.compare(result).changes}
+    assert actual == {
         ("mesh", "data=1,fsdp=4,tensor=2", "data=2,fsdp=4,tensor=2"),
         (
             "decoder/layers_0/mlp/wo/kernel and 1 more",
@@ -123,7 +125,7 @@ def test_a_plan_with_another_spec_shape_mesh_or_tensor_differs(folder):
     }
 
 
-def test_a_plan_of_another_model_is_refused_by_name(folder):
+def test_a_plan_of_another_model_is_rejected_by_name(folder):
     golden = load_golden(folder / "named_shardings.json")
     with pytest.raises(InvalidPlan, match="No tensor of the plan has a path of the file"):
         golden.compare(plan("llama3-8b", "data=1"))
@@ -146,7 +148,7 @@ def test_logical_names_are_no_rules(folder):
         ("shape", [True, 4], "The shape is"),
         ("shape", "16x4", "The shape is '16x4'"),
         ("mesh", {"axis_names": ["a"], "shape": {}}, "The mesh is"),
-        ("mesh", {"axis_names": ["a"], "shape": {"a": 3}}, "two meshes"),
+        ("mesh", {"axis_names": ["a"], "shape": {"a": 3}}, "different meshes"),
         ("mesh", 3, "The mesh is 3"),
     ],
 )
@@ -163,11 +165,11 @@ def test_a_damaged_entry_is_named(tmp_path, key, value, match):
     ):
         with pytest.raises(error, match=match) as raised:
             load(file)
-        assert "token_embedder" in raised.value.where or "two meshes" in match
+        assert "token_embedder" in raised.value.where or "different meshes" in match
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"a": {"partition_spec": []}, "b": 3}'])
-def test_a_file_that_is_none_of_maxtexts_is_refused(tmp_path, text):
+def test_a_file_that_is_none_of_maxtexts_is_rejected(tmp_path, text):
     file = tmp_path / "named_shardings.json"
     file.write_text(text)
     for load, error in ((load_model, InvalidModel), (load_golden, InvalidPlan)):
@@ -183,7 +185,7 @@ def test_a_spec_longer_than_its_array_is_a_finding_or_an_error_never_a_crash(tmp
     file = tmp_path / "named_shardings.json"
     file.write_text(json.dumps(data))
     try:
-        made = plan(load_model(file), "data=1,fsdp=4,tensor=2")
+        result = plan(load_model(file), "data=1,fsdp=4,tensor=2")
     except InvalidModel:
         return
-    assert str(made)
+    assert str(result)

@@ -1,4 +1,4 @@
-"""Tables of tensors in TOML and JSON: what may stand in them, and each mistake with its place."""
+"""Model tables in TOML and JSON: valid values, and the location of each mistake."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ vocab = 100
 """
 
 
-def refused(tensors, **more):
+def refused(tensors, **options):
     with pytest.raises(InvalidModel) as raised:
-        model_from_table({"name": "t", "tensors": tensors, **more}, "t.toml")
+        model_from_table({"name": "t", "tensors": tensors, **options}, "t.toml")
     assert raised.value.where.startswith("t.toml")
     assert raised.value.fix
     return raised.value
@@ -58,7 +58,7 @@ def test_a_table_is_a_model(tmp_path):
     assert (model.name, model.n_tensors, model.notes) == ("tiny", 6, ("Two layers.",))
     assert model.source == str(file)
     assert model.architecture.kv_heads == 2
-    up, down, other, embed = model.groups
+    up, down, second, embed = model.groups
     assert (up.name, up.shape, up.dtype.short, up.n_tensors) == (
         "layers.*.up.weight",
         (64, 16),
@@ -66,7 +66,7 @@ def test_a_table_is_a_model(tmp_path):
         2,
     )
     assert down.dtype.short == "f32"
-    assert (other.name, other.shape, other.spec) == (
+    assert (second.name, second.shape, second.spec) == (
         "layers.7.up.weight",
         (64, 16),
         Spec("model", None),
@@ -79,12 +79,12 @@ def test_json_says_the_same(tmp_path):
 
     (tmp_path / "tiny.json").write_text(json.dumps(tomllib.loads(TINY)), "utf-8")
     (tmp_path / "tiny.toml").write_text(TINY, "utf-8")
-    one, two = load_model(tmp_path / "tiny.json"), load_model(tmp_path / "tiny.toml")
-    assert (one.groups, one.architecture) == (two.groups, two.architecture)
+    group, two = load_model(tmp_path / "tiny.json"), load_model(tmp_path / "tiny.toml")
+    assert (group.groups, group.architecture) == (two.groups, two.architecture)
 
 
 @pytest.mark.parametrize(
-    ("table", "said", "place"),
+    ("table", "message", "location"),
     [
         ([], "[] is not a table.", "t.toml"),
         (None, "None is not a table.", "t.toml"),
@@ -95,18 +95,18 @@ def test_json_says_the_same(tmp_path):
         ({"name": 3, "tensors": {"a": "f32[1]"}}, "'name' is 3.", "t.toml, name"),
         ({"name": "t", "tensors": {}}, "'tensors' is {}.", "t.toml, tensors"),
         ({"name": "t", "tensors": ["a"]}, "'tensors' is ['a'].", "t.toml, tensors"),
-        ({"name": "t", "tensor": {}}, "There is no key 'tensor' here.", "t.toml"),
+        ({"name": "t", "tensor": {}}, "Unknown key 'tensor'.", "t.toml"),
     ],
 )
-def test_a_mistake_at_the_top_is_named(table, said, place):
+def test_a_mistake_at_the_top_is_named(table, message, location):
     with pytest.raises(InvalidModel) as raised:
         model_from_table(table, "t.toml")
-    assert raised.value.what.startswith(said)
-    assert raised.value.where == place
+    assert raised.value.what.startswith(message)
+    assert raised.value.where == location
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         (3, "3 is not a table."),
         (None, "None is not a table."),
@@ -115,14 +115,14 @@ def test_a_mistake_at_the_top_is_named(table, said, place):
         ("f32[\ud800]", "'f32[\\ud800]' is not a table."),
         ({"array": "f32[2]", "spec": "a\x1b"}, "'spec' is 'a\\x1b'."),
         ({"array": "f32[2]", "axes": ["a\ud800"]}, "'axes' is ['a\\ud800']."),
-        ("bf17[2,3]", "There is no dtype 'bf17'."),
-        ("bf16[2,-3]", "The size of array axis 1 is -3."),
+        ("bf17[2,3]", "Unknown dtype 'bf17'."),
+        ("bf16[2,-3]", "The size of dimension 1 is -3."),
         ("bf16[2,nan]", "A size was expected here."),
         ("bf16[2,3", "A size was expected here."),
         ("bf16[2.5]", "'x' or ',' was expected here."),
         ("f32[9223372036854775808]", "Tensor 'w' has 2**63 elements or more."),
         ("f32[4294967296,4294967296]", "Tensor 'w' has 2**63 elements or more."),
-        (f"f32[{10**50}]", "The size of array axis 0 is "),
+        (f"f32[{10**50}]", "The size of dimension 0 is "),
         (f"f32[{'9' * 5000}]", "The number has 5,000 digits."),
         ({}, "Tensor 'w' has no keys."),
         ({"dtype": "f32"}, "Tensor 'w' has dtype."),
@@ -130,33 +130,33 @@ def test_a_mistake_at_the_top_is_named(table, said, place):
         ({"array": "f32[2]", "dtype": "f32"}, "Tensor 'w' has array, dtype."),
         ({"array": 3}, "'array' is 3."),
         ({"array": True}, "'array' is True."),
-        ({"arry": "f32[2]"}, "There is no key 'arry' here."),
+        ({"arry": "f32[2]"}, "Unknown key 'arry'."),
         ({"shape": 6}, "'shape' is 6."),
         ({"shape": "2x3"}, "'shape' is '2x3'."),
         ({"shape": [2, True]}, "'shape' is [2, True]."),
-        ({"shape": [2.0]}, "The size of array axis 0 is 2.0, a float."),
-        ({"shape": [float("nan")]}, "The size of array axis 0 is nan, a float."),
-        ({"shape": [-2]}, "The size of array axis 0 is -2."),
-        ({"shape": [None]}, "The size of array axis 0 is None, a NoneType."),
-        ({"shape": [2**200]}, "The size of array axis 0 is a number of 201 bits."),
-        ({"shape": [2], "dtype": "f31"}, "There is no dtype 'f31'."),
+        ({"shape": [2.0]}, "The size of dimension 0 is 2.0, a float."),
+        ({"shape": [float("nan")]}, "The size of dimension 0 is nan, a float."),
+        ({"shape": [-2]}, "The size of dimension 0 is -2."),
+        ({"shape": [None]}, "The size of dimension 0 is None, a NoneType."),
+        ({"shape": [2**200]}, "The size of dimension 0 is an integer of 201 bits."),
+        ({"shape": [2], "dtype": "f31"}, "Unknown dtype 'f31'."),
         ({"shape": [2], "dtype": 32}, "'dtype' is 32."),
-        ({"array": "f32[2,3]", "axes": ["a"]}, "'axes' is ('a',), and the shape is (2, 3)."),
+        ({"array": "f32[2,3]", "axes": ["a"]}, "'axes' is ('a',), but the shape is (2, 3)."),
         (
             {"array": "f32[2]", "axes": ["a", "b"]},
-            "'axes' is ('a', 'b'), and the shape is (2,).",
+            "'axes' is ('a', 'b'), but the shape is (2,).",
         ),
         ({"array": "f32[2]", "axes": "a"}, "'axes' is 'a'."),
         ({"array": "f32[2]", "axes": [1]}, "'axes' is [1]."),
-        ({"array": "f32[2]", "spec": "a,b"}, "'spec' is P('a', 'b'), and the shape is (2,)."),
+        ({"array": "f32[2]", "spec": "a,b"}, "'spec' is P('a', 'b'), but the shape is (2,)."),
         ({"array": "f32[2]", "spec": "((a"}, "A mesh axis name or ')' was expected here."),
         ({"array": "f32[2]", "spec": [1]}, "'spec' is [1]."),
         ({"array": "f32[2]", "spec": 3}, "'spec' is 3."),
     ],
 )
-def test_a_tensor_that_cannot_be_is_refused_with_its_path(entry, said):
+def test_an_invalid_tensor_is_rejected_with_its_path(entry, message):
     error = refused({"w": entry})
-    assert error.what.startswith(said)
+    assert error.what.startswith(message)
     assert "tensors.'w'" in error.where
 
 
@@ -169,40 +169,40 @@ def test_a_mistake_in_a_text_is_pointed_at():
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("", "'' is not a path."),
         ("a\nb", "'a\\nb' is not a path."),
         ("w" * 1001, "'www"),
-        ("l.{3..1}.w", "{3..1} goes down."),
+        ("l.{3..1}.w", "{3..1} is descending."),
         ("l.{00..31}.w", "{00..31} has leading zeros."),
         ("l.{0..07}.w", "{0..07} has leading zeros."),
-        ("l.{0..}.w", "Path 'l.{0..}.w' has braces."),
-        ("l.{0-31}.w", "Path 'l.{0-31}.w' has braces."),
-        ("l.{a..b}.w", "Path 'l.{a..b}.w' has braces."),
-        ("l.{0..31", "Path 'l.{0..31' has braces."),
-        ("l.{-1..3}.w", "Path 'l.{-1..3}.w' has braces."),
+        ("l.{0..}.w", "Path 'l.{0..}.w' has braces that are no range."),
+        ("l.{0-31}.w", "Path 'l.{0-31}.w' has braces that are no range."),
+        ("l.{a..b}.w", "Path 'l.{a..b}.w' has braces that are no range."),
+        ("l.{0..31", "Path 'l.{0..31' has braces that are no range."),
+        ("l.{-1..3}.w", "Path 'l.{-1..3}.w' has braces that are no range."),
         ("l.{0..9999999999}.w", "There are more than 1,000,000 tensors in 'l.{0..9999999999}.w'"),
         ("l.{1..99999999999999999999}.w", "There are more than 1,000,000 tensors"),
-        ("l.{0..3}1.w", "{0..3} stands beside another number."),
-        ("l.{0..3}{0..3}.w", "{0..3} stands beside another number."),
+        ("l.{0..3}1.w", "{0..3} is next to another number."),
+        ("l.{0..3}{0..3}.w", "{0..3} is next to another number."),
         ("l.{0..999999999}.w", "There are more than 1,000,000 tensors"),
         ("l.{0..999}.e.{0..999}.{0..1}", "There are more than 1,000,000 tensors"),
     ],
 )
-def test_a_path_that_is_not_well_written_is_refused(path, said):
+def test_an_invalid_path_is_rejected(path, message):
     error = refused({path: "f32[2]"})
-    assert error.what.startswith(said)
+    assert error.what.startswith(message)
     assert "tensors." in error.where
 
 
-def test_a_large_range_is_refused_before_it_is_written_out():
+def test_a_large_range_is_rejected_before_it_is_enumerated():
     tensors = {f"{letter}.{{0..499999}}.w": "f32[2]" for letter in "abc"}
-    assert "counted up to 'c.{0..499999}.w'" in refused(tensors).what
+    assert "up to path 'c.{0..499999}.w'" in refused(tensors).what
 
 
 @pytest.mark.parametrize(
-    ("one", "two"),
+    ("first", "two"),
     [
         ("l.{0..3}.w", "l.{3..5}.w"),
         ("l.{0..3}.w", "l.2.w"),
@@ -210,13 +210,13 @@ def test_a_large_range_is_refused_before_it_is_written_out():
         ("block{0..3}", "block1"),
     ],
 )
-def test_paths_that_stand_for_the_same_tensor_are_refused(one, two):
-    error = refused({one: "f32[2]", two: "f32[3]"})
-    assert error.what == f"Paths {one!r} and {two!r} stand for the same tensors."
+def test_paths_that_stand_for_the_same_tensor_are_rejected(first, two):
+    error = refused({first: "f32[2]", two: "f32[3]"})
+    assert error.what == f"Paths {first!r} and {two!r} stand for the same tensors."
 
 
 @pytest.mark.parametrize(
-    ("one", "two"),
+    ("first", "two"),
     [
         ("l.{0..2}.w", "l.{3..5}.w"),
         ("l.{0..3}.w", "l.02.w"),
@@ -227,9 +227,9 @@ def test_paths_that_stand_for_the_same_tensor_are_refused(one, two):
         ("l.1", "l.99999999999999999999999999"),
     ],
 )
-def test_paths_that_differ_may_stand_together(one, two):
-    model = model_from_table({"name": "t", "tensors": {one: "f32[2]", two: "f32[2]"}}, "t.toml")
-    paths = [path for each in model.groups for path in each.paths()]
+def test_paths_that_differ_may_stand_together(first, two):
+    model = model_from_table({"name": "t", "tensors": {first: "f32[2]", two: "f32[2]"}}, "t.toml")
+    paths = [path for group in model.groups for path in group.paths()]
     assert len(set(paths)) == len(paths) == model.n_tensors
 
 
@@ -243,22 +243,22 @@ PATHS = st.tuples(
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(PATHS, unique=True, min_size=1, max_size=80))
-def test_a_table_is_refused_exactly_if_two_paths_share_a_tensor(paths):
+def test_a_table_is_rejected_exactly_if_two_paths_share_a_tensor(paths):
     def written_out(path):
-        found = re.fullmatch(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", path)
-        if found is None:
+        actual = re.fullmatch(r"(.*?)\{(\d+)\.\.(\d+)\}(.*)", path)
+        if actual is None:
             return [path]
-        head, first, last, tail = found.groups()
+        head, first, last, tail = actual.groups()
         numbers = range(int(first), int(last) + 1)
         return [every for n in numbers for every in written_out(f"{head}{n}{tail}")]
 
-    every = [path for each in paths for path in written_out(each)]
+    every = [path for given_path in paths for path in written_out(given_path)]
     table = {"name": "t", "tensors": dict.fromkeys(paths, "f32[2]")}
     if len(set(every)) < len(every):
         assert "stand for the same tensors" in refused(table["tensors"]).what
     else:
-        found = model_from_table(table, "t.toml")
-        assert sorted(p for f in found.groups for p in f.paths()) == sorted(every)
+        actual = model_from_table(table, "t.toml")
+        assert sorted(p for f in actual.groups for p in f.paths()) == sorted(every)
 
 
 MEASURES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
@@ -266,9 +266,8 @@ ARCH = dict(zip(MEASURES, (2, 16, 4, 2, 4, 64, 100), strict=True))
 
 
 @pytest.mark.parametrize(
-    ("changed", "said", "fix"),
+    ("changed", "message", "fix"),
     [
-        ({"layer": 2}, "There is no key 'layer' here.", "'layers', the nearest name."),
         ({"layers": True}, "'layers' is True.", "a whole number from 1 on."),
         ({"layers": -2}, "'layers' is -2.", "a whole number from 1 on."),
         ({"kv_heads": 0}, "'kv_heads' is 0.", "a whole number from 1 on."),
@@ -279,47 +278,58 @@ ARCH = dict(zip(MEASURES, (2, 16, 4, 2, 4, 64, 100), strict=True))
         ({"tied_embeddings": 1}, "'tied_embeddings' is 1.", "true or false."),
     ],
 )
-def test_a_measure_that_cannot_be_is_refused_with_its_key(changed, said, fix):
+def test_an_invalid_field_of_the_architecture_is_rejected_with_its_key(changed, message, fix):
     error = refused({"w": "f32[2]"}, architecture={**ARCH, **changed})
-    assert (error.what, error.fix) == (said, fix)
+    assert (error.what, error.fix) == (message, fix)
     assert error.where.startswith("t.toml, architecture")
 
 
-def test_a_measure_that_is_missing_is_named():
+def test_an_unknown_field_of_the_architecture_suggests_the_nearest():
+    error = refused({"w": "f32[2]"}, architecture={**ARCH, "layer": 2})
+    assert "'layer'" in error.what
+    assert "'layers'" in str(error)
+    assert error.where.startswith("t.toml, architecture")
+
+
+def test_a_missing_field_of_the_architecture_is_named():
     error = refused({"w": "f32[2]"}, architecture={k: v for k, v in ARCH.items() if k != "vocab"})
     assert error.what == "'vocab' is missing."
 
 
 @pytest.mark.parametrize("key", ["n_tensors", "n_bytes"])
-def test_a_count_that_the_tensors_do_not_have_is_refused(key):
+def test_a_count_that_the_tensors_do_not_have_is_rejected(key):
     error = refused({"w": "f32[2]"}, **{key: 3})
-    assert error.what.startswith(f"{key!r} is 3, and the tensors have ")
+    assert error.what.startswith(f"{key!r} is 3, but the tensors have ")
     assert error.where == f"t.toml, {key}"
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "said"),
+    ("parse", "text", "message"),
     [
-        (parse_table, "name = ", "This is not TOML"),
-        (parse_table, 'name = "a"\nname = "b"', "This is not TOML"),
-        (parse_table, "a = " + "[" * 100_000, "This is not TOML"),
-        (parse_table, "a = " + "9" * 5000, "This is not TOML: a number has too many digits."),
-        (parse_json, "", "This is not JSON"),
-        (parse_json, '{"name": "a", "name": "b"}', "the key 'name' is there twice"),
-        (parse_json, "[" * 100_000, "This is not JSON"),
-        (parse_json, "9" * 5000, "This is not JSON: a number has too many digits."),
+        (parse_table, "name = ", "The file is not valid TOML"),
+        (parse_table, 'name = "a"\nname = "b"', "The file is not valid TOML"),
+        (parse_table, "a = " + "[" * 100_000, "The file is not valid TOML"),
+        (
+            parse_table,
+            "a = " + "9" * 5000,
+            "The file is not valid TOML: a number has too many digits.",
+        ),
+        (parse_json, "", "The file is not valid JSON"),
+        (parse_json, '{"name": "a", "name": "b"}', "the key 'name' appears twice"),
+        (parse_json, "[" * 100_000, "The file is not valid JSON"),
+        (parse_json, "9" * 5000, "The file is not valid JSON: a number has too many digits."),
         (parse_json, '{"model_type": "llama"}', "This is a model's configuration"),
         (parse_json, '{"weight_map": {"a": "b"}}', "This is an index"),
-        (parse_json, '{"name": "t", "tensors": {"w": {"shape": [NaN]}}}', "axis 0 is nan"),
+        (parse_json, '{"name": "t", "tensors": {"w": {"shape": [NaN]}}}', "dimension 0 is nan"),
     ],
 )
-def test_a_text_that_is_no_table_is_refused(parse, text, said):
+def test_a_text_that_is_no_table_is_rejected(parse, text, message):
     with pytest.raises(InvalidModel) as raised:
         parse(text, "t")
-    assert said in raised.value.what
+    assert message in raised.value.what
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path):
+def test_a_file_that_is_not_text_is_rejected(tmp_path):
     (tmp_path / "t.toml").write_bytes(b'name = "\xff"')
     with pytest.raises(InvalidModel, match="not UTF-8 text") as raised:
         load_model(tmp_path / "t.toml")
@@ -334,6 +344,6 @@ def test_the_page_names_every_key_with_its_meaning():
     text = PAGE.read_text("utf-8")
     for table in (TABLE, TENSOR):
         for key, setting in table.items():
-            assert f"| `{key}` | {setting.wanted} | {setting.meaning} |" in text, key
+            assert f"| `{key}` | {setting.expected} | {setting.meaning} |" in text, key
     for key in ARCHITECTURE:
         assert f"`{key}`" in text

@@ -1,4 +1,4 @@
-"""NNX models: instances and what makes them, with their own annotations, never allocated."""
+"""NNX models: instances and constructors, with their own annotations, never allocated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 import shardlab
 from shardlab.errors import InvalidModel
-from shardlab.planner.models.pytree import model_from_pytree, iterate_tensors
+from shardlab.planner.models.pytree import iterate_tensors, model_from_pytree
 from shardlab.sharding.spec import Spec
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
@@ -48,15 +48,15 @@ def instance():
 
 
 def by_path(model):
-    return {each.path: each for each in iterate_tensors(model)}
+    return {tensor.path: tensor for tensor in iterate_tensors(model)}
 
 
 def test_a_model_and_what_makes_it_have_the_same_tensors(instance):
-    made = model_from_pytree(Parts)
-    assert made.groups == model_from_pytree(instance).groups
-    assert made.groups == model_from_pytree(nnx.state(instance)).groups
-    assert made.groups == model_from_pytree(partial(Parts)).groups
-    assert made.groups == model_from_pytree(lambda rngs: Parts(rngs)).groups
+    model = model_from_pytree(Parts)
+    assert model.groups == model_from_pytree(instance).groups
+    assert model.groups == model_from_pytree(nnx.state(instance)).groups
+    assert model.groups == model_from_pytree(partial(Parts)).groups
+    assert model.groups == model_from_pytree(lambda rngs: Parts(rngs)).groups
 
 
 def test_flax_counts_the_same_parameters(instance):
@@ -64,14 +64,14 @@ def test_flax_counts_the_same_parameters(instance):
     assert model_from_pytree(instance).n_parameters == sum(sizes)
 
 
-def test_a_tied_array_is_held_once(instance):
+def test_a_tied_array_is_stored_once(instance):
     assert [path for path in by_path(instance) if "embedding" in path or "head" in path] == [
         "embed/embedding"
     ]
 
 
 def test_only_params_are_trained(instance):
-    trained = {path: each.is_trained for path, each in by_path(instance).items()}
+    trained = {path: tensor.is_trained for path, tensor in by_path(instance).items()}
     assert {path for path, is_trained in trained.items() if not is_trained} == {
         "norm/mean",
         "norm/var",
@@ -79,18 +79,21 @@ def test_only_params_are_trained(instance):
         "drop/rngs/key",
         "held/a",
     }
-    made = shardlab.plan(instance, "fsdp=2,tensor=2", optimizer="adam")
-    held = {row.path: [each.name for each in row.arrays] for row in made.rows}
-    assert held["norm/mean"] == ["parameter"]
-    assert held["norm/scale"] == ["parameter", "gradient", "mu", "nu"]
+    result = shardlab.plan(instance, "fsdp=2,tensor=2", optimizer="adam")
+    arrays = {row.path: [tensor.name for tensor in row.held] for row in result.rows}
+    assert arrays["norm/mean"] == ["parameter"]
+    assert arrays["norm/scale"] == ["parameter", "gradient", "mu", "nu"]
 
 
 def test_annotations_are_names_until_there_is_a_mesh(instance):
-    found = by_path(instance)
-    assert (found["embed/embedding"].axes, found["embed/embedding"].spec) == (("vocab", None), None)
-    assert found["both"].spec == Spec(("fsdp", "tensor"), None)
-    assert found["ruled"].axes == ("embed", "tensor")
-    assert found["ruled"].spec == Spec("fsdp", "tensor")
+    actual = by_path(instance)
+    assert (actual["embed/embedding"].axes, actual["embed/embedding"].spec) == (
+        ("vocab", None),
+        None,
+    )
+    assert actual["both"].spec == Spec(("fsdp", "tensor"), None)
+    assert actual["ruled"].axes == ("embed", "tensor")
+    assert actual["ruled"].spec == Spec("fsdp", "tensor")
 
 
 def test_rules_around_a_model_hold_for_its_names(instance):
@@ -153,11 +156,11 @@ def test_flax_gives_the_same_specs():
         for path, spec in nnx.to_flat_state(nnx.get_partition_spec(abstract))
         for spec in [getattr(spec, "get_raw_value", lambda spec=spec: spec)()]
     }
-    made = shardlab.plan(Decoder, "fsdp=4,tensor=2")
-    rows = {row.path: row.parameter.spec for row in made.rows}
-    for family in model_from_pytree(Decoder).groups:
-        for path in family.paths():
-            assert tuple(rows[family.name].entries) == theirs[path], path
+    result = shardlab.plan(Decoder, "fsdp=4,tensor=2")
+    rows = {row.path: row.parameter.spec for row in result.rows}
+    for group in model_from_pytree(Decoder).groups:
+        for path in group.paths():
+            assert tuple(rows[group.name].entries) == theirs[path], path
 
 
 def test_logical_rules_leave_mesh_axes_among_the_names_as_flax_does():
@@ -170,17 +173,17 @@ def test_logical_rules_leave_mesh_axes_among_the_names_as_flax_does():
     mesh = jax.make_mesh((1, 1), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
     with jax.set_mesh(mesh), nnx.logical_axis_rules(rules):
         theirs = Mixed().up.kernel.get_value().sharding.spec
-    made = shardlab.plan(Mixed, "fsdp=2,tensor=4", rules={"logical": rules})
-    assert tuple(made.rows[0].parameter.spec.entries) == tuple(theirs) == ("fsdp", "tensor")
-    assert made.choices["logical_semantics"] == "nnx"
+    result = shardlab.plan(Mixed, "fsdp=2,tensor=4", rules={"logical": rules})
+    assert tuple(result.rows[0].parameter.spec.entries) == tuple(theirs) == ("fsdp", "tensor")
+    assert result.choices["logical_semantics"] == "nnx"
     linen = {"logical": rules, "logical_semantics": "linen"}
     (row,) = shardlab.plan(Mixed, "fsdp=2,tensor=4", rules=linen).rows
     assert row.parameter.spec == Spec(None, "tensor")
 
 
 def test_names_are_mesh_axes_where_the_mesh_has_them():
-    made = shardlab.plan(Decoder, "tensor=2")
-    rows = {row.path: row for row in made.rows}
+    result = shardlab.plan(Decoder, "tensor=2")
+    rows = {row.path: row for row in result.rows}
     assert rows["head/kernel"].parameter.spec == Spec(None, "tensor")
     assert rows["head/kernel"].rule == "the model's own axis names"
     assert rows["norm/scale"].rule == "no rule"
@@ -198,16 +201,16 @@ class Annotated(nnx.Module):
     ("stage", "gradient"),
     [("zero1", Spec("fsdp", "tensor")), ("zero2", Spec(("fsdp", "data"), "tensor"))],
 )
-def test_zero_cuts_states_and_leaves_annotations_as_they_are(stage, gradient):
+def test_zero_shards_states_and_leaves_annotations_as_they_are(stage, gradient):
     mesh = "data=2,fsdp=2,tensor=2"
-    made = shardlab.plan(Annotated, mesh, strategy=stage, optimizer="adamw")
-    kernel = next(row for row in made.rows if row.path == "up/kernel")
-    states = [each.spec for each in kernel.arrays if each.kind == "optimizer"]
+    result = shardlab.plan(Annotated, mesh, strategy=stage, optimizer="adamw")
+    kernel = next(row for row in result.rows if row.path == "up/kernel")
+    states = [array.spec for array in kernel.held if array.kind == "optimizer"]
     assert kernel.parameter.spec == Spec("fsdp", "tensor")
-    assert [each.spec for each in kernel.arrays if each.kind == "gradients"] == [gradient]
+    assert [array.spec for array in kernel.held if array.kind == "gradients"] == [gradient]
     assert states == [Spec(("fsdp", "data"), "tensor")] * 2
     alone = shardlab.plan(Annotated, mesh, optimizer="adamw")
-    assert made.bytes_of("parameters") == alone.bytes_of("parameters")
+    assert result.bytes_of("parameters") == alone.bytes_of("parameters")
 
 
 def test_layers_that_are_stacked_keep_their_names_and_meaning():
@@ -217,25 +220,29 @@ def test_layers_that_are_stacked_keep_their_names_and_meaning():
             make = nnx.vmap(lambda rngs: Layer(Config(), rngs), transform_metadata=named)
             self.layers = nnx.split_rngs(splits=3)(make)(rngs)
 
-    (family,) = (each for each in model_from_pytree(Stacked).groups if "q_proj" in each.name)
-    assert family.shape == (3, 256, 256)
-    assert family.axes == ("layers", "fsdp", "tensor")
+    (group,) = (
+        candidate for candidate in model_from_pytree(Stacked).groups if "q_proj" in candidate.name
+    )
+    assert group.shape == (3, 256, 256)
+    assert group.axes == ("layers", "fsdp", "tensor")
     for strategy in (None, "fsdp+tensor"):
-        made = shardlab.plan(Stacked, "fsdp=4,tensor=2", strategy=strategy)
-        spec = next(row.parameter.spec for row in made.rows if "q_proj" in row.path)
+        result = shardlab.plan(Stacked, "fsdp=4,tensor=2", strategy=strategy)
+        spec = next(row.parameter.spec for row in result.rows if "q_proj" in row.path)
         assert spec == Spec(None, "fsdp", "tensor"), strategy
 
 
-def test_an_annotation_that_does_not_fit_is_told():
+def test_an_annotation_that_does_not_fit_is_reported():
     class Long(nnx.Module):
         def __init__(self):
             self.short = nnx.Param(jnp.zeros((2, 3)), out_sharding=("tensor",))
             self.long = nnx.Param(jnp.zeros((2, 3)), out_sharding=("fsdp", "tensor", None))
 
-    made = shardlab.plan(Long, "fsdp=2,tensor=2")
-    rows = {row.path: row.parameter.spec for row in made.rows}
+    result = shardlab.plan(Long, "fsdp=2,tensor=2")
+    rows = {row.path: row.parameter.spec for row in result.rows}
     assert rows == {"long": Spec(), "short": Spec("tensor", None)}
-    assert any("long" in found.what and "3 entries" in found.what for found in made.findings)
+    assert any(
+        "long" in finding.what and "3 entries" in finding.what for finding in result.findings
+    )
 
 
 def test_a_model_of_a_hundred_billion_parameters_takes_no_memory():
@@ -249,17 +256,17 @@ def test_a_model_of_a_hundred_billion_parameters_takes_no_memory():
     assert model.name == "wide"
 
 
-def test_an_optimizer_beside_a_model_is_held_and_not_trained():
+def test_an_optimizer_beside_a_model_is_counted_and_not_trained():
     model = nnx.Linear(4, 6, rngs=nnx.Rngs(0))
-    both = {
+    pair = {
         "model": model,
         "opt": nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param),
     }
-    trained = [path for path, each in by_path(both).items() if each.is_trained]
+    trained = [path for path, tensor in by_path(pair).items() if tensor.is_trained]
     assert trained == ["model/bias", "model/kernel"]
 
 
-def test_a_class_that_needs_more_is_told_what_it_needs():
+def test_a_class_that_needs_more_gets_an_error_with_what_it_needs():
     class Needy(nnx.Module):
         def __init__(self, width, *, rngs):
             self.linear = nnx.Linear(width, width, rngs=rngs)
@@ -268,7 +275,7 @@ def test_a_class_that_needs_more_is_told_what_it_needs():
         shardlab.plan(Needy, "data=2")
 
 
-def test_an_equinox_class_is_told_of_its_key():
+def test_an_equinox_class_gets_an_error_about_its_key():
     with pytest.raises(InvalidModel, match="MLP cannot be called without 'in_size'") as caught:
         shardlab.plan(eqx.nn.MLP, "data=2")
     assert "lambda key: MLP(..., key=key)" in caught.value.fix

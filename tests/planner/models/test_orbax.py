@@ -59,9 +59,7 @@ def written(tmp_path_factory):
 
 def shapes(model):
     return {
-        path: (family.shape, family.dtype.short)
-        for family in model.groups
-        for path in family.paths()
+        path: (group.shape, group.dtype.short) for group in model.groups for path in group.paths()
     }
 
 
@@ -84,17 +82,17 @@ def test_a_step_is_named_with_its_run(written):
 
 def test_of_several_items_the_models_is_taken_or_proposed(tmp_path):
     def saved(**items):
-        place = tmp_path / "-".join(items)
-        with ocp.CheckpointManager(place) as manager:
+        folder = tmp_path / "-".join(items)
+        with ocp.CheckpointManager(folder) as manager:
             args = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
             manager.save(5, args=ocp.args.Composite(**args))
             manager.wait_until_finished()
-        return place
+        return folder
 
     model, moments = {"kernel": jnp.ones((8, 4))}, {"mu": jnp.ones((8, 4))}
-    taken = load_model(saved(params=model, opt_state=moments))
-    assert taken.n_parameters == 32
-    assert taken.notes == ("Only the item 'params' is planned, not 'opt_state'.",)
+    selected = load_model(saved(params=model, opt_state=moments))
+    assert selected.n_parameters == 32
+    assert selected.notes == ("Only the item 'params' is planned, not 'opt_state'.",)
     with pytest.raises(InvalidModel, match="several items: 'optim', 'weights'") as caught:
         load_model(saved(weights=model, optim=moments))
     assert caught.value.fix.endswith("5/weights.")
@@ -102,15 +100,15 @@ def test_of_several_items_the_models_is_taken_or_proposed(tmp_path):
 
 def test_a_saved_sharding_is_the_models_own_spec(written):
     model = load_model(written / "ocdbt")
-    specs = {family.name: family.spec for family in model.groups}
+    specs = {group.name: group.spec for group in model.groups}
     assert specs["params/layers/*/kernel"] == Spec("model", "data")
     assert specs["params/layers/*/bias"] is None
-    made = shardlab.plan(model, "data=2,model=4")
-    rows = {row.path: row.parameter for row in made.rows}
+    result = shardlab.plan(model, "data=2,model=4")
+    rows = {row.path: row.parameter for row in result.rows}
     assert rows["params/layers/*/kernel"].shard_shape == (2, 2)
 
 
-def test_a_state_without_params_is_taken_whole(tmp_path):
+def test_a_state_without_params_is_planned_completely(tmp_path):
     ocp.PyTreeCheckpointer().save(tmp_path / "all", {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)})
     assert shapes(load_model(tmp_path / "all")) == {"b": ((2,), "f32"), "w": ((3, 2), "f32")}
 
@@ -134,39 +132,39 @@ def broken(written, tmp_path):
     return copy
 
 
-def test_metadata_cut_anywhere_is_told_with_the_file(broken):
+def test_truncated_metadata_is_an_error_that_names_the_file(broken):
     file = broken("zarr") / "_METADATA"
-    whole = file.read_bytes()
-    for end in range(0, len(whole) - 1, 37):
-        file.write_bytes(whole[:end])
-        with pytest.raises(InvalidModel, match="_METADATA is not JSON"):
+    full = file.read_bytes()
+    for end in range(0, len(full) - 1, 37):
+        file.write_bytes(full[:end])
+        with pytest.raises(InvalidModel, match="_METADATA is not valid JSON"):
             load_model(file.parent)
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
-        ("[]", "_METADATA holds list in place of a table"),
-        ("{}", "has no table of arrays"),
-        ('{"tree_metadata": {}}', "holds no array"),
-        ('{"tree_metadata": {"a": 3}}', "nothing that can be read of 'a'"),
-        ('{"tree_metadata": {"a": {"value_metadata": {}}}}', "nothing that can be read of 'a'"),
-        ("[" * 100_000, "_METADATA is not JSON"),
-        ('{"tree_metadata": NaN}', "has no table of arrays"),
+        ("[]", "_METADATA contains a list instead of an object"),
+        ("{}", "has no 'tree_metadata'"),
+        ('{"tree_metadata": {}}', "has no arrays"),
+        ('{"tree_metadata": {"a": 3}}', "invalid entry 'a'"),
+        ('{"tree_metadata": {"a": {"value_metadata": {}}}}', "invalid entry 'a'"),
+        ("[" * 100_000, "_METADATA is not valid JSON"),
+        ('{"tree_metadata": NaN}', "has no 'tree_metadata'"),
         ("\xff", "is not UTF-8"),
     ],
 )
-def test_metadata_that_says_something_else_is_told(broken, text, words):
+def test_metadata_that_has_other_content_is_reported(broken, text, message):
     file = broken("zarr") / "_METADATA"
     file.write_bytes(text.encode("latin-1"))
-    with pytest.raises(InvalidModel, match=words):
+    with pytest.raises(InvalidModel, match=message):
         load_model(file.parent)
 
 
-def test_an_array_that_is_not_there_is_named(broken):
+def test_a_missing_array_is_named(broken):
     folder = broken("zarr")
     shutil.rmtree(folder / "params.layers.1.bias")
-    with pytest.raises(InvalidModel, match=r"names an array 'params\.layers\.1\.bias'"):
+    with pytest.raises(InvalidModel, match=r"lists an array 'params\.layers\.1\.bias'"):
         load_model(folder)
 
 
@@ -176,20 +174,20 @@ def test_an_array_outside_of_the_checkpoint_is_not_looked_at(broken):
     entry = data["tree_metadata"]["('params', 'layers', '1', 'bias')"]
     entry["key_metadata"] = [{"key": "../zarr3/params", "key_type": 2}]
     file.write_text(json.dumps(data | {"tree_metadata": {"a": entry}}))
-    with pytest.raises(InvalidModel, match="that it does not hold"):
+    with pytest.raises(InvalidModel, match="that it does not contain"):
         load_model(file.parent)
 
 
 @pytest.mark.parametrize("name", ["manifest.ocdbt", "d"])
-def test_a_store_that_lost_a_part_is_told(broken, name):
+def test_a_store_that_lost_a_part_is_reported(broken, name):
     folder = broken("ocdbt")
     part = folder / name
     shutil.rmtree(part) if part.is_dir() else part.unlink()
-    with pytest.raises(InvalidModel, match=r"store of the checkpoint|that it does not hold"):
+    with pytest.raises(InvalidModel, match=r"store of the checkpoint|that it does not contain"):
         load_model(folder)
 
 
-def test_a_truncated_store_is_told(broken):
+def test_a_truncated_store_is_reported(broken):
     folder = broken("ocdbt")
     for file in [folder / "manifest.ocdbt", *(folder / "d").iterdir()]:
         file.write_bytes(file.read_bytes()[:-5])
@@ -198,10 +196,10 @@ def test_a_truncated_store_is_told(broken):
 
 
 @pytest.mark.parametrize("text", ["{", '{"!": "{}"}', '{"cA==": "3"}', '{"cA==": "{}"}'])
-def test_a_sharding_file_that_cannot_be_read_is_told(broken, text):
+def test_a_sharding_file_that_cannot_be_read_is_reported(broken, text):
     file = broken("zarr") / "_sharding"
     file.write_text(text)
-    with pytest.raises(InvalidModel, match=r"_sharding is not JSON|The sharding of"):
+    with pytest.raises(InvalidModel, match=r"_sharding is not valid JSON|The sharding of"):
         load_model(file.parent)
 
 
@@ -220,20 +218,20 @@ def test_a_sharding_file_that_cannot_be_read_is_told(broken, text):
         {"shape": ["2"], "dtype": "<f4"},
     ],
 )
-def test_a_description_that_is_none_is_told_with_the_array(broken, data):
+def test_a_description_that_is_none_is_reported_with_the_array(broken, data):
     folder = broken("zarr")
     (folder / "params.layers.0.bias" / ".zarray").write_text(json.dumps(data))
-    with pytest.raises(InvalidModel, match=r"description of the array 'params\.layers\.0\.bias'"):
+    with pytest.raises(InvalidModel, match=r"Zarr metadata of array 'params\.layers\.0\.bias'"):
         load_model(folder)
 
 
-def test_a_name_that_is_a_whole_path_is_no_array_of_the_checkpoint(tmp_path):
+def test_a_name_that_is_an_absolute_path_is_no_array_of_the_checkpoint(tmp_path):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     for folder in (outside, inside):
         folder.mkdir()
         (folder / ".zarray").write_text('{"shape": [2], "dtype": "<f4"}')
     assert len(list(read_arrays(tmp_path, ["inside"], ocdbt=False))) == 1
-    with pytest.raises(InvalidModel, match="that it does not hold"):
+    with pytest.raises(InvalidModel, match="that it does not contain"):
         list(read_arrays(inside, [str(outside)], ocdbt=False))
 
 

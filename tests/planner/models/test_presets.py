@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import UnknownModel
-from shardlab.planner.tensor_group import Tensor, group_tensors
 from shardlab.planner.models.presets import find_preset, load_preset, preset_names
+from shardlab.planner.tensor_group import Tensor, group_tensors
 
 # Elements of all tensors of a checkpoint, and how many tensors and bytes there are. The counts of
 # elements are those that Hugging Face shows for the safetensors files of each repository, or those
@@ -55,38 +55,42 @@ def test_a_preset_has_the_published_count(name):
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_a_preset_has_the_measures_that_its_tensors_have(name):
+def test_a_preset_has_the_architecture_of_its_tensors(name):
     model = load_preset(name)
-    known = model.architecture
-    shapes = {each.name: each.shape for each in model.groups}
+    architecture = model.architecture
+    shapes = {group.name: group.shape for group in model.groups}
     embedding = next(
         shape for path, shape in shapes.items() if path.endswith("embed_tokens.weight")
     )
-    assert embedding == (known.vocab, known.hidden)
-    assert any(path.endswith("lm_head.weight") for path in shapes) is not known.tied_embeddings
-    layers = [each for each in model.groups if each.name.endswith("input_layernorm.weight")]
-    own = sum(each.n_tensors for each in layers)
-    assert own - (name == "deepseek-v3") == known.layers  # its layer 61 predicts a second token
-    if known.experts:
-        experts = [each for each in model.groups if ".experts." in each.name]
+    assert embedding == (architecture.vocab, architecture.hidden)
+    assert (
+        any(path.endswith("lm_head.weight") for path in shapes) is not architecture.tied_embeddings
+    )
+    layers = [group for group in model.groups if group.name.endswith("input_layernorm.weight")]
+    total = sum(group.n_tensors for group in layers)
+    assert (
+        total - (name == "deepseek-v3") == architecture.layers
+    )  # its layer 61 predicts a second token
+    if architecture.experts:
+        experts = [group for group in model.groups if ".experts." in group.name]
         ups = [
-            each.shape for each in experts if each.name.endswith(("up_proj.weight", "w1.weight"))
+            group.shape for group in experts if group.name.endswith(("up_proj.weight", "w1.weight"))
         ]
-        assert set(ups) == {(known.ffn, known.hidden)}
-        assert all(known.experts in map(len, each.ranges) for each in experts)
-    if not known.kv_lora_rank:
+        assert set(ups) == {(architecture.ffn, architecture.hidden)}
+        assert all(architecture.experts in map(len, group.ranges) for group in experts)
+    if not architecture.kv_lora_rank:
         keys = {shape for path, shape in shapes.items() if path.endswith("self_attn.k_proj.weight")}
-        wanted = (known.kv_heads * known.head_dim, known.hidden)
-        assert wanted in keys
+        expected = (architecture.kv_heads * architecture.head_dim, architecture.hidden)
+        assert expected in keys
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_preset_says_where_its_numbers_come_from_in_public_words(name):
     model = load_preset(name)
-    words = " ".join((*model.details.values(), *model.notes))
-    assert all(len(each) > 20 for each in model.details.values())
+    message = " ".join((*model.details.values(), *model.notes))
+    assert all(len(item) > 20 for item in model.details.values())
     for private in ("index id", "file id", "recalled", "(found", "id 7"):
-        assert private not in words
+        assert private not in message
 
 
 @pytest.mark.parametrize(
@@ -121,14 +125,14 @@ def test_another_models_name_says_that_it_is_one_of_the_same_shapes():
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("llama3-71b", "llama3-70b"), ("deepseek-v4", "deepseek-v3")]
+    ("name", "nearest"), [("llama3-71b", "llama3-70b"), ("deepseek-v4", "deepseek-v3")]
 )
-def test_an_unknown_name_is_answered_with_the_nearest(name, near):
+def test_an_unknown_name_suggests_the_nearest(name, nearest):
     with pytest.raises(UnknownModel) as raised:
         load_preset(name)
-    assert raised.value.what == f"There is no model {name!r}, neither a preset nor a file."
-    assert raised.value.fix.startswith(f"{near!r} or ")
-    assert raised.value.fix.endswith("; `shardlab plan --list` shows all 22 presets.")
+    assert raised.value.what == f"Unknown model {name!r}: there is no such preset and no such file."
+    assert raised.value.fix.startswith(f"Did you mean {nearest!r} or ")
+    assert raised.value.fix.endswith("? `shardlab plan --list` shows all 22 presets.")
 
 
 @pytest.mark.parametrize("name", ["", " ", "/", "../presets/llama3-70b", "llama3-70b.toml", "\0"])
@@ -140,6 +144,6 @@ def test_what_is_no_name_is_no_preset(name):
 def test_a_preset_is_grouped_as_its_checkpoint_would_be(name):
     model = load_preset(name)
     tensors = (
-        Tensor(path, each.shape, each.dtype) for each in model.groups for path in each.paths()
+        Tensor(path, group.shape, group.dtype) for group in model.groups for path in group.paths()
     )
     assert group_tensors(tensors) == model.groups

@@ -1,4 +1,4 @@
-"""Models out of pytrees: plain containers without JAX, everything else as JAX takes it apart."""
+"""Models from pytrees: plain containers without JAX, all others as JAX flattens them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import shardlab
 from shardlab.errors import InvalidModel
-from shardlab.planner.models.pytree import MOST_DEPTH, model_from_pytree, iterate_tensors
+from shardlab.planner.models.pytree import MAX_DEPTH, iterate_tensors, model_from_pytree
 from shardlab.sharding.spec import Spec
 
 Pair = namedtuple("Pair", ["first", "second"])
@@ -53,7 +53,7 @@ jax.tree_util.register_pytree_node_class(Broken)
 
 
 def paths(tree):
-    return [each.path for each in iterate_tensors(tree)]
+    return [tensor.path for tensor in iterate_tensors(tree)]
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ def test_jax_finds_the_same_arrays():
     assert paths(tree) == theirs
 
 
-def test_layers_of_one_shape_are_a_family():
+def test_layers_of_one_shape_are_a_group():
     model = model_from_pytree({"layers": [{"w": STRUCT} for _ in range(12)]})
-    assert [(each.name, each.n_tensors) for each in model.groups] == [("layers/*/w", 12)]
+    assert [(group.name, group.n_tensors) for group in model.groups] == [("layers/*/w", 12)]
     assert model.n_parameters == 12 * 24
 
 
 def test_what_is_no_array_is_named():
     model = model_from_pytree({"w": STRUCT, "step": 3, "f": len})
-    assert model.notes == ("Not counted, being no arrays: step (int), f (function).",)
+    assert model.notes == ("Not counted because they are not arrays: step (int), f (function).",)
 
 
 def test_a_sharding_of_its_own_is_the_spec():
@@ -103,9 +103,9 @@ def test_a_sharding_of_its_own_is_the_spec():
     model = model_from_pytree(tree)
     assert model.groups[0].spec == Spec("model", "data")
     assert model.details == {"mesh": "data=2,model=3"}
-    made = shardlab.plan(tree, "data=2,model=3")
-    assert made.rows[0].parameter.shard_shape == sharding.shard_shape((6, 4)) == (2, 2)
-    assert made.notes == ()
+    result = shardlab.plan(tree, "data=2,model=3")
+    assert result.rows[0].parameter.shard_shape == sharding.shard_shape((6, 4)) == (2, 2)
+    assert result.notes == ()
     (note,) = shardlab.plan(tree, "data=4,model=3").notes
     assert note == "The model's own specs were made for the mesh data=2,model=3; this one is " + (
         "data=4,model=3."
@@ -120,8 +120,8 @@ def test_boxes_of_linen_give_mesh_axes_or_names():
             bias = linen.with_partitioning(linen.initializers.zeros, ("tensor",))
             return linen.Dense(4, kernel_init=kernel, bias_init=bias)(x)
 
-    made = jax.eval_shape(Layer().init, jax.random.key(0), jnp.zeros((2, 3)))
-    by_path = {each.path: each for each in iterate_tensors(made)}
+    result = jax.eval_shape(Layer().init, jax.random.key(0), jnp.zeros((2, 3)))
+    by_path = {tensor.path: tensor for tensor in iterate_tensors(result)}
     assert by_path["params/Dense_0/kernel"].axes == ("embed", "mlp")
     assert by_path["params/Dense_0/kernel"].shape == (3, 4)
     assert by_path["params/Dense_0/bias"].spec == Spec("tensor")
@@ -133,7 +133,7 @@ def test_a_function_makes_what_it_returns_without_allocating():
     # 4 TB, and things that no traced function may return.
     model = model_from_pytree(lambda: {"w": jnp.zeros((1_000_000, 1_000_000)), "f": len, "t": "x"})
     assert model.n_parameters == 10**12
-    assert model.notes == ("Not counted, being no arrays: f (function), t (str).",)
+    assert model.notes == ("Not counted because they are not arrays: f (function), t (str).",)
 
 
 def test_plain_containers_need_no_jax():
@@ -174,17 +174,17 @@ class Sized:
 
 
 @pytest.mark.parametrize(
-    ("tree", "words"),
+    ("tree", "message"),
     [
-        (cyclic(), "holds itself: at 'layers/0/kernel/back'"),
-        (deep(MOST_DEPTH + 1), "more than 200 containers"),
-        (deep(100_000), "more than 200 containers"),
-        (Custom(deep(100_000)), "more than 200 containers"),
-        ({"a": Sized((3, -1))}, "The array at 'a' cannot be read: its shape: a size of -1"),
-        ({"a": Sized((float("nan"),))}, "The array at 'a' cannot be read"),
-        ({"a": Sized("ab")}, "The array at 'a' cannot be read"),
-        ({"a": Sized((2,), "float33")}, "There is no dtype 'float33'"),
-        ({"a": {"b": Broken(STRUCT)}}, "The Broken at 'a/b' cannot be taken apart: RuntimeError"),
+        (cyclic(), "contains itself: the container at 'layers/0/kernel/back'"),
+        (deep(MAX_DEPTH + 1), "more than 200 nested containers"),
+        (deep(100_000), "more than 200 nested containers"),
+        (Custom(deep(100_000)), "more than 200 nested containers"),
+        ({"a": Sized((3, -1))}, "The array at 'a' is invalid: its shape: a size of -1"),
+        ({"a": Sized((float("nan"),))}, "The array at 'a' is invalid"),
+        ({"a": Sized("ab")}, "The array at 'a' is invalid"),
+        ({"a": Sized((2,), "float33")}, "Unknown dtype 'float33'"),
+        ({"a": {"b": Broken(STRUCT)}}, "The Broken at 'a/b' cannot be flattened: RuntimeError"),
         ({}, "There is no array in pytree"),
         ({"n": 3}, r"There is no array in pytree: n \(int\)"),
         (lambda: 3, "There is no array"),
@@ -194,12 +194,12 @@ class Sized:
         (b"llama", "is not a model"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_place(tree, words):
-    with pytest.raises(InvalidModel, match=words):
+def test_what_cannot_be_read_is_reported_with_its_place(tree, message):
+    with pytest.raises(InvalidModel, match=message):
         shardlab.plan(tree, "data=2")
 
 
-def test_a_container_in_many_places_ends_in_words(monkeypatch):
-    monkeypatch.setattr("shardlab.planner.models.pytree.MOST_NODES", 10_000)
+def test_a_container_in_many_places_is_an_error(monkeypatch):
+    monkeypatch.setattr("shardlab.planner.models.pytree.MAX_NODES", 10_000)
     with pytest.raises(InvalidModel, match="more than 10,000 nodes"):
         model_from_pytree(wide_as_paths())

@@ -1,4 +1,4 @@
-"""safetensors headers: what a file holds, and the refusal of what it cannot hold."""
+"""Safetensors headers: the tensors of a file, and invalid headers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def refused_header(tmp_path, header, data_bytes=12, length=None):
     return refused(write_header(tmp_path / "m.safetensors", header, data_bytes, length))
 
 
-def test_a_file_holds_the_tensors_of_its_header(tmp_path):
+def test_a_file_has_the_tensors_of_its_header(tmp_path):
     file = write_tensors(tmp_path / "m.safetensors", {"up": (6, 4), "scalar": (), "none": (0, 7)})
-    assert [(each.path, each.shape, each.dtype.short) for each in read_header(file)] == [
+    assert [(tensor.path, tensor.shape, tensor.dtype.short) for tensor in read_header(file)] == [
         ("up", (6, 4), "bf16"),
         ("scalar", (), "bf16"),
         ("none", (0, 7), "bf16"),
@@ -52,7 +52,7 @@ WRITTEN = (
 def test_a_file_that_the_reference_implementation_wrote_is_read(tmp_path):
     file = tmp_path / "m.safetensors"
     file.write_bytes(WRITTEN + bytes(53))
-    assert {each.path: (each.dtype.name, each.shape) for each in read_header(file)} == {
+    assert {tensor.path: (tensor.dtype.name, tensor.shape) for tensor in read_header(file)} == {
         "step": ("int64", ()),
         "none": ("float64", (0, 5)),
         "embed": ("float32", (4, 1)),
@@ -69,8 +69,8 @@ def test_order_spaces_escapes_metadata_and_further_keys_do_not_matter(tmp_path):
         b' "__metadata__": {"format": "pt", "note": "}{\\"\\u00e9"},\t"\\u0061\xc3\xa9": '
         b'{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]} }      '
     )
-    found = read_header(write_header(tmp_path / "m.safetensors", header, 16))
-    assert [(each.path, each.shape) for each in found] == [("b", (1,)), ("aé", (2, 3))]
+    actual = read_header(write_header(tmp_path / "m.safetensors", header, 16))
+    assert [(item.path, item.shape) for item in actual] == [("b", (1,)), ("aé", (2, 3))]
 
 
 def test_an_empty_model_is_a_model(tmp_path):
@@ -109,15 +109,15 @@ MEANT = {
 def test_each_dtype_is_that_of_the_reference_and_takes_its_bits(tmp_path, name):
     ours, bits = MEANT[name]
     header = {"w": {"dtype": name, "shape": [8], "data_offsets": [0, bits]}}
-    (found,) = read_header(write_header(tmp_path / "m.safetensors", header, bits))
-    assert (found.dtype.name, found.dtype.bits) == (ours, bits)
+    (actual,) = read_header(write_header(tmp_path / "m.safetensors", header, bits))
+    assert (actual.dtype.name, actual.dtype.bits) == (ours, bits)
 
 
 ENTRY = entry((2, 3))
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"shape": [True, 6]}, "The shape of tensor 'w' is [True, 6]"),
         ({"shape": [2.0, 3]}, "[2.0, 3]"),
@@ -132,12 +132,12 @@ ENTRY = entry((2, 3))
         ({"shape": {"0": 6}}, "is {'0': 6}"),
         ({"shape": [10**30, 0]}, "1000000000000000000000000000000"),
         ({"shape": [2**40, 2**40, 0], "data_offsets": [0, 0]}, "The shape of tensor 'w'"),
-        ({"shape": [2, 4]}, "take 16 bytes; its data_offsets are [0, 12]"),
+        ({"shape": [2, 4]}, "takes 16 bytes, but its data_offsets are [0, 12]"),
         ({"dtype": "F31"}, "The dtype of tensor 'w' is 'F31'"),
         ({"dtype": "bf16"}, "is 'bf16'"),
         ({"dtype": 16}, "is 16"),
         ({"dtype": ["BF16"]}, "is ['BF16']"),
-        ({"dtype": "F4", "shape": [3], "data_offsets": [0, 2]}, "which take 12 bits"),
+        ({"dtype": "F4", "shape": [3], "data_offsets": [0, 2]}, "takes 12 bits"),
         ({"data_offsets": [12, 0]}, "The data_offsets of tensor 'w' are [12, 0]"),
         ({"data_offsets": [-12, 0]}, "are [-12, 0]"),
         ({"data_offsets": [0]}, "are [0]"),
@@ -147,43 +147,43 @@ ENTRY = entry((2, 3))
         ({"data_offsets": None}, "are None"),
     ],
 )
-def test_an_entry_that_cannot_be_is_refused_with_its_value(tmp_path, changed, said):
+def test_an_invalid_entry_is_rejected_with_its_value(tmp_path, changed, message):
     error = refused_header(tmp_path, {"w": {**ENTRY, **changed}})
-    assert said in error.what
+    assert message in error.what
     assert "byte 14" in error.where  # after 8 bytes and {"w":
 
 
 @pytest.mark.parametrize("value", [[], 3, None, "BF16", {}, {"dtype": "BF16", "shape": [1]}])
-def test_an_entry_that_is_no_tensor_is_refused(tmp_path, value):
+def test_an_entry_that_is_no_tensor_is_rejected(tmp_path, value):
     error = refused_header(tmp_path, {"w": value})
     assert error.what == f"Tensor 'w' is {value!r}."
-    assert error.fix == "a table with data_offsets, dtype, shape."
+    assert error.fix == "use an object with data_offsets, dtype, shape."
 
 
 @pytest.mark.parametrize(
-    ("header", "said", "byte"),
+    ("header", "message", "byte"),
     [
         (b'{"w":1,"w":2}', "Tensor 'w' is 1", 13),
-        (json.dumps({"w": ENTRY}).encode()[:-1] + b',"w":1}', "The key 'w' is there twice", 74),
-        (b'{"w":{"dtype":"BF16","dtype":"F32"}}', "the key 'dtype' is there twice", 13),
+        (json.dumps({"w": ENTRY}).encode()[:-1] + b',"w":1}', "The key 'w' appears twice", 74),
+        (b'{"w":{"dtype":"BF16","dtype":"F32"}}', "the key 'dtype' appears twice", 13),
         (b'{"w":' + b"[" * 9000 + b"}", "longer than 4,096 characters", 13),
         (b'{"w":{"shape":[' + b"9" * 4050 + b"]}}", "Tensor 'w' is {'shape'", 13),
         (b'{"w":{"shape":[1,' + b"1," * 9000 + b"1]}}", "longer than 4,096 characters", 13),
-        (b'{"w":', "This is no JSON", 13),
+        (b'{"w":', "This is not JSON", 13),
         (b'{"w"', "':' was expected here. The text ends", 12),
         (b'{"w', "unterminated string", 9),
         (b'{"w\\', "unterminated string", 9),
         (b'{"\\x":1}', "invalid \\escape", 10),
-        (b"{,}", 'A text in quotes "..." was expected here', 9),
-        (b"{1:2}", "A text in quotes", 9),
-        (b"{'w':2}", "A text in quotes", 9),
-        (b'{"__metadata__":[]}', "A table `{...}` was expected here", 24),
-        (b'{"__metadata__":{"a":1}}', 'A text in quotes "..." was expected here', 29),
-        (b'{"__metadata__":{"a":"b","a":"c"}}', "The key 'a' is there twice", 33),
-        (b'{"__metadata__":{},"__metadata__":{}}', "'__metadata__' is there twice", 27),
-        (b"{} x", "something follows it. There is 'x'", 11),
-        (b"{}{}", "something follows it", 10),
-        (b"{}\x00\x00", "something follows it", 10),
+        (b"{,}", 'A string "..." was expected here', 9),
+        (b"{1:2}", "A string", 9),
+        (b"{'w':2}", "A string", 9),
+        (b'{"__metadata__":[]}', "An object `{...}` was expected here", 24),
+        (b'{"__metadata__":{"a":1}}', 'A string "..." was expected here', 29),
+        (b'{"__metadata__":{"a":"b","a":"c"}}', "The key 'a' appears twice", 33),
+        (b'{"__metadata__":{},"__metadata__":{}}', "'__metadata__' appears twice", 27),
+        (b"{} x", "There is text after the end of the object. Found 'x'", 11),
+        (b"{}{}", "There is text after the end", 10),
+        (b"{}\x00\x00", "There is text after the end", 10),
         (b'{"\xff":1}', "not UTF-8 text", 10),
         (b'{"w":1\xc3', "not UTF-8 text", 14),
         (b'{"a\\u001bb":{}}', "has characters that cannot be printed", 20),
@@ -191,13 +191,13 @@ def test_an_entry_that_is_no_tensor_is_refused(tmp_path, value):
         (b'{"' + b"w" * 1001 + b'":{}}', "has 1,001 characters", 1013),
     ],
 )
-def test_a_header_that_is_no_header_is_refused_with_its_byte(tmp_path, header, said, byte):
+def test_a_header_that_is_no_header_is_rejected_with_its_byte(tmp_path, header, message, byte):
     error = refused_header(tmp_path, header)
-    assert said in error.what
+    assert message in error.what
     assert error.where.endswith(f"byte {byte:,}")
 
 
-def test_brackets_inside_brackets_are_refused_at_any_depth(tmp_path):
+def test_brackets_inside_brackets_are_rejected_at_any_depth(tmp_path):
     # how deep Python itself would follow differs from release to release
     for depth in (3, 300, 900, 1500, 2045):
         error = refused_header(tmp_path, b'{"w":' + b"[" * depth + b"]" * depth + b"}")
@@ -206,34 +206,34 @@ def test_brackets_inside_brackets_are_refused_at_any_depth(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("offsets", "said"),
+    ("offsets", "message"),
     [
-        ([(0, 12), (6, 18)], "Tensor 'b' has data in common with tensor 'a'"),
-        ([(0, 12), (0, 12)], "Tensor 'b' has data in common with tensor 'a'"),
-        ([(0, 12), (14, 26)], "Tensor 'b' has a gap after tensor 'a': it begins at 14, not 12"),
-        ([(2, 14), (14, 26)], "Tensor 'a' has a gap after the header"),
-        ([(0, 12), (12, 24)], "The file has something after the last tensor"),
-        ([(0, 12), (12 + 2**62, 24 + 2**62)], "has a gap after"),
+        ([(0, 12), (6, 18)], "Tensor 'b' overlaps with tensor 'a'"),
+        ([(0, 12), (0, 12)], "Tensor 'b' overlaps with tensor 'a'"),
+        ([(0, 12), (14, 26)], "Tensor 'b' leaves a gap after tensor 'a': it begins at 14, not 12"),
+        ([(2, 14), (14, 26)], "Tensor 'a' leaves a gap after the header"),
+        ([(0, 12), (12, 24)], "The file has extra bytes after the last tensor"),
+        ([(0, 12), (12 + 2**62, 24 + 2**62)], "leaves a gap after"),
     ],
 )
-def test_data_has_no_gap_and_no_tensor_in_common(tmp_path, offsets, said):
+def test_data_has_no_gap_and_no_tensor_in_common(tmp_path, offsets, message):
     header = {
-        name: {**ENTRY, "data_offsets": list(each)}
-        for name, each in zip("ab", offsets, strict=True)
+        name: {**ENTRY, "data_offsets": list(item)}
+        for name, item in zip("ab", offsets, strict=True)
     }
     error = refused_header(tmp_path, header, 25)
-    assert said in error.what
+    assert message in error.what
 
 
-def test_a_file_cut_off_at_any_byte_is_refused(tmp_path):
+def test_a_file_truncated_at_any_byte_is_rejected(tmp_path):
     file = write_tensors(tmp_path / "m.safetensors", {"up": (2, 3), "down": (3, 2)})
-    whole = file.read_bytes()
+    full = file.read_bytes()
     assert len(read_header(file)) == 2
-    for n in range(len(whole)):
-        file.write_bytes(whole[:n])
+    for n in range(len(full)):
+        file.write_bytes(full[:n])
         refused(file)
-    file.write_bytes(whole + b"\0")
-    assert "something after the last tensor" in refused(file).what
+    file.write_bytes(full + b"\0")
+    assert "extra bytes after the last tensor" in refused(file).what
 
 
 @pytest.mark.parametrize(
@@ -290,11 +290,11 @@ def test_a_pointer_of_git_lfs_is_known(tmp_path):
     file = tmp_path / "m.safetensors"
     file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "utf-8")
     error = refused(file)
-    assert error.what == "'m.safetensors' is a pointer of Git LFS, not the file itself."
+    assert error.what == "'m.safetensors' is a Git LFS pointer, not the file itself."
     assert "git lfs pull" in error.fix
 
 
-def test_what_is_no_file_is_refused_without_waiting(tmp_path):
+def test_what_is_not_a_file_is_rejected_without_blocking(tmp_path):
     os.mkfifo(tmp_path / "pipe.safetensors")
     (tmp_path / "folder.safetensors").mkdir()
     (tmp_path / "device.safetensors").symlink_to("/dev/zero")
@@ -315,9 +315,7 @@ def test_a_link_to_a_file_is_followed(tmp_path):
     assert len(read_header(tmp_path / "m.safetensors")) == 1
 
 
-def test_a_file_that_is_not_there_is_named_with_the_nearest(tmp_path):
+def test_a_missing_file_suggests_the_nearest(tmp_path):
     write_tensors(tmp_path / "model.safetensors", {"up": (2, 3)})
-    assert refused(tmp_path / "modle.safetensors").fix == (
-        "'model.safetensors', the nearest name there."
-    )
+    assert "'model.safetensors'" in str(refused(tmp_path / "modle.safetensors"))
     assert "There is no folder" in refused(tmp_path / "no" / "model.safetensors").what

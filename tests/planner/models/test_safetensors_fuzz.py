@@ -1,4 +1,4 @@
-"""Any bytes whatever are a model or a refusal: nothing else comes out of a header."""
+"""Any bytes are a model or an InvalidModel error: a header causes nothing else."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from planner.models.checkpoints import header_of
 from shardlab.errors import InvalidModel
-from shardlab.planner.tensor_group import Tensor
 from shardlab.planner.models.safetensors import parse_header, read_header
+from shardlab.planner.tensor_group import Tensor
 
 SIZES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 TENSORS = st.dictionaries(st.text(max_size=6), SIZES, max_size=4)
@@ -40,17 +40,17 @@ def tried(call, *arguments):
 
 def outcome(header, data_bytes):
     """Return the tensors or None; whatever else comes out fails the test."""
-    found, error = tried(parse_header, header, data_bytes, "m.safetensors")
+    actual, error = tried(parse_header, header, data_bytes, "m.safetensors")
     if error is not None:
         assert error.where.startswith("m.safetensors, ")
         assert error.what
         assert error.fix
         return None
-    assert all(isinstance(each, Tensor) for each in found)
+    assert all(isinstance(item, Tensor) for item in actual)
     # what is let through is consistent: every byte of the data belongs to one tensor
-    assert 8 * data_bytes == sum(each.dtype.bits * _n_elements(each.shape) for each in found)
-    assert len({each.path for each in found}) == len(found)
-    return found
+    assert 8 * data_bytes == sum(item.dtype.bits * _n_elements(item.shape) for item in actual)
+    assert len({item.path for item in actual}) == len(actual)
+    return actual
 
 
 def _n_elements(shape):
@@ -73,17 +73,17 @@ def test_random_bytes(data):
 def test_random_files(tmp_path_factory, data):
     file = tmp_path_factory.getbasetemp() / "fuzzed.safetensors"
     file.write_bytes(data)
-    found, error = tried(read_header, file)
-    assert isinstance(found, tuple) if error is None else str(file) in error.where
+    actual, error = tried(read_header, file)
+    assert isinstance(actual, tuple) if error is None else str(file) in error.where
 
 
 @settings(deadline=None, max_examples=150)
 @given(TENSORS)
 def test_a_header_written_as_the_format_says(tensors):
     header, n_bytes = header_of(tensors)
-    found = outcome(json.dumps(header).encode(), n_bytes)
+    actual = outcome(json.dumps(header).encode(), n_bytes)
     if all(name.isprintable() and name != "__metadata__" for name in tensors):
-        assert {each.path: each.shape for each in found} == tensors
+        assert {item.path: item.shape for item in actual} == tensors
 
 
 @settings(deadline=None, max_examples=200)
@@ -91,16 +91,16 @@ def test_a_header_written_as_the_format_says(tensors):
 def test_a_header_with_one_thing_changed(tensors, data):
     header, n_bytes = header_of(tensors)
     name = data.draw(st.sampled_from(sorted(header)))
-    place = data.draw(st.sampled_from(["entry", "dtype", "shape", "data_offsets", "name", "size"]))
+    folder = data.draw(st.sampled_from(["entry", "dtype", "shape", "data_offsets", "name", "size"]))
     strange = data.draw(STRANGE)
-    if place == "entry":
+    if folder == "entry":
         header[name] = strange
-    elif place == "name":
+    elif folder == "name":
         header[data.draw(st.text(max_size=3))] = strange
-    elif place == "size":
+    elif folder == "size":
         n_bytes = data.draw(st.integers(0, 2**64))
     else:
-        header[name][place] = strange
+        header[name][folder] = strange
     outcome(json.dumps(header).encode(), n_bytes)
 
 
@@ -110,9 +110,9 @@ def test_a_header_with_bytes_changed(tensors, data):
     header, n_bytes = header_of(tensors)
     text = bytearray(json.dumps(header).encode())
     for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(text) - 1))
+        position = data.draw(st.integers(0, len(text) - 1))
         cut = data.draw(st.integers(0, 4))
-        text[at : at + cut] = data.draw(
+        text[position : position + cut] = data.draw(
             st.one_of(
                 st.binary(max_size=4),
                 st.sampled_from([b"{", b"}", b"[", b'"', b",", b":", b"\\u", b"-", b"e9", b"NaN"]),

@@ -1,4 +1,4 @@
-"""Weights on disk: a file, an index or a folder gives the model, or says what is missing."""
+"""Weights on disk: a file, an index or a folder gives the model, or names what is missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_file_is_a_model(tmp_path):
     model = load_model(write_tensors(tmp_path / "tiny.safetensors", {**UP, "norm": (4,)}))
     assert (model.name, model.n_tensors, model.n_parameters) == ("tiny", 4, 76)
     assert model.source == f"the header of {tmp_path / 'tiny.safetensors'}"
-    assert [each.name for each in model.groups] == ["layers.*.up", "norm"]
+    assert [group.name for group in model.groups] == ["layers.*.up", "norm"]
 
 
 def test_a_file_may_be_named_by_text(tmp_path):
@@ -35,16 +35,16 @@ def test_a_file_may_be_named_by_text(tmp_path):
     assert load_model(str(file)) == load_model(file)
 
 
-def test_a_file_without_tensors_is_refused(tmp_path):
+def test_a_file_without_tensors_is_rejected(tmp_path):
     file = write_header(tmp_path / "model.safetensors", {"__metadata__": {"format": "pt"}})
-    for given in (file, tmp_path):
-        error = refused(given)
+    for options in (file, tmp_path):
+        error = refused(options)
         assert (error.what, error.where[:8]) == ("There are no tensors to plan.", "the head")
 
 
 def test_one_part_of_many_says_so(tmp_path):
     model = load_model(write_tensors(tmp_path / "model-00002-of-00030.safetensors", UP))
-    assert model.notes == ("This file is part 2 of 30; name the folder for all.",)
+    assert model.notes == ("This is file 2 of 30; give the folder to plan all of them.",)
 
 
 def test_a_folder_without_an_index_is_all_its_files(tmp_path):
@@ -66,29 +66,30 @@ def test_a_folder_with_an_index_is_what_the_index_names(tmp_path):
 
 def test_another_name_of_an_index_will_do_if_it_is_the_only_one(tmp_path):
     index = write_index(tmp_path, {"a.safetensors": UP})
-    other = index.rename(tmp_path / "diffusion.safetensors.index.json")
+    second = index.rename(tmp_path / "diffusion.safetensors.index.json")
     assert load_model(tmp_path).n_tensors == 3
-    (tmp_path / "third.safetensors.index.json").write_bytes(other.read_bytes())
+    (tmp_path / "third.safetensors.index.json").write_bytes(second.read_bytes())
     assert "The folder has 2 indexes" in refused(tmp_path).what
 
 
-def test_a_tensor_in_two_files_is_refused(tmp_path):
+def test_a_tensor_in_two_files_is_rejected(tmp_path):
     write_tensors(tmp_path / "a.safetensors", UP)
     write_tensors(tmp_path / "b.safetensors", UP)
     assert (
-        refused(tmp_path).what == "Tensor 'layers.0.up' is in 'a.safetensors' and 'b.safetensors'."
+        refused(tmp_path).what
+        == "Tensor 'layers.0.up' is in 'a.safetensors' and in 'b.safetensors'."
     )
 
 
-def test_numbered_files_of_which_some_are_missing_are_refused(tmp_path):
+def test_numbered_files_of_which_some_are_missing_are_rejected(tmp_path):
     for number in (1, 2, 4):
         write_tensors(tmp_path / f"model-{number:05}-of-00004.safetensors", {f"w{number}": (3,)})
     error = refused(tmp_path)
-    assert error.what == "Of 4 files model-…-of-00004, 3 are here; number 3 is not."
+    assert error.what == "Only 3 of 4 files model-…-of-00004 are here; number 3 is missing."
 
 
-def test_a_folder_without_weights_is_refused(tmp_path):
-    assert "holds no safetensors files" in refused(tmp_path).what
+def test_a_folder_without_weights_is_rejected(tmp_path):
+    assert "has no safetensors files" in refused(tmp_path).what
 
 
 def test_files_that_an_index_names_and_that_are_missing_are_counted(tmp_path):
@@ -130,24 +131,24 @@ def test_an_index_cannot_name_what_is_outside_of_its_folder(tmp_path, name):
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"layers.0.up": name}}), "utf-8")
     error = refused(folder)
-    assert error.what == f"The index names {name!r}, which is no safetensors file of its folder."
+    assert error.what == f"The index names {name!r}, which is not a safetensors file in its folder."
     assert error.where == f"{index}, byte 31"
 
 
-def test_a_tensor_that_its_file_does_not_hold_is_refused(tmp_path):
+def test_a_tensor_that_its_file_does_not_contain_is_rejected(tmp_path):
     index = write_index(tmp_path, {"a.safetensors": UP, "b.safetensors": DOWN})
     data = json.loads(index.read_text("utf-8"))
     data["weight_map"]["layers.1.up"] = "b.safetensors"
     index.write_text(json.dumps(data), "utf-8")
     assert refused(index).what == (
-        "Tensor 'layers.1.up' is not in 'b.safetensors', where the index has it. "
-        "Another file holds it."
+        "Tensor 'layers.1.up' is not in 'b.safetensors', where the index lists it. "
+        "Another file has it."
     )
     data["weight_map"]["layers.1.up"] = "a.safetensors"
     data["weight_map"]["layers.9.up"] = "a.safetensors"
     index.write_text(json.dumps(data), "utf-8")
     assert refused(index).what == (
-        "Tensor 'layers.9.up' is not in 'a.safetensors', where the index has it."
+        "Tensor 'layers.9.up' is not in 'a.safetensors', where the index lists it."
     )
 
 
@@ -166,33 +167,35 @@ def test_a_tensor_that_the_index_leaves_out_is_not_counted_and_noted(tmp_path):
 @pytest.mark.parametrize("total", [144, 144.0])
 def test_a_total_that_agrees_is_not_spoken_of(tmp_path, total):
     write_index(tmp_path, {"a.safetensors": UP}, total)
-    assert not any("index says" in note for note in load_model(tmp_path).notes)
+    assert not any("index declares" in note for note in load_model(tmp_path).notes)
 
 
 def test_a_total_that_disagrees_is_noted(tmp_path):
     write_index(tmp_path, {"a.safetensors": UP}, 1_000_000)
-    assert load_model(tmp_path).notes[0] == ("The index says 1,000,000 bytes in all; they are 144.")
+    assert load_model(tmp_path).notes[0] == (
+        "The index declares a total of 1,000,000 bytes; the tensors have 144."
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("", "A table `{...}` was expected here. The text ends."),
-        ("[]", "A table `{...}` was expected here"),
-        ("{}", "The index names no tensors"),
-        ('{"weight_map": {}}', "The index names no tensors"),
-        ('{"weight_map": []}', "A table `{...}` was expected here"),
-        ('{"weight_map": {"a": 1}}', 'A text in quotes "..." was expected here'),
-        ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', "'a' is there twice"),
+        ("", "An object `{...}` was expected here. The text ends here."),
+        ("[]", "An object `{...}` was expected here"),
+        ("{}", "The index lists no tensors"),
+        ('{"weight_map": {}}', "The index lists no tensors"),
+        ('{"weight_map": []}', "An object `{...}` was expected here"),
+        ('{"weight_map": {"a": 1}}', 'A string "..." was expected here'),
+        ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', "'a' appears twice"),
         ('{"metadata": ' + "[" * 100_000, "longer than 4,096 characters"),
-        ('{"weight_map": {"a": "x.safetensors"}} more', "something follows it"),
+        ('{"weight_map": {"a": "x.safetensors"}} more', "There is text after the end"),
     ],
 )
-def test_a_broken_index_is_refused_with_its_place(tmp_path, text, said):
+def test_a_broken_index_is_rejected_with_its_place(tmp_path, text, message):
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(text, "utf-8")
     error = refused(tmp_path)
-    assert said in error.what
+    assert message in error.what
     assert str(index) in error.where
 
 
@@ -216,5 +219,7 @@ def test_the_checkpoint_of_a_preset_is_the_preset(tmp_path, name, n_files):
     write_model(tmp_path, preset, n_files)
     model = load_model(tmp_path)
     assert (model.n_tensors, model.n_bytes) == (preset.n_tensors, preset.n_bytes)
-    wanted = {each.name: (each.shape, each.dtype, each.ranges) for each in preset.groups}
-    assert {each.name: (each.shape, each.dtype, each.ranges) for each in model.groups} == wanted
+    expected = {group.name: (group.shape, group.dtype, group.ranges) for group in preset.groups}
+    assert {
+        group.name: (group.shape, group.dtype, group.ranges) for group in model.groups
+    } == expected

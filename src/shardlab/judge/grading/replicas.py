@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardlab.checks.replicas import missing_reduction
+from shardlab.checks.check_replicas import missing_reduction
 from shardlab.checks.tolerance import is_close
 from shardlab.findings.source import UNKNOWN_LOCATION
 from shardlab.judge.grading.evidence import Array, Evidence, index, is_float, number, slices

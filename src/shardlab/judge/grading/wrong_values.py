@@ -10,7 +10,7 @@ import numpy as np
 from shardlab.checks import causes
 from shardlab.checks.cause_text import FIXES
 from shardlab.checks.cause_text import cause_message as told_of
-from shardlab.checks.divergence import coordinate_ranges
+from shardlab.checks.diverging_devices import coordinate_ranges
 from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
 from shardlab.judge.grading.evidence import Evidence, index, number
 from shardlab.judge.verdict import Verdict
@@ -62,7 +62,7 @@ def cause_of(seen: Sequence[Evidence], known: Known = NOTHING_KNOWN) -> Cause:
 
 def _asked(seen: Sequence[Evidence], known: Known) -> Cause:
     all_seen = [each.comparison for each in seen]
-    if all_seen[0].one.dtype.kind != "b":
+    if all_seen[0].expected.dtype.kind != "b":
         for ask in (causes.factor_of_n, causes.divided_by_n):
             if places := ask(all_seen):
                 is_gradient = known.has_gradients and known.others_agree
@@ -142,7 +142,9 @@ def _same_random_numbers(seen: Sequence[Evidence]) -> Cause | None:
     """Ask whether pieces repeat where random numbers are drawn and many results would be right."""
     rng = np.random.default_rng(0)
     free = [
-        replace(each.comparison, one=rng.integers(0, 2, each.expected.shape).astype(np.float32))
+        replace(
+            each.comparison, expected=rng.integers(0, 2, each.expected.shape).astype(np.float32)
+        )
         for each in seen
         if each.expected.size >= 8 * each.comparison.n(_ALL)
     ]

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 
 from shardlab._jax.exported_program import Collective
 from shardlab.collectives.wire import wire_bytes
-from shardlab.tracing.hlo.collectives import HloCollective, hlo_collectives
-from shardlab.tracing.hlo.module import jax_dtype_name, parse_module
+from shardlab.tracing.hlo.hlo_collectives import HloCollective, hlo_collectives
+from shardlab.tracing.hlo.hlo_module import jax_dtype_name, parse_module
 
 _Kind = tuple[str, int, str]
 # What a CPU cannot add up as it is, its compiler widens.

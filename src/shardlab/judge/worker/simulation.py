@@ -16,7 +16,7 @@ from shardlab.judge.worker.outputs import Piece, output, ranges_of
 from shardlab.judge.worker.submission import Submission
 from shardlab.judge.worker.tracing import Stopped, stopped, trace
 from shardlab.sandbox.frame import Frame
-from shardlab.simulator.interpreter.replica_recorder import recording
+from shardlab.simulator.interpreter.replica_recorder import record_replicas
 from shardlab.simulator.run_records import ReplicaValues
 from shardlab.simulator.simulated_mode import simulated
 from shardlab.simulator.virtual_devices.array_labels import sharding_of
@@ -36,7 +36,7 @@ def simulate(submission: Submission, asked: Mapping[str, Any], inputs: Sequence[
             jax.device_put(np.asarray(array, shape.dtype), shape.sharding)
             for array, shape in zip(inputs, traced.shapes, strict=True)
         ]
-        with recording() as book:
+        with record_replicas() as book:
             outputs = _run(traced, placed)
         differing = [copies for copies in book.entries if _differ(copies)]
         told, buffers = _told(outputs, differing, mesh)

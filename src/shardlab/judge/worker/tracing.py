@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardlab._jax.axis_errors import convert_axis_error
-from shardlab.checks.program import check_program
+from shardlab.checks.check_program import check_program
 from shardlab.collectives.call import CollectiveCall
 from shardlab.judge.protocol.values import ArrayLeaf, unpack
 from shardlab.judge.worker.errors import AnswerError, leaked, told
@@ -23,10 +23,10 @@ from shardlab.judge.worker.result_tree import result_of_arrays
 from shardlab.judge.worker.submission import Submission, arguments
 from shardlab.judge.worker.traced_placement import placing_where_traced
 from shardlab.sharding.spec import parse_spec
-from shardlab.tracing.jax_rejections import full_tracebacks, record_rejections
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.observe import observe_staged
+from shardlab.tracing.rejected_programs import find_rejection, full_tracebacks
 from shardlab.tracing.stage import StagedProgram
 
 _ANY_SIZE = 1 << 62  # a small array left whole is no finding in an exercise
@@ -111,7 +111,7 @@ def look(name: str, traced: Any, shapes: list[Any]) -> tuple[Observation, Findin
     staged = StagedProgram(
         program=name, traced=traced, mesh=None, arrays=tuple(shapes), trace_again=lambda: None
     )
-    seen = observe_staged(staged, compiled="never")
+    seen = observe_staged(staged, compiler_use="never")
     return seen, _findings(seen)
 
 
@@ -202,10 +202,10 @@ def _callback_line(jaxpr: Any) -> int | None:
 def stopped(error: BaseException, function: Any, mesh: Mesh | None) -> Stopped:
     """Return what JAX refuses in its own words and ours; anything else as it was raised."""
     sizes = dict(mesh.shape) if mesh is not None else {}
-    clue = record_rejections(convert_axis_error(error, sizes) or error, function)
+    clue = find_rejection(convert_axis_error(error, sizes) or error, function)
     if clue is None or clue.facts["family"] == "other":
         return Stopped(told(error), [])
-    return Stopped(told(error), _findings(Observation(program="", mesh=(), clues=(clue,))))
+    return Stopped(told(error), _findings(Observation(program="", mesh=(), patterns=(clue,))))
 
 
 def _findings(seen: Observation) -> Findings:

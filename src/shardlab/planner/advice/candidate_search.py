@@ -177,7 +177,7 @@ class CandidateSearch:
         candidate = Candidate(
             mesh=tuple(mesh.shape.items()),
             strategy=strategy.name,
-            zero=strategy.zero,
+            zero=strategy.zero_stage,
             remat=remat if self.is_training else "",
         )
         # The first variant that fits by its estimate, but not with the margin of activations.

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.axis_roles import mesh_axis_roles
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.mesh import Mesh
 
 # The path before the number of an expert; shared experts get every token.

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shardlab.planner.advice.step_flops import is_expert
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.device_bytes import device_arrays
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.gathered_weights import gathered_weight_bytes
@@ -18,6 +17,7 @@ from shardlab.planner.memory.optimizer import Optimizer
 from shardlab.planner.plan import KINDS, Kind
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts
 from shardlab.sharding.spec import Spec
@@ -107,9 +107,7 @@ class WeightCounter:
             weights.by_kind[array.kind] += array.bytes_per_device
         weights.unsharded_gradient = weights.by_kind["gradients"]
         if sharded.gradient_spec is not None:
-            like_parameter = ShardedGroup(
-                group=sharded.group, spec=sharded.spec, rule=sharded.rule
-            )
+            like_parameter = ShardedGroup(group=sharded.group, spec=sharded.spec, rule=sharded.rule)
             weights.unsharded_gradient = sum(
                 array.bytes_per_device
                 for array in device_arrays(like_parameter, mesh, self.optimizer, self.policy)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.dtype_policy import DtypePolicy, is_float
 from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.memory.optimizer import Optimizer, OptimizerState, optimizer_states
 from shardlab.planner.plan import DeviceBytes, Kind, MemoryItem
 from shardlab.planner.rules.matching import ShardedGroup
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.dtype import Dtype
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.model import Model
+from shardlab.planner.tensor_group import TensorGroup
 
 # DeepSeek-V3 and compressed-tensors checkpoints name them like this.
 _SCALE = re.compile(r"weight_scale(_inv)?$|_scale_inv$|[./]input_scale$")

@@ -15,7 +15,6 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.device_bytes import device_array, parameter_dtype
 from shardlab.planner.memory.dtype_policy import DtypePolicy
 from shardlab.planner.memory.workload_shards import AxisShards
@@ -24,6 +23,7 @@ from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.axis_roles import batch_axes, mesh_axis_roles
 from shardlab.planner.strategies.dim_meaning import dim_meanings_of
 from shardlab.planner.strategies.layer_stack import find_stack_position
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
@@ -143,7 +143,9 @@ def _count_tensors_by_layer(family: TensorGroup) -> Mapping[int, int] | None:
     position = find_stack_position(family, "layers")
     if position is None:
         n_layers = _n_stacked_layers(family, family.shape)
-        return {-n_layers: family.n_tensors} if "layers" in (dim_meanings_of(family) or ()) else None
+        return (
+            {-n_layers: family.n_tensors} if "layers" in (dim_meanings_of(family) or ()) else None
+        )
     if family.listed_numbers is not None:
         return Counter(int(numbers[position]) for numbers in family.listed_numbers)
     tensors_per_layer = family.n_tensors // len(family.ranges[position])

@@ -1,1 +1,1 @@
-"""Where a model's tensors come from: each source gives a `Model`."""
+"""Sources of models: presets, weights on disk, checkpoints, tables, and JAX objects."""

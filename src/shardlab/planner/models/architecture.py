@@ -1,4 +1,4 @@
-"""Measures that a person gives to a model whose source has none: a pytree, NNX, a checkpoint.
+"""Architectures that users give to a model whose source has none: a pytree, NNX, a checkpoint.
 
 >>> parse_architecture("llama3-8b").layers
 32
@@ -6,17 +6,15 @@
 ...     "ffn": 256, "vocab": 1000}).gated
 True
 
-Whether the measures that are told of a model agree with its tensors.
+An architecture is compared with the tensors as far as their names tell what dimensions are for:
 
->>> from shardlab.planner.models.presets import load_preset
 >>> from dataclasses import replace
+>>> from shardlab.planner.models.presets import load_preset
 >>> llama = load_preset("llama3-8b")
 >>> find_contradictions(llama.groups, llama.architecture)
 ()
 >>> find_contradictions(llama.groups, replace(llama.architecture, layers=99, hidden=64))
 ('layers 99, and the tensors have 32', 'hidden 64, and the tensors have 4096')
-
-Only what the names of tensors tell is compared; a model whose names nobody knows has none.
 """
 
 from __future__ import annotations
@@ -35,7 +33,6 @@ from shardlab._files.json_reader import reject_duplicate_keys
 from shardlab._files.schema import check_fields
 from shardlab._files.toml_reader import parse_toml
 from shardlab.errors import InvalidModel, short_repr
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.memory.dtype_policy import is_float
 from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.model import Architecture, Model
@@ -43,121 +40,57 @@ from shardlab.planner.models.hf_config import parse_config
 from shardlab.planner.models.presets import find_preset
 from shardlab.planner.models.table import ARCHITECTURE
 from shardlab.planner.strategies.dim_meaning import LAYER_WORDS, dim_meanings_of
-
-_LAYER = re.compile(rf"(?:^|[./_])(?:{'|'.join(sorted(LAYER_WORDS))})[./_](?:([0-9]+)[./_]|$)")
-_MORE_LAYERS = 4  # beyond those of the decoder: such as predict further tokens
-_PADDED = 1.1  # rows of an embedding to the words of the vocabulary, and the other way
-
-
-def find_contradictions(families: Iterable[TensorGroup], told: Architecture) -> tuple[str, ...]:
-    """Return where tensors have other sizes than is told, in words."""
-    known = tuple(families)
-    return tuple(_contradictions(known, told))
-
-
-def _contradictions(families: tuple[TensorGroup, ...], told: Architecture) -> Iterator[str]:
-    layers = set(count_layers(families).values())
-    if layers and not any(told.layers <= n <= told.layers + _MORE_LAYERS for n in layers):
-        yield _words("layers", told.layers, layers)
-    found = _sizes(families)
-    wanted = {
-        "embed": ("hidden", told.hidden),
-        "heads": ("heads × head_dim", told.heads * told.head_dim),
-        "kv_heads": ("kv_heads × head_dim", told.kv_heads * told.head_dim),
-    }
-    for axis, (name, size) in wanted.items():
-        if axis in found and size not in found[axis]:
-            yield _words(name, size, found[axis])
-    vocab = found.get("vocab", ())
-    if vocab and not any(1 / _PADDED <= size / told.vocab <= _PADDED for size in vocab):
-        yield _words("vocab", told.vocab, vocab)
-
-
-def count_layers(families: Iterable[TensorGroup]) -> Mapping[str, int]:
-    """Return how many layers there are, by the path before their number."""
-    found: dict[str, set[str]] = {}
-    stacked: dict[str, int] = {}
-    for family in families:
-        before = ""
-        for at, piece in enumerate(family.path_parts):
-            for layer in _LAYER.finditer(piece):
-                numbers = found.setdefault(before + piece[: layer.start()], set())
-                if layer[1]:
-                    numbers.add(layer[1])
-                elif at < len(family.path_parts) - 1:
-                    numbers |= _numbers(family, at)
-            before += f"{piece}*"
-        axes = dim_meanings_of(family) or ()
-        if "layers" in axes:
-            stacked[f"{family.name} stacked"] = family.shape[axes.index("layers")]
-    return {**{name: len(each) for name, each in found.items() if each}, **stacked}
-
-
-def _numbers(family: TensorGroup, at: int) -> set[str]:
-    if family.listed_numbers is not None:
-        return {numbers[at] for numbers in family.listed_numbers}
-    return set(map(str, family.ranges[at]))
-
-
-def _sizes(families: Iterable[TensorGroup]) -> dict[str, set[int]]:
-    """Return the sizes of array axes by their meaning; packed weights and scales have others."""
-    found: dict[str, set[int]] = {}
-    for family in families:
-        is_packed = not is_float(family.dtype) or is_scale(family)
-        if not is_packed and (axes := dim_meanings_of(family)) is not None:
-            for name, size in zip(axes, family.shape, strict=True):
-                found.setdefault(name or "", set()).add(size)
-    return found
-
-
-def _words(name: str, told: int, found: Iterable[int]) -> str:
-    sizes = sorted(found)
-    more = ", …" if len(sizes) > 3 else ""
-    return f"{name} {told}, and the tensors have {' or '.join(map(str, sizes[:3]))}{more}"
-
+from shardlab.planner.tensor_group import TensorGroup
 
 _MAX_BYTES = 16_000_000
-_WANTED = (
-    "a mapping such as {'layers': 32, 'hidden': 4096, ...}, a preset's name, a .toml file with a "
-    "table [architecture], or a model's config.json."
+_SOURCES = (
+    "use a mapping such as {'layers': 32, 'hidden': 4096, ...}, a preset's name, a .toml file with "
+    "a table [architecture], or a model's config.json."
 )
+_LAYER = re.compile(rf"(?:^|[./_])(?:{'|'.join(sorted(LAYER_WORDS))})[./_](?:([0-9]+)[./_]|$)")
+# Layers besides those of the decoder, such as DeepSeek's, which predict further tokens.
+_MAX_EXTRA_LAYERS = 4
+# Embeddings are padded to multiples of 128 and more, so their rows differ from the vocabulary.
+_VOCAB_PADDING = 1.1
 
 
-def with_architecture(model: Model, given: Any) -> Model:
-    """Return the model with the measures that were given, in place of its own."""
-    if given is None:
+def with_architecture(model: Model, architecture: Any) -> Model:
+    """Return the model with the given architecture instead of its own."""
+    if architecture is None:
         return model
-    parsed = parse_architecture(given)
-    whose = f" of {given}" if isinstance(given, (str, PathLike)) else ""
-    note = f"The measures{whose:.200} were given; activations and caches are told from them."
-    if other := find_contradictions(model.groups, parsed):
-        note += f" They are not those of the tensors: {'; '.join(other):.300}."
+    parsed = parse_architecture(architecture)
+    source = f" of {architecture}" if isinstance(architecture, (str, PathLike)) else ""
+    note = f"Activations and caches are estimated from the given architecture{source:.200}."
+    if differences := find_contradictions(model.groups, parsed):
+        note += f" It does not agree with the tensors: {'; '.join(differences):.300}."
     return replace(model, architecture=parsed, notes=(*model.notes, note))
 
 
-def parse_architecture(given: Any) -> Architecture:
-    """Return the measures that are meant: a mapping, a file, or those of a preset."""
-    if isinstance(given, Architecture):
-        return given
-    if isinstance(given, Mapping):
-        return _checked(given, "architecture")
-    if not (isinstance(given, (str, PathLike)) and isinstance(fspath(given), str)):
-        raise InvalidModel(f"{short_repr(given, 200)} is not an architecture.", fix=_WANTED)
-    text = fspath(given)
+def parse_architecture(source: Any) -> Architecture:
+    """Return the architecture given as a mapping, a file, or the name of a preset."""
+    if isinstance(source, Architecture):
+        return source
+    if isinstance(source, Mapping):
+        return _parse_fields(source, "architecture")
+    if not (isinstance(source, (str, PathLike)) and isinstance(fspath(source), str)):
+        raise InvalidModel(f"{short_repr(source, 200)} is not an architecture.", fix=_SOURCES)
+    text = fspath(source)
+    # As for models: a preset takes precedence over a file of the same name.
     if (preset := find_preset(text)) is not None and preset.architecture is not None:
         return preset.architecture
     file = Path(expanduser(text))
     if not text or not exists(file):
         if text.lower().endswith((".toml", ".json")):
             raise file_not_found(file)
-        what = (
-            f"There is no preset and no file {short_repr(text, 200)} to take an architecture from."
+        raise InvalidModel(
+            f"Unknown architecture {short_repr(text, 200)}: there is no such preset and no such "
+            "file.",
+            fix=_SOURCES,
         )
-        raise InvalidModel(what, fix=_WANTED)
-    return _of_file(file)
+    return _load_architecture(file)
 
 
-def _of_file(file: Path) -> Architecture:
+def _load_architecture(file: Path) -> Architecture:
     is_json = file.name.lower().endswith(".json")
     text = read_bounded_text(file, _MAX_BYTES)
     try:
@@ -167,14 +100,88 @@ def _of_file(file: Path) -> Architecture:
             else parse_toml(text)
         )
     except (ValueError, RecursionError) as error:
-        kind = "JSON" if is_json else "TOML"
-        what = f"{file.name!r} is not {kind}: {error!s:.200}"
-        raise InvalidModel(what, where=str(file), fix=_WANTED) from None
+        raise InvalidModel(
+            f"{file.name!r} is not valid {'JSON' if is_json else 'TOML'}: {error!s:.200}",
+            where=str(file),
+            fix=_SOURCES,
+        ) from None
     if is_json and isinstance(data, dict) and ("model_type" in data or "text_config" in data):
         return parse_config(data)
-    inner = data.get("architecture", data) if isinstance(data, dict) else data
-    return _checked(inner, str(file))
+    fields = data.get("architecture", data) if isinstance(data, dict) else data
+    return _parse_fields(fields, str(file))
 
 
-def _checked(data: Any, where: str) -> Architecture:
+def _parse_fields(data: Any, where: str) -> Architecture:
     return Architecture(**check_fields(data, ARCHITECTURE, where, InvalidModel))
+
+
+def find_contradictions(
+    groups: Iterable[TensorGroup], architecture: Architecture
+) -> tuple[str, ...]:
+    """Return the fields of an architecture that contradict the sizes of the tensors, as text."""
+    return tuple(_iterate_contradictions(tuple(groups), architecture))
+
+
+def _iterate_contradictions(
+    groups: tuple[TensorGroup, ...], architecture: Architecture
+) -> Iterator[str]:
+    n_layers, layers = set(count_layers(groups).values()), architecture.layers
+    if n_layers and not any(layers <= n <= layers + _MAX_EXTRA_LAYERS for n in n_layers):
+        yield _difference_text("layers", layers, n_layers)
+    sizes = _sizes_by_meaning(groups)
+    expected = {
+        "embed": ("hidden", architecture.hidden),
+        "heads": ("heads × head_dim", architecture.heads * architecture.head_dim),
+        "kv_heads": ("kv_heads × head_dim", architecture.kv_heads * architecture.head_dim),
+    }
+    for meaning, (field, size) in expected.items():
+        if meaning in sizes and size not in sizes[meaning]:
+            yield _difference_text(field, size, sizes[meaning])
+    vocab, rows = architecture.vocab, sizes.get("vocab", set())
+    if rows and not any(1 / _VOCAB_PADDING <= size / vocab <= _VOCAB_PADDING for size in rows):
+        yield _difference_text("vocab", vocab, rows)
+
+
+def count_layers(groups: Iterable[TensorGroup]) -> Mapping[str, int]:
+    """Return the number of layers, by the path before the layer's number."""
+    numbers_by_prefix: dict[str, set[str]] = {}
+    n_stacked: dict[str, int] = {}
+    for group in groups:
+        prefix = ""
+        for position, text in enumerate(group.path_parts):
+            for layer in _LAYER.finditer(text):
+                numbers = numbers_by_prefix.setdefault(prefix + text[: layer.start()], set())
+                if layer[1]:
+                    numbers.add(layer[1])
+                elif position < len(group.path_parts) - 1:
+                    numbers |= _numbers_at(group, position)
+            prefix += f"{text}*"
+        meanings = dim_meanings_of(group) or ()
+        if "layers" in meanings:
+            n_stacked[f"{group.name} stacked"] = group.shape[meanings.index("layers")]
+    n_numbered = {prefix: len(numbers) for prefix, numbers in numbers_by_prefix.items() if numbers}
+    return {**n_numbered, **n_stacked}
+
+
+def _numbers_at(group: TensorGroup, position: int) -> set[str]:
+    if group.listed_numbers is not None:
+        return {numbers[position] for numbers in group.listed_numbers}
+    return set(map(str, group.ranges[position]))
+
+
+def _sizes_by_meaning(groups: Iterable[TensorGroup]) -> dict[str, set[int]]:
+    """Return the sizes of dimensions by their meaning."""
+    sizes: dict[str, set[int]] = {}
+    for group in groups:
+        # Packed 4-bit weights (stored as integers) and scales have other sizes than the weight.
+        is_packed = not is_float(group.dtype) or is_scale(group)
+        if not is_packed and (meanings := dim_meanings_of(group)) is not None:
+            for meaning, size in zip(meanings, group.shape, strict=True):
+                sizes.setdefault(meaning or "", set()).add(size)
+    return sizes
+
+
+def _difference_text(field: str, value: int, sizes: Iterable[int]) -> str:
+    ordered = sorted(sizes)
+    rest = ", …" if len(ordered) > 3 else ""
+    return f"{field} {value}, and the tensors have {' or '.join(map(str, ordered[:3]))}{rest}"

@@ -1,6 +1,6 @@
-"""The measures of a model by the `config.json` that lies beside its weights.
+"""The architecture of a model from the `config.json` beside its weights.
 
-The keys are those of Hugging Face's transformers, and so are the values of keys left out:
+Keys and defaults are those of Hugging Face's transformers:
 https://github.com/huggingface/transformers/tree/main/src/transformers/models.
 """
 
@@ -25,8 +25,9 @@ _GEMMA = {
     "tie_word_embeddings": True,
     "sliding_window": 4096,
 }
-# model_type -> values that its config.json may leave out, beside those that are asked for below
-_KNOWN: dict[str, dict[str, Any]] = {
+# model_type -> defaults of keys that its config.json may leave out, besides those in parse_config.
+# transformers writes only values that differ from the class defaults, so these are needed.
+_DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {"sliding_window": 4096, "sliding_window_pattern": None},
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
@@ -43,22 +44,22 @@ _KNOWN: dict[str, dict[str, Any]] = {
 
 
 def read_architecture(folder: Path) -> tuple[Architecture | None, tuple[str, ...]]:
-    """Return the measures that a folder's `config.json` gives, or a note on why it gives none."""
+    """Return the architecture in a folder's `config.json`, or a note on why there is none."""
     file = folder / "config.json"
     if not exists(file):
-        return None, ("There is no config.json, so activations and caches cannot be told.",)
+        return None, ("There is no config.json, so activations and caches cannot be estimated.",)
     try:
         data = json.loads(
             read_bounded_text(file, _MAX_BYTES), object_pairs_hook=reject_duplicate_keys
         )
         return parse_config(data), ()
     except (InvalidModel, ValueError, RecursionError) as error:
-        what = error.what if isinstance(error, InvalidModel) else f"{error}"
-        return None, (f"config.json gives no architecture: {what:.300}",)
+        reason = error.what if isinstance(error, InvalidModel) else f"{error}"
+        return None, (f"config.json gives no architecture: {reason:.300}",)
 
 
 def parse_config(data: Any) -> Architecture:
-    """Return the measures that a config gives.
+    """Return the architecture that a config describes.
 
     >>> parse_config({"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096,
     ...     "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
@@ -66,98 +67,106 @@ def parse_config(data: Any) -> Architecture:
     128
     """
     data = data if isinstance(data, Mapping) else {}
-    text = data.get("text_config", data)  # a model that also sees has its language model there
+    text = data.get("text_config", data)  # a multimodal model has its language model there
     text = text if isinstance(text, Mapping) else {}
-    kind = next(filter(_is_known, (each.get("model_type") for each in (data, text))), None)
-    if kind is None:
-        raise _bad("model_type", data.get("model_type"), f"known are {', '.join(_KNOWN)}")
-    config = _Config({**_KNOWN[kind], **text})
-    heads = config.size("num_attention_heads")
-    hidden = config.size("hidden_size")
+    model_types = (config.get("model_type") for config in (data, text))
+    model_type = next(filter(_is_supported, model_types), None)
+    if model_type is None:
+        raise _config_error(
+            "model_type", data.get("model_type"), f"supported are {', '.join(_DEFAULTS)}"
+        )
+    config = _Config({**_DEFAULTS[model_type], **text})
+    # Defaults that transformers derives: as many kv heads as heads, head_dim = hidden // heads.
+    heads = config.parse_size("num_attention_heads")
+    hidden = config.parse_size("hidden_size")
     return Architecture(
-        layers=config.size("num_hidden_layers"),
+        layers=config.parse_size("num_hidden_layers"),
         hidden=hidden,
         heads=heads,
-        kv_heads=config.size("num_key_value_heads", heads),
-        head_dim=config.head_dim(hidden // heads),
-        ffn=config.size("moe_intermediate_size", config.size("intermediate_size")),
-        vocab=config.size("vocab_size"),
-        tied_embeddings=config.flag("tie_word_embeddings"),
-        **config.mixture(),
-        kv_lora_rank=config.size("kv_lora_rank", 0),
-        rope_head_dim=config.size("qk_rope_head_dim", 0),
-        **config.window(),
-        v_head_dim=config.size("v_head_dim", 0),
+        kv_heads=config.parse_size("num_key_value_heads", heads),
+        head_dim=config.parse_head_dim(hidden // heads),
+        ffn=config.parse_size("moe_intermediate_size", config.parse_size("intermediate_size")),
+        vocab=config.parse_size("vocab_size"),
+        tied_embeddings=config.parse_flag("tie_word_embeddings"),
+        **config.parse_experts(),
+        kv_lora_rank=config.parse_size("kv_lora_rank", 0),
+        rope_head_dim=config.parse_size("qk_rope_head_dim", 0),
+        **config.parse_window(),
+        v_head_dim=config.parse_size("v_head_dim", 0),
     )
 
 
-def _is_known(kind: Any) -> bool:
-    return isinstance(kind, str) and kind in _KNOWN
+def _is_supported(model_type: Any) -> bool:
+    return isinstance(model_type, str) and model_type in _DEFAULTS
 
 
 class _Config:
-    """A config's values, each checked when it is asked for."""
+    """The values of a config, each checked when it is read."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = data
 
-    def size(self, key: str, otherwise: int | None = None) -> int:
-        """Return a whole number; an absent or null one is `otherwise`."""
+    def parse_size(self, key: str, default: int | None = None) -> int:
+        """Return a whole number; an absent or null one is `default`."""
         value = self.data.get(key)
-        if value is None and otherwise is not None:
-            return otherwise
+        if value is None and default is not None:
+            return default
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 40:
-            if value == 0 and otherwise is not None:
+            if value == 0 and default is not None:
                 return 0
-            raise _bad(key, value, "a whole number from 1 is needed")
+            raise _config_error(key, value, "it must be a whole number from 1")
         return value
 
-    def flag(self, key: str) -> bool:
+    def parse_flag(self, key: str) -> bool:
+        """Return a boolean; an absent or null one is false."""
         value = self.data.get(key)
         if value is not None and not isinstance(value, bool):
-            raise _bad(key, value, "true or false is needed")
+            raise _config_error(key, value, "it must be true or false")
         return bool(value)
 
-    def head_dim(self, otherwise: int) -> int:
-        """Return the size of a query's head, which latent attention has in two parts."""
+    def parse_head_dim(self, default: int) -> int:
+        """Return the width of a query head."""
+        # Latent attention splits it into a part with and a part without rotary embedding.
         if "qk_nope_head_dim" in self.data:
-            return self.size("qk_nope_head_dim") + self.size("qk_rope_head_dim")
-        return self.size("head_dim", max(otherwise, 1))
+            return self.parse_size("qk_nope_head_dim") + self.parse_size("qk_rope_head_dim")
+        return self.parse_size("head_dim", max(default, 1))
 
-    def mixture(self) -> dict[str, Any]:
-        """Return what there is to know about experts, nothing of a dense model."""
+    def parse_experts(self) -> dict[str, Any]:
+        """Return the fields of a mixture of experts; nothing for a dense model."""
         names = ("num_local_experts", "num_experts", "n_routed_experts")
-        experts = next((self.size(name) for name in names if self.data.get(name)), 0)
+        # Mixtral, Qwen and DeepSeek, in this order, use different names.
+        experts = next((self.parse_size(name) for name in names if self.data.get(name)), 0)
         if not experts:
             return {}
-        dense_layers = self.size("first_k_dense_replace", 0)
+        dense_layers = self.parse_size("first_k_dense_replace", 0)
         return {
             "experts": experts,
-            "top_k": self.size("num_experts_per_tok"),
-            "shared_experts": self.size("n_shared_experts", self._shared()),
+            "top_k": self.parse_size("num_experts_per_tok"),
+            "shared_experts": self.parse_size("n_shared_experts", self._shared_experts()),
             "dense_layers": dense_layers,
-            "dense_ffn": self.size("intermediate_size") if dense_layers else 0,
+            "dense_ffn": self.parse_size("intermediate_size") if dense_layers else 0,
         }
 
-    def window(self) -> dict[str, Any]:
-        """Return over how many tokens local layers look back, where there are any.
+    def _shared_experts(self) -> int:
+        """Return the width of the shared expert in experts, if Qwen's config gives its width."""
+        width = self.parse_size("shared_expert_intermediate_size", 0)
+        return width // self.parse_size("moe_intermediate_size") if width else 0
 
-        Models that may have such layers and say so by other keys (Qwen 2) have none by default.
+    def parse_window(self) -> dict[str, Any]:
+        """Return the window of local layers and their number, if there are any.
+
+        Qwen 2 may have such layers under other keys, but does not use them by default.
         """
-        if "sliding_window_pattern" not in self.data or not self.size("sliding_window", 0):
+        if "sliding_window_pattern" not in self.data or not self.parse_size("sliding_window", 0):
             return {}
-        layers, kinds = self.size("num_hidden_layers"), self.data.get("layer_types")
-        every = self.size("sliding_window_pattern", 0)  # the n-th, 2n-th, ... layer sees all
-        local = layers - layers // every if every else layers
-        if isinstance(kinds, list):
-            local = kinds.count("sliding_attention")
-        return {"window": self.size("sliding_window"), "window_layers": min(local, layers)}
-
-    def _shared(self) -> int:
-        """Return how many experts wide the shared one is, where its width is given."""
-        width = self.size("shared_expert_intermediate_size", 0)
-        return width // self.size("moe_intermediate_size") if width else 0
+        layers, layer_types = self.parse_size("num_hidden_layers"), self.data.get("layer_types")
+        # Every n-th layer is global; without a pattern (Mistral) all layers are local.
+        period = self.parse_size("sliding_window_pattern", 0)
+        n_local = layers - layers // period if period else layers
+        if isinstance(layer_types, list):
+            n_local = layer_types.count("sliding_attention")
+        return {"window": self.parse_size("sliding_window"), "window_layers": min(n_local, layers)}
 
 
-def _bad(key: str, value: Any, wanted: str) -> InvalidModel:
-    return InvalidModel(f"{key!r} is {short_repr(value)}; {wanted}.")
+def _config_error(key: str, value: Any, expected: str) -> InvalidModel:
+    return InvalidModel(f"{key!r} is {short_repr(value)}; {expected}.")

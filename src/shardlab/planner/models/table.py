@@ -1,4 +1,4 @@
-"""A model as a table in TOML or JSON: presets are such files, and people may write their own.
+"""Model tables: a model in TOML or JSON; presets are such files, and users may write their own.
 
 >>> print(parse_table('''
 ... name = "tiny"
@@ -7,8 +7,6 @@
 ... "embed.weight" = { array = "bf16[100,16]", axes = ["vocab", "embed"] }
 ... ''', "tiny.toml").n_parameters)
 3648
-
-Paths with ranges: whether each is written well, and whether two of them mean one tensor.
 """
 
 from __future__ import annotations
@@ -26,239 +24,170 @@ from shardlab._files.json_reader import reject_duplicate_keys
 from shardlab._files.schema import Field, check_fields, is_count, is_table, is_text, is_text_list
 from shardlab._files.toml_reader import parse_toml
 from shardlab.errors import InvalidModel, LabError
-from shardlab.planner.tensor_group import RANGE, LogicalAxes, TensorGroup, parse_tensor_group
 from shardlab.planner.model import Architecture, Model
 from shardlab.planner.models.maxtext import is_sharding_dump, model_from_sharding_dump
+from shardlab.planner.tensor_group import RANGE, LogicalAxes, TensorGroup, parse_tensor_group
 from shardlab.sharding.dtype import Dtype, parse_dtype
 from shardlab.sharding.shape import parse_array, parse_shape
 from shardlab.sharding.spec import Spec, parse_spec
 
-MAX_TENSORS = 1_000_000  # of one table; a range is quickly written too large
-_SLOT = re.compile(r"\{[0-9]+\.\.[0-9]+\}|[0-9]+")
-_LONG = re.compile(r"\{0*[0-9]{1,9}\.\.0*[1-9][0-9]{9,}\}")  # a range of more than can be
-_FEW = 64  # paths that are compared by pairs; more are written out
-
-Slots = tuple[range | str, ...]  # of a path: the numbers in it, as ranges or as they are written
-
-
-def check_paths(tensors: Mapping[str, Any], where: str) -> None:
-    """Raise where a path is not well written, or two paths stand for the same tensor."""
-    groups: dict[str, list[tuple[str, Slots]]] = {}
-    total = 0
-    for path in tensors:
-        slots = _slots(path, where)
-        total += _n_paths(slots)
-        if total > MAX_TENSORS:
-            what = f"There are more than {MAX_TENSORS:,} tensors, counted up to {path!r:.200}."
-            raise _bad(what, path, where, "smaller ranges.")
-        groups.setdefault(_SLOT.sub("#", path), []).append((path, slots))
-    for group in groups.values():
-        if len(group) > 1 and (two := _in_common(group)):
-            what = f"Paths {two[0]!r:.200} and {two[1]!r:.200} stand for the same tensors."
-            raise _bad(what, two[1], where, "ranges that do not overlap.")
-
-
-def _slots(path: str, where: str) -> Slots:
-    """Return the numbers of a path, each range in braces as a range."""
-    if not path or not path.isprintable() or len(path) > 1_000:
-        raise _bad(f"{path!r:.80} is not a path.", path, where, "a path such as layers.0.up.")
-    if _LONG.search(path):
-        what = f"There are more than {MAX_TENSORS:,} tensors in {path!r:.200}."
-        raise _bad(what, path, where, "smaller ranges.")
-    if "{" in RANGE.sub("", path) or "}" in RANGE.sub("", path):
-        raise _bad(f"Path {path!r:.200} has braces.", path, where, "a range such as {0..31}.")
-    return tuple(_slot(found, path, where) for found in _SLOT.finditer(path))
-
-
-def _slot(found: re.Match[str], path: str, where: str) -> range | str:
-    if not found[0].startswith("{"):
-        return found[0]
-    first, last = found[0][1:-1].split("..")
-    if str(int(first)) != first or str(int(last)) != last:
-        raise _bad(f"{found[0]} has leading zeros.", path, where, "{0..31}.")
-    if int(first) > int(last):
-        raise _bad(f"{found[0]} goes down.", path, where, f"{{{last}..{first}}}.")
-    beside = path[found.start() - 1 : found.start()] + path[found.end() : found.end() + 1]
-    if re.search(r"[0-9{}]", beside):
-        what = f"{found[0]} stands beside another number."
-        raise _bad(what, path, where, "a range between separators, such as layers.{0..31}.up.")
-    return range(int(first), int(last) + 1)
-
-
-def _n_paths(slots: Slots) -> int:
-    return prod(len(each) for each in slots if isinstance(each, range))
-
-
-def _in_common(group: Sequence[tuple[str, Slots]]) -> tuple[str, str] | None:
-    """Return two paths of one form that stand for a common tensor, if there are two."""
-    if len(group) <= _FEW:
-        for at, (path, slots) in enumerate(group):
-            for other, others in group[:at]:
-                if all(_overlap(one, two) for one, two in zip(slots, others, strict=True)):
-                    return other, path
-        return None
-    seen: dict[tuple[str, ...], str] = {}
-    for path, slots in group:
-        for numbers in _written_out(slots):
-            if (first := seen.setdefault(numbers, path)) != path:
-                return first, path
-    return None
-
-
-def _overlap(one: range | str, two: range | str) -> bool:
-    if isinstance(one, str) and isinstance(two, str):
-        return one == two
-    one, two = _as_range(one), _as_range(two)
-    return max(one.start, two.start) < min(one.stop, two.stop)
-
-
-def _as_range(slot: range | str) -> range:
-    if isinstance(slot, range):
-        return slot
-    if len(slot) > 18 or str(int(slot)) != slot:
-        return range(0)  # "007" is no number of a range
-    return range(int(slot), int(slot) + 1)
-
-
-def _written_out(slots: Iterable[range | str]) -> Iterator[tuple[str, ...]]:
-    if not (slots := tuple(slots)):
-        yield ()
-        return
-    for head in map(str, slots[0]) if isinstance(slots[0], range) else (slots[0],):
-        for tail in _written_out(slots[1:]):
-            yield (head, *tail)
-
-
-def _bad(what: str, path: str, where: str, fix: str) -> InvalidModel:
-    return InvalidModel(what, where=f"{where}, tensors.{path!r:.200}", fix=fix)
-
-
+MAX_TENSORS = 1_000_000  # of one table; a typo in a range makes it too large
 _MAX_BYTES = 16_000_000
 _MAX_ELEMENTS = 1 << 63  # of one tensor
+_MAX_PATH = 1_000  # characters
+_SLOT = re.compile(r"\{[0-9]+\.\.[0-9]+\}|[0-9]+")
+_HUGE_RANGE = re.compile(r"\{0*[0-9]{1,9}\.\.0*[1-9][0-9]{9,}\}")
+_MAX_PAIRWISE = 64  # paths that are compared in pairs; the numbers of more are enumerated
+
+Slots = tuple[range | str, ...]  # the numbers of a path, as ranges or as written
+
+# ------------------------------------------------------------------------------------ the schema
 
 
-def _is_name(value: Any) -> bool:
+def _is_axis_name(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.isprintable())
 
 
-def _are_names(values: list[Any]) -> bool:
+def _is_spec_list(values: list[Any]) -> bool:
     return all(
-        _is_name(each) or (isinstance(each, list) and all(map(_is_name, each))) for each in values
+        _is_axis_name(entry) or (isinstance(entry, list) and all(map(_is_axis_name, entry)))
+        for entry in values
     )
-
-
-TABLE = {
-    "name": Field(
-        wanted="text", fits=is_text, meaning="of the model, as the plan shows it", is_required=True
-    ),
-    "tensors": Field(
-        wanted='a table such as {"layers.{0..31}.up.weight" = "bf16[14336,4096]"}',
-        fits=lambda v: is_table(v) and len(v) > 0,
-        meaning="its tensors by path; `{0..31}` in a path stands for the numbers 0 to 31",
-        is_required=True,
-    ),
-    "architecture": Field(
-        wanted="a table",
-        fits=is_table,
-        meaning="its measures, from which activations and caches are told",
-    ),
-    "also": Field(
-        wanted="a list of texts",
-        fits=is_text_list,
-        meaning="other names of the model; presets go by them",
-    ),
-    "note": Field(wanted="text", fits=is_text, meaning="a remark that the plan repeats"),
-    "published": Field(
-        wanted="a whole number",
-        fits=is_count,
-        meaning="parameters, as whoever released it counts them",
-    ),
-    "published_source": Field(wanted="text", fits=is_text, meaning="where that count is written"),
-    "config_source": Field(wanted="text", fits=is_text, meaning="where its measures are written"),
-    "n_tensors": Field(
-        wanted="a whole number",
-        fits=is_count,
-        meaning="how many tensors there are; another number is an error",
-    ),
-    "n_bytes": Field(
-        wanted="a whole number", fits=is_count, meaning="what they take; another number is an error"
-    ),
-}
-
-TENSOR = {
-    "array": Field(
-        wanted='text such as "bf16[4096,1024]"', fits=is_text, meaning="dtype and shape together"
-    ),
-    "shape": Field(
-        wanted="a list of sizes such as [4096, 1024]",
-        fits=lambda v: isinstance(v, list) and not any(isinstance(size, bool) for size in v),
-        meaning="in place of array",
-    ),
-    "dtype": Field(
-        wanted='text such as "bf16"',
-        fits=is_text,
-        meaning="beside shape; float32 where it is left out",
-    ),
-    "axes": Field(
-        wanted='a list of texts such as ["vocab", "embed"]',
-        fits=lambda v: isinstance(v, list) and all(map(_is_name, v)),
-        meaning='logical names of the array axes, "" for one without; strategies and rules go by them',
-    ),
-    "spec": Field(
-        wanted='text such as "None,model", or a list',
-        fits=lambda v: _is_name(v) if isinstance(v, str) else isinstance(v, list) and _are_names(v),
-        meaning="the sharding that the model itself asks for",
-    ),
-}
-
-# key by which a JSON file is known that people may take for a table -> what it is, what to do
-_OTHER_FILES = {
-    "model_type": ("a model's configuration", "the folder that it lies in, with its weights."),
-    "weight_map": ("an index of safetensors files", "a name that ends in .safetensors.index.json."),
-}
 
 
 def _is_size(value: Any) -> bool:
     return is_count(value, 1)
 
 
-# measure of an architecture -> what it counts
-MEASURES = {
+TABLE = {
+    "name": Field(
+        expected="text",
+        is_valid=is_text,
+        meaning="of the model, as the plan shows it",
+        is_required=True,
+    ),
+    "tensors": Field(
+        expected='a table such as {"layers.{0..31}.up.weight" = "bf16[14336,4096]"}',
+        is_valid=lambda v: is_table(v) and len(v) > 0,
+        meaning="its tensors by path; `{0..31}` in a path stands for the numbers 0 to 31",
+        is_required=True,
+    ),
+    "architecture": Field(
+        expected="a table",
+        is_valid=is_table,
+        meaning="its architecture, from which activations and caches are estimated",
+    ),
+    "also": Field(
+        expected="a list of texts",
+        is_valid=is_text_list,
+        meaning="aliases of the model, for presets",
+    ),
+    "note": Field(expected="text", is_valid=is_text, meaning="a remark that the plan repeats"),
+    "published": Field(
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="parameters according to the publisher",
+    ),
+    "published_source": Field(
+        expected="text", is_valid=is_text, meaning="the source of that count"
+    ),
+    "config_source": Field(
+        expected="text", is_valid=is_text, meaning="the source of the architecture"
+    ),
+    "n_tensors": Field(
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="the number of tensors, as a check: another number is an error",
+    ),
+    "n_bytes": Field(
+        expected="a whole number",
+        is_valid=is_count,
+        meaning="the bytes of all tensors, as a check: another number is an error",
+    ),
+}
+
+TENSOR = {
+    "array": Field(
+        expected='text such as "bf16[4096,1024]"',
+        is_valid=is_text,
+        meaning="dtype and shape together",
+    ),
+    "shape": Field(
+        expected="a list of sizes such as [4096, 1024]",
+        is_valid=lambda v: isinstance(v, list) and not any(isinstance(size, bool) for size in v),
+        meaning="instead of array",
+    ),
+    "dtype": Field(
+        expected='text such as "bf16"',
+        is_valid=is_text,
+        meaning="with shape; float32 by default",
+    ),
+    "axes": Field(
+        expected='a list of texts such as ["vocab", "embed"]',
+        is_valid=lambda v: isinstance(v, list) and all(map(_is_axis_name, v)),
+        meaning='logical names of the dimensions, "" for none; strategies and rules use them',
+    ),
+    "spec": Field(
+        expected='text such as "None,model", or a list',
+        is_valid=lambda v: (
+            _is_axis_name(v) if isinstance(v, str) else isinstance(v, list) and _is_spec_list(v)
+        ),
+        meaning="the sharding that the model itself declares",
+    ),
+}
+
+# field of an architecture -> its meaning
+ARCHITECTURE_MEANINGS = {
     "layers": "of the decoder",
-    "hidden": "width of what passes from layer to layer",
+    "hidden": "width of the residual stream",
     "heads": "of queries",
     "kv_heads": "of keys and values",
     "head_dim": "width of one head",
-    "ffn": "inner width of the MLP, of one expert where there are experts",
+    "ffn": "inner width of the MLP; of one expert in a mixture of experts",
     "vocab": "rows of the embedding",
-    "tied_embeddings": "whether the output layer is the embedding again",
-    "experts": "in a layer; 0 of a dense model",
-    "top_k": "experts that a token passes",
-    "shared_experts": "experts that every token passes",
-    "dense_layers": "the first layers of a mixture, which have no experts",
-    "dense_ffn": "inner width of the MLP in those",
-    "kv_lora_rank": "what latent attention caches in place of heads",
-    "rope_head_dim": "what it caches beside, for positions",
-    "gated": "whether two products come before the activation, as in SwiGLU",
-    "window": "tokens that local layers look back over, and cache",
-    "window_layers": "how many layers are local",
-    "v_head_dim": "width of one head of values, where it is not that of keys",
+    "tied_embeddings": "whether the output layer shares the embedding",
+    "experts": "in a layer; 0 for a dense model",
+    "top_k": "experts per token",
+    "shared_experts": "experts that process every token",
+    "dense_layers": "the first layers of a mixture of experts, which have no experts",
+    "dense_ffn": "inner width of the MLP in those layers",
+    "kv_lora_rank": "width of the compressed cache of latent attention",
+    "rope_head_dim": "width of the rotary part that latent attention also caches",
+    "gated": "whether two matrix products come before the activation, as in SwiGLU",
+    "window": "tokens that local layers attend to, and cache",
+    "window_layers": "number of local layers",
+    "v_head_dim": "width of one value head, if it is not that of a key head",
 }
 ARCHITECTURE = {
-    each.name: Field(
-        wanted="true or false", fits=lambda v: isinstance(v, bool), meaning=MEASURES[each.name]
+    field.name: Field(
+        expected="true or false",
+        is_valid=lambda v: isinstance(v, bool),
+        meaning=ARCHITECTURE_MEANINGS[field.name],
     )
-    if each.type == "bool"
-    else Field(wanted="a whole number", fits=is_count, meaning=MEASURES[each.name])
-    if each.default is not MISSING
+    if field.type == "bool"
     else Field(
-        wanted="a whole number from 1 on",
-        fits=_is_size,
-        meaning=MEASURES[each.name],
+        expected="a whole number", is_valid=is_count, meaning=ARCHITECTURE_MEANINGS[field.name]
+    )
+    if field.default is not MISSING
+    else Field(
+        expected="a whole number from 1 on",
+        is_valid=_is_size,
+        meaning=ARCHITECTURE_MEANINGS[field.name],
         is_required=True,
     )
-    for each in fields(Architecture)
+    for field in fields(Architecture)
 }
+
+# JSON files that are mistaken for a table: a key that identifies them -> what the file is, the fix
+_OTHER_FILES = {
+    "model_type": ("a model's configuration", "use the folder that has it and the weights."),
+    "weight_map": (
+        "an index of safetensors files",
+        "rename it so that it ends in .safetensors.index.json.",
+    ),
+}
+
+# ------------------------------------------------------------------------------------ the reader
 
 
 def load_table(file: Path) -> Model:
@@ -273,7 +202,7 @@ def parse_table(text: str, where: str) -> Model:
     try:
         data = parse_toml(text)
     except (ValueError, RecursionError) as error:
-        raise _unread("TOML", error, where) from None
+        raise _syntax_error("TOML", error, where) from None
     return model_from_table(data, where)
 
 
@@ -282,37 +211,41 @@ def parse_json(text: str, where: str) -> Model:
     try:
         data = json.loads(text, object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
-        raise _unread("JSON", error, where) from None
-    for key, said in _OTHER_FILES.items():
+        raise _syntax_error("JSON", error, where) from None
+    for key, (description, fix) in _OTHER_FILES.items():
         if isinstance(data, Mapping) and key in data and "tensors" not in data:
             raise InvalidModel(
-                f"This is {said[0]}, not a table of tensors.", where=where, fix=said[1]
+                f"This is {description}, not a table of tensors.", where=where, fix=fix
             )
-    return model_from_sharding_dump(data, where) if is_sharding_dump(data) else model_from_table(data, where)
+    if is_sharding_dump(data):
+        return model_from_sharding_dump(data, where)
+    return model_from_table(data, where)
 
 
-def _unread(kind: str, error: Exception, where: str) -> InvalidModel:
+def _syntax_error(language: str, error: Exception, where: str) -> InvalidModel:
     reason = f"{error!s:.200}"
     if isinstance(error, RecursionError):
-        reason = "too many brackets inside brackets"
-    elif "integer string conversion" in reason:  # Python's words on what to set would mislead
+        reason = "too many nested brackets"
+    elif "integer string conversion" in reason:
+        # Python's message recommends sys.set_int_max_str_digits, which does not help here.
         reason = "a number has too many digits"
-    return InvalidModel(f"This is not {kind}: {reason}.", where=where, fix="mend that place.")
+    return InvalidModel(
+        f"The file is not valid {language}: {reason}.", where=where, fix="fix the syntax there."
+    )
 
 
 def model_from_table(data: Any, where: str) -> Model:
-    """Return the model of a table; each mistake is named with its place."""
+    """Return the model of a table; errors name the location in the table."""
     check_fields(data, TABLE, where, InvalidModel)
     check_paths(data["tensors"], where)
     architecture = None
     if "architecture" in data:
-        found = check_fields(
-            data["architecture"], ARCHITECTURE, where, InvalidModel, "architecture"
+        architecture = Architecture(
+            **check_fields(data["architecture"], ARCHITECTURE, where, InvalidModel, "architecture")
         )
-        architecture = Architecture(**found)
     model = Model(
         name=data["name"],
-        groups=tuple(_family(path, entry, where) for path, entry in data["tensors"].items()),
+        groups=tuple(_parse_group(path, entry, where) for path, entry in data["tensors"].items()),
         source=where,
         architecture=architecture,
         published=data.get("published"),
@@ -321,48 +254,160 @@ def model_from_table(data: Any, where: str) -> Model:
     )
     for key in ("n_tensors", "n_bytes"):
         if key in data and data[key] != getattr(model, key):
-            what = f"{key!r} is {data[key]:,}, and the tensors have {getattr(model, key):,}."
-            raise InvalidModel(what, where=f"{where}, {key}", fix="correct it, or leave it out.")
+            raise InvalidModel(
+                f"{key!r} is {data[key]:,}, but the tensors have {getattr(model, key):,}.",
+                where=f"{where}, {key}",
+                fix="correct or remove it.",
+            )
     return model
 
 
-def _family(path: str, entry: Any, where: str) -> TensorGroup:
-    place = f"{where}, tensors.{path!r:.200}"
+def _parse_group(path: str, entry: Any, where: str) -> TensorGroup:
+    location = f"{where}, tensors.{path!r:.200}"
     try:
-        shape, dtype, axes, spec = _parts(entry, where, path)
+        shape, dtype, axes, spec = _parse_entry(entry, where, path)
     except InvalidModel:
         raise
     except LabError as error:  # of a shape, a dtype or a spec
         inner = f": {error.where}" if error.where else ""
-        raise InvalidModel(error.what, where=place + inner, fix=error.fix) from None
-    family = parse_tensor_group(path, shape, dtype, axes, spec)
-    if family.n_elements >= _MAX_ELEMENTS:
-        what = f"Tensor {path!r:.200} has 2**63 elements or more."
-        raise InvalidModel(what, where=place, fix="sizes that an array can have.")
-    for name, given in (("axes", axes), ("spec", spec)):
-        if given is not None and (
-            len(given) > len(shape) or (name == "axes" and len(given) < len(shape))
-        ):
-            what = f"{name!r} is {given!s:.200}, and the shape is {shape!s:.200}."
-            raise InvalidModel(what, where=f"{place}.{name}", fix="one entry for each array axis.")
-    return family
+        raise InvalidModel(error.what, where=location + inner, fix=error.fix) from None
+    group = parse_tensor_group(path, shape, dtype, axes, spec)
+    if group.n_elements >= _MAX_ELEMENTS:
+        raise InvalidModel(
+            f"Tensor {path!r:.200} has 2**63 elements or more.",
+            where=location,
+            fix="use sizes that an array can have.",
+        )
+    # A spec may be shorter than the shape, as in JAX; axis names must be complete.
+    for key, value, min_length in (("axes", axes, len(shape)), ("spec", spec, 0)):
+        if value is not None and not min_length <= len(value) <= len(shape):
+            raise InvalidModel(
+                f"{key!r} is {value!s:.200}, but the shape is {shape!s:.200}.",
+                where=f"{location}.{key}",
+                fix="write one entry for each dimension.",
+            )
+    return group
 
 
-def _parts(
+def _parse_entry(
     entry: Any, where: str, path: str
 ) -> tuple[tuple[int, ...], Dtype, LogicalAxes | None, Spec | None]:
+    """Return shape, dtype, axis names and spec of a tensor."""
     if is_text(entry):
         return *parse_array(entry), None, None
-    place = f"tensors.{path!r:.200}"
-    check_fields(entry, TENSOR, where, InvalidModel, place)
+    location = f"tensors.{path!r:.200}"
+    check_fields(entry, TENSOR, where, InvalidModel, location)
     if ("array" in entry) == ("shape" in entry) or ("array" in entry and "dtype" in entry):
-        what = f"Tensor {path!r:.200} has {', '.join(entry) or 'no keys'}."
         raise InvalidModel(
-            what, where=f"{where}, {place}", fix='array = "bf16[8,4]", or shape and dtype.'
+            f"Tensor {path!r:.200} has {', '.join(entry) or 'no keys'}.",
+            where=f"{where}, {location}",
+            fix='use either array = "bf16[8,4]", or shape and dtype.',
         )
     if "array" in entry:
         shape, dtype = parse_array(entry["array"])
     else:
         shape, dtype = parse_shape(tuple(entry["shape"])), parse_dtype(entry.get("dtype", "f32"))
-    axes = tuple(each or None for each in entry["axes"]) if "axes" in entry else None
+    axes = tuple(name or None for name in entry["axes"]) if "axes" in entry else None
     return shape, dtype, axes, parse_spec(entry["spec"]) if "spec" in entry else None
+
+
+# ------------------------------------------------------------------------------- paths with ranges
+
+
+def check_paths(tensors: Mapping[str, Any], where: str) -> None:
+    """Raise if a path is invalid, or if two paths stand for the same tensor."""
+    # Only paths with the same text around their numbers can overlap.
+    by_skeleton: dict[str, list[tuple[str, Slots]]] = {}
+    n_tensors = 0
+    for path in tensors:
+        slots = _parse_slots(path, where)
+        n_tensors += prod(len(slot) for slot in slots if isinstance(slot, range))
+        if n_tensors > MAX_TENSORS:
+            message = f"There are more than {MAX_TENSORS:,} tensors, up to path {path!r:.200}."
+            raise _path_error(message, path, where, "use smaller ranges.")
+        by_skeleton.setdefault(_SLOT.sub("#", path), []).append((path, slots))
+    for members in by_skeleton.values():
+        if len(members) > 1 and (overlap := _find_overlap(members)):
+            first, second = overlap
+            message = f"Paths {first!r:.200} and {second!r:.200} stand for the same tensors."
+            raise _path_error(message, second, where, "use ranges that do not overlap.")
+
+
+def _parse_slots(path: str, where: str) -> Slots:
+    """Return the numbers of a path, each range in braces as a range."""
+    if not path or not path.isprintable() or len(path) > _MAX_PATH:
+        raise _path_error(
+            f"{path!r:.80} is not a path.", path, where, "use a path such as layers.0.up."
+        )
+    if _HUGE_RANGE.search(path):
+        message = f"There are more than {MAX_TENSORS:,} tensors in {path!r:.200}."
+        raise _path_error(message, path, where, "use smaller ranges.")
+    if "{" in RANGE.sub("", path) or "}" in RANGE.sub("", path):
+        message = f"Path {path!r:.200} has braces that are no range."
+        raise _path_error(message, path, where, "use a range such as {0..31}.")
+    return tuple(_parse_slot(match, path, where) for match in _SLOT.finditer(path))
+
+
+def _parse_slot(match: re.Match[str], path: str, where: str) -> range | str:
+    text = match[0]
+    if not text.startswith("{"):
+        return text
+    first, last = text[1:-1].split("..")
+    if str(int(first)) != first or str(int(last)) != last:
+        raise _path_error(f"{text} has leading zeros.", path, where, "write {0..31}.")
+    if int(first) > int(last):
+        raise _path_error(f"{text} is descending.", path, where, f"write {{{last}..{first}}}.")
+    neighbors = path[match.start() - 1 : match.start()] + path[match.end() : match.end() + 1]
+    if re.search(r"[0-9{}]", neighbors):
+        raise _path_error(
+            f"{text} is next to another number.",
+            path,
+            where,
+            "put the range between separators, such as layers.{0..31}.up.",
+        )
+    return range(int(first), int(last) + 1)
+
+
+def _find_overlap(members: Sequence[tuple[str, Slots]]) -> tuple[str, str] | None:
+    """Return two paths with the same text that stand for a common tensor, if there are two."""
+    if len(members) <= _MAX_PAIRWISE:
+        for index, (path, slots) in enumerate(members):
+            for earlier_path, earlier_slots in members[:index]:
+                if all(map(_slots_overlap, slots, earlier_slots)):
+                    return earlier_path, path
+        return None
+    # Comparing all pairs is quadratic, and a table may have 100,000 paths without ranges.
+    first_path: dict[tuple[str, ...], str] = {}
+    for path, slots in members:
+        for numbers in _enumerate_slots(slots):
+            if (first := first_path.setdefault(numbers, path)) != path:
+                return first, path
+    return None
+
+
+def _slots_overlap(slot: range | str, other_slot: range | str) -> bool:
+    if isinstance(slot, str) and isinstance(other_slot, str):
+        return slot == other_slot
+    numbers, other_numbers = _slot_range(slot), _slot_range(other_slot)
+    return max(numbers.start, other_numbers.start) < min(numbers.stop, other_numbers.stop)
+
+
+def _slot_range(slot: range | str) -> range:
+    if isinstance(slot, range):
+        return slot
+    if len(slot) > 18 or str(int(slot)) != slot:
+        return range(0)  # "007" is in no range
+    return range(int(slot), int(slot) + 1)
+
+
+def _enumerate_slots(slots: Iterable[range | str]) -> Iterator[tuple[str, ...]]:
+    if not (slots := tuple(slots)):
+        yield ()
+        return
+    for head in map(str, slots[0]) if isinstance(slots[0], range) else (slots[0],):
+        for tail in _enumerate_slots(slots[1:]):
+            yield (head, *tail)
+
+
+def _path_error(message: str, path: str, where: str, fix: str) -> InvalidModel:
+    return InvalidModel(message, where=f"{where}, tensors.{path!r:.200}", fix=fix)

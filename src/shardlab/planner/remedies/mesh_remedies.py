@@ -89,7 +89,11 @@ def propose_new_axis(request: PlanRequest, plan: Plan) -> Proposals:
 def propose_tensor_axis_for_training(request: PlanRequest, plan: Plan) -> Proposals:
     """A tensor axis, if one sequence is already too much for a device."""
     strategy = request.strategy
-    if request.is_training and strategy is not None and "tensor" not in mesh_axis_roles(request.mesh):
+    if (
+        request.is_training
+        and strategy is not None
+        and "tensor" not in mesh_axis_roles(request.mesh)
+    ):
         yield from islice(_add_axis("tensor", strategy, request, plan), _MAX_TENSOR_MESHES)
 
 

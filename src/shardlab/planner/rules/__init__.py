@@ -1,1 +1,1 @@
-"""Rules that people write: reading, matching, lint, and printing them."""
+"""Sharding rules of users: parsing, matching, lint, and printing."""

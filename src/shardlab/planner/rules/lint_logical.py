@@ -1,170 +1,207 @@
-"""Lint of logical rules: array axes that come away with nothing, names that are slips."""
+"""Lint of logical rules: dimensions that stay unsharded, and misspelled names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 
 from shardlab._text.nearest import nearest_name
 from shardlab.findings.finding import Finding
-from shardlab.planner.tensor_group import LogicalAxes
 from shardlab.planner.plan_mesh import MAXTEXT_AXES
-from shardlab.planner.rules.lint_text import amount_of, bytes_of, listed, name_of, rule_finding
-from shardlab.planner.rules.logical_axes import logical_entries, find_displaced_names
-from shardlab.planner.rules.matching import OWN_NAMES, resolve_spec, logical_names_of
+from shardlab.planner.rules.logical_axes import find_displaced_names, logical_entries
+from shardlab.planner.rules.matching import logical_names_of, resolve_spec
 from shardlab.planner.rules.path_search import RuleMatch
-from shardlab.planner.rules.rules import Rules
+from shardlab.planner.rules.rule_findings import (
+    join_names,
+    match_bytes,
+    match_name,
+    rule_finding,
+    tensors_text,
+)
+from shardlab.planner.rules.rules import LogicalRule, Rules
 from shardlab.planner.strategies.axis_roles import ROLES, mesh_axis_roles
+from shardlab.planner.tensor_group import LogicalAxes
 from shardlab.sharding.mesh import Mesh
 
-# Mesh axes that rules may name for other meshes than this one.
-_KNOWN = {*MAXTEXT_AXES, *(name for names in ROLES.values() for name in names)}
-_MAY_BE_IDLE = ("data", "sequence")  # roles of mesh axes that cut activations alone
-_FEW = 3  # names that a finding lists
-_NEAR = 0.75  # how alike a slip and what was meant are, for difflib
+# Mesh axes that rules may name although this mesh does not have them.
+_COMMON_AXES = {*MAXTEXT_AXES, *(name for names in ROLES.values() for name in names)}
+_ACTIVATION_ROLES = ("data", "sequence")  # mesh axes that may shard activations only
+_MAX_NAMES = 3  # unused names that a finding lists
+TYPO_SIMILARITY = 0.75  # difflib ratio from which two names are taken for a typo
 
 
-def squeezed(found: Sequence[RuleMatch], rules: Rules, mesh: Mesh) -> Iterator[Finding]:
-    """Yield array axes that logical rules name and leave whole, since others took the mesh axes.
+def lint_logical_rules(
+    matches: Sequence[RuleMatch], rules: Rules, mesh: Mesh, large_bytes: int
+) -> Iterator[Finding]:
+    """Yield the findings about logical rules and logical names."""
+    yield from _find_displaced_dims(matches, rules, mesh)
+    yield from _find_misspelled_mesh_axes(rules, mesh)
+    yield from _find_names_without_rule(matches, rules, mesh, large_bytes)
+    yield from _find_unknown_axis_names(matches, rules, mesh)
 
-    It matters where a mesh axis then cuts nothing of the tensor; else it is only mentioned.
+
+def _find_displaced_dims(
+    matches: Sequence[RuleMatch], rules: Rules, mesh: Mesh
+) -> Iterator[Finding]:
+    """Yield dimensions that have a rule but stay unsharded because others use its mesh axes.
+
+    It is a warning if a mesh axis then shards no dimension of the tensor, otherwise information.
     """
-    groups: dict[tuple[str, tuple[str, ...], LogicalAxes], list[RuleMatch]] = {}
-    for each in found:
-        axes = logical_names_of(each, rules)
-        if each.rules or each.path_spec is not None or not rules.logical or axes is None:
+    displaced: dict[tuple[str, tuple[str, ...], LogicalAxes], list[RuleMatch]] = {}
+    for match in matches:
+        axes = logical_names_of(match, rules)
+        if match.rules or match.path_spec is not None or not rules.logical or axes is None:
             continue
-        for name, wanted in find_displaced_names(axes, rules, mesh).items():
-            groups.setdefault((name, wanted, axes), []).append(each)
-    for (name, wanted, axes), parts in groups.items():
-        rule = next(each for each in rules.logical if each.name == name)
-        used = {each for names in logical_entries(axes, rules) for each in names}
-        idle = [each for each in wanted if each not in used]
-        taken = [each for each in wanted if each in used]
-        # A mesh axis that the mesh lacks can be in the way too: Flax counts it as used.
-        taken = taken or [each for each in rule.axes if each in used]
-        others = listed(map(str, (axis for axis in axes if axis != name)))
-        lost = f", and {listed(map(repr, idle))} cuts nothing of it" if idle else ""
+        for name, mesh_axes in find_displaced_names(axes, rules, mesh).items():
+            displaced.setdefault((name, mesh_axes, axes), []).append(match)
+    for (name, mesh_axes, axes), members in displaced.items():
+        rule = next(rule for rule in rules.logical if rule.name == name)
+        used = {axis for names in logical_entries(axes, rules) for axis in names}
+        idle = [axis for axis in mesh_axes if axis not in used]
+        # A mesh axis that the mesh does not have can block a rule too: Flax counts it as used.
+        blocking = [axis for axis in mesh_axes if axis in used] or [
+            axis for axis in rule.axes if axis in used
+        ]
+        users = join_names(map(str, (axis for axis in axes if axis != name)))
+        loss = f", and {join_names(map(repr, idle))} shards no dimension of it" if idle else ""
         yield rule_finding(
             "rule.conflict",
-            f"Logical rules leave {name!r} of {name_of(parts[0])} whole: "
-            f"{listed(map(repr, taken))} went to {others}{lost}.",
+            f"Logical rules leave {name!r} of {match_name(members[0])} unsharded: "
+            f"{join_names(map(repr, blocking))} is already used for {users}{loss}.",
             rule.location,
-            f"a further rule for {name!r} with a mesh axis that is free, or [] to leave it whole.",
-            parts,
+            f"add a rule for {name!r} with an unused mesh axis, or with [] to replicate it.",
+            members,
             severity=None if idle else "info",
         )
 
 
-def misspelt(rules: Rules, mesh: Mesh) -> Iterator[Finding]:
-    """Yield logical rules whose mesh axis looks like a slip of one that the mesh has.
+def _find_misspelled_mesh_axes(rules: Rules, mesh: Mesh) -> Iterator[Finding]:
+    """Yield logical rules whose mesh axis looks like a typo of one that the mesh has.
 
-    Mesh axes that the mesh lacks are passed over, as in MaxText, so a slip would never be seen.
+    Mesh axes that the mesh does not have are ignored, as in MaxText, so a typo would go unnoticed.
     """
     for rule in rules.logical:
         for name in rule.axes:
-            near = nearest_name(name, mesh.axis_names)
-            if name not in mesh.shape and name not in _KNOWN and near is not None:
+            suggestion = nearest_name(name, mesh.axis_names)
+            if name not in mesh.shape and name not in _COMMON_AXES and suggestion is not None:
                 yield rule_finding(
                     "rule.invalid_spec",
                     f"The logical rule for {rule.name!r} names mesh axis {name!r}, "
-                    f"which the mesh does not have; it is passed over.",
+                    "which the mesh does not have; it is ignored.",
                     rule.location,
-                    f"{near!r}, the nearest of {mesh}.",
+                    f"Did you mean {suggestion!r}? The mesh is {mesh}.",
                     (),
                     severity="warning",
                 )
 
 
-def strayed(
-    found: Sequence[RuleMatch], rules: Rules, mesh: Mesh, large_bytes: int
+def _find_names_without_rule(
+    matches: Sequence[RuleMatch], rules: Rules, mesh: Mesh, large_bytes: int
 ) -> Iterator[Finding]:
-    """Yield slips in logical names; else names without a rule, where a mesh axis cuts nothing.
+    """Yield misspelled logical names; otherwise names without a rule, if a mesh axis is unused.
 
-    Such lists name axes of activations and of other models by custom, so that a rule which finds
-    nothing matters only if an array axis goes without a rule for it.
+    Rule lists usually also name axes of activations and of other models, so a rule that matches
+    nothing matters only if some dimension has no rule.
     """
     if not rules.logical:
         return
-    known = mesh.shape if rules.semantics == "nnx" else {}  # where such a name is a mesh axis
-    by_name = _by_name(found, rules)
-    said = {rule.name: rule for rule in rules.logical}
-    without = {name: parts for name, parts in by_name.items() if name not in {*said, *known}}
-    unused = [rule for name, rule in said.items() if name not in by_name]
-    for rule in unused:
-        for near in get_close_matches(rule.name, without, n=1, cutoff=_NEAR):
-            parts = without.pop(near)
-            yield rule_finding(
-                "rule.unused",
-                f"The logical rule for {rule.name!r} names no array axis, and {near!r}, an axis "
-                f"of {amount_of(parts)}, has no rule.",
-                rule.location,
-                f"{near!r} in place of {rule.name!r}.",
-                parts,
-            )
-    large = {name: parts for name, parts in without.items() if _largest(parts) >= large_bytes}
-    if all(name not in said for name in by_name):  # no rule finds anything: told already
+    mesh_axes = mesh.shape if rules.semantics == "nnx" else {}  # NNX names may be mesh axes
+    by_name = _matches_by_name(matches, rules)
+    rule_by_name = {rule.name: rule for rule in rules.logical}
+    without_rule = {
+        name: members
+        for name, members in by_name.items()
+        if name not in rule_by_name and name not in mesh_axes
+    }
+    # Typos first: they explain an unused rule and a name without a rule at once.
+    unused_rules = [rule for name, rule in rule_by_name.items() if name not in by_name]
+    yield from _find_misspelled_names(unused_rules, without_rule)
+    large = {
+        name: members
+        for name, members in without_rule.items()
+        if max(map(match_bytes, members)) >= large_bytes
+    }
+    # If no rule applies to any tensor, rule.unmatched has said so already.
+    if all(name not in rule_by_name for name in by_name):
         return
-    if large and (idle := _idle(found, rules, mesh)):
-        parts = [*{id(each): each for some in large.values() for each in some}.values()]
-        most = max(large, key=lambda name: sum(map(bytes_of, large[name])))
-        axes = "an array axis" if len(large) == 1 else "array axes"
-        others = listed(repr(rule.name) for rule in unused)
+    if large and (idle := _idle_mesh_axes(matches, rules, mesh)):
+        # A tensor with two such dimensions is listed under both names, but counts once.
+        members = [*{id(match): match for some in large.values() for match in some}.values()]
+        largest = max(large, key=lambda name: sum(map(match_bytes, large[name])))
+        dims = "a dimension" if len(large) == 1 else "dimensions"
+        idle_names = join_names(map(repr, idle))
+        unused_names = join_names(repr(rule.name) for rule in unused_rules)
         yield rule_finding(
             "rule.unmatched",
-            f"No logical rule names {listed(map(repr, large))}, {axes} of {amount_of(parts)}, "
-            f"and no tensor is cut over {listed(map(repr, idle))}.",
+            f"No logical rule names {join_names(map(repr, large))}, {dims} of "
+            f"{tensors_text(members)}, and no tensor is sharded over {idle_names}.",
             None,
-            f'a rule such as ["{most}", "{idle[0]}"], or with [] to leave it whole.'
-            + f" No array axis is named {others}." * (0 < len(unused) <= _FEW),
-            parts,
+            f'add a rule such as ["{largest}", "{idle[0]}"], or with [] to replicate it.'
+            + f" No dimension is named {unused_names}." * (0 < len(unused_rules) <= _MAX_NAMES),
+            members,
         )
 
 
-def _by_name(found: Sequence[RuleMatch], rules: Rules) -> dict[str, list[RuleMatch]]:
-    """Return the tensors that logical rules are for, by the names of their array axes."""
+def _find_misspelled_names(
+    unused_rules: Sequence[LogicalRule], without_rule: dict[str, list[RuleMatch]]
+) -> Iterator[Finding]:
+    """Yield unused rules with a name like that of a dimension without a rule, which is removed."""
+    for rule in unused_rules:
+        name = nearest_name(rule.name, without_rule, cutoff=TYPO_SIMILARITY)
+        if name is None:
+            continue
+        members = without_rule.pop(name)
+        yield rule_finding(
+            "rule.unused",
+            f"The logical rule for {rule.name!r} matches no dimension, and {name!r}, a dimension "
+            f"of {tensors_text(members)}, has no rule.",
+            rule.location,
+            f"Did you mean {name!r} instead of {rule.name!r}?",
+            members,
+        )
+
+
+def _matches_by_name(matches: Sequence[RuleMatch], rules: Rules) -> dict[str, list[RuleMatch]]:
+    """Return the tensors that logical rules apply to, by the names of their dimensions."""
     by_name: dict[str, list[RuleMatch]] = {}
-    for each in found:
-        if not each.rules and each.path_spec is None:
-            for name in dict.fromkeys(logical_names_of(each, rules) or ()):
+    for match in matches:
+        if not match.rules and match.path_spec is None:
+            for name in dict.fromkeys(logical_names_of(match, rules) or ()):
                 if name is not None:
-                    by_name.setdefault(name, []).append(each)
+                    by_name.setdefault(name, []).append(match)
     return by_name
 
 
-def _idle(found: Sequence[RuleMatch], rules: Rules, mesh: Mesh) -> list[str]:
-    """Return the mesh axes that cut no tensor, and are not for activations alone."""
+def _idle_mesh_axes(matches: Sequence[RuleMatch], rules: Rules, mesh: Mesh) -> list[str]:
+    """Return the mesh axes that shard no tensor, and are not for activations only."""
     roles = mesh_axis_roles(mesh)
-    used = {name for role in _MAY_BE_IDLE for name in roles.get(role, ())}
-    for each in found:
-        used |= set(resolve_spec(each, rules, mesh)[0].mesh_axes)
+    used = {name for role in _ACTIVATION_ROLES for name in roles.get(role, ())}
+    for match in matches:
+        used |= set(resolve_spec(match, rules, mesh).spec.mesh_axes)
     return [name for name, size in mesh.shape.items() if size > 1 and name not in used]
 
 
-def _largest(parts: Sequence[RuleMatch]) -> int:
-    return max(map(bytes_of, parts))
+def _find_unknown_axis_names(
+    matches: Sequence[RuleMatch], rules: Rules, mesh: Mesh
+) -> Iterator[Finding]:
+    """Yield axis names in the model that are neither mesh axes nor have a rule.
 
-
-def nameless(found: Sequence[RuleMatch], rules: Rules, mesh: Mesh) -> Iterator[Finding]:
-    """Yield names of a model's array axes that are neither mesh axes nor have a rule.
-
-    Where others of the same tensor are mesh axes it is cut by those alone, which JAX would refuse.
+    If other names of the same tensor are mesh axes, it is sharded by those alone; JAX would raise.
     """
-    groups: dict[str, list[RuleMatch]] = {}
-    for each in found:
-        if resolve_spec(each, rules, mesh)[1] == OWN_NAMES:
-            for name in dict.fromkeys(each.group.axes or ()):
+    by_name: dict[str, list[RuleMatch]] = {}
+    for match in matches:
+        if resolve_spec(match, rules, mesh).origin == "model_axes":
+            for name in dict.fromkeys(match.group.axes or ()):
                 if name is not None and name not in mesh.shape:
-                    groups.setdefault(name, []).append(each)
-    for name, parts in groups.items():
-        near = nearest_name(name, mesh.axis_names)
+                    by_name.setdefault(name, []).append(match)
+    for name, members in by_name.items():
+        suggestion = nearest_name(name, mesh.axis_names)
         yield rule_finding(
             "rule.invalid_spec",
-            f"The model names an array axis of {name_of(parts[0])} {name!r}, which is no axis of "
-            "the mesh and has no rule; it counts as whole.",
+            f"The model names a dimension of {match_name(members[0])} {name!r}, which is not a "
+            "mesh axis and has no rule; it counts as replicated.",
             None,
-            f'a logical rule, {{"logical": [("{name}", ...)]}}'
-            + (f", or {near!r}, the nearest of {mesh}." if near else "."),
-            parts,
+            f'add a logical rule, {{"logical": [("{name}", ...)]}}.'
+            + (f" Did you mean {suggestion!r}? The mesh is {mesh}." if suggestion else ""),
+            members,
             severity="warning",
         )

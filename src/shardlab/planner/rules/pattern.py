@@ -1,12 +1,13 @@
-r"""The pattern of a rule: a regular expression of Python's `re`, read before it is used.
+r"""Patterns of rules: regular expressions of Python's `re`, analyzed before they are searched.
 
->>> parse_pattern(r"layers\.\d+\.up").form, parse_pattern("mlp/up").form
+>>> parse_pattern(r"layers\.\d+\.up").separator, parse_pattern("mlp/up").separator
 ('.', '/')
->>> digits_alike([parse_pattern(r"layers\.\d+\.up")]), digits_alike([parse_pattern("w1")])
+>>> equivalent_digits([parse_pattern(r"layers\.\d+\.up")]), equivalent_digits([parse_pattern("w1")])
 ('0000000000', '0100000000')
 
-People write patterns, so none may be trusted to end: `(a+)+$` takes for ever on a long path. What
-is read here says which digits a pattern tells apart, and how long a search may take at worst.
+Users write patterns, and no pattern can be trusted to terminate: `(a+)+$` takes exponential time on
+a long path. The analysis tells which digits a pattern distinguishes, so that few paths need to be
+searched, and how long a search can take in the worst case.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Any, Literal
 from shardlab.errors import InvalidRules
 
 MAX_LENGTH = 4096
-_MAX_COUNTS = 10_000  # parts, counts multiplied out: `regex` unfolds them, into memory
+# Elements of a pattern after its counts are multiplied out: `regex` expands counts in memory.
+_MAX_EXPANDED = 10_000
 _DIGITS = "0123456789"
 _TOKEN = re.compile(
     r"""
@@ -42,88 +44,102 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_DOUBLED = re.compile(r"(?<!\\)(?:\[|--|&&|\|\||~~)")
+# Set notation that Python reserves inside a character class (FutureWarning) and `regex` uses.
+_SET_OPERATOR = re.compile(r"(?<!\\)(?:\[|--|&&|\|\||~~)")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a pattern: its kind is the name of the group of `_TOKEN` that read it."""
+    """A token of a pattern; its kind is the name of the group of `_TOKEN` that matched it."""
 
     kind: str
     text: str
     start: int
 
+    @property
+    def has_verbose_flag(self) -> bool:
+        """Whether the token turns on verbose mode, in which whitespace does not count."""
+        flags = self.text.split("-")[0]
+        return self.text.startswith("(?") and "x" in flags and "P<" not in self.text
+
 
 @dataclass(frozen=True)
 class Pattern:
-    """A regular expression that `re` takes, by its text."""
+    """A regular expression that `re` accepts, by its text."""
 
     text: str
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
+        """The tokens of the pattern."""
         return tuple(
-            Token(str(found.lastgroup), found[0], found.start())
-            for found in _TOKEN.finditer(self.text)
+            Token(str(match.lastgroup), match[0], match.start())
+            for match in _TOKEN.finditer(self.text)
         )
 
     @cached_property
-    def form(self) -> Literal["/", ".", ""]:
-        r"""The form of the path that it is searched in: with `/`, with `.`, or as it is.
+    def separator(self) -> Literal["/", ".", ""]:
+        r"""The separator in the paths that it is searched in: `/`, `.`, or "" for any.
 
-        A rule with "/" means slashes and one with `\.` means dots, whatever the model has; a rule
-        with both means what it says.
+        A pattern with "/" is meant for paths with slashes and one with `\.` for paths with dots,
+        whatever the model has; a pattern with both is searched in the path as it is.
         """
-        slash, dot = "/" in self.text, r"\." in self.text
-        return "" if slash == dot else "/" if slash else "."
+        has_slash, has_dot = "/" in self.text, r"\." in self.text
+        return "" if has_slash == has_dot else "/" if has_slash else "."
 
     @cached_property
     def digit_sets(self) -> frozenset[frozenset[str]] | None:
-        """The sets of digits that single parts of it take, None where it may tell all apart.
+        """The sets of digits that single tokens match; None if it may distinguish all digits.
 
-        A part that takes all digits, or none, does not count. A back reference compares what it
-        finds, and verbose mode reads text otherwise, so that nothing is told there.
+        Tokens that match all digits, or none, do not count. A back reference compares matched text
+        and verbose mode changes the syntax, so nothing can be concluded about those.
         """
-        found = set()
+        sets = set()
         for token in self.tokens:
-            if token.kind in ("back", "odd") or (token.kind in ("flags", "open") and _x(token)):
+            if token.kind in ("back", "odd"):
+                return None
+            if token.kind in ("flags", "open") and token.has_verbose_flag:
                 return None
             if token.kind in ("class", "coded", "octal", "escape", "char"):
-                taken = frozenset(_taken(token.text))
-                if 0 < len(taken) < len(_DIGITS):
-                    found.add(taken)
-        return frozenset(found)
+                digits = frozenset(_digits_matched_by(token.text))
+                if 0 < len(digits) < len(_DIGITS):
+                    sets.add(digits)
+        return frozenset(sets)
 
     @cached_property
-    def words(self) -> tuple[str, ...]:
-        """Texts without digits that every path has in which it is found.
+    def required_texts(self) -> tuple[str, ...]:
+        """Texts without digits that every matching path contains.
 
-        >>> parse_pattern(r"layers\\.3\\..*q_proj(a|b)?").words
+        >>> parse_pattern(r"layers\\.3\\..*q_proj(bias)?").required_texts
         ('layers.', '.', 'q_proj')
         """
-        if any(each.kind in ("or", "flags", "odd") or _x(each) for each in self.tokens):
+        if any(
+            token.kind in ("or", "flags", "odd") or token.has_verbose_flag for token in self.tokens
+        ):
             return ()
-        found, depth = [""], 0
+        texts, depth = [""], 0
         for token in self.tokens:
             depth += (token.kind == "open") - (token.kind == "close")
             character = token.text[-1]
-            is_text = token.kind == "char" and character not in ".^$" + _DIGITS
-            is_text |= token.kind == "escape" and not character.isalnum()
-            if depth == 0 and is_text:
-                found[-1] += character
+            is_literal = token.kind == "char" and character not in ".^$" + _DIGITS
+            is_literal |= token.kind == "escape" and not character.isalnum()
+            if depth == 0 and is_literal:
+                texts[-1] += character
             elif token.kind in ("repeat", "count", "maybe"):
-                found[-1:] = [found[-1][:-1], ""]
+                # The character before a quantifier may be absent.
+                texts[-1:] = [texts[-1][:-1], ""]
             else:
-                found.append("")
-        return tuple(filter(None, found))
+                texts.append("")
+        return tuple(filter(None, texts))
 
-    def most_ways(self, n: int) -> float:
-        """Return how many ways through it a search in n characters may try at most.
+    def max_search_steps(self, n_characters: int) -> float:
+        """Return an upper bound for the ways that a backtracking search tries in a text.
 
-        Repeats multiply by n, alternatives add up; a group that repeats may take for ever.
+        A repeat multiplies by the length of the text, alternatives add up, and the bound of a
+        repeated group is infinite.
         """
-        sums, products = [0.0], [float(n)]
-        before = ""
+        sums, products = [0.0], [float(n_characters)]
+        previous_kind = ""
         for token in self.tokens:
             if token.kind in ("open", "odd"):
                 sums.append(0.0)
@@ -132,133 +148,148 @@ class Pattern:
                 sums[-1] += products[-1]
                 products[-1] = 1.0
             elif token.kind == "close" and len(sums) > 1:
-                inside = sums.pop() + products.pop()
-                products[-1] *= inside
+                group_steps = sums.pop() + products.pop()
+                products[-1] *= group_steps
             elif token.kind in ("repeat", "count"):
-                products[-1] *= float("inf") if before == "close" else n
+                products[-1] *= float("inf") if previous_kind == "close" else n_characters
             elif token.kind == "maybe":
                 products[-1] *= 2
-            before = token.kind
+            previous_kind = token.kind
         return sum(sums) + sum(products)
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
+        """The pattern compiled by `re`."""
         return re.compile(self.text)
 
     @cached_property
-    def timed(self) -> Any:
-        """The same for the module `regex`, whose searches can be stopped."""
+    def compiled_with_timeout(self) -> Any:
+        """The pattern compiled by the module `regex`, whose searches accept a timeout."""
         import regex
 
-        braces = {"{": r"\{", "}": r"\}"}  # which mean something else to it, where no count
+        # To `regex` a brace that is no count starts fuzzy matching; to `re` it is a literal.
+        braces = {"{": r"\{", "}": r"\}"}
         return regex.compile(
-            "".join(braces.get(each.text, each.text) for each in self.tokens), regex.VERSION0
+            "".join(braces.get(token.text, token.text) for token in self.tokens), regex.VERSION0
         )
 
 
 @lru_cache(maxsize=4096)
 def parse_pattern(text: str, where: str = "") -> Pattern:
-    """Return the pattern, or say at which character it cannot be read.
+    """Return the pattern, or raise an error that points at the invalid character.
 
     >>> parse_pattern("mlp/*+?kernel")
     Traceback (most recent call last):
         ...
-    shardlab.errors.InvalidRules: [plan.invalid_rules] The pattern cannot be read: multiple repeat.
+    shardlab.errors.InvalidRules: [plan.invalid_rules] Invalid pattern: multiple repeat.
       where: mlp/*+?kernel
                    ^
-      try:   a regular expression of Python's re, such as mlp/.*kernel or layers\\.\\d+\\.mlp.
+      try:   use a regular expression of Python's re, such as mlp/.*kernel or layers\\.\\d+\\.mlp.
     """
     if len(text) > MAX_LENGTH:
-        fix = f"at most {MAX_LENGTH:,} characters; two rules can share a spec."
-        raise InvalidRules(f"The pattern has {len(text):,} characters.", where=where, fix=fix)
-    fix = r"a regular expression of Python's re, such as mlp/.*kernel or layers\.\d+\.mlp."
+        raise InvalidRules(
+            f"The pattern has {len(text):,} characters.",
+            where=where,
+            fix=f"use at most {MAX_LENGTH:,} characters; two rules can have the same spec.",
+        )
+    fix = r"use a regular expression of Python's re, such as mlp/.*kernel or layers\.\d+\.mlp."
     pattern = Pattern(text)
-    _check_classes(pattern, where)
+    _check_character_classes(pattern, where)
     try:
         re.compile(text)
     except re.error as error:
-        at = error.pos if error.pos is not None else 0
-        raise _wrong(f"The pattern cannot be read: {error.msg}.", text, at, where, fix) from None
+        position = error.pos if error.pos is not None else 0
+        raise _pattern_error(f"Invalid pattern: {error.msg}.", text, position, where, fix) from None
     except (RecursionError, OverflowError, MemoryError) as error:
-        said = str(error) or type(error).__name__
-        raise _wrong(f"The pattern cannot be read: {said}.", text, 0, where, fix) from None
+        reason = str(error) or type(error).__name__
+        raise _pattern_error(f"Invalid pattern: {reason}.", text, 0, where, fix) from None
     _check_counts(pattern, where)
     return pattern
 
 
-def digits_alike(patterns: Iterable[Pattern]) -> str:
-    """Return for each digit the first one that no pattern tells apart from it.
+def equivalent_digits(patterns: Iterable[Pattern]) -> str:
+    """Return for each digit the first digit that no pattern distinguishes from it.
 
-    A search depends on single characters through the sets of them that parts of the pattern take.
-    So two paths that differ in digits which are in the same sets are found by the same patterns.
+    A search depends on a character only through the sets of characters that tokens match. So the
+    same patterns match two paths that differ only in digits which are in the same sets.
     """
     sets: set[frozenset[str]] = set()
     for pattern in patterns:
         if pattern.digit_sets is None:
             return _DIGITS
         sets |= pattern.digit_sets
-    signs = {digit: frozenset(each for each in sets if digit in each) for digit in _DIGITS}
-    return "".join(next(d for d in _DIGITS if signs[d] == signs[digit]) for digit in _DIGITS)
-
-
-@lru_cache(maxsize=4096)
-def _taken(part: str) -> str:
-    """Return the digits that one character, escape or class takes."""
-    if len(part) == 1:
-        return part if part in _DIGITS else ""
-    single = re.compile(part)
-    return "".join(filter(single.fullmatch, _DIGITS))
-
-
-def _x(token: Token) -> bool:
-    return (
-        token.text.startswith("(?") and "x" in token.text.split("-")[0] and "P<" not in token.text
+    signatures = {
+        digit: frozenset(digits for digits in sets if digit in digits) for digit in _DIGITS
+    }
+    return "".join(
+        next(first for first in _DIGITS if signatures[first] == signatures[digit])
+        for digit in _DIGITS
     )
 
 
-def _check_classes(pattern: Pattern, where: str) -> None:
-    """Refuse what Python warns about: it will be read otherwise one day, and `regex` does now."""
+@lru_cache(maxsize=4096)
+def _digits_matched_by(token_text: str) -> str:
+    """Return the digits that one character, escape or class matches."""
+    if len(token_text) == 1:
+        return token_text if token_text in _DIGITS else ""
+    single = re.compile(token_text)
+    return "".join(filter(single.fullmatch, _DIGITS))
+
+
+def _check_character_classes(pattern: Pattern, where: str) -> None:
+    """Raise for set notation in a class: Python reserves it, and `regex` interprets it today."""
     for token in pattern.tokens:
         if token.text == "[":  # a class that does not end
-            what = "The pattern cannot be read: unterminated character set."
-            raise _wrong(what, pattern.text, token.start, where, r"] at its end, or \[ for the [.")
-        if token.kind == "class" and (found := _DOUBLED.search(token.text, 1)):
-            raise _wrong(
-                f"{found[0]!r} stands inside a class of characters, where it may mean two things.",
+            raise _pattern_error(
+                "Invalid pattern: unterminated character set.",
                 pattern.text,
-                token.start + found.start(),
+                token.start,
                 where,
-                rf"\{found[0][0]}, which means the character itself.",
+                r"add ] at its end, or write \[ for the character [.",
+            )
+        if token.kind == "class" and (operator := _SET_OPERATOR.search(token.text, 1)):
+            raise _pattern_error(
+                f"{operator[0]!r} is ambiguous inside a character class.",
+                pattern.text,
+                token.start + operator.start(),
+                where,
+                rf"write \{operator[0][0]} for the character itself.",
             )
 
 
 def _check_counts(pattern: Pattern, where: str) -> None:
-    """Refuse counts that multiply to more than anybody means, as `((a{999}){999}){999}`."""
-    sizes, last = [0], 0
+    """Raise for counts that multiply to an absurd size, as in `((a{999}){999}){999}`."""
+    sizes, last_size = [0], 0
     for token in pattern.tokens:
         if token.kind in ("open", "odd"):
-            sizes[-1] += last
+            sizes[-1] += last_size
             sizes.append(0)
-            last = 0
+            last_size = 0
         elif token.kind == "close" and len(sizes) > 1:
-            last += sizes.pop()
+            last_size += sizes.pop()
         elif token.kind == "count":
-            last *= max(1, *(int(each) for each in re.findall("[0-9]+", token.text) or "1"))
+            last_size *= max(
+                1, *(int(number) for number in re.findall("[0-9]+", token.text) or "1")
+            )
         elif token.kind not in ("repeat", "maybe", "or"):
-            sizes[-1] += last
-            last = 1
-        if sum(sizes) + last > _MAX_COUNTS:
-            fix = f"counts that multiply to at most {_MAX_COUNTS:,}; + and * have no such limit."
-            what = "The counts of the pattern multiply to more than a path can need."
-            raise _wrong(what, pattern.text, token.start, where, fix)
+            sizes[-1] += last_size
+            last_size = 1
+        if sum(sizes) + last_size > _MAX_EXPANDED:
+            raise _pattern_error(
+                "The counts in the pattern multiply to more than any path needs.",
+                pattern.text,
+                token.start,
+                where,
+                f"use counts that multiply to at most {_MAX_EXPANDED:,}; + and * are not limited.",
+            )
 
 
-def _wrong(what: str, text: str, at: int, where: str, fix: str) -> InvalidRules:
-    """Return the error with a mark under the place, in the manner of `layouts.text`."""
+def _pattern_error(message: str, text: str, position: int, where: str, fix: str) -> InvalidRules:
+    """Return the error with a mark under the character, in a window of 72 characters."""
     flat = re.sub(r"\s", " ", text)
-    left = max(0, min(at - 36, len(flat) - 72))
-    head = "…" if left else ""
-    shown = head + flat[left : left + 72] + ("…" if left + 72 < len(flat) else "")
-    marks = " " * (at - left + len(head)) + "^"
-    place = f"{where}\n         " if where else ""
-    return InvalidRules(what, where=f"{place}{shown}\n         {marks}", fix=fix)
+    start = max(0, min(position - 36, len(flat) - 72))
+    prefix = "…" if start else ""
+    window = prefix + flat[start : start + 72] + ("…" if start + 72 < len(flat) else "")
+    mark = " " * (position - start + len(prefix)) + "^"
+    location = f"{where}\n         " if where else ""
+    return InvalidRules(message, where=f"{location}{window}\n         {mark}", fix=fix)

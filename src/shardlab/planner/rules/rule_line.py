@@ -8,33 +8,32 @@ from typing import Any, Literal
 
 from shardlab.sharding.spec import Spec, parse_spec
 
-# a regular expression, one tensor's path, or the logical name of array axes
+# a regular expression, the path of one tensor, or a logical axis name
 RuleKind = Literal["pattern", "path", "logical"]
-
-
 RULE_KINDS: tuple[RuleKind, ...] = ("pattern", "path", "logical")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleLine:
-    """One rule as a person would write it: what it is for, and the spec.
+    """One rule as a user would write it: what it matches, and the spec.
 
-    >>> RuleLine("kernel", Spec("tensor"), ends=True).spec_text
+    >>> RuleLine(pattern="kernel", spec=Spec("tensor"), is_trailing=True).spec_text
     "P(..., 'tensor')"
-    >>> RuleLine("mlp", Spec(("tensor", "expert")), "logical").spec_text
+    >>> RuleLine(pattern="mlp", spec=Spec(("tensor", "expert")), kind="logical").spec_text
     'tensor, expert'
     """
 
     pattern: str
-    spec: Spec  # of a logical name one entry: the mesh axes that cut such an array axis
+    spec: Spec  # of a logical rule one entry: the mesh axes that shard such a dimension
     kind: RuleKind = "pattern"
-    is_trailing: bool = False  # the spec is that of the last array axes
+    is_trailing: bool = False  # the spec is for the last dimensions
     reason: str = ""
 
     @property
     def spec_text(self) -> str:
+        """The spec as JAX prints it; of a logical rule the mesh axes."""
         if self.kind == "logical":
-            return ", ".join(self.spec.mesh_axes) or "whole"
+            return ", ".join(self.spec.mesh_axes) or "replicated"
         return f"P(..., {str(self.spec)[2:]}" if self.is_trailing else str(self.spec)
 
     def to_json(self) -> dict[str, Any]:
@@ -42,7 +41,9 @@ class RuleLine:
         reason = {"reason": self.reason} if self.reason else {}
         if self.kind == "logical":
             return {"logical": self.pattern, "axes": list(self.spec.mesh_axes), **reason}
-        entries = [list(each) if isinstance(each, tuple) else each for each in self.spec.entries]
+        entries = [
+            list(entry) if isinstance(entry, tuple) else entry for entry in self.spec.entries
+        ]
         return {self.kind: self.pattern, "spec": ["..."] * self.is_trailing + entries, **reason}
 
     @classmethod
@@ -52,11 +53,11 @@ class RuleLine:
         reason = data.get("reason", "")
         if kind == "logical":
             return cls(pattern=data[kind], spec=Spec(tuple(data["axes"])), kind=kind, reason=reason)
-        ends = data["spec"][:1] == ["..."]
+        is_trailing = data["spec"][:1] == ["..."]
         return cls(
             pattern=data[kind],
-            spec=parse_spec(data["spec"][ends:]),
+            spec=parse_spec(data["spec"][is_trailing:]),
             kind=kind,
-            is_trailing=ends,
+            is_trailing=is_trailing,
             reason=reason,
         )

@@ -1,4 +1,4 @@
-r"""Rules: which spec a tensor gets by its path, or by the names of its array axes.
+r"""Sharding rules: which spec a tensor gets, by its path or by the logical names of its dimensions.
 
 >>> rules = parse_rules([("mlp/.*kernel", "fsdp,tensor"), (".*", "")])
 >>> rules.rules[0].pattern, rules.rules[0].spec_for(2)
@@ -8,8 +8,8 @@ Spec(None, None, 'tensor')
 >>> parse_rules({"logical": [("embed", "fsdp"), ("mlp", ("tensor", "expert"))]}).logical[1].axes
 ('tensor', 'expert')
 
-Specs given for a path come first, then patterns, the first that is found in a path, then logical
-rules for tensors whose array axes have names, then the model's own spec.
+A spec for the tensor's path comes first, then the first pattern that matches the path, then logical
+rules if the dimensions of the tensor have names, then the spec that the model itself declares.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from shardlab.planner.strategies.layer_stack import merge_stack_options
 from shardlab.sharding.spec import Spec, parse_spec
 
 Semantics = Literal["linen", "nnx"]
-FORMS = ("rules", "specs", "logical", "logical_semantics", "stack")
-MAX_LETTERS = 100_000  # of all patterns
-MAX_RULES = 2000  # patterns; specs by path have no limit
+SECTIONS = ("rules", "specs", "logical", "logical_semantics", "stack")
+MAX_PATTERN_CHARACTERS = 100_000  # all patterns together: analyzing them takes a few seconds
+MAX_RULES = 2000  # patterns or logical rules; specs by path are not limited
 _NAME = re.compile(r"[^\W\d]\w*")
-_PAIRS = 'pairs of pattern and spec, such as ("mlp/.*kernel", "fsdp,tensor").'
+_EXAMPLE_PAIRS = 'pairs of pattern and spec, such as ("mlp/.*kernel", "fsdp,tensor").'
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A regular expression searched in a path, and the spec.
+    """A regular expression searched in the path of a tensor, and the spec of matching tensors.
 
-    With `is_trailing` the spec is that of the last array axes, those before being whole: one rule then
-    serves a layer's tensor and the same tensors stacked. A `reason` says why lint may be silent.
+    With `is_trailing` the spec is for the last dimensions and leading ones are replicated, so that
+    one rule serves the tensor of one layer and the stacked tensors of all layers. A `reason`
+    documents the rule and suppresses lint about it.
     """
 
     pattern: str
@@ -51,16 +52,16 @@ class Rule:
 
     @property
     def where(self) -> str:
-        """Its place in a file, as `rules.toml:12`; nothing where it came from Python."""
+        """The location in a file, as `rules.toml:12`; empty if the rule came from Python."""
         return str(self.location or "")
 
     @property
     def spec_text(self) -> str:
-        """The spec as a person writes it."""
+        """The spec as JAX prints it."""
         return f"P(..., {str(self.spec)[2:]}" if self.is_trailing else str(self.spec)
 
     def spec_for(self, rank: int) -> Spec:
-        """Return the spec of a tensor of that many array axes."""
+        """Return the spec of a tensor with that many dimensions."""
         if not self.is_trailing:
             return self.spec
         return Spec(*(None,) * (rank - len(self.spec)), *self.spec.entries)
@@ -73,7 +74,7 @@ class PathSpec(Rule):
 
 @dataclass(frozen=True)
 class LogicalRule:
-    """The mesh axes that cut the array axes of a logical name, as in Flax; none: left whole."""
+    """The mesh axes that shard dimensions with a logical name, as in Flax; none: replicated."""
 
     name: str
     axes: tuple[str, ...]
@@ -82,33 +83,34 @@ class LogicalRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Everything that was said about specs."""
+    """All rules of a plan: patterns, specs by path, logical rules."""
 
     rules: tuple[Rule, ...] = ()
     source: str = ""
     specs: tuple[PathSpec, ...] = ()
     logical: tuple[LogicalRule, ...] = ()
-    # whose reading of logical rules, flax.linen's or flax.nnx's; None: as fits the model
+    # whether logical rules apply as in flax.linen or flax.nnx; None: as fits the model
     semantics: Semantics | None = None
-    stack: str | None = None  # what the rules take to be in one array: experts, layers, all of both
+    stack: str | None = None  # what the rules expect in one array: experts, layers, all of both
 
     @property
     def is_empty(self) -> bool:
+        """Whether no rule gives a spec to any tensor."""
         return not (self.rules or self.specs or self.logical)
 
 
 def parse_rules(rules: Any) -> Rules:
-    """Return the rules meant by pairs, a mapping, a TOML file, or several of them in a list.
+    """Return the rules given as pairs, a mapping, a TOML file, or a list of several of these.
 
-    Pairs are (pattern, spec). A mapping of paths to specs gives those tensors theirs. A mapping
-    with the keys `rules`, `specs` and `logical` says of each part what it is.
+    Pairs are (pattern, spec). A mapping of paths to specs gives specs to those tensors. A mapping
+    with the keys `rules`, `specs` and `logical` names each kind of rule.
 
     >>> parse_rules([("embed", "fsdp"), ("mlp", "tensor")])
     Traceback (most recent call last):
         ...
-    shardlab.errors.InvalidRules: [plan.invalid_rules] These pairs may be patterns, or Flax's logical rules.
+    shardlab.errors.InvalidRules: [plan.invalid_rules] These pairs may be patterns or logical rules.
       where: ('embed', 'fsdp'), ('mlp', 'tensor')
-      try:   {"rules": [...]} for patterns, {"logical": [...]} for logical axis names.
+      try:   write {"rules": [...]} for patterns, {"logical": [...]} for logical axis names.
     """
     if rules is None:
         return Rules()
@@ -119,79 +121,94 @@ def parse_rules(rules: Any) -> Rules:
 
         return load_rules(rules)
     if isinstance(rules, Mapping):
-        return _of_mapping(rules)
+        return _parse_mapping(rules)
     if isinstance(rules, (list, tuple)):
-        return _of_list(rules)
-    raise InvalidRules(f"{short_repr(rules)} is not a list of rules.", fix=_PAIRS)
+        return _parse_list(rules)
+    raise InvalidRules(f"{short_repr(rules)} is not a list of rules.", fix=f"use {_EXAMPLE_PAIRS}")
 
 
 def parse_rule(
-    pattern: Any, spec: Any, place: SourceLocation | None = None, reason: str = ""
+    pattern: Any,
+    spec: Any,
+    location: SourceLocation | None = None,
+    reason: str = "",
+    *,
+    pattern_where: str | None = None,
+    spec_where: str | None = None,
 ) -> Rule:
-    """Return a rule whose pattern and spec can be read."""
-    where = str(place or "")
-    _text(pattern, "The pattern of a rule", where)
-    parse_pattern(pattern, where)
-    read, ends = parse_rule_spec(spec, f"pattern {pattern:.80}", where)
-    return Rule(pattern=pattern, spec=read, is_trailing=ends, reason=reason, location=place)
+    """Return a rule with a valid pattern and spec.
+
+    Errors name the location of the rule, or the more exact lines of pattern and spec.
+    """
+    pattern_where = str(location or "") if pattern_where is None else pattern_where
+    spec_where = str(location or "") if spec_where is None else spec_where
+    _check_text(pattern, "The pattern of a rule", pattern_where)
+    parse_pattern(pattern, pattern_where)
+    parsed_spec, is_trailing = parse_rule_spec(spec, f"pattern {pattern:.80}", spec_where)
+    return Rule(
+        pattern=pattern, spec=parsed_spec, is_trailing=is_trailing, reason=reason, location=location
+    )
 
 
-def parse_path_spec(path: Any, spec: Any, place: SourceLocation | None = None) -> PathSpec:
+def parse_path_spec(path: Any, spec: Any, location: SourceLocation | None = None) -> PathSpec:
     """Return the spec for a path."""
-    where = str(place or "")
-    _text(path, "The path of a tensor", where)
-    read, ends = parse_rule_spec(spec, f"path {path:.80}", where)
-    return PathSpec(pattern=path, spec=read, is_trailing=ends, location=place)
+    where = str(location or "")
+    _check_text(path, "The path of a tensor", where)
+    parsed_spec, is_trailing = parse_rule_spec(spec, f"path {path:.80}", where)
+    return PathSpec(pattern=path, spec=parsed_spec, is_trailing=is_trailing, location=location)
 
 
-def parse_logical_rule(name: Any, axes: Any, place: SourceLocation | None = None) -> LogicalRule:
+def parse_logical_rule(name: Any, axes: Any, location: SourceLocation | None = None) -> LogicalRule:
     """Return the mesh axes for a logical name: one, several, or none."""
-    where = str(place or "")
-    _text(name, "The logical name of a rule", where)
+    where = str(location or "")
+    _check_text(name, "The logical name of a rule", where)
+    # MaxText writes ["norm", []], Flax ("norm", None): both leave the dimension replicated.
     names = () if axes is None else (axes,) if isinstance(axes, str) else axes
     if not isinstance(names, (tuple, list)) or not all(isinstance(n, str) and n for n in names):
         raise InvalidRules(
             f"The mesh axes for the logical name {name!r:.80} are {short_repr(axes)}.",
             where=where,
-            fix="a mesh axis, a list of mesh axes, or None.",
+            fix="use a mesh axis, a list of mesh axes, or None.",
         )
-    return LogicalRule(name, tuple(names), place)
+    return LogicalRule(name, tuple(names), location)
 
 
-def parse_rule_spec(spec: Any, of: str, where: str) -> tuple[Spec, bool]:
-    """Return the spec, and whether `...` stood first."""
+def parse_rule_spec(spec: Any, owner: str, where: str) -> tuple[Spec, bool]:
+    """Return the spec, and whether it starts with `...`; `owner` is the pattern or path."""
     try:
         if isinstance(spec, str):
-            return _of_text(spec)
+            return _parse_spec_text(spec)
+        # A jax.sharding.PartitionSpec is recognized by its attribute: JAX is not imported here.
         entries = getattr(spec, "partitions", spec)
         if not isinstance(entries, (tuple, list)) or isinstance(spec, Spec):
             return parse_spec(spec), False
-        ends = bool(entries) and entries[0] in (..., "...")
-        entries = [None if entry == "None" else entry for entry in entries[ends:]]
+        is_trailing = bool(entries) and entries[0] in (..., "...")
+        entries = [None if entry == "None" else entry for entry in entries[is_trailing:]]
         if ... in entries or "..." in entries:
-            raise InvalidRules("'...' stands for the leading array axes, so it comes first.")
-        return (Spec(*entries) if ends or entries != list(spec) else parse_spec(spec)), ends
+            raise InvalidRules("'...' stands for the leading dimensions, so it must come first.")
+        is_rewritten = is_trailing or entries != list(spec)
+        return (Spec(*entries) if is_rewritten else parse_spec(spec)), is_trailing
     except LabError as error:
-        place = "\n         ".join(filter(None, (where, of, error.where)))
-        fix = error.fix or "..., tensor for the last array axis; None for one left whole."
-        raise InvalidRules(f"A spec cannot be read: {error.what}", where=place, fix=fix) from None
+        context = "\n         ".join(filter(None, (where, owner, error.where)))
+        fix = error.fix or "write '..., tensor' for the last dimension, None for a replicated one."
+        raise InvalidRules(f"Invalid spec: {error.what}", where=context, fix=fix) from None
 
 
 def parse_semantics(value: Any, where: str = "") -> Semantics | None:
-    """Return whose reading of logical rules is meant; None where that was not said."""
+    """Return how logical rules apply, as in flax.linen or flax.nnx; None if not stated."""
     if value is None:
         return None
     if value not in get_args(Semantics):
         raise InvalidRules(
             f"'logical_semantics' is {short_repr(value)}.",
             where=where,
-            fix='"linen", as flax.linen and MaxText read logical rules, or "nnx".',
+            fix='use "linen", as in flax.linen and MaxText, or "nnx".',
         )
     return "linen" if value == "linen" else "nnx"
 
 
 def parse_stack(value: Any, where: str = "") -> str | None:
-    """Return what rules take to be stacked."""
+    """Return what the rules expect to be stacked."""
     try:
         return merge_stack_options(value)
     except UnknownOption as error:
@@ -199,33 +216,41 @@ def parse_stack(value: Any, where: str = "") -> str | None:
 
 
 def check_rule_count(n_rules: int, where: str = "") -> None:
-    """Refuse more patterns, or logical rules, than anybody writes by hand."""
+    """Raise for more patterns, or logical rules, than anyone writes by hand."""
     if n_rules > MAX_RULES:
-        fix = f"at most {MAX_RULES:,}: one pattern serves many tensors, and specs may go by path."
-        raise InvalidRules(f"There are {n_rules:,} rules.", where=where, fix=fix)
+        raise InvalidRules(
+            f"There are {n_rules:,} rules.",
+            where=where,
+            fix=f"use at most {MAX_RULES:,}: one pattern serves many tensors, and specs by path "
+            "are not limited.",
+        )
 
 
 def check_pattern_length(patterns: Iterable[Any], where: str = "") -> None:
-    """Refuse patterns that take more than a few seconds to be read, all together."""
-    n = sum(len(each) for each in patterns if isinstance(each, str))
-    if n > MAX_LETTERS:
-        fix = f"at most {MAX_LETTERS:,}: one pattern serves many tensors, and specs may go by path."
-        raise InvalidRules(f"The patterns have {n:,} characters.", where=where, fix=fix)
+    """Raise for patterns that take more than a few seconds to analyze, all together."""
+    n_characters = sum(len(pattern) for pattern in patterns if isinstance(pattern, str))
+    if n_characters > MAX_PATTERN_CHARACTERS:
+        raise InvalidRules(
+            f"The patterns have {n_characters:,} characters.",
+            where=where,
+            fix=f"use at most {MAX_PATTERN_CHARACTERS:,}: one pattern serves many tensors, and "
+            "specs by path are not limited.",
+        )
 
 
-def unknown_key(key: Any, known: Iterable[str], where: str = "") -> InvalidRules:
-    """Return the error for a key that means nothing, with the nearest that does."""
-    names = tuple(known)
-    near = nearest_name(str(key), names)
+def unknown_key_error(key: Any, known_keys: Iterable[str], where: str = "") -> InvalidRules:
+    """Return the error for an unknown key, with the nearest known one."""
+    names = tuple(known_keys)
+    suggestion = nearest_name(str(key), names)
     return InvalidRules(
-        f"There is no entry {short_repr(key)}; there is {', '.join(names)}.",
+        f"Unknown key {short_repr(key)}. Known keys: {', '.join(names)}.",
         where=where,
-        fix=f"{near!r}, the nearest name." if near else f"one of {', '.join(names)}.",
+        fix=f"Did you mean {suggestion!r}?" if suggestion else "use one of these keys.",
     )
 
 
 def merge_rules(parts: Iterable[Rules]) -> Rules:
-    """Return several rules as one, in their order; a path can have one spec only."""
+    """Return several sets of rules as one, in their order; a path can have only one spec."""
     rules: list[Rule] = []
     logical: list[LogicalRule] = []
     specs: dict[str, PathSpec] = {}
@@ -234,59 +259,66 @@ def merge_rules(parts: Iterable[Rules]) -> Rules:
         stack = merge_stack_options(stack, part.stack)
         rules += part.rules
         logical += part.logical
-        for each in part.specs:
-            known = specs.setdefault(each.pattern, each)
-            if (known.spec, known.is_trailing) != (each.spec, each.is_trailing):
+        for path_spec in part.specs:
+            first = specs.setdefault(path_spec.pattern, path_spec)
+            if (first.spec, first.is_trailing) != (path_spec.spec, path_spec.is_trailing):
                 raise InvalidRules(
-                    f"Path {each.pattern!r:.80} is given {known.spec_text} and {each.spec_text}.",
-                    where=", ".join(filter(None, (known.where, each.where))),
-                    fix="one spec for a path.",
+                    f"Path {path_spec.pattern!r:.80} has two specs: {first.spec_text} and "
+                    f"{path_spec.spec_text}.",
+                    where=", ".join(filter(None, (first.where, path_spec.where))),
+                    fix="keep one spec for this path.",
                 )
         sources += [part.source] * bool(part.source)
         semantics |= {part.semantics} if part.logical and part.semantics else set()
     if len(semantics) > 1:
-        fix = "one of them for all logical rules."
-        raise InvalidRules("Logical rules are to be read as linen and as nnx do.", fix=fix)
+        raise InvalidRules(
+            "Logical rules with linen semantics and with nnx semantics are combined.",
+            fix="use one logical_semantics for all logical rules.",
+        )
+    # Checked again for the sum: each part may be below the limits on its own.
     check_rule_count(max(len(rules), len(logical)))
-    check_pattern_length(each.pattern for each in rules)
-    reading = semantics.pop() if semantics else None
-    by_path = tuple(specs.values())
+    check_pattern_length(rule.pattern for rule in rules)
     return Rules(
         rules=tuple(rules),
         source=", ".join(sources),
-        specs=by_path,
+        specs=tuple(specs.values()),
         logical=tuple(logical),
-        semantics=reading,
+        semantics=semantics.pop() if semantics else None,
         stack=stack,
     )
 
 
-def _of_text(text: str) -> tuple[Spec, bool]:
-    """Read `..., tensor` and `P(..., 'tensor')`; the rest is for `parse_spec`."""
-    start = re.match(r"\s*((?:[\w.]+\()?)\s*(?:\.\.\.|…)\s*,?", text)
-    if start is None:
+def _parse_spec_text(text: str) -> tuple[Spec, bool]:
+    """Parse `..., tensor` and `P(..., 'tensor')`; anything else is for `parse_spec`."""
+    ellipsis = re.match(r"\s*((?:[\w.]+\()?)\s*(?:\.\.\.|…)\s*,?", text)
+    if ellipsis is None:
         return parse_spec(text), False
-    return parse_spec(start[1] + text[start.end() :]), True
+    return parse_spec(ellipsis[1] + text[ellipsis.end() :]), True
 
 
-def _of_mapping(rules: Mapping[Any, Any]) -> Rules:
-    known = [key for key in rules if key in FORMS]
-    if not known:
+def _parse_mapping(rules: Mapping[Any, Any]) -> Rules:
+    # If one key is a section, all must be: a path called "rules" would be ambiguous.
+    sections = [key for key in rules if key in SECTIONS]
+    if not sections:
         return Rules(specs=tuple(parse_path_spec(path, spec) for path, spec in rules.items()))
-    if len(known) < len(rules):
-        other = next(key for key in rules if key not in FORMS)
+    if len(sections) < len(rules):
+        unknown = next(key for key in rules if key not in SECTIONS)
         raise InvalidRules(
-            f"The mapping has the key {known[0]!r}, a part of rules, and {short_repr(other)}.",
-            fix='{"specs": {path: spec}} for paths; the parts are ' + ", ".join(FORMS) + ".",
+            f"The mapping mixes the section {sections[0]!r} with the key {short_repr(unknown)}.",
+            fix='write {"specs": {path: spec}} for paths; sections are '
+            + ", ".join(SECTIONS)
+            + ".",
         )
-    logical = (parse_logical_rule(*pair) for pair in _pairs(rules.get("logical", ()), "logical"))
+    logical = (
+        parse_logical_rule(*pair) for pair in _check_pairs(rules.get("logical", ()), "logical")
+    )
     specs = rules.get("specs", {})
     if not isinstance(specs, Mapping):
         raise InvalidRules(
-            f"'specs' is {short_repr(specs)}.", fix='a mapping such as {"lm_head": "tensor"}.'
+            f"'specs' is {short_repr(specs)}.", fix='use a mapping such as {"lm_head": "tensor"}.'
         )
     return Rules(
-        rules=tuple(parse_rule(*pair) for pair in _pairs(rules.get("rules", ()), "rules")),
+        rules=tuple(parse_rule(*pair) for pair in _check_pairs(rules.get("rules", ()), "rules")),
         source="",
         specs=tuple(parse_path_spec(path, spec) for path, spec in specs.items()),
         logical=tuple(logical),
@@ -295,70 +327,78 @@ def _of_mapping(rules: Mapping[Any, Any]) -> Rules:
     )
 
 
-def _of_list(rules: list[Any] | tuple[Any, ...]) -> Rules:
-    """Read pairs, or several sources; pairs that follow each other are one source."""
+def _parse_list(rules: list[Any] | tuple[Any, ...]) -> Rules:
+    """Parse pairs, or several sources; consecutive pairs are one source."""
     parts: list[Rules] = []
     pairs: list[Any] = []
     for item in rules:
         if _is_pair(item):
             pairs.append(item)
-        elif isinstance(item, (str, Path, Mapping, Rules)) or _is_pairs(item):
-            parts += [_of_pairs(pairs), parse_rules(item)]
+        elif isinstance(item, (str, Path, Mapping, Rules)) or _is_pair_list(item):
+            parts += [_parse_pairs(pairs), parse_rules(item)]
             pairs = []
         else:
-            raise InvalidRules(f"{short_repr(item)} is not a rule.", fix=_PAIRS)
-    return merge_rules([*parts, _of_pairs(pairs)])
+            raise InvalidRules(f"{short_repr(item)} is not a rule.", fix=f"use {_EXAMPLE_PAIRS}")
+    return merge_rules([*parts, _parse_pairs(pairs)])
 
 
-def _of_pairs(pairs: list[Any]) -> Rules:
-    """Read a bare list of pairs as patterns, unless it may as well be logical rules."""
+def _parse_pairs(pairs: list[Any]) -> Rules:
+    """Parse a bare list of pairs as patterns, unless they could just as well be logical rules."""
     check_rule_count(len(pairs))
     check_pattern_length(name for name, _ in pairs)
-    if pairs and not any(map(_is_clear, pairs)):
-        shown = ", ".join(f"({name!r:.40}, {short_repr(spec, 40)})" for name, spec in pairs[:3])
+    # Flax's logical rules are pairs of a name and mesh axes too. Guessing wrong would silently
+    # replicate the whole model, so an ambiguous list is an error.
+    if pairs and not any(map(_is_pattern_pair, pairs)):
+        examples = ", ".join(f"({name!r:.40}, {short_repr(spec, 40)})" for name, spec in pairs[:3])
         raise InvalidRules(
-            "These pairs may be patterns, or Flax's logical rules.",
-            where=shown + (", ..." if len(pairs) > 3 else ""),
-            fix='{"rules": [...]} for patterns, {"logical": [...]} for logical axis names.',
+            "These pairs may be patterns or logical rules.",
+            where=examples + (", ..." if len(pairs) > 3 else ""),
+            fix='write {"rules": [...]} for patterns, {"logical": [...]} for logical axis names.',
         )
     return Rules(rules=tuple(parse_rule(*pair) for pair in pairs))
 
 
-def _is_clear(pair: Any) -> bool:
-    """Tell whether a pair can only be a pattern with a spec, and not a logical rule."""
+def _is_pattern_pair(pair: Any) -> bool:
+    """Return whether a pair can only be a pattern with a spec, and not a logical rule."""
     name, spec = pair
     if not _NAME.fullmatch(name) or isinstance(spec, Spec) or hasattr(spec, "partitions"):
         return True
     if isinstance(spec, str):
         return not _NAME.fullmatch(spec.strip())
-    return isinstance(spec, (tuple, list)) and not all(isinstance(each, str) for each in spec)
+    return isinstance(spec, (tuple, list)) and not all(isinstance(entry, str) for entry in spec)
 
 
-def _pairs(pairs: Any, of: str) -> list[Any]:
-    if not isinstance(pairs, (list, tuple)) or not all(map(_is_two, pairs)):
-        raise InvalidRules(f"{of!r} is {short_repr(pairs)}.", fix=f"a list of {_PAIRS}")
+def _check_pairs(pairs: Any, section: str) -> list[Any]:
+    if not isinstance(pairs, (list, tuple)) or not all(map(_has_two_items, pairs)):
+        raise InvalidRules(
+            f"{section!r} is {short_repr(pairs)}.", fix=f"use a list of {_EXAMPLE_PAIRS}"
+        )
     check_rule_count(len(pairs))
     check_pattern_length(name for name, _ in pairs)
     return list(pairs)
 
 
-def _is_two(item: Any) -> bool:
+def _has_two_items(item: Any) -> bool:
     return isinstance(item, (list, tuple)) and len(item) == 2
 
 
 def _is_pair(item: Any) -> bool:
-    return _is_two(item) and isinstance(item[0], str)
+    return _has_two_items(item) and isinstance(item[0], str)
 
 
-def _is_pairs(item: Any) -> bool:
+def _is_pair_list(item: Any) -> bool:
     return isinstance(item, (list, tuple)) and all(map(_is_pair, item))
 
 
-def _text(value: Any, what: str, where: str) -> None:
+def _check_text(value: Any, subject: str, where: str) -> None:
     if not isinstance(value, str):
-        raise InvalidRules(f"{what} is {short_repr(value)}.", where=where, fix="text in quotes.")
-    if not value.isprintable() and any("\ud800" <= each <= "\udfff" for each in value):
-        fix = "text that UTF-8 can hold."
         raise InvalidRules(
-            f"{what} is {short_repr(value)}, which is no text.", where=where, fix=fix
+            f"{subject} is {short_repr(value)}.", where=where, fix="write text in quotes."
+        )
+    # A lone surrogate cannot be encoded, so it could be neither printed nor saved.
+    if not value.isprintable() and any("\ud800" <= char <= "\udfff" for char in value):
+        raise InvalidRules(
+            f"{subject} is {short_repr(value)}, which is not valid text.",
+            where=where,
+            fix="use text that is valid UTF-8.",
         )

@@ -1,4 +1,4 @@
-r"""The file of rules: TOML that people keep in their repository, each mistake with its line.
+r"""Rule files: TOML that users keep in their repository; every error names file and line.
 
 >>> text = '''
 ... format_version = 1
@@ -31,6 +31,7 @@ from typing import Any
 
 from shardlab._files.bounded_read import read_regular_file
 from shardlab._files.toml_reader import parse_toml
+from shardlab._text.units import bytes_text
 from shardlab.errors import InvalidRules, short_repr
 from shardlab.findings.source import SourceLocation
 from shardlab.planner.rules.rules import (
@@ -43,262 +44,281 @@ from shardlab.planner.rules.rules import (
     parse_logical_rule,
     parse_path_spec,
     parse_rule,
-    parse_stack,
     parse_semantics,
-    unknown_key,
+    parse_stack,
+    unknown_key_error,
 )
-from shardlab.sharding.spec import Spec
 
 FORMAT_VERSION = 1
 MAX_BYTES = 8 * 2**20
 _KEYS = ("format_version", "stack", "logical", "logical_semantics", "rules", "specs")
 _RULE_KEYS = ("path", "spec", "reason")
-_EXAMPLE = "[[rules]], then path = 'mlp/.*kernel' and spec = \"fsdp,tensor\"."
-_MAXTEXT = "a TOML file with the list after logical_axis_rules: as it is, logical = [...]."
-_SPECS = re.compile(r"\s*\[\s*specs\s*\]")
+_RULE_EXAMPLE = "write [[rules]], then path = 'mlp/.*kernel' and spec = \"fsdp,tensor\"."
+_MAXTEXT_FIX = (
+    "write a TOML file with the list after logical_axis_rules unchanged: logical = [...]."
+)
+_RULES_HEADER = re.compile(r"\s*\[\[\s*rules\s*\]\]")
+_SPECS_HEADER = re.compile(r"\s*\[\s*specs\s*\]")
 _KEY = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*[.=]""")
-_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
+_BARE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 
 
 def load_rules(path: str | Path) -> Rules:
     """Return the rules of a file."""
-    place = Path(path)
     try:
-        found = read_regular_file(place, MAX_BYTES)
-        if len(found) > MAX_BYTES:
-            fix = f"at most {MAX_BYTES // 2**20} MiB; one rule serves many tensors."
-            raise InvalidRules("The file is too large for rules.", where=str(path), fix=fix)
-        text = found.decode("utf-8-sig").replace("\r\n", "\n")
+        content = read_regular_file(Path(path), MAX_BYTES)
+        if len(content) > MAX_BYTES:
+            raise InvalidRules(
+                f"The rule file is larger than {bytes_text(MAX_BYTES)}.",
+                where=str(path),
+                fix="use fewer rules: one pattern serves many tensors.",
+            )
+        # Windows editors write a byte-order mark and CRLF; neither is valid TOML.
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
         return parse_rules_text(text, str(path))
     except FileNotFoundError:
-        fix = "the path of a TOML file with rules, or the rules themselves as a list."
-        raise InvalidRules("There is no such file.", where=f"{path!s:.200}", fix=fix) from None
+        raise InvalidRules(
+            "The rule file does not exist.",
+            where=f"{path!s:.200}",
+            fix="give the path of a TOML file with rules, or the rules themselves as a list.",
+        ) from None
     except (OSError, ValueError) as error:
         if isinstance(error, InvalidRules):
             raise
-        said = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         raise InvalidRules(
-            f"The file cannot be read: {said:.200}.",
+            f"The rule file cannot be read: {reason:.200}.",
             where=f"{path!s:.200}",
-            fix="a TOML file in UTF-8.",
+            fix="use a TOML file in UTF-8.",
         ) from None
 
 
 def parse_rules_text(text: str, name: str = "") -> Rules:
-    """Return the rules of a file's text."""
+    """Return the rules in the text of a file."""
     try:
         data = parse_toml(text)
     except (ValueError, RecursionError) as error:
-        line = re.search(r"at line ([0-9]+)", str(error))
+        line = re.search(r"at line ([0-9]+)", str(error))  # tomllib has no field for the line
         where = str(SourceLocation(name, int(line[1]) if line else 0))
-        fix = _MAXTEXT if "logical_axis_rules:" in text else _EXAMPLE
-        raise InvalidRules(f"The file is not TOML: {error}.", where=where, fix=fix) from None
-    lines = _Lines(text, name)
+        fix = _MAXTEXT_FIX if "logical_axis_rules:" in text else _RULE_EXAMPLE
+        raise InvalidRules(f"The file is not valid TOML: {error}.", where=where, fix=fix) from None
+    locations = _Locations(text, name)
     for key in data:
         if key not in _KEYS:
-            raise unknown_key(key, _KEYS, str(lines.of_key(key)))
-    _check_version(data, lines)
+            raise unknown_key_error(key, _KEYS, str(locations.find_key(key)))
+    _check_version(data, locations)
     return Rules(
-        rules=_rules(data, lines),
+        rules=_parse_rules_section(data, locations),
         source=name,
-        specs=_specs(data, lines),
-        logical=_logical(data, lines),
-        semantics=parse_semantics(data.get("logical_semantics"), str(lines.of_key("logical_sem"))),
-        stack=parse_stack(data.get("stack"), str(lines.of_key("stack"))),
+        specs=_parse_specs_section(data, locations),
+        logical=_parse_logical_section(data, locations),
+        semantics=parse_semantics(
+            data.get("logical_semantics"), str(locations.find_key("logical_semantics"))
+        ),
+        stack=parse_stack(data.get("stack"), str(locations.find_key("stack"))),
     )
 
 
-def rules_text(rules: Rules) -> str:
-    """Return the file that reads back as these rules."""
-    parts = [f"format_version = {FORMAT_VERSION}\n"]
-    if rules.stack:
-        parts.append(f"stack = {_quoted(rules.stack)}\n")
-    if rules.logical:
-        rows = [f"  [{_quoted(each.name)}, {_axes(each.axes)}],\n" for each in rules.logical]
-        parts.append(f"logical = [\n{''.join(rows)}]\n")
-        if rules.semantics is not None:
-            parts.append(f"logical_semantics = {_quoted(rules.semantics)}\n")
-    for rule in rules.rules:
-        reason = f"reason = {_quoted(rule.reason)}\n" if rule.reason else ""
-        parts.append(f"\n[[rules]]\npath = {_quoted(rule.pattern)}\nspec = {_spec(rule)}\n{reason}")
-    if rules.specs:
-        rows = [f"{_quoted(each.pattern)} = {_spec(each)}\n" for each in rules.specs]
-        parts.append(f"\n[specs]\n{''.join(rows)}")
-    return "".join(parts)
-
-
-class _Lines:
-    """Where things stand in a file; `tomllib` does not say."""
+class _Locations:
+    """Lines of keys in a file, found by regular expression because `tomllib` does not tell them."""
 
     def __init__(self, text: str, name: str) -> None:
         self.name = name
         self.lines = text.splitlines()
-        self.headers = [
-            at for at, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*rules\s*\]\]", line)
+        self.rule_headers = [
+            index for index, line in enumerate(self.lines) if _RULES_HEADER.match(line)
         ]
 
-    def at(self, line: int) -> SourceLocation | None:
-        return SourceLocation(self.name, line + 1) if self.name else None
+    def line_location(self, index: int) -> SourceLocation | None:
+        """Return the location of a line; None for text that is no file."""
+        return SourceLocation(self.name, index + 1) if self.name else None
 
-    def of_rule(self, number: int, n_rules: int, key: str = "") -> SourceLocation | None:
-        """Return the line of a rule's header, or of a key of it; the file alone where unsure.
+    def file_location(self) -> SourceLocation | None:
+        """Return the location of the file, without a line."""
+        return SourceLocation(self.name, 0) if self.name else None
 
-        Headers inside a text of several lines would count wrongly, so all must be there.
-        """
-        if len(self.headers) != n_rules:
-            return SourceLocation(self.name, 0) if self.name else None
-        start = self.headers[number]
-        for at in range(start + 1, len(self.lines)):
-            if re.match(r"\s*\[", self.lines[at]):
+    def find_rule(self, number: int, n_rules: int, key: str = "") -> SourceLocation | None:
+        """Return the line of a rule's header, or of one of its keys; else of the file alone."""
+        # A header inside a multi-line string is counted too. If the count is off, any line could
+        # be wrong, so none is given.
+        if len(self.rule_headers) != n_rules:
+            return self.file_location()
+        start = self.rule_headers[number]
+        for index in range(start + 1, len(self.lines)):
+            if re.match(r"\s*\[", self.lines[index]):
                 break
-            if key and re.match(rf"\s*[\"']?{re.escape(key)}\b", self.lines[at]):
-                return self.at(at)
-        return self.at(start)
+            if key and re.match(rf"\s*[\"']?{re.escape(key)}\b", self.lines[index]):
+                return self.line_location(index)
+        return self.line_location(start)
 
-    def of_key(self, key: str) -> SourceLocation | None:
-        """Return the first line that begins with a key, or a table of it."""
-        wanted = re.compile(rf"\s*(?:\[+\s*)?[\"']?{re.escape(key)}")
-        at = next((at for at, line in enumerate(self.lines) if wanted.match(line)), None)
-        return (SourceLocation(self.name, 0) if self.name else None) if at is None else self.at(at)
+    def find_key(self, key: str) -> SourceLocation | None:
+        """Return the first line that begins with a key, or with a table of that name."""
+        pattern = re.compile(rf"\s*(?:\[+\s*)?[\"']?{re.escape(key)}")
+        for index, line in enumerate(self.lines):
+            if pattern.match(line):
+                return self.line_location(index)
+        return self.file_location()
 
-    def of_specs(self) -> dict[str, SourceLocation | None]:
-        """Return the lines of the table of specs by their keys, read once for all of them."""
-        start = next((at for at, line in enumerate(self.lines) if _SPECS.match(line)), 0)
-        found: dict[str, SourceLocation | None] = {}
-        for at in range(start, len(self.lines)):
-            if key := _KEY.match(self.lines[at]):
-                found.setdefault(key[1] or key[2] or key[3], self.at(at))
-        return found
+    def find_specs(self) -> dict[str, SourceLocation | None]:
+        """Return the lines of the specs table by key, in one pass for tables of any length."""
+        start = next(
+            (index for index, line in enumerate(self.lines) if _SPECS_HEADER.match(line)), 0
+        )
+        by_key: dict[str, SourceLocation | None] = {}
+        for index in range(start, len(self.lines)):
+            if key := _KEY.match(self.lines[index]):
+                by_key.setdefault(key[1] or key[2] or key[3], self.line_location(index))
+        return by_key
 
-    def of_text(self, text: str, after: str) -> SourceLocation | None:
-        """Return the first line beneath the one of a key that has a text in quotes."""
-        start = self.of_key(after)
-        for at in range(max(0, (start.line if start else 1) - 1), len(self.lines)):
-            if f'"{text}"' in self.lines[at] or f"'{text}'" in self.lines[at]:
-                return self.at(at)
+    def find_string(self, text: str, section: str) -> SourceLocation | None:
+        """Return the first line of a section that has this text in quotes."""
+        start = self.find_key(section)
+        for index in range(max(0, (start.line if start else 1) - 1), len(self.lines)):
+            if f'"{text}"' in self.lines[index] or f"'{text}'" in self.lines[index]:
+                return self.line_location(index)
         return start
 
 
-def _check_version(data: Mapping[str, Any], lines: _Lines) -> None:
+def _check_version(data: Mapping[str, Any], locations: _Locations) -> None:
     version = data.get("format_version", FORMAT_VERSION)
     if isinstance(version, bool) or version != FORMAT_VERSION:
         raise InvalidRules(
-            f"The file has format_version {short_repr(version)}; this version reads {FORMAT_VERSION}.",
-            where=str(lines.of_key("format_version") or ""),
-            fix=f"format_version = {FORMAT_VERSION}, or a newer shardlab.",
+            f"The file has format_version {short_repr(version)}; this shardlab reads "
+            f"{FORMAT_VERSION}.",
+            where=str(locations.find_key("format_version") or ""),
+            fix=f"write format_version = {FORMAT_VERSION}, or install a newer shardlab.",
         )
 
 
-def _rules(data: Mapping[str, Any], lines: _Lines) -> tuple[Rule, ...]:
+def _parse_rules_section(data: Mapping[str, Any], locations: _Locations) -> tuple[Rule, ...]:
     tables = data.get("rules", [])
     if not isinstance(tables, list):
-        raise _wrong(f"'rules' is {short_repr(tables)}.", lines.of_key("rules"), _EXAMPLE)
-    where = str(lines.of_key("rules") or "")
+        raise _rules_error(
+            f"'rules' is {short_repr(tables)}.", locations.find_key("rules"), _RULE_EXAMPLE
+        )
+    # Before any pattern is parsed, because parsing is what the limits are for.
+    where = str(locations.find_key("rules") or "")
     check_rule_count(len(tables), where)
-    check_pattern_length((each.get("path") for each in tables if isinstance(each, dict)), where)
-    return tuple(_rule(table, number, len(tables), lines) for number, table in enumerate(tables))
+    check_pattern_length((table.get("path") for table in tables if isinstance(table, dict)), where)
+    return tuple(
+        _parse_rule_table(table, number, len(tables), locations)
+        for number, table in enumerate(tables)
+    )
 
 
-def _rule(table: Any, number: int, n_rules: int, lines: _Lines) -> Rule:
-    place = lines.of_rule(number, n_rules)
+def _parse_rule_table(table: Any, number: int, n_rules: int, locations: _Locations) -> Rule:
+    location = locations.find_rule(number, n_rules)
     if not isinstance(table, dict):
-        raise _wrong(f"Rule {number + 1} is {short_repr(table)}.", place, _EXAMPLE)
+        raise _rules_error(f"Rule {number + 1} is {short_repr(table)}.", location, _RULE_EXAMPLE)
     for key in table:
         if key not in _RULE_KEYS:
-            raise unknown_key(key, _RULE_KEYS, str(lines.of_rule(number, n_rules, key) or ""))
+            where = str(locations.find_rule(number, n_rules, key) or "")
+            raise unknown_key_error(key, _RULE_KEYS, where)
     for key in ("path", "spec"):
         if key not in table:
-            raise _wrong(f"Rule {number + 1} has no {key!r}.", place, _EXAMPLE)
+            raise _rules_error(f"Rule {number + 1} has no {key!r}.", location, _RULE_EXAMPLE)
     if not isinstance(reason := table.get("reason", ""), str):
-        at = lines.of_rule(number, n_rules, "reason")
-        raise _wrong(
-            f"The reason of rule {number + 1} is {short_repr(reason)}.", at, "text in quotes."
+        raise _rules_error(
+            f"The reason of rule {number + 1} is {short_repr(reason)}.",
+            locations.find_rule(number, n_rules, "reason"),
+            "write text in quotes.",
         )
-    try:
-        return parse_rule(table["path"], table["spec"], place, reason)
-    except InvalidRules as error:
-        raise _at_line(error, place, table, lines, number, n_rules) from None
+    return parse_rule(
+        table["path"],
+        table["spec"],
+        location,
+        reason,
+        pattern_where=str(locations.find_rule(number, n_rules, "path") or ""),
+        spec_where=str(locations.find_rule(number, n_rules, "spec") or ""),
+    )
 
 
-def _at_line(
-    error: InvalidRules,
-    place: SourceLocation | None,
-    table: Any,
-    lines: _Lines,
-    number: int,
-    n_rules: int,
-) -> InvalidRules:
-    """Return the error with the line of the pattern or of the spec in place of the header's."""
-    key = "spec" if error.what.startswith("A spec") else "path"
-    line = lines.of_rule(number, n_rules, key)
-    where = error.where.replace(str(place or ""), str(line or ""), 1) if place else error.where
-    return InvalidRules(error.what, where=where, fix=error.fix)
-
-
-def _specs(data: Mapping[str, Any], lines: _Lines) -> tuple[PathSpec, ...]:
+def _parse_specs_section(data: Mapping[str, Any], locations: _Locations) -> tuple[PathSpec, ...]:
     specs = data.get("specs", {})
-    fix = '[specs], then "lm_head.weight" = "tensor,None"; a path with dots stands in quotes.'
+    fix = 'write [specs], then "lm_head.weight" = "tensor,None"; quote a path with dots.'
     if not isinstance(specs, dict):
-        raise _wrong(f"'specs' is {short_repr(specs)}.", lines.of_key("specs"), fix)
-    places = lines.of_specs()
-    found = []
+        raise _rules_error(f"'specs' is {short_repr(specs)}.", locations.find_key("specs"), fix)
+    by_key = locations.find_specs()
+    path_specs = []
     for path, spec in specs.items():
-        place = places.get(path) or lines.of_key("specs")
+        location = by_key.get(path) or locations.find_key("specs")
         if isinstance(spec, dict):
-            what = f"The path that begins with {path!r:.80} is not in quotes, so that TOML cuts it."
-            raise _wrong(what, place, fix)
-        found.append(parse_path_spec(path, spec, place))
-    return tuple(found)
+            # TOML parses lm_head.weight = ... as a table lm_head with a key weight.
+            message = f"The path that begins with {path!r:.80} is not in quotes, so TOML splits it."
+            raise _rules_error(message, location, fix)
+        path_specs.append(parse_path_spec(path, spec, location))
+    return tuple(path_specs)
 
 
-def _logical(data: Mapping[str, Any], lines: _Lines) -> tuple[LogicalRule, ...]:
+def _parse_logical_section(
+    data: Mapping[str, Any], locations: _Locations
+) -> tuple[LogicalRule, ...]:
     pairs = data.get("logical", [])
-    fix = 'logical = [["embed", "fsdp"], ["mlp", ["tensor", "expert"]], ["norm", []]].'
+    fix = 'write logical = [["embed", "fsdp"], ["mlp", ["tensor", "expert"]], ["norm", []]].'
+    section = locations.find_key("logical")
     if not isinstance(pairs, list):
-        raise _wrong(f"'logical' is {short_repr(pairs)}.", lines.of_key("logical"), fix)
-    check_rule_count(len(pairs), str(lines.of_key("logical") or ""))
-    found = []
+        raise _rules_error(f"'logical' is {short_repr(pairs)}.", section, fix)
+    check_rule_count(len(pairs), str(section or ""))
+    logical_rules = []
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise _wrong(
-                f"The logical rule {short_repr(pair)} is no pair.", lines.of_key("logical"), fix
-            )
-        place = lines.of_text(pair[0], "logical") if isinstance(pair[0], str) else None
-        found.append(parse_logical_rule(pair[0], pair[1], place or lines.of_key("logical")))
-    return tuple(found)
+            raise _rules_error(f"The logical rule {short_repr(pair)} is not a pair.", section, fix)
+        name, axes = pair
+        location = locations.find_string(name, "logical") if isinstance(name, str) else None
+        logical_rules.append(parse_logical_rule(name, axes, location or section))
+    return tuple(logical_rules)
 
 
-def _wrong(what: str, place: SourceLocation | None, fix: str) -> InvalidRules:
-    return InvalidRules(what, where=str(place or ""), fix=fix)
+def _rules_error(message: str, location: SourceLocation | None, fix: str) -> InvalidRules:
+    return InvalidRules(message, where=str(location or ""), fix=fix)
 
 
-def _quoted(text: str) -> str:
-    """Return a TOML string: in single quotes where that needs no escapes, as patterns like it."""
-    plain = text.isprintable() and "'" not in text
-    if plain and ("\\" in text or '"' in text):
+def rules_text(rules: Rules) -> str:
+    """Return the text of a file that reads back as these rules."""
+    sections = [f"format_version = {FORMAT_VERSION}\n"]
+    if rules.stack:
+        sections.append(f"stack = {_quote_toml(rules.stack)}\n")
+    if rules.logical:
+        rows = [
+            f"  [{_quote_toml(rule.name)}, {_axes_toml(rule.axes)}],\n" for rule in rules.logical
+        ]
+        sections.append(f"logical = [\n{''.join(rows)}]\n")
+        if rules.semantics is not None:
+            sections.append(f"logical_semantics = {_quote_toml(rules.semantics)}\n")
+    for rule in rules.rules:
+        reason = f"reason = {_quote_toml(rule.reason)}\n" if rule.reason else ""
+        sections.append(
+            f"\n[[rules]]\npath = {_quote_toml(rule.pattern)}\nspec = {_spec_toml(rule)}\n{reason}"
+        )
+    if rules.specs:
+        rows = [f"{_quote_toml(spec.pattern)} = {_spec_toml(spec)}\n" for spec in rules.specs]
+        sections.append(f"\n[specs]\n{''.join(rows)}")
+    return "".join(sections)
+
+
+def _quote_toml(text: str) -> str:
+    """Return a TOML string, in single quotes if that avoids escapes in a pattern."""
+    is_literal = text.isprintable() and "'" not in text
+    if is_literal and ("\\" in text or '"' in text):
         return f"'{text}'"
+    # A JSON string is a TOML basic string, except that TOML also requires DEL to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _axes(axes: tuple[str, ...]) -> str:
-    return _quoted(axes[0]) if len(axes) == 1 else f"[{', '.join(map(_quoted, axes))}]"
+def _axes_toml(axes: tuple[str, ...]) -> str:
+    return _quote_toml(axes[0]) if len(axes) == 1 else f"[{', '.join(map(_quote_toml, axes))}]"
 
 
-def _spec(rule: Rule) -> str:
-    """Return a spec as text, or entry by entry where a name would not survive as text."""
-    start = ["..."] if rule.is_trailing else []
-    if all(_BARE.fullmatch(name) and name != "None" for name in rule.spec.mesh_axes):
-        return _quoted(", ".join([*start, *map(_entry, rule.spec.axes)]))
-    entries = [*map(_quoted, start), *(f"[{', '.join(map(_quoted, n))}]" for n in rule.spec.axes)]
-    return f"[{', '.join(entries)}]"
+def _spec_toml(rule: Rule) -> str:
+    """Return a spec as text, or entry by entry if a name would not survive as text."""
+    ellipsis = ["..."] if rule.is_trailing else []
+    if all(_BARE_NAME.fullmatch(name) and name != "None" for name in rule.spec.mesh_axes):
+        return _quote_toml(", ".join([*ellipsis, *map(_entry_text, rule.spec.axes)]))
+    entries = [f"[{', '.join(map(_quote_toml, names))}]" for names in rule.spec.axes]
+    return f"[{', '.join([*map(_quote_toml, ellipsis), *entries])}]"
 
 
-def _entry(names: tuple[str, ...]) -> str:
+def _entry_text(names: tuple[str, ...]) -> str:
     if len(names) == 1:
         return names[0]
     return f"({', '.join(names)})" if names else "None"
-
-
-def spec_text(spec: Spec) -> str:
-    """Return a spec as it stands in a file: `(data, fsdp), None`."""
-    return ", ".join(map(_entry, spec.axes))

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardlab.errors import InvalidPlan, InvalidRules
-from shardlab.planner.models.maxtext import ArraySharding, ShardingDump, is_sharding_dump, read_sharding_dump
+from shardlab.planner.models.maxtext import (
+    ArraySharding,
+    ShardingDump,
+    is_sharding_dump,
+    read_sharding_dump,
+)
 from shardlab.planner.plan import Plan, PlanRow, strip_unsharded
 from shardlab.planner.rules.rule_line import RULE_KINDS
 from shardlab.planner.rules.rules import (
@@ -16,8 +21,8 @@ from shardlab.planner.rules.rules import (
     PathSpec,
     Rule,
     Rules,
-    parse_stack,
     parse_semantics,
+    parse_stack,
 )
 from shardlab.planner.snapshots.compare_plans import compare_plans
 from shardlab.planner.snapshots.plan_comparison import Change, Comparison
@@ -56,7 +61,9 @@ def load_golden(path: str | Path) -> GoldenFile:
 def load_specs(path: str | Path) -> Rules:
     """Return the specs of MaxText's `named_shardings.json` as rules, one per path."""
     where = str(path)
-    shardings = read_sharding_dump(parse_plan_json(read_plan_file(path), where), where, InvalidRules)
+    shardings = read_sharding_dump(
+        parse_plan_json(read_plan_file(path), where), where, InvalidRules
+    )
     if shardings.mesh is None:
         raise InvalidRules(
             "The file has logical names of dimensions, not the mesh axes that shard them.",
@@ -76,7 +83,12 @@ def rules_of_plan(plan: Plan) -> Rules:
     by_kind = {kind: [line for line in plan.rules if line.kind == kind] for kind in RULE_KINDS}
     return Rules(
         rules=tuple(
-            Rule(pattern=line.pattern, spec=line.spec, is_trailing=line.is_trailing, reason=line.reason)
+            Rule(
+                pattern=line.pattern,
+                spec=line.spec,
+                is_trailing=line.is_trailing,
+                reason=line.reason,
+            )
             for line in by_kind["pattern"]
         ),
         source="",

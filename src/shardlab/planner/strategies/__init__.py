@@ -1,1 +1,1 @@
-"""Named strategies: what array axes mean, and what is cut over which mesh axes."""
+"""Named strategies: what dimensions are for, and which mesh axes shard them."""

@@ -1,4 +1,4 @@
-"""Roles: what a mesh axis is for, told by its name.
+"""Roles of mesh axes (data, fsdp, tensor, expert, sequence, stage), recognized by axis name.
 
 >>> from shardlab.sharding.mesh import parse_mesh
 >>> mesh_axis_roles(parse_mesh("data=4,model=8"))
@@ -26,30 +26,34 @@ ROLES = {
     ),
     "stage": ("stage", "pipeline", "pp", "pipe"),
 }
-BATCH_ROLES = ("data", "fsdp", "expert")  # whose axes cut the batch
+# Roles whose mesh axes shard the batch. Expert axes do too: outside of the experts MaxText uses
+# them as further data-parallel axes.
+BATCH_ROLES = ("data", "fsdp", "expert")
 
 
 def mesh_axis_roles(mesh: Mesh) -> dict[str, tuple[str, ...]]:
     """Return the mesh axes of each role that the mesh has, in mesh order."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_role: dict[str, tuple[str, ...]] = {}
     for role, names in ROLES.items():
         if axes := tuple(name for name in mesh.axis_names if name.lower() in names):
-            found[role] = axes
-    return found
+            by_role[role] = axes
+    return by_role
 
 
 def batch_axes(mesh: Mesh) -> tuple[str, ...]:
-    """Return the mesh axes that cut the batch."""
+    """Return the mesh axes that shard the batch."""
     roles = mesh_axis_roles(mesh)
     names = {name for role in BATCH_ROLES for name in roles.get(role, ())}
     return tuple(name for name in mesh.axis_names if name in names)
 
 
 def axis_with_same_role(name: str, mesh: Mesh) -> str | None:
-    """Return the axis of the mesh that has the role of another name.
+    """Return the axis of the mesh that has the same role as another name.
 
-    >>> axis_with_same_role("mp", Mesh(dp=2, fsdp=4, tensor=2)), axis_with_same_role("mp", Mesh(dp=2, fsdp=4))
-    ('tensor', None)
+    >>> axis_with_same_role("mp", Mesh(dp=2, fsdp=4, tensor=2))
+    'tensor'
+    >>> axis_with_same_role("mp", Mesh(dp=2, fsdp=4)) is None
+    True
     """
     role = next((role for role, names in ROLES.items() if name.lower() in names), "")
     return next(iter(mesh_axis_roles(mesh).get(role, ())), None)

@@ -1,14 +1,16 @@
-"""Stacking: many tensors alike as one array, with their number as its first array axis.
+"""Stacking: the experts or layers of a model in one array each, with their number as dimension 0.
 
 >>> from shardlab.sharding.dtype import parse_dtype
 >>> from shardlab.planner.tensor_group import parse_tensor_group
->>> one = parse_family("layers.{0..1}.mlp.experts.{0..7}.w1.weight", (6, 4), parse_dtype("bf16"))
->>> made = stack_model(Model("tiny", (one,)), "experts").groups[0]
->>> made.name, made.n_tensors, made.shape, made.stacked_meanings
+>>> path = "layers.{0..1}.mlp.experts.{0..7}.w1.weight"
+>>> group = parse_tensor_group(path, (6, 4), parse_dtype("bf16"))
+>>> stacked = stack_model(Model(name="tiny", groups=(group,)), "experts").groups[0]
+>>> stacked.name, stacked.n_tensors, stacked.shape, stacked.stacked_meanings
 ('layers.*.mlp.experts.w1.weight', 2, (8, 6, 4), ('experts', 'mlp', 'embed'))
 
-Checkpoints keep each expert and each layer apart; JAX programs hold experts in one array, to cut it
-over an expert axis, and often layers too, to scan over them. The bytes are the same.
+Checkpoints store each expert and each layer as a separate tensor. JAX programs store experts in one
+array, to shard it over an expert axis, and often layers too, to scan over them. The bytes are the
+same.
 """
 
 from __future__ import annotations
@@ -21,95 +23,106 @@ from typing import Any
 
 from shardlab._text.nearest import nearest_name
 from shardlab.errors import UnknownOption, short_repr
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.model import Model
-from shardlab.planner.strategies.dim_meaning import EXPERT_WORDS, LAYER_WORDS, infer_dim_meanings
+from shardlab.planner.strategies.dim_meaning import (
+    EXPERT_WORDS,
+    LAYER_WORDS,
+    infer_dim_meanings,
+)
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.spec import Spec
 
 _WORDS = {"experts": EXPERT_WORDS, "layers": LAYER_WORDS}
-_CHOICES = {"experts": ("experts",), "layers": ("layers",), "all": ("experts", "layers")}
-_LAST = re.compile(r"([A-Za-z0-9]+)[^A-Za-z0-9]*$")  # the word before a number
+# option -> dimensions that are stacked, in this order: layers end up before experts
+_OPTIONS = {"experts": ("experts",), "layers": ("layers",), "all": ("experts", "layers")}
+_LAST_WORD = re.compile(r"([A-Za-z0-9]+)[^A-Za-z0-9]*$")  # before a number
 
 
-def stack_model(model: Model, over: Any) -> Model:
+def stack_model(model: Model, option: Any) -> Model:
     """Return the model with its experts, its layers, or all of both in one array each."""
-    parse_stack_option(over)
-    known: dict[str, Model] = model.__dict__.setdefault("_stacked", {})  # a search asks often
-    if over not in known:
-        known[over] = _stacked(model, over)
-    return known[over]
+    parse_stack_option(option)
+    # Cached in the model: a search over meshes stacks the same model for each candidate.
+    cache: dict[str, Model] = model.__dict__.setdefault("_stacked_models", {})
+    if option not in cache:
+        cache[option] = _build_stacked(model, option)
+    return cache[option]
 
 
-def merge_stack_options(*wanted: Any) -> str | None:
-    """Return what is to be stacked where several say so; None where nobody does.
+def merge_stack_options(*options: Any) -> str | None:
+    """Return the option that stacks what any of these stack; None if all are empty.
 
-    >>> merge_stack_options(None, "experts"), merge_stack_options("layers", "experts"), merge_stack_options(None, "")
-    ('experts', 'all', None)
+    >>> merge_stack_options(None, "experts"), merge_stack_options("layers", "experts")
+    ('experts', 'all')
+    >>> merge_stack_options(None, "") is None
+    True
     """
-    said = (each for each in wanted if not (each is None or (isinstance(each, str) and not each)))
-    words = {word for each in said for word in parse_stack_option(each)}
-    return next((name for name, each in _CHOICES.items() if set(each) == words), None)
+    dims = {
+        dim
+        for option in options
+        if not (option is None or (isinstance(option, str) and not option))
+        for dim in parse_stack_option(option)
+    }
+    return next((name for name, stacked in _OPTIONS.items() if set(stacked) == dims), None)
 
 
-def parse_stack_option(over: Any) -> tuple[str, ...]:
-    """Return what is stacked by a choice."""
-    if not isinstance(over, str) or over not in _CHOICES:
-        near = nearest_name(over, _CHOICES) if isinstance(over, str) else None
+def parse_stack_option(option: Any) -> tuple[str, ...]:
+    """Return the dimensions that an option stacks."""
+    if not isinstance(option, str) or option not in _OPTIONS:
+        suggestion = nearest_name(option, _OPTIONS) if isinstance(option, str) else None
         raise UnknownOption(
-            f"There is nothing named {short_repr(over)} to stack; there is {', '.join(_CHOICES)}.",
-            fix=f"{near!r}, the nearest name." if near else "one of these.",
+            f"Cannot stack {short_repr(option)}. Known options: {', '.join(_OPTIONS)}.",
+            fix=f"Did you mean {suggestion!r}?" if suggestion else "use one of these options.",
         )
-    return _CHOICES[over]
+    return _OPTIONS[option]
 
 
-def _stacked(model: Model, over: str) -> Model:
-    families = model.groups
-    for what in _CHOICES[over]:
-        families = tuple(made for family in families for made in _stack(family, what))
-    if families == model.groups:
+def _build_stacked(model: Model, option: str) -> Model:
+    groups = model.groups
+    for dim in _OPTIONS[option]:
+        groups = tuple(stacked for group in groups for stacked in _stack_group(group, dim))
+    if groups == model.groups:
         return model
-    return replace(model, groups=families, notes=(*model.notes, _note(model, families, over)))
-
-
-def _note(model: Model, families: tuple[TensorGroup, ...], over: str) -> str:
-    n_arrays = sum(family.n_tensors for family in families)
-    what = " and ".join(_CHOICES[over])
-    return (
-        f"The {what} among the source's {model.n_tensors:,} tensors are stacked: "
-        f"{n_arrays:,} arrays with the same bytes."
+    n_arrays = sum(group.n_tensors for group in groups)
+    note = (
+        f"The {' and '.join(_OPTIONS[option])} among the source's {model.n_tensors:,} tensors are "
+        f"stacked: {n_arrays:,} arrays with the same bytes."
     )
+    return replace(model, groups=groups, notes=(*model.notes, note))
 
 
-def _stack(family: TensorGroup, what: str) -> tuple[TensorGroup, ...]:
-    """Return the family with the number of that word as an array axis."""
-    at = find_stack_position(family, what)
-    if at is None:
-        return (family,)
-    return tuple(_merged(family, what, at))
-
-
-def find_stack_position(family: TensorGroup, what: str) -> int | None:
-    """Return which number of the path counts experts, or layers."""
-    for at, piece in enumerate(family.path_parts[:-1]):
-        if (word := _LAST.search(piece)) and word[1] in _WORDS[what]:
-            return at
+def find_stack_position(group: TensorGroup, dim: str) -> int | None:
+    """Return the position of the number in the path that counts experts, or layers."""
+    for position, text in enumerate(group.path_parts[:-1]):
+        if (word := _LAST_WORD.search(text)) and word[1] in _WORDS[dim]:
+            return position
     return None
 
 
-def _merged(family: TensorGroup, what: str, at: int) -> Iterator[TensorGroup]:
-    pieces = list(family.path_parts)
-    pieces[at : at + 2] = [re.sub(r"[./_\[]$", "", pieces[at]) + pieces[at + 1].removeprefix("]")]
-    told = (what, *(infer_dim_meanings(family) or (None,) * len(family.shape)))
-    axes = None if family.axes is None else (what, *family.axes)
-    spec = None if family.spec is None else Spec(None, *family.spec.entries)
-    made = replace(family, path_parts=tuple(pieces), axes=axes, spec=spec, stacked_meanings=told)
-    if family.listed_numbers is None:
-        ranges = (*family.ranges[:at], *family.ranges[at + 1 :])
-        yield replace(made, shape=(len(family.ranges[at]), *family.shape), ranges=ranges)
+def _stack_group(group: TensorGroup, dim: str) -> Iterator[TensorGroup]:
+    """Yield the group with the number that counts `dim` as a leading dimension."""
+    position = find_stack_position(group, dim)
+    if position is None:
+        yield group
+        return
+    path_parts = list(group.path_parts)
+    # The number goes away with one of the separators around it: experts.3.w1 becomes experts.w1.
+    before = re.sub(r"[./_\[]$", "", path_parts[position])
+    path_parts[position : position + 2] = [before + path_parts[position + 1].removeprefix("]")]
+    stacked = replace(
+        group,
+        path_parts=tuple(path_parts),
+        axes=None if group.axes is None else (dim, *group.axes),
+        spec=None if group.spec is None else Spec(None, *group.spec.entries),
+        stacked_meanings=(dim, *(infer_dim_meanings(group) or (None,) * len(group.shape))),
+    )
+    if group.listed_numbers is None:
+        ranges = (*group.ranges[:position], *group.ranges[position + 1 :])
+        yield replace(stacked, shape=(len(group.ranges[position]), *group.shape), ranges=ranges)
         return
     counts: dict[tuple[str, ...], int] = defaultdict(int)
-    for numbers in family.listed_numbers:
-        counts[(*numbers[:at], *numbers[at + 1 :])] += 1
-    for n in sorted(set(counts.values()), reverse=True):  # layers may have fewer experts
-        alike = [numbers for numbers, count in counts.items() if count == n]
-        yield replace(made, shape=(n, *family.shape)).with_numbers(alike)
+    for numbers in group.listed_numbers:
+        counts[(*numbers[:position], *numbers[position + 1 :])] += 1
+    # Layers may have different numbers of experts, so arrays of different shapes.
+    for size in sorted(set(counts.values()), reverse=True):
+        members = [numbers for numbers, count in counts.items() if count == size]
+        yield replace(stacked, shape=(size, *group.shape)).with_numbers(members)

@@ -1,24 +1,25 @@
-"""Strategies: names such as fsdp+tensor for the specs that everybody means by them.
+"""Strategies: names such as fsdp+tensor for well-known sharding schemes.
 
 >>> parse_strategy("fsdp+tp").parts, parse_strategy("zero1").zero_stage
 (('tensor', 'fsdp'), 1)
 
-| part          | what it cuts, and over which mesh axes (by their roles: roles.py)                |
+| part          | what it shards, and over which mesh axes (by role: axis_roles.py)                |
 |---------------|----------------------------------------------------------------------------------|
-| data-parallel | nothing: every device holds the whole model, and the batch is cut                |
-| fsdp          | matrices along `embed`, else their largest axis that divides; over fsdp, or data |
-| tensor        | attention by whole heads, feed-forward parts along `mlp`, tables along `vocab`   |
-| expert        | the experts of a mixture, stacked on one array axis (stack.py)                   |
-| pipeline      | the layers, stacked on one array axis, over stages; tables stay on every stage   |
-| zero1         | the optimizer's arrays over all axes that cut the batch: data, fsdp, expert      |
-| zero2         | and the gradients                                                                |
-| zero3         | and the parameters: fsdp over all of these axes                                  |
+| data-parallel | nothing: every device stores the full model, and the batch is sharded            |
+| fsdp          | matrices along `embed`, else the largest divisible dimension; over fsdp or data  |
+| tensor        | attention by heads, feed-forward layers along `mlp`, embeddings along `vocab`    |
+| expert        | the experts of a mixture, stacked along one dimension (layer_stack.py)           |
+| pipeline      | the stacked layers, over stages; embeddings are stored on every stage            |
+| zero1         | optimizer states, over all mesh axes that shard the batch: data, fsdp, expert    |
+| zero2         | also the gradients                                                               |
+| zero3         | also the parameters: fsdp over all of these mesh axes                            |
 
-Norm scales and biases have one axis and are small: fsdp leaves them whole, as MaxText does and as
-DeepSpeed does with stage 3's small parameters; tensor cuts the biases of what it cuts along the
-output, as Megatron does. With experts, fsdp cuts all other matrices over the expert axes too, along
-which the batch is cut, as MaxText does. A spec always divides: what does not is left whole or cut
-elsewhere, and `Placed.declined` says so.
+Norm scales and biases have one dimension and are small: fsdp replicates them, as MaxText does and
+as DeepSpeed does with the small parameters of stage 3; tensor shards the biases of the layers that
+it shards along the output, as Megatron does. With experts, fsdp shards all other matrices over the
+expert axes too, because these axes shard the batch, as in MaxText. A spec always divides the shape:
+a dimension that is not divisible is replicated or another one is sharded, and
+`ShardedGroup.declined` lists it.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from shardlab.errors import InvalidType, UnknownMeshAxis, UnknownOption, short_r
 from shardlab.planner.model import Model
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.axis_roles import BATCH_ROLES, ROLES, mesh_axis_roles
-from shardlab.planner.strategies.layer_stack import stack_model, merge_stack_options
+from shardlab.planner.strategies.layer_stack import merge_stack_options, stack_model
 from shardlab.planner.strategies.tensor_sharding import TensorSharder
 from shardlab.sharding.mesh import Mesh
 
-# part -> other names that people give it
+# part -> other names in use
 _ALIASES = {
     "data-parallel": ("data", "dp", "ddp", "data_parallel", "replicated"),
     "fsdp": ("fully-sharded", "fully_sharded"),
@@ -49,8 +50,8 @@ _ALIASES = {
     "zero3": ("zero-3", "zero_3"),
 }
 _PARTS = {name: part for part, names in _ALIASES.items() for name in (part, *names)}
-# part -> roles of the mesh axes it cuts over, each list the next choice where the mesh lacks one
-_OVER = {
+# part -> alternatives of roles; the first alternative that the mesh has is used
+_PART_ROLES = {
     "data-parallel": (BATCH_ROLES,),
     "fsdp": (("fsdp",), ("data",)),
     "tensor": (("tensor",),),
@@ -58,166 +59,202 @@ _OVER = {
     "pipeline": (("stage",),),
     "zero": (BATCH_ROLES,),
 }
-# heads and experts first: fsdp takes what is left
-_ORDER = ("pipeline", "expert", "tensor", "fsdp")
-_STACKED = {"expert": "experts", "pipeline": "layers"}  # part -> what it needs in one array
+# Order of assignment. Tensor and expert parallelism need particular dimensions (heads, experts);
+# fsdp can use any, so it comes last.
+_ASSIGNMENT_ORDER = ("pipeline", "expert", "tensor", "fsdp")
+_STACKED_DIMS = {"expert": "experts", "pipeline": "layers"}  # part -> what it needs in one array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Strategy:
-    """The parts that cut parameters, in order, and the ZeRO stage: 1 states, 2 gradients, 3 all."""
+    """A parsed strategy: the parts that shard parameters, in order, and the ZeRO stage.
+
+    Stage 1 shards optimizer states, stage 2 also gradients, stage 3 also parameters.
+    """
 
     name: str
     parts: tuple[str, ...]
     zero_stage: int = 0
 
+    def __str__(self) -> str:
+        return self.name
+
+
+def parse_strategy(strategy: Any) -> Strategy:
+    """Return the strategy of a name such as `fsdp+tensor`; a `Strategy` is returned unchanged."""
+    if isinstance(strategy, Strategy):
+        return strategy
+    if not isinstance(strategy, str):
+        raise InvalidType(
+            f"{short_repr(strategy)} is not a strategy.", fix='use a name such as "fsdp+tensor".'
+        )
+    return _parse_name(strategy)
+
 
 @lru_cache(maxsize=256)
-def _parsed(name: str) -> Strategy:
+def _parse_name(name: str) -> Strategy:
     parts = []
     for word in name.split("+"):
         if (part := _PARTS.get(word.strip().lower())) is None:
-            raise _unknown(word.strip(), name)
+            raise _unknown_strategy_error(word.strip(), name)
         parts.append(part)
-    zero = max((int(part[4:]) for part in parts if part.startswith("zero")), default=0)
-    cutting = {*parts, "fsdp"} if zero == 3 else set(parts)
-    return Strategy(name, tuple(part for part in _ORDER if part in cutting), zero)
+    zero_stage = max((int(part[4:]) for part in parts if part.startswith("zero")), default=0)
+    return Strategy(name=name, parts=_ordered_parts(parts, zero_stage), zero_stage=zero_stage)
 
 
-def parse_strategy(name: Any) -> Strategy:
-    """Return the strategy of a name such as `fsdp+tensor` or `zero1`."""
-    if isinstance(name, Strategy):
-        return name
-    if not isinstance(name, str):
-        raise InvalidType(
-            f"{short_repr(name)} is not a strategy.", fix='a name such as "fsdp+tensor".'
-        )
-    return _parsed(name)
-
-
-def strategy_name(parts: Iterable[str], zero: int = 0) -> str:
-    """Return the name that people give these parts with that ZeRO stage.
-
-    >>> strategy_name(("tensor", "fsdp")), strategy_name(("tensor", "fsdp"), zero=3)
-    ('fsdp+tensor', 'tensor+zero3')
-    """
-    named = [part for part in ("fsdp", "expert", "tensor", "pipeline") if part in set(parts)]
-    if zero == 3 and "fsdp" in named:
-        named.remove("fsdp")  # which stage 3 is, over more axes
-    return "+".join([*named, *([f"zero{zero}"] if zero else [])]) or "data-parallel"
-
-
-def make_strategy(parts: Iterable[str], zero: int = 0) -> Strategy:
-    """Return the strategy with these parts and that ZeRO stage, under its usual name.
+def make_strategy(parts: Iterable[str], zero_stage: int = 0) -> Strategy:
+    """Return the strategy with these parts and that ZeRO stage, under its common name.
 
     >>> make_strategy(("fsdp", "tensor")) == parse_strategy("fsdp+tensor")
     True
     """
-    parts = set(parts)
-    sharding = {*parts, "fsdp"} if zero == 3 else parts
-    ordered = tuple(part for part in _ORDER if part in sharding)
-    return Strategy(strategy_name(parts, zero), ordered, zero)
+    parts = tuple(parts)
+    return Strategy(
+        name=strategy_name(parts, zero_stage),
+        parts=_ordered_parts(parts, zero_stage),
+        zero_stage=zero_stage,
+    )
+
+
+def _ordered_parts(parts: Iterable[str], zero_stage: int) -> tuple[str, ...]:
+    # ZeRO stage 3 shards parameters as fsdp does, only over more mesh axes.
+    sharding_parts = {*parts, "fsdp"} if zero_stage == 3 else set(parts)
+    return tuple(part for part in _ASSIGNMENT_ORDER if part in sharding_parts)
+
+
+def strategy_name(parts: Iterable[str], zero_stage: int = 0) -> str:
+    """Return the common name of these parts with that ZeRO stage.
+
+    >>> strategy_name(("tensor", "fsdp")), strategy_name(("tensor", "fsdp"), zero_stage=3)
+    ('fsdp+tensor', 'tensor+zero3')
+    """
+    part_names = [part for part in ("fsdp", "expert", "tensor", "pipeline") if part in set(parts)]
+    if zero_stage == 3 and "fsdp" in part_names:
+        part_names.remove("fsdp")  # implied by stage 3
+    return (
+        "+".join([*part_names, *([f"zero{zero_stage}"] if zero_stage else [])]) or "data-parallel"
+    )
 
 
 def shard_model(model: Model, strategy: Strategy, mesh: Mesh) -> Iterator[ShardedGroup]:
-    """Yield every family of the model with the specs that the strategy gives it.
+    """Yield every tensor group of the model with the specs that the strategy gives it.
 
-    With `expert` the experts of a mixture are stacked first, with `pipeline` the layers.
+    `expert` first stacks the experts of a mixture, `pipeline` the layers.
     """
-    over = strategy_mesh_axes(strategy, mesh)
-    for family in stack_for_strategy(strategy, model).groups:
-        cutting = TensorSharder(family, mesh, model.architecture)
+    axes_by_part = strategy_mesh_axes(strategy, mesh)
+    for group in stack_for_strategy(strategy, model).groups:
+        sharder = TensorSharder(group, mesh, model.architecture)
         for part in strategy.parts:
-            names = over[part]
-            if part == "fsdp" and "expert" in over and not cutting.has("experts"):
-                names = tuple(dict.fromkeys((*names, *over["expert"])))
-            cutting.cut(part, names)
-        words = f"strategy {strategy.name}"
-        placed = ShardedGroup(
-            group=family, spec=cutting.spec, rule=words, declined=tuple(cutting.declined)
+            names = axes_by_part[part]
+            if part == "fsdp" and "expert" in axes_by_part and not sharder.has_meaning("experts"):
+                names = tuple(dict.fromkeys((*names, *axes_by_part["expert"])))
+            sharder.shard_for_part(part, names)
+        sharded = ShardedGroup(
+            group=group,
+            spec=sharder.spec,
+            rule=f"strategy {strategy.name}",
+            declined=tuple(sharder.skipped),
         )
-        yield _with_zero(placed, cutting, strategy.zero_stage, over["zero"]) if strategy.zero_stage else placed
+        if strategy.zero_stage:
+            sharded = _with_zero(sharded, sharder, strategy.zero_stage, axes_by_part["zero"])
+        yield sharded
 
 
 def stack_for_strategy(strategy: Strategy, model: Model) -> Model:
-    """Return the model with that in one array which the strategy cuts there."""
-    over = stack_option_for(strategy)
-    return model if over is None else stack_model(model, over)
+    """Return the model with the experts or layers stacked that the strategy shards."""
+    option = stack_option_for(strategy)
+    return model if option is None else stack_model(model, option)
 
 
 def stack_option_for(strategy: Strategy | str) -> str | None:
-    """Return what a strategy cuts, and so needs in one array each."""
+    """Return the stack option that a strategy needs: "experts", "layers", "all" or None."""
     parts = parse_strategy(strategy).parts
-    return merge_stack_options(*(what for part, what in _STACKED.items() if part in parts))
+    return merge_stack_options(*(dim for part, dim in _STACKED_DIMS.items() if part in parts))
 
 
 def shard_optimizer_states(
-    placed: Iterable[ShardedGroup], strategy: Strategy, mesh: Mesh
+    sharded_groups: Iterable[ShardedGroup], strategy: Strategy, mesh: Mesh
 ) -> Iterator[ShardedGroup]:
-    """Yield what rules have placed with the states, or the gradients too, cut as ZeRO cuts them."""
-    over = strategy_mesh_axes(strategy, mesh)
-    for each in placed:
-        cutting = TensorSharder(each.group, mesh, None, each.spec)
-        yield _with_zero(each, cutting, strategy.zero_stage, over["zero"]) if strategy.zero_stage else each
+    """Yield groups sharded by rules, with optimizer states (and gradients) sharded by ZeRO."""
+    axes_by_part = strategy_mesh_axes(strategy, mesh)
+    for sharded in sharded_groups:
+        if strategy.zero_stage:
+            sharder = TensorSharder(sharded.group, mesh, None, sharded.spec)
+            yield _with_zero(sharded, sharder, strategy.zero_stage, axes_by_part["zero"])
+        else:
+            yield sharded
 
 
 def _with_zero(
-    placed: ShardedGroup, cutting: TensorSharder, stage: int, names: tuple[str, ...]
+    sharded: ShardedGroup, sharder: TensorSharder, stage: int, names: tuple[str, ...]
 ) -> ShardedGroup:
-    cutting.cut("zero", names)
-    if cutting.spec == placed.spec:
-        return replace(placed, declined=tuple(cutting.declined))
+    sharder.shard_for_part("zero", names)
+    if sharder.spec == sharded.spec:
+        return replace(sharded, declined=tuple(sharder.skipped))
     return replace(
-        placed,
-        gradient_spec=cutting.spec if stage > 1 else None,
-        state_spec=cutting.spec,
-        declined=tuple(cutting.declined),
+        sharded,
+        gradient_spec=sharder.spec if stage > 1 else None,
+        state_spec=sharder.spec,
+        declined=tuple(sharder.skipped),
     )
 
 
 def strategy_mesh_axes(strategy: Strategy, mesh: Mesh) -> Mapping[str, tuple[str, ...]]:
-    """Return the mesh axes that each part cuts over; those of size 1 cut nothing and are left out.
+    """Return the mesh axes of each part, without those of size 1, which shard nothing.
 
     >>> strategy_mesh_axes(parse_strategy("fsdp+tensor"), Mesh(data=4, fsdp=8, model=2))
     {'tensor': ('model',), 'fsdp': ('fsdp',)}
     """
     parts = [*strategy.parts, *(["zero"] if strategy.zero_stage else [])] or ["data-parallel"]
-    over = {part: _mesh_axes(part, strategy, mesh) for part in parts}
+    axes_by_part = {part: _part_mesh_axes(part, strategy, mesh) for part in parts}
     if strategy.zero_stage == 3:
-        over["fsdp"] = over["zero"]
-    return over
+        axes_by_part["fsdp"] = axes_by_part["zero"]
+    return axes_by_part
 
 
-def _mesh_axes(part: str, strategy: Strategy, mesh: Mesh) -> tuple[str, ...]:
+def _part_mesh_axes(part: str, strategy: Strategy, mesh: Mesh) -> tuple[str, ...]:
     roles = mesh_axis_roles(mesh)
-    for choice in _OVER[part]:
-        if names := {name for role in choice for name in roles.get(role, ())}:
-            return tuple(each for each in mesh.axis_names if each in names and mesh.shape[each] > 1)
+    for alternative in _PART_ROLES[part]:
+        if names := {name for role in alternative for name in roles.get(role, ())}:
+            return tuple(name for name in mesh.axis_names if name in names and mesh.shape[name] > 1)
     if part == "fsdp" and strategy.zero_stage == 3:
-        return ()  # the axes of zero take its place
-    wanted = [name for choice in _OVER[part] for role in choice for name in ROLES[role][:3]]
-    example = _with_axis(mesh, wanted[0], {name for names in roles.values() for name in names})
-    known = ", ".join(map(repr, mesh.axis_names)) or "none"
-    raise UnknownMeshAxis(
-        f"The strategy {strategy.name!r:.80} needs a mesh axis to cut over for its part "
-        f"{part!r}, and the mesh has none of that name.",
-        where=f"mesh {mesh}, whose axes are {known}",
-        fix=f"name an axis {', '.join(wanted[:-1])} or {wanted[-1]}, as in {example}.",
+        return ()  # replaced by the axes of zero
+    raise _missing_axis_error(part, strategy, mesh, roles)
+
+
+def _missing_axis_error(
+    part: str, strategy: Strategy, mesh: Mesh, roles: Mapping[str, tuple[str, ...]]
+) -> UnknownMeshAxis:
+    """Return the error for a mesh without an axis for a part, with a corrected mesh."""
+    suitable = [
+        name
+        for alternative in _PART_ROLES[part]
+        for role in alternative
+        for name in ROLES[role][:3]
+    ]
+    axes_with_role = {name for names in roles.values() for name in names}
+    axis_names = ", ".join(map(repr, mesh.axis_names)) or "none"
+    example = _mesh_with_axis(mesh, suitable[0], axes_with_role)
+    return UnknownMeshAxis(
+        f"The strategy {strategy.name!r:.80} needs a mesh axis for its part {part!r}, "
+        "but the mesh has none.",
+        where=f"mesh {mesh}, whose axes are {axis_names}",
+        fix=f"name an axis {', '.join(suitable[:-1])} or {suitable[-1]}, as in {example}.",
     )
 
 
-def _with_axis(mesh: Mesh, wanted: str, known: set[str]) -> str:
-    """Return the mesh as text with that axis: a new one, or in place of one without a role."""
-    strange = next((name for name in mesh.axis_names if name not in known), None)
-    pairs = [f"{wanted if name == strange else name}={n}" for name, n in mesh.shape.items()]
-    return ",".join(pairs if strange else [*pairs, f"{wanted}=…"])
+def _mesh_with_axis(mesh: Mesh, axis: str, axes_with_role: set[str]) -> str:
+    """Return the mesh text with that axis: in place of the first axis without a role, or added."""
+    replaceable = next((name for name in mesh.axis_names if name not in axes_with_role), None)
+    pairs = [f"{axis if name == replaceable else name}={n}" for name, n in mesh.shape.items()]
+    return ",".join(pairs if replaceable else [*pairs, f"{axis}=…"])
 
 
-def _unknown(word: str, name: str) -> UnknownOption:
-    near = nearest_name(word, _PARTS)
+def _unknown_strategy_error(word: str, name: str) -> UnknownOption:
+    suggestion = nearest_name(word, _PARTS)
     return UnknownOption(
-        f"There is no strategy {word!r:.80}; there is {', '.join(_ALIASES)}, "
-        "and any of them joined with +.",
+        f"Unknown strategy {word!r:.80}. Known strategies: {', '.join(_ALIASES)}, "
+        "and combinations with +.",
         where=f"strategy {short_repr(name, 200)}",
-        fix=f"{near!r}, the nearest name." if near else "such as 'fsdp+tensor'.",
+        fix=f"Did you mean {suggestion!r}?" if suggestion else "use a name such as 'fsdp+tensor'.",
     )

@@ -1,4 +1,4 @@
-"""Cutting one tensor: which array axis each part of a strategy takes, so that it divides."""
+"""Sharding of one tensor: which dimension each part of a strategy shards."""
 
 from __future__ import annotations
 
@@ -6,132 +6,154 @@ import re
 from collections.abc import Iterator
 from math import gcd, prod
 
-from shardlab.planner.tensor_group import TensorGroup
 from shardlab.planner.model import Architecture
 from shardlab.planner.plan import SkippedSharding
 from shardlab.planner.strategies.dim_meaning import dim_meanings_of
+from shardlab.planner.tensor_group import TensorGroup
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
-_TENSOR = ("heads", "kv_heads", "qkv", "mlp", "vocab")
-_LEAD = ("layers", "experts")  # axes that stack tensors, and are no axes of one
+_TENSOR_PARALLEL = ("heads", "kv_heads", "qkv", "mlp", "vocab")
+_STACKED = ("layers", "experts")  # dimensions that stack tensors
 _VISION = re.compile(r"vision|visual|image", re.IGNORECASE)
 _BIAS = re.compile(r"bias$|bias[./]value$")
 
 
 class TensorSharder:
-    """A tensor and what has been cut of it so far."""
+    """A tensor and the mesh axes assigned to its dimensions so far."""
 
     def __init__(
-        self, family: TensorGroup, mesh: Mesh, known: Architecture | None, spec: Spec | None = None
+        self,
+        group: TensorGroup,
+        mesh: Mesh,
+        architecture: Architecture | None,
+        spec: Spec | None = None,
     ) -> None:
-        self.group = family
+        self.group = group
         self.mesh = mesh
-        self.axes = dim_meanings_of(family)
-        # An encoder of pictures has heads of its own, of which an architecture says nothing.
-        self.architecture = None if _VISION.search(family.name) else known
-        given = spec.axes[: len(family.shape)] if spec is not None else ()
-        self.cuts: list[tuple[str, ...]] = [*given, *[()] * (len(family.shape) - len(given))]
-        # what is left of each axis on one device
-        self.left = [
-            -(-size // self._n_parts(names))
-            for size, names in zip(family.shape, self.cuts, strict=True)
+        self.meanings = dim_meanings_of(group)
+        # A vision encoder has heads of its own, which the architecture does not describe.
+        self.architecture = None if _VISION.search(group.name) else architecture
+        entries = spec.axes[: len(group.shape)] if spec is not None else ()
+        self.mesh_axes: list[tuple[str, ...]] = [
+            *entries,
+            *[()] * (len(group.shape) - len(entries)),
         ]
-        self.declined: list[SkippedSharding] = []
+        self.shard_shape = [
+            -(-size // self._n_shards(names))
+            for size, names in zip(group.shape, self.mesh_axes, strict=True)
+        ]
+        self.skipped: list[SkippedSharding] = []
 
     @property
     def spec(self) -> Spec:
-        """The spec of what has been cut, with no Nones at its end."""
-        n = max((at + 1 for at, names in enumerate(self.cuts) if names), default=0)
-        return Spec(*self.cuts[:n])
+        """The spec so far, without trailing Nones."""
+        n_dims = max((dim + 1 for dim, names in enumerate(self.mesh_axes) if names), default=0)
+        return Spec(*self.mesh_axes[:n_dims])
 
-    def has(self, meaning: str) -> bool:
-        return self.axes is not None and meaning in self.axes
+    def has_meaning(self, meaning: str) -> bool:
+        """Return whether one of the dimensions has this meaning."""
+        return self.meanings is not None and meaning in self.meanings
 
-    def cut(self, part: str, names: tuple[str, ...]) -> None:
-        """Cut the first array axis that the part would take and that divides.
+    def shard_for_part(self, part: str, names: tuple[str, ...]) -> None:
+        """Shard the first dimension that this part of a strategy prefers and that is divisible.
 
-        Where no axis divides over all of the mesh axes, the last of these is given up, and so on.
+        If no dimension is divisible by the product of all mesh axes, drop the last axis and retry.
         """
-        used = {name for cut in self.cuts for name in cut}
+        used = {name for axes in self.mesh_axes for name in axes}
         names = tuple(name for name in names if name not in used)
-        wished = list(self._wished(part)) if names else []
-        if not wished:
+        candidates = list(self._candidate_dims(part)) if names else []
+        if not candidates:
             return
-        refused = self._declined(part, names, wished[0])
-        for n in range(len(names), 0, -1):
-            n_parts = self._n_parts(names[:n])
-            found = (at for at in wished if self._divides(part, at, n_parts))
-            if (at := next(found, None)) is not None:
-                self.cuts[at] += names[:n]
-                self.left[at] //= n_parts
+        # Describe the preferred dimension before anything is assigned: this is what was skipped.
+        skipped = self._describe_skipped(part, names, candidates[0])
+        n_assigned = 0
+        for n_axes in range(len(names), 0, -1):
+            n_shards = self._n_shards(names[:n_axes])
+            divisible = (dim for dim in candidates if self._is_divisible(part, dim, n_shards))
+            if (dim := next(divisible, None)) is not None:
+                self.mesh_axes[dim] += names[:n_axes]
+                self.shard_shape[dim] //= n_shards
+                n_assigned = n_axes
                 break
-        else:
-            n = 0
-        if n < len(names):
-            self.declined.append(refused)
+        if n_assigned < len(names):
+            self.skipped.append(skipped)
 
-    def _divides(self, part: str, at: int, n_parts: int) -> bool:
-        return self.left[at] % n_parts == 0 and self._unit(part, at) % n_parts == 0
+    def _is_divisible(self, part: str, dim: int, n_shards: int) -> bool:
+        return self.shard_shape[dim] % n_shards == 0 and self._n_units(part, dim) % n_shards == 0
 
-    def _unit(self, part: str, at: int) -> int:
-        """Return what a part must not cut through: whole heads, where it is known how many."""
-        known, axes = self.architecture, self.axes or ()
-        if part != "tensor" or known is None or not axes or "head_dim" in axes:
-            return self.group.shape[at]
-        heads = {
-            "heads": known.heads,
-            "kv_heads": known.kv_heads,
-            "qkv": gcd(known.heads, known.kv_heads),
+    def _n_units(self, part: str, dim: int) -> int:
+        """Return the number of units that must stay on one device: heads, if their number is known.
+
+        Tensor parallelism must not split a head, because attention is computed per head. With
+        fused qkv weights each shard needs whole query heads and whole kv heads.
+        """
+        architecture, meanings = self.architecture, self.meanings or ()
+        if part != "tensor" or architecture is None or not meanings or "head_dim" in meanings:
+            return self.group.shape[dim]
+        n_heads = {
+            "heads": architecture.heads,
+            "kv_heads": architecture.kv_heads,
+            "qkv": gcd(architecture.heads, architecture.kv_heads),
         }
-        return heads.get(axes[at] or "", 0) or self.group.shape[at]
+        return n_heads.get(meanings[dim] or "", 0) or self.group.shape[dim]
 
-    def _declined(self, part: str, names: tuple[str, ...], at: int) -> SkippedSharding:
-        meaning = (self.axes[at] if self.axes else None) or ""
-        n_parts, unit = self._n_parts(names), self._unit(part, at)
-        is_unit = unit != self.group.shape[at] and unit % n_parts != 0
-        size = unit if is_unit else self.left[at]
-        named = "kv_heads" if meaning == "qkv" else meaning
-        word = named if is_unit or not named.endswith("heads") else ""
+    def _describe_skipped(self, part: str, names: tuple[str, ...], dim: int) -> SkippedSharding:
+        meaning = (self.meanings[dim] if self.meanings else None) or ""
+        n_shards, n_units = self._n_shards(names), self._n_units(part, dim)
+        is_head_limit = n_units != self.group.shape[dim] and n_units % n_shards != 0
+        unit_name = "kv_heads" if meaning == "qkv" else meaning
         return SkippedSharding(
-            part=part, mesh_axes=names, n_shards=n_parts, dim=at, size=size, meaning=word
+            part=part,
+            mesh_axes=names,
+            n_shards=n_shards,
+            dim=dim,
+            size=n_units if is_head_limit else self.shard_shape[dim],
+            # The size of a heads dimension is heads × head_dim; it is no number of heads.
+            meaning=unit_name if is_head_limit or not unit_name.endswith("heads") else "",
         )
 
-    def _n_parts(self, names: tuple[str, ...]) -> int:
+    def _n_shards(self, names: tuple[str, ...]) -> int:
         return prod(self.mesh.shape[name] for name in names)
 
-    def _wished(self, part: str) -> Iterator[int]:
-        """Yield the array axes that a part would take, the likeliest first."""
+    def _candidate_dims(self, part: str) -> Iterator[int]:
+        """Yield the dimensions that a part may shard, the preferred first."""
         if part == "expert":
-            yield from self._with("experts")
+            yield from self._dims_with("experts")
         elif part == "pipeline":
-            yield from self._with("layers")
+            yield from self._dims_with("layers")
         elif part == "tensor":
-            yield from self._by_size() if self.axes is None else self._with(*_TENSOR)
+            if self.meanings is None:
+                yield from self._dims_by_size()
+            else:
+                yield from self._dims_with(*_TENSOR_PARALLEL)
         elif part == "fsdp":
-            yield from self._for_fsdp()
-        else:  # zero: the first that divides, best one that is whole
-            axes = self.axes or (None,) * len(self.cuts)
+            yield from self._fsdp_dims()
+        else:  # zero: the first divisible dimension, unsharded ones first, layers last
+            meanings = self.meanings or (None,) * len(self.mesh_axes)
             yield from sorted(
-                range(len(axes)), key=lambda at: (axes[at] == "layers", bool(self.cuts[at]))
+                range(len(meanings)),
+                key=lambda dim: (meanings[dim] == "layers", bool(self.mesh_axes[dim])),
             )
 
-    def _with(self, *meanings: str) -> Iterator[int]:
-        return (at for at, meaning in enumerate(self.axes or ()) if meaning in meanings)
+    def _dims_with(self, *meanings: str) -> Iterator[int]:
+        return (dim for dim, meaning in enumerate(self.meanings or ()) if meaning in meanings)
 
-    def _by_size(self) -> list[int]:
-        """Axes from the largest piece to the smallest, whole ones first, of equal ones the last."""
-        if len(self.left) < 2:
+    def _dims_by_size(self) -> list[int]:
+        """Return unsharded dimensions first, then by shard size; of equal sizes the last first."""
+        if len(self.shard_shape) < 2:
             return []
         return sorted(
-            range(len(self.left)), key=lambda at: (bool(self.cuts[at]), -self.left[at], -at)
+            range(len(self.shard_shape)),
+            key=lambda dim: (bool(self.mesh_axes[dim]), -self.shard_shape[dim], -dim),
         )
 
-    def _for_fsdp(self) -> Iterator[int]:
-        axes = self.axes or (None,) * len(self.left)
-        core = [at for at in self._by_size() if axes[at] not in _LEAD]
-        if len(core) < 2 or _BIAS.search(self.group.name):
+    def _fsdp_dims(self) -> Iterator[int]:
+        meanings = self.meanings or (None,) * len(self.shard_shape)
+        matrix_dims = [dim for dim in self._dims_by_size() if meanings[dim] not in _STACKED]
+        # Vectors stay replicated: gathering a norm scale costs a collective and saves kilobytes.
+        if len(matrix_dims) < 2 or _BIAS.search(self.group.name):
             return
-        yield from (at for at in core if axes[at] == "embed")
-        yield from (at for at in core if axes[at] != "embed")
-        yield from self._with("experts")
+        yield from (dim for dim in matrix_dims if meanings[dim] == "embed")
+        yield from (dim for dim in matrix_dims if meanings[dim] != "embed")
+        yield from self._dims_with("experts")

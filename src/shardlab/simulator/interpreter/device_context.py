@@ -1,4 +1,4 @@
-"""On which device are we? Known to host callbacks while they are called for one device."""
+"""The mesh coordinate of the device for which a host callback is running."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _coordinate: contextvars.ContextVar[Mapping[str, int] | None] = contextvars.Cont
 
 
 @contextlib.contextmanager
-def on_device(coordinate: Mapping[str, int]) -> Iterator[None]:
-    """Say that what runs now runs for the device at `coordinate`."""
+def run_as_device(coordinate: Mapping[str, int]) -> Iterator[None]:
+    """Within this block, host code runs on behalf of the device at `coordinate`."""
     token = _coordinate.set(coordinate)
     try:
         yield
@@ -21,11 +21,11 @@ def on_device(coordinate: Mapping[str, int]) -> Iterator[None]:
         _coordinate.reset(token)
 
 
-def coordinate() -> Mapping[str, int]:
-    """Return the coordinate of the device that calls, empty outside of a simulated body."""
+def current_coordinate() -> Mapping[str, int]:
+    """Return the coordinate of the calling device; empty outside a simulated shard_map body."""
     return _coordinate.get() or {}
 
 
-def label() -> str:
+def coordinate_label() -> str:
     """Return the coordinate as text, such as `data=0 model=3`."""
-    return " ".join(f"{name}={index}" for name, index in coordinate().items())
+    return " ".join(f"{name}={index}" for name, index in current_coordinate().items())

@@ -1,8 +1,9 @@
-"""Evaluates the jaxpr of a shard_map on one device, with explicit device axes.
+"""Evaluates the jaxpr of a shard_map for all devices at once, with explicit device axes.
 
-The jaxpr is JAX's own: tracing, checks, differentiation, vmap and remat have happened before, so
-what is simulated is what devices would have been given. Evaluation binds ordinary JAX operations in
-whatever trace is current, so one jit compiles the whole mesh as a single-device program.
+The jaxpr is JAX's own: tracing, checks, differentiation, vmap and remat happened before, so exactly
+the program that real devices would run is simulated. Each equation goes through one of the rules in
+`rules/`, which bind ordinary JAX primitives on arrays with device axes (`stacked_array.py`) in
+whatever trace is current. Under jit the whole mesh therefore becomes one single-device program.
 """
 
 from __future__ import annotations
@@ -13,85 +14,95 @@ from typing import Any
 
 from shardlab import _jax
 from shardlab.errors import CannotSimulate, ManualAxisConstraint
-from shardlab.simulator.interpreter import deadlock as stuck
-from shardlab.simulator.interpreter import replicas
-from shardlab.simulator.interpreter import shard_boundary as boundary
-from shardlab.simulator.interpreter.partial_sums import Deferred, Value, defer, force
-from shardlab.simulator.interpreter.rules import callbacks as effects
-from shardlab.simulator.interpreter.rules import control_flow as control
+from shardlab.simulator.interpreter.deadlock import check_all_devices_arrive
+from shardlab.simulator.interpreter.partial_sums import (
+    DeferredProduct,
+    Value,
+    defer_product,
+    materialize,
+)
+from shardlab.simulator.interpreter.replicas import OutputSource, finish_output
+from shardlab.simulator.interpreter.rules.callbacks import CALLBACKS
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.collectives import (
     COLLECTIVES,
     IDENTITY_COLLECTIVES,
     SUM_COLLECTIVES,
 )
-from shardlab.simulator.interpreter.rules.local import local
+from shardlab.simulator.interpreter.rules.control_flow import CONTROL_FLOW
+from shardlab.simulator.interpreter.rules.local import apply_local
 from shardlab.simulator.interpreter.rules.permutations import axis_index
-from shardlab.simulator.interpreter.rules.reductions import names_in
+from shardlab.simulator.interpreter.rules.reductions import mesh_axis_names
+from shardlab.simulator.interpreter.shard_boundary import (
+    ShardedOutput,
+    place_partial_sum,
+    shard_input,
+    spec_axes,
+)
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
-from shardlab.simulator.interpreter.unjoined import UnjoinedOutput
 
 
-def shard_map(
-    axes: MeshAxes, params: dict[str, Any], ins: Sequence[Value], *, keep_summands: bool = False
-) -> list[UnjoinedOutput]:
-    """Evaluate one shard_map equation: cut the inputs and run the body; joining can wait.
+def evaluate_shard_map(
+    axes: MeshAxes,
+    params: dict[str, Any],
+    ins: Sequence[Value],
+    *,
+    keep_partial_sums: bool = False,
+) -> list[ShardedOutput]:
+    """Evaluate one shard_map equation: shard the inputs and run the body; gathering is lazy.
 
-    An `unreduced` array is a sum whose summands lie on different devices. Outside it is held as
-    the sum; with `keep_summands` (and for inputs that come with them) it keeps its device axes.
+    An `unreduced` array is a sum whose terms are on different devices. Outside the shard_map it is
+    represented by the sum; with `keep_partial_sums` (and for inputs that have them) it keeps its
+    device axes.
     """
-    newly = frozenset(params["newly_manual_axes"])
-    inner = axes.enter(dict(params["mesh"].shape), newly)
+    newly_manual = frozenset(params["newly_manual_axes"])
+    inner = axes.enter_shard_map(dict(params["mesh"].shape), newly_manual)
     shards = [
-        _enter(value, spec, inner, newly)
+        _enter_body(value, spec, inner, newly_manual)
         for value, spec in zip(ins, params["in_specs"], strict=True)
     ]
-    outs = run(inner, params["jaxpr"], shards)
-    body, file, line = _jax.body_of(params["jaxpr"])
-    return [
-        UnjoinedOutput(
-            shards=replicas.settle(
-                value,
-                spec,
-                inner,
-                newly,
-                keep_summands,
-                replicas.Output(number, len(outs), body, file, line),
-            ),
-            spec=spec,
-            inner=inner,
-            newly=newly,
+    outs = evaluate_jaxpr(inner, params["jaxpr"], shards)
+    body, file, line = _jax.function_location(params["jaxpr"])
+    outputs = []
+    for index, (value, spec) in enumerate(zip(outs, params["out_specs"], strict=True)):
+        source = OutputSource(index=index, n_outputs=len(outs), body=body, file=file, line=line)
+        finished = finish_output(value, spec, inner, newly_manual, keep_partial_sums, source)
+        outputs.append(
+            ShardedOutput(shards=finished, spec=spec, inner=inner, newly_manual=newly_manual)
         )
-        for number, (value, spec) in enumerate(zip(outs, params["out_specs"], strict=True))
-    ]
+    return outputs
 
 
-def _enter(value: Value, spec: Any, inner: MeshAxes, newly: frozenset[str]) -> StackedArray:
-    """Give each device its slice; what another shard_map has left apart is not joined and cut."""
-    if isinstance(value, UnjoinedOutput) and value.fits(spec, inner, newly):
+def _enter_body(
+    value: Value, spec: Any, inner: MeshAxes, newly_manual: frozenset[str]
+) -> StackedArray:
+    """Give each device its shard; an output of another shard_map may still be in shards."""
+    if isinstance(value, ShardedOutput) and value.matches(spec, inner, newly_manual):
         return value.shards
-    whole = force(value)
-    one_sum = frozenset(spec.unreduced) - set(whole.at)
-    return boundary.spread_partial_sum(boundary.cut(whole, spec, inner), one_sum, inner)
+    full = materialize(value)
+    # Unreduced axes without a device axis: the caller passed the sum, so split it into terms.
+    summed = frozenset(spec.unreduced) - set(full.device_axes)
+    return place_partial_sum(shard_input(full, spec, inner), summed, inner)
 
 
-def run(axes: MeshAxes, jaxpr: Any, args: Sequence[StackedArray]) -> list[StackedArray]:
+def evaluate_jaxpr(axes: MeshAxes, jaxpr: Any, args: Sequence[StackedArray]) -> list[StackedArray]:
     """Evaluate a jaxpr on every device at once."""
-    return [force(value) for value in _run(axes, jaxpr, args)]
+    return [materialize(value) for value in _evaluate_jaxpr_lazily(axes, jaxpr, args)]
 
 
-def equation(axes: MeshAxes, eqn: Any, ins: Sequence[StackedArray]) -> list[StackedArray]:
+def evaluate_equation(axes: MeshAxes, eqn: Any, ins: Sequence[StackedArray]) -> list[StackedArray]:
     """Evaluate one equation on every device at once."""
-    return [force(value) for value in _equation(axes, eqn, list(ins))]
+    return [materialize(value) for value in _evaluate_equation_lazily(axes, eqn, list(ins))]
 
 
-def _run(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
+def _evaluate_jaxpr_lazily(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
+    """Evaluate a jaxpr; products whose psum may follow, and gathers, can stay pending."""
     inner, consts = _jax.open_jaxpr(jaxpr)
     values: dict[Any, Value] = dict(zip(inner.invars, args, strict=True))
     values.update((var, StackedArray(c)) for var, c in zip(inner.constvars, consts, strict=True))
     n_uses = _count_uses(inner)
 
-    def read(atom: Any) -> Value:
+    def read_atom(atom: Any) -> Value:
         return (
             StackedArray(_jax.literal_value(atom))
             if isinstance(atom, _jax.Literal)
@@ -99,11 +110,14 @@ def _run(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) -> list[Value]:
         )
 
     for eqn in inner.eqns:
+        # New operations get the user's source line: errors and XLA metadata point there.
         with _jax.source_of(eqn):
-            outs = _equation(axes, eqn, [read(atom) for atom in eqn.invars])
+            outs = _evaluate_equation_lazily(axes, eqn, [read_atom(atom) for atom in eqn.invars])
         for var, out in zip(eqn.outvars, outs, strict=True):
-            values[var] = out if n_uses[var] == 1 or isinstance(out, UnjoinedOutput) else force(out)
-    return [read(atom) for atom in inner.outvars]
+            # A product with several uses is computed now, once; deferring would compute it per use.
+            is_lazy = n_uses[var] == 1 or isinstance(out, ShardedOutput)
+            values[var] = out if is_lazy else materialize(out)
+    return [read_atom(atom) for atom in inner.outvars]
 
 
 def _count_uses(jaxpr: Any) -> collections.Counter[Any]:
@@ -111,81 +125,89 @@ def _count_uses(jaxpr: Any) -> collections.Counter[Any]:
     return collections.Counter(atom for atom in atoms if not isinstance(atom, _jax.Literal))
 
 
-def _equation(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
+def _evaluate_equation_lazily(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     name, params = eqn.primitive.name, eqn.params
+    # Primitives are matched by name: several of them are private, or new in JAX 0.12.
     if name in IDENTITY_COLLECTIVES:
         _check_constraint(axes, eqn)
         return ins[: len(eqn.outvars)]
     body = called_jaxpr(name, params)
     if body is not None:
-        return _run(axes, body, ins)
+        # Inline, so that a product inside a jit or remat can meet a psum outside of it.
+        return _evaluate_jaxpr_lazily(axes, body, ins)
     if name == "shard_map":
-        return shard_map(axes, params, ins)
-    ins = [force(value) if isinstance(value, _needed_now(name)) else value for value in ins]
+        return evaluate_shard_map(axes, params, ins)
+    ins = [materialize(value) if isinstance(value, _eager_kinds(name)) else value for value in ins]
     if name in COLLECTIVES:
-        stuck.watch(axes, eqn)
-    if name in SUM_COLLECTIVES and isinstance(ins[0], Deferred) and _is_over_mesh_alone(params):
-        return [ins[0].psum(names_in(params["axes"]))]
+        check_all_devices_arrive(axes, eqn)
+    # The pending product meets its psum: sum inside the contraction (see `partial_sums`).
+    if name in SUM_COLLECTIVES and isinstance(ins[0], DeferredProduct) and _is_plain_sum(params):
+        return [ins[0].psum(mesh_axis_names(params["axes"]))]
     if len(eqn.outvars) == 1:
-        kept_back = defer(
-            axes, eqn.primitive, params, ins, getattr(eqn.outvars[0].aval, "dtype", None)
-        )
-        if kept_back is not None:
-            return [kept_back]
-    return _strict(axes, eqn, [force(value) for value in ins])
+        dtype = getattr(eqn.outvars[0].aval, "dtype", None)
+        pending = defer_product(axes, eqn.primitive, params, ins, dtype)
+        if pending is not None:
+            return [pending]
+    return _evaluate_equation_now(axes, eqn, [materialize(value) for value in ins])
 
 
-def _needed_now(name: str) -> tuple[type, ...]:
-    """Return the kinds of value that must be computed before this primitive; others may wait."""
-    return (UnjoinedOutput, Deferred) if name == "dot_general" else (UnjoinedOutput,)
+def _eager_kinds(name: str) -> tuple[type, ...]:
+    """Return the kinds of value that this primitive needs computed; other kinds may be pending."""
+    # A product of a pending product is not linear in devices' partial sums.
+    return (ShardedOutput, DeferredProduct) if name == "dot_general" else (ShardedOutput,)
 
 
-def _is_over_mesh_alone(params: dict[str, Any]) -> bool:
-    """Say whether a sum is over whole mesh axes: not in groups, and over no vmapped axis."""
+def _is_plain_sum(params: dict[str, Any]) -> bool:
+    """Return whether a sum is over full mesh axes: no groups, and no vmapped (int) axes."""
     return params.get("axis_index_groups") is None and not any(
         isinstance(axis, int) for axis in params["axes"]
     )
 
 
-def _strict(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
-    """Evaluate an equation whose operands are all there."""
+def _evaluate_equation_now(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
+    """Evaluate an equation whose operands are all computed."""
     name, params = eqn.primitive.name, eqn.params
     if name in COLLECTIVES:
         return [COLLECTIVES[name](axes, *ins, **params)]
     if name == "axis_index":
         return [axis_index(axes, **params)]
-    if name in control.RULES:
-        return control.RULES[name](run, axes, eqn, ins)
-    if name in effects.RULES:
-        return effects.RULES[name](axes, eqn, ins)
-    _refuse_unknown_collective(axes, eqn)
-    return local(axes, eqn.primitive, params, ins)
+    if name in CONTROL_FLOW:
+        return CONTROL_FLOW[name](evaluate_jaxpr, axes, eqn, ins)
+    if name in CALLBACKS:
+        return CALLBACKS[name](axes, eqn, ins)
+    _reject_unknown_collective(axes, eqn)
+    return apply_local(axes, eqn.primitive, params, ins)
 
 
-def _refuse_unknown_collective(axes: MeshAxes, eqn: Any) -> None:
+def _reject_unknown_collective(axes: MeshAxes, eqn: Any) -> None:
+    """Raise for a primitive that communicates in a way we have no rule for, rather than guess."""
     named = [e.name for e in eqn.effects if isinstance(e, _jax.NamedAxisEffect)]
     # Not every collective declares that effect; all of them name their axes.
-    named += [*names_in(eqn.params.get("axis_name", ())), *names_in(eqn.params.get("axes", ()))]
-    over = [name for name in named if name in axes.sizes]
-    if over:
+    for param in ("axis_name", "axes"):
+        named += mesh_axis_names(eqn.params.get(param, ()))
+    mesh_axes = [name for name in named if name in axes.sizes]
+    if mesh_axes:
         raise CannotSimulate(
-            f"The primitive '{eqn.primitive.name}' communicates over mesh axis '{over[0]}', "
-            "and shardlab does not know how.",
+            f"The primitive '{eqn.primitive.name}' communicates over mesh axis '{mesh_axes[0]}', "
+            "and shardlab has no rule for it.",
             where=_jax.source_line(eqn),
             fix="run this program on real devices, and report the primitive's name.",
         )
 
 
 def _check_constraint(axes: MeshAxes, eqn: Any) -> None:
-    """Refuse a constraint on a manual axis, as JAX's lowering does."""
+    """Reject a sharding constraint over a manual axis, as JAX's lowering does."""
     if eqn.primitive.name != "sharding_constraint":
         return
     spec = getattr(eqn.params["sharding"], "spec", None)
-    used = boundary.mentioned(spec) & axes.manual if spec is not None else frozenset()
-    if used:
-        raise ManualAxisConstraint(
-            f"with_sharding_constraint spec {spec} contains a manual axes {set(used)} of mesh.",
+    manual = spec_axes(spec) & axes.manual if spec is not None else frozenset()
+    if manual:
+        error = ManualAxisConstraint(
+            # JAX's own sentence: callers may match it.
+            f"with_sharding_constraint spec {spec} contains a manual axes {set(manual)} of mesh.",
             where=_jax.source_line(eqn),
             fix="inside shard_map an array is already local; constrain it outside the body, or "
             "only over axes that shard_map leaves automatic.",
         )
+        error.location = _jax.user_location(eqn)
+        raise error

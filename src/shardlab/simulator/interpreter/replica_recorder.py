@@ -1,8 +1,9 @@
-"""The outputs of shard_maps, copy by copy, written down while a check looks at a run."""
+"""Records the outputs of shard_maps, copy by copy, while a check or the judge runs a program."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -12,79 +13,79 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardlab import _jax
-from shardlab.simulator.interpreter import shard_boundary as boundary
-from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange
+from shardlab.simulator.interpreter.shard_boundary import gather_output
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray, arrange_dims
 from shardlab.simulator.run_records import ReplicaValues
 
-# A shard_map in a loop gives its outputs many times; the first ones tell what there is to tell.
-_MOST_TIMES = 16
+# A shard_map in a loop produces its outputs many times; the first ones are evidence enough.
+_MAX_RECORDS = 16
+# Copying more elements than this to the host costs more than the evidence is worth.
+_MAX_ELEMENTS = 2**26
 
-_books: list[Book] = []
+_active_recorders: list[ReplicaRecorder] = []
 
 
-class Book:
-    """What was written down since `recording` began."""
+class ReplicaRecorder:
+    """The outputs recorded since `record_replicas` began."""
 
     def __init__(self) -> None:
         self.entries: list[ReplicaValues] = []
-        self._times: Counter[Any] = Counter()
+        self._counts: Counter[Any] = Counter()
 
-    def write(self, copies: ReplicaValues) -> None:
-        self._times[copies.key] += 1
-        if self._times[copies.key] <= _MOST_TIMES:
-            self.entries.append(copies)
+    def add_record(self, record: ReplicaValues) -> None:
+        self._counts[record.key] += 1
+        if self._counts[record.key] <= _MAX_RECORDS:
+            self.entries.append(record)
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[Book]:
-    """Write down every shard_map output that is traced and run within this block.
+def record_replicas() -> Iterator[ReplicaRecorder]:
+    """Record the shard_map outputs that are traced and run within this block.
 
-    On many devices only those whose spec promises equal copies; on one device all, since they say
-    what was meant. Nothing is warned about meanwhile.
+    On many devices those whose spec declares them replicated; on one device all of them, because
+    they are the reference. No `ReplicasDiffer` warning is issued meanwhile.
     """
-    book = Book()
-    _books.append(book)
+    recorder = ReplicaRecorder()
+    _active_recorders.append(recorder)
     try:
-        yield book
+        yield recorder
     finally:
-        _books.remove(book)
+        _active_recorders.remove(recorder)
 
 
 def is_recording() -> bool:
-    return bool(_books)
+    return bool(_active_recorders)
 
 
-def record(
-    value: StackedArray, spec: Any, axes: MeshAxes, names: tuple[str, ...], blank: ReplicaValues
+def record_output(
+    value: StackedArray,
+    spec: Any,
+    axes: MeshAxes,
+    replicated: tuple[str, ...],
+    empty_record: ReplicaValues,
 ) -> None:
-    """Write the values of an output down when the program runs, joined over its other axes."""
-    if value.array.size > 2**26:
-        return  # a copy of this on the host would cost more than it tells
-    joined = boundary.join(value, spec, axes)
-    others = tuple(slot for slot in joined.slots if slot not in names)
-    array = arrange(joined, (*names, *others), joined.array.shape)
+    """Record the values of an output when the program runs, gathered over its sharded axes."""
+    if value.array.size > _MAX_ELEMENTS:
+        return
+    gathered = gather_output(value, spec, axes)
+    rest = tuple(dim for dim in gathered.dims if dim not in replicated)
+    array = arrange_dims(gathered, (*replicated, *rest), gathered.array.shape)
     if _jax.is_extended(array.dtype):
-        array = jax.random.key_data(array)
+        array = jax.random.key_data(array)  # NumPy has no dtype for random keys
 
-    def write(array: Any) -> None:
-        if _books:
+    def record_on_host(array: Any) -> None:
+        # The block may have ended: a compiled program keeps its callbacks.
+        if _active_recorders:
             values = plain_array(np.array(array))
-            _books[-1].write(
-                ReplicaValues(
-                    number=blank.number,
-                    of=blank.of,
-                    body=blank.body,
-                    source=blank.source,
-                    mesh_axes=names,
-                    values=values,
-                )
+            _active_recorders[-1].add_record(
+                dataclasses.replace(empty_record, mesh_axes=replicated, values=values)
             )
 
-    jax.debug.callback(write, array)
+    jax.debug.callback(record_on_host, array)
 
 
 def plain_array(array: Any) -> Any:
-    """Return numbers in a dtype that NumPy knows; every narrow float fits in a float32."""
+    """Return numbers in a dtype that NumPy has; every narrow float fits in a float32."""
     if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1:
         return array
     return array.astype(np.float32 if jnp.issubdtype(array.dtype, jnp.floating) else np.int32)

@@ -1,4 +1,4 @@
-"""Copies that should be equal: what happens when an output declared replicated is not."""
+"""Replicated outputs: compares the copies of an output that its spec declares replicated."""
 
 from __future__ import annotations
 
@@ -12,120 +12,133 @@ import jax
 import numpy as np
 
 from shardlab.findings.source import SourceLocation
-from shardlab.simulator.interpreter import replica_recorder as copies
-from shardlab.simulator.interpreter import shard_boundary as boundary
+from shardlab.simulator.interpreter.replica_recorder import is_recording, record_output
 from shardlab.simulator.interpreter.rules.reductions import psum
+from shardlab.simulator.interpreter.shard_boundary import select_first_replica, spec_axes
 from shardlab.simulator.interpreter.stacked_array import (
     MeshAxes,
     StackedArray,
-    arrange,
+    arrange_dims,
     broadcast_over,
 )
 from shardlab.simulator.run_records import ReplicaValues
-from shardlab.simulator.virtual_devices.run_statistics import TALLY
+from shardlab.simulator.run_statistics import RUN_STATISTICS
+
+_MAX_LISTED = 7  # devices in a warning
 
 
 class ReplicasDiffer(UserWarning):
-    """An output that its spec calls replicated holds different values on different devices."""
+    """An output that its spec declares replicated has different values on different devices."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """Which output of which body, as a person would point at it."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputSource:
+    """Which output of which shard_map body, and the source line of that body."""
 
-    number: int
-    of: int
+    index: int
+    n_outputs: int
     body: str
     file: str
     line: int
 
     def __str__(self) -> str:
-        which = "the output" if self.of == 1 else f"output {self.number} of {self.of}"
-        return f"{which} of '{self.body}'"
+        output = "the output" if self.n_outputs == 1 else f"output {self.index} of {self.n_outputs}"
+        return f"{output} of '{self.body}'"
 
-    def unfilled(self) -> ReplicaValues:
-        source = SourceLocation(self.file, self.line, self.body)
+    def empty_record(self) -> ReplicaValues:
+        """Return a record of this output without values."""
         return ReplicaValues(
-            number=self.number, of=self.of, body=self.body, source=source, mesh_axes=(), values=None
+            number=self.index,
+            of=self.n_outputs,
+            body=self.body,
+            source=SourceLocation(self.file, self.line, self.body),
+            mesh_axes=(),
+            values=None,
         )
 
 
-def settle(
+def finish_output(
     value: StackedArray,
     spec: Any,
     inner: MeshAxes,
-    newly: Collection[str],
-    keep_summands: bool,
-    at: Output,
+    newly_manual: Collection[str],
+    keep_partial_sums: bool,
+    source: OutputSource,
 ) -> StackedArray:
-    """Make an output ready to leave a shard_map: add up its summands, look at its copies.
+    """Prepare an output to leave its shard_map: sum partial sums, reduce replicas to one copy.
 
-    A mesh axis that the spec does not mention promises equal copies. With `check_vma=False` nobody
-    has proved it; where they can differ they are compared when the program runs, and a difference
-    is a warning that shows the values. The copy handed on is that of the first device.
+    A mesh axis that the spec does not mention declares the output replicated over it. With
+    `check_vma=False` JAX has not proven that. If the interpreter cannot either, because the value
+    still has a device axis, the copies are compared when the program runs, and a difference is a
+    warning with the values. The first device's copy is returned, as JAX returns one of them.
     """
     unreduced = frozenset(spec.unreduced)
-    if keep_summands:
+    if keep_partial_sums:
         value = broadcast_over(value, unreduced, inner)
     elif unreduced:
-        value = psum(inner, value, inner.ordered(unreduced))
-    settled = boundary.mentioned(spec) | unreduced
-    names = inner.ordered(n for n in value.at if n in newly and n not in settled)
-    if copies.is_recording():
-        if names or inner.size(newly) == 1:
-            copies.record(value, spec, inner, names, at.unfilled())
-    elif names:
-        _compare(value, names, inner, inner.size(newly), at)
-    return boundary.first_copy(value, names)
+        value = psum(inner, value, inner.in_mesh_order(unreduced))
+    accounted_for = spec_axes(spec) | unreduced
+    replicated = inner.in_mesh_order(
+        n for n in value.device_axes if n in newly_manual and n not in accounted_for
+    )
+    if is_recording():
+        # On one device every output is recorded: it is the reference for the other meshes.
+        if replicated or inner.size(newly_manual) == 1:
+            record_output(value, spec, inner, replicated, source.empty_record())
+    elif replicated:
+        _compare_replicas(value, replicated, inner.size(newly_manual), source)
+    return select_first_replica(value, replicated)
 
 
-def _compare(
-    value: StackedArray, names: tuple[str, ...], axes: MeshAxes, n_devices: int, at: Output
+def _compare_replicas(
+    value: StackedArray, names: tuple[str, ...], n_devices: int, source: OutputSource
 ) -> None:
-    """Compare copies when the program runs; the first difference of an output is told, once."""
-    rest = tuple(slot for slot in value.slots if slot not in names)
-    array = arrange(value, (*names, *rest), value.array.shape)
-    told: list[str] = []
+    """Compare copies when the program runs; warn once per output, at its first difference."""
+    rest = tuple(dim for dim in value.dims if dim not in names)
+    array = arrange_dims(value, (*names, *rest), value.array.shape)
+    warned: list[str] = []
 
-    def compare(array: Any) -> None:
-        message = "" if told else _difference(np.asarray(array), names, n_devices, at)
+    def compare_on_host(array: Any) -> None:
+        message = "" if warned else _difference_text(np.asarray(array), names, n_devices, source)
         if message:
-            told.append(message)
-            TALLY.n_differing += 1
-            # A registry of its own: an equal text about another output must not silence this one.
-            warnings.warn_explicit(message, ReplicasDiffer, at.file, at.line, registry={})
+            warned.append(message)
+            RUN_STATISTICS.n_differing += 1
+            # An empty registry per call: Python would otherwise drop a warning with equal text
+            # about another output of the same line.
+            warnings.warn_explicit(message, ReplicasDiffer, source.file, source.line, registry={})
 
-    jax.debug.callback(compare, array)
+    jax.debug.callback(compare_on_host, array)
 
 
-def _difference(
-    array: np.ndarray[Any, Any], names: tuple[str, ...], n_devices: int, at: Output
+def _difference_text(
+    array: np.ndarray[Any, Any], names: tuple[str, ...], n_devices: int, source: OutputSource
 ) -> str:
-    """Say which devices hold other values than the first one; empty where all are equal."""
+    """Describe the devices whose values differ from the first one's; empty if all are equal."""
     coordinates = list(itertools.product(*(range(n) for n in array.shape[: len(names)])))
     first = array[coordinates[0]]
-    odd = [c for c in coordinates if not np.array_equal(array[c], first, equal_nan=_has_nan(first))]
-    if not odd:
+    has_nan = first.dtype.kind in "fc"  # equal_nan raises for other dtypes
+    differing = [c for c in coordinates if not np.array_equal(array[c], first, equal_nan=has_nan)]
+    if not differing:
         return ""
-    lines = [f"  {_coordinate(names, c)}: {_short(array[c])}" for c in [coordinates[0], *odd[:7]]]
-    if len(odd) > 7:
-        lines.append(f"  ... and {len(odd) - 7} more")
-    n_odd = len(odd) * n_devices // len(coordinates)
+    lines = [
+        f"  {_coordinate_text(names, c)}: {_array_text(array[c])}"
+        for c in [coordinates[0], *differing[:_MAX_LISTED]]
+    ]
+    if len(differing) > _MAX_LISTED:
+        lines.append(f"  ... and {len(differing) - _MAX_LISTED} more")
+    # One coordinate along `names` represents all devices along the other mesh axes.
+    n_differing = len(differing) * n_devices // len(coordinates)
     return (
-        f"{at}, declared replicated over {', '.join(map(repr, names))}, differs on "
-        f"{n_odd} of {n_devices} devices; the first device's copy is returned.\n"
+        f"{source}, declared replicated over {', '.join(map(repr, names))}, differs on "
+        f"{n_differing} of {n_devices} devices; the first device's copy is returned.\n"
         + "\n".join(lines)
         + "\n  try: sum or average it over that axis (psum, pmean), or shard it in out_specs."
     )
 
 
-def _has_nan(array: np.ndarray[Any, Any]) -> bool:
-    return array.dtype.kind in "fc"
-
-
-def _coordinate(names: tuple[str, ...], coordinate: tuple[int, ...]) -> str:
+def _coordinate_text(names: tuple[str, ...], coordinate: tuple[int, ...]) -> str:
     return " ".join(f"{name}={i}" for name, i in zip(names, coordinate, strict=True))
 
 
-def _short(array: np.ndarray[Any, Any]) -> str:
+def _array_text(array: np.ndarray[Any, Any]) -> str:
     return np.array2string(array, threshold=6, edgeitems=2, precision=4).replace("\n", " ")

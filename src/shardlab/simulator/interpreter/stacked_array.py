@@ -1,9 +1,26 @@
-"""A value on every device at once: one array with an extra axis for each mesh axis it varies over.
+"""StackedArray: the value that every device holds, as one array with device axes.
 
-A mesh axis over which a value is the same everywhere has no device axis, so replicas cost nothing.
-A device axis may stand anywhere among the local axes. That is what keeps simulation as fast as the
-unsharded program: cutting `f32[8192]` over `model=4` is the reshape `f32[4@model, 2048]`, which
-moves no data, and the products, sums and gathers that follow find their axes where they left them.
+The interpreter runs one program for all devices at once. It represents a value that differs between
+devices by stacking the shards into one ordinary array: for each mesh axis over which the value
+really varies, the array has one extra dimension, its *device axis*. On a mesh data=2, model=4:
+
+    replicated scalar loss                 f32[]             device_axes {}
+    activations sharded over data          f32[2@data, 8, 16]      {"data": 0}
+    weight sharded over model in dim 1     f32[16, 4@model, 32]    {"model": 1}
+
+Two properties make this fast:
+
+- A mesh axis over which the value is the same on all devices has no device axis. Replicas therefore
+  cost neither memory nor arithmetic, however many devices there are.
+- A device axis may stand anywhere among the local dimensions. Sharding dimension 1 of
+  `f32[16, 128]` over `model=4` is the reshape to `f32[16, 4@model, 32]`: it moves no data, and
+  gathering it again is the inverse reshape. Because the device axis stays where the sharded
+  dimension was, a matmul of shards is the unsharded matmul (see `rules/dot_general.py`), and XLA
+  receives the same large operations as for the unsharded program. Stacking devices in front, as
+  `jax.vmap` would, needs a transpose at each boundary.
+
+`dims` describes the array dimension by dimension: the name of a mesh axis for a device axis, or the
+number of the local dimension, as in `(0, 'model', 1)` for the weight above.
 """
 
 from __future__ import annotations
@@ -15,72 +32,75 @@ from typing import Any
 
 from jax import lax
 
-# What stands at one position of the array: the name of a mesh axis, or the number of a local axis.
-Slot = str | int
+# One dimension of a stacked array: a mesh axis (a device axis), or the number of a local dimension.
+Dim = str | int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StackedArray:
-    """An array and the position in it of each device axis."""
+    """An array, and the position of the device axis of each mesh axis over which it varies."""
 
     array: Any
-    at: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    device_axes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_dims(cls, array: Any, dims: Sequence[Dim]) -> StackedArray:
+        """Return the stacked array whose dimensions are `dims`."""
+        return cls(array, {dim: p for p, dim in enumerate(dims) if isinstance(dim, str)})
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.at)
+    def local_ndim(self) -> int:
+        """Return the rank of the array that one device sees."""
+        return int(self.array.ndim) - len(self.device_axes)
 
     @property
-    def n_local(self) -> int:
-        """Return the rank of what one device sees."""
-        return int(self.array.ndim) - len(self.at)
-
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """Return what stands at each position, such as `('data', 0, 'model', 1)`."""
-        name_at = {position: name for name, position in self.at.items()}
+    def dims(self) -> tuple[Dim, ...]:
+        """Return what each dimension of the array is, such as `('data', 0, 'model', 1)`."""
+        axis_at = {position: name for name, position in self.device_axes.items()}
+        # Local dims are numbered in the order in which they stand, whatever stands between them.
         local = iter(range(self.array.ndim))
-        return tuple(name_at[p] if p in name_at else next(local) for p in range(self.array.ndim))
+        return tuple(axis_at[p] if p in axis_at else next(local) for p in range(self.array.ndim))
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        positions = set(self.at.values())
+        positions = set(self.device_axes.values())
         return tuple(n for p, n in enumerate(self.array.shape) if p not in positions)
 
     @property
-    def local_slots(self) -> tuple[int, ...]:
-        return tuple(range(self.n_local))
+    def local_dims(self) -> tuple[int, ...]:
+        return tuple(range(self.local_ndim))
 
-    def local_position(self, local_axis: int) -> int:
-        """Return where local axis number `local_axis` stands in the array."""
-        return self.slots.index(local_axis)
+    def position_of_local(self, local_dim: int) -> int:
+        """Return the position in the array of local dimension `local_dim`."""
+        return self.dims.index(local_dim)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshAxes:
-    """The mesh axes in scope, in mesh order, which of them are manual, and who is there.
+    """The mesh axes in scope in mesh order, which of them are manual, and which devices are active.
 
-    Where a branch or a loop has parted the devices, `active` is True on those that really run this
-    code (the others compute along, and what they get is thrown away), and `parted_at` names the
-    line that parted them.
+    Inside a branch or loop on which devices diverge, `active` is True on the devices that really
+    execute this code, and `diverged_at` is the source line of the branch. The other devices compute
+    along (one program serves all of them) and their results are discarded.
     """
 
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     manual: frozenset[str] = frozenset()
     active: StackedArray | None = None
-    parted_at: str = ""
+    diverged_at: str = ""
 
-    def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
-        wanted = set(names)
-        return tuple(name for name in self.sizes if name in wanted)
+    def in_mesh_order(self, names: Iterable[str]) -> tuple[str, ...]:
+        members = set(names)
+        return tuple(name for name in self.sizes if name in members)
 
     def size(self, names: Iterable[str]) -> int:
+        """Return the number of devices along `names` together."""
         return math.prod(self.sizes[name] for name in names)
 
-    def many(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `names` along which there is more than one device, in the order given.
+    def drop_size_one(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return `names` without the mesh axes of size 1, in the order given.
 
-        An axis of one device never gets a device axis: over it nothing can vary.
+        A mesh axis of size 1 never gets a device axis: nothing can vary over it.
         """
         return tuple(name for name in names if self.sizes[name] > 1)
 
@@ -88,80 +108,79 @@ class MeshAxes:
         """Return these axes and one more."""
         return dataclasses.replace(self, sizes={**self.sizes, name: size})
 
-    def enter(self, sizes: Mapping[str, int], manual: Iterable[str]) -> MeshAxes:
-        """Return the axes seen inside a shard_map that makes `manual` manual."""
+    def enter_shard_map(self, sizes: Mapping[str, int], manual: Iterable[str]) -> MeshAxes:
+        """Return the axes in scope inside a shard_map that makes `manual` manual."""
+        # The mesh of a nested shard_map may leave out axes that the outer one has made manual.
         outer = {name: size for name, size in self.sizes.items() if name not in sizes}
         return dataclasses.replace(
             self, sizes={**sizes, **outer}, manual=self.manual | frozenset(manual)
         )
 
 
-def from_slots(array: Any, slots: Sequence[Slot]) -> StackedArray:
-    """Return the Spread whose array has `slots` at its positions."""
-    return StackedArray(array, {slot: p for p, slot in enumerate(slots) if isinstance(slot, str)})
+def full_shape(dims: Sequence[Dim], local_shape: Sequence[int], axes: MeshAxes) -> tuple[int, ...]:
+    """Return the shape of a stacked array with these dims."""
+    return tuple(axes.sizes[d] if isinstance(d, str) else local_shape[d] for d in dims)
 
 
-def shape_of(slots: Sequence[Slot], local_shape: Sequence[int], axes: MeshAxes) -> tuple[int, ...]:
-    return tuple(axes.sizes[s] if isinstance(s, str) else local_shape[s] for s in slots)
+def arrange_dims(value: StackedArray, dims: Sequence[Dim], shape: Sequence[int]) -> Any:
+    """Return the array of `value` with its dimensions ordered as `dims`, broadcast to `shape`.
 
-
-def arrange(value: StackedArray, slots: Sequence[Slot], shape: Sequence[int]) -> Any:
-    """Return the array of `value` with `slots` at its positions, broadcast to `shape`.
-
-    Slots that `value` does not have (device axes over which it does not vary, or the local axes of
-    a scalar) are filled by broadcasting; the others are transposed into place where they must be.
+    Dims that `value` lacks (device axes over which it does not vary, or the local dimensions of a
+    scalar) are added by broadcasting; the others are transposed into place if they must be.
     """
-    have = value.slots
-    if have == tuple(slots):
+    current = value.dims
+    # The common case: operands of one program are mostly sharded alike.
+    if current == tuple(dims):
         return value.array
-    target = [slots.index(slot) for slot in have]
+    target = [dims.index(dim) for dim in current]
     array = value.array
     if target != sorted(target):
         order = sorted(range(len(target)), key=target.__getitem__)
         array = lax.transpose(array, order)
         target.sort()
-    if len(target) == len(slots):
+    if len(target) == len(dims):
         return array
     return lax.broadcast_in_dim(array, tuple(shape), tuple(target))
 
 
 def broadcast_over(value: StackedArray, names: Iterable[str], axes: MeshAxes) -> StackedArray:
-    """Return `value` with a device axis for each of `names`, new ones in front."""
-    new = [name for name in axes.ordered(names) if name not in value.at]
+    """Return `value` with a device axis for each of `names`; new ones go in front."""
+    new = [name for name in axes.in_mesh_order(names) if name not in value.device_axes]
     if not new:
         return value
-    slots = (*new, *value.slots)
-    shape = shape_of(slots, value.local_shape, axes)
-    return from_slots(arrange(value, slots, shape), slots)
+    # In front: no transpose is needed, and XLA fuses the broadcast into whatever reads it.
+    dims = (*new, *value.dims)
+    shape = full_shape(dims, value.local_shape, axes)
+    return StackedArray.from_dims(arrange_dims(value, dims, shape), dims)
 
 
-def bring_before(
-    value: StackedArray, names: Sequence[str], local_axis: int, axes: MeshAxes
+def move_before_dim(
+    value: StackedArray, names: Sequence[str], local_dim: int, axes: MeshAxes
 ) -> StackedArray:
-    """Return `value` varying over `names`, which stand side by side just before `local_axis`.
+    """Return `value` with the device axes `names` side by side just before `local_dim`.
 
-    A `local_axis` equal to the local rank means the very end.
+    A `local_dim` equal to the local rank means the end of the array.
     """
     value = broadcast_over(value, names, axes)
-    rest = [slot for slot in value.slots if slot not in names]
-    cut = rest.index(local_axis) if local_axis in rest else len(rest)
-    slots = (*rest[:cut], *names, *rest[cut:])
-    return from_slots(arrange(value, slots, value.array.shape), slots)
+    rest = [dim for dim in value.dims if dim not in names]
+    split = rest.index(local_dim) if local_dim in rest else len(rest)
+    dims = (*rest[:split], *names, *rest[split:])
+    return StackedArray.from_dims(arrange_dims(value, dims, value.array.shape), dims)
 
 
-def in_front(
+def merge_to_front(
     value: StackedArray, names: Sequence[str], axes: MeshAxes
-) -> tuple[Any, tuple[Slot, ...]]:
-    """Return the array with `names` merged into one leading axis, and the slots of the rest."""
+) -> tuple[Any, tuple[Dim, ...]]:
+    """Return the array with `names` merged into one leading dimension, and the dims of the rest."""
     value = broadcast_over(value, names, axes)
-    rest = tuple(slot for slot in value.slots if slot not in names)
-    array = arrange(value, (*names, *rest), value.array.shape)
+    rest = tuple(dim for dim in value.dims if dim not in names)
+    array = arrange_dims(value, (*names, *rest), value.array.shape)
     return array.reshape((axes.size(names), *array.shape[len(names) :])), rest
 
 
-def out_of_front(
-    array: Any, names: Sequence[str], rest: Sequence[Slot], axes: MeshAxes
+def split_from_front(
+    array: Any, names: Sequence[str], rest: Sequence[Dim], axes: MeshAxes
 ) -> StackedArray:
-    """Undo `in_front`: split the leading axis into `names` again."""
+    """Undo `merge_to_front`: split the leading dimension into the device axes `names`."""
     sizes = tuple(axes.sizes[name] for name in names)
-    return from_slots(array.reshape((*sizes, *array.shape[1:])), (*names, *rest))
+    return StackedArray.from_dims(array.reshape((*sizes, *array.shape[1:])), (*names, *rest))

@@ -1,11 +1,12 @@
-"""Over which mesh axes does each value of a jaxpr vary? Answered from the program alone.
+"""Infers over which mesh axes each value of a jaxpr varies, from the program alone.
 
-The types of JAX (vma) answer it too, but are empty under `check_vma=False` and count a cast as a
-difference. This one follows what really happens, so that loops know before they run which device
-axes their carries need. It is exact in the program, not in the values.
+JAX's VMA types (`aval.vma`) answer the same question, but are empty under `check_vma=False` and
+count a `pcast` as a difference although the values stay equal. This analysis follows the data flow
+instead, so that a loop knows before it runs which device axes its carries need. It is exact about
+the program, not about values: `x - x` still varies.
 
-Answers are remembered by jaxpr, as long as JAX keeps it: a loop asks until nothing widens, and
-without that loops within loops would ask exponentially often.
+Results are cached per jaxpr for as long as JAX keeps the jaxpr: a loop iterates to a fixed point,
+and without the cache nested loops would analyze the inner body exponentially often.
 """
 
 from __future__ import annotations
@@ -15,157 +16,174 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardlab import _jax
-from shardlab.simulator.interpreter import shard_boundary as boundary
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.collectives import (
     COLLECTIVES,
     IDENTITY_COLLECTIVES,
-    MAKE_EQUAL,
+    REPLICATING_COLLECTIVES,
     collective_axes,
 )
+from shardlab.simulator.interpreter.shard_boundary import spec_axes, spec_entries
 from shardlab.simulator.interpreter.stacked_array import MeshAxes
 
 AxisNames = frozenset[str]
 UNVARYING: AxisNames = frozenset()
 
 # jaxpr -> (mesh axes, which are manual, axes of each input) -> axes of each output
-_answers: weakref.WeakKeyDictionary[Any, dict[Any, list[AxisNames]]] = weakref.WeakKeyDictionary()
+_cache: weakref.WeakKeyDictionary[Any, dict[Any, list[AxisNames]]] = weakref.WeakKeyDictionary()
 
 
-def varying(axes: MeshAxes, jaxpr: Any, ins: Sequence[AxisNames]) -> list[AxisNames]:
+def infer_varying_axes(axes: MeshAxes, jaxpr: Any, ins: Sequence[AxisNames]) -> list[AxisNames]:
     """Return the mesh axes over which each output varies, given those of each input."""
     inner, _ = _jax.open_jaxpr(jaxpr)
-    remembered = _answers.setdefault(inner, {})
+    results = _cache.setdefault(inner, {})
     key = (tuple(axes.sizes.items()), axes.manual, tuple(ins))
-    if key not in remembered:
-        remembered[key] = _varying(axes, inner, ins)
-    return remembered[key]
+    if key not in results:
+        results[key] = _infer_jaxpr_axes(axes, inner, ins)
+    return results[key]
 
 
-def _varying(axes: MeshAxes, inner: Any, ins: Sequence[AxisNames]) -> list[AxisNames]:
-    known: dict[Any, AxisNames] = dict(zip(inner.invars, ins, strict=True))
-    known.update((const, UNVARYING) for const in inner.constvars)
+def _infer_jaxpr_axes(axes: MeshAxes, inner: Any, ins: Sequence[AxisNames]) -> list[AxisNames]:
+    axes_of: dict[Any, AxisNames] = dict(zip(inner.invars, ins, strict=True))
+    axes_of.update((const, UNVARYING) for const in inner.constvars)
 
-    def read(atom: Any) -> AxisNames:
-        return UNVARYING if isinstance(atom, _jax.Literal) else known[atom]
+    def read_atom(atom: Any) -> AxisNames:
+        return UNVARYING if isinstance(atom, _jax.Literal) else axes_of[atom]
 
     for eqn in inner.eqns:
-        outs = equation_varying(axes, eqn, [read(atom) for atom in eqn.invars])
-        known.update(zip(eqn.outvars, outs, strict=True))
-    return [read(atom) for atom in inner.outvars]
+        outs = infer_equation_axes(axes, eqn, [read_atom(atom) for atom in eqn.invars])
+        axes_of.update(zip(eqn.outvars, outs, strict=True))
+    return [read_atom(atom) for atom in inner.outvars]
 
 
-def equation_varying(axes: MeshAxes, eqn: Any, ins: list[AxisNames]) -> list[AxisNames]:
+def infer_equation_axes(axes: MeshAxes, eqn: Any, ins: list[AxisNames]) -> list[AxisNames]:
     """Return the mesh axes over which each output of one equation varies."""
     name, params = eqn.primitive.name, eqn.params
     if name in COLLECTIVES:
-        return [_collective(axes, name, params, ins)]
+        return [_infer_collective(axes, name, params, ins)]
     if name == "axis_index":
-        return [frozenset(axes.many(collective_axes(params)))]
+        return [frozenset(axes.drop_size_one(collective_axes(params)))]
     if name in IDENTITY_COLLECTIVES:
         return ins[: len(eqn.outvars)]
     if name == "shard_map":
-        return _shard_map(axes, params, ins)
+        return _infer_shard_map(axes, params, ins)
     if name == "io_callback":
-        # Each device calls, and the host may answer each differently.
-        return [UNVARYING.union(axes.many(axes.manual))] * len(eqn.outvars)
+        # Each device makes its own call, and the host may return something else to each.
+        return [UNVARYING.union(axes.drop_size_one(axes.manual))] * len(eqn.outvars)
     if name == "scan":
-        return _scan(axes, params, ins)
+        return _infer_scan(axes, params, ins)
     if name == "while":
-        return while_carry(axes, params, ins)[0]
+        return infer_while_carry(axes, params, ins)[0]
     if name == "cond":
-        return cond_outputs(axes, params, ins)
+        return infer_cond_outputs(axes, params, ins)
     body = called_jaxpr(name, params)
     if body is not None:
-        return varying(axes, body, ins)
+        return infer_varying_axes(axes, body, ins)
+    # Any other primitive is local: its outputs vary over what its inputs vary over.
     return [UNVARYING.union(*ins)] * len(eqn.outvars)
 
 
-def _collective(
+def _infer_collective(
     axes: MeshAxes, name: str, params: dict[str, Any], ins: list[AxisNames]
 ) -> AxisNames:
-    before = UNVARYING.union(*ins)
+    inputs = UNVARYING.union(*ins)
     names = frozenset(collective_axes(params))
-    if name.removesuffix("_start") in MAKE_EQUAL and params.get("axis_index_groups") is None:
-        return before - names
-    return before.union(axes.many(names))
+    is_replicating = name.removesuffix("_start") in REPLICATING_COLLECTIVES
+    # Within groups only the devices of one group end up equal.
+    if is_replicating and params.get("axis_index_groups") is None:
+        return inputs - names
+    return inputs.union(axes.drop_size_one(names))
 
 
-class Pieces(frozenset[str]):
-    """The axes of an array that a shard_map put together, and those of its pieces.
+class GatheredAxes(frozenset[str]):
+    """The axes of an array that a shard_map gathered, and those of its shards.
 
-    What a forward shard_map leaves for its gradient is put together over every mesh axis, also what
-    is the same everywhere. A shard_map that takes it apart by the same spec has the pieces again.
+    A forward shard_map passes residuals to its backward one gathered over every mesh axis, also
+    those that are equal on all devices. A shard_map that shards the array by the same spec gets the
+    original shards back, so it varies only over the axes of the shards.
     """
 
-    def __new__(cls, names: AxisNames, key: Any, before: AxisNames) -> Pieces:
-        made = super().__new__(cls, names)
-        made.key = key  # how it was put together: spec and local shape
-        made.before = before
-        return made
+    def __new__(cls, names: AxisNames, key: Any, shard_axes: AxisNames) -> GatheredAxes:
+        axes = super().__new__(cls, names)
+        axes.key = key  # how it was gathered: spec and local shape
+        axes.shard_axes = shard_axes
+        return axes
 
     key: Any
-    before: AxisNames
+    shard_axes: AxisNames
 
+    # Two equal sets with a different origin must not share an entry of the cache above.
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Pieces) and (self.key, self.before) == (other.key, other.before)
-        return same and super().__eq__(other)
+        return (
+            isinstance(other, GatheredAxes)
+            and (self.key, self.shard_axes) == (other.key, other.shard_axes)
+            and super().__eq__(other)
+        )
 
     __hash__ = frozenset.__hash__
 
 
-def _shard_map(axes: MeshAxes, params: dict[str, Any], ins: list[AxisNames]) -> list[AxisNames]:
-    inner, cut = enter_shard_map(axes, params, ins)
-    newly = frozenset(params["newly_manual_axes"])
-    outs = varying(inner, params["jaxpr"], cut)
+def _infer_shard_map(
+    axes: MeshAxes, params: dict[str, Any], ins: list[AxisNames]
+) -> list[AxisNames]:
+    inner, shards = enter_shard_map(axes, params, ins)
+    newly_manual = frozenset(params["newly_manual_axes"])
+    outs = infer_varying_axes(inner, params["jaxpr"], shards)
     body, _ = _jax.open_jaxpr(params["jaxpr"])
     return [
-        Pieces(names - newly, _key(spec, atom, inner), names)
+        GatheredAxes(names - newly_manual, _gather_key(spec, atom, inner), names)
         for names, spec, atom in zip(outs, params["out_specs"], body.outvars, strict=True)
     ]
 
 
-def _key(spec: Any, atom: Any, axes: MeshAxes) -> Any:
+def _gather_key(spec: Any, atom: Any, axes: MeshAxes) -> Any:
     shape = getattr(atom.aval, "shape", None)
-    return tuple(boundary.entries(spec)), frozenset(spec.unreduced), shape, axes.manual
+    return tuple(spec_entries(spec)), frozenset(spec.unreduced), shape, axes.manual
 
 
 def enter_shard_map(
     axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
 ) -> tuple[MeshAxes, list[AxisNames]]:
-    """Return the axes seen in the body of a shard_map, and those over which each input varies."""
-    inner = axes.enter(dict(params["mesh"].shape), params["newly_manual_axes"])
+    """Return the axes in scope in the body of a shard_map, and those each input varies over."""
+    inner = axes.enter_shard_map(dict(params["mesh"].shape), params["newly_manual_axes"])
     body, _ = _jax.open_jaxpr(params["jaxpr"])
 
-    def cut(before: AxisNames, spec: Any, atom: Any) -> AxisNames:
-        names = before.union(inner.many(boundary.mentioned(spec) | frozenset(spec.unreduced)))
-        if isinstance(before, Pieces) and before.key == _key(spec, atom, inner):
-            return names & before.before
-        return names
+    def shard_axes(outer_names: AxisNames, spec: Any, atom: Any) -> AxisNames:
+        sharded = inner.drop_size_one(spec_axes(spec) | frozenset(spec.unreduced))
+        names = outer_names.union(sharded)
+        if not isinstance(outer_names, GatheredAxes):
+            return names
+        is_same_spec = outer_names.key == _gather_key(spec, atom, inner)
+        return names & outer_names.shard_axes if is_same_spec else names
 
-    return inner, list(map(cut, ins, params["in_specs"], body.invars))
+    return inner, list(map(shard_axes, ins, params["in_specs"], body.invars))
 
 
-def _scan(axes: MeshAxes, params: dict[str, Any], ins: list[AxisNames]) -> list[AxisNames]:
-    carry = scan_carry(axes, params, ins)
-    n_consts, n_carry = _jax.scan_parts(params)
-    outs = varying(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])
+def _infer_scan(axes: MeshAxes, params: dict[str, Any], ins: list[AxisNames]) -> list[AxisNames]:
+    carry = infer_scan_carry(axes, params, ins)
+    n_consts, n_carry = _jax.scan_operand_counts(params)
+    body_ins = [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]]
+    outs = infer_varying_axes(axes, params["jaxpr"], body_ins)
     return [*carry, *outs[n_carry:]]
 
 
-def scan_carry(axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]) -> list[AxisNames]:
-    """Return the axes of each carry of a scan: the least that one more step does not widen."""
-    n_consts, n_carry = _jax.scan_parts(params)
+def infer_scan_carry(
+    axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
+) -> list[AxisNames]:
+    """Return the axes of each carry of a scan: the smallest set that an iteration preserves."""
+    n_consts, n_carry = _jax.scan_operand_counts(params)
     carry = list(ins[n_consts : n_consts + n_carry])
     while True:
-        outs = varying(axes, params["jaxpr"], [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]])
+        body_ins = [*ins[:n_consts], *carry, *ins[n_consts + n_carry :]]
+        outs = infer_varying_axes(axes, params["jaxpr"], body_ins)
+        # Sets only grow and the mesh is finite, so this ends.
         wider = [a | b for a, b in zip(carry, outs[:n_carry], strict=True)]
         if wider == carry:
             return carry
         carry = wider
 
 
-def while_carry(
+def infer_while_carry(
     axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
 ) -> tuple[list[AxisNames], AxisNames]:
     """Return the axes of each carry of a while loop, and those of its predicate."""
@@ -173,17 +191,18 @@ def while_carry(
     cond_consts, body_consts = list(ins[:n_cond]), list(ins[n_cond : n_cond + n_body])
     carry = list(ins[n_cond + n_body :])
     while True:
-        (predicate,) = varying(axes, params["cond_jaxpr"], cond_consts + carry)
-        outs = varying(axes, params["body_jaxpr"], body_consts + carry)
+        (predicate,) = infer_varying_axes(axes, params["cond_jaxpr"], cond_consts + carry)
+        outs = infer_varying_axes(axes, params["body_jaxpr"], body_consts + carry)
+        # Devices that stop at different iterations end with different carries.
         wider = [a | b | predicate for a, b in zip(carry, outs, strict=True)]
         if wider == carry:
             return carry, predicate
         carry = wider
 
 
-def cond_outputs(
+def infer_cond_outputs(
     axes: MeshAxes, params: dict[str, Any], ins: Sequence[AxisNames]
 ) -> list[AxisNames]:
-    """Return the axes of each output of a cond: of any branch, and of what chooses it."""
-    branches = [varying(axes, branch, ins[1:]) for branch in params["branches"]]
+    """Return the axes of each output of a cond: those of any branch, and of the predicate."""
+    branches = [infer_varying_axes(axes, branch, ins[1:]) for branch in params["branches"]]
     return [ins[0].union(*outs) for outs in zip(*branches, strict=True)]

@@ -1,1 +1,1 @@
-"""Devices, backend and arrays that simulated mode gives to JAX."""
+"""The devices, backend and arrays that JAX gets in simulated mode."""

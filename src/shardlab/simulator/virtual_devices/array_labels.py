@@ -1,36 +1,38 @@
-"""What an array of a simulated program says about itself: the sharding it would have.
+"""The sharding that an array of a simulated program would have, attached to it as a label.
 
-The numbers live in one ordinary array on the one real device. Its sharding on the virtual mesh is
-a label on that array; slices for `.addressable_shards` are cut when someone looks at one.
+The values are one ordinary array on the one real device. Its sharding on the virtual mesh is an
+attribute of that array object; the data of `.addressable_shards` is sliced only when it is read.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from shardlab._jax import device_hooks as seams
+from shardlab._jax import device_hooks
 from shardlab.errors import NotMeasured
+from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.virtual_devices.devices import CLIENT
-from shardlab.simulator.virtual_devices.run_statistics import TALLY
 
 _LABEL = "_shardlab_sharding"
 _COMMITTED = "_shardlab_committed"
 
 
-def attach(value: Any, sharding: Any, *, committed: bool = True) -> Any:
-    """Label an array; `sharding` None means the first device, not committed."""
+def attach_sharding(value: Any, sharding: Any, *, committed: bool = True) -> Any:
+    """Label an array; `sharding` None means on the first device and not committed."""
     target = getattr(value, "_base_array", value)
-    if not isinstance(target, seams.ArrayImpl):
-        return value  # the tangent of an integer is no array on a device
+    if not isinstance(target, device_hooks.ArrayImpl):
+        return value  # such as the float0 tangent of an integer, a NumPy array
     if target is not value and sharding is not None:
-        sharding = seams.physical_sharding(value.aval, sharding)  # of the numbers behind keys
-    TALLY.see_sharding(sharding)
+        # A key array: the label belongs to the uint32 array behind it, which has more dimensions.
+        sharding = device_hooks.physical_sharding(value.aval, sharding)
+    RUN_STATISTICS.add_sharding(sharding)
+    # ArrayImpl is a C++ class with a __dict__, so Python attributes live as long as the array.
     target.__dict__[_LABEL] = sharding
     target.__dict__[_COMMITTED] = committed and sharding is not None
     return value
 
 
-def label_of(value: Any) -> Any:
+def attached_sharding(value: Any) -> Any:
     """Return the sharding that an array was labelled with, or None."""
     target = getattr(value, "_base_array", value)
     return getattr(target, "__dict__", {}).get(_LABEL)
@@ -38,8 +40,8 @@ def label_of(value: Any) -> Any:
 
 def sharding_of(value: Any) -> Any:
     """Return the sharding that an array has in simulated mode."""
-    label = label_of(value)
-    return default_sharding() if label is None else label
+    sharding = attached_sharding(value)
+    return default_sharding() if sharding is None else sharding
 
 
 def is_committed(value: Any) -> bool:
@@ -47,50 +49,55 @@ def is_committed(value: Any) -> bool:
 
 
 def default_sharding() -> Any:
-    """Return where an array lives that nobody has placed."""
-    return seams.SingleDeviceSharding(CLIENT.devices(1)[0])
+    """Return the sharding of an array that was never placed: on the first device."""
+    return device_hooks.SingleDeviceSharding(CLIENT.devices(1)[0])
 
 
-class LazyShard(seams.Shard):  # type: ignore[misc]  # JAX is Any to mypy
-    """A shard whose data is cut from the whole array when asked for."""
+class LazyShard(device_hooks.Shard):  # type: ignore[misc]  # JAX is Any to mypy
+    """A shard whose data is sliced from the full array when it is read."""
 
     def __init__(
-        self, device: Any, sharding: Any, global_shape: Any, data: Any = None, whole: Any = None
+        self,
+        device: Any,
+        sharding: Any,
+        global_shape: Any,
+        data: Any = None,
+        full_array: Any = None,
     ) -> None:
-        self._cut = data
-        self._whole = whole
+        self._slice = data
+        self._full_array = full_array
         super().__init__(device, sharding, global_shape, data)
 
+    # JAX's Shard stores `_data` and reads it directly for key arrays, so it must be a property too.
     @property
     def _data(self) -> Any:
-        """JAX reads this name too, for key arrays."""
-        if self._cut is None:
-            with seams.real():
-                piece = self._whole[self.index]
-            self._cut = attach(piece, seams.SingleDeviceSharding(self.device))
-        return self._cut
+        if self._slice is None:
+            with device_hooks.use_real_jax():
+                local = self._full_array[self.index]
+            self._slice = attach_sharding(local, device_hooks.SingleDeviceSharding(self.device))
+        return self._slice
 
     @_data.setter
     def _data(self, data: Any) -> None:
-        self._cut = data
+        self._slice = data
 
     @property
     def data(self) -> Any:
         return self._data
 
 
-def shards_of(value: Any) -> list[Any]:
-    """Return one shard for each device that holds a part of `value`."""
-    seams.check_alive(value)
+def lazy_shards(value: Any) -> list[Any]:
+    """Return one shard for each device that holds a shard of `value`."""
+    device_hooks.check_not_deleted(value)
     sharding = sharding_of(value)
     if getattr(getattr(sharding, "spec", None), "unreduced", None):
         raise NotMeasured(
-            "The shards of an unreduced array are partial sums, and only their total is kept.",
+            "The shards of an unreduced array are partial sums, and only their total is stored.",
             where=f"addressable_shards of an array with sharding {sharding.spec}",
-            fix="reshard it to a spec without `unreduced`, or look at the summands inside a "
+            fix="reshard it to a spec without `unreduced`, or inspect the partial sums inside a "
             "shard_map with shardlab.peek.",
         )
     return [
-        LazyShard(device, sharding, value.shape, whole=value)
+        LazyShard(device, sharding, value.shape, full_array=value)
         for device in sharding._device_assignment
     ]

@@ -1,6 +1,7 @@
-"""The backend that a simulated program finds: the real client, with as many devices as it wants.
+"""The backend of a simulated program: the real CPU client with as many devices as requested.
 
-The device count that a person asks XLA for in its flags.
+The number of devices may come from the caller, from `jax_num_cpu_devices`, or from the flag
+`--xla_force_host_platform_device_count` in `XLA_FLAGS`.
 """
 
 from __future__ import annotations
@@ -13,44 +14,44 @@ from typing import Any
 
 import jax
 
-from shardlab._jax import device_hooks as seams
+from shardlab._jax import device_hooks
 from shardlab._jax.saved_config import use_one_cpu_device
 from shardlab.simulator.virtual_devices.devices import CLIENT, VirtualDevice
 
 _FLAG = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
-def count_in(flags: str) -> int | None:
-    """Return the count that flags ask for, the last one if there are several.
+def parse_device_count(flags: str) -> int | None:
+    """Return the device count in XLA's flags, the last one if there are several.
 
-    >>> count_in("--xla_cpu_foo=1 --xla_force_host_platform_device_count=8")
+    >>> parse_device_count("--xla_cpu_foo=1 --xla_force_host_platform_device_count=8")
     8
     """
-    found = _FLAG.findall(flags)
-    return int(found[-1]) if found and int(found[-1]) > 0 else None
+    counts = _FLAG.findall(flags)
+    return int(counts[-1]) if counts and int(counts[-1]) > 0 else None
 
 
-def without_count(flags: str) -> str:
-    """Return the flags without the count.
+def remove_device_count(flags: str) -> str:
+    """Return the flags without the device count.
 
-    >>> without_count("--xla_cpu_foo=1 --xla_force_host_platform_device_count=8")
+    >>> remove_device_count("--xla_cpu_foo=1 --xla_force_host_platform_device_count=8")
     '--xla_cpu_foo=1'
     """
     return " ".join(_FLAG.sub("", flags).split())
 
 
-def count_in_environment() -> int | None:
-    return count_in(os.environ.get("XLA_FLAGS", ""))
+def environment_device_count() -> int | None:
+    return parse_device_count(os.environ.get("XLA_FLAGS", ""))
 
 
 @contextlib.contextmanager
-def hidden_count() -> Iterator[None]:
-    """Within this block XLA_FLAGS asks for no device count; afterwards it does again."""
+def hide_device_count() -> Iterator[None]:
+    """Within this block XLA_FLAGS has no device count."""
     flags = os.environ.get("XLA_FLAGS")
     if flags is None:
         yield
         return
-    os.environ["XLA_FLAGS"] = without_count(flags)
+    os.environ["XLA_FLAGS"] = remove_device_count(flags)
     try:
         yield
     finally:
@@ -58,21 +59,22 @@ def hidden_count() -> Iterator[None]:
 
 
 class VirtualBackend:
-    """The real CPU client with virtual devices in the place of its own."""
+    """The real CPU client, with virtual devices instead of its own."""
 
     platform = "cpu"
 
-    def __init__(self, wanted: DeviceCount) -> None:
-        self._wanted = wanted
+    def __init__(self, count: DeviceCount) -> None:
+        self._count = count
 
     def devices(self) -> list[VirtualDevice]:
-        return CLIENT.devices(self._wanted.settle())
+        return CLIENT.devices(self._count.fix_count())
 
+    # JAX reads the devices of a client under each of these names.
     local_devices = devices
     _get_all_devices = devices
 
     def device_count(self) -> int:
-        return self._wanted.settle()
+        return self._count.fix_count()
 
     local_device_count = device_count
 
@@ -84,42 +86,47 @@ class VirtualBackend:
 
 
 class DeviceCount:
-    """How many devices there are: as told, or as the program itself asks until it looks."""
+    """The number of devices: given by the caller, or chosen by the program until it reads it.
 
-    def __init__(self, told: int | None, default: int = 8) -> None:
-        self._told = told
+    A program may set `jax_num_cpu_devices` or `XLA_FLAGS` until JAX starts its backend, which is
+    when it first asks for devices. The count is fixed at the same moment here.
+    """
+
+    def __init__(self, requested: int | None, default: int = 8) -> None:
+        self._requested = requested
         self._default = default
-        self._settled: int | None = told
+        self._count: int | None = requested
 
     @property
     def key(self) -> object:
-        """What tells this mode's compiled calls from others: equal for equal machines."""
-        return self if self._told is None else ("simulated", self._told)
+        """Separates compiled calls of this machine from others; equal for equal machines."""
+        # Without a request two modes may end up with different counts, so they are never equal.
+        return self if self._requested is None else ("simulated", self._requested)
 
     @property
-    def is_settled(self) -> bool:
-        return self._settled is not None and self._told is None
+    def is_fixed_by_program(self) -> bool:
+        return self._count is not None and self._requested is None
 
-    def unsettle(self) -> None:
+    def reset_count(self) -> None:
         """Let the program choose again, as after `clear_backends`."""
-        self._settled = self._told
+        self._count = self._requested
 
-    def settle(self) -> int:
+    def fix_count(self) -> int:
         """Return the number of devices; from now on it does not change."""
-        if self._settled is None:
-            self._settled = _asked_by_config() or count_in_environment() or self._default
-        return self._settled
+        if self._count is None:
+            self._count = _config_device_count() or environment_device_count() or self._default
+        return self._count
 
 
-def _asked_by_config() -> int | None:
+def _config_device_count() -> int | None:
     count = jax.config.jax_num_cpu_devices
     return int(count) if count and count > 0 else None
 
 
-def start_real() -> None:
-    """Start the real backend, if it is not running, with one device whatever is asked for.
+def start_real_backend() -> None:
+    """Start the real backend, if it is not running, with one device whatever the settings say.
 
-    Whoever asks gets virtual devices; XLA reads its flags once, so it must not see them.
+    XLA reads its flags once, when the backend starts, so they must not be visible to it then.
     """
-    with hidden_count(), use_one_cpu_device():
-        seams.real_backend()
+    with hide_device_count(), use_one_cpu_device():
+        device_hooks.real_backend()

@@ -1,4 +1,4 @@
-"""Devices and meshes that exist only here."""
+"""Virtual devices and meshes of them: Python objects that JAX accepts as devices."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from shardlab import _jax
-from shardlab._jax import device_hooks as seams
+from shardlab._jax import device_hooks
 from shardlab.sharding.mesh import parse_mesh
-
-# What tells a simulated mesh from a real one, also when only its AbstractMesh is left.
-DEVICE_KIND = _jax.VIRTUAL_KIND
 
 
 class VirtualDevice:
-    """A device as JAX sees one from the outside: an id, a platform, a client."""
+    """A device with everything that JAX reads from one: an id, a platform, a client."""
 
     platform = "cpu"
-    device_kind = DEVICE_KIND
+    # Tells a virtual mesh from a real one, also if only its AbstractMesh is left.
+    device_kind = _jax.VIRTUAL_KIND
     process_index = 0
     host_id = 0
 
-    # JAX asks `isinstance(x, jax.Device)` before it takes something for a device.
+    # JAX accepts only `isinstance(x, jax.Device)`, a C++ class that cannot be instantiated.
     __class__ = property(lambda self: jax.Device)
 
     def __init__(self, id: int, client: Any) -> None:
@@ -49,7 +47,7 @@ class VirtualDevice:
 
     def memory(self, kind: str) -> Any:
         if kind not in self.client.memory_kinds():
-            # jaxlib's words, so that a program that tries kinds in turn works the same.
+            # jaxlib's own sentence: programs that try kinds in turn may match it.
             kinds = ", ".join(self.client.memory_kinds())
             raise ValueError(
                 f"Could not find memory addressable by device {self.device_kind}. Device "
@@ -65,8 +63,8 @@ class VirtualDevice:
         return [array for array in jax.live_arrays() if self in array.devices()]
 
     def __reduce__(self) -> Any:
-        """The same device again, also in a copy."""
-        return device, (self.id,)
+        """Copying or unpickling gives the same device: JAX compares devices by identity."""
+        return virtual_device, (self.id,)
 
 
 class VirtualMemory(str):
@@ -97,9 +95,9 @@ class VirtualMemory(str):
         return [self.device]
 
 
-# What a virtual machine shares with the real one. Nothing that takes a device: jaxlib reads the
-# memory of whatever it is given as one.
-_SHARED = frozenset(
+# Attributes that a virtual client takes from the real one. None of them takes a device as argument:
+# jaxlib would read a Python object as if it were its own C++ device.
+_SHARED_ATTRIBUTES = frozenset(
     {
         "_raw_platform",
         "defragment",
@@ -115,60 +113,60 @@ _SHARED = frozenset(
 )
 
 
-def shared_answer(name: str) -> Any:
-    """Return an attribute of the real client, where it is one that fits a virtual machine."""
-    if name not in _SHARED:
+def real_client_attribute(name: str) -> Any:
+    """Return an attribute of the real client, if it is valid for a virtual one."""
+    if name not in _SHARED_ATTRIBUTES:
         raise AttributeError(f"a simulated client has no attribute {name!r}")
-    return getattr(seams.real_backend(), name)
+    return getattr(device_hooks.real_backend(), name)
 
 
 class VirtualClient:
-    """The owner of all virtual devices; asks the real client for anything else."""
+    """The client that owns all virtual devices; other attributes come from the real client."""
 
     platform = "cpu"
 
     def __init__(self) -> None:
-        self._made: list[VirtualDevice] = []
+        self._devices: list[VirtualDevice] = []
         self._lock = threading.Lock()
 
     def devices(self, n_devices: int) -> list[VirtualDevice]:
-        """Return the first `n_devices`; the same object for the same id, always."""
+        """Return the first `n_devices`; always the same object for the same id."""
+        # Programs start threads, and JAX compares devices by identity.
         with self._lock:
-            for id in range(len(self._made), n_devices):
-                self._made.append(VirtualDevice(id, self))
-        return self._made[:n_devices]
+            for id in range(len(self._devices), n_devices):
+                self._devices.append(VirtualDevice(id, self))
+        return self._devices[:n_devices]
 
     def process_index(self) -> int:
         return 0
 
-    @functools.cache  # noqa: B019  there is one client for ever
+    @functools.cache  # noqa: B019  there is only one client, for the whole process
     def memory_kinds(self) -> tuple[str, ...]:
-        """Return the kinds that the real device has, its default first."""
-        real = seams.real_backend().local_devices()[0]
+        """Return the memory kinds of the real device, its default first."""
+        real = device_hooks.real_backend().local_devices()[0]
         default = real.default_memory().kind
-        others = [m.kind for m in real.addressable_memories() if m.kind != default]
-        return (default, *others)
+        return (default, *(m.kind for m in real.addressable_memories() if m.kind != default))
 
     def get_default_layout(self, dtype: Any, shape: Any, device: Any = None) -> Any:
-        real = seams.real_backend()
+        real = device_hooks.real_backend()
         return real.get_default_layout(dtype, shape, real.local_devices()[0])
 
     def __getattr__(self, name: str) -> Any:
-        return shared_answer(name)
+        return real_client_attribute(name)
 
 
 CLIENT = VirtualClient()
 
 
-def device(id: int) -> VirtualDevice:
+def virtual_device(id: int) -> VirtualDevice:
     return CLIENT.devices(id + 1)[id]
 
 
 def virtual_mesh(mesh: Any) -> Mesh:
     """Return a `jax.sharding.Mesh` of virtual devices.
 
-    `mesh` is text, a mapping, a `Mesh` or an `AbstractMesh`; axis types are kept where given and
-    are Auto otherwise.
+    `mesh` is text, a mapping, a `Mesh` or an `AbstractMesh`. Its axis types are kept; for text and
+    mappings they are Auto.
 
     >>> virtual_mesh("data=2,model=4").devices.shape
     (2, 4)
@@ -177,18 +175,20 @@ def virtual_mesh(mesh: Any) -> Mesh:
         return mesh
     parsed = parse_mesh(mesh)
     types = tuple(mesh.axis_types) if isinstance(mesh, (Mesh, AbstractMesh)) else None
-    return _mesh(tuple(parsed.axis_names), tuple(parsed.axis_sizes), types)
+    return _cached_mesh(tuple(parsed.axis_names), tuple(parsed.axis_sizes), types)
 
 
+# Cached because the array of devices of a large mesh takes long to build.
 @functools.lru_cache(maxsize=256)
-def _mesh(names: tuple[str, ...], sizes: tuple[int, ...], types: Sequence[AxisType] | None) -> Mesh:
+def _cached_mesh(
+    names: tuple[str, ...], sizes: tuple[int, ...], types: Sequence[AxisType] | None
+) -> Mesh:
     devices = np.array(CLIENT.devices(int(np.prod(sizes))), dtype=object).reshape(sizes)
     return Mesh(devices, names, axis_types=tuple(types or (AxisType.Auto,) * len(names)))
 
 
 def is_virtual(mesh: Any) -> bool:
-    """Say whether a mesh, concrete or abstract, is of virtual devices."""
+    """Return whether a mesh, concrete or abstract, consists of virtual devices."""
     if isinstance(mesh, AbstractMesh):
-        device = getattr(mesh, "abstract_device", None)
-        return device is not None and device.device_kind == DEVICE_KIND
+        return _jax.is_virtual_kind(mesh)
     return mesh.devices.size > 0 and isinstance(mesh.devices.flat[0], VirtualDevice)

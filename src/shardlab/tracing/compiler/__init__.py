@@ -1,1 +1,1 @@
-"""What XLA inserts for many devices, from a compile-only process."""
+"""The collectives that XLA inserts, found by compiling in a separate process."""

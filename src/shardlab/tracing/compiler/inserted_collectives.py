@@ -1,8 +1,8 @@
-"""What the compiler adds to a jit: the collectives it inserts, and the memory of one device.
+"""The collectives that XLA inserts into a jit, and the memory per device.
 
-JAX lowers the program for virtual devices here; a process of its own compiles what it lowered
-(`compile.py`), and the text that XLA's partitioner writes says who exchanges what (`hlo/`). Read
-right after partitioning: what comes later in a CPU's pipeline widens bf16 and merges sums.
+JAX lowers the program for virtual devices in this process; a separate one compiles it
+(`xla_process.py`), and the text dumped by XLA's partitioner lists the collectives (`hlo/`). It is
+read right after partitioning: later passes of XLA for CPU widen bf16 and merge sums.
 """
 
 from __future__ import annotations
@@ -12,22 +12,27 @@ from typing import Any, NamedTuple
 
 from shardlab import _jax
 from shardlab._jax.lowered import CompilerInput, compiler_input, jaxlib_version
+from shardlab._text.units import bytes_text
 from shardlab.collectives.call import CollectiveCall, Phase
 from shardlab.collectives.wire import wire_bytes
 from shardlab.findings.source import SourceLocation
 from shardlab.sharding.mesh import MeshSizes
-from shardlab.tracing.compiler.compile import LIMIT_S, Compiled, compile_for_devices
-from shardlab.tracing.hlo.collectives import HloCollective, hlo_collectives
-from shardlab.tracing.hlo.hlo_flops import flops
-from shardlab.tracing.hlo.module import jax_dtype_name, n_bytes
-from shardlab.tracing.hlo.replica_groups import Along, Groups, along, along_pairs
-from shardlab.tracing.jaxpr_flops import ONE_TURN
+from shardlab.tracing.compiler.xla_process import (
+    COMPILE_LIMIT_S,
+    CompiledProgram,
+    compile_for_devices,
+)
+from shardlab.tracing.hlo.hlo_collectives import HloCollective, hlo_collectives
+from shardlab.tracing.hlo.hlo_flops import count_hlo_flops
+from shardlab.tracing.hlo.hlo_module import count_array_bytes, jax_dtype_name
+from shardlab.tracing.hlo.replica_groups import GroupAxes, Groups, match_groups, match_pairs
+from shardlab.tracing.jaxpr_flops import WHILE_LOOP_NOTE
 from shardlab.tracing.observation import Memory
 from shardlab.tracing.stage import StagedProgram
 
 
-class Seen(NamedTuple):
-    """The calls that the compiler inserts, the memory of one device, notes, and its FLOPs."""
+class CompiledObservation(NamedTuple):
+    """The calls that the compiler inserts, the memory and FLOPs per device, and notes."""
 
     calls: tuple[CollectiveCall, ...]
     memory: Memory
@@ -35,119 +40,137 @@ class Seen(NamedTuple):
     flops: int | None  # None where the text is past the point at which they can be counted
 
 
-def observe_compiled(staged: StagedProgram, limit_s: float = LIMIT_S) -> Seen:
-    """Return what the compiler tells of a program.
+def observe_compiled(
+    staged: StagedProgram, limit_s: float = COMPILE_LIMIT_S
+) -> CompiledObservation:
+    """Return what the compiler inserts into a program.
 
-    Collectives of a shard_map are the program's own and are not among them.
+    Collectives of a shard_map are the program's own and not included.
     """
     program = compiler_input(staged.lower())
     compiled = compile_for_devices(program, staged.program, limit_s)
     compiler = f"CPU (jaxlib {jaxlib_version()})"
-    return seen(program, compiled, staged.full_mesh, compiler)
+    return read_compiled_program(program, compiled, staged.mesh_with_devices, compiler)
 
 
-def seen(program: CompilerInput, compiled: Compiled, mesh: Any, compiler: str) -> Seen:
-    """Return what a compiled program tells, in the terms of the person's mesh."""
-    mesh = main_mesh(program, mesh)
-    places = _Places(program.device_ids, mesh)
-    told = hlo_collectives(compiled.module, _is_theirs) if compiled.module else []
-    found = [each for each in told if each.is_inserted]
-    calls = tuple(call for each in found for call in _call(each, places))
+def read_compiled_program(
+    program: CompilerInput, compiled: CompiledProgram, mesh: Any, compiler: str
+) -> CompiledObservation:
+    """Return the observation of a compiled program, with groups as axes of the user's mesh."""
+    mesh = choose_mesh(program, mesh)
+    partitions = _PartitionMap(program.device_ids, mesh)
+    collectives = hlo_collectives(compiled.module, _is_user_code) if compiled.module else []
+    inserted = [collective for collective in collectives if collective.is_inserted]
+    calls = tuple(
+        call for collective in inserted for call in _collective_calls(collective, partitions)
+    )
     memory = Memory(**compiled.memory, compiler=compiler)
+    # The final text of XLA for TPU has fusions and custom calls, in which FLOPs cannot be counted.
     is_cpu = compiler.startswith("CPU")
-    counted = flops(compiled.module) if compiled.module and is_cpu else None
-    n_flops = counted.total if counted else None
-    notes = _notes(calls, memory, is_cpu)
-    if counted and counted.n_unknown_loops:
-        notes.append(ONE_TURN)
-    return Seen(calls, memory, tuple(notes), n_flops)
+    flops = count_hlo_flops(compiled.module) if compiled.module and is_cpu else None
+    n_flops = flops.total if flops else None
+    notes = _compiler_notes(calls, memory, is_cpu)
+    if flops and flops.n_unknown_loops:
+        notes.append(WHILE_LOOP_NOTE)
+    return CompiledObservation(calls, memory, tuple(notes), n_flops)
 
 
-def _is_theirs(place: SourceLocation) -> bool:
-    return _jax.is_a_persons(place.file)
+def _is_user_code(location: SourceLocation) -> bool:
+    return _jax.is_user_file(location.file)
 
 
 # ------------------------------------------------------------------------- devices -> mesh axes
 
 
-class _Places:
-    """Where on the person's mesh each partition of the program stands."""
+class _PartitionMap:
+    """Maps the partitions of a program to positions on the user's mesh."""
 
     def __init__(self, device_ids: Sequence[int], mesh: Any) -> None:
         n_devices = len(device_ids)
         self.sizes: MeshSizes = (("devices", n_devices),)
         self._order: list[int] | None = None
+        # A mesh of another size says nothing about these partitions; they form one axis.
         if mesh is None or mesh.size != n_devices:
             return
         self.sizes = tuple(mesh.shape.items())
-        devices = getattr(mesh, "devices", None)  # an AbstractMesh has none: the order is its own
+        devices = getattr(
+            mesh, "devices", None
+        )  # an AbstractMesh has none, and keeps partition order
         if devices is None:
             return
-        at = {device.id: place for place, device in enumerate(devices.flat)}
-        order = [at.get(id, place) for place, id in enumerate(device_ids)]
+        position_by_id = {device.id: position for position, device in enumerate(devices.flat)}
+        order = [
+            position_by_id.get(device_id, position) for position, device_id in enumerate(device_ids)
+        ]
         self._order = None if order == list(range(n_devices)) else order
 
-    def along(self, exchange: HloCollective) -> Along:
-        if exchange.pairs:
-            return along_pairs(self._moved(exchange.pairs), self.sizes)
-        return along(self._moved(exchange.groups), self.sizes)
+    def find_axes(self, collective: HloCollective) -> GroupAxes:
+        if collective.pairs:
+            return match_pairs(self._to_mesh_positions(collective.pairs), self.sizes)
+        return match_groups(self._to_mesh_positions(collective.groups), self.sizes)
 
-    def _moved(self, groups: Groups) -> Groups:
+    def _to_mesh_positions(self, groups: Groups) -> Groups:
         order = self._order
         if order is None:
             return groups
         return tuple(tuple(order[device] for device in group) for group in groups)
 
 
-def main_mesh(program: CompilerInput, given: Any) -> Any:
-    """Return the mesh that was given where it fits, or the program's own with most axes."""
+def choose_mesh(program: CompilerInput, requested: Any) -> Any:
+    """Return the requested mesh if it fits, or the program's own with most axes."""
     n_devices = len(program.device_ids)
-    own = [mesh for mesh in program.meshes if mesh.size == n_devices]
-    if given is not None and given.size == n_devices:
-        return given
-    return max(own, key=lambda mesh: len(mesh.axis_names), default=None)
+    fitting = [mesh for mesh in program.meshes if mesh.size == n_devices]
+    if requested is not None and requested.size == n_devices:
+        return requested
+    # Several meshes may describe the same devices; the one with most axes names most groups.
+    return max(fitting, key=lambda mesh: len(mesh.axis_names), default=None)
 
 
 # ------------------------------------------------------------------------------ the record
 
 
-def _call(exchange: HloCollective, places: _Places) -> list[CollectiveCall]:
-    """Return the record; none where every device is alone and nothing is sent."""
-    where = places.along(exchange)
-    if where.size <= 1 or not where.names:
+def _collective_calls(collective: HloCollective, partitions: _PartitionMap) -> list[CollectiveCall]:
+    """Return the record; none if every group has one device and nothing is sent."""
+    group_axes = partitions.find_axes(collective)
+    # XLA leaves collectives of groups with one device; they send nothing.
+    if group_axes.size <= 1 or not group_axes.names:
         return []
-    payload = n_bytes(exchange.operand)
-    details: dict[str, Any] = {"partly": where.partly} if where.partly else {}
-    if exchange.reduction not in ("", "add", "maximum", "minimum"):
-        details["reduction"] = exchange.reduction
-    if exchange.n_sums > 1:
-        details["merged"] = exchange.n_sums
+    # As for the program's own calls: the payload is the operand on one device.
+    payload = count_array_bytes(collective.operand)
+    details: dict[str, Any] = {"partly": group_axes.deviation} if group_axes.deviation else {}
+    # psum, pmax and pmin say their reduction by name.
+    if collective.reduction not in ("", "add", "maximum", "minimum"):
+        details["reduction"] = collective.reduction
+    if collective.n_sums > 1:
+        details["merged"] = collective.n_sums
     call = CollectiveCall(
-        op=exchange.op,
-        mesh_axes=where.names,
-        shape=exchange.operand.shape,
-        dtype=jax_dtype_name(exchange.operand.dtype),
+        op=collective.op,
+        mesh_axes=group_axes.names,
+        shape=collective.operand.shape,
+        dtype=jax_dtype_name(collective.operand.dtype),
         payload_bytes=payload,
-        wire_bytes=wire_bytes(exchange.op, payload, where.size),
-        count=exchange.count,
-        phase=phase(exchange.op_name),
-        source=exchange.source,
-        group_size=where.size,
-        out_shape=exchange.result.shape,
-        varies=where.names,
-        within=exchange.within,
+        wire_bytes=wire_bytes(collective.op, payload, group_axes.size),
+        count=collective.count,
+        phase=phase_of_op_name(collective.op_name),
+        source=collective.source,
+        group_size=group_axes.size,
+        out_shape=collective.result.shape,
+        varies=group_axes.names,
+        within=collective.within,
         origin="compiler",
         details=details,
     )
     return [call]
 
 
-def phase(op_name: str) -> Phase:
-    """Return what an operation is for, as the names that JAX gives its transforms tell.
+def phase_of_op_name(op_name: str) -> Phase:
+    """Return the phase of an operation, from the names of JAX's transforms in its op_name.
 
-    >>> phase("jit(f)/jvp()/dot_general"), phase("jit(f)/transpose(jvp())/dot_general")
-    ('forward', 'backward')
-    >>> phase("jit(f)/transpose(jvp(jvp()))/checkpoint/rematted_computation/sin")
+    >>> phase_of_op_name("jit(f)/jvp()/dot_general")
+    'forward'
+    >>> phase_of_op_name("jit(f)/transpose(jvp())/dot_general")
+    'backward'
+    >>> phase_of_op_name("jit(f)/transpose(jvp(jvp()))/checkpoint/rematted_computation/sin")
     'recompute'
     """
     if "rematted_computation" in op_name:
@@ -155,27 +178,29 @@ def phase(op_name: str) -> Phase:
     return "backward" if "transpose(" in op_name else "forward"
 
 
-def _notes(calls: Sequence[CollectiveCall], memory: Memory, is_cpu: bool) -> list[str]:
+def _compiler_notes(calls: Sequence[CollectiveCall], memory: Memory, is_cpu: bool) -> list[str]:
     notes = []
     if calls and is_cpu:
         notes.append(
-            "What the compiler inserts is listed as XLA's partitioner writes it; a TPU or GPU may "
-            "combine, overlap or move some of it afterwards."
+            "Inserted collectives are listed as XLA's partitioner writes them; a TPU or GPU may "
+            "combine, overlap or move some of them afterwards."
         )
     merged = [call for call in calls if call.details.get("merged")]
     if merged:
-        n_more = sum(call.details["merged"] - 1 for call in merged)
+        n_merged = sum(call.details["merged"] - 1 for call in merged)
         notes.append(
-            f"{n_more} sums that are only added to another sum are counted with it, since XLA adds "
-            "first and then sums once on TPUs and GPUs."
+            f"{n_merged} psums that are only added to another psum are counted with it: XLA adds "
+            "first and then reduces once on TPUs and GPUs."
         )
-    odd = [call for call in calls if call.details.get("partly")]
-    if odd:
-        shown = "; ".join(dict.fromkeys(f"{c.op}: {c.details['partly']}" for c in odd))
-        notes.append(f"Some exchanges do not run along whole mesh axes: {shown}.")
+    irregular = [call for call in calls if call.details.get("partly")]
+    if irregular:
+        texts = "; ".join(
+            dict.fromkeys(f"{call.op}: {call.details['partly']}" for call in irregular)
+        )
+        notes.append(f"Some collectives do not span full mesh axes: {texts}.")
     if is_cpu and memory.temp_bytes:
         notes.append(
-            f"Temporary memory ({memory.temp_bytes:,} bytes) is what a CPU would need, no forecast "
-            "for a TPU or GPU; arguments and outputs are exact."
+            f"Temporary memory ({bytes_text(memory.temp_bytes)}) is that of a CPU, not a "
+            "prediction for a TPU or GPU; arguments and outputs are exact."
         )
     return notes

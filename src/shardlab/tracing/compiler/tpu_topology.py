@@ -1,4 +1,4 @@
-"""What the real TPU compiler makes of a jit, for a topology such as `v5e:16x16`. Needs no TPU."""
+"""What XLA for TPU makes of a program, for a topology such as `v5e:16x16`. Needs no TPU."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from typing import Any
 from shardlab import _jax
 from shardlab._jax.lowered import compiler_input
 from shardlab.errors import InvalidTopology, TpuCompilerMissing
-from shardlab.tracing.compiler.compile import LIMIT_S, Compiled, run_compiler
-from shardlab.tracing.compiler.inserted_collectives import Seen, main_mesh, seen
-from shardlab.tracing.hlo.module import parse_module
-from shardlab.tracing.stage import StagedProgram, in_mode
+from shardlab.sharding.mesh import mesh_text
+from shardlab.tracing.compiler.inserted_collectives import (
+    CompiledObservation,
+    choose_mesh,
+    read_compiled_program,
+)
+from shardlab.tracing.compiler.xla_process import COMPILE_LIMIT_S, CompiledProgram, run_compiler
+from shardlab.tracing.hlo.hlo_module import parse_module
+from shardlab.tracing.stage import StagedProgram, simulated_on
 
 _WORKER = Path(_jax.__file__).parent / "tpu_worker.py"
-_NAME = re.compile(r"\w+(?: \w+)?[:=]\d+(?:x\d+)+")
-# libtpu would ask a cloud machine who it is, and want to be the only one here.
-_ALONE = {
+_TOPOLOGY_NAME = re.compile(r"\w+(?: \w+)?[:=]\d+(?:x\d+)+")
+# Without these libtpu queries the cloud metadata server, and takes an exclusive lock.
+_LIBTPU_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -31,37 +36,40 @@ _ALONE = {
 }
 
 
-def observe_on_topology(staged: StagedProgram, topology: str, limit_s: float = LIMIT_S) -> Seen:
-    """Return what `observe_compiled` does, as the TPU compiler has it in the end.
+def observe_on_topology(
+    staged: StagedProgram, topology: str, limit_s: float = COMPILE_LIMIT_S
+) -> CompiledObservation:
+    """Return what `observe_compiled` returns, from the final output of the TPU compiler.
 
-    Loops, merged sums and overlapped exchanges are the real ones, and so is the memory. The mesh
-    must have as many devices as the topology.
+    Loops, merged sums, overlapped collectives and memory are those of a real TPU. The mesh must
+    have as many devices as the topology.
     """
-    _check(topology)
-    with in_mode(staged.mesh):
+    _check_topology(topology)
+    with simulated_on(staged.mesh):
+        # Lowered again, for TPU: some primitives lower differently by platform.
         program = compiler_input(staged.traced.lower(lowering_platforms=("tpu",)), "tpu")
-    mesh = main_mesh(program, staged.mesh)
+    mesh = choose_mesh(program, staged.mesh)
     axes = dict(mesh.shape) if mesh is not None else {"devices": len(program.device_ids)}
     with tempfile.TemporaryDirectory(prefix="shardlab-") as folder:
-        place = Path(folder)
-        (place / "module").write_bytes(program.module)
-        (place / "options").write_bytes(program.options)
-        (place / "topology").write_text(json.dumps({"name": topology, "axes": axes}))
+        path = Path(folder)
+        (path / "module").write_bytes(program.module)
+        (path / "options").write_bytes(program.options)
+        (path / "topology").write_text(json.dumps({"name": topology, "axes": axes}))
         command = [sys.executable, "-P", str(_WORKER), folder]
-        answer = run_compiler(command, place, _ALONE, staged.program, limit_s)
-        _check_fit(answer, topology, axes)
-        with (place / "text").open(encoding="utf-8") as lines:
-            compiled = Compiled(parse_module(lines), answer["memory"])
+        response = run_compiler(command, path, _LIBTPU_ENVIRONMENT, staged.program, limit_s)
+        _check_device_count(response, topology, axes)
+        with (path / "text").open(encoding="utf-8") as lines:
+            compiled = CompiledProgram(parse_module(lines), response["memory"])
     compiler = f"TPU {topology} (libtpu {importlib.metadata.version('libtpu')})"
-    return seen(program, compiled, staged.mesh, compiler)
+    return read_compiled_program(program, compiled, staged.mesh, compiler)
 
 
-def _check(topology: str) -> None:
-    if not _NAME.fullmatch(topology):
+def _check_topology(topology: str) -> None:
+    if not _TOPOLOGY_NAME.fullmatch(topology):
         raise InvalidTopology(
-            f"{topology!r} is no name of a TPU topology.",
+            f"{topology!r} is not the name of a TPU topology.",
             where=f"topology {topology!r}",
-            fix="name a generation and its shape, such as v5e:16x16 or v5p:8x8x8.",
+            fix="write a generation and its shape, such as v5e:16x16 or v5p:8x8x8.",
         )
     if importlib.util.find_spec("libtpu") is None:
         raise TpuCompilerMissing(
@@ -72,20 +80,20 @@ def _check(topology: str) -> None:
         )
 
 
-def _check_fit(answer: dict[str, Any], topology: str, axes: dict[str, int]) -> None:
-    if "unknown" in answer:
+def _check_device_count(response: dict[str, Any], topology: str, axes: dict[str, int]) -> None:
+    if "unknown" in response:
         raise InvalidTopology(
             f"The TPU compiler does not know the topology '{topology}': "
-            f"{answer['unknown'].strip().splitlines()[0]}",
+            f"{response['unknown'].strip().splitlines()[0]}",
             where=f"topology '{topology}'",
-            fix="name a generation and its shape, such as v5e:16x16 or v5p:8x8x8.",
+            fix="write a generation and its shape, such as v5e:16x16 or v5p:8x8x8.",
         )
-    if "n_devices" in answer:
+    if "n_devices" in response:
         n_devices = math.prod(axes.values())
-        mesh = ",".join(f"{name}={size}" for name, size in axes.items())
         raise InvalidTopology(
-            f"The topology '{topology}' has {answer['n_devices']} devices, and the mesh {mesh} "
+            f"The topology '{topology}' has {response['n_devices']} devices, but the mesh "
+            f"{mesh_text(axes.items())} "
             f"has {n_devices}.",
             where=f"topology '{topology}'",
-            fix=f"a topology of {n_devices} devices, or a mesh of {answer['n_devices']}.",
+            fix=f"use a topology of {n_devices} devices, or a mesh of {response['n_devices']}.",
         )

@@ -1,1 +1,1 @@
-"""Compiled programs: the text that XLA writes -> what its devices exchange. Pure, no JAX."""
+"""HLO text -> the collectives and FLOPs of a compiled program. Standard library only."""

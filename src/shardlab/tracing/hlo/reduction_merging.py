@@ -1,7 +1,7 @@
-"""Sums over devices as accelerators do them: scattered where each keeps a part, merged where added.
+"""All-reduces as accelerators run them: scattered if each device keeps a shard, merged if added.
 
-XLA for CPU writes both the long way. It never writes reduce-scatter, but sums everything and
-slices; and it adds up sums of the same devices, where TPUs and GPUs sum once what was added.
+XLA for CPU writes neither: it has no reduce-scatter but reduces everything and slices, and it adds
+the results of all-reduces over the same devices, where TPUs and GPUs add first and reduce once.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 
-from shardlab.tracing.hlo.module import Array, Computation, Instruction
+from shardlab.tracing.hlo.hlo_module import Array, Computation, Instruction
 from shardlab.tracing.hlo.replica_groups import Groups
-from shardlab.tracing.hlo.trip_counts import depends_on_device, on_device
+from shardlab.tracing.hlo.trip_counts import depends_on_device, evaluate_on_device
 
-# What neither adds nor drops an element.
-_ARRANGEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
-_SAME = frozenset({"bitcast", "copy"})
+# These neither add nor drop elements.
+_LAYOUT_OPS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
+_COPY_OPS = frozenset({"bitcast", "copy"})
 
 
-class Sums:
+class AllReduces:
     """The all-reduces of one computation.
 
-    `keys` says of each which others it may be merged with: those of an equal key; `groups` which
-    devices it sums over.
+    All-reduces with equal `keys` may be merged; `groups` are the devices that each sums over.
     """
 
     def __init__(
@@ -33,85 +32,102 @@ class Sums:
     ) -> None:
         self._computation = computation
         self._groups = groups
-        self._n_sums: dict[str, int] = {}
-        self._merge(keys)
+        self._merged_counts: dict[str, int] = {}
+        self._merge_added(keys)
 
-    def n_sums(self, name: str) -> int:
-        """Return how many sums are counted as this one; 0 where it is counted as another."""
-        return self._n_sums.get(name, 1)
+    def merged_count(self, name: str) -> int:
+        """Return how many all-reduces are counted as this one; 0 if it is counted as another."""
+        return self._merged_counts.get(name, 1)
 
-    def kept(self, one: Instruction, number: int) -> Array | None:
-        """Return the part of output `number` that each device keeps; None where it keeps all."""
-        last = self._slice(one, number)
-        return last.arrays[0] if last else None
+    def scattered_shard(self, all_reduce: Instruction, number: int) -> Array | None:
+        """Return the shard of output `number` that each device keeps; None if it keeps all."""
+        value = self._find_shard_slice(all_reduce, number)
+        return value.arrays[0] if value else None
 
-    # -------------------------------------------------------------------------------- scattered
+    # -------------------------------------------------------------------------- reduce-scatter
 
-    def _slice(self, one: Instruction, number: int) -> Instruction | None:
-        """Return the slice that is all that is used of a sum, if every device has its own."""
-        groups = self._groups.get(one.name)
-        last = self._part(one, number)
-        while last is not None and (last is one or last.opcode != "dynamic-slice"):
-            if last is not one and last.opcode not in (*_ARRANGEMENTS, "get-tuple-element"):
+    def _find_shard_slice(self, all_reduce: Instruction, number: int) -> Instruction | None:
+        """Return the only slice that is used of a sum, if every device has a different one."""
+        groups = self._groups.get(all_reduce.name)
+        value = self._tuple_element(all_reduce, number)
+        # Follow the only user until the slice; a second user needs the full sum.
+        while value is not None and (value is all_reduce or value.opcode != "dynamic-slice"):
+            if value is not all_reduce and value.opcode not in (*_LAYOUT_OPS, "get-tuple-element"):
                 return None
-            last = self._only_user(last)
-        if last is None or not groups:
+            value = self._only_user(value)
+        if value is None or not groups:
             return None
-        group, places = groups[0], last.operands[1:]
-        operand = self._computation.instructions[one.operands[number].name]
-        whole = operand.arrays[one.operands[number].index or 0]
-        if _size(last.arrays[0]) * len(group) != _size(whole):
+        # All groups look alike, so the offsets of one group are enough.
+        group, start_indices = groups[0], value.operands[1:]
+        operand = self._computation.instructions[all_reduce.operands[number].name]
+        operand_array = operand.arrays[all_reduce.operands[number].index or 0]
+        # A slice of another size than one shard is no reduce-scatter.
+        if _element_count(value.arrays[0]) * len(group) != _element_count(operand_array):
             return None
-        if not depends_on_device(self._computation, places):
+        if not depends_on_device(self._computation, start_indices):
             return None
         offsets = [
-            tuple(on_device(self._computation, place.name, device) for place in places)
+            tuple(
+                evaluate_on_device(self._computation, start.name, device) for start in start_indices
+            )
             for device in group
         ]
-        is_known = all(place is not None for offset in offsets for place in offset)
-        # Sliced along another axis than it is summed over: all of it is needed.
-        return None if is_known and len(set(offsets)) != len(group) else last
+        are_known = all(start is not None for offset in offsets for start in offset)
+        # Equal offsets on two devices: the slice is over another mesh axis than the sum, so this
+        # is no reduce-scatter.
+        return None if are_known and len(set(offsets)) != len(group) else value
 
-    def _part(self, one: Instruction, number: int) -> Instruction | None:
-        """Return where output `number` goes on: the sum itself, or its part of a tuple."""
-        if len(one.operands) == 1:
-            return one
-        users = self._computation.users.get(one.name, [])
-        parts = [user for user in users if user.attribute("index") == str(number)]
-        return parts[0] if len(parts) == 1 else None
+    def _tuple_element(self, all_reduce: Instruction, number: int) -> Instruction | None:
+        """Return output `number`: the all-reduce itself, or its tuple element."""
+        if len(all_reduce.operands) == 1:
+            return all_reduce
+        users = self._computation.users.get(all_reduce.name, [])
+        # A combined all-reduce returns a tuple; each sum is one get-tuple-element of it.
+        elements = [user for user in users if user.attribute("index") == str(number)]
+        return elements[0] if len(elements) == 1 else None
 
-    def _only_user(self, one: Instruction) -> Instruction | None:
-        if one.name == self._computation.root.name:
+    def _only_user(self, all_reduce: Instruction) -> Instruction | None:
+        if all_reduce.name == self._computation.root.name:
             return None
-        users = self._computation.users.get(one.name, [])
+        users = self._computation.users.get(all_reduce.name, [])
         return users[0] if len(users) == 1 else None
 
-    # ----------------------------------------------------------------------------------- merged
+    # -------------------------------------------------------------------------- merged sums
 
-    def _merge(self, keys: Mapping[str, Hashable]) -> None:
-        """Count sums that are only added to each other as one, in the place of the last."""
-        terms: dict[str, tuple[str, Hashable]] = {}  # value -> the sum it counts as, and its kind
+    def _merge_added(self, keys: Mapping[str, Hashable]) -> None:
+        """Count all-reduces that are only added to each other as one, the last of them."""
+        terms: dict[
+            str, tuple[str, Hashable]
+        ] = {}  # value -> the all-reduce it counts as, and its key
         for name, key in keys.items():
-            one = self._computation.instructions[name]
-            last = self._slice(one, 0) or one
-            terms[last.name] = name, (key, last.type, last is one)
+            instruction = self._computation.instructions[name]
+            value = self._find_shard_slice(instruction, 0) or instruction
+            terms[value.name] = name, (key, value.type, value is instruction)
         if len(terms) < 2:
             return
-        for one in self._computation.instructions.values():
-            names = [operand.name for operand in one.operands]
-            known = [terms.get(name) for name in names]
-            if one.opcode in _SAME and known[0] and self._is_only_use(names[0]):
-                terms[one.name] = known[0]
-            elif one.opcode == "add" and all(known) and all(map(self._is_only_use, names)):
-                left, right = known
-                if left and right and left != right and left[1] == right[1]:
-                    self._n_sums[right[0]] = self.n_sums(left[0]) + self.n_sums(right[0])
-                    self._n_sums[left[0]] = 0
-                    terms[one.name] = right
+        for instruction in self._computation.instructions.values():
+            names = [operand.name for operand in instruction.operands]
+            counted_as = [terms.get(name) for name in names]
+            # A copy of a sum is the same sum.
+            if instruction.opcode in _COPY_OPS and counted_as[0] and self._has_only_user(names[0]):
+                terms[instruction.name] = counted_as[0]
+            elif (
+                instruction.opcode == "add"
+                and all(counted_as)
+                and all(map(self._has_only_user, names))
+            ):
+                first, second = counted_as
+                if first and second and first != second and first[1] == second[1]:
+                    # The later one counts: XLA reduces after the last addition.
+                    self._merged_counts[second[0]] = self.merged_count(
+                        first[0]
+                    ) + self.merged_count(second[0])
+                    self._merged_counts[first[0]] = 0
+                    terms[instruction.name] = second
 
-    def _is_only_use(self, name: str) -> bool:
+    def _has_only_user(self, name: str) -> bool:
         return self._only_user(self._computation.instructions[name]) is not None
 
 
-def _size(array: Array) -> int:
+def _element_count(array: Array) -> int:
     return math.prod(array.shape)

@@ -1,6 +1,6 @@
-"""Who exchanges with whom: the four spellings of `replica_groups`, and permutation pairs.
+"""Groups of devices in HLO text: the forms of `replica_groups`, and permutation pairs.
 
-Groups of devices -> the person's mesh axes.
+`match_groups` and `match_pairs` find the mesh axes that groups span.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 
 Groups = tuple[tuple[int, ...], ...]
 
-_LISTS = r"\{(?:\{[\d,]*\},?)*\}"
-_IOTA = r"\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?"
-_MESH = r"mesh\[[^\]]*\](?:, ?device_ids=\((?:[^()]|\([^()]*\))*\))? ?\{[^}]*\}"
-_SPELLED = re.compile(rf"\breplica_groups=({_LISTS}|{_IOTA}|{_MESH})")
+_LIST_FORM = r"\{(?:\{[\d,]*\},?)*\}"
+_IOTA_FORM = r"\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?"
+_MESH_FORM = r"mesh\[[^\]]*\](?:, ?device_ids=\((?:[^()]|\([^()]*\))*\))? ?\{[^}]*\}"
+_REPLICA_GROUPS = re.compile(rf"\breplica_groups=({_LIST_FORM}|{_IOTA_FORM}|{_MESH_FORM})")
 _PAIRS = re.compile(r"\bsource_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 _AXIS = re.compile(r"'([^']+)'=(\d+)")
-_USED = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
+_USED_AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
 
 
-def spelled_groups(attributes: str) -> str | None:
+def find_replica_groups(attributes: str) -> str | None:
     """Return the text of `replica_groups=` among an instruction's attributes."""
-    match = _SPELLED.search(attributes)
+    match = _REPLICA_GROUPS.search(attributes)
     return match[1] if match else None
 
 
 def parse_groups(text: str, n_devices: int) -> Groups:
-    """Return the groups of devices that a `replica_groups` text stands for.
+    """Return the groups of devices of a `replica_groups` text.
 
     >>> parse_groups("{{0,2},{1,3}}", 4)
     ((0, 2), (1, 3))
@@ -40,17 +40,18 @@ def parse_groups(text: str, n_devices: int) -> Groups:
     >>> parse_groups("mesh['a'=4], device_ids=([2,2]T(1,0)) {'a':(1)2}", 4)
     ((0, 1), (2, 3))
 
-    The last is a part of an axis: `(1)2` splits 'a' into 1 x 2 x 2 and takes the part of size 2.
-    `{}` is everybody.
+    The last is a sub-axis: `(1)2` splits 'a' into 1 x 2 x 2 and uses the factor of size 2. `{}` is
+    all devices.
     """
+    # The form of Shardy in newer XLA; the other two are the classic iota and list forms.
     if text.startswith("mesh"):
-        return _of_mesh(text)
+        return _parse_mesh_groups(text)
     if text.startswith("["):
         shape, _, order = text.partition("<=")
-        n_groups, size = _numbers(shape)
-        return _chunks(_iota(order), n_groups, size)
+        n_groups, size = _parse_numbers(shape)
+        return _split_devices(_parse_iota(order), n_groups, size)
     lists = re.findall(r"\{([\d,]*)\}", text[1:-1])
-    groups = tuple(tuple(_numbers(each)) for each in lists)
+    groups = tuple(tuple(_parse_numbers(text_of_group)) for text_of_group in lists)
     return groups or (tuple(range(n_devices)),)
 
 
@@ -63,119 +64,122 @@ def parse_pairs(attributes: str) -> Groups:
     match = _PAIRS.search(attributes)
     if not match:
         return ()
-    return tuple((int(a), int(b)) for a, b in re.findall(r"(\d+),(\d+)", match[1]))
+    return tuple(
+        (int(source), int(target)) for source, target in re.findall(r"(\d+),(\d+)", match[1])
+    )
 
 
-def _of_mesh(text: str) -> Groups:
-    head, _, used = text.rpartition("{")
+def _parse_mesh_groups(text: str) -> Groups:
+    head, _, used_axes = text.rpartition("{")
     inside = re.search(r"mesh\[([^\]]*)\]", head)
     axes = [(name, int(size)) for name, size in _AXIS.findall(inside[1] if inside else "")]
     order = re.search(r"device_ids=\((.*)\)\s*$", head.strip())
     total = math.prod(size for _, size in axes)
     devices = list(range(total)) if not order else _device_order(order[1])
-    # Each axis is cut into (before, taken, after), so that a part of an axis is an axis as well.
-    cuts = {name: [(size, False)] for name, size in axes}
-    for name, before, taken in _USED.findall(used):
+    # Each axis is split into (before, used, after), so that a sub-axis is an axis as well.
+    factors = {name: [(size, False)] for name, size in axes}
+    for name, before, used_size in _USED_AXIS.findall(used_axes):
         size = dict(axes)[name]
         if not before:
-            cuts[name] = [(size, True)]
+            factors[name] = [(size, True)]
         else:
-            after = size // (int(before) * int(taken))
-            cuts[name] = [(int(before), False), (int(taken), True), (after, False)]
-    parts = [part for name, _ in axes for part in cuts[name]]
-    return _along(devices, parts)
+            after = size // (int(before) * int(used_size))
+            factors[name] = [(int(before), False), (int(used_size), True), (after, False)]
+    parts = [part for name, _ in axes for part in factors[name]]
+    return _groups_along_parts(devices, parts)
 
 
 def _device_order(text: str) -> list[int]:
-    return _iota(text) if "[" in text else _numbers(text)
+    return _parse_iota(text) if "[" in text else _parse_numbers(text)
 
 
-def _along(devices: Sequence[int], parts: Sequence[tuple[int, bool]]) -> Groups:
-    """Return the groups along the parts that are taken, for each place on the others."""
+def _groups_along_parts(devices: Sequence[int], parts: Sequence[tuple[int, bool]]) -> Groups:
+    """Return the groups along the used factors, one for each coordinate on the others."""
+    # Row-major: the last factor varies fastest.
     strides = [math.prod(size for size, _ in parts[i + 1 :]) for i in range(len(parts))]
-    kept, taken = (
+    outer_offsets, inner_offsets = (
         [
             [stride * i for i in range(size)]
-            for (size, is_taken), stride in zip(parts, strides, strict=True)
-            if is_taken == wanted
+            for (size, is_used), stride in zip(parts, strides, strict=True)
+            if is_used == is_inner
         ]
-        for wanted in (False, True)
+        for is_inner in (False, True)
     )
-    inner = [sum(place) for place in itertools.product(*taken)]
-    outer = [sum(place) for place in itertools.product(*kept)]
+    inner = [sum(offsets) for offsets in itertools.product(*inner_offsets)]
+    outer = [sum(offsets) for offsets in itertools.product(*outer_offsets)]
     return tuple(tuple(devices[start + step] for step in inner) for start in outer)
 
 
-def _iota(text: str) -> list[int]:
-    """Return the devices in the order `[4,2]T(1,0)`: counted, arranged in 4 x 2, transposed."""
+def _parse_iota(text: str) -> list[int]:
+    """Return the devices in the order `[4,2]T(1,0)`: an iota, reshaped to 4 x 2, transposed."""
     shape_text, _, order_text = text.partition("T")
-    shape = _numbers(shape_text)
-    order = _numbers(order_text) or list(range(len(shape)))
+    shape = _parse_numbers(shape_text)
+    order = _parse_numbers(order_text) or list(range(len(shape)))
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    steps = [[strides[axis] * i for i in range(shape[axis])] for axis in order]
-    return [sum(place) for place in itertools.product(*steps)]
+    steps = [[strides[dim] * i for i in range(shape[dim])] for dim in order]
+    return [sum(offsets) for offsets in itertools.product(*steps)]
 
 
-def _chunks(devices: Sequence[int], n_groups: int, size: int) -> Groups:
+def _split_devices(devices: Sequence[int], n_groups: int, size: int) -> Groups:
     return tuple(tuple(devices[i * size : (i + 1) * size]) for i in range(n_groups))
 
 
-def _numbers(text: str) -> list[int]:
+def _parse_numbers(text: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", text)]
 
 
 @dataclass(frozen=True)
-class Along:
-    """The mesh axes along which devices exchange, and what part of them where not all.
+class GroupAxes:
+    """The mesh axes that a group spans.
 
-    `partly` says in words how a group differs from a product of whole mesh axes; empty where it
-    is one.
+    `deviation` says how a group differs from a product of full mesh axes; empty if it is one.
     """
 
     names: tuple[str, ...]
     size: int  # devices in one group
-    partly: str = ""
+    deviation: str = ""
 
 
-def along(groups: Groups, sizes: Sequence[tuple[str, int]]) -> Along:
-    """Return the axes of a mesh that groups of its devices, by place in it, run along.
+def match_groups(groups: Groups, sizes: Sequence[tuple[str, int]]) -> GroupAxes:
+    """Return the mesh axes that groups of devices, by position in the mesh, span.
 
-    >>> along(((0, 4), (1, 5), (2, 6), (3, 7)), (("data", 2), ("model", 4)))
-    Along(names=('data',), size=2, partly='')
-    >>> along(((0, 1), (2, 3), (4, 5), (6, 7)), (("data", 2), ("model", 4))).partly
+    >>> match_groups(((0, 4), (1, 5), (2, 6), (3, 7)), (("data", 2), ("model", 4)))
+    GroupAxes(names=('data',), size=2, deviation='')
+    >>> match_groups(((0, 1), (2, 3), (4, 5), (6, 7)), (("data", 2), ("model", 4))).deviation
     "2 of the 4 devices along 'model'"
     """
     size = max((len(group) for group in groups), default=1)
-    counts = _distinct(groups, sizes)
-    names = tuple(name for (name, _), n in zip(sizes, counts, strict=True) if n > 1)
-    whole = math.prod(length for name, length in sizes if name in names)
-    if size == whole and all(len(group) == size for group in groups):
-        return Along(names, size)
+    n_coordinates = _count_distinct_coordinates(groups, sizes)
+    names = tuple(name for (name, _), n in zip(sizes, n_coordinates, strict=True) if n > 1)
+    n_along_axes = math.prod(length for name, length in sizes if name in names)
+    if size == n_along_axes and all(len(group) == size for group in groups):
+        return GroupAxes(names, size)
     if len(names) == 1:
         length = dict(sizes)[names[0]]
-        return Along(names, size, f"{size} of the {length} devices along '{names[0]}'")
-    shown = " x ".join(f"'{name}'" for name in names)
-    return Along(names, size, f"groups of {size} devices that are no product of {shown}")
+        return GroupAxes(names, size, f"{size} of the {length} devices along '{names[0]}'")
+    product = " x ".join(f"'{name}'" for name in names)
+    return GroupAxes(names, size, f"groups of {size} devices that are not a product of {product}")
 
 
-def along_pairs(pairs: Groups, sizes: Sequence[tuple[str, int]]) -> Along:
-    """Return the axes along which a permutation moves something.
+def match_pairs(pairs: Groups, sizes: Sequence[tuple[str, int]]) -> GroupAxes:
+    """Return the mesh axes along which a permutation sends something.
 
-    >>> along_pairs(((0, 1), (1, 0), (2, 2)), (("data", 2), ("model", 2)))
-    Along(names=('model',), size=2, partly='')
+    >>> match_pairs(((0, 1), (1, 0), (2, 2)), (("data", 2), ("model", 2)))
+    GroupAxes(names=('model',), size=2, deviation='')
     """
-    counts = _distinct(pairs, sizes)
-    names = tuple(name for (name, _), n in zip(sizes, counts, strict=True) if n > 1)
-    return Along(names, math.prod(dict(sizes)[name] for name in names))
+    n_coordinates = _count_distinct_coordinates(pairs, sizes)
+    names = tuple(name for (name, _), n in zip(sizes, n_coordinates, strict=True) if n > 1)
+    return GroupAxes(names, math.prod(dict(sizes)[name] for name in names))
 
 
-def _distinct(groups: Groups, sizes: Sequence[tuple[str, int]]) -> list[int]:
-    """Return at how many places of each axis the devices of one group stand, at most."""
-    counts = [1] * len(sizes)
+def _count_distinct_coordinates(groups: Groups, sizes: Sequence[tuple[str, int]]) -> list[int]:
+    """Return for each axis at how many coordinates the devices of one group are, at most."""
+    n_coordinates = [1] * len(sizes)
     stride = math.prod(size for _, size in sizes)
     for i, (_, size) in enumerate(sizes):
+        # Positions are row-major, so this is the distance between neighbors along the axis.
         stride //= size
-        counts[i] = max(
+        n_coordinates[i] = max(
             (len({device // stride % size for device in group}) for group in groups), default=1
         )
-    return counts
+    return n_coordinates

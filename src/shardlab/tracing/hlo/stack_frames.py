@@ -1,4 +1,4 @@
-"""Where an instruction comes from: XLA's tables of files, functions and stack frames."""
+"""The source line of an instruction, from XLA's tables of files, functions and frames."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _FILE = re.compile(r'\bsource_file="([^"]*)"')
 _LINE = re.compile(r"\bsource_line=(\d+)")
 
 
-class Frames:
-    """The tables at the head of a module; older text has none and names file and line in place."""
+class StackFrameTables:
+    """The tables at the head of a module; older XLA has none, and writes file and line inline."""
 
     def __init__(self) -> None:
         self._table = ""
         self._texts: dict[str, dict[int, str]] = {name: {} for name in _TABLES[:2]}
         self._fields: dict[str, dict[int, dict[str, int]]] = {name: {} for name in _TABLES[2:]}
 
-    def read(self, line: str) -> None:
-        """Take in one line of the head."""
+    def read_line(self, line: str) -> None:
+        """Read one line of the module's head."""
         if line in _TABLES:
             self._table = line
             return
@@ -38,37 +38,39 @@ class Frames:
             fields = {name: int(value) for name, value in _FIELD.findall(match[3])}
             self._fields[self._table][number] = fields
 
-    def places(self, attributes: str) -> list[SourceLocation]:
-        """Return the places in the program that metadata names, innermost first."""
+    def source_locations(self, attributes: str) -> list[SourceLocation]:
+        """Return the source locations in an instruction's metadata, innermost first."""
         match = _FRAME.search(attributes)
         if match and int(match[1]) in self._fields["StackFrames"]:
-            return self._stack(int(match[1]))
+            return self._stack_locations(int(match[1]))
         file, line = _FILE.search(attributes), _LINE.search(attributes)
         return [SourceLocation(file[1], int(line[1]))] if file and line else []
 
-    def _stack(self, number: int) -> list[SourceLocation]:
+    def _stack_locations(self, number: int) -> list[SourceLocation]:
         frames = self._fields["StackFrames"]
-        # XLA counts from 1 and keeps 0 for "no parent", but writes each parent's number plus one.
+        # Frames count from 1 and 0 means "no parent", but some versions of XLA write each parent
+        # id plus one: then frame 1, which has no parent, has the parent 1.
         first = frames.get(1, {}).get("parent_frame_id", 0)
         offset = 1 if first == 1 else 0
-        places = []
+        locations = []
         while number in frames:
-            places.append(self._place(frames[number]["file_location_id"]))
+            locations.append(self._location(frames[number]["file_location_id"]))
             parent = frames[number].get("parent_frame_id", 0) - offset
+            # Parents come before their children; anything else is a cycle in damaged text.
             if parent >= number:
                 break
             number = parent
-        return places
+        return locations
 
-    def _place(self, number: int) -> SourceLocation:
-        where = self._fields["FileLocations"][number]
-        file = self._texts["FileNames"].get(where.get("file_name_id", 0), "<unknown>")
-        function = self._texts["FunctionNames"].get(where.get("function_name_id", 0), "")
-        return SourceLocation(file, where.get("line", 0), function.rpartition(".<locals>.")[2])
+    def _location(self, number: int) -> SourceLocation:
+        location = self._fields["FileLocations"][number]
+        file = self._texts["FileNames"].get(location.get("file_name_id", 0), "<unknown>")
+        function = self._texts["FunctionNames"].get(location.get("function_name_id", 0), "")
+        return SourceLocation(file, location.get("line", 0), function.rpartition(".<locals>.")[2])
 
 
-def op_name(attributes: str) -> str:
-    """Return JAX's own name of an operation: `jit(f)/jvp()/dot_general`."""
+def parse_op_name(attributes: str) -> str:
+    """Return the op_name that JAX gives an operation: `jit(f)/jvp()/dot_general`."""
     match = _OP_NAME.search(attributes)
-    # XLA joins the names of merged operations by semicolons.
+    # XLA joins the names of merged operations with semicolons.
     return match[1].partition(";")[0] if match else ""

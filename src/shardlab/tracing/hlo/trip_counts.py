@@ -1,7 +1,4 @@
-"""How often a loop of a compiled program turns.
-
-Whole numbers in a compiled program: constants, and what a device works out from its own id.
-"""
+"""Trip counts of loops, and integers that a device computes from its own partition id."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 
-from shardlab.tracing.hlo.module import Computation, Instruction, Module, Operand
+from shardlab.tracing.hlo.hlo_module import Computation, Instruction, Module, Operand
 
-_SAME = frozenset({"bitcast", "convert", "copy", "reshape", "broadcast"})
-_SUMS: dict[str, Callable[[int, int], int]] = {
+_IDENTITY_OPS = frozenset({"bitcast", "convert", "copy", "reshape", "broadcast"})
+_INTEGER_OPS: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
@@ -28,107 +25,119 @@ _SUMS: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def constant(instruction: Instruction) -> int | None:
+def constant_value(instruction: Instruction) -> int | None:
     """Return the value of a scalar integer constant; None for anything else."""
     if instruction.opcode != "constant":
         return None
-    return int(instruction.inside) if re.fullmatch(r"-?\d+", instruction.inside) else None
+    return (
+        int(instruction.operand_text) if re.fullmatch(r"-?\d+", instruction.operand_text) else None
+    )
 
 
+# The same table of offsets is looked up once per device.
 @functools.lru_cache(maxsize=4096)
-def _table(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of a constant array; None where they are left out: `{...}`."""
+def _constant_table(text: str) -> tuple[int, ...] | None:
+    """Return the numbers of a constant array; None if XLA elided them: `{...}`."""
     numbers = re.findall(r"-?\d+", text)
     return tuple(map(int, numbers)) if numbers and "." not in text else None
 
 
-def on_device(computation: Computation, name: str, device: int) -> int | None:
-    """Return the scalar `name` as `device` computes it; None where that is not known.
+def evaluate_on_device(computation: Computation, name: str, device: int) -> int | None:
+    """Return the scalar `name` as `device` computes it, or None.
 
-    Known is what the partitioner writes to find a device's own shard: tables that are looked up
-    by `partition-id`, and sums.
+    Covers what the partitioner writes to find a device's own shard: lookups by `partition-id` in
+    constant tables, and integer arithmetic.
     """
-    one = computation.instructions.get(name)
-    if one is None:
+    instruction = computation.instructions.get(name)
+    if instruction is None:
         return None
-    if one.opcode == "partition-id":
+    if instruction.opcode == "partition-id":
         return device
-    if one.opcode == "constant":
-        return constant(one)
-    inputs = [operand.name for operand in one.operands]
-    if one.opcode == "dynamic-slice" and len(inputs) == 2:
-        return _looked_up(computation, inputs, device)
-    if one.opcode in _SAME and len(inputs) == 1:
-        return on_device(computation, inputs[0], device)
-    if one.opcode in _SUMS and len(inputs) == 2:
-        left, right = (on_device(computation, each, device) for each in inputs)
-        if left is None or right is None or (right == 0 and one.opcode in ("divide", "remainder")):
+    if instruction.opcode == "constant":
+        return constant_value(instruction)
+    inputs = [operand.name for operand in instruction.operands]
+    if instruction.opcode == "dynamic-slice" and len(inputs) == 2:
+        return _look_up(computation, inputs, device)
+    if instruction.opcode in _IDENTITY_OPS and len(inputs) == 1:
+        return evaluate_on_device(computation, inputs[0], device)
+    if instruction.opcode in _INTEGER_OPS and len(inputs) == 2:
+        lhs, rhs = (evaluate_on_device(computation, operand, device) for operand in inputs)
+        if (
+            lhs is None
+            or rhs is None
+            or (rhs == 0 and instruction.opcode in ("divide", "remainder"))
+        ):
             return None
-        return _SUMS[one.opcode](left, right)
+        return _INTEGER_OPS[instruction.opcode](lhs, rhs)
     return None
 
 
-def _looked_up(computation: Computation, inputs: Sequence[str], device: int) -> int | None:
+def _look_up(computation: Computation, inputs: Sequence[str], device: int) -> int | None:
     source = computation.instructions.get(inputs[0])
-    place = on_device(computation, inputs[1], device)
-    if source is None or source.opcode != "constant" or place is None:
+    index = evaluate_on_device(computation, inputs[1], device)
+    if source is None or source.opcode != "constant" or index is None:
         return None
-    table = _table(source.inside)
-    return table[min(max(place, 0), len(table) - 1)] if table else None
+    table = _constant_table(source.operand_text)
+    # dynamic-slice clamps its start index.
+    return table[min(max(index, 0), len(table) - 1)] if table else None
 
 
 def depends_on_device(computation: Computation, operands: Sequence[Operand]) -> bool:
-    """Say whether any of `operands` is worked out from the device's own id."""
-    seen: set[str] = set()
-    waiting = [operand.name for operand in operands]
-    while waiting:
-        name = waiting.pop()
-        one = computation.instructions.get(name)
-        if one is None or name in seen:
+    """Return whether any of `operands` is computed from the device's own id."""
+    visited: set[str] = set()
+    pending = [operand.name for operand in operands]
+    while pending:
+        name = pending.pop()
+        instruction = computation.instructions.get(name)
+        if instruction is None or name in visited:
             continue
-        seen.add(name)
-        if one.opcode == "partition-id":
+        visited.add(name)
+        if instruction.opcode == "partition-id":
             return True
-        # An array of data is no offset; following it would walk the whole program.
-        if all(not array.shape or array.shape == (1,) for array in one.arrays):
-            waiting += [operand.name for operand in one.operands]
+        # An offset is a scalar; following arrays of data would walk the full program.
+        if all(not array.shape or array.shape == (1,) for array in instruction.arrays):
+            pending += [operand.name for operand in instruction.operands]
     return False
 
 
-_KNOWN = re.compile(r'known_trip_count"?\s*[:=]\s*\{\s*"?n"?\s*[:=]\s*"?(\d+)')
+_KNOWN_TRIP_COUNT = re.compile(r'known_trip_count"?\s*[:=]\s*\{\s*"?n"?\s*[:=]\s*"?(\d+)')
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 
 
-def trip_count(module: Module, around: Computation, loop: Instruction) -> int | None:
-    """Return how often a `while` turns: as XLA notes it, or by its own counter; None if unknown.
+def trip_count(module: Module, caller: Computation, loop: Instruction) -> int | None:
+    """Return the trip count of a `while`: annotated by XLA, or from its counter; else None.
 
-    A scan counts from one constant to another by a constant: the condition compares a part of the
-    loop's state with the end, and the body adds to it.
+    A scan counts from one constant to another by a constant: the condition compares an element of
+    the loop state with the end, and the body adds to it.
     """
-    noted = _KNOWN.search(loop.rest)
-    if noted:
-        return int(noted[1])
-    test = module.computations[loop.attribute("condition") or ""]
-    if test.root.opcode != "compare" or len(test.root.operands) != 2:
+    # XLA annotates loops of known length in a later pass only, so there may be no annotation yet.
+    match = _KNOWN_TRIP_COUNT.search(loop.attributes)
+    if match:
+        return int(match[1])
+    condition = module.computations[loop.attribute("condition") or ""]
+    if condition.root.opcode != "compare" or len(condition.root.operands) != 2:
         return None
-    left, right = test.root.operands
-    direction = test.root.attribute("direction") or ""
-    state = _State(module, around, loop)
-    if state.part(test, left) is None or state.fixed(test, left) is not None:
-        left, right, direction = right, left, _MIRRORED.get(direction, "")
-    counter, end = state.part(test, left), state.fixed(test, right)
+    lhs, rhs = condition.root.operands
+    direction = condition.root.attribute("direction") or ""
+    state = _LoopState(module, caller, loop)
+    # The counter may be on either side: `i < n` or `n > i`.
+    if state.element_index(condition, lhs) is None or state.constant_of(condition, lhs) is not None:
+        lhs, rhs, direction = rhs, lhs, _MIRRORED.get(direction, "")
+    counter, end = state.element_index(condition, lhs), state.constant_of(condition, rhs)
     if counter is None or end is None:
         return None
-    start, step = state.start(counter), state.step(counter)
-    return None if start is None or step is None else _turns(start, end, step, direction)
+    start, step = state.initial_value(counter), state.increment(counter)
+    return None if start is None or step is None else _iteration_count(start, end, step, direction)
 
 
-def _turns(start: int, end: int, step: int, direction: str) -> int | None:
-    """Return the turns of a counter.
+def _iteration_count(start: int, end: int, step: int, direction: str) -> int | None:
+    """Return how many iterations a counter makes.
 
-    >>> _turns(0, 24, 1, "LT"), _turns(0, 10, 4, "LT"), _turns(5, 0, -1, "GE")
-    (24, 3, 6)
+    >>> counters = (0, 24, 1, "LT"), (0, 10, 4, "LT"), (5, 0, -1, "GE")
+    >>> [_iteration_count(*counter) for counter in counters]
+    [24, 3, 6]
     """
+    # i <= n is i < n + 1.
     if direction in ("LE", "GE"):
         end, direction = end + (1 if direction == "LE" else -1), direction[0] + "T"
     if direction == "NE":
@@ -138,65 +147,71 @@ def _turns(start: int, end: int, step: int, direction: str) -> int | None:
     return None
 
 
-class _State:
-    """The parts of a loop's state: what they start as, and what a turn does to them."""
+class _LoopState:
+    """The elements of a loop's state: their initial values, and what an iteration does to them."""
 
-    def __init__(self, module: Module, around: Computation, loop: Instruction) -> None:
-        self._around = around
-        self._first = around.instructions.get(loop.operands[0].name)
+    def __init__(self, module: Module, caller: Computation, loop: Instruction) -> None:
+        self._caller = caller
+        self._initial = caller.instructions.get(loop.operands[0].name)
         self._body = module.computations[loop.attribute("body") or ""]
 
-    def part(self, inside: Computation, value: Operand) -> int | None:
-        """Return which part of the state `value` is, in the condition or the body."""
-        one = inside.instructions.get(value.name)
-        while one is not None and one.opcode in ("copy", "bitcast"):
-            value = one.operands[0]
-            one = inside.instructions.get(value.name)
-        if one is None:
+    def element_index(self, computation: Computation, value: Operand) -> int | None:
+        """Return which element of the state `value` is, in the condition or the body."""
+        instruction = computation.instructions.get(value.name)
+        while instruction is not None and instruction.opcode in ("copy", "bitcast"):
+            value = instruction.operands[0]
+            instruction = computation.instructions.get(value.name)
+        if instruction is None:
             return None
-        if one.opcode == "parameter":
+        if instruction.opcode == "parameter":
             return value.index
-        if one.opcode == "get-tuple-element":
-            number = one.attribute("index")
-            source = inside.instructions.get(one.operands[0].name)
+        if instruction.opcode == "get-tuple-element":
+            number = instruction.attribute("index")
+            source = computation.instructions.get(instruction.operands[0].name)
             is_state = source is not None and source.opcode == "parameter"
             return int(number) if number and is_state else None
         return None
 
-    def fixed(self, inside: Computation, value: Operand) -> int | None:
-        """Return a constant, written there or carried along unchanged."""
-        one = inside.instructions.get(value.name)
-        if one is not None and one.opcode == "constant":
-            return constant(one)
-        number = self.part(inside, value)
-        if number is None or self._next(number) is None:
+    def constant_of(self, computation: Computation, value: Operand) -> int | None:
+        """Return a constant: a literal, or an element of the state that never changes."""
+        instruction = computation.instructions.get(value.name)
+        if instruction is not None and instruction.opcode == "constant":
+            return constant_value(instruction)
+        number = self.element_index(computation, value)
+        if number is None or self._next_value(number) is None:
             return None
-        is_kept = self.part(self._body, self._next(number) or value) == number
-        return self.start(number) if is_kept else None
+        # Its next value is the element itself.
+        is_unchanged = self.element_index(self._body, self._next_value(number) or value) == number
+        return self.initial_value(number) if is_unchanged else None
 
-    def start(self, number: int) -> int | None:
-        if self._first is None or self._first.opcode != "tuple":
+    def initial_value(self, number: int) -> int | None:
+        if self._initial is None or self._initial.opcode != "tuple":
             return None
-        one = self._around.instructions.get(self._first.operands[number].name)
-        while one is not None and one.opcode in ("copy", "bitcast", "convert"):
-            one = self._around.instructions.get(one.operands[0].name)
-        return constant(one) if one is not None else None
+        # The initial state is a tuple built by the caller; its elements may be copied or cast.
+        instruction = self._caller.instructions.get(self._initial.operands[number].name)
+        while instruction is not None and instruction.opcode in ("copy", "bitcast", "convert"):
+            instruction = self._caller.instructions.get(instruction.operands[0].name)
+        return constant_value(instruction) if instruction is not None else None
 
-    def step(self, number: int) -> int | None:
-        """Return what one turn adds."""
-        after = self._next(number)
-        one = self._body.instructions.get(after.name) if after else None
-        if one is None or one.opcode not in ("add", "subtract") or len(one.operands) != 2:
+    def increment(self, number: int) -> int | None:
+        """Return what one iteration adds."""
+        result = self._next_value(number)
+        instruction = self._body.instructions.get(result.name) if result else None
+        if (
+            instruction is None
+            or instruction.opcode not in ("add", "subtract")
+            or len(instruction.operands) != 2
+        ):
             return None
-        left, right = one.operands
-        if one.opcode == "add" and self.part(self._body, left) != number:
-            left, right = right, left
-        if self.part(self._body, left) != number:
+        lhs, rhs = instruction.operands
+        if instruction.opcode == "add" and self.element_index(self._body, lhs) != number:
+            lhs, rhs = rhs, lhs
+        if self.element_index(self._body, lhs) != number:
             return None
-        step = self.fixed(self._body, right)
-        return -step if step is not None and one.opcode == "subtract" else step
+        step = self.constant_of(self._body, rhs)
+        return -step if step is not None and instruction.opcode == "subtract" else step
 
-    def _next(self, number: int) -> Operand | None:
+    def _next_value(self, number: int) -> Operand | None:
         root = self._body.root
         is_tuple = root.opcode == "tuple" and number < len(root.operands)
         return root.operands[number] if is_tuple else None

@@ -1,6 +1,6 @@
-"""Patterns in a program that a check may make a finding of. Seen here, judged in checks/.
+"""Patterns in a program from which `checks` makes findings. They are found here, judged there.
 
-Each file here makes one kind of clue, and says what its facts are.
+Each module finds one kind of pattern and documents its facts.
 """
 
 from __future__ import annotations
@@ -10,42 +10,43 @@ from typing import Any
 
 from shardlab.tracing.jaxpr_walk import Site
 from shardlab.tracing.observation import ProgramPattern
-from shardlab.tracing.patterns.compile_errors import impossible, ppermute_orders
-from shardlab.tracing.patterns.device_values import Program
-from shardlab.tracing.patterns.divergence import ways
-from shardlab.tracing.patterns.loop_invariants import same_each_turn
+from shardlab.tracing.patterns.compile_errors import find_compile_errors, find_ppermute_axis_order
+from shardlab.tracing.patterns.device_values import WalkedProgram
+from shardlab.tracing.patterns.divergent_control_flow import find_divergent_conditions
+from shardlab.tracing.patterns.loop_invariants import find_loop_invariants
 from shardlab.tracing.patterns.placement import (
-    nothing_sharded,
-    uneven_constraints,
-    whole_everywhere,
+    find_indivisible_constraints,
+    find_nothing_sharded,
+    find_replicated_inputs,
 )
-from shardlab.tracing.patterns.replicated_sums import sums_of_copies
-from shardlab.tracing.patterns.sliced_results import slices
-from shardlab.tracing.patterns.value_uses import Uses
+from shardlab.tracing.patterns.replicated_sums import find_psums_of_replicated
+from shardlab.tracing.patterns.sliced_results import find_sliced_results
+from shardlab.tracing.patterns.value_uses import ReaderIndex
 
 
-def clues(
+def find_patterns(
     closed_jaxpr: Any,
     sites: Sequence[Site],
     args: Sequence[Any] = (),
     paths: Sequence[str] = (),
     shardings: Sequence[Any] = (),
 ) -> tuple[ProgramPattern, ...]:
-    """Return every pattern seen in a walked program.
+    """Return every pattern in a walked program.
 
-    `args` are the flat arguments of the jaxpr, arrays where their values are known; `paths` are
-    their names, such as `params['mlp']['kernel']`; `shardings` are theirs, then the results'.
+    `args` are the flat arguments of the jaxpr, arrays if their values are known; `paths` are their
+    names, such as `params['mlp']['kernel']`; `shardings` are those of the arguments, then of the
+    results.
     """
-    program = Program(closed_jaxpr, sites, args, shardings)
-    uses = Uses(program)
+    program = WalkedProgram(closed_jaxpr, sites, args, shardings)
+    readers = ReaderIndex(program)
     return (
-        *ways(program, paths),
-        *sums_of_copies(program, uses),
-        *ppermute_orders(program),
-        *slices(program, uses),
-        *same_each_turn(program),
-        *impossible(program),
-        *uneven_constraints(program),
-        *whole_everywhere(program, paths),
-        *nothing_sharded(program),
+        *find_divergent_conditions(program, paths),
+        *find_psums_of_replicated(program, readers),
+        *find_ppermute_axis_order(program),
+        *find_sliced_results(program, readers),
+        *find_loop_invariants(program),
+        *find_compile_errors(program),
+        *find_indivisible_constraints(program),
+        *find_replicated_inputs(program, paths),
+        *find_nothing_sharded(program),
     )

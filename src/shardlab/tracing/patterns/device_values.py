@@ -1,7 +1,7 @@
-"""What a value inside of a program is on each device, where that can be known without a run.
+"""The value of an intermediate on each device, if it is known without running the program.
 
-Backwards from the value: what it is computed from is evaluated, and nothing else. That is cheap for
-`axis_index("data") == 0`, and possible for what rests on arguments that were given as arrays.
+Evaluation goes backwards from the value: only what it is computed from is evaluated. That is cheap
+for `axis_index("data") == 0`, and possible for what depends on arguments passed as arrays.
 """
 
 from __future__ import annotations
@@ -15,36 +15,35 @@ import jax
 import numpy as np
 
 from shardlab import _jax
-from shardlab.simulator.interpreter import evaluate as simulate
-from shardlab.simulator.interpreter import shard_boundary as boundary
+from shardlab.simulator.interpreter import evaluate, shard_boundary
 from shardlab.simulator.interpreter.stacked_array import StackedArray
 from shardlab.tracing.jaxpr_walk import Block, Site
 
-# Beyond these an answer would take longer than a person waits for it.
-_MOST_EQUATIONS = 2000
-_MOST_BYTES = 2**28
+# Larger evaluations would take longer than a user waits for `trace`.
+_MAX_EQUATIONS = 2000
+_MAX_BYTES = 2**28
 
 
-class NotKnown(Exception):
-    """A value that nobody can tell before the program runs."""
+class UnknownValue(Exception):
+    """A value that is not known before the program runs."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Leaves:
-    """What a value rests on: numbers of program arguments, and things that only a run gives."""
+class Dependencies:
+    """What a value depends on: program arguments by number, and what only a run provides."""
 
     arguments: frozenset[int] = frozenset()
-    in_turns: bool = False  # on what a loop carries from turn to turn
-    elsewhere: bool = False  # on a callback or another effect
+    on_carry: bool = False  # of a loop
+    on_effect: bool = False  # a callback or another effect
 
     @property
     def is_constant(self) -> bool:
-        """Say whether it rests on nothing but constants and the device's own coordinates."""
-        return not (self.arguments or self.in_turns or self.elsewhere)
+        """Return whether it depends only on constants and the device's own index."""
+        return not (self.arguments or self.on_carry or self.on_effect)
 
 
-class Program:
-    """A walked program, and the arguments it was given as far as they are arrays."""
+class WalkedProgram:
+    """A walked program and its arguments; values are known for those that are arrays."""
 
     def __init__(
         self,
@@ -55,121 +54,130 @@ class Program:
     ) -> None:
         self.sites = sites
         self.jaxpr, consts = _jax.open_jaxpr(closed)
-        self.given = args
+        self.arguments = args
         self.shardings = shardings  # of the arguments, then of the results
-        self.args = [arg if _is_array(arg) else None for arg in args]
+        self._known_arguments = [arg if _is_concrete_array(arg) else None for arg in args]
         self._top_consts = dict(zip(self.jaxpr.constvars, consts, strict=False))
-        self._known: dict[tuple[Block, Any, bool], StackedArray] = {}
+        self._values: dict[tuple[Block, Any, bool], StackedArray] = {}
         self._n_evaluated = 0
 
-    # ----------------------------------------------------------------------------- what it rests on
+    # -------------------------------------------------------------------------------- dependencies
 
-    def leaves(self, block: Block, atom: Any) -> Leaves:
-        """Return what a value rests on."""
-        found, seen, todo = Leaves(), set(), [(block, atom)]
-        while todo:
-            block, atom = todo.pop()
-            if isinstance(atom, _jax.Literal) or (block, atom) in seen:
+    def dependencies(self, block: Block, atom: Any) -> Dependencies:
+        """Return what a value depends on."""
+        dependencies, visited, pending = Dependencies(), set(), [(block, atom)]
+        while pending:
+            block, atom = pending.pop()
+            if isinstance(atom, _jax.Literal) or (block, atom) in visited:
                 continue
-            seen.add((block, atom))
-            found = self._with_leaf(found, block, atom)
-            todo += self.makers(block, atom)
-        return found
+            visited.add((block, atom))
+            dependencies = self._add_dependency(dependencies, block, atom)
+            pending += self.operands_of(block, atom)
+        return dependencies
 
-    def _with_leaf(self, found: Leaves, block: Block, atom: Any) -> Leaves:
-        site = block.made(atom)
+    def _add_dependency(self, dependencies: Dependencies, block: Block, atom: Any) -> Dependencies:
+        site = block.defining_site(atom)
         if site is not None:
-            return dataclasses.replace(found, elsewhere=True) if _has_effects(site) else found
-        if block.passed(atom) is not None or atom in block.jaxpr.constvars:
-            return found
+            has_effects = _has_effects(site)
+            return (
+                dataclasses.replace(dependencies, on_effect=True) if has_effects else dependencies
+            )
+        if block.caller_operand(atom) is not None or atom in block.jaxpr.constvars:
+            return dependencies
         if block.outer is None:
             number = block.jaxpr.invars.index(atom)
-            return dataclasses.replace(found, arguments=found.arguments | {number})
-        return dataclasses.replace(found, in_turns=True)
+            return dataclasses.replace(dependencies, arguments=dependencies.arguments | {number})
+        return dataclasses.replace(dependencies, on_carry=True)
 
-    def makers(self, block: Block, atom: Any) -> Iterator[tuple[Block, Any]]:
-        """Yield what a value is made of, one step back."""
-        site = block.made(atom)
+    def operands_of(self, block: Block, atom: Any) -> Iterator[tuple[Block, Any]]:
+        """Yield the values from which a value is computed, one step back."""
+        site = block.defining_site(atom)
         if site is not None:
-            inner = self._result(site, atom)
-            if inner is not None:
-                yield inner
+            result = self._result_in_body(site, atom)
+            if result is not None:
+                yield result
             else:
                 yield from ((block, operand) for operand in site.eqn.invars)
         elif block.outer is not None:
             outer = block.outer
-            passed = block.passed(atom)
-            if passed is not None:
-                yield outer.block, passed
+            operand = block.caller_operand(atom)
+            if operand is not None:
+                yield outer.block, operand
             elif atom not in block.jaxpr.constvars:
-                # What a loop carries rests on all that goes into the loop.
+                # A loop carry may depend on everything that goes into the loop.
                 yield from ((outer.block, operand) for operand in outer.eqn.invars)
 
-    def _result(self, site: Site, var: Any) -> tuple[Block, Any] | None:
-        """Return the value inside of a call or a shard_map that becomes `var`."""
+    def _result_in_body(self, site: Site, var: Any) -> tuple[Block, Any] | None:
+        """Return the value inside a call or a shard_map that becomes `var`."""
         blocks = site.inner
+        # A loop or a cond has no single value inside that becomes the output.
         if len(blocks) != 1 or site.name in ("scan", "while", "cond"):
             return None
-        number = next(i for i, out in enumerate(site.eqn.outvars) if out is var)
+        number = _output_number(site, var)
         return blocks[0], blocks[0].jaxpr.outvars[number]
 
-    # ---------------------------------------------------------------------------------- what it is
+    # ---------------------------------------------------------------------------------- evaluation
 
-    def value(self, block: Block, atom: Any, *, first_turn: bool = False) -> StackedArray:
-        """Return a value on every device; of a loop's carry, that of the first turn if asked for.
+    def evaluate_value(
+        self, block: Block, atom: Any, *, first_iteration: bool = False
+    ) -> StackedArray:
+        """Return a value on every device; of a loop carry, that of the first iteration if asked.
 
-        Raises NotKnown where it rests on what was not given, or would take too long.
+        Raises `UnknownValue` if it depends on unknown arguments or would take too long.
         """
         self._n_evaluated = 0
         try:
-            return self._value(block, atom, first_turn)
-        except (NotKnown, RecursionError):
-            raise NotKnown from None
-        except Exception as error:  # a simulation that fails is a value not known
-            raise NotKnown(str(error)) from error
+            return self._lookup(block, atom, first_iteration)
+        except (UnknownValue, RecursionError):
+            raise UnknownValue from None
+        except Exception as error:  # a value that cannot be simulated is unknown
+            raise UnknownValue(str(error)) from error
 
-    def _value(self, block: Block, atom: Any, first_turn: bool) -> StackedArray:
+    def _lookup(self, block: Block, atom: Any, first_iteration: bool) -> StackedArray:
         if isinstance(atom, _jax.Literal):
             return StackedArray(_jax.literal_value(atom))
-        key = (block, atom, first_turn)
-        if key not in self._known:
-            self._known[key] = self._found(block, atom, first_turn)
-        return self._known[key]
+        key = (block, atom, first_iteration)
+        if key not in self._values:
+            self._values[key] = self._evaluate(block, atom, first_iteration)
+        return self._values[key]
 
-    def _found(self, block: Block, atom: Any, first_turn: bool) -> StackedArray:
-        site = block.made(atom)
+    def _evaluate(self, block: Block, atom: Any, first_iteration: bool) -> StackedArray:
+        site = block.defining_site(atom)
         if site is not None:
-            return self._made(site, atom, first_turn)
+            return self._evaluate_site(site, atom, first_iteration)
         if atom in block.jaxpr.constvars:
             return StackedArray(self._constant(block, atom))
-        passed = block.passed(atom)
-        if passed is not None and block.outer is not None:
-            whole = self._value(block.outer.block, passed, first_turn)
-            return self._cut(block, atom, whole)
+        operand = block.caller_operand(atom)
+        if operand is not None and block.outer is not None:
+            full = self._lookup(block.outer.block, operand, first_iteration)
+            return self._shard_input(block, atom, full)
         if block.outer is None:
             return self._argument(block.jaxpr.invars.index(atom))
-        if first_turn:
-            return self._first(block, atom)
-        raise NotKnown
+        if first_iteration:
+            return self._first_iteration_input(block, atom)
+        raise UnknownValue
 
-    def _made(self, site: Site, var: Any, first_turn: bool) -> StackedArray:
-        inner = self._result(site, var)
-        if inner is not None:
-            shards = self._value(*inner, first_turn)
-            return self._joined(site, var, shards, inner[0])
+    def _evaluate_site(self, site: Site, var: Any, first_iteration: bool) -> StackedArray:
+        result = self._result_in_body(site, var)
+        if result is not None:
+            shards = self._lookup(*result, first_iteration)
+            return self._join_output(site, var, shards, result[0])
+        # Per request, so that one large predicate does not use up the budget of the others.
         self._n_evaluated += 1
-        if self._n_evaluated > _MOST_EQUATIONS or _has_effects(site):
-            raise NotKnown
-        ins = [self._value(site.block, operand, first_turn) for operand in site.eqn.invars]
-        outs = simulate.equation(site.place.axes, site.eqn, ins)
+        if self._n_evaluated > _MAX_EQUATIONS or _has_effects(site):
+            raise UnknownValue
+        ins = [self._lookup(site.block, operand, first_iteration) for operand in site.eqn.invars]
+        outs = evaluate.evaluate_equation(site.context.axes, site.eqn, ins)
+        # All outputs of the equation, or the next one would evaluate it again.
         for out, value in zip(site.eqn.outvars, outs, strict=True):
-            self._known[site.block, out, first_turn] = value
-        return self._known[site.block, var, first_turn]
+            self._values[site.block, out, first_iteration] = value
+        return self._values[site.block, var, first_iteration]
 
     def _argument(self, number: int) -> StackedArray:
-        array = self.args[number] if number < len(self.args) else None
-        if array is None or math.prod(array.shape) * array.dtype.itemsize > _MOST_BYTES:
-            raise NotKnown
+        arguments = self._known_arguments
+        array = arguments[number] if number < len(arguments) else None
+        if array is None or math.prod(array.shape) * array.dtype.itemsize > _MAX_BYTES:
+            raise UnknownValue
         return StackedArray(array)
 
     def _constant(self, block: Block, var: Any) -> Any:
@@ -179,44 +187,56 @@ class Program:
             jaxpr, consts = _jax.open_jaxpr(body)
             if jaxpr is block.jaxpr:
                 return dict(zip(jaxpr.constvars, consts, strict=True))[var]
-        raise NotKnown
+        raise UnknownValue
 
-    def _cut(self, block: Block, var: Any, whole: StackedArray) -> StackedArray:
+    def _shard_input(self, block: Block, var: Any, full: StackedArray) -> StackedArray:
+        """Return what a body gets for an operand: in a shard_map one shard per device."""
         outer = block.outer
         if outer is None or outer.name != "shard_map":
-            return whole
+            return full
         number = block.jaxpr.invars.index(var)
-        return boundary.cut(whole, outer.eqn.params["in_specs"][number], block.place.axes)
+        return shard_boundary.shard_input(
+            full, outer.eqn.params["in_specs"][number], block.context.axes
+        )
 
-    def _joined(self, site: Site, var: Any, shards: StackedArray, inner: Block) -> StackedArray:
+    def _join_output(self, site: Site, var: Any, shards: StackedArray, body: Block) -> StackedArray:
+        """Return what a call returns for a value of its body: of a shard_map the full array."""
         if site.name != "shard_map":
             return shards
-        number = next(i for i, out in enumerate(site.eqn.outvars) if out is var)
-        spec = site.eqn.params["out_specs"][number]
-        newly = frozenset(site.eqn.params["newly_manual_axes"])
-        if spec.unreduced or (set(shards.at) & newly) - boundary.mentioned(spec):
-            raise NotKnown
-        return boundary.join(shards, spec, inner.place.axes)
+        spec = site.eqn.params["out_specs"][_output_number(site, var)]
+        newly_manual = frozenset(site.eqn.params["newly_manual_axes"])
+        # An output that is partly reduced, or differs where it is declared replicated, has no
+        # single value outside.
+        if spec.unreduced or (set(shards.device_axes) & newly_manual) - shard_boundary.spec_axes(
+            spec
+        ):
+            raise UnknownValue
+        return shard_boundary.gather_output(shards, spec, body.context.axes)
 
-    def _first(self, block: Block, var: Any) -> StackedArray:
-        """Return what a loop's body is given in its first turn."""
+    def _first_iteration_input(self, block: Block, var: Any) -> StackedArray:
+        """Return what a loop body gets in its first iteration."""
         loop = block.outer
         assert loop is not None
         number = block.jaxpr.invars.index(var)
         if loop.name == "scan":
-            n_consts, n_carry = _jax.scan_parts(loop.eqn.params)
-            whole = self._value(loop.block, loop.eqn.invars[number], True)
-            return whole if number < n_consts + n_carry else _first_row(whole, loop)
-        # A while has two jaxprs, each with constants of its own; the carry comes last in both.
+            n_consts, n_carry = _jax.scan_operand_counts(loop.eqn.params)
+            operand = self._lookup(loop.block, loop.eqn.invars[number], True)
+            return operand if number < n_consts + n_carry else _first_row(operand, loop)
+        # A while loop has two jaxprs with different constants; the carry comes last in both.
         from_end = len(block.jaxpr.invars) - number
-        return self._value(loop.block, loop.eqn.invars[-from_end], True)
+        return self._lookup(loop.block, loop.eqn.invars[-from_end], True)
+
+
+def _output_number(site: Site, var: Any) -> int:
+    return next(number for number, out in enumerate(site.eqn.outvars) if out is var)
 
 
 def _first_row(xs: StackedArray, loop: Site) -> StackedArray:
-    position = xs.local_position(0)
+    position = xs.position_of_local(0)
     row = -1 if loop.eqn.params["reverse"] else 0
     array = jax.numpy.take(xs.array, row, axis=position)
-    return StackedArray(array, {n: p - (p > position) for n, p in xs.at.items()})
+    # The dimension is gone, so device dimensions behind it move one to the front.
+    return StackedArray(array, {name: p - (p > position) for name, p in xs.device_axes.items()})
 
 
 def _has_effects(site: Site) -> bool:
@@ -225,6 +245,6 @@ def _has_effects(site: Site) -> bool:
     )
 
 
-def _is_array(value: Any) -> bool:
+def _is_concrete_array(value: Any) -> bool:
     is_array = isinstance(value, (np.ndarray, np.generic, jax.Array))
     return is_array and not isinstance(value, jax.core.Tracer)

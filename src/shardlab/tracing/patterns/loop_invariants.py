@@ -1,7 +1,8 @@
-"""Collectives in a loop that send the same in every turn.
+"""Collectives in a loop that send the same values in every iteration.
 
-Makes the clue `same_each_turn`. Its facts: `op`, `axes`, `payload_bytes`, `wire_bytes`, `shape`,
-`dtype`, `loop` (the Source of the loop), `kind` (scan or while), `length` (None for a while).
+Finds the pattern `loop_invariant_collective`. Facts: `op`, `axes`, `payload_bytes`, `wire_bytes`,
+`shape`, `dtype`, `loop` (the location of the loop), `kind` (scan or while), `length` (None for a
+while loop).
 """
 
 from __future__ import annotations
@@ -10,22 +11,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from shardlab import _jax
-from shardlab.tracing.collective_calls import call_at, communicates
+from shardlab.tracing.collective_calls import collective_call, is_collective_site
 from shardlab.tracing.jaxpr_walk import Block, Site
 from shardlab.tracing.observation import ProgramPattern
-from shardlab.tracing.patterns.device_values import Program
+from shardlab.tracing.patterns.device_values import WalkedProgram
 
 
-def same_each_turn(program: Program) -> Iterator[ProgramPattern]:
-    """Yield a clue for each collective that stands in a loop and does not rest on its turns."""
+def find_loop_invariants(program: WalkedProgram) -> Iterator[ProgramPattern]:
+    """Yield a pattern for each collective in a loop that does not depend on the iteration."""
     for site in program.sites:
-        if not communicates(site) or site.phase != "forward" or not site.place.within:
+        if not is_collective_site(site) or site.phase != "forward" or not site.context.within:
             continue
-        scope = site.place.within[-1]
-        # Under a cond it may not be called at all, and moved out it always would be.
-        if scope.kind == "cond" or scope.length == 1 or _rests_on_turns(program, site):
+        # The innermost scope: moving a call out of one loop is the smallest change.
+        scope = site.context.within[-1]
+        # A collective under a cond may never be called; before the loop it always would be.
+        if scope.kind == "cond" or scope.length == 1 or _depends_on_iteration(program, site):
             continue
-        call = call_at(site)
+        call = collective_call(site)
         if call.wire_bytes:
             facts = {
                 "op": call.op,
@@ -38,50 +40,51 @@ def same_each_turn(program: Program) -> Iterator[ProgramPattern]:
                 "kind": scope.kind,
                 "length": scope.length,
             }
-            yield ProgramPattern("same_each_turn", site.source, facts)
+            yield ProgramPattern("loop_invariant_collective", site.source, facts)
 
 
-def _rests_on_turns(program: Program, site: Site) -> bool:
-    """Say whether an operand is made from what the innermost loop changes from turn to turn."""
-    depth = len(site.place.within)
-    todo, seen = [(site.block, atom) for atom in site.eqn.invars], set()
-    while todo:
-        block, atom = todo.pop()
-        if isinstance(atom, _jax.Literal) or (block, atom) in seen:
+def _depends_on_iteration(program: WalkedProgram, site: Site) -> bool:
+    """Return whether an operand is computed from what the innermost loop changes."""
+    depth = len(site.context.within)
+    pending, visited = [(site.block, atom) for atom in site.eqn.invars], set()
+    while pending:
+        block, atom = pending.pop()
+        if isinstance(atom, _jax.Literal) or (block, atom) in visited:
             continue
-        seen.add((block, atom))
-        if len(block.place.within) < depth:
-            continue  # made outside of the loop
-        if _is_turned(block, atom, depth) or _has_effect(block, atom):
+        visited.add((block, atom))
+        if len(block.context.within) < depth:
+            continue  # computed outside the loop
+        if _is_changing_input(block, atom, depth) or _is_callback_result(block, atom):
             return True
-        todo += program.makers(block, atom)
+        pending += program.operands_of(block, atom)
     return False
 
 
-def _is_turned(block: Block, atom: Any, depth: int) -> bool:
-    """Say whether an input of the loop's body may differ from turn to turn."""
+def _is_changing_input(block: Block, atom: Any, depth: int) -> bool:
+    """Return whether `atom` is an input of the loop body that may differ between iterations."""
     outer = block.outer
-    is_body = outer is not None and len(outer.place.within) < depth
-    if not is_body or block.made(atom) is not None or block.passed(atom) is not None:
+    is_body = outer is not None and len(outer.context.within) < depth
+    if not is_body or block.defining_site(atom) is not None:
         return False
-    if atom in block.jaxpr.constvars:
+    if block.caller_operand(atom) is not None or atom in block.jaxpr.constvars:
         return False
-    return not _is_handed_on(block, atom)
+    return not _is_unchanged_carry(block, atom)
 
 
-def _is_handed_on(block: Block, var: Any) -> bool:
-    """Say whether a carry leaves each turn as it came."""
-    outer, inner = block.outer, block.jaxpr
+def _is_unchanged_carry(block: Block, var: Any) -> bool:
+    """Return whether the body returns a carry as it got it."""
+    outer, body = block.outer, block.jaxpr
     assert outer is not None
     if outer.name == "while":
-        inner = _jax.open_jaxpr(outer.eqn.params["body_jaxpr"])[0]
+        # The condition and the body have different constants; the carry comes last in both.
+        body = _jax.open_jaxpr(outer.eqn.params["body_jaxpr"])[0]
         from_end = len(block.jaxpr.invars) - block.jaxpr.invars.index(var)
-        return inner.invars[-from_end] is inner.outvars[-from_end]
-    n_consts, n_carry = _jax.scan_parts(outer.eqn.params)
-    at = inner.invars.index(var) - n_consts
-    return at < n_carry and inner.outvars[at] is var
+        return body.invars[-from_end] is body.outvars[-from_end]
+    n_consts, n_carry = _jax.scan_operand_counts(outer.eqn.params)
+    position = body.invars.index(var) - n_consts
+    return position < n_carry and body.outvars[position] is var
 
 
-def _has_effect(block: Block, atom: Any) -> bool:
-    site = block.made(atom)
+def _is_callback_result(block: Block, atom: Any) -> bool:
+    site = block.defining_site(atom)
     return site is not None and "callback" in site.name

@@ -1,12 +1,12 @@
-"""Where arrays lie: constraints that cannot be kept, and large arrays left whole everywhere.
+"""How arrays are sharded: constraints that do not fit, large replicated inputs, nothing sharded.
 
-Makes three kinds of clue.
+Finds three kinds of pattern.
 
-- `uneven_constraint`: `axis` (array axis), `size`, `axes` (mesh axes), `n` (shards asked for),
-  `possible` (the most shards that divide the size, as newer JAX makes), `shape`.
-- `whole_everywhere`: `path`, `shape`, `dtype`, `n_bytes`, `mesh`, `could` (pairs of a mesh axis and
-  an array axis that it divides), `at` ("shard_map" or "jit").
-- `nothing_sharded`: no facts; the program neither maps nor places anything.
+- `indivisible_constraint`: `dim`, `size`, `axes` (mesh axes), `n` (requested shards), `possible`
+  (the largest shard count that divides the size, which newer JAX uses), `shape`.
+- `replicated_array`: `path`, `shape`, `dtype`, `n_bytes`, `mesh`, `shardable` (pairs of a mesh axis
+  and a dimension that is divisible by it), `boundary` ("shard_map" or "jit").
+- `nothing_sharded`: no facts; the program has no shard_map and no sharding.
 """
 
 from __future__ import annotations
@@ -18,140 +18,156 @@ from typing import Any
 from jax.sharding import NamedSharding
 
 from shardlab import _jax
-from shardlab.findings.source import UNKNOWN_LOCATION
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.sharding.dtype import parse_dtype
-from shardlab.simulator.interpreter import shard_boundary as boundary
-from shardlab.tracing.compiler.needs_compiler import shardings_asked_for
+from shardlab.simulator.interpreter import shard_boundary
+from shardlab.tracing.compiler.needs_compiler import requested_shardings
 from shardlab.tracing.jaxpr_walk import Block, Site
 from shardlab.tracing.observation import ProgramPattern
-from shardlab.tracing.patterns.device_values import Program
+from shardlab.tracing.patterns.device_values import WalkedProgram
 
-# Smaller arrays are nobody's trouble; what is large is the check's to say.
-_LEAST_BYTES = 2**16
+# Smaller arrays never matter; from which size on one is reported is decided in `checks`.
+_MIN_BYTES = 2**16
 
 
-def uneven_constraints(program: Program) -> Iterator[ProgramPattern]:
-    """Yield a clue for each constraint that asks for shards of different sizes."""
+def find_indivisible_constraints(program: WalkedProgram) -> Iterator[ProgramPattern]:
+    """Yield a pattern for each constraint on a dimension that its shard count does not divide."""
     for site in program.sites:
         sharding = site.eqn.params.get("sharding")
         if site.name != "sharding_constraint" or not isinstance(sharding, NamedSharding):
             continue
         shape = site.eqn.invars[0].aval.shape
         sizes = dict(sharding.mesh.shape)
-        for axis, names in enumerate(boundary.entries(sharding.spec)):
-            n = math.prod(sizes[name] for name in names if name not in site.place.axes.manual)
-            # One row is whole wherever it is; nobody loses by that.
-            if axis < len(shape) and shape[axis] > 1 and shape[axis] % n:
+        for dim, names in enumerate(shard_boundary.spec_entries(sharding.spec)):
+            n_shards = math.prod(
+                sizes[name] for name in names if name not in site.context.axes.manual
+            )
+            # A dimension of size 1 cannot be sharded anyway, and replicating it costs nothing.
+            if dim < len(shape) and shape[dim] > 1 and shape[dim] % n_shards:
                 facts = {
-                    "axis": axis,
-                    "size": shape[axis],
+                    "dim": dim,
+                    "size": shape[dim],
                     "axes": names,
-                    "n": n,
-                    "possible": math.gcd(shape[axis], n),
+                    "n": n_shards,
+                    "possible": math.gcd(shape[dim], n_shards),
                     "shape": tuple(shape),
                 }
-                yield ProgramPattern("uneven_constraint", site.source, facts)
+                yield ProgramPattern("indivisible_constraint", site.source, facts)
 
 
-# ---------------------------------------------------------------------------- whole on every device
+# ------------------------------------------------------------------------------ replicated inputs
 
 
-def whole_everywhere(program: Program, names: Sequence[str]) -> Iterator[ProgramPattern]:
-    """Yield a clue for each input that every device of a mesh holds whole."""
-    told: set[str] = set()
-    for clue in (*_of_shard_maps(program, names), *_of_arguments(program, names)):
-        if clue.facts["path"] not in told:
-            told.add(clue.facts["path"])
-            yield clue
+def find_replicated_inputs(
+    program: WalkedProgram, names: Sequence[str]
+) -> Iterator[ProgramPattern]:
+    """Yield a pattern for each input that is replicated over a mesh, each path once."""
+    reported: set[str] = set()
+    for pattern in (*_shard_map_inputs(program, names), *_jit_arguments(program, names)):
+        if pattern.facts["path"] not in reported:
+            reported.add(pattern.facts["path"])
+            yield pattern
 
 
-def _of_shard_maps(program: Program, names: Sequence[str]) -> Iterator[ProgramPattern]:
+def _shard_map_inputs(program: WalkedProgram, names: Sequence[str]) -> Iterator[ProgramPattern]:
     for site in program.sites:
-        if site.name != "shard_map" or site.phase != "forward" or site.place.axes.manual:
+        # A nested shard_map gets shards of the outer one, which are reported there.
+        if site.name != "shard_map" or site.phase != "forward" or site.context.axes.manual:
             continue
         params = site.eqn.params
-        mesh = {n: s for n, s in params["mesh"].shape.items() if n in params["newly_manual_axes"]}
-        for number, (atom, spec) in enumerate(
-            zip(site.eqn.invars, params["in_specs"], strict=True)
-        ):
-            if math.prod(mesh.values()) > 1 and not _splits(boundary.mentioned(spec), mesh):
-                path = _path(program, site, atom, number, names)
-                yield from _whole(site.source, path, atom.aval, mesh, "shard_map")
+        mesh = {
+            name: size
+            for name, size in params["mesh"].shape.items()
+            if name in params["newly_manual_axes"]
+        }
+        if math.prod(mesh.values()) == 1:
+            continue
+        operands = zip(site.eqn.invars, params["in_specs"], strict=True)
+        for number, (atom, spec) in enumerate(operands):
+            if not _is_sharded(shard_boundary.spec_axes(spec), mesh):
+                path = _input_path(site, atom, number, names)
+                yield from _replicated_array(site.source, path, atom.aval, mesh, "shard_map")
 
 
-def _of_arguments(program: Program, names: Sequence[str]) -> Iterator[ProgramPattern]:
-    """Yield what was given as a whole array: with a sharding that splits nothing, or without one.
+def _jit_arguments(program: WalkedProgram, names: Sequence[str]) -> Iterator[ProgramPattern]:
+    """Yield arguments with a replicated sharding, or without any.
 
-    Without one only where others have one and the program places nothing itself: then the compiler
-    has nothing to go by.
+    Without any only if other arguments have one and the program has no shard_map or constraint:
+    otherwise the compiler may well shard the argument.
     """
-    shardings = program.shardings[: len(program.given)]
+    shardings = program.shardings[: len(program.arguments)]
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding) and s.mesh.size > 1]
-    places_itself = any(
-        site.name == "shard_map" or shardings_asked_for(site.eqn.params) for site in program.sites
-    )
-    for array, name, sharding in zip(program.given, names, shardings, strict=False):
+    requests_sharding = _requests_sharding(program)
+    for array, name, sharding in zip(program.arguments, names, shardings, strict=False):
         if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
             mesh = dict(sharding.mesh.shape)
-            if not _splits(boundary.mentioned(sharding.spec), mesh):
-                yield from _whole(UNKNOWN_LOCATION, name, array, mesh, "jit")
-        elif meshes and not places_itself:
-            yield from _whole(UNKNOWN_LOCATION, name, array, dict(meshes[0].shape), "jit")
+            if not _is_sharded(shard_boundary.spec_axes(sharding.spec), mesh):
+                yield from _replicated_array(UNKNOWN_LOCATION, name, array, mesh, "jit")
+        elif meshes and not requests_sharding:
+            mesh = dict(meshes[0].shape)
+            yield from _replicated_array(UNKNOWN_LOCATION, name, array, mesh, "jit")
 
 
-def _splits(mentioned: frozenset[str], mesh: Mapping[str, int]) -> bool:
-    return any(mesh.get(name, 1) > 1 for name in mentioned)
+def _is_sharded(spec_axes: frozenset[str], mesh: Mapping[str, int]) -> bool:
+    return any(mesh.get(name, 1) > 1 for name in spec_axes)
 
 
-def _whole(
-    source: Any, path: str, array: Any, mesh: Mapping[str, int], at: str
+def _replicated_array(
+    source: SourceLocation, path: str, array: Any, mesh: Mapping[str, int], boundary: str
 ) -> Iterator[ProgramPattern]:
+    # Key arrays have no size in bytes, and are small.
     if _jax.is_extended(array.dtype):
         return
     dtype, shape = parse_dtype(array.dtype), tuple(array.shape)
     n_bytes = dtype.n_bytes(math.prod(shape))
-    if n_bytes >= _LEAST_BYTES:
+    if n_bytes >= _MIN_BYTES:
         facts = {
             "path": path,
             "shape": shape,
             "dtype": dtype.name,
             "n_bytes": n_bytes,
             "mesh": tuple(mesh.items()),
-            "could": tuple(_could(shape, mesh)),
-            "at": at,
+            "shardable": tuple(_shardable_dims(shape, mesh)),
+            "boundary": boundary,
         }
-        yield ProgramPattern("whole_everywhere", source, facts)
+        yield ProgramPattern("replicated_array", source, facts)
 
 
-def _could(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def _shardable_dims(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield for each mesh axis the largest dimension that is divisible by it."""
     for name, n in mesh.items():
-        fitting = [axis for axis, size in enumerate(shape) if n > 1 and size and size % n == 0]
-        if fitting:
-            yield name, max(fitting, key=lambda axis: shape[axis])
+        dims = [dim for dim, size in enumerate(shape) if n > 1 and size and size % n == 0]
+        if dims:
+            yield name, max(dims, key=lambda dim: shape[dim])
 
 
-def _path(program: Program, site: Site, atom: Any, number: int, names: Sequence[str]) -> str:
-    """Return what a person calls an input: their argument, or the body's."""
+def _input_path(site: Site, atom: Any, number: int, names: Sequence[str]) -> str:
+    """Return the name of an input: the program argument that it is, or a number."""
     block: Block | None = site.block
-    while block is not None and block.outer is not None and block.passed(atom) is not None:
-        atom, block = block.passed(atom), block.outer.block
+    while block is not None and block.outer is not None and block.caller_operand(atom) is not None:
+        atom, block = block.caller_operand(atom), block.outer.block
     if block is not None and block.outer is None and not isinstance(atom, _jax.Literal):
-        for n, var in enumerate(block.jaxpr.invars):
-            if var is atom and n < len(names):
-                return names[n]
-    body, _, _ = _jax.body_of(site.eqn.params["jaxpr"])
+        for var, name in zip(block.jaxpr.invars, names, strict=False):
+            if var is atom:
+                return name
+    body, _, _ = _jax.function_location(site.eqn.params["jaxpr"])
     return f"input {number} of {body}"
 
 
-# ----------------------------------------------------------------------------------- nothing at all
+# --------------------------------------------------------------------------------- nothing sharded
 
 
-def nothing_sharded(program: Program) -> Iterator[ProgramPattern]:
-    """Yield a clue if the program has no shard_map, asks for no sharding and is given none."""
-    is_placed = any(
-        isinstance(each, NamedSharding) and each.mesh.size > 1 for each in program.shardings
+def find_nothing_sharded(program: WalkedProgram) -> Iterator[ProgramPattern]:
+    """Yield a pattern if there is no shard_map, no constraint and no sharded argument."""
+    has_sharding = any(
+        isinstance(sharding, NamedSharding) and sharding.mesh.size > 1
+        for sharding in program.shardings
     )
-    if not is_placed and not any(
-        site.name == "shard_map" or shardings_asked_for(site.eqn.params) for site in program.sites
-    ):
+    if not has_sharding and not _requests_sharding(program):
         yield ProgramPattern("nothing_sharded", UNKNOWN_LOCATION)
+
+
+def _requests_sharding(program: WalkedProgram) -> bool:
+    return any(
+        site.name == "shard_map" or requested_shardings(site.eqn.params) for site in program.sites
+    )

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from pairs import (
+    accepted_by_jax,
     deadlocks,
-    mixed,
-    places,
-    quiet,
-    refused,
-    replicas,
+    differing_replicas,
+    mismatched,
+    rejected,
     scaled,
-    silences,
     specs,
-    waste,
+    suppressed,
+    wasted,
+    wrong_positions,
 )
 
 MODULES = (
     deadlocks,
-    mixed,
-    replicas,
+    mismatched,
+    differing_replicas,
     scaled,
-    places,
-    quiet,
+    wrong_positions,
+    accepted_by_jax,
     specs,
-    waste,
-    refused,
-    silences,
+    wasted,
+    rejected,
+    suppressed,
 )
 TABLES = [module.pair for module in MODULES]
 WRONG = {name: case for table in TABLES for name, case in table.wrong_cases.items()}

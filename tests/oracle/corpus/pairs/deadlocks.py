@@ -1,4 +1,4 @@
-"""Collectives that not all devices reach, in the places where people put them."""
+"""Collectives that some devices never reach, in the places where users put them."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ def weights_gathered_where_the_mask_asks(x, w):
     @jax.shard_map(in_specs=(P("data"), P("model")), out_specs=P("data"), check_vma=False)
     def layer(x, w):
         needed = w.max() > 1.7
-        whole = lax.cond(
+        full = lax.cond(
             needed,
             lambda w: lax.all_gather(w, "model", tiled=True),  # <- here
             lambda w: jnp.zeros((16, 6)),
             w,
         )
-        return lax.pmean(x @ whole, "model")
+        return lax.pmean(x @ full, "model")
 
     return layer(x, w)
 
@@ -134,13 +134,13 @@ def weights_gathered_where_all_agree(x, w):
     @jax.shard_map(in_specs=(P("data"), P("model")), out_specs=P("data"), check_vma=False)
     def layer(x, w):
         needed = lax.pmax(w.max(), "model") > 1.7
-        whole = lax.cond(
+        full = lax.cond(
             needed,
             lambda w: lax.all_gather(w, "model", tiled=True),
             lambda w: jnp.zeros((16, 6)),
             w,
         )
-        return x @ whole
+        return x @ full
 
     return layer(x, w)
 

@@ -1,4 +1,4 @@
-"""Numbers that grow or shrink with the number of devices: sums for means, means for sums, twice."""
+"""Values that grow or shrink with the number of devices: sums for means, means for sums, twice."""
 
 from __future__ import annotations
 

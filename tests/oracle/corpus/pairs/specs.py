@@ -1,4 +1,4 @@
-"""Specs that do not fit: names, ranks, sizes, and the argument they are given to."""
+"""Specs that do not fit: names, ranks, sizes, and the argument they are for."""
 
 from __future__ import annotations
 

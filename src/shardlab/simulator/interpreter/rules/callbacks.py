@@ -1,4 +1,4 @@
-"""Callbacks to the host, called once for each device with its coordinate at hand."""
+"""Host callbacks: called once per device, in mesh order, with that device's coordinate set."""
 
 from __future__ import annotations
 
@@ -12,132 +12,146 @@ import numpy as np
 from jax.experimental import io_callback
 
 from shardlab import _jax
-from shardlab.simulator.interpreter import device_context as whereabouts
+from shardlab.simulator.interpreter.device_context import coordinate_label, run_as_device
 from shardlab.simulator.interpreter.stacked_array import (
+    Dim,
     MeshAxes,
-    Slot,
     StackedArray,
-    arrange,
-    from_slots,
+    arrange_dims,
 )
 
 
-def debug_callback(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
+def debug_callback_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
     params = eqn.params
-    visit = _visit(axes, axes.ordered(axes.manual), ins)
+    call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins)
 
-    def host(*arrays: Any) -> None:
-        for _, args in visit.each(arrays):
+    def call_per_device(*arrays: Any) -> None:
+        for _, args in call.iterate_devices(arrays):
             params["callback"](*args)
 
-    jax.debug.callback(host, *visit.arrays, ordered=_jax.is_ordered(params))
+    jax.debug.callback(call_per_device, *call.arrays, ordered=_jax.is_ordered(params))
     return []
 
 
-def debug_print(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
-    """`jax.debug.print`, each line led by the coordinate of the device that prints it."""
+def debug_print_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
+    """`jax.debug.print`; each line starts with the coordinate of the device that prints it."""
     params = eqn.params
-    visit = _visit(axes, axes.ordered(axes.manual), ins)
+    call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins)
 
-    def host(*arrays: Any) -> None:
-        for _, args in visit.each(arrays):
-            label = whereabouts.label()
+    def print_per_device(*arrays: Any) -> None:
+        for _, args in call.iterate_devices(arrays):
+            label = coordinate_label()
             text = f"[{label}] {params['fmt']}" if label else params["fmt"]
             _jax.print_now(*args, **{**params, "fmt": text})
 
-    jax.debug.callback(host, *visit.arrays, ordered=params["ordered"])
+    jax.debug.callback(print_per_device, *call.arrays, ordered=params["ordered"])
     return []
 
 
-def io(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
-    """Each device calls, also where all have the same to say: the host may answer differently."""
-    visit = _visit(axes, axes.ordered(axes.manual), ins)
-    shapes, host = _answering(eqn.params, visit)
-    outs = io_callback(host, shapes, *visit.arrays, ordered=eqn.params["ordered"])
-    return visit.spread(outs)
+def io_callback_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
+    """Every device makes its call, even with equal arguments: results and effects may differ."""
+    call = _prepare_host_call(axes, axes.in_mesh_order(axes.manual), ins)
+    shapes, call_per_device = _result_callback(eqn.params, call)
+    outs = io_callback(call_per_device, shapes, *call.arrays, ordered=eqn.params["ordered"])
+    return call.stack_results(outs)
 
 
-def pure(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
-    """Devices with equal arguments share one call."""
-    asking = [*ins, axes.active] if axes.active is not None else ins
-    visit = _visit(axes, axes.ordered(n for value in asking for n in value.at), ins)
-    shapes, host = _answering(eqn.params, visit)
-    return visit.spread(jax.pure_callback(host, shapes, *visit.arrays))
+def pure_callback_rule(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) -> list[StackedArray]:
+    """Devices with equal arguments share one call: JAX itself may elide or repeat pure calls."""
+    inputs = [*ins, axes.active] if axes.active is not None else ins
+    names = axes.in_mesh_order(n for value in inputs for n in value.device_axes)
+    call = _prepare_host_call(axes, names, ins)
+    shapes, call_per_device = _result_callback(eqn.params, call)
+    return call.stack_results(jax.pure_callback(call_per_device, shapes, *call.arrays))
 
 
-def _answering(params: dict[str, Any], visit: _Visit) -> tuple[list[Any], Callable[..., Any]]:
-    """Return what the host will answer for all devices at once, and how."""
+def _result_callback(
+    params: dict[str, Any], call: _HostCall
+) -> tuple[list[Any], Callable[..., Any]]:
+    """Return the shapes of the results of all devices, and the host function that fills them."""
     shapes = [
-        _jax.plain_aval((*visit.sizes, *aval.shape), aval.dtype) for aval in params["result_avals"]
+        _jax.plain_aval((*call.sizes, *aval.shape), aval.dtype) for aval in params["result_avals"]
     ]
 
-    def host(*arrays: Any) -> list[Any]:
-        answers = [np.zeros(shape.shape, shape.dtype) for shape in shapes]
-        for coordinate, args in visit.each(arrays):
-            for answer, out in zip(answers, params["callback"](*args), strict=True):
-                answer[coordinate] = out
-        return answers
+    def call_per_device(*arrays: Any) -> list[Any]:
+        # Devices that do not take part keep zeros; their value is discarded after the branch.
+        results = [np.zeros(shape.shape, shape.dtype) for shape in shapes]
+        for coordinate, args in call.iterate_devices(arrays):
+            for result, out in zip(results, params["callback"](*args), strict=True):
+                result[coordinate] = out
+        return results
 
-    return shapes, host
+    return shapes, call_per_device
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Visit:
-    """A round of all devices along `names`: arrays for the host, and what each device has of them.
+class _HostCall:
+    """One host call on behalf of all devices along `names`.
 
-    The last array says which devices take part, if some do not (`masked`).
+    `arrays` go to the host; `positions` says which coordinates index each of them. With `has_mask`
+    the last array is the mask of devices that take part.
     """
 
     axes: MeshAxes
     names: tuple[str, ...]
     arrays: list[Any]
     positions: list[list[int]]
-    masked: bool
+    has_mask: bool
 
     @property
     def sizes(self) -> tuple[int, ...]:
         return tuple(self.axes.sizes[name] for name in self.names)
 
-    def each(self, arrays: Sequence[Any]) -> Iterator[tuple[tuple[int, ...], list[Any]]]:
-        """Yield coordinate and arguments of each device that takes part, being on that device."""
+    def iterate_devices(self, arrays: Sequence[Any]) -> Iterator[tuple[tuple[int, ...], list[Any]]]:
+        """Yield coordinate and arguments of each participating device, with its context set."""
+        # NumPy: slicing JAX arrays would start new computations from inside a callback.
         arrays = [np.asarray(array) for array in arrays]
         for coordinate in itertools.product(*(range(size) for size in self.sizes)):
-            mine = [
-                array[tuple(coordinate[i] for i in where)]
-                for array, where in zip(arrays, self.positions, strict=True)
+            args = [
+                array[tuple(coordinate[i] for i in positions)]
+                for array, positions in zip(arrays, self.positions, strict=True)
             ]
-            if self.masked and not mine.pop():
+            if self.has_mask and not args.pop():
                 continue
-            with whereabouts.on_device(dict(zip(self.names, coordinate, strict=True))):
-                yield coordinate, mine
+            with run_as_device(dict(zip(self.names, coordinate, strict=True))):
+                yield coordinate, args
 
-    def spread(self, arrays: Sequence[Any]) -> list[StackedArray]:
-        """Return answers, one for each device, as values."""
-        names = self.axes.many(self.names)
+    def stack_results(self, arrays: Sequence[Any]) -> list[StackedArray]:
+        """Return the results, one per device along `names`, as stacked arrays."""
+        # The host filled one entry per device; mesh axes of size 1 have no device axis.
+        names = self.axes.drop_size_one(self.names)
         outs = []
         for array in arrays:
-            local = array.shape[len(self.names) :]
-            shape = (*(self.axes.sizes[name] for name in names), *local)
-            outs.append(from_slots(array.reshape(shape), (*names, *range(len(local)))))
+            local_shape = array.shape[len(self.names) :]
+            shape = (*(self.axes.sizes[name] for name in names), *local_shape)
+            dims = (*names, *range(len(local_shape)))
+            outs.append(StackedArray.from_dims(array.reshape(shape), dims))
         return outs
 
 
-def _visit(axes: MeshAxes, names: tuple[str, ...], ins: Sequence[StackedArray]) -> _Visit:
+def _prepare_host_call(
+    axes: MeshAxes, names: tuple[str, ...], ins: Sequence[StackedArray]
+) -> _HostCall:
+    """Arrange the arguments for the host: device axes first, in mesh order."""
     values = [*ins, axes.active] if axes.active is not None else ins
     arrays, positions = [], []
     for value in values:
-        mine = axes.ordered(value.at)
-        slots: tuple[Slot, ...] = (*mine, *value.local_slots)
-        arrays.append(arrange(value, slots, value.array.shape))
-        positions.append([names.index(name) for name in mine])
-    return _Visit(
-        axes=axes, names=names, arrays=arrays, positions=positions, masked=axes.active is not None
+        value_axes = axes.in_mesh_order(value.device_axes)
+        dims: tuple[Dim, ...] = (*value_axes, *value.local_dims)
+        arrays.append(arrange_dims(value, dims, value.array.shape))
+        positions.append([names.index(name) for name in value_axes])
+    return _HostCall(
+        axes=axes,
+        names=names,
+        arrays=arrays,
+        positions=positions,
+        has_mask=axes.active is not None,
     )
 
 
-RULES: dict[str, Callable[..., list[StackedArray]]] = {
-    "debug_callback": debug_callback,
-    "debug_print": debug_print,
-    "io_callback": io,
-    "pure_callback": pure,
+CALLBACKS: dict[str, Callable[..., list[StackedArray]]] = {
+    "debug_callback": debug_callback_rule,
+    "debug_print": debug_print_rule,
+    "io_callback": io_callback_rule,
+    "pure_callback": pure_callback_rule,
 }

@@ -1,10 +1,11 @@
-"""Primitives that only wrap a jaxpr: jit, remat, custom derivatives. They are run inline."""
+"""Primitives that only wrap a jaxpr (jit, remat, custom derivatives): they are evaluated inline."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# By then differentiation is over, so a custom rule is its primal function.
+# The parameter that holds the jaxpr, under every name that a primitive has had since JAX 0.10.
+# Differentiation is over by now, so a function with a custom rule is its primal function.
 _BODY_PARAM = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -32,4 +33,5 @@ def called_jaxpr(name: str, params: dict[str, Any]) -> Any | None:
     body = params.get(key) if key is not None else None
     if body is None:
         return None
+    # Some of these parameters hold a plain function in one JAX version and a jaxpr in another.
     return body if hasattr(body, "eqns") or hasattr(body, "jaxpr") else None

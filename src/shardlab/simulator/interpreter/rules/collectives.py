@@ -1,23 +1,30 @@
-"""The collectives by the names of their primitives, and what each kind promises."""
+"""All collectives by the names of their primitives, and the properties of each kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from shardlab.simulator.interpreter.rules.gather_scatter import EXCHANGES
+from shardlab.simulator.interpreter.rules.gather_scatter import GATHER_SCATTERS
 from shardlab.simulator.interpreter.rules.permutations import PERMUTATIONS
-from shardlab.simulator.interpreter.rules.reductions import REDUCTIONS, names_in
+from shardlab.simulator.interpreter.rules.reductions import REDUCTIONS, mesh_axis_names
 from shardlab.simulator.interpreter.stacked_array import StackedArray
 
-COLLECTIVES: dict[str, Callable[..., StackedArray]] = {**REDUCTIONS, **EXCHANGES, **PERMUTATIONS}
-# Asynchronous pairs: all the work happens at the start, the end hands the value on.
+# The primitives ending in _invariant, unreduced_ or _reduced are what JAX traces the public
+# functions to under check_vma=True or for Explicit axes; the arithmetic is the same.
+COLLECTIVES: dict[str, Callable[..., StackedArray]] = {
+    **REDUCTIONS,
+    **GATHER_SCATTERS,
+    **PERMUTATIONS,
+}
+# Asynchronous pairs: the start does all the work, the matching _done below passes the value on.
 COLLECTIVES |= {f"{name}_start": rule for name, rule in list(COLLECTIVES.items())}
 
-# Sums: a product that feeds one of these can be summed within the contraction.
+# Sums: a product that feeds one of these can be summed within the contraction (`partial_sums`).
 SUM_COLLECTIVES = frozenset({"psum", "psum_invariant", "unreduced_psum"})
 
-# Casts between varying-axes types, and placements: the numbers stay as they are.
+# Casts between VMA types, and placements: the values stay as they are. The cast primitives have
+# a suffix _p in some JAX versions.
 IDENTITY_COLLECTIVES = frozenset(
     {
         "pvary",
@@ -36,12 +43,13 @@ IDENTITY_COLLECTIVES = frozenset(
     }
 )
 
-# Over the axes they communicate on, these leave every device with the same value.
-MAKE_EQUAL = frozenset(
+# Over the mesh axes they communicate on, these leave every device with the same value.
+REPLICATING_COLLECTIVES = frozenset(
     {*REDUCTIONS, "all_gather", "all_gather_invariant", "all_gather_reduced", "pbroadcast"}
 )
 
 
 def collective_axes(params: dict[str, Any]) -> tuple[str, ...]:
     """Return the mesh axes over which an equation with these parameters communicates."""
-    return names_in(params["axes"] if "axes" in params else params["axis_name"])
+    # Reductions have a parameter `axes`, all other collectives have `axis_name`.
+    return mesh_axis_names(params["axes"] if "axes" in params else params["axis_name"])

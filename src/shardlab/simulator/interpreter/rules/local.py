@@ -1,9 +1,12 @@
-"""Primitives that act on each device alone: the same operation, with the device axes carried along.
+"""Primitives that do not communicate: the same operation, with the device axes carried along.
 
-Three ways, cheapest first: elementwise primitives need their operands in one arrangement and are
-then bound as they are; a few structural ones (reshape, transpose, broadcast) say where a device
-axis goes so that no data moves; everything else goes through JAX's own batching rule, once per
-device axis, and the resulting fragment is remembered.
+Three ways, cheapest first:
+
+1. Elementwise primitives need all operands in one order of dims and are then bound unchanged.
+2. A few structural ones (reshape, transpose, broadcast, reductions) compute where each device axis
+   goes, so that no data moves.
+3. Everything else goes through JAX's own batching rule, once per device axis. The resulting jaxpr
+   is cached, because tracing it costs far more than evaluating it.
 """
 
 from __future__ import annotations
@@ -15,50 +18,53 @@ from typing import Any
 from jax import lax
 
 from shardlab import _jax
-from shardlab.simulator.interpreter.rules.dot_general import dot_general
+from shardlab.simulator.interpreter.rules.dot_general import multiply_stacked
 from shardlab.simulator.interpreter.stacked_array import (
+    Dim,
     MeshAxes,
-    Slot,
     StackedArray,
-    arrange,
+    arrange_dims,
     broadcast_over,
-    from_slots,
-    shape_of,
+    full_shape,
 )
 
-Rule = Callable[[MeshAxes, Any, dict[str, Any], list[StackedArray]], list[StackedArray]]
+LocalRule = Callable[[MeshAxes, Any, dict[str, Any], list[StackedArray]], list[StackedArray]]
 
-# Parameters that pin a result to a mesh: in the simulation there is none.
+# Parameters that pin a result to a mesh: the simulation runs without one.
 _PLACEMENT = ("sharding", "out_sharding")
 
 
-def local(
+def apply_local(
     axes: MeshAxes, primitive: Any, params: dict[str, Any], ins: list[StackedArray]
 ) -> list[StackedArray]:
     """Return the outputs of a primitive that does not communicate."""
-    params = plain_params(params)
-    if not any(value.at for value in ins):
-        return [StackedArray(out) for out in _jax.bind(primitive, [v.array for v in ins], params)]
+    params = strip_placement(params)
+    # Replicated operands: the program as it is, computed once for all devices.
+    if not any(value.device_axes for value in ins):
+        outs = _jax.bind_primitive(primitive, [value.array for value in ins], params)
+        return [StackedArray(out) for out in outs]
     rule = STRUCTURAL.get(primitive.name)
     if rule is not None:
         return rule(axes, primitive, params, ins)
     if is_elementwise(primitive):
-        return elementwise(axes, primitive, params, ins)
-    return batched(axes, primitive, params, ins)
+        return apply_elementwise(axes, primitive, params, ins)
+    return apply_batched(axes, primitive, params, ins)
 
 
-def plain_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Return `params` without placement, and with callbacks called device by device."""
+def strip_placement(params: dict[str, Any]) -> dict[str, Any]:
+    """Return `params` without shardings, and with callbacks called once per device."""
     if not any(key in params for key in (*_PLACEMENT, "vmap_method")):
         return params
-    clean = {key: None if key in _PLACEMENT else value for key, value in params.items()}
-    if "vmap_method" in clean:
-        clean["vmap_method"] = "sequential"
-    return clean
+    plain = {key: None if key in _PLACEMENT else value for key, value in params.items()}
+    if "vmap_method" in plain:
+        # Batching over a device axis must call the host function per device, as devices do.
+        plain["vmap_method"] = "sequential"
+    return plain
 
 
 # ------------------------------------------------------------------------------- elementwise
 
+# Elementwise, but with a batching rule of their own, so that JAX does not register them as such.
 _ALSO_ELEMENTWISE = frozenset(
     {"select_n", "clamp", "add_any", "copy", "copy_p", "convert_element_type"}
 )
@@ -69,156 +75,168 @@ def is_elementwise(primitive: Any) -> bool:
     return primitive.name in _ALSO_ELEMENTWISE or _jax.is_elementwise(primitive)
 
 
-def elementwise(
+def apply_elementwise(
     axes: MeshAxes, primitive: Any, params: dict[str, Any], ins: list[StackedArray]
 ) -> list[StackedArray]:
-    """Bring all operands into the arrangement of the most spread one, then bind once."""
-    lead = max(ins, key=lambda value: (len(value.at), value.array.ndim))
-    n_local = max(value.n_local for value in ins)
-    extra = [n for n in axes.ordered(n for v in ins for n in v.at) if n not in lead.at]
-    slots: tuple[Slot, ...] = (*extra, *lead.slots)
-    slots += tuple(range(lead.n_local, n_local))
-    whole = next(v.local_shape for v in ins if v.n_local == n_local)
-    # A scalar beside arrays is legal in the program itself and stays as it is.
-    is_scalar = [n_local > 0 and v.array.ndim == 0 for v in ins]
+    """Arrange all operands like the one with the most device axes, then bind once."""
+    lead = max(ins, key=lambda value: (len(value.device_axes), value.array.ndim))
+    local_ndim = max(value.local_ndim for value in ins)
+    names = axes.in_mesh_order(n for value in ins for n in value.device_axes)
+    dims: tuple[Dim, ...] = (*(n for n in names if n not in lead.device_axes), *lead.dims)
+    dims += tuple(range(lead.local_ndim, local_ndim))
+    local_shape = next(value.local_shape for value in ins if value.local_ndim == local_ndim)
+    # A scalar beside arrays (the predicate of select_n, the bounds of clamp) is legal as it is.
+    is_scalar = [local_ndim > 0 and value.array.ndim == 0 for value in ins]
     arrays = [
-        v.array if scalar else arrange(v, slots, _own_shape(axes, v, slots, whole))
-        for v, scalar in zip(ins, is_scalar, strict=True)
+        value.array
+        if scalar
+        else arrange_dims(value, dims, _operand_shape(axes, value, dims, local_shape))
+        for value, scalar in zip(ins, is_scalar, strict=True)
     ]
-    return [from_slots(out, slots) for out in _jax.bind(primitive, arrays, params)]
+    outs = _jax.bind_primitive(primitive, arrays, params)
+    return [StackedArray.from_dims(out, dims) for out in outs]
 
 
-def _own_shape(
-    axes: MeshAxes, value: StackedArray, slots: Sequence[Slot], whole: tuple[int, ...]
+def _operand_shape(
+    axes: MeshAxes, value: StackedArray, dims: Sequence[Dim], local_shape: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return the shape of `value` in `slots`: local axes of size 1 beside larger ones stay so."""
-    return shape_of(slots, value.local_shape if value.n_local == len(whole) else whole, axes)
+    """Return the shape of `value` in `dims`: local dims of size 1 beside larger ones stay so."""
+    is_full_rank = value.local_ndim == len(local_shape)
+    return full_shape(dims, value.local_shape if is_full_rank else local_shape, axes)
 
 
 # -------------------------------------------------------------------------------- structural
 
 
-def _transpose(
+def _transpose_rule(
     axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
 ) -> list[StackedArray]:
-    """A device axis travels with the local axis that follows it."""
+    """A device axis moves with the local dim that follows it: it was split off that dim."""
     (value,) = ins
+    # positions of the device axes before each local dim, and of the dim itself
     groups: dict[int, list[int]] = {}
     pending: list[int] = []
-    for position, slot in enumerate(value.slots):
+    for position, dim in enumerate(value.dims):
         pending.append(position)
-        if isinstance(slot, int):
-            groups[slot], pending = pending, []
-    order = [p for local_axis in params["permutation"] for p in groups[local_axis]] + pending
-    return [from_slots(lax.transpose(value.array, order), _renumber(value.slots, order))]
+        if isinstance(dim, int):
+            groups[dim], pending = pending, []
+    order = [p for local_dim in params["permutation"] for p in groups[local_dim]] + pending
+    dims = _renumber_local_dims([value.dims[p] for p in order])
+    return [StackedArray.from_dims(lax.transpose(value.array, order), dims)]
 
 
-def _renumber(slots: Sequence[Slot], order: Sequence[int]) -> list[Slot]:
-    """Return the slots in a new order, local axes numbered by where they now stand."""
-    local = iter(range(len(slots)))
-    return [slots[p] if isinstance(slots[p], str) else next(local) for p in order]
+def _renumber_local_dims(dims: Sequence[Dim]) -> list[Dim]:
+    """Number the local dims by their new order."""
+    local = iter(range(len(dims)))
+    return [dim if isinstance(dim, str) else next(local) for dim in dims]
 
 
-def _broadcast_in_dim(
+def _broadcast_in_dim_rule(
     axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
 ) -> list[StackedArray]:
-    """A device axis stays in front of the local axis that follows it."""
+    """A device axis stays in front of the local dim that follows it."""
     value, *_ = ins
-    dims = params["broadcast_dimensions"]
+    out_dim_of = params["broadcast_dimensions"]
     before: dict[int, list[str]] = {}
     pending: list[str] = []
-    for slot in value.slots:
-        if isinstance(slot, str):
-            pending.append(slot)
+    for dim in value.dims:
+        if isinstance(dim, str):
+            pending.append(dim)
         elif pending:
-            before[dims[slot]], pending = pending, []
-    slots: list[Slot] = []
-    for out_axis in range(len(params["shape"])):
-        slots += [*before.get(out_axis, ()), out_axis]
-    # Behind the last mapped axis, before any axis that the broadcast adds after it.
-    last = slots.index(dims[-1]) + 1 if dims else 0
-    slots[last:last] = pending
-    positions = [slots.index(dims[s] if isinstance(s, int) else s) for s in value.slots]
-    shape = shape_of(slots, params["shape"], axes)
-    return [from_slots(lax.broadcast_in_dim(value.array, shape, positions), slots)]
+            before[out_dim_of[dim]], pending = pending, []
+    dims: list[Dim] = []
+    for out_dim in range(len(params["shape"])):
+        dims += [*before.get(out_dim, ()), out_dim]
+    # Trailing device axes: behind the last operand dim, before any that the broadcast adds there.
+    last = dims.index(out_dim_of[-1]) + 1 if out_dim_of else 0
+    dims[last:last] = pending
+    positions = [dims.index(out_dim_of[d] if isinstance(d, int) else d) for d in value.dims]
+    shape = full_shape(dims, params["shape"], axes)
+    return [StackedArray.from_dims(lax.broadcast_in_dim(value.array, shape, positions), dims)]
 
 
-def _squeeze(
+def _squeeze_rule(
     axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
 ) -> list[StackedArray]:
     (value,) = ins
-    gone = {d % value.n_local for d in params["dimensions"]} if value.n_local else set()
-    positions = [p for p, slot in enumerate(value.slots) if slot in gone]
-    kept = [slot for slot in value.slots if slot not in gone]
-    out = lax.squeeze(value.array, positions)
-    return [from_slots(out, _renumber(kept, range(len(kept))))]
+    removed = {d % value.local_ndim for d in params["dimensions"]} if value.local_ndim else set()
+    positions = [p for p, dim in enumerate(value.dims) if dim in removed]
+    dims = _renumber_local_dims([dim for dim in value.dims if dim not in removed])
+    return [StackedArray.from_dims(lax.squeeze(value.array, positions), dims)]
 
 
-def _expand_dims(
+def _expand_dims_rule(
     axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
 ) -> list[StackedArray]:
     (value,) = ins
     out_shape = list(value.local_shape)
     for d in sorted(params["dimensions"]):
         out_shape.insert(d, 1)
-    return _reshape(axes, primitive, {"new_sizes": tuple(out_shape), "dimensions": None}, ins)
+    return _reshape_rule(axes, primitive, {"new_sizes": tuple(out_shape), "dimensions": None}, ins)
 
 
-def _reshape(
+def _reshape_rule(
     axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
 ) -> list[StackedArray]:
-    """Keep a device axis in place where the cut before it is also a cut of the new shape."""
+    """Keep a device axis in place if its position is a boundary between dims of both shapes.
+
+    Reshaping f32[2@data, 6, 4] to local (24,) or (2, 3, 4) keeps `data` in front; for local
+    (24,) from f32[6, 2@data, 4] the boundary after 6 elements does not exist, so `data` moves
+    to the front first, which is the one transpose a reshape can cost.
+    """
     value, *_ = ins
-    new = tuple(params["new_sizes"])
+    new_shape = tuple(params["new_sizes"])
+    # Products of dims do not identify a boundary if a dim is 0.
     if params.get("dimensions") is not None or 0 in value.array.shape:
-        return batched(axes, primitive, params, ins)
-    boundary = shared_boundaries(value.local_shape, new)
+        return apply_batched(axes, primitive, params, ins)
+    boundaries = shared_boundaries(value.local_shape, new_shape)
     before: dict[int, list[str]] = {}
     front: list[str] = []
-    n_seen = 0
-    for slot in value.slots:
-        if isinstance(slot, int):
-            n_seen = slot + 1
-        elif n_seen in boundary:
-            before.setdefault(boundary[n_seen], []).append(slot)
+    n_local_before = 0
+    for dim in value.dims:
+        if isinstance(dim, int):
+            n_local_before = dim + 1
+        elif n_local_before in boundaries:
+            before.setdefault(boundaries[n_local_before], []).append(dim)
         else:
-            front.append(slot)
+            front.append(dim)
     if front:
-        slots = (*front, *(slot for slot in value.slots if slot not in front))
-        value = from_slots(arrange(value, slots, value.array.shape), slots)
-    out_slots: list[Slot] = list(front)
-    for out_axis in range(len(new) + 1):
-        out_slots += before.get(out_axis, ())
-        out_slots += [out_axis] if out_axis < len(new) else []
-    shape = shape_of(out_slots, new, axes)
-    return [from_slots(lax.reshape(value.array, shape), out_slots)]
+        dims = (*front, *(dim for dim in value.dims if dim not in front))
+        value = StackedArray.from_dims(arrange_dims(value, dims, value.array.shape), dims)
+    out_dims: list[Dim] = list(front)
+    for out_dim in range(len(new_shape) + 1):
+        out_dims += before.get(out_dim, ())
+        out_dims += [out_dim] if out_dim < len(new_shape) else []
+    shape = full_shape(out_dims, new_shape, axes)
+    return [StackedArray.from_dims(lax.reshape(value.array, shape), out_dims)]
 
 
 @functools.cache
 def shared_boundaries(old: tuple[int, ...], new: tuple[int, ...]) -> dict[int, int]:
-    """Return {number of old axes in front: number of new axes in front} where the products agree.
+    """Return {number of old dims in front: number of new dims in front} at shared boundaries.
 
-    Among several cuts with the same product (axes of size 1) the one nearest in number is taken.
+    A boundary is shared if the products of the dims in front agree. Among several candidates with
+    the same product (dims of size 1) the nearest in number is taken.
     """
 
-    def products(shape: tuple[int, ...]) -> list[int]:
+    def cumulative_products(shape: tuple[int, ...]) -> list[int]:
         out = [1]
         for size in shape:
             out.append(out[-1] * size)
         return out
 
-    new_products = products(new)
+    new_products = cumulative_products(new)
     shared: dict[int, int] = {}
-    for i, product in enumerate(products(old)):
+    for i, product in enumerate(cumulative_products(old)):
         matches = [j for j, p in enumerate(new_products) if p == product]
         if matches:
-            # The axes behind must hold the same too; they do, since the totals agree.
+            # The dims behind agree too, because the totals do.
             shared[i] = max(matches) if i == len(old) else min(matches, key=lambda j: abs(j - i))
-    return _monotone(shared)
+    return _drop_crossing(shared)
 
 
-def _monotone(shared: dict[int, int]) -> dict[int, int]:
-    """Drop cuts that would cross an earlier one (only possible among axes of size 1)."""
+def _drop_crossing(shared: dict[int, int]) -> dict[int, int]:
+    """Drop boundaries that would cross an earlier one (only possible among dims of size 1)."""
     out: dict[int, int] = {}
     last = 0
     for i in sorted(shared):
@@ -227,144 +245,165 @@ def _monotone(shared: dict[int, int]) -> dict[int, int]:
     return out
 
 
-def _reduce(
+def _reduce_rule(
     axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
 ) -> list[StackedArray]:
-    """Reduce local axes where they stand; device axes stay."""
+    """Reduce local dims in place; device axes stay."""
     if len(ins) != 1:
-        return batched(axes, primitive, params, ins)
+        return apply_batched(axes, primitive, params, ins)
     (value,) = ins
-    gone = set(params["axes"])
-    positions = tuple(p for p, slot in enumerate(value.slots) if slot in gone)
-    kept = [slot for slot in value.slots if slot not in gone]
-    outs = _jax.bind(primitive, [value.array], {**params, "axes": positions})
-    return [from_slots(out, _renumber(kept, range(len(kept)))) for out in outs]
+    removed = set(params["axes"])
+    positions = tuple(p for p, dim in enumerate(value.dims) if dim in removed)
+    dims = _renumber_local_dims([dim for dim in value.dims if dim not in removed])
+    outs = _jax.bind_primitive(primitive, [value.array], {**params, "axes": positions})
+    return [StackedArray.from_dims(out, dims) for out in outs]
 
 
-def _per_device(
+def _apply_per_device(
     axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
 ) -> list[StackedArray]:
-    """Run device by device: what JAX cannot batch, or batches to something else (rbg streams)."""
-    names = axes.ordered(n for v in ins for n in v.at)
+    """Run device by device, in a loop: for what JAX cannot batch, or batches to something else."""
+    names = axes.in_mesh_order(n for value in ins for n in value.device_axes)
     rows = []
     for value in ins:
         value = broadcast_over(value, names, axes)
-        slots: tuple[Slot, ...] = (*names, *value.local_slots)
-        array = arrange(value, slots, value.array.shape)
+        dims: tuple[Dim, ...] = (*names, *value.local_dims)
+        array = arrange_dims(value, dims, value.array.shape)
         rows.append(array.reshape((-1, *array.shape[len(names) :])))
-    outs = lax.map(lambda row: _jax.bind(primitive, row, params), rows)
+    outs = lax.map(lambda row: _jax.bind_primitive(primitive, row, params), rows)
     sizes = tuple(axes.sizes[n] for n in names)
     return [
-        from_slots(o.reshape((*sizes, *o.shape[1:])), (*names, *range(o.ndim - 1))) for o in outs
+        StackedArray.from_dims(
+            out.reshape((*sizes, *out.shape[1:])), (*names, *range(out.ndim - 1))
+        )
+        for out in outs
     ]
 
 
-def _random(
+def _random_rule(
     axes: MeshAxes, primitive: Any, params: Any, ins: list[StackedArray]
 ) -> list[StackedArray]:
-    """Draw from keys: device by device where the generator's stream depends on the batch."""
+    """Draw from random keys.
+
+    The batching rule of "rbg" keys draws one long stream from the first key, so its numbers differ
+    from those of each device's own key. Threefry draws the same numbers batched or not.
+    """
     if "rbg" in str(ins[0].array.dtype):
-        return _per_device(axes, primitive, params, ins)
-    return batched(axes, primitive, params, ins)
+        return _apply_per_device(axes, primitive, params, ins)
+    return apply_batched(axes, primitive, params, ins)
 
 
 _REDUCERS = (
     "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin"
 )
 
-STRUCTURAL: dict[str, Rule] = {
-    "dot_general": dot_general,
-    "transpose": _transpose,
-    "broadcast_in_dim": _broadcast_in_dim,
-    "squeeze": _squeeze,
-    "expand_dims": _expand_dims,
-    "reshape": _reshape,
-    "rng_bit_generator": _per_device,
-    **dict.fromkeys(("random_bits", "random_split", "random_fold_in"), _random),
-    **dict.fromkeys(_REDUCERS.split(), _reduce),
+STRUCTURAL: dict[str, LocalRule] = {
+    "dot_general": multiply_stacked,
+    "transpose": _transpose_rule,
+    "broadcast_in_dim": _broadcast_in_dim_rule,
+    "squeeze": _squeeze_rule,
+    "expand_dims": _expand_dims_rule,
+    "reshape": _reshape_rule,
+    "rng_bit_generator": _apply_per_device,
+    **dict.fromkeys(("random_bits", "random_split", "random_fold_in"), _random_rule),
+    **dict.fromkeys(_REDUCERS.split(), _reduce_rule),
 }
 
-# ---------------------------------------------------------------------------- JAX's batching
+# ---------------------------------------------------------------------- JAX's batching rules
 
 
-def batched(
+def apply_batched(
     axes: MeshAxes, primitive: Any, params: dict[str, Any], ins: list[StackedArray]
 ) -> list[StackedArray]:
     """Apply JAX's own batching rule once for each device axis."""
-    names = axes.ordered(n for value in ins for n in value.at)
+    names = axes.in_mesh_order(n for value in ins for n in value.device_axes)
     avals = tuple(_jax.aval_of(value.array) for value in ins)
-    places = tuple(tuple(sorted(value.at.items())) for value in ins)
+    positions = tuple(tuple(sorted(value.device_axes.items())) for value in ins)
     sizes = tuple((name, axes.sizes[name]) for name in names)
     try:
-        closed, out_at = _fragment(primitive, _Params(params), avals, places, sizes)
+        closed, out_axes = _batched_jaxpr(primitive, _ParamsKey(params), avals, positions, sizes)
     except NotImplementedError:
-        # JAX cannot batch this one (ragged_dot in some ways, primitives of other people).
-        return _per_device(axes, primitive, params, ins)
+        # No batching rule: some cases of ragged_dot, and primitives of other packages.
+        return _apply_per_device(axes, primitive, params, ins)
     arrays = _jax.eval_jaxpr(closed, [value.array for value in ins])
-    return [StackedArray(array, dict(at)) for array, at in zip(arrays, out_at, strict=True)]
+    return [
+        StackedArray(array, dict(device_axes))
+        for array, device_axes in zip(arrays, out_axes, strict=True)
+    ]
 
 
-class _Params:
-    """Parameters as a cache key; what cannot be hashed is compared by identity."""
+class _ParamsKey:
+    """Parameters of a primitive as a cache key; unhashable values are compared by identity."""
 
     __slots__ = ("_key", "params")
 
     def __init__(self, params: dict[str, Any]) -> None:
         self.params = params
-        self._key = tuple((k, _hashable(params[k])) for k in sorted(params))
+        self._key = tuple((name, _hashable(params[name])) for name in sorted(params))
 
     def __hash__(self) -> int:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Params) and self._key == other._key
+        return isinstance(other, _ParamsKey) and self._key == other._key
 
 
 def _hashable(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
+        # The cache entry keeps `params` alive, so the id cannot be reused while it exists.
         return ("id", id(value))
+    # With the type: True == 1 == 1.0, but they are different parameters.
     return (type(value), value)
 
 
+# One entry per (primitive, params, shapes, device axes). A program has few distinct ones, but each
+# costs a trace and one batching pass per device axis, so a new trace of the program reuses them.
 @functools.lru_cache(maxsize=4096)
-def _fragment(
+def _batched_jaxpr(
     primitive: Any,
-    params: _Params,
+    params: _ParamsKey,
     avals: tuple[Any, ...],
-    places: tuple[tuple[tuple[str, int], ...], ...],
+    positions: tuple[tuple[tuple[str, int], ...], ...],
     sizes: tuple[tuple[str, int], ...],
 ) -> tuple[Any, list[dict[str, int]]]:
-    """Return the batched primitive as a closed jaxpr, and where each output has its device axes."""
-    local_avals = [_without(aval, place) for aval, place in zip(avals, places, strict=True)]
-    closed = _jax.trace_plain(lambda *args: _jax.bind(primitive, args, params.params), local_avals)
-    out_at: list[dict[str, int]] = []
-    seen: set[str] = set()
+    """Return the batched primitive as a closed jaxpr, and the device axes of each output."""
+    local_avals = [_local_aval(aval, axes) for aval, axes in zip(avals, positions, strict=True)]
+    closed = _jax.trace_plain(
+        lambda *args: _jax.bind_primitive(primitive, args, params.params), local_avals
+    )
+    out_axes: list[dict[str, int]] = []
+    added: set[str] = set()
     for name, size in sizes:
-        seen.add(name)
-        in_dims = tuple(_place_among(dict(place), name, seen) for place in places)
+        added.add(name)
+        in_dims = tuple(_position_among(dict(axes), name, added) for axes in positions)
         closed, out_dims = _jax.batch_jaxpr(closed, size, in_dims)
-        out_at = out_at or [{} for _ in out_dims]
-        out_at = [_insert(at, name, dim) for at, dim in zip(out_at, out_dims, strict=True)]
-    return closed, out_at
+        out_axes = out_axes or [{} for _ in out_dims]
+        out_axes = [
+            _insert_device_axis(axes, name, dim)
+            for axes, dim in zip(out_axes, out_dims, strict=True)
+        ]
+    return closed, out_axes
 
 
-def _without(aval: Any, place: tuple[tuple[str, int], ...]) -> Any:
-    gone = {position for _, position in place}
-    shape = tuple(n for p, n in enumerate(aval.shape) if p not in gone)
+def _local_aval(aval: Any, device_axes: tuple[tuple[str, int], ...]) -> Any:
+    """Return the type that one device sees."""
+    positions = {position for _, position in device_axes}
+    shape = tuple(n for p, n in enumerate(aval.shape) if p not in positions)
     return _jax.plain_aval(shape, aval.dtype, getattr(aval, "weak_type", False))
 
 
-def _place_among(place: dict[str, int], name: str, seen: set[str]) -> int | None:
-    """Return the position of `name` in an array that has only the device axes `seen`."""
-    if name not in place:
+def _position_among(device_axes: dict[str, int], name: str, added: set[str]) -> int | None:
+    """Return the position of `name` in the array with only the device axes `added` so far."""
+    if name not in device_axes:
         return None
-    hidden = [p for n, p in place.items() if n not in seen]
-    return place[name] - sum(p < place[name] for p in hidden)
+    missing = [p for n, p in device_axes.items() if n not in added]
+    return device_axes[name] - sum(p < device_axes[name] for p in missing)
 
 
-def _insert(at: dict[str, int], name: str, dim: int | None) -> dict[str, int]:
+def _insert_device_axis(device_axes: dict[str, int], name: str, dim: int | None) -> dict[str, int]:
+    """Return the positions after a device axis for `name` was inserted at `dim`."""
     if dim is None:
-        return at
-    return {**{n: p + (p >= dim) for n, p in at.items()}, name: dim}
+        return device_axes
+    return {**{n: p + (p >= dim) for n, p in device_axes.items()}, name: dim}

@@ -4,12 +4,12 @@ import jax.numpy as jnp
 
 
 def bytes_per_device(shapes, specs, mesh_shape):
-    """Return the bytes that each device of the mesh holds of all arrays together."""
+    """Return the total bytes of all arrays that each device of the mesh stores."""
     total = 0
     for name, (shape, dtype) in shapes.items():
-        # An array shrinks only by the mesh axes that its own spec names. The others hold copies.
-        cuts = math.prod(mesh_shape[axis] for axis in mesh_axes(specs[name]))
-        total += math.prod(shape) // cuts * jnp.dtype(dtype).itemsize
+        # Only the mesh axes that its own spec names divide an array. Along the others it is copied.
+        shard_count = math.prod(mesh_shape[axis] for axis in mesh_axes(specs[name]))
+        total += math.prod(shape) // shard_count * jnp.dtype(dtype).itemsize
     return total
 
 

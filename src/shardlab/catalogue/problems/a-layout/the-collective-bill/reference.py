@@ -1,11 +1,11 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 _OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
 def inputs(draw):
     op = _OPS[draw.number % 4]
-    # Every operation on 4 devices or so, on one device, and on a number that is no power of two.
+    # Each operation on a power of two, on one device, and on a count that is not a power of two.
     n = ((4, 2, 8, 16), (1, 1, 1, 1), (3, 6, 5, 12))[draw.number // 4 % 3][draw.number % 4]
     return {"op": op, "n_bytes": n * 4 * int(draw.rng.integers(2, 50 * draw.scale)), "n": n}
 

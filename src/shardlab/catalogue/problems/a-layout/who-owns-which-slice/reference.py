@@ -1,9 +1,9 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import itertools
 import math
 
-from shardlab.layouts.spec import Spec
+from shardlab import Spec
 
 _CASES = (
     (Spec("data", "model"), {"data": 2, "model": 3}),
@@ -21,27 +21,28 @@ _CASES = (
 
 def inputs(draw):
     spec, mesh_shape = _CASES[draw.number % len(_CASES)]
-    rest = (1,) * (2 - len(spec.axes))
-    cuts = (*(math.prod(mesh_shape[name] for name in names) for names in spec.axes), *rest)
-    sizes = draw.rng.permutation([2, 3]) + draw.scale - 1
-    shape = tuple(int(cut * size) for cut, size in zip(cuts, sizes, strict=True))
+    ones = (1,) * (2 - len(spec.axes))
+    counts = (*(math.prod(mesh_shape[name] for name in names) for names in spec.axes), *ones)
+    shard_sizes = draw.rng.permutation([2, 3]) + draw.scale - 1
+    shape = tuple(int(count * size) for count, size in zip(counts, shard_sizes, strict=True))
     return {"shape": shape, "spec": spec, "mesh_shape": mesh_shape}
 
 
 def expected(mesh, shape, spec, mesh_shape):
     axes = (*spec.axes, *((),) * (len(shape) - len(spec.axes)))
-    found = {}
+    slices_by_device = {}
     for coordinate in itertools.product(*map(range, mesh_shape.values())):
-        at = dict(zip(mesh_shape, coordinate, strict=True))
-        found[coordinate] = tuple(
-            _slice(size, names, at, mesh_shape) for size, names in zip(shape, axes, strict=True)
+        coordinates = dict(zip(mesh_shape, coordinate, strict=True))
+        slices_by_device[coordinate] = tuple(
+            _device_slice(size, names, coordinates, mesh_shape)
+            for size, names in zip(shape, axes, strict=True)
         )
-    return found
+    return slices_by_device
 
 
-def _slice(size, names, at, mesh_shape):
+def _device_slice(size, names, coordinates, mesh_shape):
     block, blocks = 0, 1
     for name in names:
-        block, blocks = block * mesh_shape[name] + at[name], blocks * mesh_shape[name]
+        block, blocks = block * mesh_shape[name] + coordinates[name], blocks * mesh_shape[name]
     step = size // blocks
     return slice(block * step, (block + 1) * step)

@@ -1,8 +1,8 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import math
 
-from shardlab.layouts.spec import Spec
+from shardlab import Spec
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 _MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
@@ -16,15 +16,15 @@ _MODELS = (
 def inputs(draw):
     mesh_shape = ({"data": 2, "model": 4}, {"data": 3, "model": 2})[draw.number % 2]
     params, spec = {}, {}
-    for name, (units, dtype, entry) in _MODELS[draw.number % 3].items():
-        grown = [unit + int(draw.rng.integers(0, 3 * draw.scale)) for unit in units]
-        cuts = _cuts(entry, len(units), mesh_shape)
-        shape = tuple(cut * unit for cut, unit in zip(cuts, grown, strict=True))
-        params[name], spec[name] = (shape, dtype), entry
+    for name, (min_shape, dtype, param_spec) in _MODELS[draw.number % 3].items():
+        shard_shape = [size + int(draw.rng.integers(0, 3 * draw.scale)) for size in min_shape]
+        shard_counts = _shard_counts(param_spec, len(min_shape), mesh_shape)
+        shape = tuple(count * size for count, size in zip(shard_counts, shard_shape, strict=True))
+        params[name], spec[name] = (shape, dtype), param_spec
     optimizer = ("adam", "momentum", "sgd", "adam")[draw.number // 3 % 4]
-    need = _need(params, mesh_shape, spec, optimizer)
-    # Exactly enough, and one byte too little: the two that tell every wrong sum from the right one.
-    hbm_bytes = need - (draw.number // 2 % 2)
+    required_bytes = _required_bytes(params, mesh_shape, spec, optimizer)
+    # Exactly enough and one byte too few: these two separate every wrong sum from the right one.
+    hbm_bytes = required_bytes - (draw.number // 2 % 2)
     return {
         "params": params,
         "mesh_shape": mesh_shape,
@@ -35,17 +35,18 @@ def inputs(draw):
 
 
 def expected(mesh, params, mesh_shape, spec, hbm_bytes, optimizer):
-    return _need(params, mesh_shape, spec, optimizer) <= hbm_bytes
+    return _required_bytes(params, mesh_shape, spec, optimizer) <= hbm_bytes
 
 
-def _need(params, mesh_shape, spec, optimizer):
+def _required_bytes(params, mesh_shape, spec, optimizer):
     total = 0
     for name, (shape, dtype) in params.items():
-        elements = math.prod(shape) // math.prod(_cuts(spec[name], len(shape), mesh_shape))
+        shard_counts = _shard_counts(spec[name], len(shape), mesh_shape)
+        elements = math.prod(shape) // math.prod(shard_counts)
         total += elements * (2 * _ITEM_BYTES[dtype] + 4 * _MOMENTS[optimizer])
     return total
 
 
-def _cuts(spec, rank, mesh_shape):
-    cuts = [math.prod(mesh_shape[name] for name in names) for names in spec.axes]
-    return cuts + [1] * (rank - len(cuts))
+def _shard_counts(spec, rank, mesh_shape):
+    shard_counts = [math.prod(mesh_shape[name] for name in names) for names in spec.axes]
+    return shard_counts + [1] * (rank - len(shard_counts))

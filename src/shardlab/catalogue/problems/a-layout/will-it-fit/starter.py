@@ -7,12 +7,12 @@ MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 def fits(params, mesh_shape, spec, hbm_bytes, optimizer):
     """Return whether parameters, gradients and optimizer state fit on each device."""
-    need = 0
+    required_bytes = 0
     for name, (shape, dtype) in params.items():
-        cuts = math.prod(mesh_shape[axis] for axis in mesh_axes(spec[name]))
-        elements = math.prod(shape) // cuts
-        need += elements * jnp.dtype(dtype).itemsize  # the parameters alone
-    return need <= hbm_bytes
+        shard_count = math.prod(mesh_shape[axis] for axis in mesh_axes(spec[name]))
+        elements = math.prod(shape) // shard_count
+        required_bytes += elements * jnp.dtype(dtype).itemsize  # the parameters alone
+    return required_bytes <= hbm_bytes
 
 
 def mesh_axes(spec):

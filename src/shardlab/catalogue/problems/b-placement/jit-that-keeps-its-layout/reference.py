@@ -1,16 +1,17 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
-    rows, columns = n * draw.scale, 8  # eight columns: a split of those is a layout too, up to 8
+    rows, columns = n * draw.scale, 8  # eight columns can be sharded too, over up to 8 devices
     if n in (3, 64, 512):
         columns = n
     x = draw.rng.permutation(np.arange(1, rows * columns + 1)).astype(np.float32)
-    # The largest by amount is a negative one, so that a maximum without abs is another number.
+    # The largest absolute value is negative, so a maximum without abs gives a different number.
     x[np.argmax(x)] *= -1
     return {"x": x.reshape(rows, columns)}
 

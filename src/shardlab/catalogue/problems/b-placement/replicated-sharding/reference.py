@@ -1,11 +1,12 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
-    # Whole numbers and not a sum of zero: exact in any order, and n times it is something else.
+    # Integers sum exactly in any order; the sum is not 0, so n times the sum is different.
     n = draw.mesh.axis_sizes[0] * (1 + draw.scale)
     return {"x": draw.rng.permutation(np.arange(2, n + 2)).astype(np.float32)}
 
@@ -22,7 +23,7 @@ def output_specs_2(mesh):
 
 
 def inputs_3(draw):
-    # Numbers that no rounding leaves alone: copies must be equal bit for bit.
+    # Values that any rounding would change: copies must be equal bit for bit.
     n = draw.mesh.axis_sizes[0] * (1 + draw.scale)
     return {"x": draw.rng.standard_normal(n).astype(np.float32)}
 

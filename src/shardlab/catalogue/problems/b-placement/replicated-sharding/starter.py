@@ -5,12 +5,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 def replicated_sharding_value(x, mesh=None):
-    """Return the sum of x, after a copy of all of x has been placed on every device."""
+    """Place a full copy of x on every device and return its sum."""
     if mesh is None:
         mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
     raise NotImplementedError
 
 
 def replicate(x, mesh):
-    """Return x with a copy of all of it on every device of the mesh."""
+    """Return x replicated: a full copy on every device of the mesh."""
     raise NotImplementedError

@@ -1,7 +1,8 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
@@ -20,16 +21,16 @@ def expected(mesh, x, spec):
 
 
 def output_specs(mesh):
-    """Return the spec that is asked for: another one on every kind of mesh."""
-    a, *others = mesh.axis_names
+    """Return the requested spec, a different one for every kind of mesh."""
+    first, *rest = mesh.axis_names
     if mesh.axis_sizes == (8,):
         return Spec()
-    if not others:
-        return Spec(None, a)
-    (b,) = others
-    return Spec(b, a) if mesh.axis_sizes[0] == 2 else Spec(None, (a, b))
+    if not rest:
+        return Spec(None, first)
+    (second,) = rest
+    return Spec(second, first) if mesh.axis_sizes[0] == 2 else Spec(None, (first, second))
 
 
 def budget(mesh, x, spec):
-    # Only a whole copy needs a gather. Everything else is an exchange of what is missing.
+    # Only a full copy needs an all-gather. Every other target needs only the missing slices.
     return {"all_gather": int(spec == Spec()), "all_to_all": 1, "ppermute": 1}

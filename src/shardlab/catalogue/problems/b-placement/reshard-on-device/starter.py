@@ -4,6 +4,6 @@ from jax.sharding import NamedSharding
 
 
 def reshard(x, mesh, spec):
-    """Return x laid out on the mesh as spec says, moved between devices and nowhere else."""
-    host = np.asarray(x)  # every byte of x leaves the devices here
+    """Return x resharded to spec on the mesh, moving data between devices only."""
+    host = np.asarray(x)  # copies every byte of x to the host
     return jax.device_put(host, NamedSharding(mesh, spec))

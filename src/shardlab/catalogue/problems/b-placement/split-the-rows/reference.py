@@ -1,14 +1,15 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
 
-_UNEVEN = (5, 6)  # sizes of the mesh axis that the rows do not fit
+from shardlab import Spec
+
+_UNEVEN = (5, 6)  # mesh axis sizes that do not divide the number of rows
 
 
 def inputs(draw):
     n = draw.mesh.n_devices
-    # Columns divide too where rows do: a split of the wrong array axis is a layout all the same.
+    # Columns are divisible whenever rows are, so sharding the wrong dimension is a valid layout.
     rows, columns = n * draw.scale, n * (draw.scale + 1)
     if draw.mesh.axis_sizes[0] in _UNEVEN:
         rows, columns = rows + 2, columns + 1
@@ -20,7 +21,7 @@ def inputs(draw):
 def expected(mesh, x):
     n = mesh.axis_sizes[0]
     if len(x) % n:
-        raise ValueError(f"{len(x)} rows do not split over {n} devices")
+        raise ValueError(f"{len(x)} rows are not divisible by {n} devices")
     return x
 
 

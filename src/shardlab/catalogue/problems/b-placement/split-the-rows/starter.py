@@ -3,6 +3,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def place_rows(x, mesh):
-    """Return x with its rows split over the first mesh axis."""
-    # This is a layout too, but every device holds all the rows.
+    """Return x with its rows sharded over the first mesh axis."""
+    # This is a valid layout, but every device holds all rows.
     return jax.device_put(x, NamedSharding(mesh, PartitionSpec()))

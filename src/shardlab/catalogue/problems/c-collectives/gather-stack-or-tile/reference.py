@@ -1,7 +1,8 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):

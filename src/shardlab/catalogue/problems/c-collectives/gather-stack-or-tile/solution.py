@@ -3,11 +3,11 @@ from jax.sharding import PartitionSpec
 
 
 def gather_rows(x, mesh):
-    """Return x whole on every device; its rows are split over the first mesh axis."""
+    """Return x replicated; its rows arrive sharded over the first mesh axis."""
     axis = mesh.axis_names[0]
 
     def gather(y):
-        # tiled glues the pieces along their rows; invarying says: the same on all devices now.
+        # tiled concatenates the shards by rows; invarying: the result is the same on all devices.
         return jax.lax.all_gather(y, axis, axis=0, tiled=True, to="invarying")
 
     return jax.shard_map(

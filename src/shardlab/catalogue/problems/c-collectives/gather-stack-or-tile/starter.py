@@ -3,7 +3,7 @@ from jax.sharding import PartitionSpec
 
 
 def gather_rows(x, mesh):
-    """Return x whole on every device; its rows are split over the first mesh axis."""
+    """Return x replicated; its rows arrive sharded over the first mesh axis."""
     axis = mesh.axis_names[0]
 
     def gather(y):

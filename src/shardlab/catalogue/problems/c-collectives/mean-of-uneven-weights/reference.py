@@ -1,7 +1,8 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
@@ -9,7 +10,7 @@ def inputs(draw):
     size = 1 + draw.scale
     x = draw.rng.permutation(np.arange(1, n * size + 1)).astype(np.float32)
     w = draw.rng.integers(1, 4, (n, size)).astype(np.float32)
-    # The last piece weighs much more than the others, and one piece nothing at all.
+    # The last shard has much more weight than the others, and one shard has none.
     w[-1] *= 8
     if n > 2:
         w[1] = 0
@@ -17,7 +18,7 @@ def inputs(draw):
 
 
 def expected(mesh, x, w):
-    with np.errstate(invalid="ignore"):  # a piece without weight has no mean of its own
+    with np.errstate(invalid="ignore"):  # a shard without weight has no mean
         return np.float32(np.sum(x * w, dtype=np.float64) / np.sum(w, dtype=np.float64))
 
 

@@ -8,7 +8,7 @@ def weighted_mean(x, w, mesh):
     axis = mesh.axis_names[0]
 
     def mean(x, w):
-        # Sums add up over devices and means do not: reduce both sums, then divide once.
+        # Sums add up over devices, means do not: reduce both sums, then divide once.
         total, weight = jax.lax.psum((jnp.sum(w * x), jnp.sum(w)), axis)
         return total / weight
 

@@ -8,7 +8,7 @@ def weighted_mean(x, w, mesh):
     axis = mesh.axis_names[0]
 
     def mean(x, w):
-        return jnp.sum(w * x) / jnp.sum(w)  # of this device's piece alone
+        return jnp.sum(w * x) / jnp.sum(w)  # of the shard of this device alone
 
     spec = PartitionSpec(axis)
     return jax.shard_map(mean, mesh=mesh, in_specs=(spec, spec), out_specs=PartitionSpec())(x, w)

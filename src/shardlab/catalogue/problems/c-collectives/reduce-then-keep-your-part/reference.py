@@ -1,13 +1,14 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     rows, inner, cols = n * draw.scale, n * (1 + draw.scale), n * (2 + draw.scale)
-    # Small whole numbers: sums are exact in any order.
+    # Small integers: sums are exact in any order.
     return {
         "a": draw.rng.integers(-3, 4, (rows, inner)).astype(np.float32),
         "b": draw.rng.integers(-3, 4, (inner, cols)).astype(np.float32),

@@ -3,7 +3,7 @@ from jax.sharding import PartitionSpec
 
 
 def matmul_rs(a, b, mesh):
-    """Return a @ b with its rows split, where the inner array axis of a and b is split."""
+    """Return a @ b sharded by rows; the inner dimension of a and b arrives sharded."""
     axis = mesh.axis_names[0]
 
     def matmul(a, b):

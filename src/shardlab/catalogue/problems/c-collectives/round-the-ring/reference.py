@@ -1,9 +1,10 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
 
-# Forwards, backwards, further than the ring is long; none is a half turn on every mesh.
+from shardlab import Spec
+
+# Forward, backward, longer than the ring; no step is half the ring on every mesh.
 _STEPS = (1, 1, -1, 11, 5, 3, 1, 9, -1, 7, -510)
 
 

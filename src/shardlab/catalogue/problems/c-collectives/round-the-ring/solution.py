@@ -3,10 +3,10 @@ from jax.sharding import PartitionSpec
 
 
 def roll_blocks(x, k, mesh):
-    """Return x with the piece of device i on device i + k, round the ring."""
+    """Return x with the shard of device i on device i + k, around the ring."""
     axis = mesh.axis_names[0]
     n = mesh.shape[axis]
-    # Pairs of (from, to). Modulo n closes the ring, and takes a k of any size and sign.
+    # Pairs (source, destination). Modulo n closes the ring, for k of any size and sign.
     pairs = [(i, (i + k) % n) for i in range(n)]
 
     def roll(y):

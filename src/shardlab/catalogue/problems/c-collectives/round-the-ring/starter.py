@@ -3,10 +3,10 @@ from jax.sharding import PartitionSpec
 
 
 def roll_blocks(x, k, mesh):
-    """Return x with the piece of device i on device i + k, round the ring."""
+    """Return x with the shard of device i on device i + k, around the ring."""
     axis = mesh.axis_names[0]
     n = mesh.shape[axis]
-    pairs = [(i, i) for i in range(n)]  # of (from, to): everybody keeps what is there
+    pairs = [(i, i) for i in range(n)]  # (source, destination): every device keeps its own shard
 
     def roll(y):
         return jax.lax.ppermute(y, axis, pairs)

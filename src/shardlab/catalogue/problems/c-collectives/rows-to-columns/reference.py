@@ -1,12 +1,13 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
-    # A piece of rows can be cut n times along either array axis, so that a swap is not refused.
+    # A shard is divisible by n along both dimensions, so that swapped arguments do not raise.
     rows, cols = n * n * draw.scale, n * (1 + draw.scale)
     x = draw.rng.permutation(np.arange(rows * cols)).reshape(rows, cols)
     return {"x": x.astype(np.float32)}

@@ -3,11 +3,11 @@ from jax.sharding import PartitionSpec
 
 
 def swap_axis(x, mesh):
-    """Return x with its columns split over the first mesh axis, where its rows were."""
+    """Return x with its columns, instead of its rows, sharded over the first mesh axis."""
     axis = mesh.axis_names[0]
 
     def swap(y):
-        return y  # a block of whole rows; asked for is a block of whole columns
+        return y  # a block of complete rows; expected is a block of complete columns
 
     return jax.shard_map(
         swap,

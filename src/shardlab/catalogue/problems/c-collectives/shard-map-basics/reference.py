@@ -1,11 +1,12 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
-    # All different, so that a piece in another's place shows.
+    # All values differ, so that swapped shards are detected.
     n = draw.mesh.axis_sizes[0] * (1 + draw.scale)
     return {"x": draw.rng.permutation(np.arange(1, n + 1)).astype(np.float32)}
 

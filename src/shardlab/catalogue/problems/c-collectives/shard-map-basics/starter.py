@@ -4,8 +4,8 @@ from jax.sharding import Mesh, PartitionSpec
 
 
 def shard_map_double(x, mesh=None):
-    """Return x * 2, each device doubling its own piece."""
+    """Return x * 2; each device doubles its own shard."""
     if mesh is None:
         mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
-    # Say how x is split, double one piece, and say how the pieces are put together.
+    # Set how x is sharded, double one shard, and set how the shards form the result.
     raise NotImplementedError

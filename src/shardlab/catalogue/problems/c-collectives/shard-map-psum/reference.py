@@ -1,11 +1,12 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
-    # Small whole numbers: sums are exact in any order, and easy to add up in one's head.
+    # Small integers: sums are exact in any order, and easy to check by hand.
     n = draw.mesh.axis_sizes[0] * (1 + draw.scale)
     return {"x": draw.rng.permutation(np.arange(4, n + 4)).astype(np.float32)}
 

@@ -11,7 +11,7 @@ def shard_map_psum(x, mesh=None):
     axis = mesh.axis_names[0]
 
     def per_shard(y):
-        # y is this device's piece: its sum is one term, and psum adds the terms of all devices.
+        # The sum of shard y is one term; psum adds the terms of all devices.
         return jax.lax.psum(jnp.sum(y), axis)
 
     return jax.shard_map(

@@ -8,5 +8,5 @@ def shard_map_psum(x, mesh=None):
     """Return the sum of all elements of x, the same on every device."""
     if mesh is None:
         mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
-    # Add up each device's own piece, then all of them.
+    # Add up the shard of each device, then the sums of all devices.
     raise NotImplementedError

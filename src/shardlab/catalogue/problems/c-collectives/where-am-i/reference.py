@@ -1,7 +1,8 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
@@ -17,5 +18,5 @@ def output_specs(mesh):
 
 
 def budget(mesh, n):
-    # Who makes all ids and hands them out has them whole on one device first.
+    # Creating all ids first and sharding them afterwards stores all of them on one device.
     return {"eager_bytes": 4 * n // mesh.axis_sizes[0]}

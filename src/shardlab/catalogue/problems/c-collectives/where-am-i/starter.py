@@ -4,7 +4,7 @@ from jax.sharding import PartitionSpec
 
 
 def global_ids(n, mesh):
-    """Return 0, 1, ..., n - 1, each device having made its own part."""
+    """Return 0, 1, ..., n - 1; each device creates its own shard."""
     axis = mesh.axis_names[0]
     size = n // mesh.shape[axis]
 

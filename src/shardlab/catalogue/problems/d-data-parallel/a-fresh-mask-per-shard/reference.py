@@ -1,22 +1,22 @@
-"""Inputs from a seed, and what must hold of the answer: many masks are right."""
+"""Draw inputs from a seed and check properties of the result: many masks are correct."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
 
+from shardlab import Spec
 from shardlab.judge.protocol.values import Key
 
 
 def inputs(draw):
-    # 64 elements on a device: two of 512 devices draw the same mask by chance once in 10**7 runs.
+    # With 64 elements per device, two of 512 devices draw the same mask once in 10**7 runs.
     shape = (draw.mesh.axis_sizes[0] * 4 * draw.scale, 8)
-    # Never 0, so that every 0 of the result has been dropped.
+    # Never 0, so every 0 in the result is a dropped element.
     x = draw.rng.integers(1, 10, shape).astype(np.float32)
     p = 0.25 if draw.number % 2 else 0.75
     return {"key": Key(int(draw.rng.integers(1 << 31))), "x": x, "p": p}
 
 
 def expected(mesh, key, x, p):
-    return np.zeros_like(x)  # shape and dtype; the rest is in properties
+    return np.zeros_like(x)  # shape and dtype only; properties() checks the values
 
 
 def output_specs(mesh):
@@ -29,21 +29,21 @@ def input_specs(mesh):
 
 def properties(mesh, inputs, result):
     x, p = inputs["x"], inputs["p"]
-    kept = result != 0
-    want = np.where(kept, x / np.float32(1 - p), 0)
-    if not np.allclose(result, want, rtol=1e-5):
-        at = tuple(map(int, np.argwhere(~np.isclose(result, want, rtol=1e-5))[0]))
+    mask = result != 0
+    expected_values = np.where(mask, x / np.float32(1 - p), 0)
+    if not np.allclose(result, expected_values, rtol=1e-5):
+        position = tuple(map(int, np.argwhere(~np.isclose(result, expected_values, rtol=1e-5))[0]))
         return [
-            f"Where x{list(at)} is {x[at]:g} and p is {p}, the result is {result[at]:.6g}; right "
-            f"are 0 and {x[at] / (1 - p):.6g}."
+            f"For x{list(position)} = {x[position]:g} and p = {p}, the result is "
+            f"{result[position]:.6g}; expected 0 or {x[position] / (1 - p):.6g}."
         ]
-    return _rate(kept, p) or _repeated(mesh, kept)
+    return _check_drop_rate(mask, p) or _find_repeated_mask(mesh, mask)
 
 
 def inputs_2(draw):
-    one = inputs(draw)
-    first, other = one.pop("key"), Key(int(draw.rng.integers(1 << 31)))
-    return {"keys": (first, other, first), **one}
+    arguments = inputs(draw)
+    first, second = arguments.pop("key"), Key(int(draw.rng.integers(1 << 31)))
+    return {"keys": (first, second, first), **arguments}
 
 
 def expected_2(mesh, keys, x, p):
@@ -54,34 +54,34 @@ output_specs_2, input_specs_2 = output_specs, input_specs
 
 
 def properties_2(mesh, inputs, result):
-    for each in result:
-        if found := properties(mesh, inputs, each):
-            return found
-    first, other, again = (each != 0 for each in result)
-    if np.array_equal(first, other):
-        return ["keys[0] and keys[1] are different keys, and give the same mask."]
-    if not np.array_equal(first, again):
-        return ["keys[0] and keys[2] are the same key, and give different masks."]
+    for step in result:
+        if violations := properties(mesh, inputs, step):
+            return violations
+    first, second, third = (step != 0 for step in result)
+    if np.array_equal(first, second):
+        return ["keys[0] and keys[1] are different keys, but give the same mask."]
+    if not np.array_equal(first, third):
+        return ["keys[0] and keys[2] are the same key, but give different masks."]
     return []
 
 
-def _rate(kept, p):
-    """Compare how many elements were dropped with p; six standard deviations are allowed."""
-    dropped = 1 - kept.mean()
-    if abs(dropped - p) <= 6 * np.sqrt(p * (1 - p) / kept.size):
+def _check_drop_rate(mask, p):
+    """Compare the fraction of dropped elements with p, within six standard deviations."""
+    drop_rate = 1 - mask.mean()
+    if abs(drop_rate - p) <= 6 * np.sqrt(p * (1 - p) / mask.size):
         return []
-    return [f"{dropped:.0%} of {kept.size} elements were dropped; p is {p}."]
+    return [f"{drop_rate:.0%} of {mask.size} elements were dropped; p is {p}."]
 
 
-def _repeated(mesh, kept):
-    """Ask whether two pieces have the same mask."""
-    seen = {}
-    for place, mask in enumerate(np.split(kept, mesh.axis_sizes[0])):
-        first = seen.setdefault(mask.tobytes(), place)
-        if first != place:
-            told = (
-                f"Pieces {first} and {place} along {mesh.axis_names[0]!r} have the same "
-                f"{mask.size} elements dropped and kept."
+def _find_repeated_mask(mesh, mask):
+    """Report two shards along the first mesh axis that have the same mask."""
+    first_shard = {}
+    for shard, shard_mask in enumerate(np.split(mask, mesh.axis_sizes[0])):
+        earlier_shard = first_shard.setdefault(shard_mask.tobytes(), shard)
+        if earlier_shard != shard:
+            message = (
+                f"Shards {earlier_shard} and {shard} along {mesh.axis_names[0]!r} have the same "
+                f"mask of {shard_mask.size} elements."
             )
-            return [("same_random_numbers", told)]
+            return [("same_random_numbers", message)]
     return []

@@ -4,9 +4,9 @@ from jax.sharding import PartitionSpec as P
 
 
 def dp_dropout(key, x, p, mesh):
-    """Return x with each element dropped with probability p, and the others divided by 1 - p."""
+    """Return x with elements dropped with probability p and the rest divided by 1 - p."""
     axis = mesh.axis_names[0]
-    # jax.random.bernoulli(key, 1 - p, shape) is True where an element is kept.
+    # jax.random.bernoulli(key, 1 - p, shape) is True for elements that are not dropped.
     raise NotImplementedError
 
 

@@ -4,6 +4,6 @@ from jax.sharding import PartitionSpec as P
 
 
 def clip(grads, specs, max_norm, mesh):
-    """Return the gradients, scaled down where their global norm is above max_norm, and the norm."""
-    # jax.shard_map takes the dict of specs as it is: in_specs=(specs,).
+    """Return the gradients, scaled down if their global norm exceeds max_norm, and the norm."""
+    # jax.shard_map accepts the dict of specs directly: in_specs=(specs,).
     raise NotImplementedError

@@ -4,13 +4,13 @@ from jax.sharding import PartitionSpec as P
 
 
 def dp_step(params, x, y, lr, mesh):
-    """Return params after one step of gradient descent, and the loss of the whole batch."""
+    """Return params after one step of gradient descent, and the loss of the full batch."""
     axis = mesh.axis_names[0]
 
     def loss_of(params, x, y):
         error = x @ params["w"] + params["b"] - y
-        # pmean makes this the loss of the whole batch. Its gradient is then the whole batch's too:
-        # JAX adds up the devices' parts, because params are the same on all of them.
+        # pmean makes this the loss of the full batch, so its gradient is that of the full batch
+        # too: JAX sums it over the devices, because params are the same on all of them.
         return jax.lax.pmean(jnp.mean(error**2), axis)
 
     def per_shard(params, x, y):

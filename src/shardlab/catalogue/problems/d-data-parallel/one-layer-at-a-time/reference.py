@@ -1,14 +1,15 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     layers, rows = 4 + 2 * draw.scale, 1 + draw.scale
     width = n * max(1, 16 // n)
-    # Every row has three entries, so that values stay small through all the layers.
+    # Three nonzero entries per row, so that values stay small through all layers.
     w = np.zeros((layers, width, width), np.float32)
     for layer in w:
         for _ in range(3):
@@ -37,8 +38,8 @@ def output_specs(mesh):
 def budget(mesh, w_shards, x):
     n, layers, one_layer = mesh.axis_sizes[0], len(w_shards), w_shards[0].nbytes
     if n == 1:
-        return {}  # nothing is split, and nothing can be saved
-    # What arrives and what is returned, three whole layers and eight activations to work with.
-    held = w_shards.nbytes // n + 3 * one_layer + 10 * (x.nbytes // n)
-    sent = layers * one_layer * (n - 1) // n
-    return {"all_gather": layers, "wire_bytes": sent, "peak_bytes": held}
+        return {}  # nothing is sharded, so there is no memory to save
+    # Weight shards, three full layers and ten activation shards, including x and the result.
+    peak_bytes = w_shards.nbytes // n + 3 * one_layer + 10 * (x.nbytes // n)
+    wire_bytes = layers * one_layer * (n - 1) // n
+    return {"all_gather": layers, "wire_bytes": wire_bytes, "peak_bytes": peak_bytes}

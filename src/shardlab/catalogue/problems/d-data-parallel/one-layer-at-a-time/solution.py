@@ -3,12 +3,12 @@ from jax.sharding import PartitionSpec as P
 
 
 def fsdp_forward(w_shards, x, mesh):
-    """Return x after all layers, x = relu(x @ w), with one whole layer on a device at a time."""
+    """Return x after all layers, x = relu(x @ w), gathering one full layer at a time."""
     axis = mesh.axis_names[0]
 
     def per_shard(w_shards, x):
         def layer(x, w_shard):
-            # Whole for this step of the scan only: the next one takes its place in memory.
+            # Gathered for this scan step only: the next step reuses the memory.
             w = jax.lax.all_gather(w_shard, axis, tiled=True)
             return jax.nn.relu(x @ w), None
 

@@ -1,21 +1,22 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     batch, d_in = 3 + draw.scale, 2 + draw.scale
-    # At least two columns on each device, so that order within a piece counts too.
+    # At least two columns per device, so that the order within a shard matters too.
     d_out = n * (1 + draw.scale)
 
-    def whole(*shape):
+    def random_integers(*shape):
         return draw.rng.integers(-4, 5, shape).astype(np.float32)
 
-    # No bias is 0: one that is left out, or lands on another column, shows.
+    # No bias is 0, so that a missing or misplaced bias changes the result.
     b = draw.rng.permutation(np.arange(1, d_out + 1)).astype(np.float32)
-    return {"x": whole(batch, d_in), "w": whole(d_in, d_out), "b": b}
+    return {"x": random_integers(batch, d_in), "w": random_integers(d_in, d_out), "b": b}
 
 
 def expected(mesh, x, w, b):

@@ -1,24 +1,25 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     batch, d_out = 3 + draw.scale, 2 + draw.scale
-    # n divides d_in too, so that cutting the wrong way gives numbers and not a refusal.
+    # d_in is divisible by n too, so that sharding the wrong dimension does not raise.
     d_in, hidden = n * draw.scale, n * (1 + draw.scale)
 
-    def whole(*shape):
+    def random_integers(*shape):
         return draw.rng.integers(-3, 4, shape).astype(np.float32)
 
     return {
-        "x": whole(batch, d_in),
-        "w1": whole(d_in, hidden),
+        "x": random_integers(batch, d_in),
+        "w1": random_integers(d_in, hidden),
         "b1": draw.rng.permutation(np.arange(1, hidden + 1)).astype(np.float32) % 5,
-        "w2": whole(hidden, d_out),
-        # No bias is 0, and no two are alike: one that is added n times shows, and where.
+        "w2": random_integers(hidden, d_out),
+        # The biases are nonzero and all different, so that a bias added n times is detected.
         "b2": draw.rng.permutation(np.arange(1, d_out + 1)).astype(np.float32),
     }
 
@@ -37,5 +38,5 @@ def output_specs(mesh):
 
 
 def budget(mesh, x, w1, b1, w2, b2):
-    # The result itself, once.
+    # One all-reduce of the result.
     return {"payload_bytes": 4 * x.shape[0] * w2.shape[1]}

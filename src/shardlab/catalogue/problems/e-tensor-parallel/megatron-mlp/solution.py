@@ -7,9 +7,9 @@ def tp_mlp(x, w1, b1, w2, b2, mesh):
     axis = mesh.axis_names[0]
 
     def per_shard(x, w1, b1, w2, b2):
-        # These hidden units are finished: relu may be applied, and nobody else needs them.
+        # These hidden units are complete: relu can be applied, and no other device needs them.
         hidden = jax.nn.relu(x @ w1 + b1)
-        # Their share of the result is a term of a sum over all hidden units.
+        # Their contribution to the result is one term of a sum over all hidden units.
         return jax.lax.psum(hidden @ w2, axis) + b2
 
     return jax.shard_map(

@@ -1,21 +1,22 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     batch, d_out = 2 + draw.scale, 3 + draw.scale
-    # At least two features on each device, so that order within a piece counts too.
+    # At least two features per device, so that the order within a shard matters too.
     d_in = n * (1 + draw.scale)
 
-    def whole(*shape):
+    def random_integers(*shape):
         return draw.rng.integers(-4, 5, shape).astype(np.float32)
 
-    # No bias is 0, and no two are alike: one that is added n times shows, and where.
+    # The biases are nonzero and all different, so that a bias added n times is detected.
     b = draw.rng.permutation(np.arange(1, d_out + 1)).astype(np.float32)
-    return {"x": whole(batch, d_in), "w": whole(d_in, d_out), "b": b}
+    return {"x": random_integers(batch, d_in), "w": random_integers(d_in, d_out), "b": b}
 
 
 def expected(mesh, x, w, b):
@@ -32,5 +33,5 @@ def output_specs(mesh):
 
 
 def budget(mesh, x, w, b):
-    # The result itself, once.
+    # One all-reduce of the result.
     return {"payload_bytes": 4 * x.shape[0] * w.shape[1]}

@@ -1,16 +1,17 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     width = 2 + draw.scale
-    # Fewer microbatches than stages, as many, and more.
+    # Fewer microbatches than stages, equally many, and more.
     n_micro = (3, 2, 4, 5)[draw.number % 4]
-    # One entry of 1 or 0.5 in each row, and biases that are not 0: values stay small through 64
-    # stages, and a stage that works on nothing gives something.
+    # One entry of 1 or 0.5 per row keeps values small through 64 stages. The biases are not 0,
+    # so a bubble has a nonzero output.
     w = np.zeros((n, width, width), np.float32)
     for stage in w:
         stage[np.arange(width), draw.rng.permutation(width)] = draw.rng.choice([0.5, 1.0], width)
@@ -35,6 +36,6 @@ def output_specs(mesh):
 
 def budget(mesh, stages, x, n_micro):
     ticks = n_micro + mesh.axis_sizes[0] - 1
-    # A microbatch to the next stage at every tick, and the result to everybody at the end.
-    sent = ticks * (x.nbytes // n_micro) + x.nbytes
-    return {"ppermute": ticks, "psum": 1, "payload_bytes": sent}
+    # One microbatch to the next stage per tick, and one all-reduce of the result at the end.
+    payload_bytes = ticks * (x.nbytes // n_micro) + x.nbytes
+    return {"ppermute": ticks, "psum": 1, "payload_bytes": payload_bytes}

@@ -4,7 +4,7 @@ from jax.sharding import PartitionSpec as P
 
 
 def pipeline(stages, x, n_micro, mesh):
-    """Return x after all stages, one on each device, with microbatches following each other."""
+    """Return x after all stages, one stage per device, pipelined over microbatches."""
     axis = mesh.axis_names[0]
     n = mesh.shape[axis]
     forward = [(i, i + 1) for i in range(n - 1)]
@@ -12,20 +12,20 @@ def pipeline(stages, x, n_micro, mesh):
     def per_shard(stages, x):
         w, b = stages["w"][0], stages["b"][0]
         stage = jax.lax.axis_index(axis)
-        micro = x.reshape(n_micro, -1, x.shape[1])
+        microbatches = x.reshape(n_micro, -1, x.shape[1])
 
-        def tick(received, t):
-            # The first stage takes the next microbatch (and the last one again when there are no
-            # more: nobody will look at it); the others take what the stage before has sent.
-            fresh = micro[jnp.minimum(t, n_micro - 1)]
-            y = jax.nn.relu(jnp.where(stage == 0, fresh, received) @ w + b)
+        def tick(incoming, t):
+            # Stage 0 takes the next microbatch (after the last one it repeats it: that output is
+            # never used); the others take the activation from the previous stage.
+            microbatch = microbatches[jnp.minimum(t, n_micro - 1)]
+            y = jax.nn.relu(jnp.where(stage == 0, microbatch, incoming) @ w + b)
             return jax.lax.ppermute(y, axis, forward), y
 
-        nothing = jax.lax.pcast(jnp.zeros_like(micro[0]), axis, to="varying")
-        _, made = jax.lax.scan(tick, nothing, jnp.arange(n_micro + n - 1))
-        # The last stage finishes microbatch i at tick i + n - 1; what it made before is no result,
-        # and what the others made is not finished.
-        done = jnp.where(stage == n - 1, made[n - 1 :], 0.0)
-        return jax.lax.psum(done, axis).reshape(x.shape)
+        empty = jax.lax.pcast(jnp.zeros_like(microbatches[0]), axis, to="varying")
+        _, outputs = jax.lax.scan(tick, empty, jnp.arange(n_micro + n - 1))
+        # The last stage finishes microbatch i at tick i + n - 1. Its earlier outputs come from
+        # bubbles, and the outputs of the other stages are intermediate.
+        results = jnp.where(stage == n - 1, outputs[n - 1 :], 0.0)
+        return jax.lax.psum(results, axis).reshape(x.shape)
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(axis), P()), out_specs=P())(stages, x)

@@ -1,17 +1,22 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     m, n = draw.mesh.axis_sizes[:2]
     batch, features = m * (1 + draw.scale), n * draw.scale
 
-    def whole(*shape):
+    def random_integers(*shape):
         return draw.rng.integers(-4, 5, shape).astype(np.float32)
 
-    return {"w": whole(features), "x": whole(batch, features), "y": whole(batch)}
+    return {
+        "w": random_integers(features),
+        "x": random_integers(batch, features),
+        "y": random_integers(batch),
+    }
 
 
 def expected(mesh, w, x, y):

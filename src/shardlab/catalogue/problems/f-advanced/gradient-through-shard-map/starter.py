@@ -4,6 +4,6 @@ from jax.sharding import PartitionSpec as P
 
 
 def loss_and_grad(w, x, y, mesh):
-    """Return the mean squared error of x @ w, and its gradient in w, split like w."""
-    # Rows are split over mesh.axis_names[0], features over mesh.axis_names[1].
+    """Return the mean squared error of x @ w, and its gradient in w, sharded like w."""
+    # Rows are sharded over mesh.axis_names[0], features over mesh.axis_names[1].
     raise NotImplementedError

@@ -4,40 +4,44 @@ from jax.sharding import PartitionSpec as P
 
 
 def ring_attn(q, k, v, causal, mesh):
-    """Return softmax(q @ k.T / sqrt(dim)) @ v with the sequence split over the first mesh axis."""
+    """Return softmax(q @ k.T / sqrt(dim)) @ v, its sequence sharded over the first mesh axis."""
     axis = mesh.axis_names[0]
     n = mesh.shape[axis]
     ring = [(i, (i + 1) % n) for i in range(n)]
 
     def per_shard(q, k, v):
         length, dim = q.shape
-        here = jax.lax.axis_index(axis)
+        device = jax.lax.axis_index(axis)
 
         def attend(sums, k, v, block):
-            """Add one block of keys and values to what has been summed up so far."""
-            largest, weight, value = sums
+            """Add one block of keys and values to the running sums."""
+            maximum, weight, value = sums
             scores = q @ k.T / jnp.sqrt(dim)
             if causal:
-                # Positions in the whole sequence: queries are ours, keys belong to the block.
-                at = jnp.arange(length)
-                mask = (here * length + at)[:, None] >= block * length + at
+                # Global positions: queries are local, keys belong to the block.
+                positions = jnp.arange(length)
+                mask = (device * length + positions)[:, None] >= block * length + positions
                 scores = jnp.where(mask, scores, -jnp.inf)
-            new = jnp.maximum(largest, scores.max(axis=1))
-            # The sums so far are relative to the old maximum: bring them to the new one.
-            old = jnp.exp(largest - new)
-            p = jnp.exp(scores - new[:, None])
-            return new, weight * old + p.sum(axis=1), value * old[:, None] + p @ v
+            new_maximum = jnp.maximum(maximum, scores.max(axis=1))
+            # The running sums are relative to the old maximum: rescale them to the new one.
+            rescale = jnp.exp(maximum - new_maximum)
+            p = jnp.exp(scores - new_maximum[:, None])
+            return new_maximum, weight * rescale + p.sum(axis=1), value * rescale[:, None] + p @ v
 
-        def step(carry, number):
+        def step(carry, shift):
             sums, k, v = carry
             k, v = jax.lax.ppermute((k, v), axis, ring)
-            # After s steps forward, the block that is here started s devices back.
-            return (attend(sums, k, v, (here - number) % n), k, v), None
+            # After `shift` steps, this device holds the block that started `shift` devices back.
+            return (attend(sums, k, v, (device - shift) % n), k, v), None
 
-        # Our own block first: in it every query sees at least itself, so that the maximum is
-        # finite from here on.
-        nothing = (jnp.full(length, -jnp.inf), jnp.zeros(length), jnp.zeros((length, v.shape[1])))
-        sums = attend(nothing, k, v, here)
+        # The local block comes first: in it every query attends at least to itself, so the
+        # maximum is finite from here on.
+        initial_sums = (
+            jnp.full(length, -jnp.inf),
+            jnp.zeros(length),
+            jnp.zeros((length, v.shape[1])),
+        )
+        sums = attend(initial_sums, k, v, device)
         ((_, weight, value), _, _), _ = jax.lax.scan(step, (sums, k, v), jnp.arange(1, n))
         return value / weight[:, None]
 

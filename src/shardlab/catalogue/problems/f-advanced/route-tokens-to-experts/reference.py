@@ -1,24 +1,25 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     tokens, width = 3 + draw.scale, 1 + draw.scale
 
-    def whole(*shape):
+    def random_integers(*shape):
         return draw.rng.integers(-3, 4, shape).astype(np.float32)
 
-    # Room for some tokens, for few, and for all.
+    # Capacity for some tokens, for few, and for all.
     capacity = (2, 1, tokens)[draw.number % 3]
-    # Small scores, so that no probability is almost 1 and leaving it out shows.
-    gate = whole(width, n) / 4
+    # Small scores, so that no probability is almost 1 and omitting the weight is detected.
+    gate = random_integers(width, n) / 4
     return {
-        "x": whole(n * tokens, width),
+        "x": random_integers(n * tokens, width),
         "gate": gate,
-        "w": whole(n, width, width),
+        "w": random_integers(n, width, width),
         "capacity": capacity,
     }
 
@@ -29,13 +30,13 @@ def expected(mesh, x, gate, w, capacity):
     weights = np.exp(scores - scores.max(1, keepdims=True))
     weights /= weights.sum(1, keepdims=True)
     result = np.zeros_like(x)
-    for piece in np.split(np.arange(len(x)), n):
-        taken = np.zeros(n, int)
-        for token in piece:
+    for shard in np.split(np.arange(len(x)), n):
+        queue_lengths = np.zeros(n, int)
+        for token in shard:
             expert = int(scores[token].argmax())
-            if taken[expert] < capacity:
+            if queue_lengths[expert] < capacity:
                 result[token] = weights[token, expert] * (x[token] @ w[expert])
-            taken[expert] += 1
+            queue_lengths[expert] += 1
     return result
 
 
@@ -49,5 +50,5 @@ def output_specs(mesh):
 
 
 def budget(mesh, x, gate, w, capacity):
-    # There and back: `capacity` places for each expert.
+    # Two all_to_alls with `capacity` slots per expert.
     return {"payload_bytes": 2 * 4 * mesh.axis_sizes[0] * capacity * x.shape[1]}

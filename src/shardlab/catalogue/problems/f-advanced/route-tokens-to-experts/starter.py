@@ -4,8 +4,8 @@ from jax.sharding import PartitionSpec as P
 
 
 def moe(x, gate, w, capacity, mesh):
-    """Return each token after its best expert, weighted; 0 where the expert had no room."""
+    """Return the weighted output of the best expert per token; 0 for dropped tokens."""
     axis = mesh.axis_names[0]
     n = mesh.shape[axis]
-    # A buffer of [n, capacity, width]: row e is what this device sends to expert e.
+    # A buffer of [n, capacity, width]: this device sends row e to expert e.
     raise NotImplementedError

@@ -4,7 +4,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def init_sharded(seed, din, dout, mesh):
-    """Return the kernel and bias of an nnx.Linear, whose outputs are split over the mesh."""
+    """Return the kernel and bias of an nnx.Linear, with its outputs sharded over the mesh."""
     axis = mesh.axis_names[0]
     shardings = {
         "kernel": NamedSharding(mesh, PartitionSpec(None, axis)),
@@ -15,5 +15,5 @@ def init_sharded(seed, din, dout, mesh):
         model = nnx.Linear(din, dout, rngs=nnx.Rngs(seed))
         return {"kernel": model.kernel[...], "bias": model.bias[...]}
 
-    # Making and placing are one program: the compiler lets each device make its own part alone.
+    # Creation and placement are one program: each device computes only its own shard.
     return jax.jit(init, out_shardings=shardings)()

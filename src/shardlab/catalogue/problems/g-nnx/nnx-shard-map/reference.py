@@ -1,8 +1,8 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
 
+from shardlab import Spec
 from shardlab.catalogue.threefry import linear_kernel
 
 
@@ -30,7 +30,7 @@ def output_specs_2(mesh):
 def _inputs(draw, num_shards):
     shape = (num_shards * (1 + draw.scale), 2 + draw.scale)
     return {
-        # The page that this problem comes from passes whole numbers as floats.
+        # The page that this problem comes from passes integers as floats.
         "seed": float(draw.rng.integers(1, 1000)),
         "x": draw.rng.integers(-4, 5, shape).astype(np.float32),
         "features": float(3 + draw.scale),

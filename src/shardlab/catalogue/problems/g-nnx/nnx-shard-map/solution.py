@@ -5,9 +5,9 @@ from jax.sharding import PartitionSpec
 
 
 def shard_map_simulate(seed, x, num_shards, features):
-    """Return model(x), flattened: num_shards slices of x go through one model in turn."""
+    """Return model(x), flattened: apply one model to num_shards slices of x in a loop."""
     num_shards = int(num_shards)
-    # One model for all slices: what is drawn once is the same for everybody.
+    # One model for all slices: its parameters are drawn once.
     model = nnx.Linear(x.shape[-1], int(features), rngs=nnx.Rngs(int(seed)))
     chunk = x.shape[0] // num_shards
     outs = []
@@ -18,13 +18,13 @@ def shard_map_simulate(seed, x, num_shards, features):
 
 
 def nnx_shard_map(seed, x, mesh, features):
-    """Return model(x), flattened: each device takes its rows of x through the same model."""
+    """Return model(x), flattened: each device applies the same model to its rows of x."""
     axis = mesh.axis_names[0]
     model = nnx.Linear(x.shape[-1], int(features), rngs=nnx.Rngs(int(seed)))
 
     def forward(y):
-        # The loop, the slice and the concatenation are in the specs. The model is closed over:
-        # its parameters come whole to every device.
+        # The specs replace the loop, the slices and the concatenation. The body closes over the
+        # model, so its parameters are replicated.
         return model(y).reshape(-1)
 
     spec = PartitionSpec(axis)

@@ -5,12 +5,12 @@ from jax.sharding import PartitionSpec
 
 
 def shard_map_simulate(seed, x, num_shards, features):
-    """Return model(x), flattened: num_shards slices of x go through one model in turn."""
-    # Make the model, take slice after slice of x through it, and put the results together.
+    """Return model(x), flattened: apply one model to num_shards slices of x in a loop."""
+    # Create the model, apply it to each slice of x, and concatenate the results.
     raise NotImplementedError
 
 
 def nnx_shard_map(seed, x, mesh, features):
-    """Return model(x), flattened: each device takes its rows of x through the same model."""
-    # The same without a loop: jax.shard_map over the first mesh axis.
+    """Return model(x), flattened: each device applies the same model to its rows of x."""
+    # The same computation without a loop: jax.shard_map over the first mesh axis.
     raise NotImplementedError

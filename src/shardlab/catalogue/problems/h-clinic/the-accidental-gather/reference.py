@@ -1,13 +1,14 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n_data, n_model = draw.mesh.axis_sizes
     k = draw.scale
-    # Hidden is the widest by far: to send it, or a weight, is dearer than to send the result.
+    # Hidden is the widest by far: sending it, or a weight, costs more than sending the result.
     batch, features, hidden, out = 2 * n_data, 3, 8 * n_model * k, 5
     shapes = {"x": (batch, features), "w1": (features, hidden), "w2": (hidden, out)}
     return {
@@ -29,5 +30,5 @@ def output_specs(mesh):
 
 
 def budget(mesh, x, w1, w2):
-    # One all-reduce of what a device holds of the result.
+    # One all-reduce of the local rows of the result.
     return {"payload_bytes": len(x) // mesh.axis_sizes[0] * w2.shape[1] * 4}

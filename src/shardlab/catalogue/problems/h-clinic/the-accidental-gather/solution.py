@@ -4,13 +4,13 @@ from jax.sharding import PartitionSpec as P
 
 
 def two_layers(x, w1, w2, mesh):
-    """Return relu(x @ w1) @ w2, with the rows split over the first mesh axis."""
+    """Return relu(x @ w1) @ w2, with its rows sharded over the first mesh axis."""
     data, model = mesh.axis_names
 
     @jax.jit
     def forward(x, w1, w2):
         hidden = jax.nn.relu(x @ w1)
-        # As the columns of w1 made it, and as the rows of w2 want it: nothing to send in between.
+        # The layout that x @ w1 produces and that hidden @ w2 needs: nothing to send in between.
         hidden = jax.lax.with_sharding_constraint(hidden, NamedSharding(mesh, P(data, model)))
         y = hidden @ w2
         return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, P(data, None)))

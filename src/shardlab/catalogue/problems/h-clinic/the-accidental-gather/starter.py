@@ -4,7 +4,7 @@ from jax.sharding import PartitionSpec as P
 
 
 def two_layers(x, w1, w2, mesh):
-    """Return relu(x @ w1) @ w2, with the rows split over the first mesh axis."""
+    """Return relu(x @ w1) @ w2, with its rows sharded over the first mesh axis."""
     data, _ = mesh.axis_names
     rows = NamedSharding(mesh, P(data, None))
 

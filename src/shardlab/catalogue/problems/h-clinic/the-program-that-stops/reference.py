@@ -1,14 +1,17 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     k = 1 + draw.scale
     x = draw.rng.permutation(np.arange(1, n * k + 1)).astype(np.float32)
-    active = draw.rng.permutation(np.arange(n) % 3 != 1)  # some and not all, from two devices on
+    active = draw.rng.permutation(
+        np.arange(n) % 3 != 1
+    )  # on two or more devices: some, but not all
     return {"x": x, "active": active}
 
 
@@ -18,8 +21,8 @@ def input_specs(mesh):
 
 
 def expected(mesh, x, active):
-    pieces = x.reshape(len(active), -1)
-    return np.sum(pieces[active], dtype=np.float32)
+    shards = x.reshape(len(active), -1)
+    return np.sum(shards[active], dtype=np.float32)
 
 
 def output_specs(mesh):

@@ -4,12 +4,12 @@ from jax.sharding import PartitionSpec as P
 
 
 def masked_sum(x, active, mesh):
-    """Return the sum of the pieces of all active devices, the same on every device."""
+    """Return the sum of the shards of all active devices, the same on every device."""
     axis = mesh.axis_names[0]
 
-    def body(piece, flag):
-        # The choice is made on values. The collective stands where every device comes by.
-        term = jnp.where(flag[0], jnp.sum(piece), 0.0)
+    def body(shard, flag):
+        # The flag selects a value. Every device reaches the collective.
+        term = jnp.where(flag[0], jnp.sum(shard), 0.0)
         return jax.lax.psum(term, axis)
 
     return jax.shard_map(body, mesh=mesh, in_specs=(P(axis), P(axis)), out_specs=P())(x, active)

@@ -1,12 +1,13 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0] * (1 + draw.scale)
-    # Whole numbers whose order is none, and whose pieces have different means.
+    # Unsorted integers whose shards have different means.
     x = draw.rng.permutation(np.arange(1, n + 1)) ** 2
     return {"x": x.astype(np.float32)}
 

@@ -4,12 +4,12 @@ from jax.sharding import PartitionSpec as P
 
 
 def summary(x, mesh):
-    """Return all elements in order, and their mean; both whole on every device."""
+    """Return all elements in ascending order, and their mean; both replicated."""
     axis = mesh.axis_names[0]
 
-    def body(piece):
-        everything = jax.lax.all_gather(piece, axis, tiled=True)
-        return {"sorted": jnp.sort(everything), "mean": jnp.mean(piece)}
+    def body(shard):
+        all_elements = jax.lax.all_gather(shard, axis, tiled=True)
+        return {"sorted": jnp.sort(all_elements), "mean": jnp.mean(shard)}
 
-    # JAX does not see that what has been gathered is the same on every device.
+    # JAX cannot prove that the gathered array is the same on every device.
     return jax.shard_map(body, mesh=mesh, in_specs=P(axis), out_specs=P(), check_vma=False)(x)

@@ -1,12 +1,13 @@
-"""Inputs from a seed, and the right answer in plain NumPy."""
+"""Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import numpy as np
-from shardlab.layouts.spec import Spec
+
+from shardlab import Spec
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
-    k = 8 * (1 + draw.scale)  # blocks that a literal 8 can cut too, so that it shows in the result
+    k = 8 * (1 + draw.scale)  # divisible by a literal 8 too, so that its use does not raise
     return {"x": draw.rng.permutation(np.arange(1, n * k + 1)).astype(np.float32)}
 
 

@@ -5,7 +5,7 @@ N_DEVICES = 8
 
 
 def block_mean(x, mesh):
-    """Return the mean of all blocks of x, element by element; each device has one block."""
+    """Return the elementwise mean of all blocks of x; each device has one block."""
 
     def body(block):
         return jax.lax.psum(block, "data") / N_DEVICES

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 
 
 def bytes_per_device(shapes, specs, mesh_shape):
-    """Return the bytes that each device of the mesh holds of all arrays together."""
+    """Return the total bytes of all arrays that each device of the mesh stores."""
     total = 0
     for name, (shape, _) in shapes.items():
-        cuts = math.prod(mesh_shape[axis] for axis in mesh_axes(specs[name]))
-        total += math.prod(shape) // cuts * 4
+        shard_count = math.prod(mesh_shape[axis] for axis in mesh_axes(specs[name]))
+        total += math.prod(shape) // shard_count * 4
     return total
 
 

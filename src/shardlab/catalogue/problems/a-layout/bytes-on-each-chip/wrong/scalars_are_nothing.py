@@ -1,17 +1,17 @@
-# WA: an array without axes is skipped, though it has one element
+# WA: a scalar is skipped, although it has one element
 import math
 
 import jax.numpy as jnp
 
 
 def bytes_per_device(shapes, specs, mesh_shape):
-    """Return the bytes that each device of the mesh holds of all arrays together."""
+    """Return the total bytes of all arrays that each device of the mesh stores."""
     total = 0
     for name, (shape, dtype) in shapes.items():
         if not shape:
             continue
-        cuts = math.prod(mesh_shape[axis] for axis in mesh_axes(specs[name]))
-        total += math.prod(shape) // cuts * jnp.dtype(dtype).itemsize
+        shard_count = math.prod(mesh_shape[axis] for axis in mesh_axes(specs[name]))
+        total += math.prod(shape) // shard_count * jnp.dtype(dtype).itemsize
     return total
 
 

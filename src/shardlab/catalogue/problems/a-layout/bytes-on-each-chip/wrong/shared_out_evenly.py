@@ -1,15 +1,15 @@
-# WA: all bytes divided by the number of devices, as if every array was split over all of them
+# WA: total bytes divided by the device count, as if every array was sharded over all devices
 import math
 
 import jax.numpy as jnp
 
 
 def bytes_per_device(shapes, specs, mesh_shape):
-    """Return the bytes that each device of the mesh holds of all arrays together."""
+    """Return the total bytes of all arrays that each device of the mesh stores."""
     total = 0
     for shape, dtype in shapes.values():
-        cuts = math.prod(mesh_shape.values())
-        total += math.prod(shape) / cuts * jnp.dtype(dtype).itemsize
+        shard_count = math.prod(mesh_shape.values())
+        total += math.prod(shape) / shard_count * jnp.dtype(dtype).itemsize
     return total
 
 

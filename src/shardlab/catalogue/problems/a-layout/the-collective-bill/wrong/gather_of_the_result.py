@@ -1,4 +1,4 @@
-# WA: the operand of an all-gather is taken for its result
+# WA: treats the operand of an all-gather as its result
 def wire_bytes(op, n_bytes, n):
     """Return the bytes that each of n devices sends in one collective."""
     steps = n - 1

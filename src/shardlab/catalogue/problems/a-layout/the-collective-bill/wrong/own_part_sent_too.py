@@ -1,4 +1,4 @@
-# WA: n steps round the ring, although nobody sends itself anything
+# WA: counts n steps around the ring, although no device sends to itself
 def wire_bytes(op, n_bytes, n):
     """Return the bytes that each of n devices sends in one collective."""
     steps = n

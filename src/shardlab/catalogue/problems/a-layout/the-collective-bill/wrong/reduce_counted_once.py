@@ -1,4 +1,4 @@
-# WA: an all-reduce is counted as one pass round the ring; it takes two
+# WA: counts an all-reduce as one pass around the ring; it takes two
 def wire_bytes(op, n_bytes, n):
     """Return the bytes that each of n devices sends in one collective."""
     steps = n - 1

@@ -1,4 +1,4 @@
-# WA: everybody sends the whole operand to everybody, and a ring does not
+# WA: every device sends its full operand to every other device, which a ring avoids
 def wire_bytes(op, n_bytes, n):
     """Return the bytes that each of n devices sends in one collective."""
     steps = n - 1

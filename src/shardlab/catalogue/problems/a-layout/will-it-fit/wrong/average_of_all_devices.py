@@ -1,4 +1,4 @@
-# WA: all bytes over all devices, as if no parameter was replicated
+# WA: total bytes divided by the device count, as if no parameter was replicated
 import math
 
 import jax.numpy as jnp
@@ -8,11 +8,11 @@ MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 def fits(params, mesh_shape, spec, hbm_bytes, optimizer):
     """Return whether parameters, gradients and optimizer state fit on each device."""
-    need = 0
+    required_bytes = 0
     for shape, dtype in params.values():
         elements = math.prod(shape) / math.prod(mesh_shape.values())
-        need += elements * (2 * jnp.dtype(dtype).itemsize + 4 * MOMENTS[optimizer])
-    return need <= hbm_bytes
+        required_bytes += elements * (2 * jnp.dtype(dtype).itemsize + 4 * MOMENTS[optimizer])
+    return required_bytes <= hbm_bytes
 
 
 def mesh_axes(spec):

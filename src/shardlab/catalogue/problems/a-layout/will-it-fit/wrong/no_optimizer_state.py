@@ -1,4 +1,4 @@
-# WA: parameters and gradients are counted, the moments are not
+# WA: counts parameters and gradients, but not the moments
 import math
 
 import jax.numpy as jnp
@@ -8,12 +8,12 @@ MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
 
 def fits(params, mesh_shape, spec, hbm_bytes, optimizer):
     """Return whether parameters, gradients and optimizer state fit on each device."""
-    need = 0
+    required_bytes = 0
     for name, (shape, dtype) in params.items():
-        cuts = math.prod(mesh_shape[axis] for axis in mesh_axes(spec[name]))
-        elements = math.prod(shape) // cuts
-        need += elements * 2 * jnp.dtype(dtype).itemsize
-    return need <= hbm_bytes
+        shard_count = math.prod(mesh_shape[axis] for axis in mesh_axes(spec[name]))
+        elements = math.prod(shape) // shard_count
+        required_bytes += elements * 2 * jnp.dtype(dtype).itemsize
+    return required_bytes <= hbm_bytes
 
 
 def mesh_axes(spec):

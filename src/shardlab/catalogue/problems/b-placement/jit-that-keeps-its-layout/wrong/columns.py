@@ -1,4 +1,4 @@
-# SHARD: the result is split by columns
+# SHARD: the result is sharded by columns
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec

@@ -1,11 +1,11 @@
-# SHARD: nothing is said about the result, so it is laid out as x is: whole on every device
+# SHARD: no out_shardings, so the result has the layout of x: replicated
 import jax
 import jax.numpy as jnp
 
 
 def scale(x, mesh):
     @jax.jit
-    def scaled(x):
+    def divide_by_max(x):
         return x / jnp.max(jnp.abs(x))
 
-    return scaled(x)
+    return divide_by_max(x)

@@ -1,4 +1,4 @@
-# COMM: x is split before the maximum is taken, so that the devices have to exchange theirs
+# COMM: x is sharded before the maximum is taken, so the devices must communicate
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
@@ -8,8 +8,8 @@ def scale(x, mesh):
     rows = NamedSharding(mesh, PartitionSpec(mesh.axis_names[0]))
 
     @jax.jit
-    def scaled(x):
+    def divide_by_max(x):
         x = jax.lax.with_sharding_constraint(x, rows)
         return x / jnp.max(jnp.abs(x))
 
-    return scaled(x)
+    return divide_by_max(x)

@@ -1,4 +1,4 @@
-# SHARD: device_put returns the placed array, and x itself stays where it was
+# SHARD: device_put returns the placed array, and x itself stays as it was
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,13 +6,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 def replicated_sharding_value(x, mesh=None):
-    """Return the sum of x, after a copy of all of x has been placed on every device."""
+    """Place a full copy of x on every device and return its sum."""
     if mesh is None:
         mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
     return jnp.sum(replicate(x, mesh))
 
 
 def replicate(x, mesh):
-    """Return x with a copy of all of it on every device of the mesh."""
+    """Return x replicated: a full copy on every device of the mesh."""
     jax.device_put(x, NamedSharding(mesh, PartitionSpec()))
     return x

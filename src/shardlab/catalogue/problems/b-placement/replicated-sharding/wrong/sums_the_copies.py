@@ -1,4 +1,4 @@
-# WA factor_of_n: the copies of all devices are added up
+# WA factor_of_n: psum adds up the copies of all devices
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,7 +6,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 def replicated_sharding_value(x, mesh=None):
-    """Return the sum of x, after a copy of all of x has been placed on every device."""
+    """Place a full copy of x on every device and return its sum."""
     if mesh is None:
         mesh = Mesh(np.array(jax.devices()[:1]), ("data",))
     axis = mesh.axis_names[0]
@@ -19,5 +19,5 @@ def replicated_sharding_value(x, mesh=None):
 
 
 def replicate(x, mesh):
-    """Return x with a copy of all of it on every device of the mesh."""
+    """Return x replicated: a full copy on every device of the mesh."""
     return jax.device_put(x, NamedSharding(mesh, PartitionSpec()))

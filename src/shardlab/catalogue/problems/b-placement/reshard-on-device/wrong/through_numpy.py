@@ -1,4 +1,4 @@
-# RTE: x is fetched into the host's memory, and sent back from there
+# RTE: x is copied to host memory and sent back from there
 import jax
 import numpy as np
 from jax.sharding import NamedSharding

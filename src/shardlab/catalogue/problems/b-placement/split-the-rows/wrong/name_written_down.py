@@ -1,8 +1,8 @@
-# SPEC: the mesh axis is called data in the code, and something else on the mesh
+# SPEC: the mesh axis name is hard-coded as data, and the mesh uses a different name
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 
 def place_rows(x, mesh):
-    """Return x with its rows split over the first mesh axis."""
+    """Return x with its rows sharded over the first mesh axis."""
     return jax.device_put(x, NamedSharding(mesh, PartitionSpec("data")))

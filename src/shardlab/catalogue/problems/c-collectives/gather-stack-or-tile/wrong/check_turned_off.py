@@ -1,4 +1,4 @@
-# API: the check is turned off, and JAX no longer asks whether all devices have the same
+# API: check_vma is off, so JAX no longer proves that all devices hold the same values
 import jax
 from jax.sharding import PartitionSpec
 

@@ -1,4 +1,4 @@
-# SHAPE: every device has all rows, and out_specs glues them together once more
+# SHAPE: every device has all rows, and out_specs concatenates them once more
 import jax
 from jax.sharding import PartitionSpec
 

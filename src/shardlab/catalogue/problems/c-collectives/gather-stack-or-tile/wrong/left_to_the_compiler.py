@@ -1,4 +1,4 @@
-# API: in_specs asks for all rows on every device, and the compiler puts a gather before the body
+# API: in_specs asks for all rows, and the compiler inserts the all-gather before the body
 import jax
 from jax.sharding import PartitionSpec
 

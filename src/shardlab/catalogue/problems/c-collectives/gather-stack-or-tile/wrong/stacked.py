@@ -1,4 +1,4 @@
-# SHAPE: without tiled the pieces are stacked along a new array axis
+# SHAPE: without tiled the shards are stacked along a new dimension
 import jax
 from jax.sharding import PartitionSpec
 

@@ -1,4 +1,4 @@
-# VMA: all_gather's result counts as varying unless the call says otherwise
+# VMA: the result of all_gather is varying unless the call sets to="invarying"
 import jax
 from jax.sharding import PartitionSpec
 

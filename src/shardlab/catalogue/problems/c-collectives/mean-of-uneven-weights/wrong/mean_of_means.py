@@ -1,4 +1,4 @@
-# WA mean_of_means: the mean of the devices' means, as if all pieces weighed the same
+# WA mean_of_means: the mean of the devices' means, as if all shards had the same weight
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec

@@ -1,4 +1,4 @@
-# VMA: the total of all devices is divided by the weight of one
+# VMA: the total of all devices is divided by the weight of one device
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec

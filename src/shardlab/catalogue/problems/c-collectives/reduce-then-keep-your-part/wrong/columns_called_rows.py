@@ -1,4 +1,4 @@
-# SHAPE: the sum is scattered over the columns and glued along the rows
+# SHAPE: the sum is scattered over the columns and concatenated along the rows
 import jax
 from jax.sharding import PartitionSpec
 

@@ -1,4 +1,4 @@
-# SHAPE: each device returns its term for all rows, and out_specs glues the terms
+# SHAPE: each device returns its term for all rows, and out_specs concatenates the terms
 import jax
 from jax.sharding import PartitionSpec
 

@@ -1,4 +1,4 @@
-# SPEC: without tiled the scattered array axis must have one row per device
+# SPEC: without tiled the scattered dimension must have one row per device
 import jax
 from jax.sharding import PartitionSpec
 

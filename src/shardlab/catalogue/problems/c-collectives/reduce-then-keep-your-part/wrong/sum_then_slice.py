@@ -1,4 +1,4 @@
-# COMM: psum brings every row to every device, which then throws most of them away
+# COMM: psum sends every row to every device, which then discards most of them
 import jax
 from jax.sharding import PartitionSpec
 
@@ -7,9 +7,9 @@ def matmul_rs(a, b, mesh):
     axis = mesh.axis_names[0]
 
     def matmul(a, b):
-        whole = jax.lax.psum(a @ b, axis)
-        size = whole.shape[0] // mesh.shape[axis]
-        return jax.lax.dynamic_slice_in_dim(whole, jax.lax.axis_index(axis) * size, size, axis=0)
+        total = jax.lax.psum(a @ b, axis)
+        size = total.shape[0] // mesh.shape[axis]
+        return jax.lax.dynamic_slice_in_dim(total, jax.lax.axis_index(axis) * size, size, axis=0)
 
     return jax.shard_map(
         matmul,

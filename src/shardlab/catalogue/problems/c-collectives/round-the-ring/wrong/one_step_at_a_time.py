@@ -1,4 +1,4 @@
-# COMM: k exchanges where one would do
+# COMM: k ppermutes, although one is enough
 import jax
 from jax.sharding import PartitionSpec
 

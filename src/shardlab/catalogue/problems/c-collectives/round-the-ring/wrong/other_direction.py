@@ -1,4 +1,4 @@
-# WA shards_permuted: the pairs say where a piece comes from, not where it goes
+# WA shards_permuted: the pairs give the source of a shard, not its destination
 import jax
 from jax.sharding import PartitionSpec
 

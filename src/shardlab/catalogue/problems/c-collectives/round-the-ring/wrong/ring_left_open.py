@@ -1,4 +1,4 @@
-# WA: pairs past the end are left out, and who gets nothing gets zeros
+# WA: pairs past the end are dropped, and devices that receive nothing get zeros
 import jax
 from jax.sharding import PartitionSpec
 

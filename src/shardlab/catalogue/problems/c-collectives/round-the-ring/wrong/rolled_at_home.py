@@ -1,4 +1,4 @@
-# WA: each device rolls the elements of its own piece
+# WA: each device rolls the elements of its own shard
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec

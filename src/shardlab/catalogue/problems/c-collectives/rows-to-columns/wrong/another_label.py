@@ -1,4 +1,4 @@
-# SHAPE: nothing is moved, and out_specs puts blocks of rows side by side
+# SHAPE: nothing moves, and out_specs puts blocks of rows side by side
 import jax
 from jax.sharding import PartitionSpec
 

@@ -1,4 +1,4 @@
-# API: in_specs asks for columns, and the compiler moves them there before the body
+# API: in_specs asks for columns, and the compiler reshards before the body
 import jax
 from jax.sharding import PartitionSpec
 

@@ -1,4 +1,4 @@
-# SPEC: without tiled the cut array axis must have one column per device
+# SPEC: without tiled the split dimension must have one column per device
 import jax
 from jax.sharding import PartitionSpec
 

@@ -1,4 +1,4 @@
-# WA: the blocks are cut with a reshape that keeps the wrong neighbours together
+# WA: the blocks come from a reshape that groups the wrong elements
 import jax
 from jax.sharding import PartitionSpec
 
@@ -8,7 +8,7 @@ def swap_axis(x, mesh):
 
     def swap(y):
         n, (rows, cols) = mesh.shape[axis], y.shape
-        blocks = y.reshape(n, rows, cols // n)  # asked for: reshape(rows, n, cols // n), axis 1
+        blocks = y.reshape(n, rows, cols // n)  # right: reshape(rows, n, cols // n), dim 1
         return jax.lax.all_to_all(blocks, axis, split_axis=0, concat_axis=0).reshape(-1, cols // n)
 
     return jax.shard_map(

@@ -1,4 +1,4 @@
-# SHAPE: the rows are cut and the columns glued
+# SHAPE: splits the rows and concatenates the columns
 import jax
 from jax.sharding import PartitionSpec
 

@@ -1,4 +1,4 @@
-# VMA: the pieces differ from device to device, and out_specs calls them the same
+# VMA: the shards differ from device to device, but out_specs claims that they are equal
 import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec

@@ -1,4 +1,4 @@
-# SPEC: jax.make_mesh makes Explicit mesh axes, and x does not lie as in_specs say
+# SPEC: jax.make_mesh makes Explicit mesh axes, and the sharding of x does not match in_specs
 import jax
 from jax.sharding import PartitionSpec
 

@@ -1,4 +1,4 @@
-# SPEC: the mesh axis is called 'data' here, whatever the mesh calls it
+# SPEC: the mesh axis name 'data' is hard-coded, and the mesh may use another
 import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec

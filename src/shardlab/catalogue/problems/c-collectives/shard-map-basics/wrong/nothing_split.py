@@ -1,4 +1,4 @@
-# SHARD: every device doubles all of x and keeps all of it
+# SHARD: every device doubles all of x and stores all of it
 import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec

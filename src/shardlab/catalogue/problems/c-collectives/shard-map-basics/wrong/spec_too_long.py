@@ -1,4 +1,4 @@
-# SPEC: the spec has two entries and x one array axis
+# SPEC: the spec has two entries, but x has one dimension
 import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec

@@ -1,4 +1,4 @@
-# SHAPE: the body doubles all of x, and out_specs glues one whole x per device together
+# SHAPE: the body doubles all of x, and out_specs concatenates one full x per device
 import jax
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec

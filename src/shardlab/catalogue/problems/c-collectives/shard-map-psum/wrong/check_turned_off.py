@@ -1,4 +1,4 @@
-# REPL missing_psum: the check is turned off, and each device keeps its own part of the sum
+# REPLICAS missing_psum: check_vma is off, and each device returns its own term of the sum
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-# VMA: a sum of one piece is declared the same everywhere, and JAX asks for proof
+# VMA: the sum of one shard is declared replicated, and JAX cannot prove it
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-# HANG: only devices with something to add reach the psum
+# HANG: only devices with a positive local sum reach the psum
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-# WA: without taking the largest away, exp overflows
+# WA: without subtracting the maximum, exp overflows
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
@@ -8,8 +8,8 @@ def softmax_cols(x, mesh):
     axis = mesh.axis_names[0]
 
     def softmax(y):
-        powers = jnp.exp(y)
-        return powers / jax.lax.psum(jnp.sum(powers, axis=1, keepdims=True), axis)
+        exps = jnp.exp(y)
+        return exps / jax.lax.psum(jnp.sum(exps, axis=1, keepdims=True), axis)
 
     spec = PartitionSpec(None, axis)
     return jax.shard_map(softmax, mesh=mesh, in_specs=spec, out_specs=spec)(x)

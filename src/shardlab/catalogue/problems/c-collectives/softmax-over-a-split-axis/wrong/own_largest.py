@@ -1,4 +1,4 @@
-# WA: each device takes its own largest away, so the powers are on different scales
+# WA: each device subtracts its local maximum, so the exponentials have different scales
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
@@ -8,8 +8,8 @@ def softmax_cols(x, mesh):
     axis = mesh.axis_names[0]
 
     def softmax(y):
-        powers = jnp.exp(y - jnp.max(y, axis=1, keepdims=True))
-        return powers / jax.lax.psum(jnp.sum(powers, axis=1, keepdims=True), axis)
+        exps = jnp.exp(y - jnp.max(y, axis=1, keepdims=True))
+        return exps / jax.lax.psum(jnp.sum(exps, axis=1, keepdims=True), axis)
 
     spec = PartitionSpec(None, axis)
     return jax.shard_map(softmax, mesh=mesh, in_specs=spec, out_specs=spec)(x)

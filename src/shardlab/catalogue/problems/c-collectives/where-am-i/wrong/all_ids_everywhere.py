@@ -1,4 +1,4 @@
-# SHARD: every device makes all ids and keeps them
+# SHARD: every device creates all ids and stores them
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec

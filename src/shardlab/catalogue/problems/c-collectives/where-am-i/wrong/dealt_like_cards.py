@@ -1,4 +1,4 @@
-# WA: device i takes every n-th id, as cards are dealt; out_specs puts blocks together
+# WA: device i takes every n-th id (round robin), but out_specs concatenates blocks
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
@@ -6,9 +6,9 @@ from jax.sharding import PartitionSpec
 
 def global_ids(n, mesh):
     axis = mesh.axis_names[0]
-    count = mesh.shape[axis]
+    n_devices = mesh.shape[axis]
     return jax.shard_map(
-        lambda: jax.lax.axis_index(axis) + count * jnp.arange(n // count, dtype=jnp.int32),
+        lambda: jax.lax.axis_index(axis) + n_devices * jnp.arange(n // n_devices, dtype=jnp.int32),
         mesh=mesh,
         in_specs=(),
         out_specs=PartitionSpec(axis),

@@ -1,4 +1,4 @@
-# MEM: one device makes all ids, and shard_map hands them out
+# MEM: one device creates all ids, and shard_map distributes them
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec

@@ -1,4 +1,4 @@
-# WA only_shard_0: every device counts its own part from 0
+# WA only_shard_0: every device counts its own shard from 0
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec

@@ -1,4 +1,4 @@
-# REPL: the index counts the devices of the whole mesh, and copies of one piece differ
+# REPLICAS: the index counts all devices of the mesh, so copies of the same shard differ
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec

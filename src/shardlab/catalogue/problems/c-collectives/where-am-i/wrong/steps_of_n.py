@@ -1,4 +1,4 @@
-# WA only_shard_0: a device starts at its number times n, not times the size of a part
+# WA only_shard_0: a device starts at its index times n, not times the shard size
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec

@@ -1,4 +1,4 @@
-# VMA: copies of a piece get different masks along the mesh axes that x is not split over
+# VMA: copies of a shard get different masks along the mesh axes that x is not sharded over
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -10,8 +10,8 @@ def dp_dropout(key, x, p, mesh):
     def per_shard(key, x):
         for name in mesh.axis_names:
             key = jax.random.fold_in(key, jax.lax.axis_index(name))
-        kept = jax.random.bernoulli(key, 1 - p, x.shape)
-        return jnp.where(kept, x / (1 - p), 0.0)
+        mask = jax.random.bernoulli(key, 1 - p, x.shape)
+        return jnp.where(mask, x / (1 - p), 0.0)
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(), P(axis)), out_specs=P(axis))(key, x)
 

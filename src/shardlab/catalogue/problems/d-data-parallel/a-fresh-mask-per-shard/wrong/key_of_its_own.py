@@ -1,4 +1,4 @@
-# WA: the mask comes from a key that is written down here, so every step drops the same
+# WA: the mask comes from a hard-coded key, so every step drops the same elements
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -8,9 +8,9 @@ def dp_dropout(key, x, p, mesh):
     axis = mesh.axis_names[0]
 
     def per_shard(x):
-        own = jax.random.fold_in(jax.random.key(0), jax.lax.axis_index(axis))
-        kept = jax.random.bernoulli(own, 1 - p, x.shape)
-        return jnp.where(kept, x / (1 - p), 0.0)
+        device_key = jax.random.fold_in(jax.random.key(0), jax.lax.axis_index(axis))
+        mask = jax.random.bernoulli(device_key, 1 - p, x.shape)
+        return jnp.where(mask, x / (1 - p), 0.0)
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=P(axis), out_specs=P(axis))(x)
 

@@ -1,4 +1,4 @@
-# WA: what is kept stays as it is, so the mean of the activations changes with p
+# WA: the remaining elements are not scaled, so the mean of the activations changes with p
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -8,9 +8,9 @@ def dp_dropout(key, x, p, mesh):
     axis = mesh.axis_names[0]
 
     def per_shard(key, x):
-        own = jax.random.fold_in(key, jax.lax.axis_index(axis))
-        kept = jax.random.bernoulli(own, 1 - p, x.shape)
-        return jnp.where(kept, x, 0.0)
+        device_key = jax.random.fold_in(key, jax.lax.axis_index(axis))
+        mask = jax.random.bernoulli(device_key, 1 - p, x.shape)
+        return jnp.where(mask, x, 0.0)
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(), P(axis)), out_specs=P(axis))(key, x)
 

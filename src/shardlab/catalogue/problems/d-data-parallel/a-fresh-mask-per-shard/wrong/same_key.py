@@ -8,8 +8,8 @@ def dp_dropout(key, x, p, mesh):
     axis = mesh.axis_names[0]
 
     def per_shard(key, x):
-        kept = jax.random.bernoulli(key, 1 - p, x.shape)
-        return jnp.where(kept, x / (1 - p), 0.0)
+        mask = jax.random.bernoulli(key, 1 - p, x.shape)
+        return jnp.where(mask, x / (1 - p), 0.0)
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(), P(axis)), out_specs=P(axis))(key, x)
 

@@ -1,4 +1,4 @@
-# VMA: each device clips by the norm of its own pieces
+# VMA: each device clips by the norm of its own shards
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -1,4 +1,4 @@
-# WA: adds up over all devices what some of them hold in common
+# WA: adds up over all devices, although some of them hold copies
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

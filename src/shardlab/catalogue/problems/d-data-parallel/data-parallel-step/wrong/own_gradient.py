@@ -1,4 +1,4 @@
-# REPL missing_pmean: unchecked, every device steps along the gradient of its own rows
+# REPLICAS missing_pmean: without check_vma, every device steps along the gradient of its own rows
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -1,4 +1,4 @@
-# VMA: the loss of a device's own rows is declared to be the same everywhere
+# VMA: the loss of the device's own rows is declared replicated
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -1,4 +1,4 @@
-# WA gradient_scaled_by_n: grad has added up the devices, and a mean of equal sums is the sum
+# WA gradient_scaled_by_n: grad already sums over the devices, and the mean of equal sums is the sum
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

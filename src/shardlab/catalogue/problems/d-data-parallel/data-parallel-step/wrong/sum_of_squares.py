@@ -1,4 +1,4 @@
-# WA: averages the devices' sums, so loss and step grow with the rows of a piece
+# WA: averages the devices' sums, so loss and step grow with the rows per shard
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -1,4 +1,4 @@
-# WA: multiplies some features by some rows, and adds up over devices that have other examples
+# WA: multiplies some features by some rows, and sums over devices with different examples
 import jax
 from jax.sharding import PartitionSpec as P
 
@@ -9,9 +9,9 @@ def fsdp_forward(w_shards, x, mesh):
     def per_shard(w_shards, x):
         def layer(x, w_shard):
             width = w_shard.shape[0]
-            mine = jax.lax.axis_index(axis) * width
-            part = jax.lax.dynamic_slice_in_dim(x, mine, width, axis=1) @ w_shard
-            y = jax.lax.psum(part, axis)
+            start = jax.lax.axis_index(axis) * width
+            term = jax.lax.dynamic_slice_in_dim(x, start, width, axis=1) @ w_shard
+            y = jax.lax.psum(term, axis)
             return jax.nn.relu(jax.lax.pcast(y, axis, to="varying")), None
 
         x, _ = jax.lax.scan(layer, x, w_shards)

@@ -1,4 +1,4 @@
-# MEM: puts every layer together before the first one is used
+# MEM: gathers every layer before the first one is used
 import jax
 from jax.sharding import PartitionSpec as P
 
@@ -7,8 +7,8 @@ def fsdp_forward(w_shards, x, mesh):
     axis = mesh.axis_names[0]
 
     def per_shard(w_shards, x):
-        w_whole = jax.lax.all_gather(w_shards, axis, axis=1, tiled=True)
-        x, _ = jax.lax.scan(lambda x, w: (jax.nn.relu(x @ w), None), x, w_whole)
+        weights = jax.lax.all_gather(w_shards, axis, axis=1, tiled=True)
+        x, _ = jax.lax.scan(lambda x, w: (jax.nn.relu(x @ w), None), x, weights)
         return x
 
     return jax.shard_map(

@@ -1,4 +1,4 @@
-# COMM: puts the batch together too, and every device computes all of it
+# COMM: gathers the batch too, and every device computes all of it
 import jax
 from jax.sharding import PartitionSpec as P
 

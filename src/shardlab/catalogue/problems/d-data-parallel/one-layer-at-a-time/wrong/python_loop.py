@@ -1,4 +1,4 @@
-# MEM: in an unrolled loop nothing keeps the compiler from gathering all layers at the start
+# MEM: in an unrolled loop the compiler is free to gather all layers at the start
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# RTE: without tiled=True the gathered pieces are stacked along a new array axis
+# RTE: without tiled=True the gathered shards are stacked along a new dimension
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# WA only_shard_0: every device takes the first rows of params and grads for its own
+# WA only_shard_0: every device uses the first rows of params and grads as its own
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

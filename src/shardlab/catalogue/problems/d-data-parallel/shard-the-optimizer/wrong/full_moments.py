@@ -1,4 +1,4 @@
-# COMM: puts the moments together on every device, and everybody updates everything
+# COMM: gathers the moments, and every device updates everything
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -14,9 +14,9 @@ def adam_shard(params, grads, m, v, t, mesh):
         m = 0.9 * m + 0.1 * g
         v = 0.999 * v + 0.001 * g**2
         p = p - 0.1 * (m / (1 - 0.9**t)) / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8)
-        mine = jax.lax.axis_index(axis) * rows
-        m = jax.lax.dynamic_slice_in_dim(m, mine, rows)
-        v = jax.lax.dynamic_slice_in_dim(v, mine, rows)
+        start = jax.lax.axis_index(axis) * rows
+        m = jax.lax.dynamic_slice_in_dim(m, start, rows)
+        v = jax.lax.dynamic_slice_in_dim(v, start, rows)
         return p, m, v
 
     return jax.shard_map(

@@ -1,4 +1,4 @@
-# WA: the moments start at 0, and without a correction the first steps have another length
+# WA: no bias correction, so the first steps have the wrong length
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -1,4 +1,4 @@
-# VMA: returns its own rows as if they were all of the parameters
+# VMA: returns its own rows as if they were all parameters
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

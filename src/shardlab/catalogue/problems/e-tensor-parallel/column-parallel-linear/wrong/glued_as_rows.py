@@ -1,4 +1,4 @@
-# SHAPE: the devices' columns are glued together as if they were rows
+# SHAPE: out_specs concatenates the columns of the devices as if they were rows
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# WA: adds column j of every device's piece, though they are different columns of the result
+# WA: adds column j of every shard, although these are different columns of the result
 import jax
 from jax.sharding import PartitionSpec as P
 

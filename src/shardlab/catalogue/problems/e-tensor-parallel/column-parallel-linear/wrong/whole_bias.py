@@ -1,4 +1,4 @@
-# RTE: a whole bias does not fit the columns of one device
+# RTE: a replicated bias does not match the columns of one device
 import jax
 from jax.sharding import PartitionSpec as P
 

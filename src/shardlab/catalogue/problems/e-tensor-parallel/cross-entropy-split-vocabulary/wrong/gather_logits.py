@@ -1,4 +1,4 @@
-# COMM: puts all logits of the vocabulary together on every device
+# COMM: gathers all logits of the vocabulary on every device
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -9,10 +9,10 @@ def vocab_ce(logits, labels, mesh):
 
     def per_shard(logits, labels):
         logits = jax.lax.all_gather(logits, axis, axis=1, tiled=True, to="invarying")
-        largest = logits.max(axis=1)
-        total = jnp.exp(logits - largest[:, None]).sum(axis=1)
-        of_label = logits[jnp.arange(len(labels)), labels]
-        return jnp.log(total) + largest - of_label
+        maximum = logits.max(axis=1)
+        total = jnp.exp(logits - maximum[:, None]).sum(axis=1)
+        label_logit = logits[jnp.arange(len(labels)), labels]
+        return jnp.log(total) + maximum - label_logit
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(None, axis), P()), out_specs=P())(
         logits, labels

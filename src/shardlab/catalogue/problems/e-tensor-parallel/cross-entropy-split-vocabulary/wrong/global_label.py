@@ -1,4 +1,4 @@
-# WA: looks a label up among the columns of the piece, as if the piece were the vocabulary
+# WA: uses a label as an index into the local columns, as if they were the vocabulary
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -8,11 +8,11 @@ def vocab_ce(logits, labels, mesh):
     axis = mesh.axis_names[0]
 
     def per_shard(logits, labels):
-        largest = jax.lax.pmax(jax.lax.stop_gradient(logits.max(axis=1)), axis)
-        total = jax.lax.psum(jnp.exp(logits - largest[:, None]).sum(axis=1), axis)
+        maximum = jax.lax.pmax(jax.lax.stop_gradient(logits.max(axis=1)), axis)
+        total = jax.lax.psum(jnp.exp(logits - maximum[:, None]).sum(axis=1), axis)
 
-        of_label = jax.lax.pmean(logits[jnp.arange(len(labels)), labels], axis)
-        return jnp.log(total) + largest - of_label
+        label_logit = jax.lax.pmean(logits[jnp.arange(len(labels)), labels], axis)
+        return jnp.log(total) + maximum - label_logit
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(None, axis), P()), out_specs=P())(
         logits, labels

@@ -8,13 +8,13 @@ def vocab_ce(logits, labels, mesh):
     axis = mesh.axis_names[0]
 
     def per_shard(logits, labels):
-        largest = 0.0
+        maximum = 0.0
         total = jax.lax.psum(jnp.exp(logits).sum(axis=1), axis)
 
         start = jax.lax.axis_index(axis) * logits.shape[1]
         is_label = start + jnp.arange(logits.shape[1]) == labels[:, None]
-        of_label = jax.lax.psum(jnp.where(is_label, logits, 0.0).sum(axis=1), axis)
-        return jnp.log(total) + largest - of_label
+        label_logit = jax.lax.psum(jnp.where(is_label, logits, 0.0).sum(axis=1), axis)
+        return jnp.log(total) + maximum - label_logit
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(None, axis), P()), out_specs=P())(
         logits, labels

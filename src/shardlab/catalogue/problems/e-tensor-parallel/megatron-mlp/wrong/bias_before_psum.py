@@ -1,4 +1,4 @@
-# WA bias_n_times: the second bias is added on every device, and the devices are added up
+# WA bias_n_times: the second bias is added on every device, and the psum adds up the devices
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# COMM: puts the hidden units together on every device, and with them the second matrix
+# COMM: gathers the hidden units on every device, and with them the second matrix
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# WA: adds up hidden units of different devices, as if they were parts of the same units
+# WA: adds up hidden units of different devices, as if they were terms of the same units
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# WA: cuts the first matrix by rows, and applies relu to the terms of a sum
+# WA: shards the first matrix by rows, and applies relu to the terms of a sum
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# WA bias_n_times: the bias is added on every device, and the psum adds the devices up
+# WA bias_n_times: the bias is added on every device, and the psum adds up the devices
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# COMM: gathers the inner dimension of x and w, which is what the split was to save
+# COMM: gathers the inner dimension of x and w, which sharding should avoid
 import jax
 from jax.sharding import PartitionSpec as P
 

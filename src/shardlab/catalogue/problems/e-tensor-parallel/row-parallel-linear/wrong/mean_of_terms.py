@@ -1,4 +1,4 @@
-# WA divided_by_n: the terms of a sum are averaged, and the product is too small
+# WA divided_by_n: the terms of a sum are averaged, so the product is too small
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# VMA: one device's terms are declared to be the whole sum, and JAX asks for proof
+# VMA: the terms of one device are declared to be the full sum, and JAX cannot prove it
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# COMM: brings every stage to every device, and each computes all of them
+# COMM: gathers every stage on every device, and each device computes all of them
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# WA: files each result under the tick, which is n - 1 after its microbatch
+# WA: stores each result by tick, which is n - 1 after its microbatch
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -12,18 +12,18 @@ def pipeline(stages, x, n_micro, mesh):
     def per_shard(stages, x):
         w, b = stages["w"][0], stages["b"][0]
         stage = jax.lax.axis_index(axis)
-        micro = x.reshape(n_micro, -1, x.shape[1])
+        microbatches = x.reshape(n_micro, -1, x.shape[1])
 
-        def tick(received, t):
-            fresh = micro[jnp.minimum(t, n_micro - 1)]
-            y = jax.nn.relu(jnp.where(stage == 0, fresh, received) @ w + b)
+        def tick(incoming, t):
+            microbatch = microbatches[jnp.minimum(t, n_micro - 1)]
+            y = jax.nn.relu(jnp.where(stage == 0, microbatch, incoming) @ w + b)
             return jax.lax.ppermute(y, axis, forward), y
 
-        nothing = jax.lax.pcast(jnp.zeros_like(micro[0]), axis, to="varying")
-        _, made = jax.lax.scan(tick, nothing, jnp.arange(n_micro + n - 1))
+        empty = jax.lax.pcast(jnp.zeros_like(microbatches[0]), axis, to="varying")
+        _, outputs = jax.lax.scan(tick, empty, jnp.arange(n_micro + n - 1))
         slots = jnp.arange(n - 1, n_micro + n - 1) % n_micro
-        done = jnp.zeros_like(micro).at[slots].set(made[n - 1 :])
-        done = jnp.where(stage == n - 1, done, 0.0)
-        return jax.lax.psum(done, axis).reshape(x.shape)
+        results = jnp.zeros_like(microbatches).at[slots].set(outputs[n - 1 :])
+        results = jnp.where(stage == n - 1, results, 0.0)
+        return jax.lax.psum(results, axis).reshape(x.shape)
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(axis), P()), out_specs=P())(stages, x)

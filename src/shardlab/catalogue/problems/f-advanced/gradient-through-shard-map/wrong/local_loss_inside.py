@@ -1,4 +1,4 @@
-# WA gradient_scaled_by_n: the gradient of a local loss is added up over the devices
+# WA gradient_scaled_by_n: the gradient of a local loss is summed over the devices
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

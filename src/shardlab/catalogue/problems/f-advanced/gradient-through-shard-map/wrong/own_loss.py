@@ -1,4 +1,4 @@
-# VMA: the loss of one part of the batch is declared to be the loss
+# VMA: the loss of one shard of the batch is declared to be the loss of the batch
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -1,4 +1,4 @@
-# WA: compares the targets with a part of the prediction
+# WA: compares the targets with only some terms of the prediction
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

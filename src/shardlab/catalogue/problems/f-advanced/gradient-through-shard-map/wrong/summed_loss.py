@@ -1,4 +1,4 @@
-# WA factor_of_n: means of equally many rows are added up, not averaged
+# WA factor_of_n: means over equally many rows are added up, not averaged
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

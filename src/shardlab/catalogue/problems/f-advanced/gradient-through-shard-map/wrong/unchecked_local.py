@@ -1,4 +1,4 @@
-# REPL missing_pmean: unchecked, each device keeps the gradient of its own rows
+# REPLICAS missing_pmean: without check_vma, each device returns the gradient of its own rows
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -1,4 +1,4 @@
-# COMM: right, but without the types JAX adds up gradients that are the same everywhere
+# COMM: correct, but without the types JAX sums gradients that are already replicated
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -11,11 +11,11 @@ def loss_and_grad(w, x, y, mesh):
         prediction = jax.lax.psum(x @ w, model)
         return jax.lax.pmean(jnp.mean((prediction - y) ** 2), data)
 
-    whole_loss = jax.shard_map(
+    global_loss = jax.shard_map(
         loss,
         mesh=mesh,
         in_specs=(P(model), P(data, model), P(data)),
         out_specs=P(),
         check_vma=False,
     )
-    return jax.value_and_grad(whole_loss)(w, x, y)
+    return jax.value_and_grad(global_loss)(w, x, y)

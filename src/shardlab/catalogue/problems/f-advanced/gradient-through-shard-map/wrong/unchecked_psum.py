@@ -1,4 +1,4 @@
-# WA gradient_scaled_by_n: unchecked, the derivative of psum is psum, which counts the devices
+# WA gradient_scaled_by_n: without check_vma, the transpose of psum is psum, too large by n
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P

@@ -11,27 +11,31 @@ def ring_attn(q, k, v, causal, mesh):
 
     def per_shard(q, k, v):
         length, dim = q.shape
-        here = jax.lax.axis_index(axis)
+        device = jax.lax.axis_index(axis)
 
         def attend(sums, k, v, block):
-            largest, weight, value = sums
+            maximum, weight, value = sums
             scores = q @ k.T / jnp.sqrt(dim)
             if causal:
-                at = jnp.arange(length)
-                mask = at[:, None] >= at
+                positions = jnp.arange(length)
+                mask = positions[:, None] >= positions
                 scores = jnp.where(mask, scores, -jnp.inf)
-            new = jnp.maximum(largest, scores.max(axis=1))
-            old = jnp.exp(largest - new)
-            p = jnp.exp(scores - new[:, None])
-            return new, weight * old + p.sum(axis=1), value * old[:, None] + p @ v
+            new_maximum = jnp.maximum(maximum, scores.max(axis=1))
+            rescale = jnp.exp(maximum - new_maximum)
+            p = jnp.exp(scores - new_maximum[:, None])
+            return new_maximum, weight * rescale + p.sum(axis=1), value * rescale[:, None] + p @ v
 
-        def step(carry, number):
+        def step(carry, shift):
             sums, k, v = carry
             k, v = jax.lax.ppermute((k, v), axis, ring)
-            return (attend(sums, k, v, (here - number) % n), k, v), None
+            return (attend(sums, k, v, (device - shift) % n), k, v), None
 
-        nothing = (jnp.full(length, -jnp.inf), jnp.zeros(length), jnp.zeros((length, v.shape[1])))
-        sums = attend(nothing, k, v, here)
+        initial_sums = (
+            jnp.full(length, -jnp.inf),
+            jnp.zeros(length),
+            jnp.zeros((length, v.shape[1])),
+        )
+        sums = attend(initial_sums, k, v, device)
         ((_, weight, value), _, _), _ = jax.lax.scan(step, (sums, k, v), jnp.arange(1, n))
         return value / weight[:, None]
 

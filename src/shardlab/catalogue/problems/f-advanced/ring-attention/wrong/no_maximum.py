@@ -11,25 +11,25 @@ def ring_attn(q, k, v, causal, mesh):
 
     def per_shard(q, k, v):
         length, dim = q.shape
-        here = jax.lax.axis_index(axis)
+        device = jax.lax.axis_index(axis)
 
         def attend(sums, k, v, block):
             weight, value = sums
             scores = q @ k.T / jnp.sqrt(dim)
             if causal:
-                at = jnp.arange(length)
-                mask = (here * length + at)[:, None] >= block * length + at
+                positions = jnp.arange(length)
+                mask = (device * length + positions)[:, None] >= block * length + positions
                 scores = jnp.where(mask, scores, -jnp.inf)
             p = jnp.exp(scores)
             return weight + p.sum(axis=1), value + p @ v
 
-        def step(carry, number):
+        def step(carry, shift):
             sums, k, v = carry
             k, v = jax.lax.ppermute((k, v), axis, ring)
-            return (attend(sums, k, v, (here - number) % n), k, v), None
+            return (attend(sums, k, v, (device - shift) % n), k, v), None
 
-        nothing = (jnp.zeros(length), jnp.zeros((length, v.shape[1])))
-        sums = attend(nothing, k, v, here)
+        initial_sums = (jnp.zeros(length), jnp.zeros((length, v.shape[1])))
+        sums = attend(initial_sums, k, v, device)
         ((weight, value), _, _), _ = jax.lax.scan(step, (sums, k, v), jnp.arange(1, n))
         return value / weight[:, None]
 

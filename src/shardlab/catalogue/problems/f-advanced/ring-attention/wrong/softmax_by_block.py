@@ -1,4 +1,4 @@
-# WA: averages the blocks' softmaxes, whatever their weight
+# WA: averages the softmaxes of the blocks, whatever their weight
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -11,27 +11,27 @@ def ring_attn(q, k, v, causal, mesh):
 
     def per_shard(q, k, v):
         length, dim = q.shape
-        here = jax.lax.axis_index(axis)
+        device = jax.lax.axis_index(axis)
 
         def attend(sums, k, v, block):
             blocks, value = sums
             scores = q @ k.T / jnp.sqrt(dim)
             if causal:
-                at = jnp.arange(length)
-                mask = (here * length + at)[:, None] >= block * length + at
+                positions = jnp.arange(length)
+                mask = (device * length + positions)[:, None] >= block * length + positions
                 scores = jnp.where(mask, scores, -jnp.inf)
-            # A block that is masked altogether has no softmax, and is left out of the mean.
-            is_seen = jnp.isfinite(scores.max(axis=1))
-            p = jnp.where(is_seen[:, None], jax.nn.softmax(scores), 0.0)
-            return blocks + is_seen, value + p @ v
+            # A fully masked block has no softmax and is left out of the mean.
+            is_visible = jnp.isfinite(scores.max(axis=1))
+            p = jnp.where(is_visible[:, None], jax.nn.softmax(scores), 0.0)
+            return blocks + is_visible, value + p @ v
 
-        def step(carry, number):
+        def step(carry, shift):
             sums, k, v = carry
             k, v = jax.lax.ppermute((k, v), axis, ring)
-            return (attend(sums, k, v, (here - number) % n), k, v), None
+            return (attend(sums, k, v, (device - shift) % n), k, v), None
 
-        nothing = (jnp.zeros(length), jnp.zeros((length, v.shape[1])))
-        sums = attend(nothing, k, v, here)
+        initial_sums = (jnp.zeros(length), jnp.zeros((length, v.shape[1])))
+        sums = attend(initial_sums, k, v, device)
         ((blocks, value), _, _), _ = jax.lax.scan(step, (sums, k, v), jnp.arange(1, n))
         return value / blocks[:, None]
 

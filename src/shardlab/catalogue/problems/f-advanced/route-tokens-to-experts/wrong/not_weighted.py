@@ -1,4 +1,4 @@
-# WA: leaves out the router's weight, without which the router gets no gradient
+# WA: omits the router weight, without which the router gets no gradient
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -10,15 +10,15 @@ def moe(x, gate, w, capacity, mesh):
 
     def per_shard(x, gate, w):
         expert = (x @ gate).argmax(axis=1)
-        chosen = jax.nn.one_hot(expert, n, dtype=jnp.int32)
-        place = (chosen * (chosen.cumsum(axis=0) - 1)).sum(axis=1)
-        has_room = place < capacity
+        expert_one_hot = jax.nn.one_hot(expert, n, dtype=jnp.int32)
+        slot = (expert_one_hot * (expert_one_hot.cumsum(axis=0) - 1)).sum(axis=1)
+        is_routed = slot < capacity
 
-        buffer = jnp.zeros((n, capacity, x.shape[1])).at[expert, place].set(x, mode="drop")
-        arrived = jax.lax.all_to_all(buffer, axis, 0, 0, tiled=True)
-        made = jax.lax.all_to_all(arrived @ w[0], axis, 0, 0, tiled=True)
-        y = made[expert, jnp.minimum(place, capacity - 1)]
-        return jnp.where(has_room[:, None], y, 0.0)
+        buffer = jnp.zeros((n, capacity, x.shape[1])).at[expert, slot].set(x, mode="drop")
+        expert_inputs = jax.lax.all_to_all(buffer, axis, 0, 0, tiled=True)
+        outputs = jax.lax.all_to_all(expert_inputs @ w[0], axis, 0, 0, tiled=True)
+        y = outputs[expert, jnp.minimum(slot, capacity - 1)]
+        return jnp.where(is_routed[:, None], y, 0.0)
 
     return jax.shard_map(per_shard, mesh=mesh, in_specs=(P(axis), P(), P(axis)), out_specs=P(axis))(
         x, gate, w

@@ -1,4 +1,4 @@
-# SHARD: the kernel is split, and every device keeps all of the bias
+# SHARD: the kernel is sharded, but every device stores the full bias
 import jax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec

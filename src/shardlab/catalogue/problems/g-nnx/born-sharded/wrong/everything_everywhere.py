@@ -1,4 +1,4 @@
-# MEM: every device makes all of the kernel and cuts its part out
+# MEM: every device creates the full kernel and slices out its own shard
 import jax
 from flax import nnx
 from jax.sharding import PartitionSpec
@@ -10,10 +10,10 @@ def init_sharded(seed, din, dout, mesh):
 
     def init():
         model = nnx.Linear(din, dout, rngs=nnx.Rngs(seed))
-        first = jax.lax.axis_index(axis) * size
+        start = jax.lax.axis_index(axis) * size
         return {
-            "kernel": jax.lax.dynamic_slice_in_dim(model.kernel[...], first, size, axis=1),
-            "bias": jax.lax.dynamic_slice_in_dim(model.bias[...], first, size, axis=0),
+            "kernel": jax.lax.dynamic_slice_in_dim(model.kernel[...], start, size, axis=1),
+            "bias": jax.lax.dynamic_slice_in_dim(model.bias[...], start, size, axis=0),
         }
 
     specs = {"kernel": PartitionSpec(None, axis), "bias": PartitionSpec(axis)}

@@ -1,4 +1,4 @@
-# WA: a key for each device makes the model another one on every mesh
+# WA: a different key per device makes the model depend on the mesh
 import jax
 from flax import nnx
 from jax.sharding import PartitionSpec

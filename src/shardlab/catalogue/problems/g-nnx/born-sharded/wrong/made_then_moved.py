@@ -1,4 +1,4 @@
-# MEM: the layer is made on one device and then dealt out
+# MEM: the layer is created on one device and then distributed
 import jax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec

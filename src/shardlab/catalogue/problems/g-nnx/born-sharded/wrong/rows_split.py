@@ -1,4 +1,4 @@
-# SHARD: the inputs of the layer are split, not its outputs
+# SHARD: the inputs of the layer are sharded, not its outputs
 import jax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec

@@ -1,4 +1,4 @@
-# WA: every device makes a small layer from the same seed
+# WA: every device creates a small layer from the same seed
 import jax
 from flax import nnx
 from jax.sharding import PartitionSpec

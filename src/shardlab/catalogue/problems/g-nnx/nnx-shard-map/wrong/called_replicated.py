@@ -1,4 +1,4 @@
-# VMA: every device has other rows, and out_specs says that they are the same
+# VMA: every device has different rows, but out_specs declares that they are the same
 import jax
 import jax.numpy as jnp
 from flax import nnx

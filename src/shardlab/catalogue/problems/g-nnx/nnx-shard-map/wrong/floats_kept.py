@@ -1,4 +1,4 @@
-# RTE: a seed and sizes that are floats are passed on as they are
+# RTE: a seed and sizes that are floats are not cast to int
 import jax
 import jax.numpy as jnp
 from flax import nnx

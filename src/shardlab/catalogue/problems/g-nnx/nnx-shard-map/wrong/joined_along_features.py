@@ -1,4 +1,4 @@
-# WA: the slices are put side by side, and flattening mixes their rows
+# WA: the slices are concatenated side by side, and flattening mixes their rows
 import jax
 import jax.numpy as jnp
 from flax import nnx

@@ -1,4 +1,4 @@
-# WA only_shard_0: each device makes its own model, from the seed and its place
+# WA only_shard_0: each device creates its own model, from the seed and its axis index
 import jax
 import jax.numpy as jnp
 from flax import nnx

@@ -1,4 +1,4 @@
-# SHAPE: the body cuts its device's rows out of rows that are its own already
+# SHAPE: the body slices rows that are already the rows of this device
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -22,8 +22,8 @@ def nnx_shard_map(seed, x, mesh, features):
 
     def forward(y):
         chunk = y.shape[0] // mesh.shape[axis]
-        first = jax.lax.axis_index(axis) * chunk
-        return model(jax.lax.dynamic_slice_in_dim(y, first, chunk, axis=0)).reshape(-1)
+        start = jax.lax.axis_index(axis) * chunk
+        return model(jax.lax.dynamic_slice_in_dim(y, start, chunk, axis=0)).reshape(-1)
 
     spec = PartitionSpec(axis)
     return jax.shard_map(forward, mesh=mesh, in_specs=spec, out_specs=spec)(x)

@@ -1,4 +1,4 @@
-# VMA: each device has the part of its columns of w1, and nobody adds up the parts
+# VMA: each device has the term of its columns of w1, and the terms are not added up
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# HANG: a loop that runs as often as a device is active meets its psum on some devices only
+# HANG: the loop runs only on active devices, so the others never reach its psum
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -7,10 +7,10 @@ from jax.sharding import PartitionSpec as P
 def masked_sum(x, active, mesh):
     axis = mesh.axis_names[0]
 
-    def body(piece, flag):
-        times = flag[0].astype(jnp.int32)
+    def body(shard, flag):
+        iterations = flag[0].astype(jnp.int32)
         return jax.lax.fori_loop(
-            0, times, lambda i, total: jax.lax.psum(jnp.sum(piece), axis), jnp.float32(0)
+            0, iterations, lambda i, total: jax.lax.psum(jnp.sum(shard), axis), jnp.float32(0)
         )
 
     return jax.shard_map(

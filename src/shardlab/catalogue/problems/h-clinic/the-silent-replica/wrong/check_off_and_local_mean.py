@@ -1,4 +1,4 @@
-# REPL missing_pmean: with the check off, every device returns the mean of its own piece
+# REPLICAS missing_pmean: with check_vma=False, every device returns the mean of its own shard
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -7,8 +7,8 @@ from jax.sharding import PartitionSpec as P
 def summary(x, mesh):
     axis = mesh.axis_names[0]
 
-    def body(piece):
-        everything = jax.lax.all_gather(piece, axis, tiled=True)
-        return {"sorted": jnp.sort(everything), "mean": jnp.mean(piece)}
+    def body(shard):
+        all_elements = jax.lax.all_gather(shard, axis, tiled=True)
+        return {"sorted": jnp.sort(all_elements), "mean": jnp.mean(shard)}
 
     return jax.shard_map(body, mesh=mesh, in_specs=P(axis), out_specs=P(), check_vma=False)(x)

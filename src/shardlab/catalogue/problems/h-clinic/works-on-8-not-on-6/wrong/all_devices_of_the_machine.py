@@ -1,4 +1,4 @@
-# WA: divided by the devices that there are, and the mesh has some of them
+# WA: divides by the devices of the machine, although the mesh has only some of them
 import jax
 from jax.sharding import PartitionSpec as P
 

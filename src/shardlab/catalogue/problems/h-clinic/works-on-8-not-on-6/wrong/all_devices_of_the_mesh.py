@@ -1,4 +1,4 @@
-# WA divided_by_n: divided by all devices; there is a block per place of the first mesh axis
+# WA divided_by_n: divides by all devices of the mesh, not by the size of the first mesh axis
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# SHAPE: a block is taken to be an eighth of x
+# SHAPE: assumes that a block is an eighth of x
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,4 +1,4 @@
-# WA: the sum is divided by eight, however many blocks there are
+# WA: the sum is divided by eight, whatever the number of blocks
 import jax
 from jax.sharding import PartitionSpec as P
 

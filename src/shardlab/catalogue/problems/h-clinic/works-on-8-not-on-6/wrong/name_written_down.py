@@ -1,4 +1,4 @@
-# SPEC: the mesh axis is called data in the code, and something else on the mesh
+# SPEC: the mesh axis name is hard-coded as data, and the mesh uses a different name
 import jax
 from jax.sharding import PartitionSpec as P
 

@@ -1,0 +1,183 @@
+"""The messages between the command line and the process that runs the user's program.
+
+One JSON object per line. The client sends one `Job`; the worker sends any number of `Progress`
+messages and then either a `WorkerResult` or a `Failure`. Every message has a version and a kind, so
+that a worker of another installation is reported instead of misread.
+
+>>> encode_message(Progress(step="loading JAX"))
+'{"version": 1, "kind": "progress", "step": "loading JAX"}'
+>>> decode_message('{"version": 1, "kind": "progress", "step": "loading JAX"}')
+Progress(step='loading JAX')
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from shardlab.errors import LabError
+from shardlab.execution.target import Target
+from shardlab.findings.report import Report
+from shardlab.planner.model import Model
+from shardlab.planner.models.model_json import model_from_json, model_to_json
+from shardlab.tracing.trace import Trace
+
+VERSION = 1
+
+Command = Literal["check", "plan", "trace"]
+
+
+class MessageError(ValueError):
+    """A line that is not a message of this version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One request: what to do with which function or script, and under which memory limit."""
+
+    command: Command
+    target: Target
+    args: tuple[str, ...] = ()  # shapes of a function, or a script's own arguments
+    args_from: str | None = None  # name of a tuple or function in the file that gives arguments
+    meshes: tuple[str, ...] = ()
+    devices: int | None = None
+    topology: str | None = None
+    run: bool = True
+    memory_limit: int = 0  # bytes
+
+    @property
+    def command_line(self) -> str:
+        """Return the command as the user typed it, for the `where` of an error."""
+        return f"shardlab {self.command} {self.target}"
+
+    @property
+    def mesh(self) -> str | None:
+        """Return the first mesh, or None without one."""
+        return self.meshes[0] if self.meshes else None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Job:
+        # JSON has no tuples, and a frozen record should not hold lists.
+        lists = {"args": tuple(data["args"]), "meshes": tuple(data["meshes"])}
+        return cls(**{**data, **lists, "target": Target(**data["target"])})
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The step that the worker has just begun."""
+
+    step: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Progress:
+        return cls(**data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An error of the worker or of the user's program, with the program's own traceback."""
+
+    code: str
+    what: str
+    where: str
+    fix: str
+    traceback: str = ""
+
+    @classmethod
+    def of_error(cls, error: LabError, traceback: str = "") -> Failure:
+        """Return the parts of an error."""
+        return cls(
+            code=error.code, what=error.what, where=error.where, fix=error.fix, traceback=traceback
+        )
+
+    def to_error(self) -> LabError:
+        """Return the error with its original class, which decides the exit code."""
+        kind = next((kind for kind in _error_classes(LabError) if kind.code == self.code), LabError)
+        # Some subclasses have constructors of their own; the three parts are all that is needed.
+        error = kind.__new__(kind)
+        LabError.__init__(error, self.what, where=self.where, fix=self.fix)
+        return error
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Failure:
+        return cls(**data)
+
+
+def _error_classes(kind: type[LabError]) -> Iterator[type[LabError]]:
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _error_classes(subclass)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerResult:
+    """The records of a job: a report (check), traces (trace), or a model (plan).
+
+    A script that fails after some of its programs ran has results and a `failure`.
+    """
+
+    report: Report | None = None
+    traces: tuple[Trace, ...] = ()
+    notes: tuple[str, ...] = ()
+    model: Model | None = None
+    failure: Failure | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "report": None if self.report is None else self.report.to_json(),
+            "traces": [trace.to_json() for trace in self.traces],
+            "notes": list(self.notes),
+            "model": None if self.model is None else model_to_json(self.model),
+            "failure": None if self.failure is None else self.failure.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> WorkerResult:
+        report, model, failure = data["report"], data["model"], data["failure"]
+        return cls(
+            report=None if report is None else Report.from_json(report),
+            traces=tuple(map(Trace.from_json, data["traces"])),
+            notes=tuple(data["notes"]),
+            model=None if model is None else model_from_json(model),
+            failure=None if failure is None else Failure.from_json(failure),
+        )
+
+
+Message = Job | Progress | Failure | WorkerResult
+_KINDS: dict[str, type[Job | Progress | Failure | WorkerResult]] = {
+    "job": Job,
+    "progress": Progress,
+    "failure": Failure,
+    "result": WorkerResult,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def encode_message(message: Message) -> str:
+    """Return a message as one line of JSON, without its line break."""
+    # `default`: a program's own metadata (a model's details, say) may hold any Python value.
+    header = {"version": VERSION, "kind": _NAMES[type(message)]}
+    return json.dumps({**header, **message.to_json()}, default=str)
+
+
+def decode_message(line: str | bytes) -> Message:
+    """Return the message of a line. Raises `MessageError`."""
+    try:
+        data = json.loads(line)
+        version, kind = data.pop("version"), _KINDS[data.pop("kind")]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MessageError(f"not a message: {error}") from None
+    if version != VERSION:
+        raise MessageError(f"a message of version {version}; this is version {VERSION}")
+    return kind.from_json(data)

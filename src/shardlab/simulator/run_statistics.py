@@ -1,0 +1,46 @@
+"""What a simulated run has used, for the summary line at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardlab import _jax
+from shardlab.sharding.mesh import mesh_text
+
+
+class RunStatistics:
+    """The meshes and shard_maps since `clear`, and the outputs whose replicas differed."""
+
+    def __init__(self) -> None:
+        self._meshes: dict[tuple[tuple[str, int], ...], None] = {}
+        self.n_shard_maps = 0
+        self.n_differing = 0
+
+    def clear(self) -> None:
+        self._meshes.clear()
+        self.n_shard_maps = 0
+        self.n_differing = 0
+
+    def add_sharding(self, sharding: Any) -> None:
+        mesh = getattr(sharding, "mesh", None)
+        if mesh is not None and not mesh.empty:
+            self._meshes[tuple(mesh.shape.items())] = None
+
+    def add_program(self, jaxpr: Any) -> None:
+        """Count the shard_maps of a program, at any depth."""
+        inner, _ = _jax.open_jaxpr(jaxpr)
+        for eqn in inner.eqns:
+            if eqn.primitive.name == "shard_map":
+                self.n_shard_maps += 1
+                self._meshes[tuple(eqn.params["mesh"].shape.items())] = None
+            for body in _jax.inner_jaxprs(eqn.params):
+                self.add_program(body)
+
+    @property
+    def meshes(self) -> list[str]:
+        """Return each mesh as text, in the order of first use."""
+        return [mesh_text(mesh) for mesh in self._meshes]
+
+
+# One for the process: simulated mode is process-wide too.
+RUN_STATISTICS = RunStatistics()

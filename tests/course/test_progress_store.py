@@ -1,0 +1,139 @@
+"""The progress store: submissions and progress, by problem and by catalogue."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from shardlab.course.database import data_folder
+from shardlab.course.store import Progress, ProgressStore, open_store
+from shardlab.errors import UnknownSubmission
+from shardlab.judge.judgement import CaseResult, Judgement
+from shardlab.judge.verdict import Verdict
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(tmp_path / "data")
+
+
+def judgement(code="AC", *, kind="submit", version=1):
+    case = CaseResult(
+        name="data=2",
+        part=1,
+        mesh="data=2",
+        seed=7,
+        verdicts=(Verdict(code=code, what="Said."),),
+        facts={"values": [1, 2]},
+    )
+    return Judgement(
+        problem="ring", content_version=version, level="C", seed=5, kind=kind, cases=(case,)
+    )
+
+
+def submit(store, code="", *, problem="ring", kind="submit", source=b"x = 1\n", version=1):
+    number = store.add_submission(problem, version, source, kind=kind, seed=5)
+    if code:
+        store.save_judgement(number, judgement(code, kind=kind, version=version))
+    return number
+
+
+def test_a_source_comes_back_byte_for_byte(store):
+    source = b"# \xff\x00 not text\r\n"
+    number = submit(store, "WA", source=source)
+    assert store.load_source(number) == source
+    assert store.load_judgement(number) == judgement("WA")
+    submission = store.get_submission(number)
+    assert (submission.problem, submission.content_version, submission.kind, submission.seed) == (
+        "ring",
+        1,
+        "submit",
+        5,
+    )
+    assert (submission.code, submission.passed, submission.counts, submission.is_finished) == (
+        "WA",
+        False,
+        True,
+        True,
+    )
+
+
+def test_a_submission_that_is_not_judged_is_unfinished_and_can_be_judged_later(store):
+    number = submit(store)
+    assert not store.get_submission(number).is_finished
+    assert store.load_judgement(number) is None
+    assert not store.progress_of("ring").n_submits
+    store.save_judgement(number, judgement())
+    assert store.get_submission(number).passed
+    assert store.progress_of("ring").is_solved
+
+
+def test_only_a_failure_of_the_judge_is_judged_again(store):
+    number = submit(store, "IE")
+    assert (store.progress_of("ring").n_submits, store.progress_of("ring").is_solved) == (0, False)
+    store.save_judgement(number, judgement("AC"))
+    store.save_judgement(number, judgement("WA"))
+    assert store.get_submission(number).code == "AC"
+
+
+def test_a_problem_is_solved_by_a_submit_that_passed_and_by_nothing_else(store):
+    submit(store, "AC", kind="run")
+    submit(store, "WA")
+    assert store.progress_of("ring") == Progress("ring", n_runs=1, n_submits=1)
+    submit(store, "AC", version=3)
+    submit(store, "WA", version=4)
+    progress = store.progress_of("ring")
+    assert (progress.is_solved, progress.solved_version, progress.n_submits) == (True, 3, 3)
+
+
+def test_hints_solutions_and_files_are_remembered_by_problem(store, tmp_path):
+    store.record_start("ring", tmp_path / "ring.py")
+    store.record_start("moe", tmp_path / "moe.py")
+    store.record_start("ring", tmp_path / "b.py")
+    store.record_hint("ring", 2)
+    store.record_hint("ring", 1)
+    assert [store.record_solution_request("ring"), store.record_solution_request("ring")] == [1, 2]
+    progress = store.load_progress()
+    assert (progress["ring"].hints, progress["ring"].path) == (2, str(tmp_path / "b.py"))
+    assert (progress["moe"].hints, progress["moe"].solution_requests) == (0, 0)
+    assert store.latest_problem() == "ring"
+
+
+def test_another_catalogue_has_submissions_of_its_own(store):
+    other_store = ProgressStore(store.path, "/theirs")
+    number = submit(other_store, "AC")
+    assert store.list_submissions() == ()
+    assert store.load_progress() == {}
+    assert store.latest_problem() is None
+    with pytest.raises(UnknownSubmission, match=f"Unknown submission {number}"):
+        store.get_submission(number)
+    assert [submission.number for submission in other_store.list_submissions("ring")] == [number]
+    assert other_store.list_submissions("moe") == ()
+
+
+def test_equal_sources_are_stored_once(store):
+    for _ in range(3):
+        submit(store, source=b"y = 2\n" * 1000)
+    with sqlite3.connect(store.path) as connection:
+        assert connection.execute("SELECT count(*) FROM source").fetchone() == (1,)
+    connection.close()
+    assert len(store.list_submissions()) == 3
+
+
+def test_a_judgement_that_cannot_be_decoded_counts_as_missing(store):
+    number = submit(store, "AC")
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("UPDATE judgement SET body = x'00'")
+    connection.close()
+    assert store.load_judgement(number) is None
+    assert store.load_source(number) == b"x = 1\n"
+
+
+def test_the_data_folder_follows_each_system(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert data_folder({}, "linux") == tmp_path / ".local/share/shardlab"
+    assert data_folder({"XDG_DATA_HOME": "not/absolute"}, "linux") == data_folder({}, "linux")
+    assert data_folder({}, "darwin") == tmp_path / "Library/Application Support/shardlab"
+    assert data_folder({"LOCALAPPDATA": "/local"}, "win32").as_posix() == "/local/shardlab"
+    assert data_folder({"SHARDLAB_DATA": "~/mine", "XDG_DATA_HOME": "/x"}) == tmp_path / "mine"
