@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from shardlab.planner.findings.codes import CODES as PLAN_CODES
+from shardlab.planner.findings.plan_finding_codes import CODES as PLAN_CODES
 
 import shardlab
 from shardlab.checks.cause_text import FIXES

@@ -45,7 +45,7 @@ _HOMES = {
     "ReplicasDiffer": "shardlab.simulator.interpreter.replicas",
     "Spec": "shardlab.sharding.spec",
     "Workload": "shardlab.planner.memory.workload",
-    "advise": "shardlab.planner.advice.advise",
+    "advise": "shardlab.planner.advice.make_advice",
     "check": "shardlab.analysis.trace_and_check",
     "forget_peeks": "shardlab.simulator.peek",
     "layout": "shardlab.sharding.layout",

@@ -277,7 +277,7 @@ def test_the_smallest_mesh_that_runs_is_the_reference_if_one_device_fails():
 
     runs = MeshRunner(four, [X]).run_on_meshes([Mesh(data=12), Mesh(data=2), Mesh(data=4)])
     assert runs.reference == runs.one.mesh_text == "data=4"
-    assert runs.not_one.kind == "rejected"
+    assert runs.one_device_failure.kind == "rejected"
     assert [(run.mesh_text, bool(run.failure)) for run in runs.many] == [
         ("data=2", True), ("data=12", False),
     ]  # fmt: skip

@@ -34,7 +34,12 @@ RIGHT = np.array([3.0, -1.0, 4.0, 8.0])
 
 def replicas(values, axes=("data",), number=0):
     return ReplicaValues(
-        number=number, of=1, body="body", source=BODY, mesh_axes=axes, values=np.asarray(values)
+        output_index=number,
+        n_outputs=1,
+        body="body",
+        source=BODY,
+        mesh_axes=axes,
+        values=np.asarray(values),
     )
 
 
@@ -128,7 +133,12 @@ def test_outputs_that_differ_for_one_reason_are_reported_together():
     def recorded(n, number, values):
         axes = ("data",) if n > 1 else ()
         return ReplicaValues(
-            number=number, of=4, body="body", source=BODY, mesh_axes=axes, values=np.asarray(values)
+            output_index=number,
+            n_outputs=4,
+            body="body",
+            source=BODY,
+            mesh_axes=axes,
+            values=np.asarray(values),
         )
 
     right = [7.5, 9.5, 2.0, 3.0]
@@ -149,10 +159,15 @@ def test_outputs_that_differ_for_one_reason_are_reported_together():
         "on data=2:", "  data=0: 9.", "  data=1: 10.", "on one device: 9.5", "the others: v, w, s",
     )  # fmt: skip
     other = ReplicaValues(
-        number=4, of=5, body="body", source=BODY, mesh_axes=("data",), values=np.array([3.0, 4.0])
+        output_index=4,
+        n_outputs=5,
+        body="body",
+        source=BODY,
+        mesh_axes=("data",),
+        values=np.array([3.0, 4.0]),
     )
     meant = ReplicaValues(
-        number=4, of=5, body="body", source=BODY, mesh_axes=(), values=np.array(7.0)
+        output_index=4, n_outputs=5, body="body", source=BODY, mesh_axes=(), values=np.array(7.0)
     )
     both = MeshRuns(
         one=replace(one, copies=(*one.copies, meant)),
@@ -298,7 +313,7 @@ def test_values_are_printed_with_enough_digits_to_differ():
 def test_if_one_device_fails_the_smallest_mesh_is_the_reference():
     failure = RunFailure(kind="rejected", message="No.")
     two, four = run(2, loss=RIGHT), run(4, loss=RIGHT + 1)
-    mesh_runs = check_runs(MeshRuns(one=two, many=(four,), not_one=failure))
+    mesh_runs = check_runs(MeshRuns(one=two, many=(four,), one_device_failure=failure))
     (finding,) = mesh_runs.findings
     assert finding.what == "Output loss differs from the result on data=2."
     assert "a device count seems to be hard-coded" in finding.fix
@@ -308,7 +323,7 @@ def test_if_one_device_fails_the_smallest_mesh_is_the_reference():
     assert note.startswith(
         "The program fails on one device: No. All runs were compared with data=2"
     )
-    (note,) = check_runs(MeshRuns(one=two, many=(), not_one=failure)).notes
+    (note,) = check_runs(MeshRuns(one=two, many=(), one_device_failure=failure)).notes
     assert "NOTHING WAS COMPARED: it ran only on data=2." in note
 
 

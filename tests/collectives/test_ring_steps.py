@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardlab.collectives.ring_steps import chunk_share, ring_steps
+from shardlab.collectives.ring_steps import chunk_fraction, ring_steps
 from shardlab.collectives.wire import wire_bytes
 
 SIZES = st.integers(2, 9)
@@ -29,16 +29,18 @@ def execute_steps(op, n, pairs=None):
         sent = [
             (
                 send,
-                operands(n)[send.sender] if send.part is None else contents[send.sender][send.part],
+                operands(n)[send.sender]
+                if send.chunk is None
+                else contents[send.sender][send.chunk],
             )
             for send in step
         ]
         for send, value in sent:
             received[send.receiver].append((send.sender, value))
-            if op == "all_to_all" or send.part is None:
+            if op == "all_to_all" or send.chunk is None:
                 continue  # is stored in the output, not in the operand
-            contents[send.receiver][send.part] = (
-                contents[send.receiver][send.part] + value if send.is_added else value
+            contents[send.receiver][send.chunk] = (
+                contents[send.receiver][send.chunk] + value if send.is_added else value
             )
     return contents, received
 
@@ -93,7 +95,7 @@ def test_each_device_sends_the_bytes_of_the_formula(op, n):
     n_sent = [0] * n
     for step in ring_steps(op, n):
         for send in step:
-            n_sent[send.sender] += payload * chunk_share(op, n)
+            n_sent[send.sender] += payload * chunk_fraction(op, n)
     assert n_sent == [wire_bytes(op, payload, n)] * n
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardlab.errors import InvalidHardwareFile, UnknownFigure, UnknownHardware
-from shardlab.hardware.chip_file import FIGURES
+from shardlab.hardware.chip_file import FIGURE_UNITS
 from shardlab.hardware.chips import hardware_names, parse_hardware
 
 CHIPS = ["tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-7x"]
@@ -19,7 +19,7 @@ def test_the_table_has_the_common_chips():
 @pytest.mark.parametrize("name", CHIPS)
 def test_every_figure_is_a_number_with_a_source(name):
     chip = parse_hardware(name)
-    assert {"hbm_bytes", "hbm_bandwidth", "bf16_flops"} <= set(chip.figures) <= set(FIGURES)
+    assert {"hbm_bytes", "hbm_bandwidth", "bf16_flops"} <= set(chip.figures) <= set(FIGURE_UNITS)
     for figure in chip.figures.values():
         assert figure.value > 0
         assert " " in figure.source, "a key of [sources] that does not exist stays a bare word"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hardware.handmade import call, train_step, with_branches
+from hardware.sample_traces import call, train_step, with_branches
 from shardlab.errors import InvalidEfficiency, UnknownFigure, UnknownMeshAxis
 from shardlab.hardware.chips import parse_hardware
 from shardlab.hardware.estimate import Estimate
@@ -232,7 +232,7 @@ def test_unknown_flops_leave_communication_only():
 
 def test_only_the_slowest_branch_counts_and_a_while_counts_one_iteration():
     result = with_branches().estimate("h100")
-    assert [call_time.counted for call_time in result.calls] == [False, True, True]
+    assert [call_time.is_counted for call_time in result.calls] == [False, True, True]
     assert result.communication_seconds == result.calls[1].seconds + result.calls[2].seconds
     assert "1 call is in a while loop: the time of one iteration is counted." in result.notes
     assert "Of each cond the branch that sends most is counted." in result.notes

@@ -23,7 +23,7 @@ def seconds(op, axes, mesh, chip, payload=2**26):
 
 
 def descriptions(mesh, chip=V5P):
-    return [placement.words for placement in mesh_placements(mesh, chip)]
+    return [placement.description for placement in mesh_placements(mesh, chip)]
 
 
 def test_one_mesh_axis_uses_all_torus_axes():

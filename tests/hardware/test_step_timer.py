@@ -60,7 +60,7 @@ def communication(n_tokens, x, y, f, chip=ANY_SIDE):
 
 
 def arithmetic(n_tokens, n, f):
-    return StepTimer(hardware=V5P).compute(4 * n_tokens * D * f, n, 1.0)
+    return StepTimer(hardware=V5P).compute_seconds(4 * n_tokens * D * f, n, 1.0)
 
 
 @pytest.mark.parametrize(("n_axes", "tokens"), [(1, 2550), (2, 1275), (3, 850)])
@@ -132,16 +132,16 @@ def test_on_16x16x16_pure_fsdp_is_best_from_6_million_tokens_on(batch, is_pure):
 
 
 def test_llama_70b_takes_44_days_on_a_pod_at_40_percent():
-    seconds = StepTimer(hardware=V5P).compute(6.3e24, 8960, 0.4)
+    seconds = StepTimer(hardware=V5P).compute_seconds(6.3e24, 8960, 0.4)
     assert seconds == pytest.approx(3.8e6, rel=0.01)
     assert round(seconds / 86400) == 44
-    assert StepTimer(hardware=V5P).compute(6.3e24, 1, 1.0) / (365.25 * 86400) == pytest.approx(
-        435, rel=0.01
-    )
+    assert StepTimer(hardware=V5P).compute_seconds(6.3e24, 1, 1.0) / (
+        365.25 * 86400
+    ) == pytest.approx(435, rel=0.01)
 
 
 def test_llama_70b_takes_17_days_on_18823_chips_at_50_percent():
-    assert round(StepTimer(hardware=V5P).compute(6.3e24, 18_823, 0.5) / 86400) == 17
+    assert round(StepTimer(hardware=V5P).compute_seconds(6.3e24, 18_823, 0.5) / 86400) == 17
 
 
 def test_data_parallelism_over_dcn_needs_75_000_tokens_per_pod():
@@ -158,7 +158,9 @@ def test_data_parallelism_over_dcn_needs_75_000_tokens_per_pod():
         (("data", pods), ("fsdp", per_pod)), [all_reduce]
     )[1][0]
     assert time.network == "DCN"
-    backward = StepTimer(hardware=V5P).compute(8 * D * 32768, per_pod, 1.0)  # of one token in a pod
+    backward = StepTimer(hardware=V5P).compute_seconds(
+        8 * D * 32768, per_pod, 1.0
+    )  # of one token in a pod
     # the book leaves out (m-1)/m of m pods
     assert time.seconds * pods / (pods - 1) / backward == pytest.approx(75_000, rel=0.03)
 

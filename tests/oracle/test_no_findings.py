@@ -19,7 +19,7 @@ from shardlab import check
 # the same axis, on purpose; those of bool and of narrow floats have no sum.
 UNSUMMED = ("bool", "float8", "float4")
 EXPECTED = {
-    "psum_of_equal_copies_multiplies": ("hazard.psum_of_replicated", "its name says so"),
+    "psum_of_replicated_value_multiplies": ("hazard.psum_of_replicated", "its name says so"),
     "ppermute_over_model_then_data": ("hazard.ppermute_axis_order", "its name says so"),
     "ppermute_with_two_messages_to_one_device": ("jax.rejected", "JAX rejects it when it compiles"),
     "ppermute_to_a_device_that_does_not_exist": ("jax.rejected", "JAX rejects it when it compiles"),

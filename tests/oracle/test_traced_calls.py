@@ -55,7 +55,7 @@ KINDS = {
 # Where XLA legitimately differs, and why.
 FOLDED = {
     # A sum over an array without elements is the constant 0, and so is the psum of it.
-    "an_empty_array_and_an_axis_of_one": {("all-reduce add", 4): 1},
+    "an_empty_array_and_a_dim_of_one": {("all-reduce add", 4): 1},
 }
 SHARDED_FURTHER = {
     # Partly manual: the compiler shards the operand over the other mesh axis (model=4) too, so that
@@ -178,7 +178,7 @@ def kinds_and_bytes(calls):
     [
         "scan_over_a_shard_map",
         "nested_three_deep",
-        "two_shard_maps_in_a_row_keep_their_order",
+        "two_shard_maps_in_sequence_keep_the_axis_order",
     ],
 )
 def test_with_what_the_compiler_inserts_the_list_is_whole(name, worlds_apart):

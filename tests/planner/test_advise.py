@@ -27,7 +27,7 @@ from shardlab.planner.memory.activations import ACTIVATION_MARGINS
 from shardlab.planner.memory.workload import Workload
 from shardlab.planner.models.load import load_model
 from shardlab.planner.plan import KINDS
-from shardlab.sharding.factors import products
+from shardlab.sharding.factors import factorizations
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_every_factorisation_is_a_candidate(llama, mixture):
     ):
         expected = {
             tuple((name, size) for name, size in zip(axes, sizes, strict=True) if size > 1)
-            for sizes in products(advice.n_devices, len(axes))
+            for sizes in factorizations(advice.n_devices, len(axes))
         }
         assert {candidate.mesh for candidate in all_candidates(advice)} == expected
 
@@ -335,7 +335,7 @@ def test_efficiencies_slow_compute_and_network():
     [step] = [candidate.step for candidate in half.ranked if candidate.mesh == mesh]
     assert step.compute_seconds == pytest.approx(2 * peak.best.step.compute_seconds)
     assert step.communication_seconds == pytest.approx(4 * peak.best.step.communication_seconds)
-    assert step.utilisation(step.lower) <= 0.5
+    assert step.utilization(step.lower) <= 0.5
 
 
 def test_advice_is_deterministic():

@@ -18,7 +18,7 @@ def step(compute, reading=0.0, **sent):
             seconds=seconds / 2,
             network="ICI",
             formula="",
-            hides=axis in ("data", "fsdp"),
+            is_overlapped=axis in ("data", "fsdp"),
         )
         for axis, seconds in sent.items()
     )
@@ -27,7 +27,7 @@ def step(compute, reading=0.0, **sent):
         model_flops=1.0,
         compute_seconds=compute,
         peak_flops=1.0,
-        exchanges=exchanges,
+        collectives=exchanges,
         reading_seconds=reading,
     )
 
@@ -159,4 +159,4 @@ def test_the_range_of_a_step_is_from_full_to_no_overlap():
     assert decoding.expected == 3.0 + 4.0  # fsdp overlaps, tensor does not
     assert step(2.0, tensor=4.0, fsdp=3.0).expected == 3.0 + 4.0
     assert decoding.by_axis() == {"tensor": 4.0, "fsdp": 1.0}
-    assert decoding.utilisation(4.0) == 0.25
+    assert decoding.utilization(4.0) == 0.25

@@ -7,7 +7,7 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardlab.sharding.factors import divisors, n_products, products
+from shardlab.sharding.factors import divisors, count_factorizations, factorizations
 
 
 @given(st.integers(1, 5000))
@@ -17,11 +17,13 @@ def test_divisors_are_all_numbers_that_divide_evenly(number):
 
 @given(st.integers(1, 400), st.integers(1, 4))
 def test_products_are_different_and_as_many_as_counted(number, n_factors):
-    factorizations = list(products(number, n_factors))
-    assert len(set(factorizations)) == len(factorizations) == n_products(number, n_factors)
+    factorizations = list(factorizations(number, n_factors))
+    assert (
+        len(set(factorizations)) == len(factorizations) == count_factorizations(number, n_factors)
+    )
     assert all(len(factors) == n_factors and prod(factors) == number for factors in factorizations)
 
 
 def test_the_largest_number_of_devices_takes_no_time():
-    assert n_products(2**31 - 1, 4) == 4  # a prime
+    assert count_factorizations(2**31 - 1, 4) == 4  # a prime
     assert divisors(2**31 - 1) == (1, 2**31 - 1)

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from hardware.handmade import MESH, call, many_lines, train_step, with_branches
+from hardware.sample_traces import MESH, call, many_lines, train_step, with_branches
 from shardlab.findings.source import SourceLocation
 from shardlab.tracing.call_groups import group_calls
 from shardlab.tracing.observation import Memory

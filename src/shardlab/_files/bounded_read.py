@@ -87,7 +87,7 @@ def _open_model_file(path: Path) -> int:
     except NotRegularFile:
         raise _file_error(path, "is a folder, a pipe or a device", "a file.") from None
     except FileNotFoundError:
-        raise file_not_found(path) from None
+        raise file_not_found_error(path) from None
     except OSError as error:
         raise _unreadable_error(path, error) from None
     except ValueError as error:  # the name contains a NUL or a lone surrogate
@@ -132,7 +132,7 @@ def list_folder(folder: Path) -> list[str]:
         raise _unreadable_error(folder, error) from None
 
 
-def file_not_found(path: Path) -> InvalidModel:
+def file_not_found_error(path: Path) -> InvalidModel:
     """Return the error for a missing file, with the nearest name that exists."""
     # Cut to 200 and 400 characters: names come from files that someone else wrote.
     where = f"{path!s:.400}"

@@ -96,9 +96,9 @@ class JsonScanner:
             position = self.position
         excerpt = self.text[position : position + 40]
         actual = f" Found {excerpt!r}." if excerpt else " The text ends here."
-        return InvalidModel(message + actual, where=self.place(position), fix=_FIX)
+        return InvalidModel(message + actual, where=self.position_text(position), fix=_FIX)
 
-    def place(self, position: int) -> str:
+    def position_text(self, position: int) -> str:
         """Return file and byte offset of a position, skipping leading spaces."""
         while self.text[position : position + 1] in (" ", "\t", "\r", "\n"):
             position += 1

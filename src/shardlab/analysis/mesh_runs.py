@@ -115,7 +115,7 @@ class MeshRunner:
                 if is_array(leaf) and not _is_key(leaf)
             },
             source=function_location(self._f),
-            not_one=None if reference is first else first.run.failure,
+            one_device_failure=None if reference is first else first.run.failure,
         )
 
 

@@ -6,72 +6,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from shardlab.collectives.call import CollectiveCall
-from shardlab.findings.finding import Finding, Severity
+from shardlab.findings import codes
+from shardlab.findings.codes import FindingCode
+from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
-
-
-@dataclass(frozen=True)
-class Code:
-    """One kind of finding."""
-
-    severity: Severity
-    title: str
-
 
 CODES = {
     # Programs that hang, or compute wrong values without an error.
-    "hazard.deadlock": Code("error", "some devices never reach a collective"),
-    "hazard.mismatched_collectives": Code("error", "devices call different collectives"),
-    "hazard.replicas_differ": Code("error", "an output declared replicated differs by device"),
-    "hazard.mesh_dependent": Code("error", "values or gradients depend on the mesh"),
-    "hazard.psum_of_replicated": Code("warning", "a psum of a replicated value"),
-    "hazard.ppermute_axis_order": Code("warning", "a ppermute whose axis order JAX may ignore"),
-    "hazard.constraint_replicates": Code("warning", "a sharding constraint that does not shard"),
+    "hazard.deadlock": FindingCode("error", "some devices never reach a collective"),
+    "hazard.mismatched_collectives": FindingCode("error", "devices call different collectives"),
+    "hazard.replicas_differ": FindingCode(
+        "error", "an output declared replicated differs by device"
+    ),
+    "hazard.mesh_dependent": FindingCode("error", "values or gradients depend on the mesh"),
+    "hazard.psum_of_replicated": FindingCode("warning", "a psum of a replicated value"),
+    "hazard.ppermute_axis_order": FindingCode(
+        "warning", "a ppermute whose axis order JAX may ignore"
+    ),
+    "hazard.constraint_replicates": FindingCode(
+        "warning", "a sharding constraint that does not shard"
+    ),
     # Specs that do not fit their arrays or the mesh.
-    "spec.unknown_axis": Code("error", "a mesh axis that does not exist"),
-    "spec.rank": Code("error", "a spec with more entries than the array has dimensions"),
-    "spec.indivisible": Code("error", "a dimension that is not divisible by its shard count"),
-    "spec.wrong_argument": Code("error", "a spec that fits another argument"),
+    "spec.unknown_axis": FindingCode("error", "a mesh axis that does not exist"),
+    "spec.rank": FindingCode("error", "a spec with more entries than the array has dimensions"),
+    "spec.indivisible": FindingCode(
+        "error", "a dimension that is not divisible by its shard count"
+    ),
+    "spec.wrong_argument": FindingCode("error", "a spec that fits another argument"),
     # Correct, but more expensive than necessary.
-    "waste.replicated": Code("warning", "a large array replicated on every device"),
-    "waste.all_gather_then_slice": Code("warning", "an all_gather of which only a slice is used"),
-    "waste.psum_then_slice": Code("warning", "a psum of which only a slice is used"),
-    "waste.loop_invariant_collective": Code(
+    "waste.replicated": FindingCode("warning", "a large array replicated on every device"),
+    "waste.all_gather_then_slice": FindingCode(
+        "warning", "an all_gather of which only a slice is used"
+    ),
+    "waste.psum_then_slice": FindingCode("warning", "a psum of which only a slice is used"),
+    "waste.loop_invariant_collective": FindingCode(
         "warning", "a collective with the same operand in every loop iteration"
     ),
     # Programs that JAX itself rejects.
-    "jax.rejected": Code("error", "a program that JAX rejects"),
-    "ignore.invalid": Code("warning", "an ignore comment that suppresses nothing"),
-    "program.no_communication": Code("info", "a program with nothing to check"),
+    "jax.rejected": FindingCode("error", "a program that JAX rejects"),
+    "ignore.invalid": FindingCode("warning", "an ignore comment that suppresses nothing"),
+    "program.no_communication": FindingCode("info", "a program with nothing to check"),
 }
 
 
 def make_finding(
-    code: str,
-    what: str,
-    where: SourceLocation | None,
-    fix: str,
-    *,
-    cause: str = "",
-    shows: tuple[str, ...] = (),
-    details: Mapping[str, Any] | None = None,
+    code: str, what: str, where: SourceLocation | None, fix: str, **parts: Any
 ) -> Finding:
-    """Return a finding of a known code, with the severity of that code."""
-    return Finding(
-        code=code,
-        severity=CODES[code].severity,
-        what=what,
-        where=where,
-        fix=fix,
-        cause=cause,
-        shows=shows,
-        details=details or {},
-    )
+    """Return a finding with the severity of its code; `parts` are cause, shows and details."""
+    return codes.make_finding(CODES, code, what, where, fix, **parts)
 
 
 def quote_axes(axes: Sequence[str]) -> str:

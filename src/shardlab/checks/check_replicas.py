@@ -61,7 +61,7 @@ def find_differing_replicas(runs: MeshRuns) -> list[Finding]:
 
 
 def _split_by_reason(group: list[_DifferingOutput]) -> list[list[_DifferingOutput]]:
-    ordered = sorted(group, key=lambda output: output.occurrences[0][1].number)
+    ordered = sorted(group, key=lambda output: output.occurrences[0][1].output_index)
     explained: dict[str, list[_DifferingOutput]] = {}
     for output in ordered:
         if output.missing:
@@ -195,7 +195,7 @@ def _common_missing_reduction(
 
 def _one_device_value(runs: MeshRuns, run: MeshRun, replicas: ReplicaValues) -> Array | None:
     """Return the same output on one device; in a loop, of the same iteration."""
-    if runs.not_one:
+    if runs.one_device_failure:
         return None
     # A shard_map in a loop records its outputs once per iteration, always in the same order.
     same_output = [item for item in run.copies if item.key == replicas.key]
@@ -210,7 +210,11 @@ def _output_name(run: MeshRun, replicas: ReplicaValues) -> str:
     path = _output_path(run, replicas)
     if path is not None:
         return f"Output {path} of '{replicas.body}'" if path else f"The output of '{replicas.body}'"
-    which = "The output" if replicas.of == 1 else f"Output {replicas.number} of {replicas.of}"
+    which = (
+        "The output"
+        if replicas.n_outputs == 1
+        else f"Output {replicas.output_index} of {replicas.n_outputs}"
+    )
     return f"{which} of '{replicas.body}'"
 
 

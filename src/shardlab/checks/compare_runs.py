@@ -131,13 +131,15 @@ def _failure_notes(runs: MeshRuns, are_requested: bool) -> tuple[str, ...]:
         for run in failed
         if not (are_requested and _failure_kind(run) == "rejected")
     ]
-    if runs.not_one is not None:
+    if runs.one_device_failure is not None:
         consequence = (
             f"All runs were compared with {runs.reference}, the smallest mesh on which it runs."
             if runs.compared_on
             else f"NOTHING WAS COMPARED: it ran only on {runs.reference}. Pass several meshes."
         )
-        notes.insert(0, f"The program fails on one device: {runs.not_one.message} {consequence}")
+        notes.insert(
+            0, f"The program fails on one device: {runs.one_device_failure.message} {consequence}"
+        )
     elif runs.many and len(failed) == len(runs.many):
         notes.append(
             "NOTHING WAS COMPARED WITH ONE DEVICE: the program ran on no other mesh. Pass meshes "

@@ -105,7 +105,7 @@ def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
         # A divisor that is the size of a mesh axis is 1 on one device; what is left there is a
         # constant of the program.
         lineage = replace(lineage, divided_by=expected.lineage.divided_by)
-        if runs.not_one:
+        if runs.one_device_failure:
             # Without one device, n is only known relative to the reference mesh, so no factor fits.
             differences.append(
                 Difference(

@@ -127,7 +127,7 @@ def command(model: str, **options: Any) -> None:
 
 def _compute_advice(model: str, options: dict[str, Any]) -> Advice:
     from shardlab.cli.jobs import is_model_target, load_model_argument
-    from shardlab.planner.advice.advise import advise
+    from shardlab.planner.advice.make_advice import advise
 
     hardware, n_devices = _parse_hardware(options)
     return advise(

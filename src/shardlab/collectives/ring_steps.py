@@ -29,20 +29,20 @@ class Send:
 
     sender: int
     receiver: int
-    part: int | None
+    chunk: int | None
     is_added: bool = False
 
     def __str__(self) -> str:
-        chunk = "all" if self.part is None else f"#{self.part}"
+        chunk = "all" if self.chunk is None else f"#{self.chunk}"
         return f"{self.sender}→{self.receiver} {'+' if self.is_added else ''}{chunk}"
 
 
-Step = tuple[Send, ...]
+RingStep = tuple[Send, ...]
 
 
 def ring_steps(
     op: str, group_size: int, pairs: Sequence[tuple[int, int]] | None = None
-) -> tuple[Step, ...]:
+) -> tuple[RingStep, ...]:
     """Return the steps of a collective among devices 0 to group_size - 1.
 
     `pairs` are the (sender, receiver) pairs of a ppermute; by default each sends to the next.
@@ -60,39 +60,41 @@ def ring_steps(
         return _all_to_all_steps(group_size)
     if op == "pbroadcast":
         return tuple(
-            (Send(sender=device, receiver=device + 1, part=None),)
+            (Send(sender=device, receiver=device + 1, chunk=None),)
             for device in range(group_size - 1)
         )
     if pairs is None:
         pairs = [(device, (device + 1) % group_size) for device in range(group_size)]
-    return (tuple(Send(sender=sender, receiver=receiver, part=None) for sender, receiver in pairs),)
+    return (
+        tuple(Send(sender=sender, receiver=receiver, chunk=None) for sender, receiver in pairs),
+    )
 
 
-def chunk_share(op: str, group_size: int) -> Fraction:
+def chunk_fraction(op: str, group_size: int) -> Fraction:
     """Return the fraction of the operand that one chunk is."""
     is_unsplit = op in ("all_gather", "pbroadcast", "ppermute")
     return Fraction(1) if is_unsplit else Fraction(1, group_size)
 
 
-def _all_gather_steps(n: int) -> tuple[Step, ...]:
+def _all_gather_steps(n: int) -> tuple[RingStep, ...]:
     """Each chunk travels once around the ring, starting at the device that has it."""
     return tuple(
         tuple(
-            Send(sender=device, receiver=(device + 1) % n, part=(device - step) % n)
+            Send(sender=device, receiver=(device + 1) % n, chunk=(device - step) % n)
             for device in range(n)
         )
         for step in range(n - 1)
     )
 
 
-def _reduce_scatter_steps(n: int) -> tuple[Step, ...]:
+def _reduce_scatter_steps(n: int) -> tuple[RingStep, ...]:
     """Partial sums travel around the ring; chunk i ends on device i."""
     return tuple(
         tuple(
             Send(
                 sender=device,
                 receiver=(device + 1) % n,
-                part=(device - step - 1) % n,
+                chunk=(device - step - 1) % n,
                 is_added=True,
             )
             for device in range(n)
@@ -101,11 +103,11 @@ def _reduce_scatter_steps(n: int) -> tuple[Step, ...]:
     )
 
 
-def _all_to_all_steps(n: int) -> tuple[Step, ...]:
+def _all_to_all_steps(n: int) -> tuple[RingStep, ...]:
     """In step k each device sends to the device k positions ahead."""
     return tuple(
         tuple(
-            Send(sender=device, receiver=(device + step) % n, part=(device + step) % n)
+            Send(sender=device, receiver=(device + step) % n, chunk=(device + step) % n)
             for device in range(n)
         )
         for step in range(1, n)

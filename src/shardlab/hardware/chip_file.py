@@ -20,7 +20,7 @@ from shardlab._text.nearest import unknown_name_text
 from shardlab.errors import InvalidHardwareFile, short_repr
 
 # name -> unit; chips.toml explains each figure
-FIGURES = {
+FIGURE_UNITS = {
     "hbm_bytes": "bytes",
     "hbm_bandwidth": "bytes/s",
     "bf16_flops": "FLOP/s",
@@ -46,7 +46,7 @@ _MAX_TORUS_AXES = 8  # all placements of a mesh on them are tried
 _MAX_COUNT = 2**31 - 1
 _MAX_FILE_BYTES = 2**20  # a chip file has some hundred bytes
 _TEXT_KEYS = ("name", "title", "network", "like")
-_KEYS = (*_TEXT_KEYS, "aliases", *_COUNT_KEYS, *FIGURES)
+_KEYS = (*_TEXT_KEYS, "aliases", *_COUNT_KEYS, *FIGURE_UNITS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +93,11 @@ def read_chip(path: Path, chips: Mapping[str, Chip]) -> Chip:
 
 def check_figure(name: str, value: Any, where: str) -> float:
     """Return a figure as a float; raises `InvalidHardwareFile`."""
-    if name not in FIGURES:
-        raise _unknown_name_error("figure", name, FIGURES, where, fix="use a known figure.")
+    if name not in FIGURE_UNITS:
+        raise _unknown_name_error("figure", name, FIGURE_UNITS, where, fix="use a known figure.")
     # bool is a subclass of int; the comparison is False for nan, and 1e30 excludes inf.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
-        fix = f"a number above 0, in {FIGURES[name]}, such as {_EXAMPLES[FIGURES[name]]}."
+        fix = f"a number above 0, in {FIGURE_UNITS[name]}, such as {_EXAMPLES[FIGURE_UNITS[name]]}."
         raise _chip_file_error(f"The figure {name!r} is {short_repr(value)}", where, fix)
     return float(value)
 
@@ -137,7 +137,7 @@ def _parse_chip(
     figures = dict(start.figures)
     changes: dict[str, Any] = {}
     for key, value in data.items():
-        if key in FIGURES:
+        if key in FIGURE_UNITS:
             figures[key] = _parse_figure(key, value, where, sources)
         elif key in _COUNT_KEYS:
             changes[key] = _parse_count(key, value, where)

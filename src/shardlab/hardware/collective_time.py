@@ -15,7 +15,7 @@ from shardlab.hardware.torus import Side, torus_time
 from shardlab.sharding.dtype import parse_dtype
 from shardlab.sharding.mesh import MeshSizes
 
-KNOWN = (*REDUCTIONS, "all_gather", "psum_scatter", "all_to_all", "ppermute", "pbroadcast")
+TIMED_OPS = (*REDUCTIONS, "all_gather", "psum_scatter", "all_to_all", "ppermute", "pbroadcast")
 
 
 @dataclass(kw_only=True)
@@ -117,7 +117,7 @@ def permutation_pairs(call: CollectiveCall) -> list[tuple[int, int]] | None:
 
 def _timed_operation(call: CollectiveCall) -> tuple[str, int]:
     """Return the operation and payload to time; an unknown one counts as a ppermute."""
-    return (call.op, call.payload_bytes) if call.op in KNOWN else ("ppermute", call.wire_bytes)
+    return (call.op, call.payload_bytes) if call.op in TIMED_OPS else ("ppermute", call.wire_bytes)
 
 
 def flops_figure(dtype: str) -> str:

@@ -32,7 +32,7 @@ class FigureUsed:
 class CallTime:
     """The time of one collective call of a trace.
 
-    `counted` is False in a branch of a cond that is not the slowest one.
+    `is_counted` is False in a branch of a cond that is not the slowest one.
     """
 
     call: int  # its index in Trace.collectives
@@ -41,11 +41,11 @@ class CallTime:
     axes: tuple[str, ...]
     network: str  # ICI, DCN, NVLink, between nodes
     formula: str
-    counted: bool = True
+    is_counted: bool = True
 
     @property
     def total_seconds(self) -> float:
-        return self.seconds * self.count if self.counted else 0.0
+        return self.seconds * self.count if self.is_counted else 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "axes": list(self.axes)}

@@ -86,11 +86,11 @@ def _time_rows(estimate: Estimate) -> tuple[Row, ...]:
 
 
 def _runs_over(call: CallTime, axes: str) -> bool:
-    return call.counted and ",".join(call.axes) == axes
+    return call.is_counted and ",".join(call.axes) == axes
 
 
 def _formulas_and_figures(estimate: Estimate) -> Iterable[str]:
-    formulas = dict.fromkeys(call.formula for call in estimate.calls if call.counted)
+    formulas = dict.fromkeys(call.formula for call in estimate.calls if call.is_counted)
     if estimate.compute_formula:
         formulas = {f"compute: {estimate.compute_formula}": None, **formulas}
     yield from formulas

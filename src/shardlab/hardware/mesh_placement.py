@@ -2,7 +2,7 @@
 
 >>> from shardlab.hardware.chips import parse_hardware
 >>> for placement in mesh_placements((("fsdp", 64), ("tensor", 8)), parse_hardware("tpu-v5p")):
-...     print(placement.words)
+...     print(placement.description)
 fsdp 8x8, tensor 8
 
 On a torus a mesh axis can use several torus axes, and then has the links of all of them: we assume
@@ -95,7 +95,7 @@ class MeshPlacement:
         return tuple(routes)
 
     @cached_property
-    def words(self) -> str:
+    def description(self) -> str:
         """The placement as text, such as `fsdp 8x8, tensor 8`."""
         if not self.is_torus:
             return ", ".join(self._node_texts())

@@ -12,7 +12,7 @@ from typing import Any
 class StepCollectiveTime:
     """Equal collective calls of one step, and their time.
 
-    `payload_bytes` is the operand on one device, `seconds` the time of one call. `hides`: the call
+    `payload_bytes` is the operand on one device, `seconds` the time of one call. `is_overlapped`: the call
     can be overlapped with compute.
     """
 
@@ -24,7 +24,7 @@ class StepCollectiveTime:
     seconds: float
     network: str  # ICI, DCN, NVLink, between nodes
     formula: str
-    hides: bool = False
+    is_overlapped: bool = False
 
     @property
     def total_seconds(self) -> float:
@@ -53,7 +53,7 @@ class StepTime:
     model_flops: float  # without recomputation: the numerator of MFU
     compute_seconds: float
     peak_flops: float  # of all devices
-    exchanges: tuple[StepCollectiveTime, ...]
+    collectives: tuple[StepCollectiveTime, ...]
     reading_seconds: float = 0.0  # memory read once per step (decoding); 0 in training
 
     @property
@@ -63,18 +63,22 @@ class StepTime:
 
     @cached_property
     def communication_seconds(self) -> float:
-        return sum(collective.total_seconds for collective in self.exchanges)
+        return sum(collective.total_seconds for collective in self.collectives)
 
     @cached_property
-    def hidden_seconds(self) -> float:
+    def overlapped_seconds(self) -> float:
         """Communication that overlaps with compute, as far as compute lasts."""
-        return sum(collective.total_seconds for collective in self.exchanges if collective.hides)
+        return sum(
+            collective.total_seconds for collective in self.collectives if collective.is_overlapped
+        )
 
     @cached_property
     def exposed_seconds(self) -> float:
         """Communication during which the devices are idle."""
         return sum(
-            collective.total_seconds for collective in self.exchanges if not collective.hides
+            collective.total_seconds
+            for collective in self.collectives
+            if not collective.is_overlapped
         )
 
     @property
@@ -82,7 +86,7 @@ class StepTime:
         """The step time with overlap: the longer of compute and overlapped communication, plus
         the exposed communication."""
         # Overlapped communication that lasts longer than compute is waited for as well.
-        return max(self.busy_seconds, self.hidden_seconds) + self.exposed_seconds
+        return max(self.busy_seconds, self.overlapped_seconds) + self.exposed_seconds
 
     @property
     def lower(self) -> float:
@@ -92,18 +96,18 @@ class StepTime:
     def upper(self) -> float:
         return self.busy_seconds + self.communication_seconds
 
-    def utilisation(self, seconds: float) -> float:
+    def utilization(self, seconds: float) -> float:
         """Return the model FLOPs utilization (MFU) of a step that takes `seconds`."""
         return self.model_flops / (self.peak_flops * seconds) if seconds else 0.0
 
-    def by_axis(self, *, hides: bool | None = None) -> dict[str, float]:
+    def by_axis(self, *, is_overlapped: bool | None = None) -> dict[str, float]:
         """Return the seconds of communication by mesh axes, most first.
 
-        `hides` selects overlapped (True) or exposed (False) communication; None is both.
+        `is_overlapped` selects overlapped (True) or exposed (False) communication; None is both.
         """
         totals: dict[str, float] = {}
-        for collective in self.exchanges:
-            if hides is not None and collective.hides != hides:
+        for collective in self.collectives:
+            if is_overlapped is not None and collective.is_overlapped != is_overlapped:
                 continue
             axes = ",".join(collective.axes)
             totals[axes] = totals.get(axes, 0.0) + collective.total_seconds
@@ -120,7 +124,7 @@ class StepTime:
             "expected": self.expected,
             "lower": self.lower,
             "upper": self.upper,
-            "exchanges": [collective.to_json() for collective in self.exchanges],
+            "collectives": [collective.to_json() for collective in self.collectives],
             "reading_seconds": self.reading_seconds,
         }
 
@@ -131,6 +135,6 @@ class StepTime:
             model_flops=data["model_flops"],
             compute_seconds=data["compute_seconds"],
             peak_flops=data["peak_flops"],
-            exchanges=tuple(map(StepCollectiveTime.from_json, data["exchanges"])),
+            collectives=tuple(map(StepCollectiveTime.from_json, data["collectives"])),
             reading_seconds=data["reading_seconds"],
         )

@@ -6,7 +6,7 @@
 ...     what="parameters", axes=("fsdp",), op="all_gather", payload_bytes=10**6, count=80
 ... )
 >>> placement, [time] = timer.fastest_placement((("fsdp", 512),), [gather])
->>> placement.words, time.formula
+>>> placement.description, time.formula
 ('fsdp 8x8x8', '3 rings: V / (2 link x 3)')
 
 Every collective is timed by the `CollectiveTimer` that also times traces.
@@ -31,7 +31,7 @@ from shardlab.sharding.mesh import MeshSizes
 class StepCollective:
     """Equal calls of one step; `payload_bytes` is the operand on one device.
 
-    `hides`: the call can be overlapped with compute; all other communication is exposed.
+    `is_overlapped`: the call can be overlapped with compute; all other communication is exposed.
     """
 
     what: str
@@ -39,18 +39,18 @@ class StepCollective:
     op: str
     payload_bytes: int
     count: int
-    hides: bool = False
+    is_overlapped: bool = False
 
 
 @dataclass
-class CollectiveSpan:
+class CollectiveTimes:
     """The collectives of a step on every placement of a mesh.
 
     `totals` has the overlapped and the exposed seconds of each placement. The times of the single
     collectives are computed only for a placement that is chosen, and stored by its index.
     """
 
-    exchanges: tuple[StepCollective, ...]
+    collectives: tuple[StepCollective, ...]
     totals: list[tuple[float, float, MeshPlacement]]
     times_by_placement: dict[int, tuple[StepCollectiveTime, ...]] = field(default_factory=dict)
 
@@ -68,27 +68,29 @@ class StepTimer:
     # A search times hundreds of thousands of candidates, which share most meshes and collectives.
     _timing_cache: dict[tuple[str, int, CollectiveRoute], Timing] = field(default_factory=dict)
     _placement_cache: dict[MeshSizes, tuple[MeshPlacement, ...]] = field(default_factory=dict)
-    _times_cache: dict[object, CollectiveSpan] = field(default_factory=dict)
+    _times_cache: dict[object, CollectiveTimes] = field(default_factory=dict)
 
     def fastest_placement(
-        self, mesh: MeshSizes, exchanges: Sequence[StepCollective], busy: float = 0.0
+        self, mesh: MeshSizes, collectives: Sequence[StepCollective], busy: float = 0.0
     ) -> tuple[MeshPlacement, tuple[StepCollectiveTime, ...]]:
         """Return the fastest placement of the mesh, and the times of the collectives on it."""
-        return self.choose(self.sent(mesh, exchanges), busy)
+        return self.choose_placement(self.time_collectives(mesh, collectives), busy)
 
-    def sent(self, mesh: MeshSizes, exchanges: Sequence[StepCollective]) -> CollectiveSpan:
+    def time_collectives(
+        self, mesh: MeshSizes, collectives: Sequence[StepCollective]
+    ) -> CollectiveTimes:
         """Return the total time of the collectives on each placement of the mesh."""
-        key = (mesh, tuple(exchanges))  # candidates that differ only in remat send the same
+        key = (mesh, tuple(collectives))  # candidates that differ only in remat send the same
         if key not in self._times_cache:
             totals = [
-                (*self._total_seconds(exchanges, placement), placement)
+                (*self._total_seconds(collectives, placement), placement)
                 for placement in self._placements(mesh)
             ]
-            self._times_cache[key] = CollectiveSpan(key[1], totals)
+            self._times_cache[key] = CollectiveTimes(key[1], totals)
         return self._times_cache[key]
 
-    def choose(
-        self, sent: CollectiveSpan, busy: float
+    def choose_placement(
+        self, sent: CollectiveTimes, busy: float
     ) -> tuple[MeshPlacement, tuple[StepCollectiveTime, ...]]:
         """Return the placement with the fastest step, and the times of the collectives on it.
 
@@ -105,7 +107,7 @@ class StepTimer:
         placement = sent.totals[index][2]
         if index not in sent.times_by_placement:
             sent.times_by_placement[index] = tuple(
-                self.time(collective, placement) for collective in sent.exchanges
+                self.time(collective, placement) for collective in sent.collectives
             )
         return placement, sent.times_by_placement[index]
 
@@ -125,20 +127,20 @@ class StepTimer:
             seconds=sum(timing.seconds * sharing for timing, sharing in timings),
             network=" and ".join(dict.fromkeys(timing.network for timing, _ in timings)),
             formula="; then ".join(formulas) or "one device: nothing is sent",
-            hides=collective.hides,
+            is_overlapped=collective.is_overlapped,
         )
 
-    def compute(self, flops: float, n_devices: int, efficiency: float) -> float:
+    def compute_seconds(self, flops: float, n_devices: int, efficiency: float) -> float:
         """Return the seconds of bfloat16 FLOPs that are divided evenly between the devices."""
-        return flops / (self.peak(n_devices) * efficiency)
+        return flops / (self.peak_flops(n_devices) * efficiency)
 
-    def peak(self, n_devices: int) -> float:
+    def peak_flops(self, n_devices: int) -> float:
         """Return the peak FLOP/s of `n_devices` devices."""
         figure = self.hardware.figure(flops_figure("bf16"), needed_for="needed for FLOPs in bf16")
         self.used[figure.name] = figure
         return figure.value * n_devices
 
-    def reading(self, n_bytes: int) -> float:
+    def read_seconds(self, n_bytes: int) -> float:
         """Return the seconds in which a device reads `n_bytes` from its memory."""
         figure = self.hardware.figure("hbm_bandwidth", needed_for="needed to read the parameters")
         self.used[figure.name] = figure
@@ -152,7 +154,7 @@ class StepTimer:
         for collective in collectives:
             for timing, sharing in self._route_timings(collective, placement):
                 seconds = timing.seconds * sharing * collective.count
-                if collective.hides:
+                if collective.is_overlapped:
                     overlapped += seconds
                 else:
                     exposed += seconds

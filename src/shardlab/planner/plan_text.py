@@ -283,7 +283,7 @@ def items_section(plan: Plan, *, show_all: bool = False) -> tuple[Section, ...]:
         if show_all or item.bytes_per_device * _MAX_ITEM_RATIO >= total
     )
     columns = (
-        Column(head="", may_cut=True),
+        Column(head="", can_truncate=True),
         Column(head="", drop=2),
         Column(head="per device", is_number=True),
         Column(head="share", is_number=True, drop=1),
@@ -322,7 +322,7 @@ def rules_section(plan: Plan) -> Section:
 
 
 def _rule_column(head: str) -> Column:
-    return Column(head=head, may_cut=head != "spec", is_code=True)
+    return Column(head=head, can_truncate=head != "spec", is_code=True)
 
 
 def _user_rule_rows(plan: Plan) -> Iterator[Row]:
@@ -338,7 +338,7 @@ def _user_rule_rows(plan: Plan) -> Iterator[Row]:
         count = "" if line.kind == "logical" else f"{n_matched[index]:,}"
         name = line.pattern if line.kind == "pattern" else f"{line.kind} {line.pattern}"
         cells = tuple(map(printable_text, (name, line.spec_text, count)))
-        yield Row(cells=cells, beneath=(printable_text(line.reason),) if line.reason else ())
+        yield Row(cells=cells, notes=(printable_text(line.reason),) if line.reason else ())
     for (source, spec), n_tensors in other_sources.items():
         yield Row(cells=(printable_text(source), printable_text(spec), f"{n_tensors:,}"))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from shardlab._text.printable import printable_text
 from shardlab._text.units import bytes_text, share_text
 from shardlab.planner.plan import Plan, PlanRow
-from shardlab.render.sheet import Column, Row, Section, Table, truncate_left
+from shardlab.render.sheet import Column, Row, Section, Table, truncate_start
 
 _VISIBLE_SHARE = 0.99  # of a device's bytes: rows beyond it are folded
 _MAX_ROWS = 40  # visible unless all are requested
@@ -209,7 +209,7 @@ def short_name(name: str, max_length: int) -> str:
     *_, shortest = names = list(shorter_names(path))
     candidates = (*(shorter + count for shorter in names), shortest)
     fitting = next((text for text in candidates if len(text) <= max_length), None)
-    return truncate_left(shortest, max_length) if fitting is None else fitting
+    return truncate_start(shortest, max_length) if fitting is None else fitting
 
 
 def name_in_group(row: PlanRow, group: RowGroup) -> str:
@@ -238,8 +238,8 @@ def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
         rows += [_tensor_row(row, group, plan, is_training) for row in group.rows]
         rows += [_folded_row(group, is_training)] if group.folded else []
     columns = (
-        Column(head="tensor", may_cut=True, keep=24, is_code=True, cut=short_name),
-        Column(head="array", may_cut=True, keep=44, is_code=True),
+        Column(head="tensor", can_truncate=True, min_width=24, is_code=True, truncate=short_name),
+        Column(head="array", can_truncate=True, min_width=44, is_code=True),
         Column(head="spec", drop=9, is_code=True),
         Column(head="shard", drop=3, is_code=True),
         *([Column(head="parameter", is_number=True, drop=6)] if is_training else []),
@@ -273,7 +273,7 @@ def _tensor_row(row: PlanRow, group: RowGroup, plan: Plan, is_training: bool) ->
         f"{parameter.n_replicas:,}",
         bytes_text(wasted) if wasted else "-",
     ]
-    return Row(cells=tuple(map(printable_text, cells)), beneath=_state_lines(row, plan))
+    return Row(cells=tuple(map(printable_text, cells)), notes=_state_lines(row, plan))
 
 
 def _state_lines(row: PlanRow, plan: Plan) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def table_markdown(table: Table) -> str:
     |---|---:|
     | `a_b` | 3 |
     """
-    has_beneath = any(row.beneath for row in table.rows)
+    has_beneath = any(row.notes for row in table.rows)
     columns = (*table.columns, *([Column(head="")] if has_beneath else []))
     heads = " | ".join(column.head or " " for column in columns)
     marks = "|".join("---:" if column.is_number else "---" for column in columns)
@@ -48,7 +48,7 @@ def table_markdown(table: Table) -> str:
             cells = [
                 _cell_markdown(text, column.is_code and not row.is_faint) for text, column in pairs
             ]
-            notes = (escape_markdown(note, in_table=True) for note in row.beneath)
+            notes = (escape_markdown(note, in_table=True) for note in row.notes)
             cells += ["<br>".join(notes)] if has_beneath else []
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -17,7 +17,7 @@ _GAP = 2  # spaces between columns
 _COMFORTABLE_WIDTH, _MIN_WIDTH = 18, 10
 
 
-def truncate_left(text: str, n_letters: int) -> str:
+def truncate_start(text: str, n_letters: int) -> str:
     """Return the end of a text: the last components say most about a path."""
     return f"…{text[len(text) - n_letters + 1 :]}" if len(text) > n_letters else text
 
@@ -26,17 +26,17 @@ def truncate_left(text: str, n_letters: int) -> str:
 class Column:
     """A column of a table. In a narrow terminal, columns with `drop` go first, highest first.
 
-    A column with `may_cut` is truncated by `cut` before columns are dropped, but to no less than
-    `keep` letters. `is_code` marks paths, arrays and specs for renderers that have a code style.
+    A column with `can_truncate` is truncated by `truncate` before columns are dropped, but to no less than
+    `min_width` letters. `is_code` marks paths, arrays and specs for renderers that have a code style.
     """
 
     head: str
     is_number: bool = False
     drop: int = 0
-    may_cut: bool = False
-    keep: int = _COMFORTABLE_WIDTH
+    can_truncate: bool = False
+    min_width: int = _COMFORTABLE_WIDTH
     is_code: bool = False
-    cut: Callable[[str, int], str] = truncate_left
+    truncate: Callable[[str, int], str] = truncate_start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Row:
     """The cells of a row and the lines shown below it; or, without cells, a heading."""
 
     cells: tuple[str, ...]
-    beneath: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     is_faint: bool = False
     heading: str = ""
 
@@ -117,7 +117,7 @@ def _table_lines(table: Table, width: int) -> Iterator[Line]:
             )
             continue
         yield [Span(text=_row_text(row.cells, table.columns, widths), is_faint=row.is_faint)]
-        for note in row.beneath:
+        for note in row.notes:
             yield from ([Span(text=f"    {line}", is_faint=True)] for line in wrap(note, width - 4))
 
 
@@ -129,10 +129,10 @@ def _fit_table(table: Table, width: int) -> tuple[Table, list[int]]:
         widths = _column_widths(table)
         spare = width - sum(widths) - _GAP * (len(widths) - 1)
         # Truncate to a readable width while columns can still be dropped, to the minimum after.
-        truncatable = [index for index, column in enumerate(table.columns) if column.may_cut]
+        truncatable = [index for index, column in enumerate(table.columns) if column.can_truncate]
         for index in truncatable:
             can_drop = any(column.drop > 1 for column in table.columns)
-            min_width = table.columns[index].keep if can_drop else _MIN_WIDTH
+            min_width = table.columns[index].min_width if can_drop else _MIN_WIDTH
             shorter = max(min(min_width, widths[index]), widths[index] + min(spare, 0))
             spare += widths[index] - shorter
             widths[index] = shorter
@@ -160,7 +160,7 @@ def _column_widths(table: Table) -> list[int]:
 def _row_text(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
     parts = []
     for text, column, width in zip(cells, columns, widths, strict=True):
-        cell = column.cut(text, width)
+        cell = column.truncate(text, width)
         parts.append(f"{cell:>{width}}" if column.is_number else f"{cell:<{width}}")
     return ("  " + (" " * _GAP).join(parts)).rstrip()
 
@@ -245,6 +245,6 @@ def _row_html(row: Row, columns: Sequence[Column]) -> str:
         cells.append(f"<{tag}{scope}{css_number}>{escape(cell)}</{tag}>")
     css_class = ' class="faint"' if row.is_faint else ""
     beneath = "".join(
-        f'<tr><td {span} class="beneath">&emsp;{escape(note)}</td></tr>' for note in row.beneath
+        f'<tr><td {span} class="beneath">&emsp;{escape(note)}</td></tr>' for note in row.notes
     )
     return f"<tr{css_class}>{''.join(cells)}</tr>{beneath}"

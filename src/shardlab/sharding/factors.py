@@ -2,7 +2,7 @@
 
 >>> divisors(12)
 (1, 2, 3, 4, 6, 12)
->>> list(products(4, 2))
+>>> list(factorizations(4, 2))
 [(1, 4), (2, 2), (4, 1)]
 """
 
@@ -21,20 +21,20 @@ def divisors(number: int) -> tuple[int, ...]:
     return (*small, *large)
 
 
-def products(number: int, n_factors: int) -> Iterator[tuple[int, ...]]:
+def factorizations(number: int, n_factors: int) -> Iterator[tuple[int, ...]]:
     """Yield all ordered factorizations of a number into `n_factors` factors."""
     if n_factors == 1:
         yield (number,)
         return
     for first in divisors(number):
-        for rest in products(number // first, n_factors - 1):
+        for rest in factorizations(number // first, n_factors - 1):
             yield (first, *rest)
 
 
-def n_products(number: int, n_factors: int) -> int:
-    """Return the number of `products` without enumerating them.
+def count_factorizations(number: int, n_factors: int) -> int:
+    """Return the number of `factorizations` without enumerating them.
 
-    >>> n_products(4096, 4), n_products(7, 3), n_products(1, 4)
+    >>> count_factorizations(4096, 4), count_factorizations(7, 3), count_factorizations(1, 4)
     (455, 3, 1)
     """
     # A prime power p**k splits over n ordered factors in comb(k + n - 1, n - 1) ways (stars and

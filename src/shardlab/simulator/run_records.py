@@ -19,8 +19,8 @@ class ReplicaValues:
     output; without `mesh_axes` it is the output itself.
     """
 
-    number: int
-    of: int
+    output_index: int
+    n_outputs: int
     body: str
     source: SourceLocation
     mesh_axes: tuple[str, ...]
@@ -29,7 +29,7 @@ class ReplicaValues:
     @property
     def key(self) -> tuple[SourceLocation, str, int]:
         """Return what identifies this output on any mesh."""
-        return self.source, self.body, self.number
+        return self.source, self.body, self.output_index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +107,12 @@ class MeshRuns:
     source: SourceLocation = UNKNOWN_LOCATION  # of the program
     notes: tuple[str, ...] = ()
     # Why it does not run on one device; `one` is then the smallest mesh on which it does.
-    not_one: RunFailure | None = None
+    one_device_failure: RunFailure | None = None
 
     @property
     def reference(self) -> str:
         """Return what all other runs are compared with: `one device`, or a mesh."""
-        return self.one.mesh_text if self.not_one else "one device"
+        return self.one.mesh_text if self.one_device_failure else "one device"
 
     @property
     def compared_on(self) -> tuple[str, ...]:

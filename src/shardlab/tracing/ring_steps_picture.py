@@ -7,7 +7,7 @@ from math import ceil, prod
 
 from shardlab._text.units import bytes_text, count_text
 from shardlab.collectives.call import CollectiveCall
-from shardlab.collectives.ring_steps import Step, chunk_share, ring_steps
+from shardlab.collectives.ring_steps import RingStep, chunk_fraction, ring_steps
 from shardlab.collectives.wire import wire_formula
 from shardlab.hardware.collective_time import permutation_pairs
 from shardlab.render.picture import Cell, Grid, GridLimits, Picture, visible_positions
@@ -57,11 +57,11 @@ def steps_picture(call: CollectiveCall, mesh: MeshSizes, limits: GridLimits) -> 
 
 
 def _exchange_facts(
-    call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step]
+    call: CollectiveCall, mesh: MeshSizes, steps: Sequence[RingStep]
 ) -> tuple[str, ...]:
     if not steps:
         return ("a single device does not communicate",)
-    chunk_bytes = ceil(chunk_share(call.op, call.group_size) * call.payload_bytes)
+    chunk_bytes = ceil(chunk_fraction(call.op, call.group_size) * call.payload_bytes)
     formula = wire_formula(call.op)
     n_groups = prod(size for _, size in mesh) // call.group_size
     groups = f"; one of {n_groups:,} concurrent groups is drawn" if n_groups > 1 else ""
@@ -74,7 +74,7 @@ def _exchange_facts(
 
 
 def _steps_grid(
-    call: CollectiveCall, mesh: MeshSizes, steps: Sequence[Step], limits: GridLimits
+    call: CollectiveCall, mesh: MeshSizes, steps: Sequence[RingStep], limits: GridLimits
 ) -> Grid:
     rows, columns = (
         visible_positions(len(steps) + 1, limits.rows),
@@ -92,9 +92,9 @@ def _steps_grid(
         send = received[row - 1].get(column)
         if send is None:
             return Cell(("nothing",), None)
-        color = send.sender if send.part is None else send.part
+        color = send.sender if send.chunk is None else send.chunk
         verb = "adds" if send.is_added else "gets"
-        chunk = "all" if send.part is None else f"#{send.part}"
+        chunk = "all" if send.chunk is None else f"#{send.chunk}"
         hover = f"step {row}: {column} {verb} {chunk} from {send.sender}"
         return Cell((f"{verb} {chunk}", f"from {send.sender}"), color, hover)
 
@@ -117,7 +117,7 @@ def _steps_grid(
 def _start_cell(call: CollectiveCall, device: int) -> Cell:
     if call.op == "all_gather":
         return Cell((f"has #{device}",), device, f"{device} starts with #{device}")
-    if chunk_share(call.op, call.group_size) == 1:
+    if chunk_fraction(call.op, call.group_size) == 1:
         return Cell(("has its own",), device, f"{device} starts with its own")
     chunks = f"#0-#{call.group_size - 1}" if call.group_size > 1 else "#0"
     return Cell((f"has {chunks}",), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from shardlab._text.nearest import unknown_name_text
 from shardlab._text.units import bytes_text
 from shardlab.errors import UnknownMeshAxis
-from shardlab.hardware.chip_file import FIGURES
+from shardlab.hardware.chip_file import FIGURE_UNITS
 from shardlab.hardware.chips import Hardware, parse_hardware
 from shardlab.hardware.collective_time import (
     CollectiveTimer,
@@ -49,7 +49,10 @@ def estimate_trace(
     seconds, formula = _compute_time(trace, timer, dtype, compute)
     figures_used = tuple(
         FigureUsed(
-            name=figure.name, value=figure.value, unit=FIGURES[figure.name], source=figure.source
+            name=figure.name,
+            value=figure.value,
+            unit=FIGURE_UNITS[figure.name],
+            source=figure.source,
         )
         for figure in timer.used.values()
     )
@@ -89,7 +92,7 @@ def _time_calls(trace: Trace, timer: CollectiveTimer) -> tuple[CallTime, ...]:
                 axes=call.mesh_axes,
                 network=time.network,
                 formula=time.formula,
-                counted=id(call) in counted_ids,
+                is_counted=id(call) in counted_ids,
             )
         )
     return tuple(call_times)

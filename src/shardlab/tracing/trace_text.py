@@ -122,7 +122,7 @@ def _columns(estimate: Estimate | None) -> tuple[Column, ...]:
         Column(head="total", is_number=True),
         Column(head="share", is_number=True, drop=2),
         *([Column(head="time", is_number=True)] if estimate is not None else []),
-        Column(head="where", may_cut=True),
+        Column(head="where", can_truncate=True),
     )
 
 
@@ -150,7 +150,7 @@ def _call_row(group: CallGroup, trace: Trace) -> Row:
         remarks.append("inserted by the compiler")
     return Row(
         cells=tuple(cells),
-        beneath=("; ".join(remarks),) if remarks else (),
+        notes=("; ".join(remarks),) if remarks else (),
         is_faint=not group.is_counted,
     )
 
@@ -192,7 +192,7 @@ def _totals_section(
     title: str, totals: Mapping[str, int], total: int, max_rows: int = 12
 ) -> Section:
     columns = (
-        Column(head="", may_cut=True),
+        Column(head="", can_truncate=True),
         Column(head="", is_number=True),
         Column(head="", is_number=True),
         Column(head="", drop=1),

@@ -170,7 +170,7 @@ def test_an_entry_that_is_no_tensor_is_rejected(tmp_path, value):
         (b'{"w":{"shape":[' + b"9" * 4050 + b"]}}", "Tensor 'w' is {'shape'", 13),
         (b'{"w":{"shape":[1,' + b"1," * 9000 + b"1]}}", "longer than 4,096 characters", 13),
         (b'{"w":', "This is not JSON", 13),
-        (b'{"w"', "':' was expected here. The text ends", 12),
+        (b'{"w"', "':' was expected here. The text ends here", 12),
         (b'{"w', "unterminated string", 9),
         (b'{"w\\', "unterminated string", 9),
         (b'{"\\x":1}', "invalid \\escape", 10),

@@ -103,7 +103,12 @@ def _arranged(evidence: Evidence, held: Sequence[Shard]) -> Differing:
         device = mesh.device_at(at[name] for name in mesh.axis_names)
         stacked[place] = by_device.get(device, held[0].values)
     copies = ReplicaValues(
-        number=0, of=1, body="", source=UNKNOWN_LOCATION, mesh_axes=along, values=stacked
+        output_index=0,
+        n_outputs=1,
+        body="",
+        source=UNKNOWN_LOCATION,
+        mesh_axes=along,
+        values=stacked,
     )
     axes = tuple(
         name

@@ -63,7 +63,7 @@ def _formula_lines(search: CandidateSearch, ranked: Sequence[Candidate]) -> Iter
         "or unreduced array of a group, X its devices, n of them in a node, m nodes or slices"
     )
     best = ranked[0].step
-    for collective in best.exchanges if best else ():
+    for collective in best.collectives if best else ():
         yield (
             f"the best, {collective.what} over {', '.join(collective.axes)}: "
             f"{collective.count:,} x {collective.op} of {collective.payload_bytes:,} bytes, "

@@ -179,7 +179,7 @@ def _ranking_section(advice: Advice, top: int, is_wide: bool) -> Section:
     for number, candidate in enumerate(visible, 1):
         cells = {"#": str(number), **_ranking_cells(candidate)}
         beneath = (candidate.reason,) if candidate.reason and not is_wide else ()
-        rows.append(Row(cells=tuple(cells[column.head] for column in columns), beneath=beneath))
+        rows.append(Row(cells=tuple(cells[column.head] for column in columns), notes=beneath))
     order = "fastest first" if is_timed else "least memory first"
     lines = tuple(_ranking_legend(advice, len(visible), is_timed, is_training))
     return Section(f"What fits, {order}", Table(columns, tuple(rows)), lines)
@@ -253,7 +253,7 @@ def _ranking_cells(candidate: Candidate) -> dict[str, str]:
     return cells | {
         "compute": busy,
         "busy": busy,
-        "overlapped": seconds_text(step.hidden_seconds) if step.hidden_seconds else "-",
+        "overlapped": seconds_text(step.overlapped_seconds) if step.overlapped_seconds else "-",
         "exposed": seconds_text(step.exposed_seconds) if step.exposed_seconds else "-",
         "step": seconds_text(step.expected),
         "range": _time_range(step),
@@ -269,13 +269,13 @@ def _communication_lines(advice: Advice) -> Iterator[str]:
     if advice.best is None or (step := advice.best.step) is None:
         return
     for is_overlapped, label in ((False, "exposed"), (True, "overlapped")):
-        for axes, seconds in step.by_axis(hides=is_overlapped).items():
+        for axes, seconds in step.by_axis(is_overlapped=is_overlapped).items():
             if seconds < step.expected * _MIN_SHARE:
                 continue
             payloads = [
                 collective.what
-                for collective in step.exchanges
-                if collective.hides == is_overlapped and ",".join(collective.axes) == axes
+                for collective in step.collectives
+                if collective.is_overlapped == is_overlapped and ",".join(collective.axes) == axes
             ]
             text = "; ".join(dict.fromkeys(payloads))
             if "," in axes:  # a collective over two axes at once
@@ -354,7 +354,7 @@ def _time_range(step: StepTime) -> str:
 
 
 def _mfu_text(step: StepTime) -> str:
-    return f"{100 * step.utilisation(step.expected):.0f} %"
+    return f"{100 * step.utilization(step.expected):.0f} %"
 
 
 def _efficiency_lines(advice: Advice) -> Iterator[str]:

@@ -84,7 +84,7 @@ def _slower_reason(step: StepTime, best: StepTime) -> str:
         return f"{_ratio_text(ratio)} slower: {_slower_cause(step, best)}"
     ratio = step.upper / best.upper
     if ratio > _SAME_TIME:
-        axes = _largest_axes(step.by_axis(hides=True) or step.by_axis())
+        axes = _largest_axes(step.by_axis(is_overlapped=True) or step.by_axis())
         return (
             f"as fast if communication over {axes} overlaps with compute, "
             f"else {_ratio_text(ratio)} slower"
@@ -101,9 +101,11 @@ def _slower_cause(step: StepTime, best: StepTime) -> str:
     }
     largest = max(growth, key=lambda part: growth[part])
     if largest == "exposed":
-        return f"exposed communication over {_largest_axes(step.by_axis(hides=False))}"
+        return f"exposed communication over {_largest_axes(step.by_axis(is_overlapped=False))}"
     if largest == "not overlapped":
-        return f"communication over {_largest_axes(step.by_axis(hides=True))} exceeds compute"
+        return (
+            f"communication over {_largest_axes(step.by_axis(is_overlapped=True))} exceeds compute"
+        )
     if step.reading_seconds > step.compute_seconds:
         return "more memory reads"
     return "more compute"
@@ -111,7 +113,7 @@ def _slower_cause(step: StepTime, best: StepTime) -> str:
 
 def _not_overlapped_seconds(step: StepTime) -> float:
     """Return how much longer the overlappable communication takes than what it overlaps with."""
-    return max(0.0, step.hidden_seconds - step.busy_seconds)
+    return max(0.0, step.overlapped_seconds - step.busy_seconds)
 
 
 def _variant_reason(variant: Candidate, first: Candidate) -> str:
@@ -137,11 +139,11 @@ def _variant_reason(variant: Candidate, first: Candidate) -> str:
 
 def bottleneck_text(step: StepTime) -> str:
     """Return what bounds a step: compute, memory bandwidth, or communication over an axis."""
-    if step.exposed_seconds > max(step.busy_seconds, step.hidden_seconds):
-        axes = _largest_axes(step.by_axis(hides=False))
+    if step.exposed_seconds > max(step.busy_seconds, step.overlapped_seconds):
+        axes = _largest_axes(step.by_axis(is_overlapped=False))
         return f"bound by exposed communication over {axes}"
-    if step.hidden_seconds > step.busy_seconds:
-        return f"bound by communication over {_largest_axes(step.by_axis(hides=True))}"
+    if step.overlapped_seconds > step.busy_seconds:
+        return f"bound by communication over {_largest_axes(step.by_axis(is_overlapped=True))}"
     if step.reading_seconds > step.compute_seconds:
         return "bound by memory bandwidth"
     return "bound by compute"

@@ -14,7 +14,7 @@ from math import prod
 from shardlab._text.units import bytes_text
 from shardlab.errors import TooManyDevices
 from shardlab.hardware.step_time import StepTime
-from shardlab.hardware.step_timer import CollectiveSpan, StepTimer
+from shardlab.hardware.step_timer import CollectiveTimes, StepTimer
 from shardlab.planner.advice.advice import Candidate, LossKind, MeshRejection
 from shardlab.planner.advice.step_communication import decoding_collectives, training_collectives
 from shardlab.planner.advice.step_flops import (
@@ -34,7 +34,7 @@ from shardlab.planner.model import Architecture, Model
 from shardlab.planner.plan import KINDS, Kind, MemoryBudget
 from shardlab.planner.rules.matching import ShardedGroup
 from shardlab.planner.strategies.strategy import Strategy, make_strategy, shard_model
-from shardlab.sharding.factors import divisors, n_products, products
+from shardlab.sharding.factors import count_factorizations, divisors, factorizations
 from shardlab.sharding.mesh import Mesh, MeshSizes
 
 # Outermost first, so that tensor parallelism stays within a node.
@@ -61,7 +61,7 @@ class CandidateSearch:
     _items: dict[object, dict[Kind, int]] = field(default_factory=dict)
     _flops: dict[object, StepFlops] = field(default_factory=dict)
     # the collectives for the weights that were counted last
-    _collectives: tuple[Mapping[WeightSync, WeightBytes], dict[object, CollectiveSpan]] | None = (
+    _collectives: tuple[Mapping[WeightSync, WeightBytes], dict[object, CollectiveTimes]] | None = (
         None
     )
     _divided_workloads: dict[tuple[int, str], tuple[Workload, ...]] = field(default_factory=dict)
@@ -79,14 +79,16 @@ class CandidateSearch:
         has_experts = bool(arch.experts) if arch else any(map(is_expert, self.model.groups))
         is_used = {"expert": has_experts, "fsdp": self.is_training, "context": with_context}
         axes = [name for name in MESH_AXES if is_used.get(name, True)]
-        n_meshes = n_products(n_devices, len(axes))
+        n_meshes = count_factorizations(n_devices, len(axes))
         if n_meshes > MAX_MESHES:
             raise TooManyDevices(
                 f"{n_devices:,} devices can be arranged in {n_meshes:,} meshes of {len(axes)} "
                 f"axes, too many to try.",
                 fix=f"a number with fewer divisors, such as {1 << (n_devices.bit_length() - 1):,}.",
             )
-        return (dict(zip(axes, sizes, strict=True)) for sizes in products(n_devices, len(axes)))
+        return (
+            dict(zip(axes, sizes, strict=True)) for sizes in factorizations(n_devices, len(axes))
+        )
 
     @cached_property
     def min_total_bytes(self) -> int:
@@ -271,19 +273,19 @@ class CandidateSearch:
         if (arch := self.model.architecture) is None or workload is None:
             return candidate
         timer, step_flops = self.timer, self._step_flops(arch, workload, redundant)
-        reading = 0.0 if self.is_training else timer.reading(candidate.bytes_per_device)
-        compute = timer.compute(step_flops.flops, mesh.n_devices, self.compute_efficiency)
+        reading = 0.0 if self.is_training else timer.read_seconds(candidate.bytes_per_device)
+        compute = timer.compute_seconds(step_flops.flops, mesh.n_devices, self.compute_efficiency)
         collectives = self._step_collectives(arch, mesh, workload, weights)
-        placement, times = timer.choose(collectives, max(compute, reading))
+        placement, times = timer.choose_placement(collectives, max(compute, reading))
         step = StepTime(
             flops=step_flops.flops,
             model_flops=step_flops.model_flops,
             compute_seconds=compute,
-            peak_flops=timer.peak(mesh.n_devices),
-            exchanges=times,
+            peak_flops=timer.peak_flops(mesh.n_devices),
+            collectives=times,
             reading_seconds=reading,
         )
-        return replace(candidate, step=step, placement=placement.words)
+        return replace(candidate, step=step, placement=placement.description)
 
     def _step_collectives(
         self,
@@ -291,7 +293,7 @@ class CandidateSearch:
         mesh: Mesh,
         workload: Workload,
         weights: Mapping[WeightSync, WeightBytes],
-    ) -> CollectiveSpan:
+    ) -> CollectiveTimes:
         """Return the collectives, equal for all remat policies that repeat no forward pass."""
         key = workload.n_microbatches, is_forward_repeated(workload)
         if self._collectives is None or self._collectives[0] is not weights:
@@ -303,7 +305,7 @@ class CandidateSearch:
                 if self.is_training
                 else decoding_collectives(arch, mesh, workload)
             )
-            cache[key] = self.timer.sent(tuple(mesh.shape.items()), tuple(collectives))
+            cache[key] = self.timer.time_collectives(tuple(mesh.shape.items()), tuple(collectives))
         return cache[key]
 
     def _step_flops(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlab.errors import InvalidType, TooManyDevices, UnknownFigure, UnknownOption, short_repr
-from shardlab.hardware.chip_file import FIGURES
+from shardlab.hardware.chip_file import FIGURE_UNITS
 from shardlab.hardware.chips import Hardware, parse_hardware
 from shardlab.hardware.collective_time import parse_efficiency
 from shardlab.hardware.estimate import FigureUsed
@@ -355,7 +355,7 @@ def _used_figures(timer: StepTimer) -> tuple[FigureUsed, ...]:
         FigureUsed(
             name=figure.name,
             value=figure.value,
-            unit=FIGURES[figure.name],
+            unit=FIGURE_UNITS[figure.name],
             source=figure.source,
         )
         for figure in figures.values()

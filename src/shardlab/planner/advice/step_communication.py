@@ -88,7 +88,7 @@ def _weight_collectives(
                 op="all_gather",
                 payload_bytes=parameters,
                 count=per_microbatch,
-                hides=True,
+                is_overlapped=True,
             )
         yield StepCollective(
             what="gradients",
@@ -96,7 +96,7 @@ def _weight_collectives(
             op="psum_scatter",
             payload_bytes=gradients * _n_shards(mesh, axes),
             count=per_microbatch,
-            hides=True,
+            is_overlapped=True,
         )
     if axes := tuple(name for name in sync.reduced if name not in sync.zero):
         # Microbatches accumulate gradients locally, the sum is reduced once.
@@ -106,7 +106,7 @@ def _weight_collectives(
             op="psum",
             payload_bytes=gradients,
             count=n_layers,
-            hides=True,
+            is_overlapped=True,
         )
     if axes := sync.zero:
         # ZeRO stage 2 has no full gradient to accumulate into, so each microbatch is reduced.
@@ -116,7 +116,7 @@ def _weight_collectives(
             op="psum_scatter",
             payload_bytes=gradients,
             count=per_microbatch if sync.zero_gradients else n_layers,
-            hides=True,
+            is_overlapped=True,
         )
         yield StepCollective(
             what="updated parameters",
@@ -124,7 +124,7 @@ def _weight_collectives(
             op="all_gather",
             payload_bytes=_divide_up(parameters, _n_shards(mesh, axes)),
             count=n_layers,
-            hides=True,
+            is_overlapped=True,
         )
 
 

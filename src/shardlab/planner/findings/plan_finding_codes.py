@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from shardlab.findings.finding import Finding, Severity
-
-
-@dataclass(frozen=True)
-class FindingCode:
-    """One kind of finding; its page is docs/findings/<code>.md."""
-
-    severity: Severity
-    title: str
-
+from shardlab.findings import codes
+from shardlab.findings.codes import FindingCode
+from shardlab.findings.finding import Finding
 
 PLAN_FINDING_CODES = {
     "plan.does_not_fit": FindingCode("error", "a device needs more memory than its chip has"),
@@ -44,27 +35,10 @@ PLAN_FINDING_CODES = {
 }
 
 
-def make_finding(
-    code: str,
-    message: str,
-    fix: str,
-    *,
-    cause: str = "",
-    shows: tuple[str, ...] = (),
-    details: Mapping[str, Any] | None = None,
-) -> Finding:
-    """Return a finding with the severity of its code.
+def make_finding(code: str, message: str, fix: str, **parts: Any) -> Finding:
+    """Return a finding with the severity of its code; `parts` are cause, shows and details.
 
     >>> make_finding("plan.low_headroom", "5.0 GB of 96.0 GB are free.", "nothing.").severity
     'info'
     """
-    return Finding(
-        code=code,
-        severity=PLAN_FINDING_CODES[code].severity,
-        what=message,
-        where=None,
-        fix=fix,
-        cause=cause,
-        shows=shows,
-        details=details or {},
-    )
+    return codes.make_finding(PLAN_FINDING_CODES, code, message, None, fix, **parts)

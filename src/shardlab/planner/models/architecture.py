@@ -28,7 +28,7 @@ from os.path import exists, expanduser
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import file_not_found, read_bounded_text
+from shardlab._files.bounded_read import file_not_found_error, read_bounded_text
 from shardlab._files.json_reader import reject_duplicate_keys
 from shardlab._files.schema import check_fields
 from shardlab._files.toml_reader import parse_toml
@@ -81,7 +81,7 @@ def parse_architecture(source: Any) -> Architecture:
     file = Path(expanduser(text))
     if not text or not exists(file):
         if text.lower().endswith((".toml", ".json")):
-            raise file_not_found(file)
+            raise file_not_found_error(file)
         raise InvalidModel(
             f"Unknown architecture {short_repr(text, 200)}: there is no such preset and no such "
             "file.",

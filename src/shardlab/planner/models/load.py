@@ -11,7 +11,7 @@ from os.path import exists, expanduser
 from pathlib import Path
 from typing import Any
 
-from shardlab._files.bounded_read import file_not_found, list_folder
+from shardlab._files.bounded_read import file_not_found_error, list_folder
 from shardlab.errors import InvalidModel, short_repr
 from shardlab.planner.model import Model
 from shardlab.planner.models.maxtext import load_sharding_dump
@@ -55,7 +55,7 @@ def _load_text(text: str) -> Model:
     if preset := find_preset(text):
         return preset
     if _looks_like_path(text):
-        raise file_not_found(path)
+        raise file_not_found_error(path)
     raise unknown_model(text)
 
 
@@ -76,7 +76,7 @@ def _load_path(path: Path) -> Model:
     if name.endswith((".toml", ".json")):
         return load_table(path)
     if not exists(path):
-        raise file_not_found(path)
+        raise file_not_found_error(path)
     raise InvalidModel(
         f"{path.name!r} is not a file with the shapes of a model.", where=str(path), fix=_SOURCES
     )

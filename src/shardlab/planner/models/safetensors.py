@@ -142,7 +142,7 @@ def _parse_entry(name: str, value: Any, text: JsonScanner, start: int) -> _Entry
     """Return the entry of a tensor, or raise with what is wrong."""
 
     def error(message: str, fix: str) -> InvalidModel:
-        return InvalidModel(message, where=text.place(start), fix=fix)
+        return InvalidModel(message, where=text.position_text(start), fix=fix)
 
     if len(name) > _MAX_NAME or not name.isprintable():
         reason = (

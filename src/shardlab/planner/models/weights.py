@@ -141,7 +141,7 @@ def _take_file_name(text: JsonScanner) -> str:
         return name
     raise InvalidModel(
         f"The index names {name!r:.200}, which is not a safetensors file in its folder.",
-        where=text.place(start),
+        where=text.position_text(start),
         fix="use names of safetensors files beside the index.",
     )
 

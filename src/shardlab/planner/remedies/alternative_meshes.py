@@ -14,7 +14,7 @@ from math import log2, prod
 
 from shardlab.planner.model import Model
 from shardlab.planner.strategies.axis_roles import mesh_axis_roles
-from shardlab.sharding.factors import n_products, products
+from shardlab.sharding.factors import count_factorizations, factorizations
 from shardlab.sharding.mesh import MAX_DEVICES, Mesh
 
 _RESIZED_ROLES = ("fsdp", "data", "expert", "tensor")  # in the order in which they grow
@@ -36,11 +36,11 @@ class AlternativeMeshes:
     def same_device_count(self) -> Iterator[Mesh]:
         """Yield other sizes for the same devices; a larger tensor axis counts as farther away."""
         names = self._resized_axes
-        if not names or n_products(self._resized_devices, len(names)) > _MAX_SPLITS:
+        if not names or count_factorizations(self._resized_devices, len(names)) > _MAX_SPLITS:
             return
         splits = [
             sizes
-            for sizes in products(self._resized_devices, len(names))
+            for sizes in factorizations(self._resized_devices, len(names))
             if all(map(self._is_useful, names, sizes))
         ]
         splits.sort(key=lambda sizes: self._distance(dict(zip(names, sizes, strict=True))))

@@ -18,7 +18,7 @@ from shardlab._text.nearest import nearest_name
 from shardlab.errors import LabError
 from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
-from shardlab.planner.findings.limits import Limits
+from shardlab.planner.findings.finding_limits import Limits
 from shardlab.planner.rules.lint_logical import TYPO_SIMILARITY, lint_logical_rules
 from shardlab.planner.rules.matching import find_spec_error, logical_names_of, resolve_spec
 from shardlab.planner.rules.path_search import RuleMatch

@@ -9,7 +9,7 @@ from typing import Any
 from shardlab._text.units import bytes_text, count_text
 from shardlab.findings.finding import Finding, Severity
 from shardlab.findings.source import SourceLocation
-from shardlab.planner.findings.codes import CODES
+from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES
 from shardlab.planner.rules.path_search import RuleMatch
 
 MAX_FINDINGS = 20  # shown for one code; the others are counted
@@ -59,7 +59,7 @@ def rule_finding(
         details["rules"] = [number + 1 for number in rule_numbers]
     return Finding(
         code=code,
-        severity=severity or CODES[code].severity,
+        severity=severity or PLAN_FINDING_CODES[code].severity,
         what=message,
         where=location,
         fix=fix,

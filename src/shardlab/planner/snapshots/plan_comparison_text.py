@@ -89,7 +89,7 @@ def _change_line(change: Change) -> str:
 def _bytes_table(changes: tuple[Change, ...], *, is_code: bool) -> Table:
     """Return changes in bytes, each with its values in a line below."""
     columns = (
-        Column(head="", may_cut=True, is_code=is_code),
+        Column(head="", can_truncate=True, is_code=is_code),
         Column(head="before", is_number=True),
         Column(head="now", is_number=True),
         Column(head="difference", is_number=True),
@@ -102,7 +102,7 @@ def _bytes_row(change: Change) -> Row:
     name = printable_text(f"{_MARKS[change.verb]} {change.name}")
     old, new = change.old_bytes, change.new_bytes
     if old is None and new is None:  # the verdict, or MaxText's specs
-        return Row(cells=(name, "", "", "", ""), beneath=(_values_text(change),))
+        return Row(cells=(name, "", "", "", ""), notes=(_values_text(change),))
     difference = (new or 0) - (old or 0)
     percent = ""
     if old and new and difference:
@@ -110,7 +110,7 @@ def _bytes_row(change: Change) -> Row:
     amounts = ("-" if n_bytes is None else bytes_text(n_bytes) for n_bytes in (old, new))
     cells = (name, *amounts, _signed_bytes_text(difference), percent)
     is_complete = change.topic == "total" or (change.topic == "item" and difference)
-    return Row(cells=cells, beneath=() if is_complete else (_values_text(change),))
+    return Row(cells=cells, notes=() if is_complete else (_values_text(change),))
 
 
 def _values_text(change: Change) -> str:

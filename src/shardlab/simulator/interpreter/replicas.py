@@ -48,8 +48,8 @@ class OutputSource:
     def empty_record(self) -> ReplicaValues:
         """Return a record of this output without values."""
         return ReplicaValues(
-            number=self.index,
-            of=self.n_outputs,
+            output_index=self.index,
+            n_outputs=self.n_outputs,
             body=self.body,
             source=SourceLocation(self.file, self.line, self.body),
             mesh_axes=(),
