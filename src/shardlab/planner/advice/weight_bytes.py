@@ -83,6 +83,7 @@ class WeightCounter:
                 if spec not in counts_by_spec:
                     counts_by_spec[spec] = shard_counts(spec, mesh)
             sync = _weight_sync(sharded.family, specs, token_axes, expert_axes)
+            # Shard counts, not specs: meshes that divide alike share an entry.
             key = (id(sharded.family), *(counts_by_spec[spec] for spec in specs))
             if key not in self._cache:
                 stage = replace(sharded, gradient_spec=specs[1], state_spec=specs[2])
@@ -106,6 +107,8 @@ class WeightCounter:
         for array in device_arrays(sharded, mesh, self.optimizer, self.policy):
             weights.by_kind[array.kind] += array.bytes_per_device
         weights.unsharded_gradient = weights.by_kind["gradients"]
+        # A gradient has its parameter's spec before ZeRO reduce-scatters it: the size of that
+        # collective.
         if sharded.gradient_spec is not None:
             like_parameter = ShardedFamily(
                 family=sharded.family, spec=sharded.spec, rule=sharded.rule

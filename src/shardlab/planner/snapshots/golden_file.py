@@ -112,6 +112,7 @@ def compare_specs(golden: Shardings, plan: Plan, where: str) -> Comparison:
             where=where,
             fix="plan the model of the file: the file itself can be the MODEL.",
         )
+    # Tensors of the plan that the file lacks.
     new_rows = [row for row in plan.rows if id(row) not in matched_rows]
     return Comparison(
         f"{plan.model} on {plan.mesh_summary}",
