@@ -125,7 +125,7 @@ def _parse_request(
     architecture: Any,
 ) -> PlanRequest:
     """Parse the arguments of `plan()`: the one place where its text becomes values."""
-    # Cheap arguments first: a misspelled policy must not wait for a checkpoint to be read.
+    # Cheap arguments first: a misspelled policy must not wait until a checkpoint is read.
     dtype_policy = parse_dtype_policy(policy)
     loaded = with_architecture(check_kinds(load_model(model)), architecture)
     plan_mesh = parse_plan_mesh(_own_mesh(loaded) if mesh is None else mesh, n_devices, hardware)

@@ -96,7 +96,7 @@ class WeightCounter:
         return totals
 
     def _gathered_bytes(self, sharded_families: Sequence[ShardedFamily], mesh: Mesh) -> int:
-        """Return the peak of gathered weights, the same in all ZeRO stages below 3."""
+        """Return the peak of gathered weights, equal for ZeRO stages 0 to 2."""
         if self._gathered is None or self._gathered[0] is not sharded_families:
             n_bytes = gathered_weight_bytes(sharded_families, mesh, self.policy)
             self._gathered = sharded_families, n_bytes

@@ -151,7 +151,7 @@ def _states_text(
     """Return the gradients and states that differ, before and now."""
     before = [[(array.name, describe_old(array)) for array in row.arrays[1:]] for row in old_rows]
     after = [[(array.name, describe_new(array)) for array in row.arrays[1:]] for row in new_rows]
-    # States that are equal in all rows are not mentioned.
+    # States that are equal everywhere are not mentioned.
     common = set.intersection(*map(set, (*before, *after)))
 
     def join_rows(rows: list[list[tuple[str, str]]]) -> str:

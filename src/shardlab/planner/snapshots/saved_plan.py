@@ -119,7 +119,7 @@ def _object_check(check: Check) -> Check:
         if not isinstance(value, Mapping):
             _reject_value(value, path, "an object")
         for name, member in value.items():
-            # Keys may be of any length, error messages may not.
+            # Keys have any length, error messages must stay short.
             check(member, f"{path}.{name[:80]}")
 
     return check_object
