@@ -61,6 +61,7 @@ def gathered_weight_items(
     if not gathered:
         return ()
     n_bytes, families = _find_peak(gathered)
+    # Only for the formula: the specs decide which tensors are gathered.
     axes = AxisShards(
         tuple((name, mesh.shape[name]) for name in batch_axes(mesh) if mesh.shape[name] > 1)
     )
@@ -112,6 +113,7 @@ def _gathered_families(
                 name="",
                 n_tensors=1,
             )
+            # `scan` gathers one layer's slice of a stacked array at a time.
             n_bytes = array.bytes_per_device // _n_stacked_layers(family, array.shard_shape)
             gathered.append(_GatheredFamily(family, n_bytes, _tensors_by_layer(family)))
     return gathered
