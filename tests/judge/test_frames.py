@@ -21,9 +21,9 @@ from shardlab.judge.protocol.values import (
     ArrayLeaf,
     Key,
     array_bytes,
-    array_from,
-    pack,
-    unpack,
+    array_from_buffer,
+    pack_value,
+    unpack_value,
 )
 from shardlab.sandbox import frame as frames
 from shardlab.sandbox.frame import (
@@ -73,16 +73,16 @@ JSON = st.recursive(
 
 @given(VALUES)
 def test_a_value_comes_out_as_it_went_in(value):
-    data, numbers = pack(value)
+    data, numbers = pack_value(value)
     assert numbers == []
-    assert unpack(json.loads(json.dumps(data)), lambda leaf: None) == value
+    assert unpack_value(json.loads(json.dumps(data)), lambda leaf: None) == value
 
 
 @given(arrays.arrays(st.sampled_from([*DTYPES.values()]), arrays.array_shapes(min_dims=0)))
 def test_an_array_travels_bit_for_bit(array):
-    data, numbers = pack({"x": (array,)})
+    data, numbers = pack_value({"x": (array,)})
     buffers = [array_bytes(each) for each in numbers]
-    got = unpack(data, lambda leaf: array_from(leaf, buffers[leaf.number]))["x"][0]
+    got = unpack_value(data, lambda leaf: array_from_buffer(leaf, buffers[leaf.number]))["x"][0]
     assert (got.dtype, got.shape) == (array.dtype, array.shape)
     assert got.tobytes() == array.tobytes()
 
@@ -98,7 +98,7 @@ def test_any_bytes_are_a_frame_or_a_bad_one(data):
 @given(JSON)
 def test_any_json_is_a_value_or_a_bad_one(data):
     with contextlib.suppress(InvalidFrame):
-        unpack(data, lambda leaf: array_from(leaf, b"\0" * 8))
+        unpack_value(data, lambda leaf: array_from_buffer(leaf, b"\0" * 8))
 
 
 @given(JSON)
@@ -191,14 +191,14 @@ def nested(depth):
 )
 def test_a_hostile_value_is_refused(data):
     with pytest.raises(InvalidFrame):
-        unpack(data, lambda leaf: array_from(leaf, b"\0" * 8))
+        unpack_value(data, lambda leaf: array_from_buffer(leaf, b"\0" * 8))
 
 
 def test_a_value_of_another_kind_does_not_leave():
     with pytest.raises(InvalidFrame, match="a set cannot travel"):
-        pack({"x": {1, 2}})
+        pack_value({"x": {1, 2}})
     with pytest.raises(InvalidFrame, match="a object cannot travel"):
-        pack(object())
+        pack_value(object())
 
 
 def test_bfloat16_travels_too():
@@ -206,15 +206,15 @@ def test_bfloat16_travels_too():
 
     array = np.arange(4).astype(ml_dtypes.bfloat16)
     (leaf,) = [ArrayLeaf(0, (4,), "bfloat16")]
-    assert array_from(leaf, array_bytes(pack(array)[1][0])).tolist() == [0, 1, 2, 3]
+    assert array_from_buffer(leaf, array_bytes(pack_value(array)[1][0])).tolist() == [0, 1, 2, 3]
 
 
 def test_whole_numbers_of_numpy_travel_as_whole_numbers():
-    data, arrays = pack({(np.int64(1), 0): slice(np.int32(2), np.int64(4))})
+    data, arrays = pack_value({(np.int64(1), 0): slice(np.int32(2), np.int64(4))})
     assert not arrays
-    assert unpack(data, lambda leaf: None) == {(1, 0): slice(2, 4)}
+    assert unpack_value(data, lambda leaf: None) == {(1, 0): slice(2, 4)}
 
 
 def test_a_slice_of_something_else_cannot_travel():
     with pytest.raises(InvalidFrame, match="a slice of float cannot travel"):
-        pack(slice(0.5, 1))
+        pack_value(slice(0.5, 1))

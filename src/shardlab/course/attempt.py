@@ -13,7 +13,7 @@ from shardlab.course.submission import Submission
 from shardlab.errors import UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
-from shardlab.sandbox.process import Level, Limits, Role, SandboxedProcess, SandboxPool
+from shardlab.sandbox.process import Level, Limits, SandboxedProcess, SandboxPool
 
 Tell = Callable[[CaseResult], None]
 # Too many to be tried by an answer that has seen one case, and what a database can still keep.
@@ -63,7 +63,7 @@ class _NobodyHome:
 
     level: Level = "C"
 
-    def guest(self, role: Role, limits: Limits) -> SandboxedProcess:
+    def start_process(self, role: str, limits: Limits) -> SandboxedProcess:
         raise AssertionError("an answer that cannot be read was about to be executed")
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ def judge_submission(
 
     source = record.source(submission.number)
     kind, seed = submission.kind, submission.seed
-    judgement = judge(house, problem, source, kind=kind, seed=seed, tell=tell)
+    judgement = judge(house, problem, source, kind=kind, seed=seed, on_case=tell)
     record.judged(submission.number, judgement)
     return judgement
 

@@ -20,7 +20,7 @@ from shardlab.errors import LabError
 from shardlab.judge.judgement import Judgement
 
 if TYPE_CHECKING:
-    from shardlab.sandbox.process import Limits, Role, SandboxedProcess, SandboxPool
+    from shardlab.sandbox.process import Limits, SandboxedProcess, SandboxPool
 
 
 # Any will do: a problem must hold for every seed. The same each time, so that an audit that fails
@@ -192,7 +192,7 @@ def audit_problems(
 
     A folder that `tracks.toml` does not list is audited too: one that is still being written.
     """
-    from shardlab.sandbox.pool import open_sandbox_pool
+    from shardlab.judge.worker_pool import open_worker_pool
 
     unlisted = unlisted_folders(catalogue)
     places = {
@@ -204,7 +204,7 @@ def audit_problems(
         if slug not in places:
             catalogue.track(slug)  # raises, with the nearest name
     # Solutions lie in these folders, and an answer must not read them.
-    with open_sandbox_pool(hidden=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]) as opened:
+    with open_worker_pool(hidden_paths=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]) as opened:
         house = _Closing(opened)
 
         def one(slug: str) -> Audit:
@@ -227,12 +227,12 @@ class _Closing:
     def __init__(self, house: SandboxPool) -> None:
         self._house, self.level, self.is_closing = house, house.level, False
 
-    def guest(self, role: Role, limits: Limits) -> SandboxedProcess:
+    def start_process(self, role: str, limits: Limits) -> SandboxedProcess:
         from shardlab.sandbox.process import ExitReason, ProcessEnded
 
         if self.is_closing:
-            raise ProcessEnded(ExitReason(why="judge", detail="the audit was stopped"))
-        return self._house.guest(role, limits)
+            raise ProcessEnded(ExitReason(kind="internal", detail="the audit was stopped"))
+        return self._house.start_process(role, limits)
 
     def close(self) -> None:
         self._house.close()

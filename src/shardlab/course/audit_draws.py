@@ -49,7 +49,7 @@ def _of_part(part: Part, reference: Reference) -> Iterator[Fault]:
 
 
 def _bytes(inputs: dict[str, Any]) -> Any:
-    from shardlab.judge.protocol.values import array_bytes, pack
+    from shardlab.judge.protocol.values import array_bytes, pack_value
 
-    data, arrays = pack(inputs)
+    data, arrays = pack_value(inputs)
     return data, [array_bytes(array) for array in arrays]

@@ -8,15 +8,21 @@ from __future__ import annotations
 import doctest
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.reference import load_reference
 from shardlab.course.problem_lint import Fault
 from shardlab.course.statement_page import Page, read_page
-
-if TYPE_CHECKING:
-    from shardlab.sandbox.process import SandboxPool
+from shardlab.judge.protocol.requests import (
+    DoctestRequest,
+    LoadRequest,
+    ScriptRequest,
+    WorkerRequest,
+)
+from shardlab.judge.protocol.responses import DoctestFailure, ScriptResponse
+from shardlab.judge.worker_client import send_requests
+from shardlab.sandbox.process import Limits, SandboxPool
 
 # Runs the examples with functions in the solution's place that note what they are given.
 _RECORDER = """
@@ -61,30 +67,36 @@ def example_faults(house: SandboxPool, problem: Problem) -> Iterator[Fault]:
     """Yield what the examples of a page do other than the page says."""
     page = read_page(problem.text("statement.md"))
     worked, (line, calls) = _worked(page), _pycon(page)
-    *printed, loaded, tested, recorded = _asked(
-        house,
-        *(("script", source) for _, source, _ in worked),
-        ("load", problem.text("solution.py")),
-        ("doctest", calls),
-        ("script", _recorder(problem, calls)),
-    )
-    for (at, _, wanted), told in zip(worked, printed, strict=True):
-        yield from _other_print(at, wanted, told)
-    for each in tested.get("failures", [{"line": 0, "got": str({**loaded, **tested})}]):
-        shows = (f">>> {each.get('source', '')}", f"want {each.get('want')}", f"got  {each['got']}")
+    requests: list[WorkerRequest[Any]] = [
+        *(ScriptRequest(source=source) for _, source, _ in worked),
+        LoadRequest(source=problem.text("solution.py").encode()),
+        DoctestRequest(text=calls),
+        ScriptRequest(source=_recorder(problem, calls)),
+    ]
+    # By the clock there is time: a busy machine is no fault of the page.
+    limits = Limits(wall_seconds=120, cpu_seconds=60)
+    *printed, loaded, tested, recorded = send_requests(house, "tracer", limits, requests)
+    for (line_number, _, expected), response in zip(worked, printed, strict=True):
+        yield from _other_print(line_number, expected, response)
+    failures = list(tested.failures)
+    if tested.error:
+        error = loaded.error or tested.error
+        failures = [DoctestFailure(line=0, source="", expected="", actual=error.message)]
+    for failure in failures:
+        shows = (f">>> {failure.source}", f"want {failure.expected}", f"got  {failure.actual}")
         what = "An example gives something else than the page says."
         yield Fault(
             rule="examples.doctest",
             what=what,
             file="statement.md",
-            line=line + each["line"],
+            line=line + failure.line,
             shows=_lines(shows),
         )
     yield from _among_hidden(problem, _calls(recorded))
 
 
-def _other_print(line: int, wanted: str, told: dict[str, Any]) -> Iterator[Fault]:
-    printed = told.get("printed", "") + told.get("error", {}).get("words", "")
+def _other_print(line: int, wanted: str, response: ScriptResponse) -> Iterator[Fault]:
+    printed = response.printed + (response.error.message if response.error else "")
     if printed.rstrip() != wanted.rstrip():
         shows = ("it prints", *(f"  {each}" for each in printed.splitlines()))
         what = "The worked example prints something else than the page says."
@@ -107,24 +119,6 @@ def _lines(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(line for text in texts for line in text.rstrip().splitlines())
 
 
-def _asked(house: SandboxPool, *requests: tuple[str, str]) -> list[dict[str, Any]]:
-    """Return the answers of one new guest to requests, each with a text."""
-    from shardlab.sandbox.frame import Frame
-    from shardlab.sandbox.process import Limits, ProcessEnded
-
-    # By the clock there is time: a busy machine is no fault of the page.
-    guest = house.guest("author", Limits(wall_seconds=120, cpu_seconds=60))
-    answers: list[dict[str, Any]] = []
-    try:
-        for do, text in requests:
-            answers.append(guest.ask(Frame({"do": do}, (text.encode(),))).header)
-    except ProcessEnded as ended:
-        answers.append({"error": {"words": f"the process ended: {ended}"}})
-    finally:
-        guest.close()
-    return [*answers, *({} for _ in requests[len(answers) :])]
-
-
 # --------------------------------------------------------------------- hidden cases stay hidden
 
 
@@ -135,9 +129,9 @@ def _recorder(problem: Problem, examples: str) -> str:
     return _RECORDER.replace("FUNCTIONS", repr(functions)).replace("SOURCES", repr(sources))
 
 
-def _calls(recorded: dict[str, Any]) -> list[Any]:
-    printed = recorded.get("printed", "").splitlines()
-    found: list[Any] = json.loads(printed[-1]) if printed and "error" not in recorded else []
+def _calls(recorded: ScriptResponse) -> list[Any]:
+    printed = recorded.printed.splitlines()
+    found: list[Any] = json.loads(printed[-1]) if printed and not recorded.error else []
     return found
 
 

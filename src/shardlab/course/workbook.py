@@ -75,10 +75,10 @@ class Workbook:
 
         A level that is asked for is the least that will do; without one, the highest that holds.
         """
-        from shardlab.sandbox.pool import open_sandbox_pool
+        from shardlab.judge.worker_pool import open_worker_pool
 
         hidden = [self.catalogue.folder, self.record.path.parent]
-        return open_sandbox_pool(level, hidden, at_least=level or "C")
+        return open_worker_pool(level, hidden, at_least=level or "C")
 
     def _slug(self, name: str) -> str:
         slugs = self.catalogue.slugs

@@ -1,4 +1,4 @@
-"""The source of an answer: read from bytes that may be anything, and quoted by line."""
+"""The source of a submission: read from bytes that may be anything, and quoted by line."""
 
 from __future__ import annotations
 
@@ -8,46 +8,49 @@ from dataclasses import dataclass
 from shardlab.judge.verdict import Verdict
 
 MAX_BYTES = 256 << 10
+SUBMISSION_FILE = "submission.py"  # its file name in tracebacks
+_MAX_QUOTE = 100
 
 
 @dataclass(frozen=True)
 class SubmissionSource:
-    """The text of an answer.
+    """The text of a submission.
 
-    >>> SubmissionSource("import jax\\ndef f(x):\\n    return x").place(3)
+    >>> SubmissionSource("import jax\\ndef f(x):\\n    return x").quote_line(3)
     'line 3: return x'
     """
 
     text: str
 
-    def place(self, line: object) -> str:
-        """Return a line's number and text; nothing where there is no such line."""
+    def quote_line(self, line: int | None) -> str:
+        """Return a line's number and text; empty if there is no such line."""
         lines = self.text.splitlines()
-        if type(line) is not int or not 0 < line <= len(lines):
+        if line is None or not 0 < line <= len(lines):
             return ""
-        quoted = lines[line - 1].strip()
-        return f"line {line}: {_short(quoted)}" if quoted else f"line {line}"
+        quote = lines[line - 1].strip()
+        return f"line {line}: {_shorten(quote)}" if quote else f"line {line}"
 
-    def definition(self, name: str) -> int | None:
-        """Return the last line at which a name is given a meaning at the top level."""
+    def find_definition(self, name: str) -> int | None:
+        """Return the last line at the top level that defines a name."""
         pattern = re.compile(rf"(async\s+)?def\s+{re.escape(name)}\b|{re.escape(name)}\s*=[^=]")
         lines = enumerate(self.text.splitlines(), 1)
         return max((number for number, line in lines if pattern.match(line)), default=None)
 
 
 def read_submission(data: bytes) -> SubmissionSource | Verdict:
-    """Return the text that bytes hold, or why they are no answer.
+    """Return the text that bytes hold, or the verdict if they are no submission.
 
     >>> print(read_submission(b"x = 1\\n\\xff"))
-    CE  The file is not UTF-8: byte 0xff cannot be read.
+    CE: the submission cannot be loaded
+      The file is not UTF-8: byte 0xff cannot be decoded.
       where: line 2
       try:   save it as UTF-8.
     """
     if len(data) > MAX_BYTES:
         return Verdict(
             code="CE",
-            what=f"The file has {len(data):,} bytes; at most {MAX_BYTES:,} are read.",
-            fix="keep data out of the file: the judge passes the inputs.",
+            what=f"The file has {len(data):,} bytes; the maximum is {MAX_BYTES:,}.",
+            fix="do not store data in the file: the judge passes the inputs.",
         )
     if not data.strip():
         return Verdict(
@@ -59,17 +62,17 @@ def read_submission(data: bytes) -> SubmissionSource | Verdict:
         line = data.count(b"\n", 0, error.start) + 1
         return Verdict(
             code="CE",
-            what=f"The file is not UTF-8: byte 0x{data[error.start]:02x} cannot be read.",
+            what=f"The file is not UTF-8: byte 0x{data[error.start]:02x} cannot be decoded.",
             where=f"line {line}",
             fix="save it as UTF-8.",
         )
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         return Verdict(
-            code="CE", what="The file has a NUL byte in it.", where=f"line {line}", fix="remove it."
+            code="CE", what="The file contains a NUL byte.", where=f"line {line}", fix="remove it."
         )
     return SubmissionSource(text)
 
 
-def _short(text: str, most: int = 100) -> str:
-    return text if len(text) <= most else f"{text[: most - 4]} ..."
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_QUOTE else f"{text[: _MAX_QUOTE - 4]} ..."

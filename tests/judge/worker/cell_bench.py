@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardlab.judge.protocol.values import ArrayLeaf, array_bytes, array_from, pack
+from shardlab.judge.protocol.values import ArrayLeaf, array_bytes, array_from_buffer, pack_value
 from shardlab.sandbox.frame import Frame
 from shardlab.sandbox.process import Limits, ProcessEnded
 from shardlab.sharding.mesh import Mesh, parse_mesh
@@ -49,7 +49,7 @@ class Bench:
 
     def author(self, do, function, mesh=None, specs=None, **inputs):
         """Ask the author for a function of the answer that is loaded."""
-        data, arrays = pack(inputs)
+        data, arrays = pack_value(inputs)
         header = {
             "do": do,
             "function": function,
@@ -67,7 +67,7 @@ class Bench:
         """Return what the runner says of a function, with every output put together."""
         made = self.author("export", function, mesh, specs, **inputs)
         assert made.buffers, made.header
-        return self.runner(made.buffers[0], mesh, specs, *pack(inputs)[1])
+        return self.runner(made.buffers[0], mesh, specs, *pack_value(inputs)[1])
 
     def runner(self, program, mesh, specs, *arrays):
         told = [
@@ -99,7 +99,7 @@ def opened(answer):
                 shard["values"] = held[shard["same_as"]]
             else:
                 shape = tuple(stop - start for start, stop in shard["ranges"])
-                shard["values"] = array_from(ArrayLeaf(0, shape, output["dtype"]), next(buffers))
+                shard["values"] = array_from_buffer(ArrayLeaf(0, shape, output["dtype"]), next(buffers))
             held.append(shard["values"])
         output["whole"] = _whole(output)
     assert next(buffers, None) is None

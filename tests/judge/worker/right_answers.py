@@ -208,7 +208,7 @@ class Pair(NamedTuple):
 
 
 def classes(x, mesh):
-    return Pair(x, Named(value=x + 1))
+    return Pair(x, Named(x + 1))
 
 
 def constant(x, mesh):

@@ -1,10 +1,9 @@
-"""What devices send each other in a program: its own collectives, and those of the compiler.
+"""What devices communicate in a program: its own collectives, and those of the compiler.
 
-The program's own are read from the program as it was given, before a CPU's compiler widens bf16,
-merges sums or takes an all_to_all to pieces. What the compiled text has beyond them the compiler
-has inserted; whose an exchange is is not asked of its name, which the program could choose, but of
-its kind, its group, its dtype and how many numbers it takes. What the compiler has folded away
-stands for nothing else.
+The program's own are read from the program as it was exported, before the CPU compiler widens
+bfloat16, merges reductions or splits an all_to_all. What the compiled text has beyond them, the
+compiler has inserted. Names are not used to tell the two apart, because a program can choose them:
+kind, group size, dtype and number of elements are.
 """
 
 from __future__ import annotations
@@ -13,102 +12,102 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
-
-import jax.numpy as jnp
 
 from shardlab._jax.exported_program import Collective
-from shardlab.collectives.wire import wire_bytes
+from shardlab.judge.protocol.run_result import CollectiveRecord
 from shardlab.tracing.hlo.collectives import HloCollective, hlo_collectives
 from shardlab.tracing.hlo.module import jax_dtype_name, parse_module
 
-_Kind = tuple[str, int, str]
-# What a CPU cannot add up as it is, its compiler widens.
-_WIDENED = {
+_Kind = tuple[str, int, str]  # operation, group size, dtype
+# The CPU backend has no reductions of these dtypes, so its compiler widens them.
+_WIDENED_DTYPES = {
     **dict.fromkeys(("bfloat16", "float16"), "float32"),
     "int16": "int32",
     "uint16": "uint32",
 }
 
 
-def calls_of(own: Sequence[Collective], text: str) -> list[dict[str, Any]]:
-    """Return every call between at least two devices; `text` is the compiled program."""
-    written = [each for each in own if each.group_size > 1]
-    credit = _Credit(written)
-    compiled = _collectives(hlo_collectives(parse_module(text.splitlines())))
-    inserted = [left for each in compiled for left in credit.beyond(each)]
-    told = [_told(each, is_inserted=False, is_folded=not credit.is_met(each)) for each in written]
-    return [*told, *(_told(each, is_inserted=True) for each in inserted)]
+def find_collectives(
+    program_calls: Sequence[Collective], compiled_text: str
+) -> list[CollectiveRecord]:
+    """Return every collective between at least two devices of a program and its compiled text."""
+    own_calls = [call for call in program_calls if call.group_size > 1]
+    account = _ProgramAccount(own_calls)
+    compiled = _compiled_collectives(hlo_collectives(parse_module(compiled_text.splitlines())))
+    inserted = [rest for call in compiled for rest in account.subtract(call)]
+    return [
+        *(_record_call(call, is_folded=not account.is_compiled(call)) for call in own_calls),
+        *(_record_call(call, is_inserted=True) for call in inserted),
+    ]
 
 
-def _told(call: Collective, *, is_inserted: bool, is_folded: bool = False) -> dict[str, Any]:
-    payload = math.prod(call.shape) * jnp.dtype(call.dtype).itemsize
-    return {
-        "op": call.op,
-        "shape": list(call.shape),
-        "dtype": call.dtype,
-        "count": call.count,
-        "group_size": call.group_size,
-        "payload_bytes": payload,
-        "wire_bytes": wire_bytes(call.op, payload, call.group_size),
-        "pairs": [list(pair) for pair in call.pairs],
-        "is_inserted": is_inserted,
-        "is_folded": is_folded,
-    }
+def _record_call(
+    call: Collective, *, is_inserted: bool = False, is_folded: bool = False
+) -> CollectiveRecord:
+    return CollectiveRecord(
+        op=call.op,
+        shape=tuple(call.shape),
+        dtype=call.dtype,
+        count=call.count,
+        group_size=call.group_size,
+        is_inserted=is_inserted,
+        is_folded=is_folded,
+    )
 
 
-class _Credit:
-    """What of a compiled program the written calls account for: so many calls, of so many numbers.
+class _ProgramAccount:
+    """How many compiled calls, of how many elements, the program's own calls explain.
 
-    Numbers, not bytes: a CPU's compiler makes four bytes of bfloat16's two.
+    Elements and not bytes: the CPU compiler turns the two bytes of bfloat16 into four.
     """
 
-    def __init__(self, written: Sequence[Collective]) -> None:
-        self._calls, self._numbers = Counter[_Kind](), Counter[_Kind]()
-        self._endless = {_kind(each) for each in written if each.count is None}
-        self._met: set[_Kind] = set()
-        for each in written:
-            count = each.count or 1
-            self._calls[_kind(each)] += count
-            self._numbers[_kind(each)] += count * math.prod(each.shape)
+    def __init__(self, program_calls: Sequence[Collective]) -> None:
+        self._n_calls, self._n_elements = Counter[_Kind](), Counter[_Kind]()
+        self._unbounded = {_call_kind(call) for call in program_calls if call.count is None}
+        self._compiled_kinds: set[_Kind] = set()
+        for call in program_calls:
+            count = call.count or 1
+            self._n_calls[_call_kind(call)] += count
+            self._n_elements[_call_kind(call)] += count * math.prod(call.shape)
 
-    def is_met(self, written: Collective) -> bool:
-        """Say whether the compiled program has anything of what was written."""
-        return not written.count or _kind(written) in self._met
+    def is_compiled(self, program_call: Collective) -> bool:
+        """Return whether anything of a program's call is left in the compiled text."""
+        return not program_call.count or _call_kind(program_call) in self._compiled_kinds
 
-    def beyond(self, compiled: Collective) -> Iterator[Collective]:
-        """Yield what is not one of the program's own: as much is left out as it has."""
-        kind, count, size = _kind(compiled), compiled.count, math.prod(compiled.shape)
-        if count is None and kind in self._endless:
-            self._met.add(kind)
+    def subtract(self, compiled: Collective) -> Iterator[Collective]:
+        """Yield what of a compiled collective the program's own calls do not explain."""
+        kind, count, size = _call_kind(compiled), compiled.count, math.prod(compiled.shape)
+        if count is None and kind in self._unbounded:
+            self._compiled_kinds.add(kind)
             return
-        known = min(count or 1, self._calls[kind])
-        known = min(known, self._numbers[kind] // size) if size else known
-        self._calls[kind] -= known
-        self._numbers[kind] -= known * size
-        if known:
-            self._met.add(kind)
-        if count is None or count > known:
-            yield replace(compiled, count=None if count is None else count - known)
+        n_explained = min(count or 1, self._n_calls[kind])
+        # As many calls as the elements allow: a small psum of the program must not hide a large
+        # one that the compiler inserts.
+        n_explained = min(n_explained, self._n_elements[kind] // size) if size else n_explained
+        self._n_calls[kind] -= n_explained
+        self._n_elements[kind] -= n_explained * size
+        if n_explained:
+            self._compiled_kinds.add(kind)
+        if count is None or count > n_explained:
+            yield replace(compiled, count=None if count is None else count - n_explained)
 
 
-def _kind(call: Collective) -> _Kind:
-    return call.op, call.group_size, _WIDENED.get(call.dtype, call.dtype)
+def _call_kind(call: Collective) -> _Kind:
+    return call.op, call.group_size, _WIDENED_DTYPES.get(call.dtype, call.dtype)
 
 
-def _collectives(found: Sequence[HloCollective]) -> Iterator[Collective]:
-    """Yield the exchanges between devices, those that look like the program's own first."""
-    for each in sorted(found, key=lambda exchange: exchange.is_inserted):
-        size = max(map(len, each.groups), default=2)
-        if size < 2 or (each.pairs and all(a == b for a, b in each.pairs)):
+def _compiled_collectives(collectives: Sequence[HloCollective]) -> Iterator[Collective]:
+    """Yield the collectives between devices, those that look like the program's own first."""
+    for collective in sorted(collectives, key=lambda collective: collective.is_inserted):
+        size = max(map(len, collective.groups), default=2)
+        is_local = all(source == target for source, target in collective.pairs)
+        if size < 2 or (collective.pairs and is_local):
             continue
-        pairs = tuple((source, target) for source, target in each.pairs)
-        dtype = jax_dtype_name(each.operand.dtype)
         yield Collective(
-            op=each.op,
-            shape=each.operand.shape,
-            dtype=dtype,
-            count=each.count,
+            op=collective.op,
+            shape=collective.operand.shape,
+            dtype=jax_dtype_name(collective.operand.dtype),
+            count=collective.count,
             group_size=size,
-            pairs=pairs,
+            pairs=tuple((source, target) for source, target in collective.pairs),
         )
