@@ -1,4 +1,4 @@
-"""The fork server's rehearsal: it leaves one thread and no backend, and devices come later."""
+"""The warm-up of the fork server leaves one thread and no backend; devices start after the fork."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-_REHEARSE = """
+_WARM_UP = """
 import json, os, sys
-from shardlab.judge.worker.warmup import warm
+from shardlab.judge.worker.warmup import warm_up
 from shardlab._jax.fork_warmup import has_backend
-warm()
+warm_up()
 loaded = [name for name in ("flax.nnx", "scipy.linalg") if name in sys.modules]
 n_threads = len(os.listdir("/proc/self/task"))
 before = has_backend()
@@ -27,7 +27,7 @@ print(json.dumps([loaded, n_threads, before, n_devices, has_backend()]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-def test_warm_leaves_one_thread_and_no_backend():
+def test_the_warm_up_leaves_one_thread_and_no_backend():
     env = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -36,7 +36,7 @@ def test_warm_leaves_one_thread_and_no_backend():
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", _REHEARSE], env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", _WARM_UP], env=env, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     loaded, n_threads, before, n_devices, after = json.loads(done.stdout)

@@ -1,8 +1,8 @@
-"""Opens a house where the kernel refuses a system call, and prints its level.
+"""Opens a pool on a kernel that denies a system call, and prints its level.
 
-    python refusing.py unshare
+    python deny_system_call.py unshare
 
-The refusal is a seccomp filter that this process sets for itself and all it starts.
+The denial is a seccomp filter that this process sets for itself and everything it starts.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import struct
 import sys
 
 from shardlab.errors import SandboxLevelUnavailable
+from shardlab.judge.worker_pool import open_worker_pool
 from shardlab.sandbox import kernel
-from shardlab.sandbox.pool import open_sandbox_pool
 
 NUMBERS = {
     "x86_64": {"unshare": 272, "mount": 165, "landlock": 444, "seccomp": 317, "prctl": 157},
@@ -22,25 +22,25 @@ NUMBERS = {
 }
 
 
-def refuse(name: str) -> None:
+def deny_system_call(name: str) -> None:
     number = NUMBERS[platform.machine()][name]
-    load, is_equal, give = 0x20, 0x15, 0x06
+    load, is_equal, return_ = 0x20, 0x15, 0x06
     steps = [
         (load, 0, 0, 0),
         (is_equal, 0, 1, number),
-        (give, 0, 0, 0x50000 | errno.EPERM),
-        (give, 0, 0, 0x7FFF0000),
+        (return_, 0, 0, 0x50000 | errno.EPERM),
+        (return_, 0, 0, 0x7FFF0000),
     ]
-    kernel.set_filter(b"".join(struct.pack("HBBI", *step) for step in steps))
+    kernel.set_seccomp_filter(b"".join(struct.pack("HBBI", *step) for step in steps))
 
 
 if __name__ == "__main__":
     if sys.argv[1] != "nothing":
-        refuse(sys.argv[1])
-    with open_sandbox_pool() as house:
-        print(house.level)
+        deny_system_call(sys.argv[1])
+    with open_worker_pool() as pool:
+        print(pool.level)
     try:
-        open_sandbox_pool(at_least="A").close()
+        open_worker_pool(at_least="A").close()
         print("at least A")
     except SandboxLevelUnavailable as error:
         print(error.where)

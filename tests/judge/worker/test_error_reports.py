@@ -1,10 +1,10 @@
-"""Answers that cannot be judged: a family, our words, JAX's own, and the line."""
+"""Submissions that cannot be judged: family, explanation, JAX's message, and the line."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from cell_bench import Bench
+from worker_bench import WorkerBench, full_arrays
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
 SOURCE = """import sys
@@ -67,7 +67,7 @@ def leaked(x, mesh):
 def own(x, mesh):
     raise KeyError("mine")  # own
 
-# ------------------------------------------------------------------- what JAX refuses
+# ------------------------------------------------------------------- what JAX rejects
 
 def mapped(mesh, body, in_specs, out_specs, x):
     return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs)(x)
@@ -114,62 +114,59 @@ def line_of(name):
 
 
 @pytest.fixture
-def ask(bench):
-    assert "error" not in bench.load(SOURCE)
-    return lambda function: bench.author("export", function, "data=4", x=X).header
+def export(bench):
+    assert bench.load(SOURCE) is None
+    return lambda function: bench.export(function, "data=4", x=X)
 
 
 @pytest.mark.parametrize(
-    ("family", "words"),
+    ("family", "what"),
     [
         ("not_callable", "not_callable is of type int, not a function."),
         ("signature", "signature(x) cannot be called as signature(x, mesh)"),
         ("no_result", "no_result returned None."),
-        ("not_an_array", "not_an_array returned a str ('text'), and no array."),
+        ("not_an_array", "not_an_array returned a str ('text'), which is no array."),
         ("dtype", "dtype returned an array of float8_e4m3fn"),
-        ("numpy_round_trip", "A JAX array was turned into a NumPy array."),
-        ("branch_on_value", "Python decides by the value of an array"),
+        ("numpy_round_trip", "A JAX array is converted to a NumPy array."),
+        ("branch_on_value", "Python branches on the value of an array"),
         ("value_in_python", "The value of an array is used as a Python number."),
         ("shape_by_value", "The shape of a result depends on the values of an array."),
-        ("not_while_traced", "asks an array for what only one that was computed has"),
+        ("not_while_traced", "reads a property that only a computed array has"),
         ("callback", "The program calls back into Python while it runs"),
-        ("exit", "The answer ends the process"),
-        ("mesh_is_traced", "A jax.jit was given a mesh as if it were an array."),
+        ("exit", "The submission ends the process"),
+        ("mesh_is_traced", "A mesh is passed to a jax.jit as if it were an array."),
         ("leaked", "An array of one traced function is used outside of it"),
     ],
 )
-def test_a_trouble_has_a_family_words_a_fix_and_a_line(ask, family, words):
-    error = ask(family)["error"]
-    assert error["family"] == family
-    assert words in error["what"]
-    assert error["fix"]
-    assert error["line"] == line_of(family)
-    assert "shardlab/cell" not in error["words"]
+def test_an_error_has_a_family_an_explanation_a_fix_and_a_line(export, family, what):
+    error = export(family).error
+    assert error.family == family
+    assert what in error.what
+    assert error.fix
+    assert error.line == line_of(family)
+    assert "shardlab/judge" not in error.message
 
 
-def test_fetching_an_array_is_the_round_trip_that_it_is_outside_of_a_jit(ask):
-    error = ask("fetched")["error"]
-    assert (error["family"], error["line"]) == ("numpy_round_trip", line_of("fetched"))
+def test_fetching_an_array_is_the_round_trip_that_it_is_outside_of_a_jit(export):
+    error = export("fetched").error
+    assert (error.family, error.line) == ("numpy_round_trip", line_of("fetched"))
 
 
-def test_jaxs_own_words_name_the_answers_arguments(ask):
-    assert "the value of the argument x." in ask("branch_on_value")["error"]["words"]
+def test_messages_of_jax_name_the_arguments_of_the_submission(export):
+    assert "the value of the argument x." in export("branch_on_value").error.message
 
 
-def test_what_the_answer_raises_itself_is_its_own(ask):
-    error = ask("own")["error"]
-    assert (error["kind"], error["words"], error["family"]) == ("KeyError", "'mine'", "")
-    assert error["line"] == line_of("own")
-    assert "LookupError" in error["parents"]
+def test_an_exception_of_the_submission_has_no_family(export):
+    error = export("own").error
+    assert (error.exception_type, error.message, error.family) == ("KeyError", "'mine'", "")
+    assert error.line == line_of("own")
+    assert "LookupError" in error.base_types
 
 
-def test_a_missing_function_is_told_with_the_nearest_name(ask):
-    error = ask("no_resul")["error"]
-    assert error["family"] == "missing_function"
-    assert (
-        error["what"]
-        == "There is no function no_resul in the answer. The nearest name is no_result."
-    )
+def test_a_missing_function_is_reported_with_the_nearest_name(export):
+    error = export("no_resul").error
+    assert error.family == "missing_function"
+    assert error.what == ("The submission has no function 'no_resul'. Did you mean 'no_result'?")
 
 
 @pytest.mark.parametrize(
@@ -185,32 +182,33 @@ def test_a_missing_function_is_told_with_the_nearest_name(ask):
         ("uneven_put", "spec.indivisible", ""),
     ],
 )
-def test_what_jax_refuses_is_a_finding_with_the_answers_line(ask, function, code, cause):
-    header = ask(function)
-    (found,) = header["findings"]
-    assert (found["code"], found["cause"], found["severity"]) == (code, cause, "error")
-    assert found["where"]["file"] == "answer.py"
-    assert found["where"]["line"] == line_of(function)
-    assert header["error"]["kind"]  # JAX's own words are told beside ours
-    assert header["error"]["words"] or function == "unknown_axis"
+def test_what_jax_rejects_is_a_finding_with_the_line_of_the_submission(
+    export, function, code, cause
+):
+    response = export(function)
+    (finding,) = response.findings
+    assert (finding.code, finding.cause, finding.severity) == (code, cause, "error")
+    assert finding.line == line_of(function)
+    assert response.error.exception_type  # JAX's own message is reported beside the finding
+    assert response.error.message or function == "unknown_axis"
 
 
 @pytest.mark.parametrize(
-    ("source", "words", "line"),
+    ("source", "message", "line"),
     [
         (b"x = 1\ndef f(:\n", "invalid syntax", 2),
         (b"x = 1\n\n'\xff'\n", "byte 0xff is not UTF-8 text", 3),
         (b"x = 1\n# \0\n", "null bytes", 2),
-        (b"#" * (2 << 20), "2,097,152 bytes; an answer may have 1,048,576", 1),
+        (b"#" * (2 << 20), "2,097,152 bytes; the maximum is 1,048,576", 1),
         (b"import nothing_of_the_kind\n", "No module named", 1),
         (b"x = 1\nraise ValueError('at once')\n", "at once", 2),
         (b"import sys\nsys.exit(3)\n", "3", 2),
     ],
 )
-def test_a_file_that_cannot_be_loaded_is_told_with_its_line(bench, source, words, line):
-    error = bench.load(source)["error"]
-    assert words in error["words"]
-    assert error["line"] == line
+def test_a_file_that_cannot_be_loaded_is_reported_with_its_line(bench, source, message, line):
+    error = bench.load(source)
+    assert message in error.message
+    assert error.line == line
 
 
 DEVICES = """import os
@@ -224,21 +222,26 @@ def f(x, mesh):
 """
 
 
-def test_a_script_s_own_number_of_devices_does_not_count(house):
-    fresh = Bench(house)  # one whose author has not asked for devices yet
-    assert "error" not in fresh.load(DEVICES.format(then=""))
-    assert fresh.run("f", "data=8", x=X)["outputs"][0]["whole"].sum() == 2 * X.sum()
-    fresh.close()
+@pytest.fixture
+def fresh_bench(pool):
+    """A bench whose tracer has not started its devices yet."""
+    bench = WorkerBench(pool)
+    yield bench
+    bench.close()
 
 
-def test_devices_that_the_answer_has_already_started_are_too_few(house):
-    fresh = Bench(house)
+def test_a_script_s_own_number_of_devices_is_ignored(fresh_bench):
+    assert fresh_bench.load(DEVICES.format(then="")) is None
+    (array,) = full_arrays(fresh_bench.run("f", "data=8", x=X))
+    assert array.sum() == 2 * X.sum()
+
+
+def test_devices_that_the_submission_has_already_started_are_too_few(fresh_bench):
     then = "jax.config.update('jax_platforms', 'cpu'); jax.devices()"
-    assert "error" not in fresh.load(DEVICES.format(then=then))
-    error = fresh.author("export", "f", "data=8", x=X).header["error"]
-    assert error["family"] == "own_devices"
-    assert error["what"] == "The answer left 4 devices in its process, and this case has 8."
-    fresh.close()
+    assert fresh_bench.load(DEVICES.format(then=then)) is None
+    error = fresh_bench.export("f", "data=8", x=X).error
+    assert error.family == "own_devices"
+    assert error.what == ("The submission has set the number of devices to 4; this case needs 8.")
 
 
 def test_devices_of_another_mesh_than_the_case_s_are_named(bench):
@@ -248,8 +251,9 @@ def f(x, mesh):
     own = Mesh(jax.devices()[4:6], ("data",))
     return jax.device_put(x, NamedSharding(own, P("data")))
 """)
-    error = bench.author("export", "f", "data=2", x=X).header["error"]
-    assert (error["family"], error["line"]) == ("own_devices", 5)
-    assert error["what"] == (
-        "device_put places an array on the devices 4, 5, and the mesh of this case is made of 0, 1."
+    error = bench.export("f", "data=2", x=X).error
+    assert (error.family, error.line) == ("own_devices", 5)
+    assert error.what == (
+        "device_put places an array on the devices 4, 5; the mesh of this case has the devices "
+        "0, 1."
     )

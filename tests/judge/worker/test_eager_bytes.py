@@ -1,11 +1,11 @@
-"""What is made outside of a jit counts whole, and what a jit places does not."""
+"""Arrays that are created outside of a jit count in full; those that a jit shards do not."""
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shardlab.judge.worker.eager_allocations import eager_bytes
+from shardlab.judge.worker.tracing import eager_bytes
 
 MESH = Mesh(jax.devices()[:1], ("data",))
 SPLIT = NamedSharding(MESH, PartitionSpec("data"))
@@ -28,14 +28,14 @@ def place(x):
         (lambda: jax.jit(draw, out_shardings=SPLIT)(), 0),
         (lambda: jax.jit(lambda: place(draw()))(), 0),
         (lambda: jax.jit(lambda: jax.jit(draw, out_shardings=SPLIT)())(), 0),
-        # What is placed stays so; what is then made small beside it is small.
+        # What is sharded stays sharded; what is created beside it is small.
         (lambda: 2 * jax.jit(draw, out_shardings=SPLIT)() + jnp.arange(4.0), 16),
         (lambda: jax.shard_map(draw, mesh=MESH, in_specs=(), out_specs=PartitionSpec())(), 0),
     ],
 )
-def test_the_largest_array_that_an_operation_leaves_whole(program, n_bytes):
+def test_the_largest_array_that_an_operation_creates_unsharded(program, n_bytes):
     assert eager_bytes(jax.make_jaxpr(program)()) == n_bytes
 
 
-def test_what_is_given_lies_on_the_mesh_already():
+def test_arguments_are_on_the_mesh_already():
     assert eager_bytes(jax.make_jaxpr(lambda x: 2 * x)(jnp.ones((6, 4)))) == 0

@@ -1,4 +1,4 @@
-"""Bytes that claim to be a program: refused before they are compiled, and told as such."""
+"""Bytes that claim to be a program: rejected before they are compiled, with the reason."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from worker_bench import full_arrays
 
 from shardlab.sandbox.process import ProcessEnded
 
@@ -55,11 +56,11 @@ def many_calls():
     return program(f)
 
 
-# name -> how the bytes are made, for which mesh, and what is said of them
+# name -> how the bytes are made, for which mesh, and the reason
 HOSTILE = {
     "nothing": (lambda: b"", None, "no exported program"),
     "zeros": (lambda: b"\0" * 400, None, "no exported program"),
-    "too long": (lambda: b"x" * (5 << 20), None, "5,242,880 bytes; 4,194,304 are the most"),
+    "too long": (lambda: b"x" * (5 << 20), None, "5,242,880 bytes; the maximum is 4,194,304"),
     "a TPU's": (lambda: program(jnp.sin, platforms=["tpu"]), None, "for tpu, not for cpu"),
     "two platforms": (
         lambda: program(jnp.sin, platforms=["cpu", "tpu"]),
@@ -69,7 +70,7 @@ HOSTILE = {
     "another shape": (
         lambda: program(jnp.sin, jax.ShapeDtypeStruct((7,), np.float32)),
         None,
-        "was asked to take [((6,)",
+        "requested: [((6,)",
     ),
     "another dtype": (
         lambda: program(jnp.sin, jax.ShapeDtypeStruct((6,), np.float16)),
@@ -86,13 +87,13 @@ HOSTILE = {
         None,
         "the program takes []",
     ),
-    "two devices of four": (of_two_devices, "data=4", "for 2 devices, and the mesh has 4"),
+    "two devices of four": (of_two_devices, "data=4", "for 2 devices; the mesh has 4"),
     "a custom call": (
         lambda: custom_call(b"lapack_evil_f_ffi"),
         None,
         "calls lapack_evil_f_ffi, which is not allowed",
     ),
-    # LAPACK believes the shapes that it is told.
+    # LAPACK trusts the shapes of the call.
     "a call into LAPACK": (
         lambda: program(lambda x: jnp.linalg.qr(x.reshape(2, 3))[1]),
         None,
@@ -120,34 +121,33 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_program_that_was_not_asked_for_is_refused(bench, name):
-    make, mesh, words = HOSTILE[name]
-    answer = bench.runner(make(), mesh, None, X)
-    assert answer["error"]["family"] == "bad_program"
-    assert words in answer["error"]["words"]
+def test_a_program_that_was_not_requested_is_rejected(bench, name):
+    make, mesh, reason = HOSTILE[name]
+    response = bench.run_program(make(), mesh, None, X)
+    assert response.error.family == "invalid_program"
+    assert reason in response.error.message
 
 
-def test_bytes_changed_at_random_are_an_error_or_end_the_guest_and_never_the_judge(bench):
-    """Whatever comes of it, the next good program is run as ever."""
+def test_random_changes_are_an_error_or_end_the_runner_and_never_the_judge(bench):
+    """Whatever happens, the next good program runs as usual."""
     good = program(lambda x: x * 2)
     rng = np.random.default_rng(4)
-    n_answers = 0
+    n_responses = 0
     for _ in range(40):
         data = bytearray(good)
         for place in rng.integers(0, len(data), 3):
             data[place] = rng.integers(256)
         try:
-            answer = bench.runner(bytes(data), None, None, X)
+            bench.run_program(bytes(data), None, None, X)
         except ProcessEnded:
             continue
-        assert "error" in answer or "outputs" in answer
-        n_answers += 1
-    assert n_answers  # it does not always die of it
-    answer = bench.runner(good, None, None, X)
-    np.testing.assert_array_equal(answer["outputs"][0]["whole"], X * 2)
+        n_responses += 1
+    assert n_responses  # the runner does not always crash
+    response = bench.run_program(good, None, None, X)
+    np.testing.assert_array_equal(full_arrays(response.result)[0], X * 2)
 
 
-def test_a_good_program_is_run_after_all_that(bench):
-    answer = bench.runner(program(lambda x: x * 2), "data=4", None, X)
-    np.testing.assert_array_equal(answer["outputs"][0]["whole"], X * 2)
-    assert [shard["device"] for shard in answer["outputs"][0]["shards"]] == [0, 1, 2, 3]
+def test_a_good_program_runs_after_all_that(bench):
+    result = bench.run_program(program(lambda x: x * 2), "data=4", None, X).result
+    np.testing.assert_array_equal(full_arrays(result)[0], X * 2)
+    assert [shard.device for shard in result.outputs[0].shards] == [0, 1, 2, 3]

@@ -1,6 +1,6 @@
-"""Becomes a user without rights and runs a script: `python plain_user.py suite.py A`, as root.
+"""Runs a script as a user without rights: `python unprivileged_user.py attack_suite.py A`, as root.
 
-Python may live where only root can go. A mount namespace of its own shows it to that user too.
+Python may be installed where only root can go. A mount namespace makes it readable for that user.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from shardlab.sandbox import kernel
 
 USER = 60599
-ELSEWHERE = "/mnt"
+TEMPORARY_MOUNT = "/mnt"
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     kernel.unshare(kernel.NEWNS)
     kernel.mount(None, "/", None, kernel.REC | kernel.PRIVATE)
     for path in (sys.base_prefix, sys.prefix, str(Path(__file__).parents[2])):
-        open_the_way(os.path.realpath(path))
+        make_reachable(os.path.realpath(path))
     os.setgroups([])
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
@@ -32,16 +32,16 @@ def main() -> None:
     runpy.run_path(script, run_name="__main__")
 
 
-def open_the_way(path: str) -> None:
-    """Let anybody get to a folder: cover the one that is shut, and show the folder in its cover."""
-    shut = next((p for p in reversed(Path(path).parents) if not is_open(p)), None)
-    if shut is None:
+def make_reachable(path: str) -> None:
+    """Make a folder reachable: mount over the closed folder above it, and bind it there again."""
+    closed = next((p for p in reversed(Path(path).parents) if not is_open(p)), None)
+    if closed is None:
         return
-    kernel.mount("tmpfs", ELSEWHERE, "tmpfs", 0, "mode=755")
-    keep = f"{ELSEWHERE}/keep"
+    kernel.mount("tmpfs", TEMPORARY_MOUNT, "tmpfs", 0, "mode=755")
+    keep = f"{TEMPORARY_MOUNT}/keep"
     os.mkdir(keep)
     kernel.mount(path, keep, None, kernel.BIND | kernel.REC)
-    kernel.mount("tmpfs", str(shut), "tmpfs", 0, "mode=755")
+    kernel.mount("tmpfs", str(closed), "tmpfs", 0, "mode=755")
     os.makedirs(path)
     kernel.mount(keep, path, None, kernel.BIND | kernel.REC)
 

@@ -61,8 +61,8 @@ def problem(
     )
 
 
-def mapped(body, in_specs="P(a)", out_specs="P()", options="", arguments="x"):
-    """Return an answer that is one shard_map over the first mesh axis, called `a`."""
+def shard_map_body(body, in_specs="P(a)", out_specs="P()", options="", arguments="x"):
+    """Return a function body that is one shard_map over the first mesh axis, called `a`."""
     return f"""
     a = mesh.axis_names[0]
     return jax.shard_map({body}, mesh=mesh, in_specs={in_specs}, out_specs={out_specs}{options})(
@@ -71,6 +71,6 @@ def mapped(body, in_specs="P(a)", out_specs="P()", options="", arguments="x"):
 """
 
 
-def answer(name, body):
-    """Return the source of an answer: its body begins in line 7."""
+def submission(name, body):
+    """Return the source of a submission: the function body begins in line 7."""
     return f"{IMPORTS}\n\ndef {CALLS[name]}:{body}"
