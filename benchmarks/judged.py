@@ -10,10 +10,13 @@ from typing import Any
 import shardlab
 from shardlab.catalogue.problem import Problem, load_problem
 from shardlab.judge.judge import judge
+from shardlab.judge.protocol.requests import parse_request
 from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.process import Level, Limits, Role, SandboxPool
+from shardlab.sandbox.process import Level, Limits, SandboxPool
 
-_FOLDER = Path(shardlab.__file__).parent / "problems" / "c-collectives" / "shard-map-psum"
+_FOLDER = (
+    Path(shardlab.__file__).parent / "catalogue" / "problems" / "c-collectives" / "shard-map-psum"
+)
 MESHES = ("data=1", "data=2", "data=4", "data=8")
 
 
@@ -47,7 +50,7 @@ class OneProcess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def guest(self, role: Role, limits: Limits) -> Any:
+    def start_process(self, role: str, limits: Limits) -> Any:
         return _Here(role, self._lock)
 
     def close(self) -> None:
@@ -57,16 +60,16 @@ class OneProcess:
 class _Here:
     output = ""
 
-    def __init__(self, role: Role, lock: threading.Lock) -> None:
+    def __init__(self, role: str, lock: threading.Lock) -> None:
         from shardlab.judge.worker.runner import Runner
-        from shardlab.judge.worker.tracer import Author
+        from shardlab.judge.worker.tracer import Tracer
 
-        self._answers = Author() if role == "author" else Runner()
+        self._worker = Tracer() if role == "tracer" else Runner()
         self._lock = lock
 
-    def ask(self, request: Frame) -> Frame:
+    def request(self, frame: Frame) -> Frame:
         with self._lock:
-            return self._answers.answer(request)
+            return self._worker.handle_request(parse_request(frame).request).to_frame()
 
     def close(self) -> None:
         pass

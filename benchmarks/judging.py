@@ -15,7 +15,7 @@ from benchmarks.contender import ROOT
 from benchmarks.judged import submit
 from benchmarks.options import Options
 from benchmarks.section import Bar, Section, milliseconds
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 _WARM_2, _WARM_1, _COLD = "warm, 2 workers", "warm, 1 worker", "cold, 2 processes"
 _COLD_ENVIRONMENT = {
@@ -31,7 +31,7 @@ def run(options: Options) -> Section:
     n_rounds = max(3, options.rounds // 2)
     seconds: dict[str, list[list[float]]] = {_WARM_2: [], _WARM_1: [], _COLD: []}
     rates: dict[str, list[float]] = {_WARM_2: [], _WARM_1: [], _COLD: []}
-    with open_sandbox_pool() as house:
+    with open_worker_pool() as house:
         time.sleep(0.5)  # what tried the house must be gone
         idle_mb = _memory_mb()
 

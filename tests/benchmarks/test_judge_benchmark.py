@@ -7,7 +7,7 @@ from benchmarks.judged import MESHES, OneProcess, four_meshes, submit
 
 from benchmarks import judging
 from shardlab.judge.cases import make_cases
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 
 def test_a_submission_has_one_case_on_each_of_four_meshes():
@@ -16,7 +16,7 @@ def test_a_submission_has_one_case_on_each_of_four_meshes():
 
 
 def test_a_right_answer_passes_in_the_warm_judge():
-    with open_sandbox_pool("C") as house:
+    with open_worker_pool("C") as house:
         seconds, rate = judging._batch(lambda number: submit(house, number), 0, 2, 2)
         assert judging._memory_mb() is None or judging._memory_mb() > 20
     assert len(seconds) == 2

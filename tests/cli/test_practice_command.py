@@ -17,7 +17,7 @@ from shardlab.cli import main
 from shardlab.course.workbook import Workbook, open_workbook
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def catalogue(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def shared_house():
-    with open_sandbox_pool("C") as house:
+    with open_worker_pool("C") as house:
         yield house
 
 
@@ -41,7 +41,7 @@ def house(shared_house, monkeypatch):
 
     class Kept:
         level = shared_house.level
-        guest = shared_house.guest
+        start_process = shared_house.start_process
 
         def close(self):
             pass
@@ -344,7 +344,7 @@ def test_a_submission_that_was_interrupted_is_judged_again_as_it_was(monkeypatch
     [
         (b"\n", "The file is empty.", 1),
         (b"x = 1 # \xff\n", "The file is not UTF-8", 1),
-        (b"#" * (1 << 20), "The file has 1,048,576 bytes; at most 262,144 are read.", 0),
+        (b"#" * (1 << 20), "The file has 1,048,576 bytes; the maximum is 262,144.", 0),
     ],
 )
 def test_what_cannot_be_read_is_refused_without_a_process(

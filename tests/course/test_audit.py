@@ -13,7 +13,7 @@ from shardlab.course.audit import audit, audit_folder, audit_problems, few, unli
 from shardlab.course.new_problem import new_problem
 from shardlab.course.problem_lint import lint
 from shardlab.errors import UnknownProblem
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 FOLDERS = sorted(path.parent for path in BUILT_IN_CATALOGUE.glob("*/*/problem.toml"))
 by_slug = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -21,7 +21,7 @@ by_slug = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.n
 
 @pytest.fixture(scope="module")
 def house():
-    with open_sandbox_pool(hidden=[str(BUILT_IN_CATALOGUE)]) as opened:
+    with open_worker_pool(hidden_paths=[str(BUILT_IN_CATALOGUE)]) as opened:
         yield opened
 
 

@@ -11,7 +11,7 @@ import pytest
 from shardlab.catalogue import problem_schema as settings
 from shardlab.course.problem_lint import RULES
 from shardlab.course.statement_page import HEADINGS
-from shardlab.judge.cases import usual_ladder, usual_large
+from shardlab.judge.cases import default_simulated_meshes, default_test_meshes
 from shardlab.judge.verdict import CAUSES, VERDICTS
 from shardlab.sandbox.process import Limits
 
@@ -45,7 +45,9 @@ def test_the_page_has_the_ladder_as_it_is(axes):
     def shown(meshes):
         return " · ".join(f"`{mesh}`" for mesh in meshes)
 
-    assert f"| {shown(usual_ladder(axes))} | {shown(usual_large(axes))} |" in DOC
+    assert (
+        f"| {shown(default_test_meshes(axes))} | {shown(default_simulated_meshes(axes))} |" in DOC
+    )
 
 
 def test_the_page_names_the_headings_in_order():
