@@ -12,7 +12,7 @@ from shardlab.catalogue.problem import Problem, load_problem
 from shardlab.judge.judge import judge
 from shardlab.judge.protocol.requests import parse_request
 from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.process import Level, Limits, SandboxPool
+from shardlab.sandbox.process import Level, ProcessLimits, SandboxPool
 
 _FOLDER = (
     Path(shardlab.__file__).parent / "catalogue" / "problems" / "c-collectives" / "shard-map-psum"
@@ -50,7 +50,7 @@ class OneProcess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def start_process(self, role: str, limits: Limits) -> Any:
+    def start_process(self, role: str, limits: ProcessLimits) -> Any:
         return _Here(role, self._lock)
 
     def close(self) -> None:

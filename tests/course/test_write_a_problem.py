@@ -13,7 +13,7 @@ from shardlab.course.problem_lint import RULES
 from shardlab.course.statement_page import HEADINGS
 from shardlab.judge.cases import default_simulated_meshes, default_test_meshes
 from shardlab.judge.verdict import CAUSES, VERDICTS
-from shardlab.sandbox.process import Limits
+from shardlab.sandbox.process import ProcessLimits
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "write-a-problem.md").read_text("utf-8")
@@ -55,7 +55,7 @@ def test_the_page_names_the_headings_in_order():
 
 
 def test_a_limit_of_a_problem_is_one_of_a_guest():
-    assert set(settings.LIMITS) <= {field.name for field in dataclasses.fields(Limits)}
+    assert set(settings.LIMITS) <= {field.name for field in dataclasses.fields(ProcessLimits)}
 
 
 def test_every_rule_is_used_and_every_fault_has_a_rule():

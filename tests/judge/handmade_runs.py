@@ -5,7 +5,7 @@ import numpy as np
 from shardlab.catalogue.problem import Part
 from shardlab.judge.cases import Case
 from shardlab.judge.grading.grade import ExpectedResult, grade_run
-from shardlab.judge.protocol.run_result import CollectiveRecord, Output, RunResult, Shard
+from shardlab.judge.protocol.run_result import CollectiveRecord, RunOutput, RunResult, Shard
 from shardlab.sharding.layout import layout
 from shardlab.sharding.mesh import parse_mesh
 
@@ -45,7 +45,7 @@ def sharded_output(values, spec, mesh, path=""):
         for device in array_layout.mesh.devices
         for index in [array_layout.index(device)]
     ]
-    return Output(path, values.shape, values.dtype.name, tuple(shards))
+    return RunOutput(path, values.shape, values.dtype.name, tuple(shards))
 
 
 def replicated_output(values, mesh, path=""):
@@ -55,7 +55,7 @@ def replicated_output(values, mesh, path=""):
         for device, value in zip(parse_mesh(mesh).devices, values, strict=True)
     ]
     first = shards[0].values
-    return Output(path, first.shape, first.dtype.name, tuple(shards))
+    return RunOutput(path, first.shape, first.dtype.name, tuple(shards))
 
 
 def make_run(*outputs, collectives=(), peak_bytes=0, has_shard_map=True):

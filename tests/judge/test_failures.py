@@ -6,7 +6,7 @@ import pytest
 
 from shardlab.judge import failures
 from shardlab.judge.protocol.reports import ExceptionReport, FindingReport
-from shardlab.judge.source import SubmissionSource
+from shardlab.judge.submission_source import SubmissionSource
 from shardlab.sandbox.process import ExitReason
 
 SOURCE = SubmissionSource("import jax\ndef f(x):\n    return g(x)\n")

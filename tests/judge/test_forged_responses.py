@@ -17,7 +17,7 @@ from shardlab.judge.grading.evidence import array_text
 from shardlab.judge.judge import judge
 from shardlab.judge.protocol.reports import PROTOCOL_VERSION
 from shardlab.judge.protocol.responses import ExportResponse, RunResponse
-from shardlab.judge.source import SubmissionSource
+from shardlab.judge.submission_source import SubmissionSource
 from shardlab.sandbox.frame import Frame, InvalidFrame
 
 SOURCE = SubmissionSource("")
@@ -152,6 +152,6 @@ def test_an_exception_in_grading_is_the_fault_of_who_sent_the_values(simulated, 
 
 
 def test_rows_without_elements_are_printed_without_counting_them():
-    many = np.zeros((1 << 40, 0), np.float32)
-    assert array_text(many) == "[]"
-    assert value_text(many) == "float32[1099511627776,0] []"
+    empty_rows = np.zeros((1 << 40, 0), np.float32)
+    assert array_text(empty_rows) == "[]"
+    assert value_text(empty_rows) == "float32[1099511627776,0] []"

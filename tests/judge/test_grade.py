@@ -205,13 +205,13 @@ def test_no_collective_is_required_on_one_device():
 
 def test_simulated_devices_have_no_budget_but_the_same_requirements():
     large = make_case("data=64", requires=("psum",), is_simulated=True)
-    whole = np.arange(64, dtype=np.float32)
+    values = np.arange(64, dtype=np.float32)
     run = make_run(
-        sharded_output(whole, "data", "data=64"), collectives=[make_call("psum")], peak_bytes=9
+        sharded_output(values, "data", "data=64"), collectives=[make_call("psum")], peak_bytes=9
     )
-    assert grade_verdicts(large, run, whole, budget={"calls": 0, "peak_bytes": 1}) == ()
-    lacks = make_run(sharded_output(whole, "data", "data=64"))
-    assert only_verdict(grade_verdicts(large, lacks, whole)) == (
+    assert grade_verdicts(large, run, values, budget={"calls": 0, "peak_bytes": 1}) == ()
+    lacks = make_run(sharded_output(values, "data", "data=64"))
+    assert only_verdict(grade_verdicts(large, lacks, values)) == (
         "API",
         "",
         "There is no psum in the program.",

@@ -30,12 +30,12 @@ from shardlab.sandbox.frame import Frame, InvalidFrame, frame_bytes, parse_frame
 from shardlab.sharding.mesh import Mesh
 
 numbers = st.integers(-(2**70), 2**70) | st.floats() | st.booleans() | st.none()
-words = st.sampled_from(
+keys = st.sampled_from(
     ["$array", "$tuple", "$dict", "$slice", "$spec", "$key", "$float", "float32", "object", "nan"]
 ) | st.text(max_size=8)
 anything = st.recursive(
-    numbers | words,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=3),
+    numbers | keys,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=3),
     max_leaves=12,
 )
 buffers = st.lists(st.binary(max_size=64), max_size=4).map(tuple)

@@ -149,12 +149,12 @@ def test_nothing_of_a_submission_moves_the_cursor(evil):
     verdict = Verdict(code="RTE", what=f"a{evil}", where=f"line 1: {evil}", fix=evil, shows=(evil,))
     case = replace(small_case(2, holds=evil, should=evil), verdicts=(verdict,), output=f"x\n{evil}")
     facts = {**case.facts, "call": f"f({evil})", "inputs": [{"name": evil, "text": evil}]}
-    one = make_judgement(case, notes=(evil,), counterexample=replace(case, facts=facts))
+    judgement = make_judgement(case, notes=(evil,), counterexample=replace(case, facts=facts))
     reports = [
-        judgement_text(one, 80),
-        junit_xml(one),
-        json.dumps(results_json(one), ensure_ascii=False),
-        picture_svg(counterexample_picture(one.counterexample)),
+        judgement_text(judgement, 80),
+        junit_xml(judgement),
+        json.dumps(results_json(judgement), ensure_ascii=False),
+        picture_svg(counterexample_picture(judgement.counterexample)),
     ]
     assert [evil[0] in report for report in reports] == [False] * 4
 
@@ -163,8 +163,10 @@ def test_nothing_of_a_submission_moves_the_cursor(evil):
 @pytest.mark.parametrize("width", [60, 80])
 def test_no_line_is_wider_than_the_terminal(n_devices, width):
     wide = "[[1.2345 2.3456 3.4567] [4.5678 5.6789 6.789]]" * 2
-    shown = small_case(n_devices, holds=wide, should=wide)
-    text = judgement_text(make_judgement(RIGHT, *[WRONG] * 12, counterexample=shown), width)
+    counterexample = small_case(n_devices, holds=wide, should=wide)
+    text = judgement_text(
+        make_judgement(RIGHT, *[WRONG] * 12, counterexample=counterexample), width
+    )
     assert max(map(len, text.splitlines())) <= width
     assert ("more devices" in text) == (n_devices > 8)
 
@@ -183,11 +185,11 @@ def test_values_that_do_not_fit_a_row_have_a_line_each():
 
 
 def test_colour_shows_nothing_that_the_marks_do_not():
-    one = make_judgement(RIGHT, WRONG, counterexample=small_case(2))
-    assert [line.rstrip() for line in judgement_rich(one, 80).plain.splitlines()] == (
-        judgement_text(one, 80).splitlines()
+    judgement = make_judgement(RIGHT, WRONG, counterexample=small_case(2))
+    assert [line.rstrip() for line in judgement_rich(judgement, 80).plain.splitlines()] == (
+        judgement_text(judgement, 80).splitlines()
     )
-    inks = {span.ink for line in judgement_lines(one, 80) for span in line}
+    inks = {span.ink for line in judgement_lines(judgement, 80) for span in line}
     assert {"red", "green"} <= inks
 
 
@@ -205,9 +207,9 @@ def test_other_kinds_of_failure_are_shown_once_each():
 
 
 def test_cases_that_were_not_judged_are_counted_and_never_pass():
-    one = make_judgement(RIGHT, not_judged=("part 1, data=2",))
-    assert not one.passed
-    assert "1 case not judged after that" in judgement_text(one, 80)
+    judgement = make_judgement(RIGHT, not_judged=("part 1, data=2",))
+    assert not judgement.passed
+    assert "1 case not judged after that" in judgement_text(judgement, 80)
     fault = CaseResult(
         name="data=2",
         part=1,
@@ -230,7 +232,7 @@ def test_results_have_the_keys_of_exercism_and_ours():
     assert (second["status"], second["task_id"], second["why"]) == ("fail", 1, "factor_of_n")
     assert second["collectives"][0]["op"] == "psum"
     assert [verdict["label"] for verdict in second["verdicts"]] == ["wrong values"]
-    # A hidden case does not show its inputs; the minimal one does.
+    # A hidden case does not show its inputs; the minimal failing case does.
     assert second["inputs"] == []
     assert data["counterexample"]["test_code"] == "x = float32[2] [1 2]\nf(x, mesh)  # data=2"
     assert data["counterexample"]["devices"][0]["devices"][1]["holds"] == "20"
@@ -240,7 +242,7 @@ def test_results_have_the_keys_of_exercism_and_ours():
     ("code", "status"), [("CE", "error"), ("IE", "error"), ("TLE", "fail"), ("WA", "fail")]
 )
 def test_a_submission_that_cannot_be_judged_is_an_error(code, status):
-    one = make_judgement(
+    judgement = make_judgement(
         CaseResult(
             name="data=2",
             part=1,
@@ -249,7 +251,7 @@ def test_a_submission_that_cannot_be_judged_is_an_error(code, status):
             verdicts=(Verdict(code=code, what="It is so."),),
         )
     )
-    assert results_json(one)["status"] == status
+    assert results_json(judgement)["status"] == status
 
 
 def test_output_is_truncated_at_500_characters():
@@ -266,8 +268,8 @@ def test_output_is_truncated_at_500_characters():
 
 
 def test_junit_is_well_formed_whatever_a_submission_prints():
-    one = make_judgement(RIGHT, WRONG, not_judged=("part 1, data=4",))
-    suite = ElementTree.fromstring(junit_xml(one)).find("testsuite")
+    judgement = make_judgement(RIGHT, WRONG, not_judged=("part 1, data=4",))
+    suite = ElementTree.fromstring(junit_xml(judgement)).find("testsuite")
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
     failure = suite.find("testcase/failure")
     assert failure.get("type") == "WA"
@@ -298,18 +300,20 @@ def test_an_accepted_submission_has_the_range_of_its_communication():
         )
 
     large = case("data=64", 9, is_simulated=True)
-    one = make_judgement(case("data=2", 4), large, case("data=4", 8), large)  # as two parts give it
-    assert one.verdict.what == (
+    judgement = make_judgement(
+        case("data=2", 4), large, case("data=4", 8), large
+    )  # as two parts give it
+    assert judgement.verdict.what == (
         "Same result on 2 meshes and, simulated, on data=64; 1 psum of 4 to 8 B."
     )
 
 
 @pytest.mark.parametrize("code", VERDICTS)
 def test_every_code_is_shown_with_its_label(code):
-    one = make_judgement(replace(WRONG, verdicts=(Verdict(code=code, what="Why."),)))
+    judgement = make_judgement(replace(WRONG, verdicts=(Verdict(code=code, what="Why."),)))
     title = f"{code}: {VERDICTS[code]}"
     if code != "AC":
-        assert judgement_text(one, 80).startswith(f"{title} (data=2)\n  Why.\n")
-        assert f'message="{VERDICTS[code]}: Why."' in junit_xml(one)
-    assert results_json(one)["tests"][0]["verdicts"][0]["label"] == VERDICTS[code]
-    assert str(one.cases[0].verdicts[0]).startswith(title)
+        assert judgement_text(judgement, 80).startswith(f"{title} (data=2)\n  Why.\n")
+        assert f'message="{VERDICTS[code]}: Why."' in junit_xml(judgement)
+    assert results_json(judgement)["tests"][0]["verdicts"][0]["label"] == VERDICTS[code]
+    assert str(judgement.cases[0].verdicts[0]).startswith(title)

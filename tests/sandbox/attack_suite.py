@@ -20,14 +20,16 @@ import shardlab
 from shardlab.judge.protocol.reports import FunctionCall
 from shardlab.judge.protocol.requests import CallRequest, LoadRequest
 from shardlab.judge.worker_pool import open_worker_pool
-from shardlab.sandbox.process import Limits, ProcessEnded
+from shardlab.sandbox.process import ProcessEnded, ProcessLimits
 
 CANARY = "-".join(("expected", "canary", "value"))
 # For attacks that would run forever: whatever the machine does meanwhile, they end by this limit.
-SHORT = Limits(wall_seconds=0.5)
-XLA = Limits(wall_seconds=2.0)  # forever as well, once XLA has started
-SMALL = Limits(memory_bytes=400 << 20, wall_seconds=600.0)  # less memory is filled in less time
-BATCH_LIMITS = Limits(wall_seconds=600.0, cpu_seconds=120.0)
+SHORT = ProcessLimits(wall_seconds=0.5)
+XLA = ProcessLimits(wall_seconds=2.0)  # forever as well, once XLA has started
+SMALL = ProcessLimits(
+    memory_bytes=400 << 20, wall_seconds=600.0
+)  # less memory is filled in less time
+BATCH_LIMITS = ProcessLimits(wall_seconds=600.0, cpu_seconds=120.0)
 
 BATCH = """
 {prelude}
@@ -133,7 +135,7 @@ def load_source(pool, source, limits):
 
 def judges_normally(pool) -> bool:
     """Return whether a normal submission works as if nothing had happened."""
-    process = pool.start_process("tracer", Limits())
+    process = pool.start_process("tracer", ProcessLimits())
     try:
         return call_next_number(process) == 42
     except ProcessEnded as ended:

@@ -30,7 +30,7 @@ from shardlab.judge.protocol.responses import LoadResponse
 from shardlab.judge.worker_pool import open_worker_pool
 from shardlab.sandbox import piped_process, self_test, supervisor
 from shardlab.sandbox.messages import SupervisorCommand, parse_exit_report
-from shardlab.sandbox.process import Limits, ProcessEnded
+from shardlab.sandbox.process import ProcessEnded, ProcessLimits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -57,7 +57,7 @@ def exit_of(process, source):
 
 def next_number(pool):
     """Return what a normal submission returns: 42."""
-    with pool.start_process("tracer", Limits()) as process:
+    with pool.start_process("tracer", ProcessLimits()) as process:
         return call_next_number(process)
 
 
@@ -108,7 +108,7 @@ def make_watch(clock):
     watches = []
 
     def make(**limits):
-        watches.append(FakeWatch(Limits(**limits)))
+        watches.append(FakeWatch(ProcessLimits(**limits)))
         return watches[-1]
 
     yield make
@@ -170,7 +170,7 @@ def test_a_process_that_uses_no_processor_is_ended_long_before_the_wall_clock(ma
     ],
 )
 def test_each_clock_ends_a_process(pool, limits, source, detail):
-    reason = exit_of(pool.start_process("tracer", Limits(**limits)), source)
+    reason = exit_of(pool.start_process("tracer", ProcessLimits(**limits)), source)
     assert (reason.kind, reason.detail) == ("time", detail)
 
 
@@ -187,7 +187,7 @@ def test_a_process_that_the_kernel_ends_for_its_processor_time_was_too_slow(make
 
 
 def test_a_process_that_has_ended_reports_its_exit_again(pool):
-    with pool.start_process("tracer", Limits()) as process:
+    with pool.start_process("tracer", ProcessLimits()) as process:
         for _ in range(2):
             with pytest.raises(ProcessEnded, match="exit") as caught:
                 load(process, "import os; os._exit(7)")
@@ -195,7 +195,7 @@ def test_a_process_that_has_ended_reports_its_exit_again(pool):
 
 
 def test_an_exit_by_a_signal_names_it(pool):
-    reason = exit_of(pool.start_process("tracer", Limits()), "import os; os.abort()")
+    reason = exit_of(pool.start_process("tracer", ProcessLimits()), "import os; os.abort()")
     assert (reason.kind, reason.signal) == ("signal", signal.SIGABRT)
 
 
@@ -206,7 +206,7 @@ def test_a_signal_in_a_confined_process_is_self_inflicted(level):
         "C": "import os; os.kill(os.getpid(), 15)",
     }
     with open_worker_pool(level) as pool:
-        reason = exit_of(pool.start_process("tracer", Limits()), sources[level])
+        reason = exit_of(pool.start_process("tracer", ProcessLimits()), sources[level])
         assert reason.kind == "signal"
         assert is_judge_fault(reason) == (pool.level == "C")
 
@@ -214,10 +214,10 @@ def test_a_signal_in_a_confined_process_is_self_inflicted(level):
 def test_a_process_that_exits_is_told_from_one_that_closes_its_pipes(pool):
     """Both close the pipe first; the exit must not be taken for a violation of the protocol."""
     for _ in range(20):
-        process = pool.start_process("tracer", Limits())
+        process = pool.start_process("tracer", ProcessLimits())
         assert exit_of(process, "import os; os._exit(0)").kind == "exit"
     source = "import os, time; os.close(4); time.sleep(3600)"
-    reason = exit_of(pool.start_process("tracer", Limits()), source)
+    reason = exit_of(pool.start_process("tracer", ProcessLimits()), source)
     assert (reason.kind, reason.detail) == ("protocol", "the response pipe was closed")
 
 
@@ -228,7 +228,7 @@ from shardlab.judge.protocol.responses import LoadResponse
 from shardlab.sandbox.frame import frame_bytes
 os.write(4, frame_bytes(LoadResponse(defined_names=('forged',)).to_frame()))
 """
-    with pool.start_process("tracer", Limits()) as process:
+    with pool.start_process("tracer", ProcessLimits()) as process:
         assert load(process, source) == LoadResponse(defined_names=("forged",))
         # Until its regular response is in the pipe as well.
         assert wait_until(lambda: piped_process._has_data(process._responses_fd))
@@ -239,13 +239,13 @@ os.write(4, frame_bytes(LoadResponse(defined_names=('forged',)).to_frame()))
 
 def test_a_response_beyond_the_limit_is_rejected_before_it_is_read(pool):
     source = "import os, struct\nos.write(4, struct.pack('<II', 2, 1001))\nos.read(3, 1)"
-    reason = exit_of(pool.start_process("tracer", Limits(response_bytes=1000)), source)
+    reason = exit_of(pool.start_process("tracer", ProcessLimits(response_bytes=1000)), source)
     detail = "a frame of 2 + 1,001 bytes is too long"
     assert (reason.kind, reason.detail) == ("protocol", detail)
 
 
 def test_output_is_truncated_and_has_no_control_characters(pool):
-    with pool.start_process("tracer", Limits(output_bytes=20)) as process:
+    with pool.start_process("tracer", ProcessLimits(output_bytes=20)) as process:
         load(process, r"print('\x1b]0;title\x07 café')")
         assert process.output == "\ufffd]0;title\ufffd café\n"
     assert process.output == "\ufffd]0;title\ufffd café\n"
@@ -258,7 +258,7 @@ def test_a_large_request_and_a_large_response_do_not_block_each_other(pool):
         argument_names=("x",),
         packed_inputs={"x": {"$array": [0, [len(data)], "uint8"]}},
     )
-    with pool.start_process("tracer", Limits(response_bytes=64 << 20)) as process:
+    with pool.start_process("tracer", ProcessLimits(response_bytes=64 << 20)) as process:
         load(process, "def same(x): return x")
         frame = process.request(CallRequest(call=call, arrays=(data,)).to_frame())
         assert frame.buffers == (data,)
@@ -356,7 +356,7 @@ import sys, warnings
 from shardlab.judge.protocol.requests import LoadRequest
 from shardlab.judge.worker_pool import open_worker_pool
 from shardlab.sandbox import pool
-from shardlab.sandbox.process import Limits, ProcessEnded
+from shardlab.sandbox.process import ProcessLimits, ProcessEnded
 pool._ZYGOTE_COMMAND = pool._ZYGOTE_COMMAND.replace(
     "main(int(",
     "import shardlab.sandbox.zygote as z;"
@@ -366,7 +366,7 @@ with warnings.catch_warnings(record=True) as caught, open_worker_pool() as opene
     warnings.simplefilter("always")
     print(opened.level, *(str(warning.message).splitlines()[0] for warning in caught))
     try:
-        process = opened.start_process("tracer", Limits())
+        process = opened.start_process("tracer", ProcessLimits())
         process.request(LoadRequest(source=b"x = 1").to_frame())
     except ProcessEnded as ended:
         print(ended)
@@ -396,7 +396,7 @@ WITHOUT_PIDFD = """
 import os, socket, sys, time
 del os.pidfd_open  # as on macOS, which has no /proc either
 from shardlab.sandbox.confinement import ConfinementPlan
-from shardlab.sandbox.process import Limits
+from shardlab.sandbox.process import ProcessLimits
 from shardlab.sandbox.supervisor import supervise_process
 for action, wall_seconds in ((lambda: os._exit(3), 600.0), (lambda: time.sleep(3600), 0.5)):
     pid = os.fork()
@@ -404,7 +404,7 @@ for action, wall_seconds in ((lambda: os._exit(3), 600.0), (lambda: time.sleep(3
         action()
     client, supervisor = socket.socketpair()
     client.send(b"b")
-    limits = Limits(wall_seconds=wall_seconds)
+    limits = ProcessLimits(wall_seconds=wall_seconds)
     supervise_process(pid, supervisor, limits, ConfinementPlan(level="C"), 0)
     print(client.recv(1000).decode())
 """
@@ -428,7 +428,7 @@ time.sleep(3600)
 
 def exit_after_kill(pool, victim):
     """Return how a sleeping process ended when it, its supervisor or the fork server is killed."""
-    with pool.start_process("tracer", Limits(wall_seconds=600, idle_seconds=600)) as process:
+    with pool.start_process("tracer", ProcessLimits(wall_seconds=600, idle_seconds=600)) as process:
         name = f"victim-{threading.get_native_id()}"[:15]
         pids = {}
 
@@ -477,7 +477,7 @@ def test_a_response_is_read_although_its_process_has_ended_since():
     request = self_test.SelfTestRequest(hidden_paths=(), client_pid=os.getpid())
     with open_worker_pool("B") as pool:
         for _ in range(60):
-            with pool._fork_process(self_test.ROLE, Limits()) as process:
+            with pool._fork_process(self_test.ROLE, ProcessLimits()) as process:
                 frame = process.request(request.to_frame())
                 assert self_test.SelfTestResponse.from_frame(frame).breaches == ()
 
@@ -485,7 +485,7 @@ def test_a_response_is_read_although_its_process_has_ended_since():
 def test_nothing_is_left_when_processes_and_pool_are_closed():
     files = list_open_files()
     pool = open_worker_pool()
-    processes = [pool.start_process("tracer", Limits()) for _ in range(3)]
+    processes = [pool.start_process("tracer", ProcessLimits()) for _ in range(3)]
     for process in processes:
         load(process, "x = 1")
     pids = [pool.zygote_pid, *list_descendants(pool.zygote_pid)]
@@ -503,9 +503,9 @@ CLIENT = """
 import sys
 from shardlab.judge.protocol.requests import LoadRequest
 from shardlab.judge.worker_pool import open_worker_pool
-from shardlab.sandbox.process import Limits
+from shardlab.sandbox.process import ProcessLimits
 pool = open_worker_pool(sys.argv[1])
-process = pool.start_process("tracer", Limits())
+process = pool.start_process("tracer", ProcessLimits())
 ignore = b"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 process.request(LoadRequest(source=ignore).to_frame())
 print(pool.level, flush=True)

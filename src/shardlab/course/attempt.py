@@ -13,7 +13,7 @@ from shardlab.course.submission import Submission
 from shardlab.errors import UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
-from shardlab.sandbox.process import Level, Limits, SandboxedProcess, SandboxPool
+from shardlab.sandbox.process import Level, ProcessLimits, SandboxedProcess, SandboxPool
 
 Tell = Callable[[CaseResult], None]
 # Too many to be tried by an answer that has seen one case, and what a database can still keep.
@@ -39,7 +39,7 @@ def explain_rejected_submission(
 
     None for everything that must be executed. One that is too large is not kept.
     """
-    from shardlab.judge.source import MAX_BYTES, read_submission
+    from shardlab.judge.submission_source import MAX_BYTES, read_submission
 
     if not isinstance(read_submission(source), Verdict):
         return None
@@ -63,7 +63,7 @@ class _NobodyHome:
 
     level: Level = "C"
 
-    def start_process(self, role: str, limits: Limits) -> SandboxedProcess:
+    def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
         raise AssertionError("an answer that cannot be read was about to be executed")
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from shardlab.errors import LabError
 from shardlab.judge.judgement import Judgement
 
 if TYPE_CHECKING:
-    from shardlab.sandbox.process import Limits, SandboxedProcess, SandboxPool
+    from shardlab.sandbox.process import ProcessLimits, SandboxedProcess, SandboxPool
 
 
 # Any will do: a problem must hold for every seed. The same each time, so that an audit that fails
@@ -227,7 +227,7 @@ class _Closing:
     def __init__(self, house: SandboxPool) -> None:
         self._house, self.level, self.is_closing = house, house.level, False
 
-    def start_process(self, role: str, limits: Limits) -> SandboxedProcess:
+    def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
         from shardlab.sandbox.process import ExitReason, ProcessEnded
 
         if self.is_closing:

@@ -22,7 +22,7 @@ from shardlab.judge.protocol.requests import (
 )
 from shardlab.judge.protocol.responses import DoctestFailure, ScriptResponse
 from shardlab.judge.worker_client import send_requests
-from shardlab.sandbox.process import Limits, SandboxPool
+from shardlab.sandbox.process import ProcessLimits, SandboxPool
 
 # Runs the examples with functions in the solution's place that note what they are given.
 _RECORDER = """
@@ -74,7 +74,7 @@ def example_faults(house: SandboxPool, problem: Problem) -> Iterator[Fault]:
         ScriptRequest(source=_recorder(problem, calls)),
     ]
     # By the clock there is time: a busy machine is no fault of the page.
-    limits = Limits(wall_seconds=120, cpu_seconds=60)
+    limits = ProcessLimits(wall_seconds=120, cpu_seconds=60)
     *printed, loaded, tested, recorded = send_requests(house, "tracer", limits, requests)
     for (line_number, _, expected), response in zip(worked, printed, strict=True):
         yield from _other_print(line_number, expected, response)

@@ -61,9 +61,11 @@ class CaseRequest:
         data, arrays = self._packed_inputs
         call = FunctionCall(
             function=self.case.part.function,
+            # By position, as the problem's page calls it: names of parameters are up to the author.
             argument_names=self.case.part.arguments,
             packed_inputs=data,
             mesh=self.case.mesh,
+            # A part of plain values has no mesh to shard over.
             input_specs=() if self.kind == "call" else tuple(self._input_specs),
         )
         if self.kind == "export":
@@ -93,6 +95,7 @@ class CaseRequest:
             specs=reference.output_specs(mesh),
             budget={**self.case.part.budget, **reference.budget(mesh, **self.inputs)},
             arguments=self.input_arrays,
+            # A function, because few submissions need it and the reference runs once per shard.
             shard_results=self._shard_results,
             properties=(lambda result: properties(mesh, dict(self.inputs), result))
             if properties
@@ -106,6 +109,7 @@ class CaseRequest:
             f"{name}{path}": np.asarray(leaf)
             for name, value in self.inputs.items()
             for path, leaf in array_leaves(value)
+            # Python numbers are static arguments: no mistake can add them once per device.
             if isinstance(leaf, np.ndarray)
         }
 
@@ -120,6 +124,7 @@ class CaseRequest:
         batch_size = max(sizes, key=lambda size: (sizes[size], size), default=0)
         if not batch_size or batch_size % n_shards:
             return ()
+        # The mean of means is what each device would compute if it were alone.
         one_device = Mesh(dict.fromkeys(self.mesh.axis_names, 1))
         try:
             return [
@@ -155,6 +160,7 @@ def _spec_texts(inputs: Mapping[str, Any], specs: Any) -> list[str]:
         _, arrays = pack_value(value)
         spec = specs.get(name, Spec())
         if isinstance(spec, Spec):
+            # One spec for an argument applies to every array in it, as JAX's prefix trees do.
             texts += [str(spec)] * len(arrays)
         else:
             texts += [str(leaf) for leaf in _spec_leaves(spec)]

@@ -19,7 +19,7 @@ from shardlab.judge.protocol.responses import (
     SimulateResponse,
 )
 from shardlab.judge.protocol.run_result import RunResult
-from shardlab.judge.source import SubmissionSource
+from shardlab.judge.submission_source import SubmissionSource
 from shardlab.judge.verdict import Verdict, sort_by_severity
 
 TracerResponse = ExportResponse | SimulateResponse | CallResponse
@@ -56,6 +56,8 @@ def needs_runner(response: TracerResponse) -> bool:
     """Return whether the tracer has sent a program that is worth running."""
     if not isinstance(response, ExportResponse) or not response.program:
         return False
+    # The checks have proven that it deadlocks or is rejected; a run would only take the time
+    # limit to show the same.
     has_errors = any(finding.severity == "error" for finding in response.findings)
     return response.error is None and not has_errors
 
@@ -75,8 +77,8 @@ def evaluate_case(
         # is our fault. The tracer's response is the submission's own.
         if runner_response is not None:
             return failed_outcome(request, failures.internal_error(message))
-        what = f"The result cannot be compared: {message[:_MAX_MESSAGE]}."
-        return failed_outcome(request, Verdict(code="RTE", what=what))
+        sentence = f"The result cannot be compared: {message[:_MAX_MESSAGE]}."
+        return failed_outcome(request, Verdict(code="RTE", what=sentence))
 
 
 def _evaluate_responses(
@@ -86,9 +88,11 @@ def _evaluate_responses(
     source: SubmissionSource,
 ) -> CaseOutcome:
     error, findings = tracer_response.error, _response_findings(tracer_response)
+    # A reference raises ValueError for inputs on which the submission must raise, too.
     try:
         expected = request.expected
     except ValueError as expected_error:
+        # A finding without an exception stopped the case before the submission could raise.
         verdicts = [] if error else failures.finding_verdicts(findings, error, source)
         verdicts = verdicts or failures.missing_exception_verdicts(expected_error, error, source)
         return failed_outcome(request, *verdicts)
@@ -105,9 +109,11 @@ def _evaluate_responses(
         return CaseOutcome(request=request, verdicts=tuple(verdicts), value=value)
     if isinstance(tracer_response, SimulateResponse):
         run, run_error = tracer_response.result, error
+    # Exported but not run: the findings or the exception of the tracer say why.
     elif runner_response is None:
         run, run_error = None, error
     else:
+        # From here on nothing counts that the tracer says, except for the facts added below.
         run, run_error, hazards = runner_response.result, runner_response.error, []
     if run is None or run_error is not None:
         report = run_error or ExceptionReport()
@@ -140,10 +146,12 @@ def _exception_verdict(
     request: CaseRequest, report: ExceptionReport, source: SubmissionSource
 ) -> Verdict:
     verdict = failures.exception_verdict(report, source)
+    # A missing or wrong function raises in our code, so its traceback has no line to show.
     if verdict.code == "CE" and not verdict.where:
         line = source.find_definition(request.case.part.function)
         return replace(verdict, where=source.quote_line(line))
     mesh = request.case.mesh
+    # mesh.shape['data'] on a mesh whose axes have other names: the usual reason of a KeyError.
     missing_key = report.message.strip("'") if report.exception_type == "KeyError" else ""
     if mesh and verdict.code == "RTE" and missing_key in ("data", "model"):
         names = ", ".join(map(repr, mesh.axis_names))

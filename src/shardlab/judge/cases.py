@@ -47,6 +47,7 @@ def make_cases(part: Part, seed: int, scale: int) -> tuple[Case, ...]:
     """Return the cases of a part, each with a seed of its own drawn from `seed`."""
     test_meshes = list(_list_test_meshes(part))
     sequence = np.random.SeedSequence([seed, part.number])
+    # A seed per case, so that one case can be replayed without drawing the others.
     case_seeds = sequence.generate_state(len(test_meshes), np.uint32)
     return tuple(
         Case(
@@ -86,6 +87,9 @@ def default_test_meshes(axes: tuple[str, ...]) -> tuple[str, ...]:
     if len(axes) == 1:
         (a,) = axes
         b = "model" if a != "model" else "data"
+        # Several sizes tell n from a constant; two axes tell the axis from the device count; 3 is
+        # no power of two, so padding and halving fail; a permuted mesh separates device ids from
+        # positions.
         sizes = [f"{a}={n}" for n in (1, 2, 4, 8)]
         return (
             *sizes,
@@ -96,6 +100,7 @@ def default_test_meshes(axes: tuple[str, ...]) -> tuple[str, ...]:
             f"{a}=4 permuted",
         )
     a, b = axes[:2]
+    # (2, 1) and (1, 2) separate the axes, (2, 4) and (4, 2) their order.
     grids = [
         f"{a}={m},{b}={n}" for m, n in ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2), (3, 1))
     ]
@@ -117,5 +122,6 @@ def _parse_test_mesh(text: str) -> _TestMesh:
         is_renamed = mesh.axis_names[0] == _RENAMED_AXES[0]
         return _TestMesh(f"{text}, axes renamed" if is_renamed else text, mesh)
     n = mesh.n_devices
+    # Neither sorted nor a rotation, so that no arithmetic on device ids gives the position.
     order = [*reversed(range(1, n, 2)), *range(0, n, 2)]  # such as 3, 1, 0, 2
     return _TestMesh(f"{plain}, devices {order}", Mesh(mesh.shape, device_ids=order))

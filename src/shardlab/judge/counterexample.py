@@ -16,7 +16,7 @@ from shardlab.judge.grading.evidence import Array, array_text, range_slices
 from shardlab.judge.grading.grade import absolute_tolerance, output_specs
 from shardlab.judge.grading.sharding import device_ranges
 from shardlab.judge.grading.structure import array_leaves
-from shardlab.judge.protocol.run_result import Output, Ranges, Shard
+from shardlab.judge.protocol.run_result import Ranges, RunOutput, Shard
 from shardlab.judge.protocol.values import Key
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
@@ -84,14 +84,16 @@ def _describe_outputs(outcome: CaseOutcome) -> list[dict[str, Any]]:
         _describe_output(outcome, output, arrays.get(output.path), specs.get(output.path))
         for output in outcome.run.outputs
     ]
+    # A right output next to a wrong one only hides the difference.
     wrong = [out for out in outputs if any(device["is_wrong"] for device in out["devices"])]
     return (wrong or outputs)[:_MAX_OUTPUTS]
 
 
 def _describe_output(
-    outcome: CaseOutcome, output: Output, expected: Array | None, spec: Spec | None
+    outcome: CaseOutcome, output: RunOutput, expected: Array | None, spec: Spec | None
 ) -> dict[str, Any]:
     mesh = outcome.request.case.mesh
+    # With another shape there is no element to compare; the verdict is about the shape.
     comparable = expected if expected is not None and expected.shape == output.shape else None
     expected_ranges = _expected_ranges(output, spec, mesh)
     devices = [
@@ -114,6 +116,7 @@ def _describe_output(
 
 
 def _select_shards(shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
+    # The last one shows where a pattern over the devices ends.
     return shards if len(shards) <= _MAX_DEVICES else (*shards[: _MAX_DEVICES - 2], shards[-1])
 
 
@@ -125,11 +128,12 @@ def _describe_device(shard: Shard, mesh: Mesh | None) -> dict[str, Any]:
     return {"device": shard.device, "place": coordinates}
 
 
-def _expected_ranges(output: Output, spec: Spec | None, mesh: Mesh | None) -> dict[int, Ranges]:
+def _expected_ranges(output: RunOutput, spec: Spec | None, mesh: Mesh | None) -> dict[int, Ranges]:
     """Return which range each device should hold; if any sharding is right, the one it holds."""
     if spec is not None and mesh is not None:
         try:
             return device_ranges(output.shape, spec, mesh)
+        # The expected spec does not fit this shape; then the shape is the verdict.
         except LabError:
             pass
     return {shard.device: shard.ranges for shard in output.shards}

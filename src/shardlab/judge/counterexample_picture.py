@@ -22,6 +22,7 @@ _HEADS = ("device", "index", "holds", "expected")
 
 def counterexample_lines(case: CaseResult, width: int) -> Iterator[Line]:
     """Yield the case: its call, its inputs, then a row for each device."""
+    # Values and names come from the submission, and go to a terminal.
     facts = printable_data(case.facts)
     mesh = f" on {case.mesh}" if case.mesh else ""
     title = f"Minimal failing case: {facts.get('call', case.name)}{mesh}"
@@ -71,6 +72,7 @@ def output_lines(output: Mapping[str, Any], width: int) -> Iterator[Line]:
     rows = [_device_row(device) for device in devices]
     heads = [head if any(row[i] for row in rows) else "" for i, head in enumerate(_HEADS)]
     widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(_HEADS))]
+    # A table that wraps cannot be read, so rows become blocks before that.
     is_table = sum(size + len(_GAP) for size in widths if size) <= width - 2
     if is_table:
         yield [Span(text="    " + _join_columns(heads, widths), is_faint=True)]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from shardlab.catalogue.problem import Problem
 from shardlab.judge.case_result import CaseOutcome
-from shardlab.judge.grading import replicas, wrong_values
+from shardlab.judge.grading import differing_replicas, wrong_values
+from shardlab.judge.grading.differing_replicas import DifferingReplicas
 from shardlab.judge.grading.evidence import Evidence
-from shardlab.judge.grading.replicas import DifferingReplicas
 from shardlab.judge.grading.wrong_values import Cause, OutputContext
 from shardlab.judge.verdict import Verdict
 
@@ -46,6 +46,7 @@ def _find_part_causes(outcomes: Sequence[CaseOutcome], problem: Problem) -> _Par
             evidence.setdefault(item.output.path, []).append(item)
         for group in outcome.grade.differing.values():
             differing.setdefault(group.evidence.output.path, []).append(group)
+    # Without the tag a factor of n is as likely a wrong reduction of the value itself.
     has_gradients = any(tag.startswith("grad") for tag in problem.tags)
     right_paths = {path for path, items in evidence.items() if all(i.agrees for i in items)}
     context = OutputContext(has_gradients=has_gradients, others_agree=bool(right_paths))
@@ -53,10 +54,12 @@ def _find_part_causes(outcomes: Sequence[CaseOutcome], problem: Problem) -> _Par
         values={
             path: wrong_values.find_cause(items, context)
             for path, items in evidence.items()
+            # An output that is right everywhere needs no cause, and rules some out for the others.
             if path not in right_paths
         },
         missing_reductions={
-            path: replicas.find_missing_reduction(groups) for path, groups in differing.items()
+            path: differing_replicas.find_missing_reduction(groups)
+            for path, groups in differing.items()
         },
     )
 
@@ -64,13 +67,14 @@ def _find_part_causes(outcomes: Sequence[CaseOutcome], problem: Problem) -> _Par
 def _reword_outcome(outcome: CaseOutcome, causes: _PartCauses) -> CaseOutcome:
     grade, run = outcome.grade, outcome.run
     verdicts = list(outcome.verdicts)
+    # Without a shard_map there is no check, whatever the trace says about it.
     is_checked = run is not None and run.has_shard_map and run.is_checked
     for position, evidence in grade.wrong.items():
         cause = causes.values[evidence.output.path]
         verdicts[position] = wrong_values.value_verdict(evidence, cause, is_checked)
     for position, differing in grade.differing.items():
         missing = causes.missing_reductions[differing.evidence.output.path]
-        verdicts[position] = replicas.replica_verdict(differing, missing)
+        verdicts[position] = differing_replicas.replica_verdict(differing, missing)
     return replace(outcome, verdicts=tuple(_merge_verdicts(verdicts, outcome)))
 
 
@@ -86,6 +90,7 @@ def _merge_verdicts(verdicts: Sequence[Verdict], outcome: CaseOutcome) -> list[V
         else:
             rest.append(verdict)
     merged = []
+    # Verdicts without a cause last: the named one usually explains them as well.
     for (_, _), (first, *others) in sorted(groups.items(), key=lambda item: item[0][1] == ""):
         names = [evidence[position].name for position in others]
         ellipsis = ["..."] if len(names) > _MAX_NAMES else []

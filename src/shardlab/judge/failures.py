@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from shardlab.judge.protocol.reports import ExceptionReport, FindingReport
 from shardlab.judge.protocol.requests import RunRequest, SimulateRequest
-from shardlab.judge.source import SUBMISSION_FILE, SubmissionSource
+from shardlab.judge.submission_source import SUBMISSION_FILE, SubmissionSource
 from shardlab.judge.verdict import Verdict
 from shardlab.sandbox.process import ExitReason
 
@@ -82,12 +82,14 @@ def _finding_verdict(finding: FindingReport, source: SubmissionSource, message: 
     code = _FINDING_CODES.get(finding.code, "RTE")
     if finding.code == "jax.rejected":
         code = _REJECTION_CODES.get(finding.cause, "RTE")
-    what, shows = finding.what, finding.shows
+    sentence, shows = finding.what, finding.shows
+    # For specs JAX's first line names shape, spec and mesh better than we can; for all other
+    # findings its message is about internals.
     if code == "SPEC":
-        what, shows = _put_jax_first(what, shows, message)
+        sentence, shows = _put_jax_first(sentence, shows, message)
     return Verdict(
         code=code,
-        what=what,
+        what=sentence,
         where=source.quote_line(finding.line),
         fix=finding.fix,
         shows=shows,
@@ -113,6 +115,7 @@ def exception_verdict(report: ExceptionReport, source: SubmissionSource) -> Verd
     if report.family in _FAMILY_CODES:
         code = _FAMILY_CODES[report.family]
         return Verdict(code=code, what=explanation or head, where=where, fix=report.fix)
+    # The simulator raises JAX's own exceptions without a finding; their message decides.
     code = next((c for phrase, c in _MESSAGE_CODES.items() if phrase in message), "RTE")
     if code == "VMA":
         shows = (f"JAX: {head}", *rest)
@@ -120,17 +123,20 @@ def exception_verdict(report: ExceptionReport, source: SubmissionSource) -> Verd
     if code == "SPEC":
         return Verdict(code="SPEC", what=f"JAX: {head}", where=where, shows=(*rest, _SPEC_WHAT))
     if report.exception_type == "MemoryError" or "RESOURCE_EXHAUSTED" in message:
-        what = f"The memory limit was reached: {head}."
-        return Verdict(code="MLE", what=what, where=where, shows=rest)
+        sentence = f"The memory limit was reached: {head}."
+        return Verdict(code="MLE", what=sentence, where=where, shows=rest)
+    # The starter raises it in every function that is not written yet.
     if report.exception_type == "NotImplementedError" and not message.strip():
-        what = "NotImplementedError: this part is not written yet."
-        return Verdict(code="RTE", what=what, where=where)
-    shows, what = rest, head
+        sentence = "NotImplementedError: this part is not written yet."
+        return Verdict(code="RTE", what=sentence, where=where)
+    shows, sentence = rest, head
     if explanation:  # the exception's own message is then about JAX's internals
         is_repeated = explanation in head or report.exception_type == "SystemExit"
-        what, shows = explanation, () if is_repeated else (head,)
+        sentence, shows = explanation, () if is_repeated else (head,)
     details = {"exception": report.exception_type}
-    return Verdict(code="RTE", what=what, where=where, fix=report.fix, shows=shows, details=details)
+    return Verdict(
+        code="RTE", what=sentence, where=where, fix=report.fix, shows=shows, details=details
+    )
 
 
 def _split_message(exception_type: str, message: str) -> tuple[str, tuple[str, ...]]:
@@ -154,10 +160,10 @@ def load_failure_verdict(report: ExceptionReport, source: SubmissionSource) -> V
     message = _remove_addresses(report.message)
     # Python appends this to the message of a SyntaxError; the line is shown anyway.
     message = re.sub(rf" \({re.escape(SUBMISSION_FILE)}, line \d+\)$", "", message)
-    what, shows = _split_message(report.exception_type, message)
+    sentence, shows = _split_message(report.exception_type, message)
     if report.exception_type == "SystemExit":  # its message is a number
-        what, shows = report.what or what, ()
-    return Verdict(code="CE", what=what, where=source.quote_line(report.line), shows=shows)
+        sentence, shows = report.what or sentence, ()
+    return Verdict(code="CE", what=sentence, where=source.quote_line(report.line), shows=shows)
 
 
 def missing_exception_verdicts(
@@ -166,8 +172,9 @@ def missing_exception_verdicts(
     """Return the verdict on a case that must raise; none if it raises that type."""
     name = type(expected).__name__
     if report is None:
-        what = f"It returns a result; expected {name} ({expected})."
-        return [Verdict(code="WA", what=what, details={"must_raise": name})]
+        sentence = f"It returns a result; expected {name} ({expected})."
+        return [Verdict(code="WA", what=sentence, details={"must_raise": name})]
+    # By name, because the class itself exists only in the tracer; subclasses count.
     if name in report.base_types:
         return []
     verdict = exception_verdict(report, source)
@@ -188,7 +195,7 @@ _CRASH_SIGNALS = {
     int(getattr(signal, name))
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP")
 }
-# XLA's CPU backend logs these when devices wait for each other, before it aborts the process.
+# XLA's CPU backend logs these when a collective blocks, before it aborts the process.
 _XLA_HANG = re.compile(r"rendezvous|may be stuck", re.IGNORECASE)
 _LOOP_FIX = "look for a loop that never ends."
 _UNROLLED_FIX = (
@@ -213,13 +220,14 @@ def is_judge_fault(reason: ExitReason) -> bool:
     if reason.is_self_inflicted:
         return False
     if reason.kind in ("signal", "exit"):
+        # At level C anybody can send a signal; these are sent by the kernel for what a process did.
         number = exit_signal(reason)
         return number is not None and number not in _CRASH_SIGNALS
     return reason.kind == "internal"
 
 
 def is_worth_retrying(reason: ExitReason) -> bool:
-    """Return whether the submission may not be the cause: a killed process breaks its pipes too."""
+    """Return whether something else can be the cause: a killed process breaks its pipes too."""
     return is_judge_fault(reason) or reason.kind == "protocol"
 
 
@@ -246,21 +254,22 @@ def exit_verdict(reason: ExitReason, activity: str, stack_dump: str = "") -> Ver
             fix=_UNROLLED_FIX if activity == SimulateRequest.activity else _LOOP_FIX,
         )
     if reason.kind == "memory":
-        what = f"The memory limit was reached while {activity}. {reason.detail}".strip()
-        return Verdict(code="MLE", what=what)
+        sentence = f"The memory limit was reached while {activity}. {reason.detail}".strip()
+        return Verdict(code="MLE", what=sentence)
     if reason.kind == "output":
-        what = f"More was printed or returned than is allowed, while {activity}."
-        return Verdict(code="OLE", what=what)
+        sentence = f"More was printed or returned than is allowed, while {activity}."
+        return Verdict(code="OLE", what=sentence)
     if reason.kind == "protocol":
         detail = f" ({reason.detail})" if reason.detail else ""
-        what = f"The process returned something else than a result while {activity}{detail}."
-        return Verdict(code="RTE", what=what)
-    what = f"The process ended by itself while {activity} ({_exit_text(reason)})."
-    return Verdict(code="RTE", what=what)
+        sentence = f"The process returned something else than a result while {activity}{detail}."
+        return Verdict(code="RTE", what=sentence)
+    sentence = f"The process ended by itself while {activity} ({_exit_text(reason)})."
+    return Verdict(code="RTE", what=sentence)
 
 
 # How the interpreter's stack dumps begin (faulthandler).
 _STACK_DUMP = re.compile(r"^(Timeout \(|Fatal Python error|Thread 0x|Current thread)", re.MULTILINE)
+_STACK_START = re.compile(r"^(?:Current thread|Thread) 0x", re.MULTILINE)
 _STACK_LINE = re.compile(rf'File "{re.escape(SUBMISSION_FILE)}", line (\d+)')
 
 
@@ -276,12 +285,17 @@ def split_stack_dump(output: str) -> tuple[str, str]:
 
 
 def stack_dump_line(stack_dump: str) -> int | None:
-    """Return the line of the submission that was executed, if the stack dump has it."""
-    match = _STACK_LINE.search(stack_dump)
-    return int(match[1]) if match else None
+    """Return the line of the submission that was executed last, if the stack dumps have it.
+
+    Each thread's stack has its innermost frame first, and later dumps follow earlier ones.
+    """
+    stacks = _STACK_START.split(stack_dump)
+    lines = [match for match in map(_STACK_LINE.search, stacks) if match]
+    return int(lines[-1][1]) if lines else None
 
 
 def _is_hang(reason: ExitReason, stack_dump: str) -> bool:
+    # An endless loop uses the processor until its end; a blocked collective does not.
     if reason.kind == "time" and reason.idle_seconds > _HANG_IDLE_SECONDS:
         return True
     return reason.kind in ("time", "signal") and bool(_XLA_HANG.search(stack_dump))

@@ -32,11 +32,13 @@ from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.minimize import RunCase, find_minimal_failure
 from shardlab.judge.protocol.requests import WorkerRequest
 from shardlab.judge.protocol.responses import ExportResponse
-from shardlab.judge.source import SubmissionSource, read_submission
+from shardlab.judge.submission_source import SubmissionSource, read_submission
 from shardlab.judge.verdict import Verdict
 from shardlab.judge.worker_client import LoadFailed, RequestFailed, WorkerClient
-from shardlab.sandbox.process import Limits, SandboxPool
+from shardlab.sandbox.process import ProcessLimits, SandboxPool
 
+# The examples are always the same, so that a lesson can show their values.
+# Hidden cases are drawn at a larger scale: a solution for the examples' sizes fails there.
 EXAMPLES_SEED = 0
 _EXAMPLE_SCALE, _HIDDEN_SCALE = 1, 2
 _INTERRUPT_SECONDS = 1.0
@@ -98,6 +100,7 @@ def _judge_cases(
 ) -> Judgement:
     is_example = kind == "run"
     requests = _draw_requests(problem, cases)
+    # Before any process is started: bytes that are no text need none.
     submission = read_submission(source.encode() if isinstance(source, str) else source)
     outcomes: list[CaseOutcome] = []
     counterexample = None
@@ -108,6 +111,7 @@ def _judge_cases(
             for outcome in run.iterate_outcomes(requests):
                 outcomes.append(outcome)
                 on_case(create_case_result(outcome, is_example))
+            # Only now: a cause is named if it explains every mesh, so it needs all outcomes.
             outcomes = explain_outcomes(outcomes, problem)
             if run.can_continue:
                 counterexample = _find_counterexample(outcomes, seed, run.run_single)
@@ -139,6 +143,7 @@ def _find_counterexample(
 
 
 def _draw_requests(problem: Problem, cases: Sequence[Case]) -> list[CaseRequest]:
+    # References are the catalogue's own code, so they are loaded here and not in a worker.
     references = {part.number: load_reference(problem, part) for part in problem.parts}
     requests = []
     for case in cases:
@@ -190,8 +195,8 @@ class _SubmissionRun:
         self._is_abandoned.set()
         self._is_closed.set()
         if self._thread is not None:
-            # An interrupt does not wait for a submission that may be in an endless loop; the
-            # thread closes its worker itself then.
+            # An interrupt must not block on a submission in an endless loop; the thread closes
+            # its worker itself then.
             self._thread.join(None if exception_type is None else _INTERRUPT_SECONDS)
         if self._thread is None or not self._thread.is_alive():
             self._tracer.close()
@@ -199,6 +204,7 @@ class _SubmissionRun:
 
     def iterate_outcomes(self, requests: Sequence[CaseRequest]) -> Iterator[CaseOutcome]:
         """Yield the outcome of each case, in order; fewer if the submission ends its workers."""
+        # A daemon, because a submission in an endless loop must not keep the interpreter alive.
         thread = threading.Thread(target=self._trace_cases, args=(requests,), daemon=True)
         try:
             thread.start()
@@ -213,11 +219,13 @@ class _SubmissionRun:
 
     def _run_traced_cases(self, requests: Sequence[CaseRequest]) -> Iterator[CaseOutcome]:
         if any(request.kind == "export" for request in requests):
+            # The runner compiles its first program while the tracer traces the first case.
             self._runner.prepare()
         for _ in requests:
             traced = self._traced.get()
             if isinstance(traced, BaseException):
                 raise traced
+            # The caller may stop here by an exception in `on_case`; `iterate_outcomes` cleans up.
             yield self._finish_case(traced)
             if traced.is_last or self._runner.has_given_up:
                 return
@@ -229,6 +237,7 @@ class _SubmissionRun:
 
     def run_single(self, request: CaseRequest) -> CaseOutcome:
         """Return the outcome of one more case, after all others."""
+        # The thread still owns the tracer until it has put its last case into the queue.
         if self._thread is not None:
             self._thread.join()
         outcome = self._finish_case(self._trace_case(request))
@@ -287,15 +296,18 @@ class _SubmissionRun:
     def _put_traced(self, traced: _TracedCase | BaseException) -> None:
         while not self._is_abandoned.is_set():
             try:
+                # With a timeout: once the run is abandoned nothing takes from the queue, and a put
+                # without one would block forever.
                 self._traced.put(traced, timeout=0.2)
                 return
             except queue.Full:
                 continue
 
 
-def _problem_limits(problem: Problem) -> Limits:
+def _problem_limits(problem: Problem) -> ProcessLimits:
     """Return the default limits, replaced by those that the problem sets."""
     limits: dict[str, Any] = dict(problem.limits)
+    # TOML gives 1e9 as a float; the kernel's limits are integers.
     if "memory_bytes" in limits:
         limits["memory_bytes"] = int(limits["memory_bytes"])
-    return Limits(**limits)
+    return ProcessLimits(**limits)

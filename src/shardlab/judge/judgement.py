@@ -54,6 +54,7 @@ class Judgement:
     @property
     def passed(self) -> bool:
         """Return whether every case was judged and passed, and there is at least one."""
+        # A judgement that ended early must not pass because the cases so far did.
         is_complete = bool(self.cases) and not self.not_judged
         return is_complete and all(case.passed for case in self.cases)
 
@@ -88,6 +89,7 @@ class Judgement:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Judgement:
+        # `passed` is stored for readers of the file; here it follows from the cases.
         fields = {key: value for key, value in data.items() if key != "passed"}
         counterexample = data.get("counterexample")
         fields |= {

@@ -135,6 +135,7 @@ def _case_name(case: CaseResult, judgement: Judgement) -> str:
 
 def _has_parts(judgement: Judgement) -> bool:
     """Return whether the problem has a second part; its cases come last."""
+    # Not from the problem: a stored judgement is shown without its catalogue, too.
     names = [f"part {case.part}," for case in judgement.cases] + list(judgement.not_judged)
     return not all(name.startswith("part 1,") for name in names)
 

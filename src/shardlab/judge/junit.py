@@ -8,6 +8,7 @@ from shardlab._text.printable import printable_lines
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import VERDICTS
 
+# JUnit separates a test that could not be evaluated (error) from one that failed.
 _ERROR_CODES = {"CE", "IE", "RTE", "TLE", "MLE", "OLE"}
 
 

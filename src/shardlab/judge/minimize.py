@@ -36,6 +36,7 @@ def find_minimal_failure(
         for outcome in outcomes
         if outcome.code == first.code and outcome.request.case.part.number == part
     ]
+    # Meshes on which it is known to fail, smallest first: no others need to be tried.
     similar.sort(key=lambda request: (request.mesh.n_devices, request.case.number))
     for request in _draw_smaller(similar[:_N_MESHES], seed):
         outcome = run_case(request)
@@ -83,6 +84,7 @@ def _count_up(value: Any) -> Any:
         return {key: _count_up(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_count_up(item) for item in value)
+    # Integer inputs have a meaning (labels, indices), so only fractions are replaced.
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
         return value
     if np.array_equal(value, np.round(value)):

@@ -23,6 +23,7 @@ def results_json(judgement: Judgement) -> dict[str, Any]:
     loaded, or the judge failed.
     """
     first = judgement.verdict
+    # Exercism shows `message` for an error, and the tests otherwise.
     status = "pass" if judgement.passed else "error" if first.code in ("CE", "IE") else "fail"
     counterexample = judgement.counterexample
     results: dict[str, Any] = printable_data(

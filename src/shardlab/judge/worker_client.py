@@ -11,20 +11,25 @@ from typing import Any, TypeVar
 from shardlab.errors import LabError
 from shardlab.judge import failures
 from shardlab.judge.protocol.reports import ExceptionReport
-from shardlab.judge.protocol.requests import LoadRequest, WorkerRequest
-from shardlab.judge.source import SubmissionSource
+from shardlab.judge.protocol.requests import (
+    NO_STACK_DUMPS,
+    LoadRequest,
+    StackDumps,
+    WorkerRequest,
+)
+from shardlab.judge.submission_source import SubmissionSource
 from shardlab.judge.verdict import Verdict
 from shardlab.judge.worker_pool import Role
 from shardlab.sandbox.frame import InvalidFrame
 from shardlab.sandbox.process import (
     ExitReason,
-    Limits,
     ProcessEnded,
+    ProcessLimits,
     SandboxedProcess,
     SandboxPool,
 )
 
-_STACK_DUMP_SHARE = 0.8  # of the time that is left
+_STACK_DUMP_SHARE = 0.8  # of each time limit
 _MAX_ENDED = 3  # processes; a submission that ends more of them is not judged further
 
 Response = TypeVar("Response")
@@ -46,11 +51,16 @@ class WorkerClient:
     """Sends requests to workers of one role, one at a time."""
 
     def __init__(
-        self, pool: SandboxPool, role: Role, limits: Limits, source: SubmissionSource | None = None
+        self,
+        pool: SandboxPool,
+        role: Role,
+        limits: ProcessLimits,
+        source: SubmissionSource | None = None,
     ) -> None:
         self._pool, self._role, self._limits, self._source = pool, role, limits, source
         self._process: SandboxedProcess | None = None
         self._n_ended = 0
+        # Of the current process: a new one starts with all its limits.
         self._n_output = 0
         self._busy_seconds = 0.0
         self.has_given_up = False
@@ -64,7 +74,7 @@ class WorkerClient:
     def request(self, request: WorkerRequest[Response]) -> Response:
         """Return the response. Raises `RequestFailed`, or `LoadFailed`.
 
-        If the process ended and the submission may not be the cause, a new process gets the same
+        If the process ended and something else can be the cause, a new process gets the same
         request, once.
         """
         try:
@@ -72,6 +82,7 @@ class WorkerClient:
         except ProcessEnded as ended:
             if not failures.is_worth_retrying(ended.reason):
                 raise RequestFailed(self._end_verdict(ended, request.activity)) from None
+            # Closed before the retry, so that a worker forked ahead takes its place at once.
             self.close()
         try:
             return self._send_request(request)
@@ -96,7 +107,7 @@ class WorkerClient:
         self, process: SandboxedProcess, request: WorkerRequest[Response]
     ) -> Response:
         """Send a request and check its response. Raises `ProcessEnded` for an invalid one."""
-        frame = request.to_frame(stack_dump_seconds=self._stack_dump_seconds())
+        frame = request.to_frame(self._plan_stack_dumps())
         started = time.monotonic()
         try:
             return request.parse_response(process.request(frame))
@@ -106,18 +117,19 @@ class WorkerClient:
         finally:
             self._busy_seconds += time.monotonic() - started
 
-    def _stack_dump_seconds(self) -> float:
-        """Return when the worker prints its current line: before its time can be up.
+    def _plan_stack_dumps(self) -> StackDumps:
+        """Return when the worker prints its current line: before one of its limits is reached.
 
-        On a busy machine, or in a long compilation, it goes on after that. A runner executes no
-        Python of the submission, so there is no line to print.
+        A runner executes no Python of the submission, so there is no line to print.
         """
         if self._source is None:
-            return 0.0
+            return NO_STACK_DUMPS
         limits = self._limits
-        remaining = min(limits.wall_seconds, limits.cpu_seconds) - self._busy_seconds
-        remaining = min(remaining, limits.idle_seconds)
-        return round(max(remaining, 1.0) * _STACK_DUMP_SHARE, 1)
+        remaining = min(limits.wall_seconds - self._busy_seconds, limits.idle_seconds)
+        return StackDumps(
+            wall_seconds=round(max(remaining, 1.0) * _STACK_DUMP_SHARE, 1),
+            cpu_seconds=round(limits.cpu_seconds * _STACK_DUMP_SHARE, 1),
+        )
 
     def _read_output(self, process: SandboxedProcess) -> None:
         output = process.output
@@ -164,7 +176,7 @@ class WorkerClient:
 
 
 def send_requests(
-    pool: SandboxPool, role: Role, limits: Limits, requests: Sequence[WorkerRequest[Any]]
+    pool: SandboxPool, role: Role, limits: ProcessLimits, requests: Sequence[WorkerRequest[Any]]
 ) -> list[Any]:
     """Return the responses of one new worker, in order.
 

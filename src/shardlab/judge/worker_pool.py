@@ -15,6 +15,7 @@ from shardlab.sandbox.pool import ForkServerPool, open_sandbox_pool
 from shardlab.sandbox.process import Level, PoolConfig
 
 Role = Literal["tracer", "runner"]
+# Host devices of a worker. Test meshes have at most as many; larger ones are simulated.
 N_DEVICES = 8
 
 WORKERS = PoolConfig(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from shardlab.sandbox import kernel
 from shardlab.sandbox.landlock import restrict_files
-from shardlab.sandbox.process import Level, Limits
+from shardlab.sandbox.process import Level, ProcessLimits
 from shardlab.sandbox.seccomp import filter_program
 
 # Numbers that no distribution assigns, neither to users nor to services.
@@ -28,7 +28,7 @@ class ConfinementPlan:
     is_reachable: bool = True  # every user can read the files that the processes need
 
 
-def confine_process(plan: ConfinementPlan, limits: Limits, slot: int) -> None:
+def confine_process(plan: ConfinementPlan, limits: ProcessLimits, slot: int) -> None:
     """Give up everything that the process does not need. This cannot be undone.
 
     The order matters, because no step may take a right that a later step needs: the user changes
@@ -55,7 +55,7 @@ def confine_process(plan: ConfinementPlan, limits: Limits, slot: int) -> None:
         kernel.set_seccomp_filter(filter_program(os.getpid()))
 
 
-def _set_resource_limits(limits: Limits, *, counts_processes: bool) -> None:
+def _set_resource_limits(limits: ProcessLimits, *, counts_processes: bool) -> None:
     """Set the limits that the kernel enforces. Wall time and memory in use are the supervisor's."""
     values = {
         # The supervisor ends the process at the exact limit; this one is for a supervisor that is

@@ -139,11 +139,11 @@ def set_capabilities(keep: int = 0) -> None:
 def set_seccomp_filter(program: bytes) -> None:
     """Set a seccomp filter of classic BPF instructions; it cannot be removed."""
 
-    class Program(ctypes.Structure):
+    class FilterProgram(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
     code = ctypes.create_string_buffer(program, len(program))
-    descriptor = Program(len(program) // 8, ctypes.addressof(code))
+    descriptor = FilterProgram(len(program) // 8, ctypes.addressof(code))
     forbid_new_privileges()
     result = libc().prctl(
         _SET_SECCOMP,

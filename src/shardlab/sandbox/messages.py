@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar, get_args
 
 from shardlab.sandbox.fields import Fields
 from shardlab.sandbox.frame import InvalidFrame
-from shardlab.sandbox.process import ExitKind, ExitReason, Level, Limits
+from shardlab.sandbox.process import ExitKind, ExitReason, Level, ProcessLimits
 
 VERSION = 1
 _LENGTH = struct.Struct("<I")
@@ -86,14 +86,16 @@ class ForkRequest:
 
     message_type: ClassVar[str] = "fork"
     role: str
-    limits: Limits
+    limits: ProcessLimits
 
     @classmethod
     def read_fields(cls, fields: Fields) -> ForkRequest:
         limits = Fields(fields.value("limits"), "limits")
-        numbers = {field.name: _read_limit(limits, field) for field in dataclasses.fields(Limits)}
+        numbers = {
+            field.name: _read_limit(limits, field) for field in dataclasses.fields(ProcessLimits)
+        }
         limits.finish()
-        return cls(role=fields.text("role"), limits=Limits(**numbers))
+        return cls(role=fields.text("role"), limits=ProcessLimits(**numbers))
 
 
 def _read_limit(limits: Fields, field: dataclasses.Field[Any]) -> Any:

@@ -13,12 +13,12 @@ from typing import NoReturn
 
 from shardlab.sandbox.frame import Frame, InvalidFrame, frame_bytes, frame_lengths, parse_frame
 from shardlab.sandbox.messages import SupervisorCommand, parse_exit_report
-from shardlab.sandbox.process import ExitReason, Limits, ProcessEnded
+from shardlab.sandbox.process import ExitReason, ProcessEnded, ProcessLimits
 
 _PREFIX_BYTES = 8
 _CHUNK_BYTES = 1 << 16
-# For a supervisor to end its process and report it. Usually milliseconds; on a machine that is
-# busy with other things it may not be scheduled for seconds, which is no reason to give up.
+# For a supervisor to end its process and report it. Usually that takes milliseconds, but on a busy
+# machine it may not be scheduled for seconds.
 _GRACE_SECONDS = 30.0
 
 # Output is shown in terminals, which must not interpret control characters in it.
@@ -30,7 +30,7 @@ _CONTROL_CHARACTERS = {
 class PipedProcess:
     """A sandboxed process. One request at a time; what it sends is checked before it is used."""
 
-    def __init__(self, fds: Sequence[int], limits: Limits) -> None:
+    def __init__(self, fds: Sequence[int], limits: ProcessLimits) -> None:
         self._requests_fd, self._responses_fd, self._output_fd, self._supervisor_fd = fds
         for fd in fds:
             os.set_blocking(fd, False)

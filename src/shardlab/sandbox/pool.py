@@ -26,7 +26,7 @@ from shardlab.sandbox.messages import (
     send_message,
 )
 from shardlab.sandbox.piped_process import PipedProcess
-from shardlab.sandbox.process import ExitReason, Level, Limits, PoolConfig, ProcessEnded
+from shardlab.sandbox.process import ExitReason, Level, PoolConfig, ProcessEnded, ProcessLimits
 
 _ZYGOTE_COMMAND = (
     "import sys, json\n"
@@ -61,15 +61,15 @@ class ForkServerPool:
         self._config = config
         self._hidden_paths = tuple(os.path.realpath(path) for path in hidden_paths)
         self._lock = threading.Lock()
-        self._ready: dict[str, tuple[Limits, PipedProcess]] = {}
+        self._ready: dict[str, tuple[ProcessLimits, PipedProcess]] = {}
         self._is_closed = False
         self._zygote: _Zygote | None = self._start_zygote()
         if level != "C":
             self._run_self_test()
         for role in config.ready_roles:
-            self._fork_ahead(role, Limits())
+            self._fork_ahead(role, ProcessLimits())
 
-    def start_process(self, role: str, limits: Limits) -> PipedProcess:
+    def start_process(self, role: str, limits: ProcessLimits) -> PipedProcess:
         """Return a new sandboxed process. Raises `ProcessEnded` if none can be started."""
         process = self._take_ready(role, limits)
         for attempt in range(_MAX_ATTEMPTS):
@@ -103,7 +103,7 @@ class ForkServerPool:
     def _start_zygote(self) -> _Zygote:
         return _Zygote(self._config, self.level, self._hidden_paths)
 
-    def _fork_process(self, role: str, limits: Limits) -> PipedProcess:
+    def _fork_process(self, role: str, limits: ProcessLimits) -> PipedProcess:
         with self._lock:
             if self._zygote is not None and not self._zygote.is_alive():
                 self._discard_zygote()
@@ -115,7 +115,7 @@ class ForkServerPool:
                 self._discard_zygote()  # it is ending, even if it has not ended yet
                 raise
 
-    def _take_ready(self, role: str, limits: Limits) -> PipedProcess | None:
+    def _take_ready(self, role: str, limits: ProcessLimits) -> PipedProcess | None:
         """Return the process that is ready, if it has these limits and has not ended."""
         with self._lock:
             ready_limits, process = self._ready.pop(role, (limits, None))
@@ -124,7 +124,7 @@ class ForkServerPool:
             return None
         return process
 
-    def _fork_ahead(self, role: str, limits: Limits) -> None:
+    def _fork_ahead(self, role: str, limits: ProcessLimits) -> None:
         """Fork the process that will be needed next; nothing waits for it."""
         with self._lock:
             is_wanted = role in self._config.ready_roles and role not in self._ready
@@ -144,7 +144,7 @@ class ForkServerPool:
     def _run_self_test(self) -> None:
         """Attack the sandbox from a throw-away process; raise `ZygoteError` if anything works."""
         request = self_test.SelfTestRequest(hidden_paths=self._hidden_paths, client_pid=os.getpid())
-        process = self._fork_process(self_test.ROLE, Limits())
+        process = self._fork_process(self_test.ROLE, ProcessLimits())
         is_internal = False
         try:
             response = self_test.SelfTestResponse.from_frame(process.request(request.to_frame()))
@@ -198,7 +198,7 @@ class _Zygote:
             return StartResponse(error=self._read_failure(), is_internal=True)
         return message[0]
 
-    def fork_process(self, role: str, limits: Limits) -> PipedProcess:
+    def fork_process(self, role: str, limits: ProcessLimits) -> PipedProcess:
         own_fds: list[int] = []
         peer_fds: list[int] = []
         try:
@@ -341,7 +341,7 @@ def _check_process_limit() -> None:
     """Raise if a user limit is so low that XLA would abort, as if the submission had done it."""
     import resource  # does not exist on Windows, where this file is imported all the same
 
-    limit, needed = resource.getrlimit(resource.RLIMIT_NPROC)[0], 2 * Limits().n_processes
+    limit, needed = resource.getrlimit(resource.RLIMIT_NPROC)[0], 2 * ProcessLimits().n_processes
     if os.geteuid() == 0 or limit == resource.RLIM_INFINITY or limit >= needed:
         return
     raise ForkServerFailed(

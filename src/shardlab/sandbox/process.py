@@ -15,7 +15,7 @@ ExitKind = Literal["time", "memory", "output", "protocol", "signal", "exit", "in
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """The resources that a sandboxed process may use."""
 
     wall_seconds: float = 60.0  # three times the processor time: the machine may be busy
@@ -74,7 +74,7 @@ class SandboxPool(Protocol):
 
     level: Level
 
-    def start_process(self, role: str, limits: Limits) -> SandboxedProcess: ...
+    def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess: ...
 
     def close(self) -> None: ...
 

@@ -58,12 +58,12 @@ def filter_program(pid: int) -> bytes:
     ]
     for name, number in calls.items():
         if name in _CONDITIONAL_CALLS:
-            steps += _if_called(number, _argument_steps(name, pid))
+            steps += _steps_for_call(number, _argument_steps(name, pid))
         elif name in _ABSENT_CALLS:
-            steps += _if_called(number, [_deny(errno.ENOSYS)])
+            steps += _steps_for_call(number, [_deny_step(errno.ENOSYS)])
         else:
-            steps += _if_called(number, [_allow()])
-    steps += [(_AT_LEAST, 0, 1, _NEWEST + 1), _deny(errno.ENOSYS), _deny(errno.EPERM)]
+            steps += _steps_for_call(number, [_allow_step()])
+    steps += [(_AT_LEAST, 0, 1, _NEWEST + 1), _deny_step(errno.ENOSYS), _deny_step(errno.EPERM)]
     return b"".join(struct.pack("HBBI", *step) for step in steps)
 
 
@@ -71,38 +71,47 @@ def _argument_steps(name: str, pid: int) -> list[Step]:
     """Return the steps for a call that is allowed with some arguments only."""
     eperm = errno.EPERM
     if name == "clone":  # threads, never processes
-        return [_load_argument(0), (_HAS, 1, 0, _CLONE_THREAD), _deny(eperm), _allow()]
+        return [_load_argument(0), (_HAS, 1, 0, _CLONE_THREAD), _deny_step(eperm), _allow_step()]
     if name in ("kill", "tgkill"):
         # Never SIGKILL, not even to itself: a SIGKILL that the supervisor did not send means that
         # something outside went wrong, and then the submission is not blamed.
-        signal = [_load_argument(1 if name == "kill" else 2), (_IS, 0, 1, _SIGKILL), _deny(eperm)]
-        return [_load_argument(0), (_IS, 1, 0, pid), _deny(eperm), *signal, _allow()]
+        signal = [
+            _load_argument(1 if name == "kill" else 2),
+            (_IS, 0, 1, _SIGKILL),
+            _deny_step(eperm),
+        ]
+        return [_load_argument(0), (_IS, 1, 0, pid), _deny_step(eperm), *signal, _allow_step()]
     if name == "prlimit64":
         # Read only: the kernel sends SIGKILL for a lowered RLIMIT_CPU, which looks the same. The
         # pointer to the new limit is 64 bits wide, so both halves must be zero.
         halves = [_load_argument(2), (_IS, 0, 2, 0), _load_argument(2, upper=True), (_IS, 1, 0, 0)]
-        return [*halves, _deny(eperm), *_allow_values(0, (0, pid), eperm)]
+        return [*halves, _deny_step(eperm), *_allow_values(0, (0, pid), eperm)]
     if name == "ioctl":
         return _allow_values(1, _IOCTL_ALLOWED, errno.ENOTTY)
     if name == "prctl":
         return _allow_values(0, _PRCTL_ALLOWED, eperm)
     if name == "fcntl":
-        denied = [((_IS, 0, 1, command), _deny(eperm)) for command in _FCNTL_DENIED]
-        return [_load_argument(1), *chain.from_iterable(denied), _allow()]
+        denied = [((_IS, 0, 1, command), _deny_step(eperm)) for command in _FCNTL_DENIED]
+        return [_load_argument(1), *chain.from_iterable(denied), _allow_step()]
     if name == "mmap":  # no shared anonymous memory: it is in no process's memory figures
-        shared = [_load_argument(3), (_HAS, 1, 0, _SHARED), _allow()]
+        shared = [_load_argument(3), (_HAS, 1, 0, _SHARED), _allow_step()]
         kinds = [(_HAS, 2, 0, _ANONYMOUS), _load_argument(2), (_HAS, 0, 1, _WRITABLE)]
-        return [*shared, *kinds, _deny(eperm), _allow()]
+        return [*shared, *kinds, _deny_step(eperm), _allow_step()]
     flags = 1 if name == "open" else 2
-    return [_load_argument(flags), (_HAS, 0, 1, _WRITE_FLAGS), _deny(errno.EACCES), _allow()]
+    return [
+        _load_argument(flags),
+        (_HAS, 0, 1, _WRITE_FLAGS),
+        _deny_step(errno.EACCES),
+        _allow_step(),
+    ]
 
 
 def _allow_values(position: int, values: Sequence[int], otherwise: int) -> list[Step]:
-    checks = [step for value in values for step in ((_IS, 0, 1, value), _allow())]
-    return [_load_argument(position), *checks, _deny(otherwise)]
+    checks = [step for value in values for step in ((_IS, 0, 1, value), _allow_step())]
+    return [_load_argument(position), *checks, _deny_step(otherwise)]
 
 
-def _if_called(number: int, steps: list[Step]) -> list[Step]:
+def _steps_for_call(number: int, steps: list[Step]) -> list[Step]:
     """Return steps that are skipped unless this is the call."""
     return [(_IS, 0, len(steps), number), *steps]
 
@@ -111,9 +120,9 @@ def _load_argument(position: int, *, upper: bool = False) -> Step:
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * position + 4 * upper)  # both machines are little-endian
 
 
-def _allow() -> Step:
+def _allow_step() -> Step:
     return (_RETURN, 0, 0, _ALLOW)
 
 
-def _deny(number: int) -> Step:
+def _deny_step(number: int) -> Step:
     return (_RETURN, 0, 0, 0x50000 | number)

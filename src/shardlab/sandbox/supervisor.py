@@ -19,7 +19,7 @@ from typing import Any, Literal
 from shardlab.sandbox import kernel
 from shardlab.sandbox.confinement import ConfinementPlan
 from shardlab.sandbox.messages import SupervisorCommand, exit_report_bytes
-from shardlab.sandbox.process import ExitKind, ExitReason, Limits
+from shardlab.sandbox.process import ExitKind, ExitReason, ProcessLimits
 
 STARTED = b"!"  # written by the process itself, right before its entry point runs
 _POLL_SECONDS = 0.02
@@ -59,7 +59,7 @@ class ProcessStat:
 def supervise_process(
     pid: int,
     client: socket.socket,
-    limits: Limits,
+    limits: ProcessLimits,
     plan: ConfinementPlan,
     proc_pid: int,
     started_fd: int = -1,
@@ -86,7 +86,7 @@ def supervise_process(
 class ProcessWatch:
     """The clocks and peaks of one running process."""
 
-    def __init__(self, pid: int, limits: Limits, stat_fd: int | None) -> None:
+    def __init__(self, pid: int, limits: ProcessLimits, stat_fd: int | None) -> None:
         self._pid, self._limits, self._stat_fd = pid, limits, stat_fd
         self._busy_before = 0.0
         self._busy_since: float | None = None

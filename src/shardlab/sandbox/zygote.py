@@ -41,7 +41,7 @@ from shardlab.sandbox.process import Level
 from shardlab.sandbox.supervisor import STARTED, protect_supervisor, supervise_process
 
 _PID_BYTES = 20  # a process number as it is written to its supervisor
-_UNPRIVILEGED = 65534  # nobody
+_UNPRIVILEGED = 65534  # the user without rights of every distribution
 _REQUESTS_FD, _RESPONSES_FD, _STARTED_FD, _LANDLOCK_FD = 3, 4, 5, 6
 
 
@@ -231,7 +231,7 @@ def _run_supervisor(
     fds: ProcessFds,
     slot: int,
 ) -> NoReturn:
-    """Fork the process that is to be confined, and watch it."""
+    """Fork the process that confines itself, and watch it."""
     try:
         protect_supervisor()
         supervisor_pid = os.getpid()

@@ -205,8 +205,8 @@ class Named:
 
 
 class Pair(NamedTuple):
-    left: jax.Array
-    right: Named
+    first: jax.Array
+    second: Named
 
 
 def class_instances(x, mesh):

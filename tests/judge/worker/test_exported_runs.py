@@ -209,7 +209,7 @@ def test_keys_modules_and_trees_are_sent_and_returned(bench):
     paths = output_paths(bench.run("nested_containers", "data=2", x=X))
     assert paths == ["['pair'][0]", "['pair'][1][0]", "['x']"]
     paths = output_paths(bench.run("class_instances", "data=2", x=X))
-    assert paths == ["['left']", "['right.first']"]
+    assert paths == ["['first']", "['second.first']"]
     assert full_arrays(bench.run("random_key", seed=7))[0].tolist() == [0, 7]
 
 

@@ -14,7 +14,7 @@ from shardlab.judge.protocol.requests import (
     SimulateRequest,
 )
 from shardlab.judge.protocol.values import array_bytes, pack_value
-from shardlab.sandbox.process import Limits, ProcessEnded
+from shardlab.sandbox.process import ProcessEnded, ProcessLimits
 from shardlab.sharding.mesh import Mesh, parse_mesh
 
 
@@ -28,7 +28,7 @@ class WorkerBench:
 
     def send_request(self, role, request):
         if role not in self._processes:
-            self._processes[role] = self._pool.start_process(role, Limits())
+            self._processes[role] = self._pool.start_process(role, ProcessLimits())
             if role == "tracer" and self._source is not None:
                 self._processes[role].request(LoadRequest(source=self._source).to_frame())
         try:

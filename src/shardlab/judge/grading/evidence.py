@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardlab.checks.tolerance import Comparison, is_close
-from shardlab.judge.protocol.run_result import Output
+from shardlab.judge.protocol.run_result import RunOutput
 from shardlab.sharding.mesh import Mesh
 
 Array = npt.NDArray[Any]
@@ -32,7 +32,7 @@ def no_shard_results(n_shards: int) -> Sequence[Mapping[str, Array]]:
 class Evidence:
     """One output of one case: what it is and what it should be."""
 
-    output: Output
+    output: RunOutput
     expected: Array
     mesh: Mesh | None
     atol: float
@@ -76,9 +76,10 @@ class Evidence:
         )
 
 
-def assemble_output(output: Output) -> Array:
+def assemble_output(output: RunOutput) -> Array:
     """Return the full array, each element from the first device that holds it."""
     array = np.zeros(output.shape, output.shards[0].values.dtype)
+    # Backwards, so that the first device is written last and wins.
     for shard in reversed(output.shards):
         array[range_slices(shard.ranges)] = shard.values
     return array

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from shardlab.judge.cases import Case
-from shardlab.judge.grading import replicas, requirements, wrong_values
+from shardlab.judge.grading import differing_replicas, requirements, wrong_values
+from shardlab.judge.grading.differing_replicas import DifferingReplicas
 from shardlab.judge.grading.evidence import (
     Array,
     Evidence,
@@ -17,7 +18,6 @@ from shardlab.judge.grading.evidence import (
     is_float,
     no_shard_results,
 )
-from shardlab.judge.grading.replicas import DifferingReplicas
 from shardlab.judge.grading.sharding import sharding_verdict
 from shardlab.judge.grading.structure import (
     array_leaves,
@@ -25,7 +25,7 @@ from shardlab.judge.grading.structure import (
     shape_verdict,
     structure_verdict,
 )
-from shardlab.judge.protocol.run_result import Output, RunResult
+from shardlab.judge.protocol.run_result import RunOutput, RunResult
 from shardlab.judge.verdict import Verdict
 from shardlab.sharding.spec import Spec
 
@@ -61,6 +61,7 @@ def grade_run(case: Case, run: RunResult, expected: ExpectedResult) -> Grade:
     """Return the verdicts on a run; none if everything is as expected."""
     expected_arrays = {path: np.asarray(value) for path, value in array_leaves(expected.value)}
     outputs = {output.path: output for output in run.outputs}
+    # Paths are compared first: without the same structure no two arrays correspond.
     if set(expected_arrays) != set(outputs):
         verdict = structure_verdict(set(expected_arrays), set(outputs), case.part.call)
         return Grade(verdicts=(verdict,))
@@ -107,7 +108,7 @@ class _Grading:
         self.wrong: dict[int, Evidence] = {}
         self.differing: dict[int, DifferingReplicas] = {}
 
-    def compare_output(self, output: Output, expected: Array) -> None:
+    def compare_output(self, output: RunOutput, expected: Array) -> None:
         """Compare one array: shape, dtype, replicas, values. The first difference counts."""
         name, mesh = f"result{output.path}", self._case.mesh
         if output.shape != expected.shape:
@@ -125,13 +126,14 @@ class _Grading:
             shard_results=self._expected.shard_results,
             is_judged_by_properties=self._expected.properties is not None,
         )
-        differing = replicas.find_differing(evidence)
+        differing = differing_replicas.find_differing(evidence)
         if differing:
             self.differing[len(self.verdicts)] = differing
-            missing = replicas.find_missing_reduction([differing])
-            self.verdicts.append(replicas.replica_verdict(differing, missing))
+            missing = differing_replicas.find_missing_reduction([differing])
+            self.verdicts.append(differing_replicas.replica_verdict(differing, missing))
             return
         self.evidence.append(evidence)
+        # With properties, values are judged by these alone; the evidence is for causes.
         if self._expected.properties is None and not evidence.agrees:
             self.wrong[len(self.verdicts)] = evidence
             cause = wrong_values.find_cause([evidence])

@@ -71,8 +71,8 @@ def _compare_numbers(case: Case, actual: Any, expected: Any, name: str) -> Itera
         kind = "True or False" if is_bool_expected else "a number"
         yield _difference("DTYPE", name, _short_repr(actual), kind, fix=f"return {kind}.")
     elif array.shape != expected.shape:
-        what = f"{name} has shape {array.shape}, expected {expected.shape}."
-        yield Verdict(code="SHAPE", what=what)
+        sentence = f"{name} has shape {array.shape}, expected {expected.shape}."
+        yield Verdict(code="SHAPE", what=sentence)
     elif (array.dtype.kind == "b") != is_bool_expected:
         kind = "True or False" if is_bool_expected else "a number, not True or False"
         yield _difference(

@@ -35,6 +35,7 @@ def find_missing(names: Sequence[str], run: RunResult, n_devices: int) -> list[V
         present.add("shard_map")
     if run.is_checked:
         present.add("check_vma")
+    # The check comes first: once it is on, JAX itself reports what is missing.
     elif "check_vma" in names and n_devices > 1:
         return [
             Verdict(
@@ -149,6 +150,7 @@ def _unbounded_verdicts(run: RunResult, budget: Mapping[str, int]) -> list[Verdi
 
 def _operation_verdicts(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
     """Return a verdict for each operation that is called more often than allowed."""
+    # A budget of figures alone limits how much is communicated, and not by which operation.
     is_limited = bool(set(budget) - set(FIGURES)) or budget.get("calls") == 0
     if not is_limited:
         return []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import permutations, product
 
 from shardlab.errors import LabError
-from shardlab.judge.protocol.run_result import Output, Ranges
+from shardlab.judge.protocol.run_result import Ranges, RunOutput
 from shardlab.judge.verdict import Verdict
 from shardlab.sharding.layout import layout
 from shardlab.sharding.mesh import Mesh
@@ -15,15 +15,15 @@ from shardlab.sharding.spec import Spec
 _MAX_SPECS = 2000
 
 
-def sharding_verdict(output: Output, expected: Spec, mesh: Mesh) -> Verdict | None:
+def sharding_verdict(output: RunOutput, expected: Spec, mesh: Mesh) -> Verdict | None:
     """Return the verdict on a result with another sharding than expected, None if it has that."""
     actual_ranges = {shard.device: shard.ranges for shard in output.shards}
     name = f"result{output.path}"
     try:
         expected_ranges = device_ranges(output.shape, expected, mesh)
     except LabError as error:
-        what = f"{name} cannot be sharded as {expected}, which is expected: {error.what}"
-        return Verdict(code="SHARD", what=what)
+        sentence = f"{name} cannot be sharded as {expected}, which is expected: {error.what}"
+        return Verdict(code="SHARD", what=sentence)
     if actual_ranges == expected_ranges:
         return None
     actual = find_spec(output.shape, actual_ranges, mesh)
@@ -36,15 +36,15 @@ def sharding_verdict(output: Output, expected: Spec, mesh: Mesh) -> Verdict | No
             for device, ranges in expected_ranges.items()
             if actual_ranges.get(device) != ranges
         )
-        what = (
+        sentence = (
             f"The sharding of {name} matches no spec: device {device} holds "
             f"{_ranges_text(actual_ranges.get(device))}; with the expected {expected} it holds "
             f"{_ranges_text(expected_ranges[device])}."
         )
-        return Verdict(code="SHARD", what=what, fix=fix, details=details)
+        return Verdict(code="SHARD", what=sentence, fix=fix, details=details)
     state = f"is sharded as {actual}" if actual.mesh_axes else "is replicated on every device"
-    what = f"{name} {state}; expected {expected}."
-    return Verdict(code="SHARD", what=what, fix=fix, details=details)
+    sentence = f"{name} {state}; expected {expected}."
+    return Verdict(code="SHARD", what=sentence, fix=fix, details=details)
 
 
 def device_ranges(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> dict[int, Ranges]:
@@ -76,6 +76,7 @@ def find_spec(shape: tuple[int, ...], ranges: dict[int, Ranges], mesh: Mesh) -> 
 
 def _iterate_specs(n_dims: int, mesh: Mesh) -> Iterator[Spec]:
     """Yield every spec for arrays of that many dimensions, those with fewer mesh axes first."""
+    # Axes of size 1 shard nothing, so specs with and without them are the same sharding.
     names = [name for name, size in mesh.shape.items() if size > 1]
     for n_names in range(len(names) + 1):
         for ordered_names in permutations(names, n_names):

@@ -37,8 +37,8 @@ def structure_verdict(expected: Set[str], actual: Set[str], call: str) -> Verdic
             what=f"The function returns None; expected {_paths_text(expected)}.",
             fix=f"end {call} with a return statement.",
         )
-    what = f"The function returns {_paths_text(actual)}; expected {_paths_text(expected)}."
-    return Verdict(code="SHAPE", what=what)
+    sentence = f"The function returns {_paths_text(actual)}; expected {_paths_text(expected)}."
+    return Verdict(code="SHAPE", what=sentence)
 
 
 def _paths_text(paths: Set[str]) -> str:
@@ -63,6 +63,7 @@ def shape_verdict(name: str, actual: Shape, expected: Shape, mesh: Mesh | None) 
 
 
 def _guess_mistake(actual: Shape, expected: Shape, mesh: Mesh) -> str:
+    # From the most specific guess to the least: a shape can match several.
     for dim, size in enumerate(actual):
         if size == 1 and actual[:dim] + actual[dim + 1 :] == expected:
             return f"dimension {dim} of size 1 is too many."

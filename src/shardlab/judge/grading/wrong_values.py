@@ -66,6 +66,7 @@ def find_cause(evidence: Sequence[Evidence], context: OutputContext = NO_CONTEXT
 
 def _find_common_cause(evidence: Sequence[Evidence], context: OutputContext) -> Cause:
     comparisons = [item.comparison for item in evidence]
+    # Factors first: n times a symmetric array is also a permutation of it. Booleans have none.
     if comparisons[0].one.dtype.kind != "b":
         for find_axes in (causes.factor_of_n, causes.divided_by_n):
             if axes := find_axes(comparisons):
@@ -125,6 +126,7 @@ def _merge_causes(found_causes: set[Cause], evidence: Sequence[Evidence]) -> Cau
 
 def _mean_of_means(evidence: Sequence[Evidence]) -> Cause | None:
     """Return whether the result is the mean of what each device's shard gives alone."""
+    # The fewest axes that explain it: over more axes the shards get smaller and fit by chance.
     for axes in (("0",), ("1",), ("0", "1")):
         sharded = [item for item in evidence if item.comparison.n(axes) > 1 and not item.agrees]
         unsharded = [item for item in evidence if item.comparison.n(axes) == 1]
@@ -155,6 +157,7 @@ def _same_random_numbers(evidence: Sequence[Evidence]) -> Cause | None:
     comparisons = [
         replace(item.comparison, one=rng.integers(0, 2, item.expected.shape).astype(np.float32))
         for item in evidence
+        # Shards of a few random bits repeat by chance.
         if item.expected.size >= 8 * item.comparison.n(_ALL_AXES)
     ]
     axes = causes.same_random_numbers(comparisons)
@@ -185,6 +188,8 @@ def value_verdict(evidence: Evidence, cause: Cause, is_checked: bool = False) ->
     details: dict[str, object] = {"mesh_axes": list(names)}
     if cause.argument:
         details["argument"] = cause.argument
+    # With check_vma=True JAX's transposition inserts the psum of a gradient itself, so the fix
+    # is another one; a gradient that is too small has no such sum.
     is_summed = is_checked and not cause.variant.endswith(("divided", "divided_by_n"))
     _, fix = cause_message(cause.name, is_summed=is_summed)
     blanks = {"axes": axes, "axis": names[0], "part": f"argument {cause.argument}"}

@@ -17,6 +17,7 @@ from shardlab.sandbox.frame import InvalidFrame
 from shardlab.sharding.mesh import Mesh
 
 PROTOCOL_VERSION = 1
+# Increase it with every change of a message: pool and workers may be of two installations.
 MAX_LINE = (1 << 31) - 1
 _SEVERITIES = ("error", "warning", "info")
 
@@ -87,6 +88,7 @@ class FindingReport:
             what=finding.what,
             fix=finding.fix,
             cause=finding.cause,
+            # The file is always the submission; what the judge shows is the line.
             line=(finding.where.line or None) if finding.where else None,
             shows=finding.shows,
         )
@@ -163,6 +165,7 @@ def read_mesh(fields: Fields) -> Mesh | None:
     if data is None:
         return None
     try:
+        # Mesh checks names and sizes itself; any other type fails in one of these ways.
         return Mesh.from_json(data)
     except (LabError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidFrame("'mesh' is not a mesh") from error

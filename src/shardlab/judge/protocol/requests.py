@@ -40,23 +40,34 @@ Response = TypeVar("Response")
 
 
 @dataclass(frozen=True, kw_only=True)
+class StackDumps:
+    """When a worker prints which line it executes, so that the line is known if a limit ends it.
+
+    `wall_seconds` count from the start of the request, `cpu_seconds` from the start of the process,
+    as its limit does. 0: never.
+    """
+
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+
+NO_STACK_DUMPS = StackDumps()
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerRequest(ABC, Generic[Response]):
     """A request to a worker; its type parameter is the response."""
 
     message_type: ClassVar[str]
     activity: ClassVar[str]  # what the worker does meanwhile, for messages
 
-    def to_frame(self, *, stack_dump_seconds: float = 0.0) -> Frame:
-        """Return the request as a frame.
-
-        After `stack_dump_seconds` the worker prints which line it executes, so that the line is
-        known if the time limit ends it. 0: never.
-        """
+    def to_frame(self, stack_dumps: StackDumps = NO_STACK_DUMPS) -> Frame:
         content, buffers = self._encode()
         header = {
             "version": PROTOCOL_VERSION,
             "type": self.message_type,
-            "stack_dump_seconds": stack_dump_seconds,
+            "stack_dump_seconds": stack_dumps.wall_seconds,
+            "stack_dump_cpu_seconds": stack_dumps.cpu_seconds,
             **content,
         }
         return Frame(header, tuple(buffers))
@@ -109,6 +120,7 @@ class ExportRequest(WorkerRequest[ExportResponse]):
     activity: ClassVar[str] = "tracing the submission"
     call: FunctionCall
 
+    # The packed inputs have shapes and dtypes; buffers with values are left out on purpose.
     def _encode(self) -> Encoded:
         return self.call.encode(), ()
 
@@ -228,6 +240,7 @@ class RunRequest(WorkerRequest[RunResponse]):
             {"shape": list(array.shape), "dtype": array.dtype, "spec": array.spec}
             for array in self.inputs
         ]
+        # No function and no argument names: the runner knows nothing about the submission.
         content = {"mesh": self.mesh.to_json() if self.mesh else None, "inputs": inputs}
         return content, (self.program, *(array.values for array in self.inputs))
 
@@ -254,6 +267,7 @@ class RunRequest(WorkerRequest[RunResponse]):
 
 def _mesh_devices(mesh: Mesh | None) -> tuple[int, ...]:
     """Return the devices of a mesh; without one a program runs on the first device."""
+    # Not from the response: which devices exist is known before anything is sent.
     return tuple(mesh.devices) if mesh else (0,)
 
 
@@ -277,16 +291,20 @@ class ReceivedRequest:
     """A request as a worker receives it."""
 
     request: WorkerRequest[Any]
-    stack_dump_seconds: float
+    stack_dumps: StackDumps
 
 
 def parse_request(frame: Frame) -> ReceivedRequest:
     """Return the request in a frame. Raises `InvalidFrame`, also for another protocol version."""
+    # From the client, which is trusted, but a worker of another version must not guess.
     message_type = frame.header.get("type")
     if not isinstance(message_type, str) or message_type not in _REQUESTS:
         raise InvalidFrame(f"{message_type!r:.40} is not a request")
     fields = open_message(frame.header, message_type)
-    seconds = fields.number("stack_dump_seconds")
+    stack_dumps = StackDumps(
+        wall_seconds=fields.number("stack_dump_seconds"),
+        cpu_seconds=fields.number("stack_dump_cpu_seconds"),
+    )
     request = _REQUESTS[message_type]._decode(fields, frame.buffers)
     fields.finish()
-    return ReceivedRequest(request, seconds)
+    return ReceivedRequest(request, stack_dumps)

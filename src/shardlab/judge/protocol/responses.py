@@ -86,6 +86,7 @@ class ExportResponse(WorkerResponse):
             "n_unchecked": self.n_unchecked,
             "eager_bytes": self.eager_bytes,
         }
+        # No buffer at all if there is no program: an empty one would look like a program.
         return content, (self.program,) if self.program else ()
 
     @classmethod
@@ -142,6 +143,7 @@ class RunResponse(WorkerResponse):
     result: RunResult | None = None
 
     def _encode(self) -> Encoded:
+        # `is_checked` and `eager_bytes` are not sent: the runner cannot know them.
         result, buffers = self.result.encode() if self.result else (None, ())
         return {"result": result}, buffers
 
@@ -150,6 +152,7 @@ class RunResponse(WorkerResponse):
         fields, error = _open_response(frame, cls.message_type)
         result = _read_optional_result(fields, frame, devices)
         fields.finish()
+        # The runner has no findings, so a run without result and error would say nothing.
         if (result is None) == (error is None):
             raise InvalidFrame("a run has either a result or an error")
         return cls(error=error, result=result)
@@ -173,6 +176,7 @@ class CallResponse(WorkerResponse):
             error=error, packed_value=fields.value("packed_value"), buffers=frame.buffers
         )
         fields.finish()
+        # Now and not when it is used: an invalid value must fail as an invalid response does.
         if error is None:
             response.value()  # checks all of it
         return response

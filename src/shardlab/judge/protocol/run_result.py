@@ -5,7 +5,7 @@ the same output, ranges and values, refers to it (`same_as`), so a replicated ou
 
 >>> import numpy as np
 >>> shards = tuple(Shard(device, ((0, 1),), np.array([7], np.int8)) for device in (0, 1))
->>> data, buffers = encode_outputs([Output("", (1,), "int8", shards)])
+>>> data, buffers = encode_outputs([RunOutput("", (1,), "int8", shards)])
 >>> data[0]["shards"][1], len(buffers)
 ({'device': 1, 'ranges': [[0, 1]], 'same_as': 0}, 1)
 """
@@ -27,6 +27,7 @@ from shardlab.sandbox.frame import InvalidFrame
 from shardlab.sharding.dtype import parse_dtype
 
 Ranges = tuple[tuple[int, int], ...]
+# Generous beyond any exercise; what they exclude are numbers that only a forgery has.
 _MAX_SIZE = 1 << 31
 _MAX_NAME = 40
 _MAX_OUTPUTS = 1000
@@ -44,7 +45,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Output:
+class RunOutput:
     """One array of a result, with the shard of each device."""
 
     path: str
@@ -85,7 +86,7 @@ class CollectiveRecord:
 class RunResult:
     """What a program computed and communicated on the devices of a mesh."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[RunOutput, ...]
     collectives: tuple[CollectiveRecord, ...]
     peak_bytes: int
     has_shard_map: bool
@@ -105,7 +106,7 @@ class RunResult:
         return fields, tuple(buffers)
 
 
-def encode_outputs(outputs: Sequence[Output]) -> tuple[list[dict[str, Any]], list[bytes]]:
+def encode_outputs(outputs: Sequence[RunOutput]) -> tuple[list[dict[str, Any]], list[bytes]]:
     """Return outputs as JSON data, and the values of the shards that differ."""
     encoded: list[dict[str, Any]] = []
     buffers: list[bytes] = []
@@ -114,6 +115,7 @@ def encode_outputs(outputs: Sequence[Output]) -> tuple[list[dict[str, Any]], lis
         entries: list[dict[str, Any]] = []
         for number, shard in enumerate(sorted(output.shards, key=lambda shard: shard.device)):
             values = array_bytes(shard.values)
+            # By bytes: NaNs and signed zeros must arrive as they are.
             first = first_numbers.setdefault((shard.ranges, values), number)
             ranges = [list(bounds) for bounds in shard.ranges]
             entry = {"device": shard.device, "ranges": ranges}
@@ -152,6 +154,7 @@ def read_run_result(
     """Return the run that a worker has sent. Raises `InvalidFrame` for anything impossible."""
     device_ids = frozenset(devices)
     values = iter(buffers)
+    # Outputs are read in order, because each takes its buffers from the same iterator.
     result = RunResult(
         outputs=tuple(
             _read_output(output, values, device_ids)
@@ -169,15 +172,17 @@ def read_run_result(
     return result
 
 
-def _read_output(fields: Fields, buffers: Iterator[bytes], devices: Set[int]) -> Output:
+def _read_output(fields: Fields, buffers: Iterator[bytes], devices: Set[int]) -> RunOutput:
     path, dtype = fields.text("path"), fields.text("dtype", _MAX_NAME)
+    # A huge shape with tiny shards is possible here. It costs nothing: grading compares the shape
+    # with the expected one before it allocates an array of it.
     shape = fields.integers("shape", _MAX_SIZE)
     shards: list[Shard] = []
     for entry in fields.objects("shards", "shard", _MAX_SHARDS):
         shards.append(_read_shard(entry, shape, dtype, shards, buffers))
     fields.finish()
     _check_devices(shards, devices)
-    return Output(path, shape, dtype, tuple(shards))
+    return RunOutput(path, shape, dtype, tuple(shards))
 
 
 def _read_shard(

@@ -126,6 +126,7 @@ def _pack_node(value: Any, arrays: list[npt.NDArray[Any]], depth: int) -> Any:
         return {"$tuple": [_pack_node(item, arrays, deeper) for item in value]}
     if isinstance(value, list):
         return [_pack_node(item, arrays, deeper) for item in value]
+    # NumPy scalars, NumPy arrays and jax.Arrays alike; a list of numbers stays a list above.
     array = np.asarray(value)
     if array.dtype.name not in DTYPES and array.dtype.name != "bfloat16":
         raise InvalidFrame(f"a {type(value).__name__} cannot be sent")
@@ -174,42 +175,43 @@ class _Unpacker:
             return [self.unpack_node(item, depth + 1) for item in data]
         if not isinstance(data, dict):
             return data
+        # A dict of the submission's own that has such a key is packed as `$dict`, never like this.
         tag = next((key for key in data if key.startswith("$")), None)
         if tag is None:
             return {key: self.unpack_node(item, depth + 1) for key, item in data.items()}
         if tag not in _TAGS or len(data) != 1:
             raise InvalidFrame(f"{tag[:40]!r} is not a tag")
         try:
-            return getattr(self, f"_{tag[1:]}")(data[tag], depth + 1)
+            return getattr(self, f"_unpack_{tag[1:]}")(data[tag], depth + 1)
         except (TypeError, ValueError, LookupError, ArithmeticError, LabError) as error:
             raise InvalidFrame(f"{tag!r} has invalid content") from error
 
-    def _float(self, text: str, depth: int) -> float:
+    def _unpack_float(self, text: str, depth: int) -> float:
         return float({"nan": "nan", "inf": "inf", "-inf": "-inf"}.get(text, "nan"))
 
-    def _tuple(self, items: Sequence[Any], depth: int) -> tuple[Any, ...]:
+    def _unpack_tuple(self, items: Sequence[Any], depth: int) -> tuple[Any, ...]:
         return tuple(self.unpack_node(list(items), depth))
 
-    def _dict(self, pairs: Sequence[Any], depth: int) -> dict[Any, Any]:
+    def _unpack_dict(self, pairs: Sequence[Any], depth: int) -> dict[Any, Any]:
         return {
             self.unpack_node(key, depth): self.unpack_node(value, depth) for key, value in pairs
         }
 
-    def _slice(self, bounds: Sequence[Any], depth: int) -> slice:
+    def _unpack_slice(self, bounds: Sequence[Any], depth: int) -> slice:
         start, stop, step = bounds
         if not all(bound is None or type(bound) is int for bound in bounds):
             raise ValueError("a slice of something else than integers")
         return slice(start, stop, step)
 
-    def _spec(self, entries: Sequence[Any], depth: int) -> Any:
+    def _unpack_spec(self, entries: Sequence[Any], depth: int) -> Any:
         return self._convert_spec(Spec(*map(tuple, entries)))
 
-    def _key(self, seed: int, depth: int) -> Any:
+    def _unpack_key(self, seed: int, depth: int) -> Any:
         if type(seed) is not int:
             raise ValueError("a key of something else than an integer")
         return self._convert_key(Key(seed))
 
-    def _array(self, parts: Sequence[Any], depth: int) -> Any:
+    def _unpack_array(self, parts: Sequence[Any], depth: int) -> Any:
         number, shape, dtype = parts
         # `type(n) is int`: True and False are ints for isinstance.
         if type(number) is not int or any(type(n) is not int or n < 0 for n in shape):

@@ -9,7 +9,7 @@ import jax
 
 from shardlab.errors import LabError
 from shardlab.judge.protocol.reports import ExceptionReport
-from shardlab.judge.source import SUBMISSION_FILE
+from shardlab.judge.submission_source import SUBMISSION_FILE
 
 _MAX_MESSAGE = 4000
 
@@ -75,14 +75,14 @@ def leaked_tracer_error() -> SubmissionError:
 
 def report_exception(error: BaseException) -> ExceptionReport:
     """Return an exception as data, with the last line of the submission in its traceback."""
-    family, what, fix = _explain_exception(error)
+    family, explanation, fix = _explain_exception(error)
     return ExceptionReport(
         exception_type=type(error).__name__,
         message=_exception_message(error)[:_MAX_MESSAGE],
         line=submission_line(error),
         base_types=tuple(base.__name__ for base in type(error).__mro__),
         family=family,
-        what=what,
+        what=explanation,
         fix=fix,
     )
 
@@ -103,13 +103,14 @@ def _explain_exception(error: BaseException) -> tuple[str, str, str]:
         return "lab", error.what, error.fix or ""
     if isinstance(error, SystemExit):
         return "exit", "The submission ends the process (sys.exit).", "return a result instead."
+    # Before the types: a callback raises a plain ValueError, and so do many others.
     by_message = _explain_message(str(error))
     if by_message[0]:
         return by_message
     for exception_type, *explanation in _BY_TYPE:
         if isinstance(error, exception_type):
-            family, what, fix = explanation
-            return family, what, fix
+            family, meaning, fix = explanation
+            return family, meaning, fix
     return "", "", ""
 
 

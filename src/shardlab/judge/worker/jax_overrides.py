@@ -52,6 +52,7 @@ def restored_device_config() -> Iterator[None]:
     try:
         yield
     finally:
+        # Once the backend has started, a change of these settings raises, and would mean nothing.
         if not has_backend():
             for name, value in settings.items():
                 jax.config.update(name, value)
@@ -87,6 +88,7 @@ def eager_placement(case_mesh: Mesh | None = None) -> Iterator[None]:
     list of devices. `device_get` returns a traced value unchanged inside a jit; outside it copies
     to the host, so it is rejected here like every other way to the host.
     """
+    # On the module, because a submission calls `jax.device_put` by that name at call time.
     put, get, set_mesh = jax.device_put, jax.device_get, jax.set_mesh
     jax.device_put = lambda x, device=None, **options: _device_put(
         put, x, device, options, case_mesh

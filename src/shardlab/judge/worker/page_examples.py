@@ -38,6 +38,7 @@ def run_script(source: str) -> ScriptResponse:
             # dont_inherit: otherwise this file's own `from __future__` imports apply to it.
             code = compile(source, EXAMPLE_FILE, "exec", dont_inherit=True)
             exec(code, {"__name__": "__main__", "__file__": EXAMPLE_FILE})
+            # jax.debug.print prints from another thread; wait until all of it is in the output.
             jax.effects_barrier()
         except Exception as error:
             return ScriptResponse(printed=output.getvalue(), error=_report_script_error(error))

@@ -24,14 +24,14 @@ from shardlab.judge.protocol.requests import RunRequest, WorkerRequest
 from shardlab.judge.protocol.responses import RunResponse, WorkerResponse
 from shardlab.judge.protocol.run_result import (
     CollectiveRecord,
-    Output,
+    RunOutput,
     RunResult,
     Shard,
     encode_outputs,
     shard_ranges,
 )
 from shardlab.judge.protocol.values import ArrayLeaf, array_from_buffer
-from shardlab.judge.worker.collectives import find_collectives
+from shardlab.judge.worker.compiled_collectives import find_collectives
 from shardlab.judge.worker.jax_overrides import create_host_mesh
 from shardlab.judge.worker.worker_process import (
     compile_fast,
@@ -89,6 +89,7 @@ class Runner:
             peak_bytes=compiled.peak_bytes,
             has_shard_map=compiled.has_shard_map,
         )
+        # Checked here: a response beyond the client's limit would end this process as hostile.
         _, buffers = encode_outputs(result.outputs)
         if sum(map(len, buffers)) > _MAX_RESPONSE:
             raise InvalidProgram(f"the shards of all devices exceed {_MAX_RESPONSE:,} bytes")
@@ -125,6 +126,8 @@ def _compile_program(request: RunRequest, arrays: Sequence[Any], mesh: Mesh) -> 
         shardings = list(exported.in_shardings_jax(mesh))
     # If no array is used, nothing says which devices are meant. One bit on all of them does.
     token = jax.device_put(np.zeros((), np.bool_), replicated)
+    # `keep_unused`: without it, an exported program that does not use its arrays would lose them,
+    # and with them its devices.
     call = jax.jit(
         lambda token, *arrays: exported.call(*arrays),
         in_shardings=[replicated, *shardings],
@@ -147,7 +150,7 @@ def _compile_program(request: RunRequest, arrays: Sequence[Any], mesh: Mesh) -> 
     )
 
 
-def _collect_outputs(outputs: Any) -> tuple[Output, ...]:
+def _collect_outputs(outputs: Any) -> tuple[RunOutput, ...]:
     records = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(outputs):
         shards = tuple(
@@ -155,7 +158,7 @@ def _collect_outputs(outputs: Any) -> tuple[Output, ...]:
             for shard in leaf.addressable_shards
         )
         name = jax.tree_util.keystr(path)
-        records.append(Output(name, tuple(leaf.shape), leaf.dtype.name, shards))
+        records.append(RunOutput(name, tuple(leaf.shape), leaf.dtype.name, shards))
     return tuple(records)
 
 
@@ -211,6 +214,7 @@ def _find_interface_error(
         return f"the program is for {', '.join(exported.platforms)[:80]}, not for cpu"
     if exported.nr_devices not in (1, n_devices):
         return f"the program is for {exported.nr_devices} devices; the mesh has {n_devices}"
+    # Effects are callbacks, prints and tokens: all of them lead out of the program.
     if exported.ordered_effects or exported.unordered_effects:
         return "the program has side effects"
     requested = [
@@ -219,6 +223,7 @@ def _find_interface_error(
     inputs = [(tuple(aval.shape), str(aval.dtype)) for aval in exported.in_avals]
     if inputs != requested:
         return f"the program takes {inputs!r:.200}; requested: {requested!r:.200}"
+    # Symbolic dimensions would be resolved by the inputs, after the limit below was checked.
     if not all(type(n) is int for aval in exported.out_avals for n in aval.shape):
         return "the program returns arrays of no fixed shape"
     if sum(math.prod(aval.shape) for aval in exported.out_avals) > _MAX_OUTPUTS:

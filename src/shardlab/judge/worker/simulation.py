@@ -17,14 +17,14 @@ from shardlab.judge.protocol.requests import SimulateRequest
 from shardlab.judge.protocol.responses import SimulateResponse
 from shardlab.judge.protocol.run_result import (
     CollectiveRecord,
-    Output,
+    RunOutput,
     RunResult,
     Shard,
     shard_ranges,
 )
-from shardlab.judge.worker.submission import Submission
+from shardlab.judge.worker.loaded_submission import LoadedSubmission
 from shardlab.judge.worker.tracing import (
-    ProgramRejected,
+    SubmissionRejected,
     TracedSubmission,
     explain_rejection,
     trace_submission,
@@ -41,14 +41,15 @@ _MAX_EXAMPLES = 4
 
 
 def simulate_submission(
-    submission: Submission, request: SimulateRequest, inputs: Sequence[Array]
+    submission: LoadedSubmission, request: SimulateRequest, inputs: Sequence[Array]
 ) -> SimulateResponse:
-    """Return the shards of every virtual device. Raises `ProgramRejected`."""
+    """Return the shards of every virtual device. Raises `SubmissionRejected`."""
     assert request.call.mesh is not None
     axes = dict(request.call.mesh.shape)
     with simulated(int(np.prod(list(axes.values())))):
         mesh = virtual_mesh(axes)
         traced = trace_submission(submission, request.call, mesh)
+        # Inside of `simulated`: there device_put places on virtual devices.
         arrays = [
             jax.device_put(np.asarray(array, shape.dtype), shape.sharding)
             for array, shape in zip(inputs, traced.shapes, strict=True)
@@ -60,6 +61,7 @@ def simulate_submission(
     result = RunResult(
         outputs=output_records,
         collectives=tuple(_record_call(call) for call in traced.calls if call.group_size > 1),
+        # Budgets of memory are not judged on simulated devices.
         peak_bytes=0,  # nothing is compiled for virtual devices
         has_shard_map=traced.n_shard_maps > 0,
     )
@@ -86,14 +88,14 @@ def _run_traced(traced: TracedSubmission, arrays: Sequence[Any]) -> Any:
         jax.effects_barrier()
         return outputs
     except Deadlock as error:
-        raise ProgramRejected(None, (_deadlock_finding(error),)) from None
+        raise SubmissionRejected(None, (_deadlock_finding(error),)) from None
     except Exception as error:
         raise explain_rejection(error, traced.function, traced.mesh) from None
 
 
 def _collect_outputs(
     outputs: Any, differing: Sequence[ReplicaValues], mesh: Any
-) -> Iterator[Output]:
+) -> Iterator[RunOutput]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(outputs):
         array = np.asarray(leaf)
         indices = sharding_of(leaf).devices_indices_map(array.shape)
@@ -109,7 +111,7 @@ def _collect_outputs(
                 values = _replica_on(replicas, device, mesh).astype(array.dtype)
             shards.append(Shard(device.id, shard_ranges(index, array.shape), values[index]))
         name = jax.tree_util.keystr(path)
-        yield Output(name, array.shape, array.dtype.name, tuple(shards))
+        yield RunOutput(name, array.shape, array.dtype.name, tuple(shards))
 
 
 # ---------------------------------------------------------------------------- replicas that differ

@@ -48,10 +48,10 @@ from shardlab.judge.worker.jax_overrides import (
     restored_device_config,
     single_device,
 )
+from shardlab.judge.worker.loaded_submission import LoadedSubmission, build_arguments
 from shardlab.judge.worker.page_examples import run_doctests, run_script
 from shardlab.judge.worker.simulation import simulate_submission
-from shardlab.judge.worker.submission import Submission, build_arguments
-from shardlab.judge.worker.tracing import ProgramRejected, eager_bytes, trace_submission
+from shardlab.judge.worker.tracing import SubmissionRejected, eager_bytes, trace_submission
 from shardlab.judge.worker.worker_process import (
     serve_requests,
     set_fast_compilation,
@@ -64,12 +64,13 @@ class Tracer:
     """Handles requests about one submission."""
 
     def __init__(self) -> None:
-        self._submission = Submission()
+        self._submission = LoadedSubmission()
 
     def handle_request(self, request: WorkerRequest[Any]) -> WorkerResponse:
         """Return the response to a request, also if the submission raises."""
         try:
             return self._dispatch_request(request)
+        # Not BaseException: a KeyboardInterrupt ends the worker, and is no result.
         except (Exception, SystemExit) as error:
             return request.error_response(report_exception(error))
 
@@ -109,14 +110,14 @@ class Tracer:
                 n_unchecked=traced.n_unchecked,
                 eager_bytes=eager_bytes(traced.jaxpr),
             )
-        except ProgramRejected as rejection:
+        except SubmissionRejected as rejection:
             return ExportResponse(error=rejection.error, findings=rejection.findings)
 
     def _simulate_program(self, request: SimulateRequest) -> SimulateResponse:
         inputs = _read_arrays(request.call, request.arrays)
         try:
             return simulate_submission(self._submission, request, inputs)
-        except ProgramRejected as rejection:
+        except SubmissionRejected as rejection:
             return SimulateResponse(error=rejection.error, findings=rejection.findings)
 
     def _call_function(self, request: CallRequest) -> CallResponse:
@@ -125,6 +126,7 @@ class Tracer:
         arguments = build_arguments(
             request.call, None, lambda leaf: jnp.asarray(inputs[leaf.number])
         )
+        # Plain values are computed without a mesh, as on a machine with one device.
         with single_device():
             result = function(*arguments)
         if result is None:

@@ -25,7 +25,7 @@ from shardlab.judge.worker.error_reports import (
     report_exception,
 )
 from shardlab.judge.worker.jax_overrides import eager_placement, single_device
-from shardlab.judge.worker.submission import Submission, array_result, build_arguments
+from shardlab.judge.worker.loaded_submission import LoadedSubmission, array_result, build_arguments
 from shardlab.sharding.spec import parse_spec
 from shardlab.tracing.jax_rejections import full_tracebacks, record_rejections
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
@@ -37,7 +37,7 @@ _ANY_SIZE = 1 << 62  # bytes; the small arrays of an exercise may be replicated
 Findings = tuple[FindingReport, ...]
 
 
-class ProgramRejected(Exception):
+class SubmissionRejected(Exception):
     """A program that cannot be run: the exception or the findings that say why."""
 
     def __init__(self, error: ExceptionReport | None, findings: Findings) -> None:
@@ -60,7 +60,7 @@ class TracedSubmission:
     jaxpr: Any
 
     def export_program(self) -> bytes:
-        """Return the program as bytes. Raises `ProgramRejected` if it needs this process."""
+        """Return the program as bytes. Raises `SubmissionRejected` if it needs this process."""
         n_devices = 1 if self.mesh is None else self.mesh.size
         try:
             with _tracing_context(self.mesh):
@@ -78,9 +78,9 @@ class TracedSubmission:
 
 
 def trace_submission(
-    submission: Submission, call: FunctionCall, mesh: Mesh | None
+    submission: LoadedSubmission, call: FunctionCall, mesh: Mesh | None
 ) -> TracedSubmission:
-    """Return a function traced with shapes alone. Raises `ProgramRejected`."""
+    """Return a function traced with shapes alone. Raises `SubmissionRejected`."""
     function = submission.find_function(call)
     program, shapes = create_program(function, call, mesh)
     jitted = jax.jit(program)
@@ -94,7 +94,7 @@ def trace_submission(
         raise explain_rejection(error, function, mesh) from None
     observation, findings = check_traced(call.function, traced, shapes)
     if any(finding.severity == "error" for finding in findings):
-        raise ProgramRejected(None, findings)
+        raise SubmissionRejected(None, findings)
     return TracedSubmission(
         function=function,
         jitted=jitted,
@@ -113,6 +113,7 @@ def check_traced(name: str, traced: Any, shapes: list[Any]) -> tuple[Observation
     staged = StagedProgram(
         program=name, traced=traced, mesh=None, arrays=tuple(shapes), trace_again=lambda: None
     )
+    # Compiling here would cost as much as the whole case, in the process that is not trusted.
     observation = observe_staged(staged, compiled="never")
     return observation, _report_findings(observation)
 
@@ -130,10 +131,12 @@ def create_program(
     unpack_value(call.packed_inputs, collect_leaf)
 
     def program(*arrays: Any) -> Any:
+        # Inside of the traced function: a cached trace would otherwise keep the original ones.
         with eager_placement(mesh):
             arguments = build_arguments(call, mesh, lambda leaf: arrays[leaf.number])
             return array_result(call.function, function(*arguments))
 
+    # JAX names the program in its messages; they must name the submission's function.
     program.__name__ = program.__qualname__ = call.function
     # `inspect` reads this attribute, which mypy does not know.
     program.__signature__ = _array_signature(call.packed_inputs)  # type: ignore[attr-defined]
@@ -198,14 +201,14 @@ def _callback_line(jaxpr: Any) -> int | None:
     return None
 
 
-def explain_rejection(error: BaseException, function: Any, mesh: Mesh | None) -> ProgramRejected:
+def explain_rejection(error: BaseException, function: Any, mesh: Mesh | None) -> SubmissionRejected:
     """Return an exception as a rejection, with a finding if JAX's message is a known one."""
     axis_sizes = dict(mesh.shape) if mesh is not None else {}
     pattern = record_rejections(convert_axis_error(error, axis_sizes) or error, function)
     if pattern is None or pattern.facts["family"] == "other":
-        return ProgramRejected(report_exception(error), ())
+        return SubmissionRejected(report_exception(error), ())
     observation = Observation(program="", mesh=(), clues=(pattern,))
-    return ProgramRejected(report_exception(error), _report_findings(observation))
+    return SubmissionRejected(report_exception(error), _report_findings(observation))
 
 
 def _report_findings(observation: Observation) -> Findings:

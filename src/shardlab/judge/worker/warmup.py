@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardlab._jax.exported_program import read_contents
 from shardlab._jax.fork_warmup import export_once, find_plugins, share_context, warmup_mesh
-from shardlab.judge.worker.collectives import find_collectives
+from shardlab.judge.worker.compiled_collectives import find_collectives
 from shardlab.judge.worker.tracing import check_traced
 
 # JAX, or a submission, imports these only when they are used.
@@ -34,6 +34,7 @@ def warm_up() -> None:
     for name in _LAZY_MODULES:
         with contextlib.suppress(ImportError):  # most come with flax, not always all
             import_module(name)
+    # JAX looks for plugins at the first use of a backend: a walk over all installed packages.
     find_plugins()
     share_context()
     mesh = warmup_mesh(2, "data")

@@ -52,6 +52,7 @@ class DifferingReplicas:
     def find_reduction(self) -> str:
         """Return the collective that reduces the replicas to the expected value, if one does."""
         dtype = self.replicas.values.dtype
+        # np.finfo does not know bfloat16, whose eps is about 1e-2.
         eps = float(np.finfo(dtype).eps) if dtype.kind in "fc" else 1e-2 * is_float(dtype)
         # The reference rounds in another order than the devices, so as much as a value may be off.
         scale = float(np.abs(self.expected.astype(np.float64)).max(initial=1e-30)) or 1.0
@@ -70,6 +71,7 @@ def find_missing_reduction(groups: Sequence[DifferingReplicas]) -> str:
     if len(names) != 1:
         return ""
     name = names.pop()
+    # One scalar of two devices is the larger or the smaller one by chance.
     is_significant = len(groups) > 2 or any(group.expected.size > 1 for group in groups)
     is_first_right = all(group.is_first_right for group in groups)
     if name in ("pmax", "pmin") and is_significant and is_first_right:

@@ -32,6 +32,7 @@ class SubmissionSource:
 
     def find_definition(self, name: str) -> int | None:
         """Return the last line at the top level that defines a name."""
+        # A regular expression, because the file need not parse. The last definition wins in Python.
         pattern = re.compile(rf"(async\s+)?def\s+{re.escape(name)}\b|{re.escape(name)}\s*=[^=]")
         lines = enumerate(self.text.splitlines(), 1)
         return max((number for number, line in lines if pattern.match(line)), default=None)
@@ -57,6 +58,7 @@ def read_submission(data: bytes) -> SubmissionSource | Verdict:
             code="CE", what="The file is empty.", fix="start again from the starter (reset)."
         )
     try:
+        # Windows editors write a byte order mark, which Python's compile rejects in a str.
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1

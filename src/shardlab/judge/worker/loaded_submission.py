@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from shardlab._text.nearest import nearest_name
 from shardlab.judge.protocol.reports import FunctionCall
 from shardlab.judge.protocol.values import DTYPES, ArrayLeaf, unpack_value
-from shardlab.judge.source import SUBMISSION_FILE
+from shardlab.judge.submission_source import SUBMISSION_FILE
 from shardlab.judge.worker.error_reports import SubmissionError
 from shardlab.judge.worker.jax_overrides import partition_spec
 from shardlab.tracing.stage import drop_non_arrays
@@ -24,7 +24,7 @@ _MAX_SOURCE = 1 << 20
 _MODULE_NAME = "submission"
 
 
-class Submission:
+class LoadedSubmission:
     """The names that a submission defines; none before it is loaded."""
 
     def __init__(self) -> None:
@@ -34,12 +34,14 @@ class Submission:
         """Execute the source, and return the names of its functions."""
         source = decode_source(data)
         lines = source.splitlines(True)
+        # Tracebacks and JAX's messages quote the source from there; there is no such file.
         linecache.cache[SUBMISSION_FILE] = (len(source), None, lines, SUBMISSION_FILE)
         # A real module: dataclasses and type hints look up their own by its name.
         module = types.ModuleType(_MODULE_NAME)
         module.__file__ = SUBMISSION_FILE
         sys.modules[_MODULE_NAME] = module
         self.names = module.__dict__
+        # dont_inherit: this file's `from __future__` imports must not apply to the submission.
         exec(compile(source, SUBMISSION_FILE, "exec", dont_inherit=True), self.names)
         return tuple(sorted(name for name, value in self.names.items() if callable(value)))
 
@@ -73,6 +75,7 @@ def _check_signature(function: Callable[..., Any], name: str, arguments: Sequenc
     except (TypeError, ValueError):
         return  # builtins have no signature
     try:
+        # Bound here, because a TypeError from the call itself could come from anywhere inside it.
         signature.bind(*arguments)
     except TypeError as error:
         call = f"{name}({', '.join(arguments)})"
@@ -132,6 +135,7 @@ def array_result(name: str, result: Any) -> Any:
             "no_result", f"{name} returned None.", "end the function with a return statement."
         )
     arrays = plain_containers(drop_non_arrays(result))
+    # An empty container is a valid result; one that contains only text or functions is not.
     if jax.tree.leaves(result) and not jax.tree.leaves(arrays):
         raise SubmissionError(
             "not_an_array",

@@ -34,6 +34,7 @@ def find_collectives(
     own_calls = [call for call in program_calls if call.group_size > 1]
     account = _ProgramAccount(own_calls)
     compiled = _compiled_collectives(hlo_collectives(parse_module(compiled_text.splitlines())))
+    # In this order: the account must have seen every compiled call before `is_compiled`.
     inserted = [rest for call in compiled for rest in account.subtract(call)]
     return [
         *(_record_call(call, is_folded=not account.is_compiled(call)) for call in own_calls),
@@ -98,6 +99,8 @@ def _call_kind(call: Collective) -> _Kind:
 
 def _compiled_collectives(collectives: Sequence[HloCollective]) -> Iterator[Collective]:
     """Yield the collectives between devices, those that look like the program's own first."""
+    # XLA marks what it inserts by missing metadata. That is a hint only, so it decides the order
+    # in which the program's calls are subtracted, and not the result.
     for collective in sorted(collectives, key=lambda collective: collective.is_inserted):
         size = max(map(len, collective.groups), default=2)
         is_local = all(source == target for source, target in collective.pairs)
