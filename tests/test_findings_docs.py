@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from shardlab.planner.findings.plan_finding_codes import CODES as PLAN_CODES
 
 import shardlab
 from shardlab.checks.cause_text import FIXES
 from shardlab.checks.check_codes import CODES
+from shardlab.planner.findings.plan_finding_codes import CODES as PLAN_CODES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "findings"
 ALL_PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.*.md"))}

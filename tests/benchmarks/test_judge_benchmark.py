@@ -12,7 +12,6 @@ from benchmarks.judge_submission import (
 
 from benchmarks import judge_throughput
 from shardlab.judge.cases import make_cases
-from shardlab.sandbox.pool import open_sandbox_pool
 
 
 def test_a_submission_has_one_case_on_each_of_four_meshes():

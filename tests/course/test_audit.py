@@ -19,7 +19,6 @@ from shardlab.course.audit import (
 from shardlab.course.new_problem import new_problem
 from shardlab.course.problem_lint import lint_problem
 from shardlab.errors import UnknownProblem
-from shardlab.sandbox.pool import open_sandbox_pool
 
 FOLDERS = sorted(path.parent for path in BUILT_IN_CATALOGUE.glob("*/*/problem.toml"))
 by_slug = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

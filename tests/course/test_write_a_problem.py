@@ -11,9 +11,7 @@ import pytest
 from shardlab.catalogue import problem_schema
 from shardlab.course.problem_lint import RULES
 from shardlab.course.statement_page import HEADINGS
-from shardlab.judge.cases import usual_ladder, usual_large
 from shardlab.judge.verdict import CAUSES, VERDICTS
-from shardlab.sandbox.process import Limits
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "write-a-problem.md").read_text("utf-8")

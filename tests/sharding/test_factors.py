@@ -7,7 +7,7 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardlab.sharding.factors import divisors, count_factorizations, factorizations
+from shardlab.sharding.factors import count_factorizations, divisors, factorizations
 
 
 @given(st.integers(1, 5000))

@@ -19,7 +19,7 @@ from shardlab.errors import LabError
 from shardlab.judge.judgement import Judgement
 
 if TYPE_CHECKING:
-    from shardlab.sandbox.process import Limits, Role, SandboxedProcess, SandboxPool
+    from shardlab.sandbox.process import ProcessLimits, SandboxedProcess, SandboxPool
 
 
 # A problem must pass with every seed. A fixed one makes a failed audit repeatable.
@@ -56,7 +56,7 @@ def audit_problems(
 
     A folder that `tracks.toml` does not list, a problem still being written, is audited too.
     """
-    from shardlab.sandbox.pool import open_sandbox_pool
+    from shardlab.judge.worker_pool import open_worker_pool
 
     unlisted = unlisted_folders(catalogue)
     folders = {
@@ -68,7 +68,9 @@ def audit_problems(
         if slug not in folders:
             catalogue.track_of(slug)  # raises, with the nearest name
     # Submissions must not read the solutions in these folders.
-    with open_sandbox_pool(hidden=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]) as sandboxes:
+    with open_worker_pool(
+        hidden_paths=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]
+    ) as sandboxes:
         pool = _ClosablePool(sandboxes)
 
         def audit_slug(slug: str) -> Audit:
@@ -95,12 +97,12 @@ class _ClosablePool:
     def __init__(self, pool: SandboxPool) -> None:
         self._pool, self.level, self.is_closing = pool, pool.level, False
 
-    def guest(self, role: Role, limits: Limits) -> SandboxedProcess:
+    def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
         from shardlab.sandbox.process import ExitReason, ProcessEnded
 
         if self.is_closing:
-            raise ProcessEnded(ExitReason(why="judge", detail="the audit was stopped"))
-        return self._pool.guest(role, limits)
+            raise ProcessEnded(ExitReason(kind="internal", detail="the audit was stopped"))
+        return self._pool.start_process(role, limits)
 
     def close(self) -> None:
         self._pool.close()
@@ -308,7 +310,7 @@ def _check_inputs(part: Part, reference: Reference) -> Iterator[Fault]:
 
 def _packed_bytes(inputs: dict[str, Any]) -> Any:
     """Return inputs as bytes: comparing arrays by value would treat NaN as a change."""
-    from shardlab.judge.protocol.values import array_bytes, pack
+    from shardlab.judge.protocol.values import array_bytes, pack_value
 
-    data, arrays = pack(inputs)
+    data, arrays = pack_value(inputs)
     return data, [array_bytes(array) for array in arrays]
