@@ -122,7 +122,7 @@ def parse_options() -> argparse.Namespace:
 
 def reduce_problem(problem):
     """Return the second part alone and on few meshes, so that processes start and end quickly."""
-    parts = (replace(problem.parts[1], ladder=MESHES, large=()),)
+    parts = (replace(problem.parts[1], meshes=MESHES, simulated_meshes=()),)
     return replace(problem, parts=parts)
 
 

@@ -41,7 +41,7 @@ def make_request(name, **options):
 
 @pytest.fixture(scope="module")
 def simulated():
-    request = make_request("total", ladder=("data=2,model=2",))
+    request = make_request("total", meshes=("data=2,model=2",))
     return replace(request, case=replace(request.case, is_simulated=True))
 
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_is_invalid(simulated, devices, changes):
 def test_an_invalid_response_is_a_runtime_error_of_the_submission():
     """The process is replaced and gets the request once more, in case somebody killed it."""
     pool = HostilePool({"tracer": simulated_frame((0, 3), (1, 2)), "runner": Frame({})})
-    small_problem = problem("total", ladder=("data=1",), large=("data=2,model=2",))
+    small_problem = problem("total", meshes=("data=1",), simulated_meshes=("data=2,model=2",))
     source = "def total(x, mesh): pass"
     judgement = judge(pool, small_problem, source, kind="submit", seed=3)
     verdict = judgement.cases[-1].verdicts[0]

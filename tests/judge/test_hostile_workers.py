@@ -17,7 +17,7 @@ from shardlab.judge.protocol.reports import PROTOCOL_VERSION
 from shardlab.judge.protocol.responses import LoadResponse
 from shardlab.sandbox.frame import Frame, InvalidFrame, frame_bytes, parse_frame
 
-PROBLEM = problem("total", ladder=("data=2",), large=("data=2",))
+PROBLEM = problem("total", meshes=("data=2",), simulated_meshes=("data=2",))
 TRACER = {
     "version": PROTOCOL_VERSION,
     "type": "exported",

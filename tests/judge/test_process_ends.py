@@ -94,7 +94,7 @@ def test_an_endless_program_is_a_time_out_of_the_run_and_ends_the_judging(pool):
     return lax.while_loop(lambda s: s > 0, lambda s: s + 1, jnp.sum(x))
 """
     ladder = ("data=1", "data=2", *(f"data={n}" for n in (3, 4, 5, 6, 7)))
-    endless = problem("total", limits=CPU_LIMITS, ladder=ladder)
+    endless = problem("total", limits=CPU_LIMITS, meshes=ladder)
     judgements = []
 
     def judge_endless():
@@ -134,18 +134,18 @@ def test_devices_that_block_in_a_collective_are_told_from_an_endless_loop(pool):
         options=", check_vma=False",
     )
     source = disable_check + submission("total", body)
-    _, verdict = judge_failing(pool, source, limits=CPU_LIMITS, ladder=("data=2",))
+    _, verdict = judge_failing(pool, source, limits=CPU_LIMITS, meshes=("data=2",))
     assert verdict.code == "HANG"
     assert verdict.what == "Devices block forever in a collective: some of them never reach it."
 
 
 def test_memory_and_output_have_limits_of_their_own(pool):
     body = "\n    hoard = [bytearray(1 << 27) for _ in range(64)]\n    return jnp.sum(x)"
-    _, verdict = judge_failing(pool, submission("total", body), ladder=("data=1",))
+    _, verdict = judge_failing(pool, submission("total", body), meshes=("data=1",))
     assert verdict.code == "MLE"
     assert verdict.where.startswith("line 7: hoard = ") or "MemoryError" not in verdict.what
     body = "\n    print('x' * 1_000_000)\n    return jnp.sum(x)"
-    _, verdict = judge_failing(pool, submission("total", body), ladder=("data=1",))
+    _, verdict = judge_failing(pool, submission("total", body), meshes=("data=1",))
     assert verdict.code == "OLE"
 
 

@@ -323,7 +323,7 @@ def test_every_cause_and_every_verdict_has_a_submission_that_gets_it():
 def test_several_verdicts_on_a_case_come_most_severe_first(pool):
     body = shard_map_body("lambda y: lax.pmax(lax.psum(jnp.sum(y), a), a)", options=UNCHECKED)
     options = {"budget": {"psum": 1, "peak_bytes": 8}, "requires": ("check_vma", "all_gather")}
-    first = judge_body(pool, "total", body, ladder=("data=2",), **options).first_failure
+    first = judge_body(pool, "total", body, meshes=("data=2",), **options).first_failure
     assert [verdict.code for verdict in first.verdicts] == ["API", "COMM", "MEM"]
 
 
@@ -362,7 +362,7 @@ def test_a_case_can_be_replayed_by_its_number(pool):
 def test_a_run_has_the_same_small_cases_whatever_the_seed(pool):
     source = submission("total", TOTAL)
     runs = [
-        judge(pool, problem("total", large=("data=16",)), source, kind="run", seed=seed)
+        judge(pool, problem("total", simulated_meshes=("data=16",)), source, kind="run", seed=seed)
         for seed in (1, 2)
     ]
     assert runs[0].to_json() == runs[1].to_json()
@@ -390,4 +390,4 @@ def test_sums_over_devices_are_the_same_to_the_last_bit(pool):
         "(P(a), P(a))",
         arguments="x, w",
     )
-    assert judge_body(pool, "weighted", body, ladder=("data=8", "data=2,model=4", "data=3")).passed
+    assert judge_body(pool, "weighted", body, meshes=("data=8", "data=2,model=4", "data=3")).passed

@@ -253,7 +253,9 @@ def _case_lines(judgement: Judgement, *, only_failures: bool = False) -> Iterato
 
 def without_simulation(problem: Problem) -> Problem:
     """Return the problem without its simulated meshes."""
-    return replace(problem, parts=tuple(replace(part, large=()) for part in problem.parts))
+    return replace(
+        problem, parts=tuple(replace(part, simulated_meshes=()) for part in problem.parts)
+    )
 
 
 def with_few_meshes(problem: Problem) -> Problem:
@@ -262,10 +264,10 @@ def with_few_meshes(problem: Problem) -> Problem:
     def with_fewer(part: Part) -> Part:
         if "mesh" not in part.arguments:
             return part
-        if part.ladder:
-            return replace(part, ladder=part.ladder[-2:], large=())
+        if part.meshes:
+            return replace(part, meshes=part.meshes[-2:], simulated_meshes=())
         meshes = tuple(mesh.format(*part.axes) for mesh in _FAST_MESHES[len(part.axes)])
-        return replace(part, ladder=meshes, large=())
+        return replace(part, meshes=meshes, simulated_meshes=())
 
     return replace(problem, parts=tuple(map(with_fewer, problem.parts)))
 

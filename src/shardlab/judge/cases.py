@@ -71,9 +71,13 @@ def _list_test_meshes(part: Part) -> Iterator[_TestMesh]:
         for number in range(_N_MESHLESS_CASES):
             yield _TestMesh(f"one device, case {number + 1}", None)
         return
-    for text in part.ladder or default_test_meshes(part.axes):
+    for text in part.meshes or default_test_meshes(part.axes):
         yield _parse_test_mesh(text)
-    large = default_simulated_meshes(part.axes) if part.large == ("usual",) else part.large
+    large = (
+        default_simulated_meshes(part.axes)
+        if part.simulated_meshes == ("usual",)
+        else part.simulated_meshes
+    )
     for text in large:
         yield _TestMesh(f"{text}, simulated", parse_mesh(text), is_simulated=True)
 
