@@ -17,7 +17,7 @@ from shardlab.cli import main
 from shardlab.course.workbook import Workbook, open_workbook
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import VERDICTS, Verdict
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def catalogue(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def shared_pool():
-    with open_sandbox_pool("C") as pool:
+    with open_worker_pool("C") as pool:
         yield pool
 
 

@@ -19,7 +19,7 @@ def test_divisors_are_all_numbers_that_divide_evenly(number):
 def test_products_are_different_and_as_many_as_counted(number, n_factors):
     products = list(factorizations(number, n_factors))
     assert len(set(products)) == len(products) == count_factorizations(number, n_factors)
-    assert all(len(factors) == n_factors and prod(factors) == number for factors in factorizations)
+    assert all(len(factors) == n_factors and prod(factors) == number for factors in products)
 
 
 def test_the_largest_number_of_devices_takes_no_time():
