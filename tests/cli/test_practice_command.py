@@ -41,7 +41,7 @@ def one_pool(shared_pool, monkeypatch):
 
     class OpenPool:
         level = shared_pool.level
-        guest = shared_pool.guest
+        start_process = shared_pool.start_process
 
         def close(self):
             pass
