@@ -108,7 +108,7 @@ def test_gradients_and_states_may_have_specs_of_their_own():
         group=TensorGroup(path_parts=("w",), shape=(20, 6), dtype=F32),
         spec=Spec(),
         rule="",
-        number=None,
+        rule_number=None,
         gradient_spec=Spec("data"),
         state_spec=Spec("stage"),
     )

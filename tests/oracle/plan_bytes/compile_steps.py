@@ -125,7 +125,7 @@ def trees_of(result, model, mesh):
     rows = {row.path: row for row in result.rows}
     trees = {}
     for group in model.groups:
-        for arrays in rows[group.name].held:
+        for arrays in rows[group.name].arrays:
             sharding = NamedSharding(mesh, PartitionSpec(*arrays.spec.entries))
             dtype = parse_dtype(arrays.dtype).name
             struct = jax.ShapeDtypeStruct(arrays.shape, dtype, sharding=sharding)

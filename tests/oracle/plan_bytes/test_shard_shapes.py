@@ -39,7 +39,7 @@ def test_every_array_is_sharded_as_jax_shards_it(preset):
         elements = 0
         for row in item.rows:
             elements += row.n_tensors * math.prod(row.parameter.shape)
-            for arrays in row.held:
+            for arrays in row.arrays:
                 theirs = jax_shard_shape(mesh, arrays.spec.entries, arrays.shape)
                 assert arrays.shard_shape == theirs, (mesh, item.choices, row.path, arrays)
                 n_parts = math.prod(arrays.shape) // math.prod(theirs)
