@@ -348,7 +348,7 @@ def test_a_submission_that_was_interrupted_is_judged_again_as_it_was(monkeypatch
     [
         (b"\n", "The file is empty.", 1),
         (b"x = 1 # \xff\n", "The file is not UTF-8", 1),
-        (b"#" * (1 << 20), "The file has 1,048,576 bytes; at most 262,144 are read.", 0),
+        (b"#" * (1 << 20), "The file has 1,048,576 bytes; the maximum is 262,144.", 0),
     ],
 )
 def test_a_file_that_is_not_python_is_judged_without_a_process(
