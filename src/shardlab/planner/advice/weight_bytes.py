@@ -96,7 +96,7 @@ class WeightCounter:
         return totals
 
     def _gathered_bytes(self, sharded_groups: Sequence[ShardedGroup], mesh: Mesh) -> int:
-        """Return the peak of gathered weights, equal for every ZeRO stage below 3."""
+        """Return the peak of gathered weights, equal for each ZeRO stage below 3."""
         if self._gathered is None or self._gathered[0] is not sharded_groups:
             n_bytes = gathered_weight_bytes(sharded_groups, mesh, self.policy)
             self._gathered = sharded_groups, n_bytes
