@@ -184,14 +184,14 @@ def test_sizes_not_divisible_by_the_tensor_axis_are_replicated(field, size):
 
 def test_an_unused_mesh_axis_divides_no_activations():
     def activations(mesh, strategy):
-        made = shardlab.plan(
+        result = shardlab.plan(
             "llama3-8b",
             mesh,
             strategy=strategy,
             optimizer="adamw",
             workload=Workload(batch=8, sequence=512),
         )
-        return made.bytes_of("activations")
+        return result.bytes_of("activations")
 
     assert activations("fsdp=4,tensor=8", "fsdp") == activations("fsdp=4", "fsdp")
     assert activations("fsdp=4,tensor=8", "fsdp+tensor") < activations("fsdp=4", "fsdp") / 4

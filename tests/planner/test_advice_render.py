@@ -27,8 +27,8 @@ def test_tables_keep_to_the_width(advice, width):
 def test_color_changes_no_text(advice):
     console = Console(width=100, file=io.StringIO(), no_color=True)
     console.print(advice)
-    words = console.file.getvalue().split()
-    assert words == advice_text(advice, 100).split()
+    printed = console.file.getvalue().split()
+    assert printed == advice_text(advice, 100).split()
 
 
 def test_html_has_the_verdicts_in_columns(advice):

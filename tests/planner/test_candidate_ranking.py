@@ -113,7 +113,7 @@ def test_only_the_best_variant_of_a_mesh_is_ranked():
         "remat none also fits, and this is 1.3x slower",
         "strategy fsdp is as fast and takes less memory",
     ]
-    assert all(each.step is None for each in others)
+    assert all(candidate.step is None for candidate in others)
 
 
 def test_losers_are_ordered_by_kind_and_the_nearest_to_fitting_comes_first():

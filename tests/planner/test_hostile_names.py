@@ -24,7 +24,7 @@ from shardlab.planner.snapshots.plan_comparison_text import (
 )
 
 EVIL = "<script>x</script>]]>&\"'|`*\x1b[31m\n\r\u202e\u2028\t"
-PRINTED = "".join(each for each in EVIL if each.isprintable())
+PRINTED = "".join(letter for letter in EVIL if letter.isprintable())
 
 
 class Array:

@@ -140,8 +140,8 @@ def test_plain_containers_need_no_jax():
     code = (
         "import sys, numpy, shardlab\n"
         "tree = {'a': [numpy.zeros((8, 4), 'f4')]}\n"
-        "made = shardlab.plan(tree, 'data=2', rules={'rules': [('a', 'data')]})\n"
-        "assert made.rows[0].bytes_per_device == 64, made\n"
+        "plan = shardlab.plan(tree, 'data=2', rules={'rules': [('a', 'data')]})\n"
+        "assert plan.rows[0].bytes_per_device == 64, plan\n"
         "assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
