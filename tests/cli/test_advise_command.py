@@ -96,7 +96,7 @@ def test_a_margin_of_one_lets_more_fit():
 
 def test_a_slice_names_hardware_and_devices():
     done = run("llama3-8b", "--devices", "v5p-128", "--batch", "128", "--sequence", "4096")
-    assert "parameters on 64 chips tpu-v5p" in done.output
+    assert "parameters on 64 tpu-v5p devices" in done.output
 
 
 def test_a_model_in_a_file_is_ranked_by_memory(tmp_path):
@@ -140,7 +140,7 @@ def test_nothing_that_fits_is_exit_code_1():
             "--devices 8x: expected a whole",
         ),
         ([*ARGUMENTS[:-1], "1e3"], "--sequence 1e3: expected a whole number"),
-        ([*ARGUMENTS, "--activation-margin", "-1"], "The margin of activations is -1"),
+        ([*ARGUMENTS, "--activation-margin", "-1"], "The activation margin is -1"),
         ([*ARGUMENTS, "--figure", "x"], "--figure x: expected NAME=VALUE"),
         ([*ARGUMENTS, "--figure", "x=1"], "Unknown figure 'x'"),
         ([*ARGUMENTS, "--figure", "link_bandwidth=nan"], "The figure 'link_bandwidth' is nan"),

@@ -67,28 +67,28 @@ def test_the_text_says_first_whether_it_fits_and_then_what_takes_the_room():
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith(
         """\
-fits: 16.1 kB of 16.0 GB on each of 8 tpu-v5e, 14.4 GB free beside 10 % headroom
+fits: 16.1 kB of 16.0 GB on each of 8 tpu-v5e, 14.4 GB free after 10 % headroom
 tiny: 7,728 parameters in 10 tensors; mesh data=2,model=4; training with adamw
 activations are not counted: no batch and sequence were given
 
-Each device holds
-              dtype  per device  of 16.0 GB    on all devices  in one copy
-  parameters  bf16       2.0 kB        <1 %           16.1 kB      15.5 kB
-  gradients   bf16       2.0 kB        <1 %           16.1 kB      15.5 kB
-  optimizer   f32       12.1 kB        <1 %           96.8 kB      92.7 kB
-  · master    f32        4.0 kB        <1 %           32.3 kB      30.9 kB
-  · mu        f32        4.0 kB        <1 %           32.3 kB      30.9 kB
-  · nu        f32        4.0 kB        <1 %           32.3 kB      30.9 kB
-  in all                16.1 kB        <1 %          129.1 kB     123.6 kB
+Memory per device
+              dtype  per device  of 16.0 GB    all devices  unreplicated
+  parameters  bf16       2.0 kB        <1 %        16.1 kB       15.5 kB
+  gradients   bf16       2.0 kB        <1 %        16.1 kB       15.5 kB
+  optimizer   f32       12.1 kB        <1 %        96.8 kB       92.7 kB
+  · master    f32        4.0 kB        <1 %        32.3 kB       30.9 kB
+  · mu        f32        4.0 kB        <1 %        32.3 kB       30.9 kB
+  · nu        f32        4.0 kB        <1 %        32.3 kB       30.9 kB
+  total                 16.1 kB        <1 %       129.1 kB      123.6 kB
 
-Tensors, largest first; bytes are those of one device
-  tensor        array                   shard   parameter     in all  copies     wasted
+Tensors, largest first; bytes per device
+  tensor        array                   shard   parameter      total  replicas     wasted
   layers.* ×3: 13.1 kB, 81 %
-  down.weight   bf16[16@data,64@model]  [8,16]  768 bytes     6.1 kB       1          -
-  up.weight     bf16[64@model,16@data]  [16,8]  768 bytes     6.1 kB       1          -
-  norm.weight   bf16[16]                [16]     96 bytes  768 bytes       8  672 bytes
+  down.weight   bf16[16@data,64@model]  [8,16]  768 bytes     6.1 kB         1          -
+  up.weight     bf16[64@model,16@data]  [16,8]  768 bytes     6.1 kB         1          -
+  norm.weight   bf16[16]                [16]     96 bytes  768 bytes         8  672 bytes
   outside the layers: 3.1 kB, 19 %
-  embed.weight  bf16[96@model,16@data]  [24,8]  384 bytes     3.1 kB       1          -
+  embed.weight  bf16[96@model,16@data]  [24,8]  384 bytes     3.1 kB         1          -
 """
     )
     assert "memory of one tpu-v5e: 16,000,000,000 bytes" in done.stdout
@@ -131,7 +131,7 @@ def test_markdown_has_tables_that_a_design_document_can_hold():
     done = plan(*RULES, "--markdown")
     lines = done.stdout.splitlines()
     assert lines[0] == "**2.0 kB on each of 8 devices**"
-    assert "| tensor | array | spec | shard | per device | copies | wasted |" in lines
+    assert "| tensor | array | spec | shard | per device | replicas | wasted |" in lines
     assert (
         "| `up.weight` | `bf16[64@model,16@data]` | `P('model', 'data')` | `[16,8]` | 768 bytes "
         "| 1 | - |" in lines
@@ -230,7 +230,7 @@ def test_a_difference_is_told_with_what_moved_and_exit_code_1(folder):
 Memory per device
                  before      now  difference
   ~ parameters  10.8 kB  10.1 kB  -768 bytes  -7.1 %
-  ~ in all      10.8 kB  10.1 kB  -768 bytes  -7.1 %
+  ~ total       10.8 kB  10.1 kB  -768 bytes  -7.1 %
 
 Tensors: 1 changed
                         before        now  difference
@@ -278,7 +278,7 @@ def test_maxtext_shardings_are_a_model_rules_and_a_golden_file():
 
 BAD = [
     (["--strategy", "fsdq"], "Unknown strategy 'fsdq'"),
-    (["--optimizer", "adamm"], "There is no optimizer 'adamm'"),
+    (["--optimizer", "adamm"], "Unknown optimizer 'adamm'"),
     (["--hardware", "tpu-v9"], "tpu-v9"),
     (["--rule", "noequals"], "--rule noequals: expected PATTERN=SPEC"),
     (["--rule", "(=data"], "plan.invalid_rules"),

@@ -75,7 +75,7 @@ def test_added_removed_reshaped_and_resharded_tensors_are_distinguished():
     }
 
 
-def test_a_split_family_shows_each_part_with_its_numbers():
+def test_a_split_group_shows_each_part_with_its_numbers():
     new = make([(r"layers\.[01]\.up", "y"), (".*", "")])
     change = next(change for change in _changes(make(), new) if change.name == "layers.*.up")
     assert change.new == "0..1: bf16[64@y,16]; 2..3: bf16[64,16]"

@@ -79,7 +79,7 @@ def test_tensors_that_are_not_trained_have_no_gradient_and_no_state():
     scale = TensorGroup(path_parts=("norm.scale",), shape=(4,), dtype=F32)
     mean = TensorGroup(path_parts=("norm.mean",), shape=(4,), dtype=F32, is_trained=False)
     fp8_scales = TensorGroup(path_parts=("w.weight_scale_inv",), shape=(4, 4), dtype=F32)
-    assert [is_trainable(family) for family in (scale, mean, fp8_scales)] == [True, False, False]
+    assert [is_trainable(group) for group in (scale, mean, fp8_scales)] == [True, False, False]
     sharded = ShardedGroup(group=mean, spec=Spec(), rule="")
     arrays = device_arrays(sharded, MESH, ADAMW, DtypePolicy())
     assert [array.name for array in arrays] == ["parameter"]
@@ -89,15 +89,15 @@ def test_scales_of_narrow_weights_keep_their_own_dtype():
     fp8 = DtypePolicy(parameters=parse_dtype("float8_e4m3fn"))
     dtypes = []
     for name in ("w.weight", "w.weight_scale_inv"):
-        family = TensorGroup(path_parts=(name,), shape=(4, 6), dtype=F32)
-        sharded = ShardedGroup(group=family, spec=Spec(), rule="")
+        group = TensorGroup(path_parts=(name,), shape=(4, 6), dtype=F32)
+        sharded = ShardedGroup(group=group, spec=Spec(), rule="")
         dtypes.append(next(device_arrays(sharded, MESH, NO_OPTIMIZER, fp8)).dtype)
     assert dtypes == ["f8e4m3fn", "f32"]
 
 
 def test_inference_stores_only_parameters():
-    family = TensorGroup(path_parts=("w",), shape=(4,), dtype=F32)
-    sharded = ShardedGroup(group=family, spec=Spec(), rule="")
+    group = TensorGroup(path_parts=("w",), shape=(4,), dtype=F32)
+    sharded = ShardedGroup(group=group, spec=Spec(), rule="")
     arrays = device_arrays(sharded, MESH, NO_OPTIMIZER, DtypePolicy())
     assert [array.name for array in arrays] == ["parameter"]
     assert optimizer_counters(NO_OPTIMIZER) == ()
@@ -108,7 +108,7 @@ def test_gradients_and_states_may_have_specs_of_their_own():
         group=TensorGroup(path_parts=("w",), shape=(20, 6), dtype=F32),
         spec=Spec(),
         rule="",
-        number=None,
+        rule_number=None,
         gradient_spec=Spec("data"),
         state_spec=Spec("stage"),
     )

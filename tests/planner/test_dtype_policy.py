@@ -74,9 +74,9 @@ def test_scales_of_fp8_blocks_are_not_trained():
 
 def test_scales_disappear_if_fp8_weights_are_stored_in_bf16():
     model = load_preset("deepseek-v3")
-    scales = [family for family in model.groups if "scale_inv" in family.name]
-    n_elements = sum(family.n_tensors * family.n_elements for family in scales)
-    n_scales = sum(family.n_tensors for family in scales)
+    scales = [group for group in model.groups if "scale_inv" in group.name]
+    n_elements = sum(group.n_tensors * group.n_elements for group in scales)
+    n_scales = sum(group.n_tensors for group in scales)
     policy_plan = plan(model, "fsdp=1", optimizer="adamw", policy="bf16")
     assert not any("scale_inv" in row.path for row in policy_plan.rows)
     assert policy_plan.bytes_of("parameters") == 2 * (model.n_parameters - n_elements)
@@ -88,8 +88,8 @@ def test_scales_disappear_if_fp8_weights_are_stored_in_bf16():
 @pytest.mark.parametrize(
     ("text", "what", "fix"),
     [
-        ("bf17", "Unknown dtype or dtype policy 'bf17'", "'bf16', the nearest name"),
-        ("mixd", "policies: as-is, mixed, bf16-all", ""),
+        ("bf17", "Unknown dtype or dtype policy 'bf17'", "Did you mean 'bf16'?"),
+        ("mixd", "policies: as-is, mixed, bf16-all", "Did you mean 'mixed'?"),
         ("weights=bf16", "no part 'weights'", ""),
         ("gradient=bf16", "no part 'gradient'", "Did you mean 'gradients'?"),
         (

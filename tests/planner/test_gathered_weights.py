@@ -21,7 +21,7 @@ def gathered(model, mesh, **options):
 
 def model(*groups):
     return Model(
-        name="tiny", groups=tuple(parse_tensor_group(path, shape, BF16) for path, shape in families)
+        name="tiny", groups=tuple(parse_tensor_group(path, shape, BF16) for path, shape in groups)
     )
 
 

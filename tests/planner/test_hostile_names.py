@@ -16,6 +16,7 @@ from shardlab.planner.advice.advice_text import advice_html, advice_markdown
 from shardlab.planner.memory_bars import bars_svg
 from shardlab.planner.plan import Plan
 from shardlab.planner.plan_text import plan_html, plan_markdown, plan_text
+from shardlab.planner.snapshots.compare_plans import compare_plans
 from shardlab.planner.snapshots.plan_comparison_text import (
     comparison_html,
     comparison_markdown,
@@ -89,7 +90,7 @@ def test_markdown_escapes_names(result: Plan) -> None:
 
 
 def test_a_comparison_is_as_harmless(result: Plan) -> None:
-    change = compare(result, plan(TREE, {"fsdp": 4}, strategy="fsdp"))
+    change = compare_plans(result, plan(TREE, {"fsdp": 4}, strategy="fsdp"))
     assert is_harmless(comparison_text(change, 100))
     assert is_harmless(comparison_markdown(change))
     assert "<script" not in comparison_html(change)

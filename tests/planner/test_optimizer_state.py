@@ -62,7 +62,7 @@ def n_bytes(tree):
 
 def array_kinds(result):
     """Return the kinds of bytes that are held for each path."""
-    return {row.path: [array.kind for array in row.held] for row in result.rows}
+    return {row.path: [array.kind for array in row.arrays] for row in result.rows}
 
 
 @pytest.mark.parametrize(("tree", "params"), TREES.values(), ids=TREES)

@@ -15,7 +15,7 @@ from shardlab.planner.model import Model
 from shardlab.planner.plan import KINDS
 from shardlab.planner.tensor_group import parse_tensor_group
 from shardlab.planner.treemap import TILE_STYLES, Box, squarify
-from shardlab.render.palette import contrast
+from shardlab.render.palette import contrast_ratio
 from shardlab.sharding.dtype import parse_dtype
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -127,7 +127,7 @@ def test_arrays_that_do_not_fit_next_to_the_name_are_below_it():
 
 
 def test_labels_have_contrast_on_every_fill():
-    assert min(contrast("#1A1A1A", style.fill) for style in TILE_STYLES) >= 4.5
+    assert min(contrast_ratio("#1A1A1A", style.fill) for style in TILE_STYLES) >= 4.5
 
 
 @example([1, 9_481_831_360], 32.0, 20.0)

@@ -28,8 +28,8 @@ LLAMA = plan("llama3-8b", "fsdp=4,tensor=16", strategy="fsdp+tensor", optimizer=
 
 
 def model(shapes, name="m", axes=None):
-    families = (parse_tensor_group(p, s, BF16, (axes or {}).get(p)) for p, s in shapes.items())
-    return Model(name=name, groups=tuple(families))
+    groups = (parse_tensor_group(p, s, BF16, (axes or {}).get(p)) for p, s in shapes.items())
+    return Model(name=name, groups=tuple(groups))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_layer_that_a_rule_shards_differently_is_grouped_with_the_others():
     assert [name_in_group(row, group) for row in group.rows] == ["up ×3", "0.up"]
 
 
-def test_parts_of_a_family_are_distinguished_by_their_numbers():
+def test_parts_of_a_group_are_distinguished_by_their_numbers():
     rules = {"rules": [(r"layers\.[0-3]\.up", "x"), (".*", "")]}
     text = str(plan(model({"layers.{0..7}.up": (64, 16)}), "x=2", rules=rules))
     assert "up (0..3)" in text
@@ -204,11 +204,11 @@ def test_the_cache_is_shown_with_its_dtype():
 
 
 def test_many_dtypes_are_ordered_by_their_bytes():
-    families = [
+    groups = [
         parse_tensor_group(f"w{n}", (2**n, 8), parse_dtype(name))
         for n, name in enumerate(("f32", "bf16", "f16", "f8e4m3fn"))
     ]
-    assert "f16, f8e4m3fn, f32, 1 more" in str(plan(Model(name="m", groups=tuple(families)), "x=2"))
+    assert "f16, f8e4m3fn, f32, 1 more" in str(plan(Model(name="m", groups=tuple(groups)), "x=2"))
 
 
 def test_the_headline_counts_the_findings_below():

@@ -108,7 +108,7 @@ def test_kv_heads_that_do_not_divide_stay_replicated_and_are_remembered():
     assert (query.spec, query.declined) == (Spec("tensor"), ())
     assert key.spec == Spec()  # 1024 = 8 heads of 128 would divide by 16, through every head
     assert [str(sharded) for sharded in key.declined] == [
-        "8 kv heads do not divide over 'tensor' of size 16"
+        "8 kv heads are not divisible by 16 (mesh axis 'tensor')"
     ]
 
 
@@ -125,7 +125,7 @@ def test_queries_keys_and_values_in_one_matrix_are_sharded_as_often_as_the_kv_he
     (placed,) = shard_model(model, parse_strategy("tensor"), Mesh(tensor=4))
     assert placed.spec == Spec()
     assert [str(skipped) for skipped in placed.declined] == [
-        "2 kv heads do not divide over 'tensor' of size 4"
+        "2 kv heads are not divisible by 4 (mesh axis 'tensor')"
     ]
 
 
@@ -167,7 +167,7 @@ def test_fsdp_that_divides_nothing_leaves_a_matrix_replicated_and_says_so():
     (placed,) = shard_model(model, parse_strategy("fsdp"), Mesh(fsdp=7))
     assert placed.spec == Spec()
     assert [str(skipped) for skipped in placed.declined] == [
-        "array axis 1 of size 10 does not divide over 'fsdp' of size 7"
+        "dimension 1 of size 10 is not divisible by 7 (mesh axis 'fsdp')"
     ]
 
 
@@ -206,7 +206,7 @@ def test_too_many_devices_for_the_experts_leave_them_replicated():
     experts = [sharded for sharded in placed if "experts" in sharded.group.name]
     assert [sharded.spec for sharded in experts] == [Spec()] * 3
     assert {str(sharded.declined[0]) for sharded in experts} == {
-        "array axis 0 of size 8 does not divide over 'expert' of size 16"
+        "dimension 0 of size 8 is not divisible by 16 (mesh axis 'expert')"
     }
 
 

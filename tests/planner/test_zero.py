@@ -81,7 +81,7 @@ def test_zero_stages_shard_states_then_gradients_then_parameters(gpt):
     for strategy in ("data-parallel", "zero1", "zero2"):
         result = plan(gpt, "data=64", strategy=strategy, optimizer="adamw")
         shares[strategy] = tuple(
-            round(result.once_bytes_of(kind) / result.bytes_of(kind), 3)
+            round(result.unreplicated_bytes_of(kind) / result.bytes_of(kind), 3)
             for kind in ("parameters", "gradients", "optimizer")
         )
     assert shares == {
@@ -94,7 +94,7 @@ def test_zero_stages_shard_states_then_gradients_then_parameters(gpt):
 def test_zero_combines_with_tensor_parallelism():
     result = plan("llama3-70b", "data=16,tensor=8", strategy="tensor+zero1", optimizer="adamw")
     row = next(row for row in result.rows if "mlp.up_proj" in row.path)
-    assert {array.name: str(array.spec) for array in row.held} == {
+    assert {array.name: str(array.spec) for array in row.arrays} == {
         "parameter": "P('tensor')",
         "gradient": "P('tensor')",
         "master": "P('tensor', 'data')",
@@ -107,14 +107,14 @@ def test_zero_shards_the_states_of_tensors_sharded_by_rules():
     rules = [(r"up_proj", (None, "tensor")), (r".*", ())]
     result = plan("llama3-8b", "data=4,tensor=8", rules=rules, strategy="zero2", optimizer="adam")
     row = next(row for row in result.rows if "mlp.up_proj" in row.path)
-    assert {array.name: str(array.spec) for array in row.held} == {
+    assert {array.name: str(array.spec) for array in row.arrays} == {
         "parameter": "P(None, 'tensor')",
         "gradient": "P('data', 'tensor')",
         "mu": "P('data', 'tensor')",
         "nu": "P('data', 'tensor')",
     }
     assert [line.pattern for line in result.rules] == ["up_proj", ".*"]  # the person's own
-    assert "ZeRO stage 2: the optimizer's arrays and the gradients are cut" in result.notes[-1]
+    assert "ZeRO stage 2: the optimizer's states and the gradients are also sharded" in result.notes[-1]
 
 
 def test_zero_leaves_the_specs_that_a_model_has_of_its_own():
@@ -122,7 +122,7 @@ def test_zero_leaves_the_specs_that_a_model_has_of_its_own():
         'name = "own"\n[tensors]\n"w" = { array = "f32[8,12]", spec = "None,model" }', "test"
     )
     result = plan(model, "data=4,model=2", strategy="zero1", optimizer="lion")
-    specs = {array.name: str(array.spec) for array in result.rows[0].held}
+    specs = {array.name: str(array.spec) for array in result.rows[0].arrays}
     assert specs == {
         "parameter": "P(None, 'model')",
         "gradient": "P(None, 'model')",

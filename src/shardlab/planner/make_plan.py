@@ -188,8 +188,8 @@ def _place_tensors(request: PlanRequest, limits: Limits | None = None) -> _Place
     is_zero_only = strategy is not None and strategy.zero_stage and not strategy.parts
     has_specs = not rules.is_empty or (is_zero_only and has_own_specs(model, mesh))
     if strategy is not None and not has_specs:
-        families = tuple(shard_model(model, strategy, mesh))
-        return _Placement(groups=families, rule_indices=(None,) * len(families))
+        groups = tuple(shard_model(model, strategy, mesh))
+        return _Placement(groups=groups, rule_indices=(None,) * len(groups))
     matches = match_paths(model, rules)
     sharded = apply_rules(matches, rules, mesh)
     if strategy is not None:
@@ -208,7 +208,8 @@ def _place_tensors(request: PlanRequest, limits: Limits | None = None) -> _Place
 
 
 def _rule_index(match: RuleMatch, rules: Rules) -> int | None:
-    """Return the position in `rule_lines_of(rules)` of the rule that gave the spec: specs come first."""
+    """Return the position in `rule_lines_of(rules)` of the rule that gave the spec."""
+    # `rule_lines_of` lists the specs of single paths before the patterns.
     if match.path_specs:
         return match.path_specs[0] if len(match.path_specs) == 1 else None
     return len(rules.specs) + match.rules[0] if match.rules else None

@@ -29,7 +29,8 @@ Choice = str | int  # counts are ints, switches are bools
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "kv_cache"]
 KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "activations", "kv_cache")
 _OLD_CHOICES = {"measures": "architecture"}  # older name of an option in a file -> its name now
-_OLD_MISFIT = ", which does not fit"  # in older files after the text of a rule
+# After the text of a rule whose spec is invalid, so that the tensor is replicated.
+INVALID_SPEC_NOTE = ", which does not fit"
 _MANY_AXES = 3  # of size 1: from here on `mesh_summary` only counts them
 
 
@@ -434,7 +435,7 @@ def _row_from_json(data: Mapping[str, Any], labels: Mapping[str, int]) -> PlanRo
         n_tensors=data["n_tensors"],
         arrays=tuple(map(_array_from_json, data["held"])),
         rule=data["rule"],
-        rule_index=data.get("rule_index", labels.get(data["rule"].removesuffix(_OLD_MISFIT))),
+        rule_index=data.get("rule_index", labels.get(data["rule"].removesuffix(INVALID_SPEC_NOTE))),
         dim_names=None if data["axes"] is None else tuple(data["axes"]),
         numbers=data["numbers"],
         skipped=tuple(map(SkippedSharding.from_json, data.get("declined", ()))),

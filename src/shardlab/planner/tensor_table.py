@@ -19,7 +19,7 @@ from shardlab.render.sheet import Column, Row, Section, Table, truncate_start
 _VISIBLE_SHARE = 0.99  # of a device's bytes: rows beyond it are folded
 _MAX_ROWS = 40  # visible unless all are requested
 _OUTSIDE = "outside the layers"
-_NUMBER = re.compile(r"(?:\*|[0-9]+)(?![^./\[\]_:'\"-])")  # a path component, as in families
+_NUMBER = re.compile(r"(?:\*|[0-9]+)(?![^./\[\]_:'\"-])")  # a path component, as in tensor groups
 _SUFFIX = re.compile(r"[./](?:weight|kernel|w)$")  # how most names of tensors end
 # The path up to stacked layers: the word "layers", "blocks" or "h" with no number after it. The
 # repetition is bounded, so that a hostile path cannot make the search slow.

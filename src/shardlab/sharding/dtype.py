@@ -125,3 +125,4 @@ _ALIASES = {
 }
 _BY_NAME = _build_dtype_table()
 _BY_NAME.update({alias: _BY_NAME[name] for alias, name in _ALIASES.items()})
+DTYPE_NAMES = tuple(_BY_NAME)  # every name and alias that `parse_dtype` accepts

@@ -121,15 +121,15 @@ def tokens_on(mesh):
 
 
 def trees_of(result, model, mesh):
-    """Return the arrays of a plan by name ("parameter", "mu", ...) and path, as it cuts them."""
+    """Return the arrays of a plan by name ("parameter", "mu", ...) and path, with its shardings."""
     rows = {row.path: row for row in result.rows}
     trees = {}
     for group in model.groups:
-        for arrays in rows[group.name].held:
-            sharding = NamedSharding(mesh, PartitionSpec(*arrays.spec.entries))
-            dtype = parse_dtype(arrays.dtype).name
-            struct = jax.ShapeDtypeStruct(arrays.shape, dtype, sharding=sharding)
-            trees.setdefault(arrays.name, {}).update(dict.fromkeys(group.paths(), struct))
+        for array in rows[group.name].arrays:
+            sharding = NamedSharding(mesh, PartitionSpec(*array.spec.entries))
+            dtype = parse_dtype(array.dtype).name
+            struct = jax.ShapeDtypeStruct(array.shape, dtype, sharding=sharding)
+            trees.setdefault(array.name, {}).update(dict.fromkeys(group.paths(), struct))
     return trees
 
 

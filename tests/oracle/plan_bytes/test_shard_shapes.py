@@ -35,13 +35,13 @@ def plans(preset):
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_array_is_sharded_as_jax_shards_it(preset):
     n_parameters = load_preset(preset).n_parameters
-    for mesh, item in plans(preset):
+    for mesh, plan in plans(preset):
         elements = 0
-        for row in item.rows:
+        for row in plan.rows:
             elements += row.n_tensors * math.prod(row.parameter.shape)
-            for arrays in row.held:
-                theirs = jax_shard_shape(mesh, arrays.spec.entries, arrays.shape)
-                assert arrays.shard_shape == theirs, (mesh, item.choices, row.path, arrays)
-                n_parts = math.prod(arrays.shape) // math.prod(theirs)
-                assert arrays.n_copies == shardlab.parse_mesh(mesh).n_devices // n_parts
+            for array in row.arrays:
+                theirs = jax_shard_shape(mesh, array.spec.entries, array.shape)
+                assert array.shard_shape == theirs, (mesh, plan.choices, row.path, array)
+                n_shards = math.prod(array.shape) // math.prod(theirs)
+                assert array.n_replicas == shardlab.parse_mesh(mesh).n_devices // n_shards
         assert elements == n_parameters

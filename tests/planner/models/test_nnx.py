@@ -80,7 +80,7 @@ def test_only_params_are_trained(instance):
         "held/a",
     }
     result = shardlab.plan(instance, "fsdp=2,tensor=2", optimizer="adam")
-    arrays = {row.path: [tensor.name for tensor in row.held] for row in result.rows}
+    arrays = {row.path: [tensor.name for tensor in row.arrays] for row in result.rows}
     assert arrays["norm/mean"] == ["parameter"]
     assert arrays["norm/scale"] == ["parameter", "gradient", "mu", "nu"]
 
@@ -205,9 +205,9 @@ def test_zero_shards_states_and_leaves_annotations_as_they_are(stage, gradient):
     mesh = "data=2,fsdp=2,tensor=2"
     result = shardlab.plan(Annotated, mesh, strategy=stage, optimizer="adamw")
     kernel = next(row for row in result.rows if row.path == "up/kernel")
-    states = [array.spec for array in kernel.held if array.kind == "optimizer"]
+    states = [array.spec for array in kernel.arrays if array.kind == "optimizer"]
     assert kernel.parameter.spec == Spec("fsdp", "tensor")
-    assert [array.spec for array in kernel.held if array.kind == "gradients"] == [gradient]
+    assert [array.spec for array in kernel.arrays if array.kind == "gradients"] == [gradient]
     assert states == [Spec(("fsdp", "data"), "tensor")] * 2
     alone = shardlab.plan(Annotated, mesh, optimizer="adamw")
     assert result.bytes_of("parameters") == alone.bytes_of("parameters")

@@ -350,8 +350,8 @@ def _mesh_sizes(sizes: Mapping[str, int]) -> MeshSizes:
 def _unused_part(parts: Sequence[str], sharded: Sequence[ShardedGroup]) -> str | None:
     """Return an axis that should shard parameters and shards none, because it divides none."""
     unused = set(parts)
-    for family in sharded:
-        unused.difference_update(family.spec.mesh_axes)
+    for group in sharded:
+        unused.difference_update(group.spec.mesh_axes)
         if not unused:
             return None
     return next(name for name in parts if name in unused)

@@ -65,7 +65,7 @@ NO_REDUNDANCY = RedundantCompute()
 
 
 def redundant_compute(
-    model: Model, sharded_families: Iterable[ShardedGroup], mesh: Mesh
+    model: Model, sharded_groups: Iterable[ShardedGroup], mesh: Mesh
 ) -> RedundantCompute:
     """Return what a strategy left unsharded over the tensor axes."""
     arch = model.architecture
@@ -74,7 +74,7 @@ def redundant_compute(
     if arch is None or n_devices == 1:
         return NO_REDUNDANCY
     n_parameters = 0
-    for sharded in sharded_families:
+    for sharded in sharded_groups:
         if any(skipped.part == "tensor" for skipped in sharded.declined):
             unused_axes = set(axes).difference(sharded.spec.mesh_axes)
             n_replicas = prod(mesh.shape[name] for name in unused_axes)
@@ -138,22 +138,20 @@ def active_parameters(model: Model) -> int:
     if arch is None or not arch.experts:
         return model.n_parameters
     # Shared experts and routers are not in it: every token uses them.
-    n_expert = sum(
-        family.n_tensors * family.n_elements for family in model.groups if is_expert(family)
-    )
+    n_expert = sum(group.n_tensors * group.n_elements for group in model.groups if is_expert(group))
     return model.n_parameters - n_expert * (arch.experts - arch.top_k) // arch.experts
 
 
-def _active_elements(family: TensorGroup, arch: Architecture) -> int:
-    n_elements = family.n_tensors * family.n_elements
-    if arch.experts and is_expert(family):
+def _active_elements(group: TensorGroup, arch: Architecture) -> int:
+    n_elements = group.n_tensors * group.n_elements
+    if arch.experts and is_expert(group):
         return n_elements * arch.top_k // arch.experts
     return n_elements
 
 
-def is_expert(family: TensorGroup) -> bool:
+def is_expert(group: TensorGroup) -> bool:
     """Return whether tensors belong to one of many experts, or to all of them stacked."""
-    dim_names = family.axes or family.stacked_meanings or ()
+    dim_names = group.axes or group.stacked_meanings or ()
     if not {"experts", "expert", "exp"}.isdisjoint(dim_names):
         return True
-    return any(_EXPERT_PATH.search(text) for text in family.path_parts[:-1])
+    return any(_EXPERT_PATH.search(text) for text in group.path_parts[:-1])

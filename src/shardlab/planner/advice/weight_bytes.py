@@ -1,7 +1,7 @@
 """Weight memory in a search: bytes per device, grouped by how the weights are synchronized.
 
 The same arithmetic as the rows of a plan (`device_arrays`), summed. A search over thousands of
-meshes caches the counts by family and shard counts.
+meshes caches the counts by group and shard counts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class WeightCounter:
     _gathered: tuple[Sequence[ShardedGroup], int] | None = None
 
     def count_bytes(
-        self, sharded_families: Sequence[ShardedGroup], mesh: Mesh, zero: int = 2
+        self, sharded_groups: Sequence[ShardedGroup], mesh: Mesh, zero: int = 2
     ) -> dict[WeightSync, WeightBytes]:
         """Return the bytes per device, by how the tensors are synchronized.
 
@@ -73,7 +73,7 @@ class WeightCounter:
         expert_axes = mesh_axis_roles(mesh).get("expert", ())
         counts_by_spec: dict[Spec | None, tuple[int, ...]] = {None: ()}
         totals: dict[WeightSync, WeightBytes] = {}
-        for sharded in sharded_families:
+        for sharded in sharded_groups:
             specs = (
                 sharded.spec,
                 sharded.gradient_spec if zero > 1 else None,
@@ -87,22 +87,22 @@ class WeightCounter:
             key = (id(sharded.group), *(counts_by_spec[spec] for spec in specs))
             if key not in self._cache:
                 stage = replace(sharded, gradient_spec=specs[1], state_spec=specs[2])
-                # Cached together with the family: while it is alive, no other has its id.
-                self._cache[key] = sharded.group, self._count_family(stage, mesh)
+                # Cached together with the group: while it is alive, no other has its id.
+                self._cache[key] = sharded.group, self._count_group(stage, mesh)
             totals.setdefault(sync, WeightBytes()).accumulate(self._cache[key][1])
         if self.counts_gathered and totals:
             first = next(iter(totals.values()))  # any: it belongs to no single tensor
-            first.by_kind["activations"] += self._gathered_bytes(sharded_families, mesh)
+            first.by_kind["activations"] += self._gathered_bytes(sharded_groups, mesh)
         return totals
 
-    def _gathered_bytes(self, sharded_families: Sequence[ShardedGroup], mesh: Mesh) -> int:
-        """Return the peak of gathered weights, the same in all ZeRO stages below 3."""
-        if self._gathered is None or self._gathered[0] is not sharded_families:
-            n_bytes = gathered_weight_bytes(sharded_families, mesh, self.policy)
-            self._gathered = sharded_families, n_bytes
+    def _gathered_bytes(self, sharded_groups: Sequence[ShardedGroup], mesh: Mesh) -> int:
+        """Return the peak of gathered weights, equal for every ZeRO stage below 3."""
+        if self._gathered is None or self._gathered[0] is not sharded_groups:
+            n_bytes = gathered_weight_bytes(sharded_groups, mesh, self.policy)
+            self._gathered = sharded_groups, n_bytes
         return self._gathered[1]
 
-    def _count_family(self, sharded: ShardedGroup, mesh: Mesh) -> WeightBytes:
+    def _count_group(self, sharded: ShardedGroup, mesh: Mesh) -> WeightBytes:
         weights = WeightBytes()
         for array in device_arrays(sharded, mesh, self.optimizer, self.policy):
             weights.by_kind[array.kind] += array.bytes_per_device
@@ -126,7 +126,7 @@ def _token_axes(mesh: Mesh) -> tuple[str, ...]:
 
 
 def _weight_sync(
-    family: TensorGroup,
+    group: TensorGroup,
     specs: tuple[Spec, Spec | None, Spec | None],
     token_axes: tuple[str, ...],
     expert_axes: tuple[str, ...],
@@ -136,7 +136,7 @@ def _weight_sync(
     reduced = tuple(name for name in token_axes if name not in sharding_axes)
     state_axes = state.mesh_axes if state is not None else ()
     # The tokens of an expert are sent to its device: over that axis there is nothing to gather.
-    own_axes = expert_axes if expert_axes and is_expert(family) else ()
+    own_axes = expert_axes if expert_axes and is_expert(group) else ()
     return WeightSync(
         gathered=tuple(
             name for name in token_axes if name in sharding_axes and name not in own_axes

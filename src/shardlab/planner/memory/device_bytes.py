@@ -1,4 +1,4 @@
-"""The arrays of one tensor family on one device: parameter, gradient, optimizer states."""
+"""The arrays of one tensor group on one device: parameter, gradient, optimizer states."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def device_arrays(
     Optimizer states in the model's own tree are counted as they are.
     """
     # Without an optimizer argument the states of a checkpoint stay: they are stored too.
-    family, n_tensors = sharded.group, sharded.group.n_tensors
-    if family.is_optimizer_state:
+    group, n_tensors = sharded.group, sharded.group.n_tensors
+    if group.is_optimizer_state:
         yield device_array(
-            family.shape,
-            family.dtype,
+            group.shape,
+            group.dtype,
             sharded.spec,
             mesh,
             kind="optimizer",
@@ -40,9 +40,9 @@ def device_arrays(
             n_tensors=n_tensors,
         )
         return
-    dtype = parameter_dtype(family, policy)
+    dtype = parameter_dtype(group, policy)
     yield device_array(
-        family.shape,
+        group.shape,
         dtype,
         sharded.spec,
         mesh,
@@ -50,10 +50,10 @@ def device_arrays(
         name="parameter",
         n_tensors=n_tensors,
     )
-    if not optimizer.is_training or not is_trainable(family):
+    if not optimizer.is_training or not is_trainable(group):
         return
     yield device_array(
-        family.shape,
+        group.shape,
         policy.gradient(dtype),
         # ZeRO stage 2 shards gradients differently from their parameter.
         sharded.gradient_spec or sharded.spec,
@@ -65,11 +65,11 @@ def device_arrays(
     # ZeRO stages 1 and 2 shard the states; without ZeRO they follow the parameter, as optax.init
     # under jit with sharding propagation gives them.
     parameter_spec = sharded.state_spec or sharded.spec
-    for state in optimizer_states(optimizer, family.shape, dtype, policy):
+    for state in optimizer_states(optimizer, group.shape, dtype, policy):
         yield device_array(
             state.shape,
             state.dtype,
-            _state_spec(parameter_spec, state, len(family.shape)),
+            _state_spec(parameter_spec, state, len(group.shape)),
             mesh,
             kind="optimizer",
             name=state.name,
@@ -86,14 +86,14 @@ def optimizer_counters(optimizer: Optimizer) -> tuple[MemoryItem, ...]:
     )
 
 
-def parameter_dtype(family: TensorGroup, policy: DtypePolicy) -> Dtype:
-    """Return the dtype that a policy stores a family in; scales keep theirs, weights need it."""
-    return family.dtype if is_scale(family) else policy.parameter(family.dtype)
+def parameter_dtype(group: TensorGroup, policy: DtypePolicy) -> Dtype:
+    """Return the dtype that a policy stores a group in; scales keep theirs, weights need it."""
+    return group.dtype if is_scale(group) else policy.parameter(group.dtype)
 
 
-def is_trainable(family: TensorGroup) -> bool:
-    """Return whether an optimizer updates a family's tensors."""
-    return family.is_trained and is_float(family.dtype) and not is_scale(family)
+def is_trainable(group: TensorGroup) -> bool:
+    """Return whether an optimizer updates a group's tensors."""
+    return group.is_trained and is_float(group.dtype) and not is_scale(group)
 
 
 def device_array(

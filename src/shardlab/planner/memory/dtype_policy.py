@@ -14,9 +14,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardlab._text.nearest import nearest_name
+from shardlab._text.nearest import did_you_mean, nearest_name
 from shardlab.errors import InvalidType, UnknownOption, short_repr
-from shardlab.sharding.dtype import Dtype, parse_dtype
+from shardlab.sharding.dtype import DTYPE_NAMES, Dtype, parse_dtype
 
 _F32 = parse_dtype("f32")
 _BF16 = parse_dtype("bf16")
@@ -190,9 +190,11 @@ def _parse_keyword(part: str, value: str) -> dict[str, Any] | None:
 def _parse_part_dtype(value: Any, policy_names: Collection[str]) -> Dtype:
     try:
         return parse_dtype(_DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value)
-    except (InvalidType, ValueError) as error:
+    except (InvalidType, ValueError):
+        names = (*policy_names, *DTYPE_NAMES)
+        suggestion = did_you_mean(value, names) if isinstance(value, str) else ""
         raise UnknownOption(
             f"Unknown dtype{' or dtype policy' if policy_names else ''} {short_repr(value)}"
             f"{'; policies: ' + ', '.join(policy_names) if policy_names else ''}.",
-            fix=getattr(error, "fix", None) or "a dtype such as bf16.",
+            fix=suggestion or "a dtype such as bf16.",
         ) from None

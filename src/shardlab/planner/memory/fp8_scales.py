@@ -17,9 +17,9 @@ from shardlab.planner.tensor_group import TensorGroup
 _SCALE = re.compile(r"weight_scale(_inv)?$|_scale_inv$|[./]input_scale$")
 
 
-def is_scale(family: TensorGroup) -> bool:
+def is_scale(group: TensorGroup) -> bool:
     """Return whether tensors hold scales of quantized weights, by their name."""
-    return _SCALE.search(family.path_parts[-1]) is not None
+    return _SCALE.search(group.path_parts[-1]) is not None
 
 
 def without_scales(model: Model, policy: DtypePolicy) -> Model:
@@ -30,13 +30,13 @@ def without_scales(model: Model, policy: DtypePolicy) -> Model:
     # None: weights stay in fp8 and need their scales.
     if policy.parameters is None or policy.parameters.bits < 16:
         return model
-    scales = [family for family in model.groups if is_scale(family)]
+    scales = [group for group in model.groups if is_scale(group)]
     if not scales:
         return model
-    n_tensors = sum(family.n_tensors for family in scales)
+    n_tensors = sum(group.n_tensors for group in scales)
     note = (
         f"{n_tensors:,} tensors of fp8 block scales are multiplied into their weights, which the "
         f"policy stores in {policy.parameters.short}, and take no memory."
     )
-    weights = tuple(family for family in model.groups if not is_scale(family))
+    weights = tuple(group for group in model.groups if not is_scale(group))
     return replace(model, groups=weights, notes=(*model.notes, note))

@@ -29,8 +29,8 @@ from shardlab.sharding.spec import Spec
 
 
 @dataclass(frozen=True)
-class _GatheredFamily:
-    """Bytes of a family that are gathered for each of its layers."""
+class _GatheredGroup:
+    """Bytes of a group that are gathered for each of its layers."""
 
     group: TensorGroup
     n_bytes: int  # of one tensor, or of one layer's slice of a stacked one
@@ -46,30 +46,30 @@ class _GatheredFamily:
 
 
 def gathered_weight_items(
-    sharded_families: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
+    sharded_groups: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
 ) -> tuple[MemoryItem, ...]:
     """Return the peak of the gathered weights; empty if no batch axis shards any weights.
 
     >>> from shardlab.planner.models.load import load_model
-    >>> from shardlab.planner.strategies.strategy import parse_strategy, place
+    >>> from shardlab.planner.strategies.strategy import parse_strategy, shard_model
     >>> mesh = Mesh(fsdp=8)
-    >>> sharded = place(load_model("llama3-70b"), parse_strategy("fsdp"), mesh)
+    >>> sharded = shard_model(load_model("llama3-70b"), parse_strategy("fsdp"), mesh)
     >>> gathered_weight_items(sharded, mesh, DtypePolicy())[0].bytes_per_device  # the output table
     2101346304
     """
-    gathered = _gathered_families(sharded_families, mesh, policy)
+    gathered = _gathered_groups(sharded_groups, mesh, policy)
     if not gathered:
         return ()
-    n_bytes, families = _find_peak(gathered)
     # Only for the formula: the specs decide which tensors are gathered.
+    n_bytes, groups = _find_peak(gathered)
     axes = AxisShards(
         tuple((name, mesh.shape[name]) for name in batch_axes(mesh) if mesh.shape[name] > 1)
     )
     largest = max(
-        families,
+        groups,
         key=lambda member: member.n_bytes * max((member.tensors_by_layer or {0: 1}).values()),
     )
-    count = f"{len(families)} kinds of tensors of one layer" if len(families) > 1 else "one tensor"
+    count = f"{len(groups)} kinds of tensors of one layer" if len(groups) > 1 else "one tensor"
     formula = (
         f"{count}, gathered along {axes}, other mesh axes as stored; largest: "
         f"{largest.group.name} {list(largest.group.shape)}"
@@ -85,28 +85,28 @@ def gathered_weight_items(
 
 
 def gathered_weight_bytes(
-    sharded_families: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
+    sharded_groups: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
 ) -> int:
     """Return the bytes of `gathered_weight_items`, without building the formula."""
-    gathered = _gathered_families(sharded_families, mesh, policy)
+    gathered = _gathered_groups(sharded_groups, mesh, policy)
     return _find_peak(gathered)[0] if gathered else 0
 
 
-def _gathered_families(
-    sharded_families: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
-) -> list[_GatheredFamily]:
+def _gathered_groups(
+    sharded_groups: Iterable[ShardedGroup], mesh: Mesh, policy: DtypePolicy
+) -> list[_GatheredGroup]:
     batch = frozenset(name for name in batch_axes(mesh) if mesh.shape[name] > 1)
     expert_axes = mesh_axis_roles(mesh).get("expert", ())
     gathered = []
-    for sharded in sharded_families if batch else ():
-        family = sharded.group
+    for sharded in sharded_groups if batch else ():
+        group = sharded.group
         # Experts stay on their devices (the tokens travel), so expert axes do not gather them.
-        is_expert = expert_axes and "experts" in (dim_meanings_of(family) or ())
+        is_expert = expert_axes and "experts" in (dim_meanings_of(group) or ())
         gather_axes = batch.difference(expert_axes if is_expert else ())
         if not gather_axes.isdisjoint(sharded.spec.mesh_axes):
             array = device_array(
-                family.shape,
-                parameter_dtype(family, policy),
+                group.shape,
+                parameter_dtype(group, policy),
                 _without_axes(sharded.spec, gather_axes),
                 mesh,
                 kind="parameters",
@@ -114,8 +114,8 @@ def _gathered_families(
                 n_tensors=1,
             )
             # `scan` gathers one layer's slice of a stacked array at a time.
-            n_bytes = array.bytes_per_device // _n_stacked_layers(family, array.shard_shape)
-            gathered.append(_GatheredFamily(family, n_bytes, _tensors_by_layer(family)))
+            n_bytes = array.bytes_per_device // _n_stacked_layers(group, array.shard_shape)
+            gathered.append(_GatheredGroup(group, n_bytes, _tensors_by_layer(group)))
     return gathered
 
 
@@ -125,56 +125,54 @@ def _without_axes(spec: Spec, names: frozenset[str]) -> Spec:
     return Spec(*(tuple(name for name in entry if name not in names) for entry in spec.axes))
 
 
-def _n_stacked_layers(family: TensorGroup, shape: tuple[int, ...]) -> int:
+def _n_stacked_layers(group: TensorGroup, shape: tuple[int, ...]) -> int:
     """Return how many layers an array, or a shard of it, stacks."""
-    axes = dim_meanings_of(family) or ()
+    axes = dim_meanings_of(group) or ()
     return shape[axes.index("layers")] or 1 if "layers" in axes else 1
 
 
-def _tensors_by_layer(family: TensorGroup) -> Mapping[int, int] | None:
-    # Stored in the family's own __dict__: a search over meshes asks thousands of times, and the
-    # cache then lives exactly as long as the family.
-    cache: dict[str, Any] = family.__dict__
+def _tensors_by_layer(group: TensorGroup) -> Mapping[int, int] | None:
+    # Stored in the group's own __dict__: a search over meshes asks thousands of times, and the
+    # cache then lives exactly as long as the group.
+    cache: dict[str, Any] = group.__dict__
     if "_tensors_by_layer" not in cache:
-        cache["_tensors_by_layer"] = _count_tensors_by_layer(family)
+        cache["_tensors_by_layer"] = _count_tensors_by_layer(group)
     counts: Mapping[int, int] | None = cache["_tensors_by_layer"]
     return counts
 
 
-def _count_tensors_by_layer(family: TensorGroup) -> Mapping[int, int] | None:
-    position = find_stack_position(family, "layers")
+def _count_tensors_by_layer(group: TensorGroup) -> Mapping[int, int] | None:
+    position = find_stack_position(group, "layers")
     if position is None:
-        n_layers = _n_stacked_layers(family, family.shape)
-        return (
-            {-n_layers: family.n_tensors} if "layers" in (dim_meanings_of(family) or ()) else None
-        )
-    if family.listed_numbers is not None:
-        return Counter(int(numbers[position]) for numbers in family.listed_numbers)
-    tensors_per_layer = family.n_tensors // len(family.ranges[position])
-    return dict.fromkeys(family.ranges[position], tensors_per_layer)
+        n_layers = _n_stacked_layers(group, group.shape)
+        return {-n_layers: group.n_tensors} if "layers" in (dim_meanings_of(group) or ()) else None
+    if group.listed_numbers is not None:
+        return Counter(int(numbers[position]) for numbers in group.listed_numbers)
+    tensors_per_layer = group.n_tensors // len(group.ranges[position])
+    return dict.fromkeys(group.ranges[position], tensors_per_layer)
 
 
-def _find_peak(gathered: Sequence[_GatheredFamily]) -> tuple[int, list[_GatheredFamily]]:
-    """Return the most bytes that are gathered at one time, and the families they belong to."""
+def _find_peak(gathered: Sequence[_GatheredGroup]) -> tuple[int, list[_GatheredGroup]]:
+    """Return the most bytes that are gathered at one time, and the groups they belong to."""
     outside = [(member.n_bytes, [member]) for member in gathered if member.tensors_by_layer is None]
     inside = (_bytes_in_layers(gathered, layers) for layers in _representative_layers(gathered))
     return max((*outside, *inside), key=itemgetter(0))
 
 
 def _bytes_in_layers(
-    gathered: Sequence[_GatheredFamily], layers: Collection[int]
-) -> tuple[int, list[_GatheredFamily]]:
-    group = [
+    gathered: Sequence[_GatheredGroup], layers: Collection[int]
+) -> tuple[int, list[_GatheredGroup]]:
+    members = [
         member
         for member in gathered
         if member.tensors_by_layer is not None and member.n_tensors_in(layers)
     ]
-    return sum(member.n_bytes * member.n_tensors_in(layers) for member in group), group
+    return sum(member.n_bytes * member.n_tensors_in(layers) for member in members), members
 
 
-def _representative_layers(gathered: Sequence[_GatheredFamily]) -> Iterator[tuple[int, ...]]:
+def _representative_layers(gathered: Sequence[_GatheredGroup]) -> Iterator[tuple[int, ...]]:
     """Yield one layer of each kind, so that not every layer has to be summed."""
-    # The tensors of a layer differ from those of the layer before it only where a family begins.
+    # The tensors of a layer differ from those of the layer before it only where a group begins.
     starts = {min(member.tensors_by_layer) for member in gathered if member.tensors_by_layer}
     for member in gathered:
         if member.tensors_by_layer and member.group.listed_numbers is not None:

@@ -153,7 +153,7 @@ class AlternativeMeshes:
     @cached_property
     def _elements_by_shape(self) -> dict[tuple[int, ...], int]:
         counts: dict[tuple[int, ...], int] = {}
-        for family in self.model.groups:
-            n_elements = family.n_tensors * family.n_elements
-            counts[family.shape] = counts.get(family.shape, 0) + n_elements
+        for group in self.model.groups:
+            n_elements = group.n_tensors * group.n_elements
+            counts[group.shape] = counts.get(group.shape, 0) + n_elements
         return counts

@@ -10,7 +10,7 @@ from typing import Literal
 from shardlab.errors import LabError
 from shardlab.planner.memory.fp8_scales import is_scale
 from shardlab.planner.model import Model
-from shardlab.planner.plan import SkippedSharding
+from shardlab.planner.plan import INVALID_SPEC_NOTE, SkippedSharding
 from shardlab.planner.rules.logical_axes import logical_spec, translate_meanings
 from shardlab.planner.rules.path_search import RuleMatch, match_paths
 from shardlab.planner.rules.rules import Rules
@@ -20,7 +20,6 @@ from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.partition import shard_counts, shard_shape
 from shardlab.sharding.spec import Spec
 
-INVALID_SPEC_NOTE = ", which does not fit"  # after the rule of a spec that was not used
 SpecOrigin = Literal["path", "pattern", "logical", "model_spec", "model_axes", "none"]
 
 

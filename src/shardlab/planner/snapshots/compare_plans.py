@@ -162,7 +162,7 @@ def _states_text(
 
 
 def _rows_text(rows: Sequence[PlanRow], describe: _RowText) -> str:
-    """Return the text of each row of a family, with its numbers if there are several."""
+    """Return the text of each row of a group, with its numbers if there are several."""
     if len(rows) == 1:
         count = f" ×{rows[0].n_tensors:,}" if rows[0].n_tensors > 1 else ""
         return describe(rows[0]) + count

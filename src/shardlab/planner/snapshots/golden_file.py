@@ -105,7 +105,7 @@ def rules_of_plan(plan: Plan) -> Rules:
 
 
 def compare_specs(golden: ShardingDump, plan: Plan, where: str) -> Comparison:
-    """Return the tensors whose specs or shapes differ from those of a file, family by family."""
+    """Return the tensors whose specs or shapes differ from those of a file, group by group."""
     patterns = [(_path_pattern(row.path), row) for row in plan.rows]
     changes: dict[tuple[str, str, str], list[str]] = {}
     n_shared, matched_rows = 0, set()
@@ -144,20 +144,20 @@ def compare_specs(golden: ShardingDump, plan: Plan, where: str) -> Comparison:
 
 
 def _differences(entry: ArraySharding, row: PlanRow | None) -> Iterator[tuple[str, str, str]]:
-    """Yield the family of the tensor, the value of the file, and the value of the plan."""
-    family = _NUMBER.sub("*", entry.path)
+    """Yield the group of the tensor, the value of the file, and the value of the plan."""
+    group = _NUMBER.sub("*", entry.path)
     if row is None:
         shape = "" if entry.shape is None else f"{list(entry.shape)} "
-        yield family, f"{shape}{entry.spec}", ""
+        yield group, f"{shape}{entry.spec}", ""
         return
     array = next((array for array in row.arrays if array.name == entry.name), None)
     if array is None:  # the plan has another optimizer, or none
         return
     name = "" if entry.name == "parameter" else f"{entry.name} "
     if entry.shape is not None and entry.shape != array.shape:
-        yield family, f"{name}shape {list(entry.shape)}", f"{name}shape {list(array.shape)}"
+        yield group, f"{name}shape {list(entry.shape)}", f"{name}shape {list(array.shape)}"
     if strip_unsharded(entry.spec) != array.sharded_dims:
-        yield family, f"{name}{entry.spec}", f"{name}{array.spec}"
+        yield group, f"{name}{entry.spec}", f"{name}{array.spec}"
 
 
 def _mesh_change(golden: ShardingDump, plan: Plan) -> Iterator[Change]:
