@@ -22,7 +22,7 @@ from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES as P
 FOLDER = Path(__file__).parent.parent / "docs" / "findings"
 ALL_PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.*.md"))}
 # Pages about plans have their own tests in tests/planner.
-PAGES = {code: page for code, page in ALL_PAGES.items() if code not in PLAN_CODES}
+PAGES = {code: page for code, page in ALL_PAGES.items() if code not in PLAN_FINDING_CODES}
 # A program, followed by what it prints.
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
@@ -98,7 +98,7 @@ NOT_SUPPRESSIBLE = {
 
 
 def test_every_code_has_a_page_and_every_page_a_code():
-    assert set(ALL_PAGES) == {*CODES, *PLAN_CODES}
+    assert set(ALL_PAGES) == {*CODES, *PLAN_FINDING_CODES}
 
 
 def test_the_index_lists_every_page_with_its_severity_and_title():
