@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 import shardlab
 from shardlab.checks.cause_text import FIXES
 from shardlab.checks.check_codes import CODES
-from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES as PLAN_CODES
+from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "findings"
 ALL_PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.*.md"))}
@@ -104,7 +104,7 @@ def test_every_code_has_a_page_and_every_page_a_code():
 def test_the_index_lists_every_page_with_its_severity_and_title():
     index = (FOLDER / "README.md").read_text("utf-8")
     rows = re.findall(r"^\| \[`([\w.]+)`\]\(\1\.md\) \| (\w+) \| (.*) \|$", index, re.MULTILINE)
-    kinds = {**CODES, **PLAN_CODES}
+    kinds = {**CODES, **PLAN_FINDING_CODES}
     assert sorted(rows) == sorted((code, kind.severity, kind.title) for code, kind in kinds.items())
 
 
