@@ -61,6 +61,7 @@ def test_no_attack_succeeds_and_the_next_submission_is_judged(level, user):
     assert report["remaining_files"] == ["link", "practice.db", "socket"]
 
 
+@pytest.mark.long
 def test_without_confinement_the_attacks_succeed():
     """The proof that the test above can fail; limits and time-outs hold even so."""
     report = run_attacks("C", USERS[0])

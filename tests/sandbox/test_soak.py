@@ -46,6 +46,7 @@ def test_a_forged_submission_does_not_pass(pool, problem, name):
     assert not judge(pool, problem, FORGERIES[name], kind="submit", seed=3).passed
 
 
+@pytest.mark.long
 def test_submissions_in_a_row_leave_nothing_and_are_judged_right():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     completed = subprocess.run(
@@ -88,6 +89,7 @@ class Killer:
             self.n_killed += 1
 
 
+@pytest.mark.long
 def test_whichever_process_is_killed_at_any_moment_no_verdict_is_wrong(problem):
     solution = problem.read_text("solution.py")
     allowed_codes = {
