@@ -229,9 +229,9 @@ def test_a_cause_that_a_problem_names_itself_comes_with_its_fix():
 @pytest.mark.parametrize(
     ("variant", "is_checked", "fix"),
     [
-        ("beside", True, "JAX adds up the gradients of replicated arguments over 'data' by itself"),
-        ("beside", False, "take each gradient's sum over 'data' exactly once"),
-        ("beside_divided", True, "take each gradient's sum over 'data' exactly once"),
+        ("beside", True, "JAX sums the gradients of replicated arguments over 'data' by itself"),
+        ("beside", False, "sum each gradient over 'data' exactly once"),
+        ("beside_divided", True, "sum each gradient over 'data' exactly once"),
     ],
 )
 def test_the_fix_of_a_gradient_depends_on_whether_jax_sums_it(variant, is_checked, fix):
@@ -239,7 +239,7 @@ def test_the_fix_of_a_gradient_depends_on_whether_jax_sums_it(variant, is_checke
     run = make_run(sharded_output(4 * ROWS, "", "data=4"))
     evidence = grade_run(make_case(), run, ExpectedResult(value=ROWS)).wrong[0]
     verdict = wrong_values.value_verdict(evidence, cause, is_checked)
-    assert verdict.fix.startswith(("with check_vma=True", "take each"))
+    assert verdict.fix.startswith(("with check_vma=True", "sum each"))
     assert fix in verdict.fix
     assert ("scaled by 1/4" in verdict.what) == (variant == "beside_divided")
 

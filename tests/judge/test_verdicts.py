@@ -163,7 +163,7 @@ WRONG = [
         "REPLICAS missing_psum",
         "total",
         shard_map_body("jnp.sum", options=UNCHECKED),
-        {"large": ("data=16",)},
+        {"simulated_meshes": ("data=16",)},
         "a psum is missing",
     ),
     (
@@ -207,22 +207,22 @@ WRONG = [
         "SHARD",
         "doubled",
         "\n    return lax.with_sharding_constraint(2 * x, NamedSharding(mesh, P(None, 'model')))",
-        {"ladder": ("data=2,model=3",)},
+        {"meshes": ("data=2,model=3",)},
         "result is sharded as P(None, 'model'); expected P('data').",
     ),
-    ("VMA", "total", shard_map_body("jnp.sum"), {}, "JAX cannot tell that an output is the same"),
+    ("VMA", "total", shard_map_body("jnp.sum"), {}, "JAX cannot prove that an output is replicated"),
     (
         "SPEC",
         "total",
         shard_map_body("lambda y: lax.psum(jnp.sum(y), 'dta')"),
-        {"ladder": ("data=2",)},
-        "mesh axis 'dta', which this mesh does not have",
+        {"meshes": ("data=2",)},
+        "mesh axis 'dta', which does not exist on this mesh",
     ),
     (
         "SPEC",
         "total",
         shard_map_body("lambda y: lax.psum(jnp.sum(y), a)", arguments="x[1:]"),
-        {"ladder": ("data=2",)},
+        {"meshes": ("data=2",)},
         "JAX: shard_map applied to the function '<lambda>'",
     ),
     (
@@ -264,7 +264,7 @@ WRONG = [
             options=UNCHECKED,
         ),
         {},
-        "Not all devices reach the psum over 'data'",
+        "Some devices never reach the psum over 'data'",
     ),
     (
         "RTE",
@@ -328,7 +328,7 @@ def test_several_verdicts_on_a_case_come_most_severe_first(pool):
 
 
 def test_a_collective_that_the_compiler_inserts_is_not_the_submissions_own(pool):
-    options = {"requires": ("all_gather",), "ladder": ("data=2",)}
+    options = {"requires": ("all_gather",), "meshes": ("data=2",)}
     split = "lax.with_sharding_constraint(x, jax.NamedSharding(mesh, P(a)))"
     body = shard_map_body("lambda y: jnp.sum(y)", in_specs="P()", arguments=split)
     code, _, what = first_failure(judge_body(pool, "total", body, **options))
