@@ -12,8 +12,9 @@ from typing import Any
 from shardlab.catalogue.problem import Problem, load_problem
 from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE
 from shardlab.judge.judge import judge
+from shardlab.judge.protocol.requests import parse_request
 from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.process import Level, Limits, Role, SandboxPool
+from shardlab.sandbox.process import Level, ProcessLimits, SandboxPool
 
 _FOLDER = BUILT_IN_CATALOGUE / "c-collectives" / "shard-map-psum"
 MESHES = ("data=1", "data=2", "data=4", "data=8")
@@ -24,7 +25,7 @@ def problem_on_four_meshes() -> Problem:
     problem = load_problem(_FOLDER)
     # Parts are identified by their number, so the first one stays, with no cases.
     first = dataclasses.replace(problem.parts[0], kind="value", cases=0)
-    second = dataclasses.replace(problem.parts[1], ladder=MESHES, large=())
+    second = dataclasses.replace(problem.parts[1], meshes=MESHES, simulated_meshes=())
     return dataclasses.replace(problem, parts=(first, second))
 
 
@@ -46,7 +47,7 @@ class InProcessPool:
         # The judge sends to tracer and runner from two threads; JAX's config is process-wide.
         self._lock = threading.Lock()
 
-    def guest(self, role: Role, limits: Limits) -> Any:
+    def start_process(self, role: str, limits: ProcessLimits) -> Any:
         return _InProcessWorker(role, self._lock)
 
     def close(self) -> None:
@@ -56,16 +57,16 @@ class InProcessPool:
 class _InProcessWorker:
     output = ""
 
-    def __init__(self, role: Role, lock: threading.Lock) -> None:
+    def __init__(self, role: str, lock: threading.Lock) -> None:
         from shardlab.judge.worker.runner import Runner
-        from shardlab.judge.worker.tracer import Author
+        from shardlab.judge.worker.tracer import Tracer
 
-        self._worker = Author() if role == "author" else Runner()
+        self._worker = Tracer() if role == "tracer" else Runner()
         self._lock = lock
 
-    def ask(self, request: Frame) -> Frame:
+    def request(self, frame: Frame) -> Frame:
         with self._lock:
-            return self._worker.answer(request)
+            return self._worker.handle_request(parse_request(frame).request).to_frame()
 
     def close(self) -> None:
         pass

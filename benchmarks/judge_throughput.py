@@ -15,7 +15,7 @@ from benchmarks.judge_submission import judge_correct_submission
 from benchmarks.options import Options
 from benchmarks.report import Goal, Section, milliseconds_text
 from benchmarks.worker_client import ROOT
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 _WARM_2, _WARM_1, _COLD = "warm, 2 workers", "warm, 1 worker", "cold, 2 processes"
 # The fork server sets the same for the warm judge; otherwise threads alone would decide.
@@ -32,7 +32,7 @@ def measure_judge(options: Options) -> Section:
     n_rounds = max(3, options.rounds // 2)
     seconds: dict[str, list[list[float]]] = {_WARM_2: [], _WARM_1: [], _COLD: []}
     rates: dict[str, list[float]] = {_WARM_2: [], _WARM_1: [], _COLD: []}
-    with open_sandbox_pool() as pool:
+    with open_worker_pool() as pool:
         # Opening the pool starts processes that probe the sandbox; they must have exited.
         time.sleep(0.5)
         idle_mb = _children_memory_mb()

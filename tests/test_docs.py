@@ -1,4 +1,4 @@
-"""Docs: every error has its section, every example runs, every link and path resolves."""
+"""Docs: every error has its page, every example runs, every link and path resolves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardlab.errors import LabError
 ROOT = Path(__file__).parent.parent
 SRC, DOCS = ROOT / "src", ROOT / "docs"
 FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-SECTION = re.compile(r"^## (\S+)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+ERROR_PAGES = {path.stem: path.read_text("utf-8") for path in (DOCS / "errors").glob("*.*.md")}
 
 
 def leaf_error_classes(base=LabError):
@@ -32,20 +32,23 @@ def leaf_error_classes(base=LabError):
                 yield error_class
 
 
-def error_sections():
-    return dict(SECTION.findall((DOCS / "errors.md").read_text("utf-8")))
-
-
 @pytest.mark.parametrize("error_class", list(leaf_error_classes()), ids=lambda cls: cls.code)
-def test_every_error_has_a_section_with_an_example_and_what_to_do(error_class):
-    section = error_sections()[error_class.code]
-    assert f"[{error_class.code}]" in section, "show the message"
-    assert "  try: " in section, "show the full message"
-    assert "\nWhat to do: " in section
+def test_every_error_has_a_page_with_its_message_and_what_to_do(error_class):
+    page = ERROR_PAGES[error_class.code]
+    assert page.startswith(f"# {error_class.code}\n")
+    assert f"[{error_class.code}]" in page, "show the message"
+    assert "  try: " in page, "show the full message"
+    assert "\nWhat to do: " in page
 
 
-def test_every_section_is_of_an_error_that_exists():
-    assert set(error_sections()) <= {error_class.code for error_class in leaf_error_classes()}
+def test_every_page_is_of_an_error_that_exists():
+    assert set(ERROR_PAGES) == {error_class.code for error_class in leaf_error_classes()}
+
+
+def test_the_index_of_errors_lists_every_page_with_its_class():
+    index = (DOCS / "errors" / "README.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| \[`([\w.]+)`\]\(\1\.md\) \| `(\w+)` \|", index, re.MULTILINE))
+    assert rows == {cls.code: cls.__name__ for cls in leaf_error_classes()}
 
 
 def modules_with_docstrings():
@@ -62,7 +65,9 @@ def test_the_examples_in_docstrings_run(name):
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda path: path.name
+    "path",
+    [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("errors/*.md"))],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_the_examples_in_docs_run(path):
     blocks = [block for block in FENCED.findall(path.read_text("utf-8")) if ">>>" in block]

@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from shardlab.planner.findings.plan_finding_codes import CODES as PLAN_CODES
 
 import shardlab
 from shardlab.checks.cause_text import FIXES
 from shardlab.checks.check_codes import CODES
+from shardlab.planner.findings.plan_finding_codes import PLAN_FINDING_CODES
 
 FOLDER = Path(__file__).parent.parent / "docs" / "findings"
 ALL_PAGES = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*.*.md"))}
 # Pages about plans have their own tests in tests/planner.
-PAGES = {code: page for code, page in ALL_PAGES.items() if code not in PLAN_CODES}
+PAGES = {code: page for code, page in ALL_PAGES.items() if code not in PLAN_FINDING_CODES}
 # A program, followed by what it prints.
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
@@ -98,13 +98,14 @@ NOT_SUPPRESSIBLE = {
 
 
 def test_every_code_has_a_page_and_every_page_a_code():
-    assert set(ALL_PAGES) == {*CODES, *PLAN_CODES}
+    assert set(ALL_PAGES) == {*CODES, *PLAN_FINDING_CODES}
 
 
-def test_the_index_lists_every_page_with_its_severity():
+def test_the_index_lists_every_page_with_its_severity_and_title():
     index = (FOLDER / "README.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\| \[`([\w.]+)`\]\(\1\.md\) \| (\w+) \|", index, re.MULTILINE))
-    assert rows == {code: kind.severity for code, kind in {**CODES, **PLAN_CODES}.items()}
+    rows = re.findall(r"^\| \[`([\w.]+)`\]\(\1\.md\) \| (\w+) \| (.*) \|$", index, re.MULTILINE)
+    kinds = {**CODES, **PLAN_FINDING_CODES}
+    assert sorted(rows) == sorted((code, kind.severity, kind.title) for code, kind in kinds.items())
 
 
 def test_every_cause_of_mesh_dependence_has_a_section():

@@ -140,7 +140,7 @@ def test_failures_are_reports_and_a_hang_is_one(run):
     message = message_of("test_traffic", result)
     assert "'total': the 4 devices send 24 bytes (24 bytes), 1 byte more than the budget" in message
     message = message_of("test_refused", result)
-    assert "[trace.rejected] 'total' is refused by JAX. Array axis 0 of 'x' has size 25" in message
+    assert "[trace.rejected] JAX rejects 'total'. Dimension 0 of 'x' has size 25" in message
     assert "testing.py" not in message
     message = message_of("test_hang", result)
     assert "::test_hang took longer than 0.5 s and was stopped." in message

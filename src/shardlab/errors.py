@@ -84,7 +84,7 @@ LabError
 
 Names in parentheses are the built-in exception that the error also is, so that code written for
 JAX's own exceptions catches it. Every error has a code and three parts: what happened, where, and
-what to try. docs/errors.md has an example of each.
+what to try. docs/errors/ has a page for each.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from benchmarks.judge_submission import (
 
 from benchmarks import judge_throughput
 from shardlab.judge.cases import make_cases
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 
 def test_a_submission_has_one_case_on_each_of_four_meshes():
@@ -21,7 +21,7 @@ def test_a_submission_has_one_case_on_each_of_four_meshes():
 
 
 def test_a_correct_submission_passes_in_the_warm_judge():
-    with open_sandbox_pool("C") as pool:
+    with open_worker_pool("C") as pool:
         seconds, rate = judge_throughput._time_batch(
             lambda number: judge_correct_submission(pool, number), 0, 2, 2
         )

@@ -52,7 +52,9 @@ def test_a_deadlock_is_reported_with_its_line_in_every_format(folder):
     done = check("deadlock.py:step", "--sarif", "a.sarif", "--json", "a.json", "--html", "a.html")
     assert done.exit_code == 1, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("error [hazard.deadlock] Not all devices reach the psum over 'data'")
+    assert lines[0].startswith(
+        "error [hazard.deadlock] Some devices never reach the psum over 'data'"
+    )
     assert "  deadlock.py:12 (<lambda>)" in lines
     assert '    12 | lambda x: lax.pcast(lax.psum(x, "data"), "data", to="varying"),' in lines
     report = Report.from_json(json.loads((folder / "a.json").read_text()))
@@ -105,7 +107,10 @@ def test_a_script_that_would_hang_is_stopped_there():
     assert done.exit_code == 1, done.output
     assert done.stdout.count("[hazard.deadlock]") == 1
     assert "deadlock.py:12" in done.stdout
-    assert "note: the script was stopped where real devices would have hung" in done.stdout
+    assert (
+        "note: the script was stopped at a deadlock: real devices would block forever"
+        in done.stdout
+    )
     assert done.stderr == "before\n"
 
 

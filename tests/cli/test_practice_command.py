@@ -17,7 +17,7 @@ from shardlab.cli import main
 from shardlab.course.workbook import Workbook, open_workbook
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import VERDICTS, Verdict
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def catalogue(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def shared_pool():
-    with open_sandbox_pool("C") as pool:
+    with open_worker_pool("C") as pool:
         yield pool
 
 
@@ -41,7 +41,7 @@ def one_pool(shared_pool, monkeypatch):
 
     class OpenPool:
         level = shared_pool.level
-        guest = shared_pool.guest
+        start_process = shared_pool.start_process
 
         def close(self):
             pass
@@ -348,7 +348,7 @@ def test_a_submission_that_was_interrupted_is_judged_again_as_it_was(monkeypatch
     [
         (b"\n", "The file is empty.", 1),
         (b"x = 1 # \xff\n", "The file is not UTF-8", 1),
-        (b"#" * (1 << 20), "The file has 1,048,576 bytes; at most 262,144 are read.", 0),
+        (b"#" * (1 << 20), "The file has 1,048,576 bytes; the maximum is 262,144.", 0),
     ],
 )
 def test_a_file_that_is_not_python_is_judged_without_a_process(

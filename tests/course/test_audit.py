@@ -19,7 +19,7 @@ from shardlab.course.audit import (
 from shardlab.course.new_problem import new_problem
 from shardlab.course.problem_lint import lint_problem
 from shardlab.errors import UnknownProblem
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 FOLDERS = sorted(path.parent for path in BUILT_IN_CATALOGUE.glob("*/*/problem.toml"))
 by_slug = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -27,7 +27,7 @@ by_slug = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.n
 
 @pytest.fixture(scope="module")
 def pool():
-    with open_sandbox_pool(hidden=[str(BUILT_IN_CATALOGUE)]) as sandboxes:
+    with open_worker_pool(hidden_paths=[str(BUILT_IN_CATALOGUE)]) as sandboxes:
         yield sandboxes
 
 
@@ -97,7 +97,7 @@ def test_fast_reads_everything_and_tries_the_solution_on_few_meshes(pool, tmp_pa
     assert done.ok, fault_text(done)
     assert (
         done.n_cases
-        == sum(len(part.ladder) for part in with_few_meshes(load_problem(made)).parts)
+        == sum(len(part.meshes) for part in with_few_meshes(load_problem(made)).parts)
         == 3
     )
     edit(made / "solution.py", "y - jax.lax.pmax", "y + jax.lax.pmax")

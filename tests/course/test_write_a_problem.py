@@ -11,9 +11,9 @@ import pytest
 from shardlab.catalogue import problem_schema
 from shardlab.course.problem_lint import RULES
 from shardlab.course.statement_page import HEADINGS
-from shardlab.judge.cases import usual_ladder, usual_large
+from shardlab.judge.cases import default_simulated_meshes, default_test_meshes
 from shardlab.judge.verdict import CAUSES, VERDICTS
-from shardlab.sandbox.process import Limits
+from shardlab.sandbox.process import ProcessLimits
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "write-a-problem.md").read_text("utf-8")
@@ -53,7 +53,8 @@ def test_the_page_has_the_default_meshes(axes):
     def table_cell(meshes):
         return " · ".join(f"`{mesh}`" for mesh in meshes)
 
-    row = f"| {table_cell(usual_ladder(axes))} | {table_cell(usual_large(axes))} |"
+    meshes = default_test_meshes(axes), default_simulated_meshes(axes)
+    row = f"| {' | '.join(map(table_cell, meshes))} |"
     assert row in DOC
 
 
@@ -62,7 +63,7 @@ def test_the_page_names_the_headings_in_order():
 
 
 def test_a_limit_of_a_problem_is_one_of_a_sandboxed_process():
-    assert set(problem_schema.LIMITS) <= {field.name for field in dataclasses.fields(Limits)}
+    assert set(problem_schema.LIMITS) <= {field.name for field in dataclasses.fields(ProcessLimits)}
 
 
 def test_every_rule_is_used_and_every_fault_has_a_rule():

@@ -1,4 +1,4 @@
-"""Frames: what goes in comes out, and whatever else arrives is a InvalidFrame, never another error."""
+"""Frames and values: they are received as sent, and anything else raises `InvalidFrame`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from shardlab.judge.protocol.values import (
     ArrayLeaf,
     Key,
     array_bytes,
-    array_from,
-    pack,
-    unpack,
+    array_from_buffer,
+    pack_value,
+    unpack_value,
 )
 from shardlab.sandbox import frame as frames
 from shardlab.sandbox.frame import (
@@ -72,92 +72,94 @@ JSON = st.recursive(
 
 
 @given(VALUES)
-def test_a_value_comes_out_as_it_went_in(value):
-    data, numbers = pack(value)
+def test_a_value_is_received_as_it_was_sent(value):
+    data, numbers = pack_value(value)
     assert numbers == []
-    assert unpack(json.loads(json.dumps(data)), lambda leaf: None) == value
+    assert unpack_value(json.loads(json.dumps(data)), lambda leaf: None) == value
 
 
 @given(arrays.arrays(st.sampled_from([*DTYPES.values()]), arrays.array_shapes(min_dims=0)))
-def test_an_array_travels_bit_for_bit(array):
-    data, numbers = pack({"x": (array,)})
-    buffers = [array_bytes(each) for each in numbers]
-    got = unpack(data, lambda leaf: array_from(leaf, buffers[leaf.number]))["x"][0]
-    assert (got.dtype, got.shape) == (array.dtype, array.shape)
-    assert got.tobytes() == array.tobytes()
+def test_an_array_is_sent_bit_for_bit(array):
+    data, numbers = pack_value({"x": (array,)})
+    buffers = [array_bytes(array) for array in numbers]
+    received = unpack_value(data, lambda leaf: array_from_buffer(leaf, buffers[leaf.number]))["x"][
+        0
+    ]
+    assert (received.dtype, received.shape) == (array.dtype, array.shape)
+    assert received.tobytes() == array.tobytes()
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_are_a_frame_or_a_bad_one(data):
-    for piece in (data, frame_bytes(Frame({"case": 1}, (b"abc",)))[: len(data)] + data):
+def test_any_bytes_are_a_frame_or_invalid(data):
+    for candidate in (data, frame_bytes(Frame({"case": 1}, (b"abc",)))[: len(data)] + data):
         with contextlib.suppress(InvalidFrame):
-            parse_frame(piece)
+            parse_frame(candidate)
 
 
 @settings(max_examples=300)
 @given(JSON)
-def test_any_json_is_a_value_or_a_bad_one(data):
+def test_any_packed_json_is_a_value_or_invalid(data):
     with contextlib.suppress(InvalidFrame):
-        unpack(data, lambda leaf: array_from(leaf, b"\0" * 8))
+        unpack_value(data, lambda leaf: array_from_buffer(leaf, b"\0" * 8))
 
 
 @given(JSON)
-def test_any_header_is_a_frame_or_a_bad_one(header):
+def test_any_header_is_a_frame_or_invalid(header):
     text = json.dumps(header).encode()
     with contextlib.suppress(InvalidFrame):
         parse_frame(struct.pack("<II", len(text), 0) + text)
 
 
-def started(text, n_body=0):
+def with_lengths(text, n_body=0):
     return struct.pack("<II", len(text), n_body) + text
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
-        (b"", "cut off"),
-        (b"\1\0\0\0", "cut off"),
+        (b"", "truncated"),
+        (b"\1\0\0\0", "truncated"),
         (struct.pack("<II", 2**32 - 1, 0), "too long"),
         (struct.pack("<II", 2, 2**32 - 1), "too long"),
-        (started(b"[" * 100_000), "not JSON"),
-        (started(b'{"a": ' * 50_000), "not JSON"),
-        (started(b"1" * 10_000), "not JSON"),
-        (started(b"\xff{}"), "not JSON"),
-        (started(b"[]"), "no list of sizes"),
-        (started(b'{"sizes": [-1]}'), "no list of sizes"),
-        (started(b'{"sizes": [true]}', 1) + b"x", "no list of sizes"),
-        (started(b'{"sizes": [3]}', 2) + b"xy", "do not add up"),
+        (with_lengths(b"[" * 100_000), "not JSON"),
+        (with_lengths(b'{"a": ' * 50_000), "not JSON"),
+        (with_lengths(b"1" * 10_000), "not JSON"),
+        (with_lengths(b"\xff{}"), "not JSON"),
+        (with_lengths(b"[]"), "no list of sizes"),
+        (with_lengths(b'{"sizes": [-1]}'), "no list of sizes"),
+        (with_lengths(b'{"sizes": [true]}', 1) + b"x", "no list of sizes"),
+        (with_lengths(b'{"sizes": [3]}', 2) + b"xy", "do not add up"),
     ],
 )
-def test_a_hostile_frame_is_refused(data, words):
-    with pytest.raises(InvalidFrame, match=words):
+def test_a_hostile_frame_is_invalid(data, message):
+    with pytest.raises(InvalidFrame, match=message):
         parse_frame(data)
 
 
-def test_text_that_no_file_can_hold_is_made_one_that_can():
+def test_lone_surrogates_are_replaced():
     sent = Frame({"words": "\ud800 and \U0001f600", "\udfff": ["\ud83d"]})
-    got = parse_frame(frame_bytes(sent))
-    assert got.header == {"words": "? and \U0001f600", "?": ["?"]}
-    str(got.header).encode("utf-8")
+    received = parse_frame(frame_bytes(sent))
+    assert received.header == {"words": "? and \U0001f600", "?": ["?"]}
+    str(received.header).encode("utf-8")
 
 
-def test_a_length_beyond_the_cap_is_refused_before_anything_is_read():
+def test_a_length_beyond_the_limit_is_invalid_before_anything_is_read():
     reads, writes = os.pipe()
     os.write(writes, struct.pack("<II", 8, frames.MAX_BODY + 1))
     with pytest.raises(InvalidFrame, match="too long"):
-        read_frame(reads)  # would wait for ever if it tried
+        read_frame(reads)  # would block forever if it tried
     os.close(reads)
     os.close(writes)
 
 
-def test_a_pipe_that_ends_inside_of_a_frame_is_a_bad_frame_and_between_two_is_the_end():
+def test_a_pipe_that_ends_inside_a_frame_is_invalid_and_between_two_is_the_end():
     reads, writes = os.pipe()
     sent = Frame({"case": 3}, (b"x" * 300_000, b""))  # more than a pipe holds
     threading.Thread(target=write_frame, args=(writes, sent)).start()
     assert read_frame(reads) == sent
     os.write(writes, frame_bytes(sent)[:50])
     os.close(writes)
-    with pytest.raises(InvalidFrame, match="cut off"):
+    with pytest.raises(InvalidFrame, match="truncated"):
         read_frame(reads)
     assert read_frame(reads) is None
     os.close(reads)
@@ -189,32 +191,32 @@ def nested(depth):
     ],
     ids=lambda data: str(data)[:30],
 )
-def test_a_hostile_value_is_refused(data):
+def test_a_hostile_value_is_invalid(data):
     with pytest.raises(InvalidFrame):
-        unpack(data, lambda leaf: array_from(leaf, b"\0" * 8))
+        unpack_value(data, lambda leaf: array_from_buffer(leaf, b"\0" * 8))
 
 
-def test_a_value_of_another_kind_does_not_leave():
-    with pytest.raises(InvalidFrame, match="a set cannot travel"):
-        pack({"x": {1, 2}})
-    with pytest.raises(InvalidFrame, match="a object cannot travel"):
-        pack(object())
+def test_a_value_of_another_type_is_not_sent():
+    with pytest.raises(InvalidFrame, match="a set cannot be sent"):
+        pack_value({"x": {1, 2}})
+    with pytest.raises(InvalidFrame, match="a object cannot be sent"):
+        pack_value(object())
 
 
-def test_bfloat16_travels_too():
+def test_bfloat16_is_sent():
     import ml_dtypes
 
     array = np.arange(4).astype(ml_dtypes.bfloat16)
     (leaf,) = [ArrayLeaf(0, (4,), "bfloat16")]
-    assert array_from(leaf, array_bytes(pack(array)[1][0])).tolist() == [0, 1, 2, 3]
+    assert array_from_buffer(leaf, array_bytes(pack_value(array)[1][0])).tolist() == [0, 1, 2, 3]
 
 
-def test_whole_numbers_of_numpy_travel_as_whole_numbers():
-    data, arrays = pack({(np.int64(1), 0): slice(np.int32(2), np.int64(4))})
+def test_integers_of_numpy_are_sent_as_integers():
+    data, arrays = pack_value({(np.int64(1), 0): slice(np.int32(2), np.int64(4))})
     assert not arrays
-    assert unpack(data, lambda leaf: None) == {(1, 0): slice(2, 4)}
+    assert unpack_value(data, lambda leaf: None) == {(1, 0): slice(2, 4)}
 
 
-def test_a_slice_of_something_else_cannot_travel():
-    with pytest.raises(InvalidFrame, match="a slice of float cannot travel"):
-        pack(slice(0.5, 1))
+def test_a_slice_of_floats_is_not_sent():
+    with pytest.raises(InvalidFrame, match="a slice of float cannot be sent"):
+        pack_value(slice(0.5, 1))

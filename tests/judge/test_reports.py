@@ -1,4 +1,4 @@
-"""Judgements as people and other programs read them."""
+"""Judgements as text, JSON, JUnit and SVG."""
 
 import json
 from dataclasses import replace
@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardlab.judge.counterexample_picture import exhibit_picture
+from shardlab.judge.counterexample_picture import counterexample_picture
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.judgement_text import judgement_lines, judgement_rich, judgement_text
 from shardlab.judge.junit import junit_xml
 from shardlab.judge.results_json import results_json
-from shardlab.judge.verdict import Verdict
+from shardlab.judge.verdict import VERDICTS, Verdict
 from shardlab.render.svg import picture_svg
 
 RIGHT = CaseResult(
@@ -29,7 +29,7 @@ WRONG = CaseResult(
     verdicts=(
         Verdict(
             code="WA",
-            what="result is 42, want 21.",
+            what="result is 42, expected 21.",
             where="line 3: return x",
             fix="add once.",
             cause="factor_of_n",
@@ -41,17 +41,17 @@ WRONG = CaseResult(
 )
 
 
-def small(n_devices, *, holds="20", should="10"):
+def small_case(n_devices, *, holds="20", should="10"):
     devices = [
         {
-            "device": at,
-            "place": f"data={at}",
-            "index": f"[{at}:{at + 1}]",
+            "device": number,
+            "place": f"data={number}",
+            "index": f"[{number}:{number + 1}]",
             "holds": holds,
             "should": should,
-            "is_wrong": at > 0,
+            "is_wrong": number > 0,
         }
-        for at in range(n_devices if n_devices <= 8 else 7)
+        for number in range(n_devices if n_devices <= 8 else 7)
     ]
     output = {
         "name": "result",
@@ -62,7 +62,7 @@ def small(n_devices, *, holds="20", should="10"):
         "devices": devices,
     }
     facts = {"call": "f(x, mesh)", "inputs": [{"name": "x", "text": "float32[2] [1 2]"}]}
-    verdicts = (Verdict(code="WA", what="result is 20, want 10."),)
+    verdicts = (Verdict(code="WA", what="result is 20, expected 10."),)
     return CaseResult(
         name="data=2",
         part=1,
@@ -74,79 +74,87 @@ def small(n_devices, *, holds="20", should="10"):
     )
 
 
-def judgement(*cases, **more):
+def make_judgement(*cases, **fields):
     return Judgement(
-        problem="one-sum", content_version=1, level="A", seed=5, kind="submit", cases=cases, **more
+        problem="one-sum",
+        content_version=1,
+        level="A",
+        seed=5,
+        kind="submit",
+        cases=cases,
+        **fields,
     )
 
 
-def test_the_terminal_shows_verdict_small_case_and_all_cases():
-    told = judgement_text(judgement(RIGHT, WRONG, counterexample=small(2)), 80)
-    assert told.splitlines() == [
-        "WA  data=2",
-        "  result is 42, want 21.",
+def test_the_terminal_shows_verdict_minimal_case_and_all_cases():
+    text = judgement_text(make_judgement(RIGHT, WRONG, counterexample=small_case(2)), 80)
+    assert text.splitlines() == [
+        "WA: wrong values (data=2)",
+        "  result is 42, expected 21.",
         "  at line 3: return x",
         "  try: add once.",
         "  printed:",
         "    ?[2Jhello",
         "    there?",
         "",
-        "A small case that fails: f(x, mesh) on data=2",
+        "Minimal failing case: f(x, mesh) on data=2",
         "  x = float32[2] [1 2]",
         "",
-        "  result  float32[8], P('data') was asked",
-        "    device      piece  holds  should hold",
+        "  result  float32[8], expected P('data')",
+        "    device      index  holds  expected",
         "  ✓ 0 (data=0)  [0:1]  20",
         "  ✗ 1 (data=1)  [1:2]  20     10",
         "",
         "✓ data=1  ✗ data=2 WA",
-        "1 of 2 cases right; level A: own namespaces, Landlock and seccomp; seed 5",
+        "1 of 2 cases passed; level A: namespaces, Landlock and seccomp; seed 5",
     ]
 
 
 def test_parts_are_numbered_where_there_are_several():
     second = replace(WRONG, part=2)
-    assert judgement_text(judgement(RIGHT, second), 80).startswith("WA  part 2, data=2\n")
-    early = judgement(WRONG, not_judged=("part 1, data=4", "part 2, data=2"))
+    assert judgement_text(make_judgement(RIGHT, second), 80).startswith(
+        "WA: wrong values (part 2, data=2)\n"
+    )
+    early = make_judgement(WRONG, not_judged=("part 1, data=4", "part 2, data=2"))
     assert "part 1: ✗ data=2 WA" in judgement_text(early, 80)
 
 
-def test_right_numbers_are_said_in_words_and_what_fails_beside_them():
-    right = small(2)
+def test_right_values_are_not_listed_if_something_else_fails():
+    right = small_case(2)
     (output,) = right.facts["outputs"]
     devices = [{**device, "is_wrong": False} for device in output["devices"]]
     facts = {**right.facts, "outputs": [{**output, "devices": devices}]}
     over = replace(
         right, facts=facts, verdicts=(Verdict(code="COMM", what="2 psum of 4 B; budget 1."),)
     )
-    text = judgement_text(judgement(WRONG, counterexample=over), 80)
+    text = judgement_text(make_judgement(WRONG, counterexample=over), 80)
     assert "✓ 0" not in text
     assert (
-        "  Every device holds the right numbers. What fails in this case:\n"
-        "  COMM  2 psum of 4 B; budget 1.\n"
+        "  Every device holds the right values. What fails in this case:\n"
+        "  COMM: 2 psum of 4 B; budget 1.\n"
     ) in text
 
 
 def test_a_long_call_is_broken_between_words():
-    long = small(2)
+    long = small_case(2)
     call = "partition_spec_layout(num_devices, kernel_in, kernel_out)"
     long = replace(long, facts={**long.facts, "call": call})
-    lines = judgement_text(judgement(WRONG, counterexample=long), 70).splitlines()
-    at = lines.index("A small case that fails: partition_spec_layout(num_devices, kernel_in,")
-    assert lines[at + 1] == "  kernel_out) on data=2"
+    lines = judgement_text(make_judgement(WRONG, counterexample=long), 70).splitlines()
+    position = lines.index("Minimal failing case: partition_spec_layout(num_devices, kernel_in,")
+    assert lines[position + 1] == "  kernel_out) on data=2"
 
 
 @pytest.mark.parametrize("evil", ["\x1b[2J", "\x9b2J", "\x07", "\u202e"])
-def test_nothing_of_an_answer_moves_the_cursor(evil):
+def test_nothing_of_a_submission_moves_the_cursor(evil):
     verdict = Verdict(code="RTE", what=f"a{evil}", where=f"line 1: {evil}", fix=evil, shows=(evil,))
-    case = replace(small(2, holds=evil, should=evil), verdicts=(verdict,), output=f"x\n{evil}")
+    case = replace(small_case(2, holds=evil, should=evil), verdicts=(verdict,), output=f"x\n{evil}")
     facts = {**case.facts, "call": f"f({evil})", "inputs": [{"name": evil, "text": evil}]}
-    one = judgement(case, notes=(evil,), counterexample=replace(case, facts=facts))
+    judgement = make_judgement(case, notes=(evil,), counterexample=replace(case, facts=facts))
     reports = [
-        judgement_text(one, 80),
-        junit_xml(one),
-        json.dumps(results_json(one), ensure_ascii=False),
-        picture_svg(exhibit_picture(one.counterexample)),
+        judgement_text(judgement, 80),
+        junit_xml(judgement),
+        json.dumps(results_json(judgement), ensure_ascii=False),
+        picture_svg(counterexample_picture(judgement.counterexample)),
     ]
     assert [evil[0] in report for report in reports] == [False] * 4
 
@@ -155,30 +163,37 @@ def test_nothing_of_an_answer_moves_the_cursor(evil):
 @pytest.mark.parametrize("width", [60, 80])
 def test_no_line_is_wider_than_the_terminal(n_devices, width):
     wide = "[[1.2345 2.3456 3.4567] [4.5678 5.6789 6.789]]" * 2
-    shown = small(n_devices, holds=wide, should=wide)
-    text = judgement_text(judgement(RIGHT, *[WRONG] * 12, counterexample=shown), width)
+    counterexample = small_case(n_devices, holds=wide, should=wide)
+    text = judgement_text(
+        make_judgement(RIGHT, *[WRONG] * 12, counterexample=counterexample), width
+    )
     assert max(map(len, text.splitlines())) <= width
     assert ("more devices" in text) == (n_devices > 8)
 
 
-def test_numbers_that_do_not_fit_a_row_stand_beneath_each_other():
+def test_values_that_do_not_fit_a_row_have_a_line_each():
     wide = "[1.25 2.25 3.25 4.25 5.25 6.25 7.25]"
-    text = judgement_text(judgement(WRONG, counterexample=small(2, holds=wide, should=wide)), 60)
-    lines = text.splitlines()
-    at = lines.index("  ✗ device 1 (data=1)  [1:2]")
-    assert lines[at + 1 : at + 3] == [f"      holds        {wide}", f"      should hold  {wide}"]
-
-
-def test_colour_says_nothing_that_the_marks_do_not():
-    one = judgement(RIGHT, WRONG, counterexample=small(2))
-    assert [line.rstrip() for line in judgement_rich(one, 80).plain.splitlines()] == (
-        judgement_text(one, 80).splitlines()
+    text = judgement_text(
+        make_judgement(WRONG, counterexample=small_case(2, holds=wide, should=wide)), 60
     )
-    inks = {span.ink for line in judgement_lines(one, 80) for span in line}
+    lines = text.splitlines()
+    position = lines.index("  ✗ device 1 (data=1)  [1:2]")
+    assert lines[position + 1 : position + 3] == [
+        f"      holds     {wide}",
+        f"      expected  {wide}",
+    ]
+
+
+def test_colour_shows_nothing_that_the_marks_do_not():
+    judgement = make_judgement(RIGHT, WRONG, counterexample=small_case(2))
+    assert [line.rstrip() for line in judgement_rich(judgement, 80).plain.splitlines()] == (
+        judgement_text(judgement, 80).splitlines()
+    )
+    inks = {span.ink for line in judgement_lines(judgement, 80) for span in line}
     assert {"red", "green"} <= inks
 
 
-def test_other_kinds_of_failure_are_told_once_each():
+def test_other_kinds_of_failure_are_shown_once_each():
     spec = CaseResult(
         name="rows=4",
         part=1,
@@ -186,15 +201,15 @@ def test_other_kinds_of_failure_are_told_once_each():
         seed=13,
         verdicts=(Verdict(code="SPEC", what="No mesh axis 'data'."),),
     )
-    text = judgement_text(judgement(WRONG, spec, spec), 80)
+    text = judgement_text(make_judgement(WRONG, spec, spec), 80)
     assert text.count("No mesh axis 'data'.") == 1
     assert text.count("result is 42") == 1
 
 
-def test_what_was_not_judged_is_said_and_never_passes():
-    one = judgement(RIGHT, not_judged=("part 1, data=2",))
-    assert not one.passed
-    assert "1 case not judged after that" in judgement_text(one, 80)
+def test_cases_that_were_not_judged_are_counted_and_never_pass():
+    judgement = make_judgement(RIGHT, not_judged=("part 1, data=2",))
+    assert not judgement.passed
+    assert "1 case not judged after that" in judgement_text(judgement, 80)
     fault = CaseResult(
         name="data=2",
         part=1,
@@ -202,20 +217,22 @@ def test_what_was_not_judged_is_said_and_never_passes():
         seed=1,
         verdicts=(Verdict(code="IE", what="The judge failed."),),
     )
-    assert "not counted" in judgement_text(judgement(RIGHT, fault), 80)
-    assert judgement().verdict.code == "IE"
+    assert "not counted" in judgement_text(make_judgement(RIGHT, fault), 80)
+    assert make_judgement().verdict.code == "IE"
 
 
 def test_results_have_the_keys_of_exercism_and_ours():
-    data = results_json(judgement(RIGHT, WRONG, counterexample=small(2)))
+    data = results_json(make_judgement(RIGHT, WRONG, counterexample=small_case(2)))
     assert json.loads(json.dumps(data)) == data
     assert (data["version"], data["status"]) == (3, "fail")
-    assert data["message"].startswith("WA  result is 42, want 21.")
+    assert data["message"].startswith("WA: wrong values\n  result is 42, expected 21.")
+    assert (data["verdict"]["code"], data["verdict"]["label"]) == ("WA", "wrong values")
     first, second = data["tests"]
     assert (first["name"], first["status"], first["message"]) == ("part 1, data=1", "pass", None)
     assert (second["status"], second["task_id"], second["why"]) == ("fail", 1, "factor_of_n")
     assert second["collectives"][0]["op"] == "psum"
-    # A hidden case does not show what it was made from; the small one does.
+    assert [verdict["label"] for verdict in second["verdicts"]] == ["wrong values"]
+    # A hidden case does not show its inputs; the minimal failing case does.
     assert second["inputs"] == []
     assert data["counterexample"]["test_code"] == "x = float32[2] [1 2]\nf(x, mesh)  # data=2"
     assert data["counterexample"]["devices"][0]["devices"][1]["holds"] == "20"
@@ -224,8 +241,8 @@ def test_results_have_the_keys_of_exercism_and_ours():
 @pytest.mark.parametrize(
     ("code", "status"), [("CE", "error"), ("IE", "error"), ("TLE", "fail"), ("WA", "fail")]
 )
-def test_an_answer_that_cannot_be_judged_is_an_error(code, status):
-    one = judgement(
+def test_a_submission_that_cannot_be_judged_is_an_error(code, status):
+    judgement = make_judgement(
         CaseResult(
             name="data=2",
             part=1,
@@ -234,10 +251,10 @@ def test_an_answer_that_cannot_be_judged_is_an_error(code, status):
             verdicts=(Verdict(code=code, what="It is so."),),
         )
     )
-    assert results_json(one)["status"] == status
+    assert results_json(judgement)["status"] == status
 
 
-def test_output_is_cut_at_500_characters():
+def test_output_is_truncated_at_500_characters():
     loud = CaseResult(
         name="data=2",
         part=1,
@@ -246,28 +263,29 @@ def test_output_is_cut_at_500_characters():
         verdicts=(Verdict(code="AC", what=""),),
         output="x" * 600,
     )
-    (test,) = results_json(judgement(loud))["tests"]
+    (test,) = results_json(make_judgement(loud))["tests"]
     assert len(test["output"]) == 500
 
 
-def test_junit_is_well_formed_whatever_an_answer_prints():
-    one = judgement(RIGHT, WRONG, not_judged=("part 1, data=4",))
-    suite = ElementTree.fromstring(junit_xml(one)).find("testsuite")
+def test_junit_is_well_formed_whatever_a_submission_prints():
+    judgement = make_judgement(RIGHT, WRONG, not_judged=("part 1, data=4",))
+    suite = ElementTree.fromstring(junit_xml(judgement)).find("testsuite")
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
     failure = suite.find("testcase/failure")
-    assert (failure.get("type"), failure.get("message")) == ("WA", "result is 42, want 21.")
+    assert failure.get("type") == "WA"
+    assert failure.get("message") == "wrong values: result is 42, expected 21."
     assert suite.find("testcase/system-out").text == "?[2Jhello\nthere?"
 
 
-def test_the_small_case_can_be_drawn_as_svg():
-    svg = picture_svg(exhibit_picture(small(2)))
+def test_the_minimal_case_can_be_drawn_as_svg():
+    svg = picture_svg(counterexample_picture(small_case(2)))
     root = ElementTree.fromstring(svg)
-    words = [node.text for node in root.iter() if node.text]
-    assert "✗ device 1" in words
-    assert "not 10" in words
+    texts = [node.text for node in root.iter() if node.text]
+    assert "✗ device 1" in texts
+    assert "not 10" in texts
 
 
-def test_an_accepted_answer_tells_the_range_of_what_it_sends():
+def test_an_accepted_submission_has_the_range_of_its_communication():
     def case(name, payload, *, is_simulated=False):
         facts = {"collectives": [{"op": "psum", "count": 1, "payload_bytes": payload}]}
         verdict = Verdict(code="AC", what="Right.")
@@ -282,7 +300,20 @@ def test_an_accepted_answer_tells_the_range_of_what_it_sends():
         )
 
     large = case("data=64", 9, is_simulated=True)
-    one = judgement(case("data=2", 4), large, case("data=4", 8), large)  # as two parts give it
-    assert one.verdict.what == (
+    judgement = make_judgement(
+        case("data=2", 4), large, case("data=4", 8), large
+    )  # as two parts give it
+    assert judgement.verdict.what == (
         "Same result on 2 meshes and, simulated, on data=64; 1 psum of 4 to 8 B."
     )
+
+
+@pytest.mark.parametrize("code", VERDICTS)
+def test_every_code_is_shown_with_its_label(code):
+    judgement = make_judgement(replace(WRONG, verdicts=(Verdict(code=code, what="Why."),)))
+    title = f"{code}: {VERDICTS[code]}"
+    if code != "AC":
+        assert judgement_text(judgement, 80).startswith(f"{title} (data=2)\n  Why.\n")
+        assert f'message="{VERDICTS[code]}: Why."' in junit_xml(judgement)
+    assert results_json(judgement)["tests"][0]["verdicts"][0]["label"] == VERDICTS[code]
+    assert str(judgement.cases[0].verdicts[0]).startswith(title)

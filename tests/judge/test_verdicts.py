@@ -1,18 +1,18 @@
-"""Each verdict and each named cause from an answer that earns it, through the real processes."""
+"""Each verdict and each named cause from a submission that gets it, with real processes."""
 
 import json
 
 import pytest
 
-from judge.tiny import answer, mapped, problem
+from judge.small_problems import problem, shard_map_body, submission
 from shardlab.judge.judge import judge, replay_case
 from shardlab.judge.judgement import Judgement
 from shardlab.judge.verdict import CAUSES, VERDICTS
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 UNCHECKED = ", check_vma=False"
-TOTAL = mapped("lambda y: lax.psum(jnp.sum(y), a)")
-TWICE = mapped("lambda y: 2 * y", out_specs="P(a)")
+TOTAL = shard_map_body("lambda y: lax.psum(jnp.sum(y), a)")
+TWICE = shard_map_body("lambda y: 2 * y", out_specs="P(a)")
 LINEAR_IN = "(P(None, a), P(a), P())"
 SLOPE = """
     a = mesh.axis_names[0]
@@ -41,17 +41,17 @@ HIGH, LOW, MEAN = "lax.pmax(jnp.max(x), a)", "lax.pmin(jnp.min(x), a)", "lax.pme
 
 
 @pytest.fixture(scope="module")
-def house():
-    with open_sandbox_pool() as opened:
+def pool():
+    with open_worker_pool() as opened:
         yield opened
 
 
-def judged(house, name, body, **options):
+def judge_body(pool, name, body, **options):
     kind = options.pop("kind", "submit")
-    return judge(house, problem(name, **options), answer(name, body), kind=kind, seed=3)
+    return judge(pool, problem(name, **options), submission(name, body), kind=kind, seed=3)
 
 
-def told(judgement):
+def first_failure(judgement):
     first = judgement.first_failure.verdicts[0]
     return first.code, first.cause, first.what
 
@@ -61,7 +61,9 @@ RIGHT = {
     "summary": SUMMARY.format(high=HIGH, low=LOW, mean=MEAN),
     "doubled": TWICE,
     "numbered": "\n    return jnp.arange(n, dtype=jnp.int32)",
-    "linear": mapped("lambda x, w, b: lax.psum(x @ w, a) + b", LINEAR_IN, arguments="x, w, b"),
+    "linear": shard_map_body(
+        "lambda x, w, b: lax.psum(x @ w, a) + b", LINEAR_IN, arguments="x, w, b"
+    ),
     "slope": SLOPE.format(outer="pmean", grad="grad", call="(w, x)"),
     "weighted": "\n    return jnp.sum(x * w) / jnp.sum(w)",
     "dropped": DROPPED.format(key="jax.random.fold_in(key, lax.axis_index(a))"),
@@ -74,61 +76,61 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_a_right_answer_is_accepted(house, name):
-    judgement = judged(house, name, RIGHT[name])
+def test_a_right_submission_is_accepted(pool, name):
+    judgement = judge_body(pool, name, RIGHT[name])
     assert judgement.passed, [str(v) for case in judgement.cases for v in case.verdicts]
     assert judgement.counterexample is None
     assert judgement.verdict.code == "AC"
 
 
-def test_an_accepted_answer_is_told_with_its_figures(house):
-    judgement = judged(house, "total", TOTAL, budget={"psum": 1, "payload_bytes": 4})
+def test_an_accepted_submission_is_reported_with_its_figures(pool):
+    judgement = judge_body(pool, "total", TOTAL, budget={"psum": 1, "payload_bytes": 4})
     assert judgement.verdict.what == "Same result on 3 meshes; 1 psum of 4 B."
     assert judgement.cases[1].verdicts[0].what == "Right on 2 devices; 1 psum of 4 B."
 
 
 WRONG = [
-    # cause or code, problem, body, options, a part of the sentence
+    # code and cause, problem, body, options, a part of the sentence
     (
         "WA factor_of_n",
         "total",
-        mapped("lambda y: lax.psum(lax.pcast(jnp.sum(y), a, to='varying'), a)", "P()"),
+        shard_map_body("lambda y: lax.psum(lax.pcast(jnp.sum(y), a, to='varying'), a)", "P()"),
         {},
         "off by exactly 2x, the size of 'data': reduced twice?",
     ),
     (
         "WA divided_by_n",
         "total",
-        mapped("lambda y: lax.pmean(jnp.sum(y), a)"),
+        shard_map_body("lambda y: lax.pmean(jnp.sum(y), a)"),
         {},
-        "exactly 1/2 of it, 2 being the size of 'data'",
+        "exactly 1/2 of it; 2 is the size of 'data'",
     ),
     (
         "WA shards_permuted",
         "doubled",
-        mapped(
+        shard_map_body(
             "lambda y: 2 * lax.ppermute(y, a, [(i, (i + 1) % mesh.shape[a]) for i in "
             "range(mesh.shape[a])])",
             out_specs="P(a)",
         ),
         {},
-        "piece 1 is where piece 0 belongs; piece 0 is where piece 1 belongs",
+        "shard 1 is at position 0; shard 0 is at position 1",
     ),
     (
         "WA only_shard_0",
         "numbered",
-        mapped(
+        shard_map_body(
             "lambda: jnp.arange(n // mesh.shape[a], dtype=jnp.int32)", "()", "P(a)", arguments=""
         ),
         {},
-        "right in the first of 2 pieces along 'data'",
+        "right in the first of 2 shards over 'data'",
     ),
     (
         "WA bias_n_times",
         "linear",
-        mapped("lambda x, w, b: lax.psum(x @ w + b, a)", LINEAR_IN, arguments="x, w, b"),
+        shard_map_body("lambda x, w, b: lax.psum(x @ w + b, a)", LINEAR_IN, arguments="x, w, b"),
         {},
-        "argument b is counted 2 times, the size of 'data'",
+        "argument b is added 2 times, the size of 'data'",
     ),
     (
         "WA gradient_scaled_by_n",
@@ -142,25 +144,25 @@ WRONG = [
     (
         "WA mean_of_means",
         "weighted",
-        mapped(
+        shard_map_body(
             "lambda x, w: lax.pmean(jnp.sum(x * w) / jnp.sum(w), a)",
             "(P(a), P(a))",
             arguments="x, w",
         ),
         {},
-        "it is the mean of 2 means, one for each piece along 'data'",
+        "it is the mean of 2 means, one for each shard over 'data'",
     ),
     (
         "WA same_random_numbers",
         "dropped",
         DROPPED.format(key="key"),
         {},
-        "All 2 pieces drop the same elements.",
+        "All 2 shards drop the same elements.",
     ),
     (
         "REPLICAS missing_psum",
         "total",
-        mapped("jnp.sum", options=UNCHECKED),
+        shard_map_body("jnp.sum", options=UNCHECKED),
         {"large": ("data=16",)},
         "a psum is missing",
     ),
@@ -169,51 +171,57 @@ WRONG = [
         "summary",
         SUMMARY.format(high=HIGH, low=LOW, mean="jnp.mean(x)"),
         {},
-        "result['mean'], which average to the answer 3.5: a pmean is missing",
+        "result['mean'], which average to the expected 3.5: a pmean is missing",
     ),
     (
         "REPLICAS missing_pmax",
         "summary",
         SUMMARY.format(high="jnp.max(x)", low=LOW, mean=MEAN),
         {},
-        "have as their largest the answer 6: a pmax is missing",
+        "whose maximum is the expected 6: a pmax is missing",
     ),
     (
         "REPLICAS missing_pmin",
         "summary",
         SUMMARY.format(high=HIGH, low="jnp.min(x)", mean=MEAN),
         {},
-        "have as their smallest the answer 1: a pmin is missing",
+        "whose minimum is the expected 1: a pmin is missing",
     ),
     (
         "SHAPE",
         "doubled",
-        mapped("lambda y: 2 * y", out_specs="P()", options=UNCHECKED),
+        shard_map_body("lambda y: 2 * y", out_specs="P()", options=UNCHECKED),
         {},
-        "result has shape (3, 3), want (6, 3): did out_specs glue 1 of 2 shards?",
+        "result has shape (3, 3), expected (6, 3): do out_specs return 1 of 2 shards?",
     ),
     ("SHAPE", "total", "\n    jnp.sum(x)", {}, "returned None"),
-    ("DTYPE", "total", "\n    return jnp.sum(x).astype(jnp.int32)", {}, "int32, want float32"),
-    ("SHARD", "doubled", "\n    return 2 * x", {}, "result is whole on every device; P('data')"),
+    ("DTYPE", "total", "\n    return jnp.sum(x).astype(jnp.int32)", {}, "int32, expected float32"),
+    (
+        "SHARD",
+        "doubled",
+        "\n    return 2 * x",
+        {},
+        "result is replicated on every device; expected P('data')",
+    ),
     (
         "SHARD",
         "doubled",
         "\n    return lax.with_sharding_constraint(2 * x, NamedSharding(mesh, P(None, 'model')))",
         {"ladder": ("data=2,model=3",)},
-        "result lies as P(None, 'model'); P('data') was asked.",
+        "result is sharded as P(None, 'model'); expected P('data').",
     ),
-    ("VMA", "total", mapped("jnp.sum"), {}, "JAX cannot tell that an output is the same"),
+    ("VMA", "total", shard_map_body("jnp.sum"), {}, "JAX cannot tell that an output is the same"),
     (
         "SPEC",
         "total",
-        mapped("lambda y: lax.psum(jnp.sum(y), 'dta')"),
+        shard_map_body("lambda y: lax.psum(jnp.sum(y), 'dta')"),
         {"ladder": ("data=2",)},
         "mesh axis 'dta', which this mesh does not have",
     ),
     (
         "SPEC",
         "total",
-        mapped("lambda y: lax.psum(jnp.sum(y), a)", arguments="x[1:]"),
+        shard_map_body("lambda y: lax.psum(jnp.sum(y), a)", arguments="x[1:]"),
         {"ladder": ("data=2",)},
         "JAX: shard_map applied to the function '<lambda>'",
     ),
@@ -227,30 +235,30 @@ WRONG = [
     (
         "API",
         "total",
-        mapped("lambda y: lax.psum(jnp.sum(y), a)", options=UNCHECKED),
+        shard_map_body("lambda y: lax.psum(jnp.sum(y), a)", options=UNCHECKED),
         {"requires": ("shard_map", "check_vma")},
         "The shard_map has check_vma=False",
     ),
     (
         "COMM",
         "total",
-        mapped("lambda y: lax.psum(jnp.sum(lax.all_gather(y, a)), a) / mesh.shape[a]"),
+        shard_map_body("lambda y: lax.psum(jnp.sum(lax.all_gather(y, a)), a) / mesh.shape[a]"),
         {"budget": {"psum": 1}},
         "1 all_gather of 12 B; budget 0.",
     ),
     (
         "COMM",
         "total",
-        mapped("lambda y: jnp.sum(lax.psum(y, a))"),
+        shard_map_body("lambda y: jnp.sum(lax.psum(y, a))"),
         {"budget": {"psum": 1, "payload_bytes": 4}},
-        "12 B put into collectives by each device; budget 4: 1 psum of 12 B.",
+        "12 B passed to collectives by each device; budget 4: 1 psum of 12 B.",
     ),
     ("COMM", "total", TOTAL, {"budget": {"calls": 0}}, "1 psum of 4 B; budget 0."),
     ("MEM", "total", TOTAL, {"budget": {"peak_bytes": 8}}, "B at its peak; budget 8 B."),
     (
         "HANG",
         "total",
-        mapped(
+        shard_map_body(
             "lambda y: lax.cond(lax.axis_index(a) == 0, lambda v: lax.psum(v, a), lambda v: v, "
             "jnp.sum(y))",
             options=UNCHECKED,
@@ -270,32 +278,32 @@ WRONG = [
         "halves",
         "\n    return {part: total // n for part in range(n)}",
         {},
-        "raise ValueError",
+        "expected ValueError",
     ),
     (
         "WA",
         "halves",
         "\n    return {part: total for part in range(n)}",
         {},
-        "result[0] is 12, want 6",
+        "result[0] is 12, expected 6",
     ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("label", "name", "body", "options", "sentence"), WRONG, ids=[each[0] for each in WRONG]
+    ("label", "name", "body", "options", "sentence"), WRONG, ids=[entry[0] for entry in WRONG]
 )
-def test_a_wrong_answer_gets_its_verdict_in_its_own_numbers(
-    house, label, name, body, options, sentence
+def test_a_wrong_submission_gets_its_verdict_with_its_own_numbers(
+    pool, label, name, body, options, sentence
 ):
-    judgement = judged(house, name, body, **options)
-    code, cause, what = told(judgement)
+    judgement = judge_body(pool, name, body, **options)
+    code, cause, what = first_failure(judgement)
     assert f"{code} {cause}".strip() == label, what
     assert sentence in what
-    # Nothing else is said of it on any mesh.
+    # No other verdict on any mesh.
     codes = {v.code for case in judgement.cases for v in case.verdicts}
     assert codes <= {"AC", code}
-    # A mistake that values show can be seen small, on the smallest mesh that shows it.
+    # A mistake that values show has a minimal failing case, on the smallest mesh that shows it.
     small = judgement.counterexample
     if code != "HANG":
         assert small.verdicts[0].code == code
@@ -304,59 +312,57 @@ def test_a_wrong_answer_gets_its_verdict_in_its_own_numbers(
         assert small.mesh == judgement.first_failure.mesh
 
 
-def test_every_cause_and_every_verdict_is_earned_by_some_answer():
-    labels = {each[0] for each in WRONG}
+def test_every_cause_and_every_verdict_has_a_submission_that_gets_it():
+    labels = {entry[0] for entry in WRONG}
     assert set(CAUSES) == {label.split()[1] for label in labels if " " in label}
-    # Those that no result leads to have tests of their own below, and in test_endings.py.
+    # Those without a result have tests of their own below, and in test_process_ends.py.
     elsewhere = {"AC", "IE", "CE", "TLE", "MLE", "OLE"}
     assert set(VERDICTS) - elsewhere == {label.split()[0] for label in labels}
 
 
-def test_several_verdicts_of_a_case_come_most_telling_first(house):
-    body = mapped("lambda y: lax.pmax(lax.psum(jnp.sum(y), a), a)", options=UNCHECKED)
+def test_several_verdicts_on_a_case_come_most_severe_first(pool):
+    body = shard_map_body("lambda y: lax.pmax(lax.psum(jnp.sum(y), a), a)", options=UNCHECKED)
     options = {"budget": {"psum": 1, "peak_bytes": 8}, "requires": ("check_vma", "all_gather")}
-    first = judged(house, "total", body, ladder=("data=2",), **options).first_failure
+    first = judge_body(pool, "total", body, meshes=("data=2",), **options).first_failure
     assert [verdict.code for verdict in first.verdicts] == ["API", "COMM", "MEM"]
 
 
-def test_a_collective_that_the_compiler_puts_in_is_not_the_answers_own(house):
+def test_a_collective_that_the_compiler_inserts_is_not_the_submissions_own(pool):
     options = {"requires": ("all_gather",), "ladder": ("data=2",)}
     split = "lax.with_sharding_constraint(x, jax.NamedSharding(mesh, P(a)))"
-    body = mapped("lambda y: jnp.sum(y)", in_specs="P()", arguments=split)
-    code, _, what = told(judged(house, "total", body, **options))
+    body = shard_map_body("lambda y: jnp.sum(y)", in_specs="P()", arguments=split)
+    code, _, what = first_failure(judge_body(pool, "total", body, **options))
     assert code == "API"
-    assert what == (
-        "There is no all_gather in the program itself, and the compiler has put one in."
-    )
+    assert what == ("There is no all_gather in the program itself; the compiler has inserted one.")
 
 
-def test_the_same_answer_and_seed_give_the_same_judgement(house):
-    body = mapped("lambda y: (print('in'), lax.pmean(jnp.sum(y), a))[1]")
-    one, two = (judged(house, "total", body).to_json() for _ in range(2))
-    assert json.dumps(one) == json.dumps(two)
-    assert Judgement.from_json(json.loads(json.dumps(one))).to_json() == one
-    assert [case["output"] for case in one["cases"]] == ["in\n"] * 3
+def test_the_same_submission_and_seed_give_the_same_judgement(pool):
+    body = shard_map_body("lambda y: (print('in'), lax.pmean(jnp.sum(y), a))[1]")
+    first, second = (judge_body(pool, "total", body).to_json() for _ in range(2))
+    assert json.dumps(first) == json.dumps(second)
+    assert Judgement.from_json(json.loads(json.dumps(first))).to_json() == first
+    assert [case["output"] for case in first["cases"]] == ["in\n"] * 3
 
 
-def test_a_case_can_be_replayed_by_its_number(house):
-    whole = judged(house, "total", mapped("lambda y: lax.pmean(jnp.sum(y), a)"))
-    again = replay_case(
-        house,
+def test_a_case_can_be_replayed_by_its_number(pool):
+    judgement = judge_body(pool, "total", shard_map_body("lambda y: lax.pmean(jnp.sum(y), a)"))
+    replayed = replay_case(
+        pool,
         problem("total"),
-        answer("total", mapped("lambda y: lax.pmean(jnp.sum(y), a)")),
+        submission("total", shard_map_body("lambda y: lax.pmean(jnp.sum(y), a)")),
         kind="submit",
         seed=3,
         part=1,
         number=2,
     )
-    assert [case.name for case in again.cases] == ["rows=3, axes renamed"]
-    assert again.cases[0].to_json() == whole.cases[2].to_json()
+    assert [case.name for case in replayed.cases] == ["rows=3, axes renamed"]
+    assert replayed.cases[0].to_json() == judgement.cases[2].to_json()
 
 
-def test_a_run_has_the_same_small_cases_whatever_the_seed(house):
-    source = answer("total", TOTAL)
+def test_a_run_has_the_same_small_cases_whatever_the_seed(pool):
+    source = submission("total", TOTAL)
     runs = [
-        judge(house, problem("total", large=("data=16",)), source, kind="run", seed=seed)
+        judge(pool, problem("total", simulated_meshes=("data=16",)), source, kind="run", seed=seed)
         for seed in (1, 2)
     ]
     assert runs[0].to_json() == runs[1].to_json()
@@ -364,17 +370,24 @@ def test_a_run_has_the_same_small_cases_whatever_the_seed(house):
     assert all(case.is_example for case in runs[0].cases)
 
 
-def test_progress_is_told_case_by_case_in_order(house):
-    heard = []
-    judge(house, problem("total"), answer("total", TOTAL), kind="submit", seed=3, tell=heard.append)
-    assert [case.name for case in heard] == ["data=1", "data=2", "rows=3, axes renamed"]
+def test_progress_is_reported_case_by_case_in_order(pool):
+    reported = []
+    judge(
+        pool,
+        problem("total"),
+        submission("total", TOTAL),
+        kind="submit",
+        seed=3,
+        on_case=reported.append,
+    )
+    assert [case.name for case in reported] == ["data=1", "data=2", "rows=3, axes renamed"]
 
 
-def test_sums_over_devices_are_the_same_to_the_last_bit(house):
-    """Copies are compared bit for bit; a sum whose order matters must not fail for that."""
-    body = mapped(
+def test_sums_over_devices_are_the_same_to_the_last_bit(pool):
+    """Replicas are compared bit for bit; a sum whose order matters must not fail for that."""
+    body = shard_map_body(
         "lambda x, w: lax.psum(jnp.sum(x * w), a) / lax.psum(jnp.sum(w), a)",
         "(P(a), P(a))",
         arguments="x, w",
     )
-    assert judged(house, "weighted", body, ladder=("data=8", "data=2,model=4", "data=3")).passed
+    assert judge_body(pool, "weighted", body, meshes=("data=8", "data=2,model=4", "data=3")).passed

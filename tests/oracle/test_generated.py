@@ -83,7 +83,13 @@ def examples(n_examples):
     return list(texts)
 
 
-REQUESTS = [{"generated": json.loads(text)} for text in examples(N_EXAMPLES)]
+N_IN_MAKE_TEST = 30  # the rest of the search is for `make test-all`
+REQUESTS = [
+    pytest.param(
+        {"generated": json.loads(text)}, marks=[pytest.mark.long] if index >= N_IN_MAKE_TEST else []
+    )
+    for index, text in enumerate(examples(N_EXAMPLES))
+]
 
 
 @pytest.mark.parametrize("program_request", REQUESTS, ids=range(len(REQUESTS)))

@@ -114,10 +114,8 @@ def test_zero_shards_the_states_of_tensors_sharded_by_rules():
         "nu": "P('data', 'tensor')",
     }
     assert [line.pattern for line in result.rules] == ["up_proj", ".*"]  # those of the user
-    assert (
-        "ZeRO stage 2: the optimizer's states and the gradients are also sharded"
-        in result.notes[-1]
-    )
+    note = result.notes[-1]
+    assert "ZeRO stage 2: the optimizer's states and the gradients are also sharded" in note
 
 
 def test_zero_leaves_the_specs_that_a_model_has_of_its_own():

@@ -1,12 +1,12 @@
-"""Attacks on the judge, each a few lines of an answer.
+"""Attacks on the judge, each a few lines of a submission.
 
-REFUSED   must raise where the guest is confined; many run in one guest, which survives them
-ENDED     end their guest, or make it end: with the reasons that are right for each
+DENIED   must raise in a confined process; many run in one process, which survives them
+ENDED    end their process, or make it end: with the kinds of exit that are right for each
 """
 
 from __future__ import annotations
 
-# Known to every attack: what it is after. Filled in by suite.py.
+# Known to every attack. `TARGETS` is what they are after, filled in by attack_suite.py.
 PRELUDE = """
 import ctypes, gc, json, mmap, os, resource, signal
 import socket, struct, subprocess, sys, time
@@ -17,14 +17,14 @@ def call(number, *arguments):
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
-def done(result):
+def check(result):
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 IS_ARM = os.uname().machine == "aarch64"
 """
 
-REFUSED = {
+DENIED = {
     # ---------------------------------------------------------------------------- secrets
     "inherited descriptors": """
 def is_open(fd):
@@ -39,17 +39,17 @@ assert any(map(is_open, range(5, 512)))
     "environment of the start": "assert b'SECRET' in open('/proc/self/environ', 'rb').read()",
     "expected values in memory": """
 needle = 'expected' + '-canary-' + 'value'
-assert any(needle in each for each in gc.get_objects() if isinstance(each, str))
+assert any(needle in text for text in gc.get_objects() if isinstance(text, str))
 """,
     # ------------------------------------------------------------------------------ files
     "read /etc/passwd": "open('/etc/passwd').read()",
-    "read through a symbolic link": "open(GIVEN['link']).read()",
+    "read through a symbolic link": "open(TARGETS['link']).read()",
     "read through /proc/self/root": "open('/proc/self/root/etc/passwd').read()",
     "read past a readable folder": "open('/usr/lib/../../etc/passwd').read()",
-    "read a solution": "assert open(GIVEN['solution']).read()",
-    "read the database": "assert open(GIVEN['database']).read()",
-    "read the judge's folder": "open(GIVEN['suite']).read()",
-    "list a home": "os.listdir(GIVEN['home'])",
+    "read a solution": "assert open(TARGETS['solution']).read()",
+    "read the database": "assert open(TARGETS['database']).read()",
+    "read the judge's folder": "open(TARGETS['suite']).read()",
+    "list a home": "os.listdir(TARGETS['home'])",
     "open by handle": """
 buffer = ctypes.create_string_buffer(struct.pack('Ii', 128, 0), 200)
 call(264 if IS_ARM else 303, -100, b'/usr/lib', buffer, ctypes.create_string_buffer(8), 0)
@@ -79,19 +79,19 @@ path = os.path.dirname(shardlab.__file__) + '/shardlab-x'
 open(path, 'w').close()
 os.unlink(path)
 """,
-    "change a mode": "os.chmod(GIVEN['own'], 0o700)",
-    "change a time": "os.utime(GIVEN['own'])",
-    "cut a file": "os.close(os.open(GIVEN['own'], os.O_RDONLY | os.O_TRUNC))",
+    "change a mode": "os.chmod(TARGETS['own'], 0o700)",
+    "change a time": "os.utime(TARGETS['own'])",
+    "truncate a file": "os.close(os.open(TARGETS['own'], os.O_RDONLY | os.O_TRUNC))",
     "make a link": "os.symlink('/etc/passwd', '/tmp/shardlab-l'); os.unlink('/tmp/shardlab-l')",
     "make a pipe in a folder": "os.mkfifo('/tmp/shardlab-p'); os.unlink('/tmp/shardlab-p')",
     # ---------------------------------------------------------------------------- network
-    "connect by TCP": "socket.create_connection(('127.0.0.1', GIVEN['port']), 1)",
+    "connect by TCP": "socket.create_connection(('127.0.0.1', TARGETS['port']), 1)",
     "listen by TCP": "socket.create_server(('127.0.0.1', 0))",
     "send by UDP": """
-socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', GIVEN['port']))
+socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', TARGETS['port']))
 """,
-    "connect to a unix socket": "socket.socket(socket.AF_UNIX).connect(GIVEN['unix'])",
-    "connect to an abstract socket": "socket.socket(socket.AF_UNIX).connect(GIVEN['abstract'])",
+    "connect to a unix socket": "socket.socket(socket.AF_UNIX).connect(TARGETS['unix'])",
+    "connect to an abstract socket": "socket.socket(socket.AF_UNIX).connect(TARGETS['abstract'])",
     "open a netlink socket": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)",
     "pair of sockets": "socket.socketpair()",
     # -------------------------------------------------------------------------- processes
@@ -120,7 +120,7 @@ fd = os.memfd_create('x')
 os.write(fd, open('/bin/true', 'rb').read())
 assert os.posix_spawn(f'/proc/self/fd/{fd}', ['x'], {})
 """,
-    "run a readable library": "os.posix_spawn(GIVEN['loader'], ['x', '--version'], {})",
+    "run a readable library": "os.posix_spawn(TARGETS['loader'], ['x', '--version'], {})",
     "new session": "os.setsid() if os.getpgid(0) != os.getpid() else os.setpgid(0, 0)",
     # ------------------------------------------------------------------- other processes
     "signal the judge": "os.kill(JUDGE, 0)",
@@ -136,17 +136,17 @@ call(107 if IS_ARM else 222, 0, event, ctypes.create_string_buffer(8))
 import fcntl
 fcntl.fcntl(0, 10, 9)
 """,
-    "trace the parent": "done(libc.ptrace(16, os.getppid(), 0, 0))",
-    "trace itself": "done(libc.ptrace(0, 0, 0, 0))",
+    "trace the parent": "check(libc.ptrace(16, os.getppid(), 0, 0))",
+    "trace itself": "check(libc.ptrace(0, 0, 0, 0))",
     "read the parent's memory": """
-into, at = ctypes.create_string_buffer(8), id(None)
+into, address = ctypes.create_string_buffer(8), id(None)
 local = struct.pack('QQ', ctypes.addressof(into), 8)
-done(libc.process_vm_readv(os.getppid(), local, 1, struct.pack('QQ', at, 8), 1, 0))
+check(libc.process_vm_readv(os.getppid(), local, 1, struct.pack('QQ', address, 8), 1, 0))
 """,
     "read the judge's memory": """
-into, at = ctypes.create_string_buffer(8), id(None)
+into, address = ctypes.create_string_buffer(8), id(None)
 local = struct.pack('QQ', ctypes.addressof(into), 8)
-done(libc.process_vm_readv(JUDGE, local, 1, struct.pack('QQ', at, 8), 1, 0))
+check(libc.process_vm_readv(JUDGE, local, 1, struct.pack('QQ', address, 8), 1, 0))
 """,
     **{
         f"/proc/{whose}/{name}": f"open(f'/proc/{{{pid}}}/{name}', 'rb').read(1)"
@@ -160,11 +160,11 @@ done(libc.process_vm_readv(JUDGE, local, 1, struct.pack('QQ', at, 8), 1, 0))
     "descriptor of the judge": "os.pidfd_open(JUDGE)",
     # ----------------------------------------------------------------------------- rights
     "become root": "os.setuid(0); open('/etc/shadow').close()",
-    "new user namespace": "done(libc.unshare(0x10000000))",
-    "new mount namespace": "done(libc.unshare(0x20000))",
+    "new user namespace": "check(libc.unshare(0x10000000))",
+    "new mount namespace": "check(libc.unshare(0x20000))",
     "io_uring": "call(425, 1, ctypes.create_string_buffer(256))",
     "chroot": "os.chroot('/usr')",
-    "mount": "done(libc.mount(b'x', b'/usr', b'tmpfs', 0, None))",
+    "mount": "check(libc.mount(b'x', b'/usr', b'tmpfs', 0, None))",
     "bpf": "call(280 if IS_ARM else 321, 0, ctypes.create_string_buffer(128), 128)",
     "perf_event_open": """
 call(241 if IS_ARM else 298, ctypes.create_string_buffer(128), 0, -1, -1, 0)
@@ -172,23 +172,23 @@ call(241 if IS_ARM else 298, ctypes.create_string_buffer(128), 0, -1, -1, 0)
     "userfaultfd": "call(282 if IS_ARM else 323, 1)",
     "keyring": "call(219 if IS_ARM else 250, 0, -3, 1)",
     "SysV shared memory": """
-number = done(libc.shmget(0, 4096, 0o1600))
+number = check(libc.shmget(0, 4096, 0o1600))
 libc.shmctl(number, 0, None)
 """,
     "SysV messages": """
-number = done(libc.msgget(0, 0o1600))
+number = check(libc.msgget(0, 0o1600))
 libc.msgctl(number, 0, None)
 """,
-    "be dumpable": "done(libc.prctl(4, 1, 0, 0, 0))",
-    "outlive the parent": "done(libc.prctl(1, 0, 0, 0, 0))",
-    "type into a terminal": "done(libc.ioctl(0, 0x5412, b'x'))",
+    "be dumpable": "check(libc.prctl(4, 1, 0, 0, 0))",
+    "outlive the parent": "check(libc.prctl(1, 0, 0, 0, 0))",
+    "type into a terminal": "check(libc.ioctl(0, 0x5412, b'x'))",
     # ----------------------------------------------------------------------------- limits
     "allocate 100 GB": "np.ones(100 << 30, np.uint8)",
     "map 100 GB": "mmap.mmap(-1, 100 << 30)",
     "raise a limit": """
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 """,
-    "share memory, which is in nobody's figures": "mmap.mmap(-1, 4096)",
+    "share memory, which is in no process's figures": "mmap.mmap(-1, 4096)",
     "share zeros": """
 fd = os.open('/dev/zero', os.O_RDONLY)
 mmap.mmap(fd, 4096, mmap.MAP_SHARED, mmap.PROT_READ)
@@ -208,7 +208,7 @@ finally:
         os.close(fd)
 """,
 }
-# What holds by limits and by having nothing, without confinement.
+# What fails even without confinement: by limits, and because there is nothing to find.
 HELD_AT_C = {
     "write one huge file",
     "allocate 100 GB",
@@ -220,7 +220,7 @@ HELD_AT_C = {
     "environment of the start",
     "expected values in memory",
 }
-# What succeeds without confinement whoever starts the judge: the proof that the attacks are real.
+# What succeeds without confinement as any user: the proof that the attacks are real.
 SUCCEEDS_AT_C = {
     "read /etc/passwd",
     "read through a symbolic link",
@@ -240,7 +240,7 @@ SUCCEEDS_AT_C = {
     "memfd and fexecve",
     "see other processes",
     "SIGKILL by a timer",
-    "share memory, which is in nobody's figures",
+    "share memory, which is in no process's figures",
     "be dumpable",
     "outlive the parent",
     "SysV shared memory",
@@ -248,7 +248,7 @@ SUCCEEDS_AT_C = {
     "/proc/judge/cmdline",
 }
 
-# What would hurt the machine that runs the tests, or the guest that tries the others.
+# What would hurt the machine that runs the tests, or the process that tries the others.
 NOT_AT_C = {
     "vfork",
     "kill itself as if from outside",
@@ -262,7 +262,7 @@ NOT_AT_C = {
     "system call of a 32-bit program",
 }
 
-# name -> (source, why it may have ended; "error" = it answered with an error and lives)
+# name -> (source, kinds of exit; "error" = it responded with an error and lives)
 ENDED = {
     "busy loop": ("while True: pass", {"time"}),
     "sleep": ("import time\ntime.sleep(3600)", {"time"}),
@@ -298,7 +298,7 @@ import nothing_of_that_name
 """,
         {"time"},
     ),
-    "threads at work after the answer": (
+    "threads that never stop": (
         """
 import threading
 def burn():
@@ -315,13 +315,13 @@ while True:
         """
 import mmap
 space = mmap.mmap(-1, 3 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-for at in range(0, 3 << 30, 4096):
-    space[at] = 1
+for offset in range(0, 3 << 30, 4096):
+    space[offset] = 1
 """,
         {"memory", "error"},
     ),
     "touch 3 GB of its own": (
-        "kept = []\nwhile True:\n    kept.append(bytearray(b'x') * (64 << 20))",
+        "chunks = []\nwhile True:\n    chunks.append(bytearray(b'x') * (64 << 20))",
         {"memory", "error"},
     ),
     "3000 threads": (
@@ -349,11 +349,12 @@ bomb()
     ),
     "sys.exit": ("import sys\nsys.exit(0)", {"exit", "error"}),
     "os._exit": ("import os\nos._exit(0)", {"exit"}),
-    "atexit writes an answer": (
+    "atexit writes a response": (
         """
 import atexit, os, sys
-from shardlab.sandbox.frame import Frame, frame_bytes
-atexit.register(os.write, 4, frame_bytes(Frame({'defines': ['forged']})))
+from shardlab.judge.protocol.responses import LoadResponse
+from shardlab.sandbox.frame import frame_bytes
+atexit.register(os.write, 4, frame_bytes(LoadResponse(defined_names=('forged',)).to_frame()))
 sys.exit(0)
 """,
         {"exit", "error"},
@@ -363,14 +364,14 @@ sys.exit(0)
         """
 import ctypes, mmap, os
 if os.uname().machine != 'x86_64':
-    os.abort()  # there is no such door
+    os.abort()  # it has no such calls
 code = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7)
 code.write(bytes.fromhex('b814000000cd80c3'))  # getpid by int 0x80
 ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
 """,
         {"signal"},
     ),
-    "ask itself to end": ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", {"signal"}),
+    "SIGTERM to itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", {"signal"}),
     "abort": ("import os\nos.abort()", {"signal"}),
     "deep recursion": (
         """
@@ -391,12 +392,15 @@ deeper(1)
         "import os\nwhile True:\n    os.write(1, b'x' * 65536)",
         {"output"},
     ),
-    "garbage as an answer": ("import os\nos.write(4, b'garbage' * 100)\nos.read(3, 1)", {"frame"}),
-    "an answer of 4 GB": (
-        "import os\nos.write(4, b'\\xff' * 8)\nos.read(3, 1)",
-        {"frame"},
+    "garbage as a response": (
+        "import os\nos.write(4, b'garbage' * 100)\nos.read(3, 1)",
+        {"protocol"},
     ),
-    "half an answer": (
+    "a response of 4 GB": (
+        "import os\nos.write(4, b'\\xff' * 8)\nos.read(3, 1)",
+        {"protocol"},
+    ),
+    "half a response": (
         "import os, struct\nos.write(4, struct.pack('<II', 100, 0) + b'{')\nos.read(3, 1)",
         {"time"},
     ),
@@ -409,14 +413,14 @@ while data:
     data = data[os.write(4, data):]
 os.read(3, 1)
 """,
-        {"frame"},
+        {"protocol"},
     ),
     "close the pipe and hang": (
         "import os, time\nos.close(4)\ntime.sleep(3600)",
-        {"frame"},
+        {"protocol"},
     ),
     "close every pipe and hang": (
         "import os, time\nos.closerange(0, 100)\ntime.sleep(3600)",
-        {"frame"},
+        {"protocol"},
     ),
 }

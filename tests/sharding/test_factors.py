@@ -17,9 +17,9 @@ def test_divisors_are_all_numbers_that_divide_evenly(number):
 
 @given(st.integers(1, 400), st.integers(1, 4))
 def test_products_are_different_and_as_many_as_counted(number, n_factors):
-    results = list(factorizations(number, n_factors))
-    assert len(set(results)) == len(results) == count_factorizations(number, n_factors)
-    assert all(len(factors) == n_factors and prod(factors) == number for factors in results)
+    products = list(factorizations(number, n_factors))
+    assert len(set(products)) == len(products) == count_factorizations(number, n_factors)
+    assert all(len(factors) == n_factors and prod(factors) == number for factors in products)
 
 
 def test_the_largest_number_of_devices_takes_no_time():

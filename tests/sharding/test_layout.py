@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
-import timeit
 
 import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
@@ -219,13 +217,6 @@ def test_unreduced_axes_follow_the_rules_of_jax():
 def test_a_device_is_an_id_or_a_coordinate():
     with pytest.raises(InvalidType, match=r"1\.5 is not a device"):
         layout((8,), "data", MESH).index(1.5)
-
-
-def test_a_layout_takes_about_four_microseconds():
-    mesh, spec = parse_mesh(MESH), parse_spec("None,model")
-    timer = timeit.Timer(lambda: layout((8, 16), spec, mesh), timer=time.process_time)
-    seconds = min(timer.repeat(number=2000, repeat=5))
-    assert 2000 / seconds > 8_000  # about 250,000 on an idle core: a limit with a factor of 30
 
 
 def test_layout_accepts_anything_with_a_shape_and_a_dtype():

@@ -249,10 +249,11 @@ def test_deeply_nested_loops_are_walked_in_linear_time():
     staged = stage_program(
         jax.shard_map(f, in_specs=P("data"), out_specs=P(), check_vma=False), [X], MESH
     )
-    start = time.perf_counter()
+    start = time.process_time()
     deepest = list(walk_jaxpr(staged.jaxpr))[-1]
     assert deepest.context.count == 2**12
-    assert time.perf_counter() - start < 1  # without memory: 3**12 bodies, minutes
+    # Milliseconds with memory, minutes without: 3**12 bodies. Processor time, not the clock.
+    assert time.process_time() - start < 30
 
 
 # ----------------------------------------------------------------------------------------- phases

@@ -35,9 +35,9 @@ class Part:
     call: str
     kind: Kind
     axes: tuple[str, ...]  # axis names of the default test meshes; empty: no mesh is passed
-    ladder: tuple[str, ...]  # test meshes instead of the default ones
+    meshes: tuple[str, ...]  # test meshes instead of the default ones
     # A host can run about 8 devices; larger meshes are simulated.
-    large: tuple[str, ...]  # simulated meshes; ("usual",) for 64 and 512 devices
+    simulated_meshes: tuple[str, ...]  # simulated meshes; ("usual",) for 64 and 512 devices
     cases: int  # number of cases of a value
     requires: tuple[str, ...]  # must be in the program: shard_map, psum, ...
     budget: Mapping[str, int]
@@ -143,8 +143,8 @@ def _parse_part(number: int, table: Any, file: Path) -> Part:
         call=data["call"],
         kind=data.get("kind", "program"),
         axes=tuple(data.get("axes", ())),
-        ladder=tuple(data.get("meshes", ())),
-        large=tuple(data.get("simulated_meshes", ("usual",))),
+        meshes=tuple(data.get("meshes", ())),
+        simulated_meshes=tuple(data.get("simulated_meshes", ("usual",))),
         cases=data.get("cases", 6),
         requires=tuple(data.get("requires", ())),
         budget=budget,
@@ -175,6 +175,6 @@ def _check_combination(part: Part, data: Mapping[str, Any], where: str) -> None:
         message = f"{part.call} is of kind 'value', which gets no mesh."
         fix = "use another name, such as mesh_shape, for a dict."
         raise InvalidProblem(message, where=where, fix=fix)
-    if has_mesh and not part.axes and not (part.ladder and "simulated_meshes" in data):
+    if has_mesh and not part.axes and not (part.meshes and "simulated_meshes" in data):
         message = f"{part.call} gets a mesh, and 'axes' is missing."
         raise InvalidProblem(message, where=where, fix='axes = ["data"], or two names.')

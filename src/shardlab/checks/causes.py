@@ -67,7 +67,7 @@ def bias_n_times(
 ) -> tuple[MeshAxes, str] | None:
     """Return the mesh axes over which one term is counted n times, and the path of that term.
 
-    The result is then `expected + (n - 1) * term` with the same term for every n. Two sizes prove
+    The result is then `expected + (n - 1) * term` with the same term for each n. Two sizes prove
     that; with one size the term must be equal to an argument, whose path is returned.
     """
     for axes in _axis_subsets(comparisons):

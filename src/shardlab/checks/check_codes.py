@@ -54,10 +54,10 @@ CODES = {
 
 
 def make_finding(
-    code: str, what: str, where: SourceLocation | None, fix: str, **parts: Any
+    code: str, sentence: str, where: SourceLocation | None, fix: str, **parts: Any
 ) -> Finding:
     """Return a finding with the severity of its code; `parts` are cause, shows and details."""
-    return codes.make_finding(CODES, code, what, where, fix, **parts)
+    return codes.make_finding(CODES, code, sentence, where, fix, **parts)
 
 
 def quote_axes(axes: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ def _deadlock_finding(divergence: Divergence) -> Finding:
     if divergence.diverges is not False:
         return finding
     # The traced arguments do not deadlock, but other arguments may.
-    note = "with these arguments all devices choose alike; with others they may not"
+    note = "with these arguments all devices choose alike; other arguments may make them diverge"
     return dataclasses.replace(finding, severity="warning", shows=(*finding.shows, note))
 
 

@@ -91,8 +91,9 @@ def missing_reduction(
     """Return the collective over `axes` that turns the replicas into `expected`, or ''.
 
     >>> from shardlab.findings.source import UNKNOWN_LOCATION
-    >>> replicas = ReplicaValues(number=0, of=1, body="f", source=UNKNOWN_LOCATION,
-    ...                          mesh_axes=("data",), values=np.array([1.0, 2.0, 4.0]))
+    >>> replicas = ReplicaValues(output_index=0, n_outputs=1, body="f",
+    ...                          source=UNKNOWN_LOCATION, mesh_axes=("data",),
+    ...                          values=np.array([1.0, 2.0, 4.0]))
     >>> missing_reduction(replicas, ("data",), np.array(7.0), 1e-7)
     'psum'
     """

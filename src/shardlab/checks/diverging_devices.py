@@ -1,7 +1,7 @@
 """Branches and loops in which devices may diverge, with the collectives inside.
 
 A collective over mesh axes A under a condition that varies over axes V can block if A and V share
-an axis: the devices that arrive wait for those that never do. A ppermute can block under any
+an axis: the devices that arrive block until all others do. A ppermute can block under any
 varying condition, because its rendezvous spans all devices (measured on host devices; see
 docs/findings).
 

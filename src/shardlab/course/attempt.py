@@ -12,7 +12,7 @@ from shardlab.course.store import ProgressStore, Submission
 from shardlab.errors import UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
-from shardlab.sandbox.process import Level, Limits, Role, SandboxedProcess, SandboxPool
+from shardlab.sandbox.process import Level, ProcessLimits, SandboxedProcess, SandboxPool
 
 ReportCase = Callable[[CaseResult], None]
 # Too many seeds for a submission to find its own by trying them against the case that it sees, and
@@ -42,7 +42,7 @@ def explain_rejected_submission(
 
     Return None for a source that can be executed. One that is too large is not stored.
     """
-    from shardlab.judge.source import MAX_BYTES, read_submission
+    from shardlab.judge.submission_source import MAX_BYTES, read_submission
 
     if not isinstance(read_submission(source), Verdict):
         return None
@@ -66,7 +66,7 @@ class _NoSandboxPool:
 
     level: Level = "C"
 
-    def guest(self, role: Role, limits: Limits) -> SandboxedProcess:
+    def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
         raise AssertionError("a submission that cannot be read was about to be executed")
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ def judge_submission(
 
     source = store.load_source(submission.number)
     kind, seed = submission.kind, submission.seed
-    judgement = judge(pool, problem, source, kind=kind, seed=seed, tell=report_case)
+    judgement = judge(pool, problem, source, kind=kind, seed=seed, on_case=report_case)
     store.save_judgement(submission.number, judgement)
     return judgement
 

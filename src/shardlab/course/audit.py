@@ -19,7 +19,7 @@ from shardlab.errors import LabError
 from shardlab.judge.judgement import Judgement
 
 if TYPE_CHECKING:
-    from shardlab.sandbox.process import Limits, Role, SandboxedProcess, SandboxPool
+    from shardlab.sandbox.process import ProcessLimits, SandboxedProcess, SandboxPool
 
 
 # A problem must pass with every seed. A fixed one makes a failed audit repeatable.
@@ -56,7 +56,7 @@ def audit_problems(
 
     A folder that `tracks.toml` does not list, a problem still being written, is audited too.
     """
-    from shardlab.sandbox.pool import open_sandbox_pool
+    from shardlab.judge.worker_pool import open_worker_pool
 
     unlisted = unlisted_folders(catalogue)
     folders = {
@@ -68,7 +68,9 @@ def audit_problems(
         if slug not in folders:
             catalogue.track_of(slug)  # raises, with the nearest name
     # Submissions must not read the solutions in these folders.
-    with open_sandbox_pool(hidden=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]) as sandboxes:
+    with open_worker_pool(
+        hidden_paths=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]
+    ) as sandboxes:
         pool = _ClosablePool(sandboxes)
 
         def audit_slug(slug: str) -> Audit:
@@ -95,12 +97,12 @@ class _ClosablePool:
     def __init__(self, pool: SandboxPool) -> None:
         self._pool, self.level, self.is_closing = pool, pool.level, False
 
-    def guest(self, role: Role, limits: Limits) -> SandboxedProcess:
+    def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
         from shardlab.sandbox.process import ExitReason, ProcessEnded
 
         if self.is_closing:
-            raise ProcessEnded(ExitReason(why="judge", detail="the audit was stopped"))
-        return self._pool.guest(role, limits)
+            raise ProcessEnded(ExitReason(kind="internal", detail="the audit was stopped"))
+        return self._pool.start_process(role, limits)
 
     def close(self) -> None:
         self._pool.close()
@@ -251,7 +253,9 @@ def _case_lines(judgement: Judgement, *, only_failures: bool = False) -> Iterato
 
 def without_simulation(problem: Problem) -> Problem:
     """Return the problem without its simulated meshes."""
-    return replace(problem, parts=tuple(replace(part, large=()) for part in problem.parts))
+    return replace(
+        problem, parts=tuple(replace(part, simulated_meshes=()) for part in problem.parts)
+    )
 
 
 def with_few_meshes(problem: Problem) -> Problem:
@@ -260,10 +264,10 @@ def with_few_meshes(problem: Problem) -> Problem:
     def with_fewer(part: Part) -> Part:
         if "mesh" not in part.arguments:
             return part
-        if part.ladder:
-            return replace(part, ladder=part.ladder[-2:], large=())
+        if part.meshes:
+            return replace(part, meshes=part.meshes[-2:], simulated_meshes=())
         meshes = tuple(mesh.format(*part.axes) for mesh in _FAST_MESHES[len(part.axes)])
-        return replace(part, ladder=meshes, large=())
+        return replace(part, meshes=meshes, simulated_meshes=())
 
     return replace(problem, parts=tuple(map(with_fewer, problem.parts)))
 
@@ -308,7 +312,7 @@ def _check_inputs(part: Part, reference: Reference) -> Iterator[Fault]:
 
 def _packed_bytes(inputs: dict[str, Any]) -> Any:
     """Return inputs as bytes: comparing arrays by value would treat NaN as a change."""
-    from shardlab.judge.protocol.values import array_bytes, pack
+    from shardlab.judge.protocol.values import array_bytes, pack_value
 
-    data, arrays = pack(inputs)
+    data, arrays = pack_value(inputs)
     return data, [array_bytes(array) for array in arrays]

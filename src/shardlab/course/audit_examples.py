@@ -8,15 +8,24 @@ from __future__ import annotations
 import doctest
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardlab.catalogue.problem import Problem
 from shardlab.catalogue.reference import load_reference
 from shardlab.course.problem_lint import Fault
 from shardlab.course.statement_page import Page, parse_page
+from shardlab.judge.protocol.requests import (
+    DoctestRequest,
+    LoadRequest,
+    ScriptRequest,
+    WorkerRequest,
+)
+from shardlab.judge.protocol.responses import DoctestFailure, ScriptResponse
+from shardlab.judge.worker_client import send_requests
+from shardlab.sandbox.process import ProcessLimits, SandboxPool
 
-if TYPE_CHECKING:
-    from shardlab.sandbox.process import SandboxPool
+# Generous elapsed time: a busy machine is not a fault of the page.
+_LIMITS = ProcessLimits(wall_seconds=120, cpu_seconds=60)
 
 # Runs the examples with functions in place of the solution's that record their arguments.
 _RECORDER = """
@@ -61,35 +70,39 @@ def check_examples(pool: SandboxPool, problem: Problem) -> Iterator[Fault]:
     """Yield the examples whose output differs from the page, or that reveal a hidden case."""
     page = parse_page(problem.read_text("statement.md"))
     worked_examples, (first_line, calls) = _worked_examples(page), _example_calls(page)
-    *outputs, load_result, doctest_result, recorded_calls = _run_in_sandbox(
-        pool,
-        *(("script", source) for _, source, _ in worked_examples),
-        ("load", problem.read_text("solution.py")),
-        ("doctest", calls),
-        ("script", _recorder_source(problem, calls)),
+    requests: list[WorkerRequest[Any]] = [
+        *(ScriptRequest(source=source) for _, source, _ in worked_examples),
+        LoadRequest(source=problem.read_text("solution.py").encode()),
+        DoctestRequest(text=calls),
+        ScriptRequest(source=_recorder_source(problem, calls)),
+    ]
+    *outputs, load_result, doctest_result, recorded_calls = send_requests(
+        pool, "tracer", _LIMITS, requests
     )
     for (line, _, expected), output in zip(worked_examples, outputs, strict=True):
         yield from _check_output(line, expected, output)
-    # Without "failures" the process ended or the solution could not be loaded.
-    missing = [{"line": 0, "got": str({**load_result, **doctest_result})}]
-    for failure in doctest_result.get("failures", missing):
+    failures = list(doctest_result.failures)
+    if doctest_result.error:  # the process ended, or the solution could not be loaded
+        error = load_result.error or doctest_result.error
+        failures = [DoctestFailure(line=0, source="", expected="", actual=error.message)]
+    for failure in failures:
         details = (
-            f">>> {failure.get('source', '')}",
-            f"want {failure.get('want')}",
-            f"got  {failure['got']}",
+            f">>> {failure.source}",
+            f"expected {failure.expected}",
+            f"got      {failure.actual}",
         )
         yield Fault(
             rule="examples.doctest",
             message="An example gives something else than the page shows.",
             file="statement.md",
-            line=first_line + failure["line"],
+            line=first_line + failure.line,
             details=tuple(line for text in details for line in text.rstrip().splitlines()),
         )
     yield from _check_hidden_cases(problem, _parse_calls(recorded_calls))
 
 
-def _check_output(line: int, expected: str, output: dict[str, Any]) -> Iterator[Fault]:
-    printed = output.get("printed", "") + output.get("error", {}).get("words", "")
+def _check_output(line: int, expected: str, output: ScriptResponse) -> Iterator[Fault]:
+    printed = output.printed + (output.error.message if output.error else "")
     if printed.rstrip() != expected.rstrip():
         details = ("it prints", *(f"  {text}" for text in printed.splitlines()))
         yield Fault(
@@ -114,24 +127,6 @@ def _example_calls(page: Page) -> tuple[int, str]:
     return (block.line, block.text) if block else (0, "")
 
 
-def _run_in_sandbox(pool: SandboxPool, *requests: tuple[str, str]) -> list[dict[str, Any]]:
-    """Return the responses of one new sandboxed process to requests, each with a text."""
-    from shardlab.sandbox.frame import Frame
-    from shardlab.sandbox.process import Limits, ProcessEnded
-
-    # Generous elapsed time: a busy machine is not a fault of the page.
-    process = pool.guest("author", Limits(wall_seconds=120, cpu_seconds=60))
-    responses: list[dict[str, Any]] = []
-    try:
-        for operation, text in requests:
-            responses.append(process.ask(Frame({"do": operation}, (text.encode(),))).header)
-    except ProcessEnded as end:
-        responses.append({"error": {"words": f"the process ended: {end}"}})
-    finally:
-        process.close()
-    return [*responses, *({} for _ in requests[len(responses) :])]
-
-
 # ------------------------------------------------------------------------------------ hidden cases
 
 
@@ -142,9 +137,9 @@ def _recorder_source(problem: Problem, examples: str) -> str:
     return _RECORDER.replace("FUNCTIONS", repr(functions)).replace("SOURCES", repr(sources))
 
 
-def _parse_calls(output: dict[str, Any]) -> list[Any]:
-    lines = output.get("printed", "").splitlines()
-    calls: list[Any] = json.loads(lines[-1]) if lines and "error" not in output else []
+def _parse_calls(output: ScriptResponse) -> list[Any]:
+    lines = output.printed.splitlines()
+    calls: list[Any] = json.loads(lines[-1]) if lines and not output.error else []
     return calls
 
 

@@ -134,11 +134,11 @@ class Workbook:
 
         `level` is the required isolation; without one, the highest that this machine supports.
         """
-        from shardlab.sandbox.pool import open_sandbox_pool
+        from shardlab.judge.worker_pool import open_worker_pool
 
         # The catalogue has the reference solutions, the store the seeds of the hidden cases.
         hidden = [self.catalogue.folder, self.store.path.parent]
-        return open_sandbox_pool(level, hidden, at_least=level or "C")
+        return open_worker_pool(level, hidden, at_least=level or "C")
 
 
 def open_workbook(folder: str | Path | None = None) -> Workbook:

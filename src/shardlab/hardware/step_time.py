@@ -12,8 +12,8 @@ from typing import Any
 class StepCollectiveTime:
     """Equal collective calls of one step, and their time.
 
-    `payload_bytes` is the operand on one device, `seconds` the time of one call. `is_overlapped`: the call
-    can be overlapped with compute.
+    `payload_bytes` is the operand on one device, `seconds` the time of one call.
+    `is_overlapped`: the call can be overlapped with compute.
     """
 
     what: str  # "parameters, forward", "gradients", "tokens to their experts"

@@ -1,4 +1,4 @@
-"""One case as a question: what the two processes are asked, and what would be right."""
+"""One case with its inputs: the requests to the two workers, and the expected result."""
 
 from __future__ import annotations
 
@@ -6,23 +6,31 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from shardlab.catalogue.reference import Reference
 from shardlab.judge.cases import Case
 from shardlab.judge.grading.evidence import Array
-from shardlab.judge.grading.grade import Right
-from shardlab.judge.grading.structure import leaves
-from shardlab.judge.protocol.values import array_bytes, pack
-from shardlab.sandbox.frame import Frame
+from shardlab.judge.grading.grade import ExpectedResult
+from shardlab.judge.grading.structure import array_leaves
+from shardlab.judge.protocol.reports import FunctionCall, InputArray
+from shardlab.judge.protocol.requests import (
+    CallRequest,
+    ExportRequest,
+    RunRequest,
+    SimulateRequest,
+)
+from shardlab.judge.protocol.values import array_bytes, pack_value
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
+CaseKind = Literal["export", "simulate", "call"]
+
 
 @dataclass(frozen=True)
-class Question:
+class CaseRequest:
     """A case with its inputs."""
 
     case: Case
@@ -30,8 +38,8 @@ class Question:
     inputs: Mapping[str, Any]
 
     @property
-    def kind(self) -> str:
-        """Return who answers it: export (author, then runner), simulate or call (author alone)."""
+    def kind(self) -> CaseKind:
+        """Return how it is run: export (tracer, then runner), simulate or call (tracer alone)."""
         if self.case.is_simulated:
             return "simulate"
         return "call" if self.case.part.kind == "value" else "export"
@@ -41,111 +49,126 @@ class Question:
         return self.case.draw.mesh
 
     @cached_property
-    def _packed(self) -> tuple[Any, list[Array]]:
-        return pack(dict(self.inputs))
+    def _packed_inputs(self) -> tuple[Any, list[Array]]:
+        return pack_value(dict(self.inputs))
 
     @cached_property
-    def _specs(self) -> list[str]:
-        return _input_specs(self.inputs, self.reference.input_specs(self.mesh))
+    def _input_specs(self) -> list[str]:
+        return _spec_texts(self.inputs, self.reference.input_specs(self.mesh))
 
-    def for_author(self) -> Frame:
-        """Return the request to the author: a program is made from shapes alone."""
-        data, arrays = self._packed
-        header = {
-            "do": self.kind,
-            "function": self.case.part.function,
-            "order": list(self.case.part.arguments),
-            "mesh": self._mesh,
-            "arguments": data,
-            "specs": [] if self.kind == "call" else self._specs,
-        }
-        sent = () if self.kind == "export" else tuple(map(array_bytes, arrays))
-        return Frame(header, sent)
+    def tracer_request(self) -> ExportRequest | SimulateRequest | CallRequest:
+        """Return the request to the tracer. An export needs shapes only, so it gets no values."""
+        data, arrays = self._packed_inputs
+        call = FunctionCall(
+            function=self.case.part.function,
+            # By position, as the problem's page calls it: names of parameters are up to the author.
+            argument_names=self.case.part.arguments,
+            packed_inputs=data,
+            mesh=self.case.mesh,
+            # A part of plain values has no mesh to shard over.
+            input_specs=() if self.kind == "call" else tuple(self._input_specs),
+        )
+        if self.kind == "export":
+            return ExportRequest(call=call)
+        buffers = tuple(map(array_bytes, arrays))
+        if self.kind == "simulate":
+            return SimulateRequest(call=call, arrays=buffers)
+        return CallRequest(call=call, arrays=buffers)
 
-    def for_runner(self, program: bytes) -> Frame:
-        """Return the request to the runner, which alone gets the values."""
-        _, arrays = self._packed
-        told = [
-            [list(array.shape), array.dtype.name, spec]
-            for array, spec in zip(arrays, self._specs, strict=True)
-        ]
-        header = {"do": "run", "mesh": self._mesh, "arrays": told}
-        return Frame(header, (program, *map(array_bytes, arrays)))
-
-    @property
-    def _mesh(self) -> dict[str, Any] | None:
-        return self.case.mesh.to_json() if self.case.mesh else None
+    def runner_request(self, program: bytes) -> RunRequest:
+        """Return the request to the runner, with the values of the inputs."""
+        _, arrays = self._packed_inputs
+        inputs = tuple(
+            InputArray(
+                shape=array.shape, dtype=array.dtype.name, spec=spec, values=array_bytes(array)
+            )
+            for array, spec in zip(arrays, self._input_specs, strict=True)
+        )
+        return RunRequest(program=program, mesh=self.case.mesh, inputs=inputs)
 
     @cached_property
-    def right(self) -> Right:
-        """Return what is right. Raises the ValueError that the answer must raise."""
+    def expected(self) -> ExpectedResult:
+        """Return the expected result. Raises the ValueError that the submission must raise."""
         reference, mesh, properties = self.reference, self.mesh, self.reference.properties
-        return Right(
-            expected=reference.expected(mesh, **self.inputs),
+        return ExpectedResult(
+            value=reference.expected(mesh, **self.inputs),
             specs=reference.output_specs(mesh),
             budget={**self.case.part.budget, **reference.budget(mesh, **self.inputs)},
-            arguments=self.arguments,
-            pieces=self._pieces,
+            arguments=self.input_arrays,
+            # A function, because few submissions need it and the reference runs once per shard.
+            shard_results=self._shard_results,
             properties=(lambda result: properties(mesh, dict(self.inputs), result))
             if properties
             else None,
         )
 
     @property
-    def arguments(self) -> dict[str, Array]:
+    def input_arrays(self) -> dict[str, Array]:
         """Return every array among the inputs by its path, such as `b` or `params['b']`."""
         return {
             f"{name}{path}": np.asarray(leaf)
             for name, value in self.inputs.items()
-            for path, leaf in leaves(value)
+            for path, leaf in array_leaves(value)
+            # Python numbers are static arguments: no mistake can add them once per device.
             if isinstance(leaf, np.ndarray)
         }
 
-    def _pieces(self, n: int) -> Sequence[Mapping[str, Array]]:
-        """Return what the reference makes of each of n pieces of the batch, each alone."""
+    def _shard_results(self, n_shards: int) -> Sequence[Mapping[str, Array]]:
+        """Return what the reference computes from each of n shards of the batch alone."""
+        # The batch size is the most frequent first dimension of the inputs.
         sizes = Counter(
             value.shape[0]
             for value in self.inputs.values()
             if isinstance(value, np.ndarray) and value.ndim
         )
-        size = max(sizes, key=lambda each: (sizes[each], each), default=0)
-        if not size or size % n:
+        batch_size = max(sizes, key=lambda size: (sizes[size], size), default=0)
+        if not batch_size or batch_size % n_shards:
             return ()
-        one = Mesh(dict.fromkeys(self.mesh.axis_names, 1))
+        # The mean of means is what each device would compute if it were alone.
+        one_device = Mesh(dict.fromkeys(self.mesh.axis_names, 1))
         try:
             return [
-                dict(leaves(self.reference.expected(one, **_cut(self.inputs, size, n, i))))
-                for i in range(n)
+                dict(
+                    array_leaves(
+                        self.reference.expected(
+                            one_device, **_batch_shard(self.inputs, batch_size, n_shards, number)
+                        )
+                    )
+                )
+                for number in range(n_shards)
             ]
-        except Exception:  # a reference need not know what to do with a part of its inputs
+        except Exception:  # a reference need not accept a part of its inputs
             return ()
 
 
-def _cut(inputs: Mapping[str, Any], size: int, n: int, number: int) -> dict[str, Any]:
-    step = size // n
+def _batch_shard(
+    inputs: Mapping[str, Any], batch_size: int, n_shards: int, number: int
+) -> dict[str, Any]:
+    step = batch_size // n_shards
     return {
         name: value[number * step : (number + 1) * step]
-        if isinstance(value, np.ndarray) and value.ndim and value.shape[0] == size
+        if isinstance(value, np.ndarray) and value.ndim and value.shape[0] == batch_size
         else value
         for name, value in inputs.items()
     }
 
 
-def _input_specs(inputs: Mapping[str, Any], specs: Any) -> list[str]:
-    """Return the spec of each array among the inputs, in the order in which they travel."""
-    found: list[str] = []
+def _spec_texts(inputs: Mapping[str, Any], specs: Any) -> list[str]:
+    """Return the spec of each array among the inputs, in the order of `pack_value`."""
+    texts: list[str] = []
     for name, value in inputs.items():
-        _, arrays = pack(value)
-        given = specs.get(name, Spec())
-        if isinstance(given, Spec):
-            found += [str(given)] * len(arrays)
+        _, arrays = pack_value(value)
+        spec = specs.get(name, Spec())
+        if isinstance(spec, Spec):
+            # One spec for an argument applies to every array in it, as JAX's prefix trees do.
+            texts += [str(spec)] * len(arrays)
         else:
-            found += [str(each) for each in _spec_leaves(given)]
-    return found
+            texts += [str(leaf) for leaf in _spec_leaves(spec)]
+    return texts
 
 
 def _spec_leaves(specs: Any) -> list[Spec]:
     if isinstance(specs, Spec):
         return [specs]
-    each = specs.values() if isinstance(specs, dict) else specs
-    return [leaf for value in each for leaf in _spec_leaves(value)]
+    children = specs.values() if isinstance(specs, dict) else specs
+    return [leaf for child in children for leaf in _spec_leaves(child)]

@@ -1,34 +1,41 @@
-"""What came of one question: verdicts, and all that later words and pictures are made from."""
+"""The outcome of one case: verdicts, and everything that texts and pictures are made from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardlab.judge import failures as troubles
-from shardlab.judge.case_request import Question
-from shardlab.judge.grading import requirements as allowed
-from shardlab.judge.grading.grade import Grade, grade
+from shardlab.judge import failures
+from shardlab.judge.case_request import CaseRequest
+from shardlab.judge.grading.grade import Grade, grade_run
 from shardlab.judge.grading.plain_values import grade_value
+from shardlab.judge.grading.requirements import group_by_operation
 from shardlab.judge.judgement import CaseResult
-from shardlab.judge.protocol.run_result import Seen, read_seen, read_value
-from shardlab.judge.source import SubmissionSource
-from shardlab.judge.verdict import Verdict, most_telling
-from shardlab.sandbox.frame import Frame, InvalidFrame
+from shardlab.judge.protocol.reports import ExceptionReport, FindingReport
+from shardlab.judge.protocol.responses import (
+    CallResponse,
+    ExportResponse,
+    RunResponse,
+    SimulateResponse,
+)
+from shardlab.judge.protocol.run_result import RunResult
+from shardlab.judge.submission_source import SubmissionSource
+from shardlab.judge.verdict import Verdict, sort_by_severity
+
+TracerResponse = ExportResponse | SimulateResponse | CallResponse
 
 NO_GRADE = Grade()
-_MOST_LETTERS = 400
+_MAX_MESSAGE = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A question, what is wrong with its answer, and what was seen."""
+class CaseOutcome:
+    """A case, the verdicts on it, and what was observed."""
 
-    question: Question
+    request: CaseRequest
     verdicts: tuple[Verdict, ...]
     grade: Grade = NO_GRADE
-    seen: Seen | None = None
+    run: RunResult | None = None
     value: Any = None  # of a part that is called with plain values
     output: str = ""
 
@@ -38,88 +45,115 @@ class Outcome:
 
     @property
     def code(self) -> str:
-        return most_telling(self.verdicts)[0].code if self.verdicts else "AC"
+        return sort_by_severity(self.verdicts)[0].code if self.verdicts else "AC"
 
 
-def failed(question: Question, *verdicts: Verdict) -> Outcome:
-    return Outcome(question=question, verdicts=verdicts)
+def failed_outcome(request: CaseRequest, *verdicts: Verdict) -> CaseOutcome:
+    return CaseOutcome(request=request, verdicts=verdicts)
 
 
-def made_of(
-    question: Question, told: Frame, ran: Frame | None, source: SubmissionSource
-) -> Outcome:
-    """Return what the answers of author and runner come to."""
+def needs_runner(response: TracerResponse) -> bool:
+    """Return whether the tracer has sent a program that is worth running."""
+    if not isinstance(response, ExportResponse) or not response.program:
+        return False
+    # The checks have proven that it deadlocks or is rejected; a run would only take the time
+    # limit to show the same.
+    has_errors = any(finding.severity == "error" for finding in response.findings)
+    return response.error is None and not has_errors
+
+
+def evaluate_case(
+    request: CaseRequest,
+    tracer_response: TracerResponse,
+    runner_response: RunResponse | None,
+    source: SubmissionSource,
+) -> CaseOutcome:
+    """Return the outcome of a case from what the workers have responded."""
     try:
-        return _made_of(question, told, ran, source)
-    except InvalidFrame as error:
-        return failed(question, _no_result(str(error)))
+        return _evaluate_responses(request, tracer_response, runner_response, source)
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        # A runner executes none of the answer's Python: what it says and we cannot read is ours.
-        return failed(question, troubles.fault(why) if ran else _no_result(why))
+        message = f"{type(error).__name__}: {error}"
+        # A runner executes none of the submission's Python: if its response cannot be graded, that
+        # is our fault. The tracer's response is the submission's own.
+        if runner_response is not None:
+            return failed_outcome(request, failures.internal_error(message))
+        sentence = f"The result cannot be compared: {message[:_MAX_MESSAGE]}."
+        return failed_outcome(request, Verdict(code="RTE", what=sentence))
 
 
-def _no_result(why: str) -> Verdict:
-    return Verdict(
-        code="RTE", what=f"Something else than a result came back: {why[:_MOST_LETTERS]}."
+def _evaluate_responses(
+    request: CaseRequest,
+    tracer_response: TracerResponse,
+    runner_response: RunResponse | None,
+    source: SubmissionSource,
+) -> CaseOutcome:
+    error, findings = tracer_response.error, _response_findings(tracer_response)
+    # A reference raises ValueError for inputs on which the submission must raise, too.
+    try:
+        expected = request.expected
+    except ValueError as expected_error:
+        # A finding without an exception stopped the case before the submission could raise.
+        verdicts = [] if error else failures.finding_verdicts(findings, error, source)
+        verdicts = verdicts or failures.missing_exception_verdicts(expected_error, error, source)
+        return failed_outcome(request, *verdicts)
+    except Exception as reference_error:
+        name = type(reference_error).__name__
+        reason = f"the problem's own reference raised {name}: {reference_error}"
+        return failed_outcome(request, failures.internal_error(reason))
+    hazards = failures.finding_verdicts(findings, error, source)
+    if isinstance(tracer_response, CallResponse):
+        if error is not None:
+            return failed_outcome(request, _exception_verdict(request, error, source))
+        value = tracer_response.value()
+        verdicts = grade_value(request.case, value, expected.value)
+        return CaseOutcome(request=request, verdicts=tuple(verdicts), value=value)
+    if isinstance(tracer_response, SimulateResponse):
+        run, run_error = tracer_response.result, error
+    # Exported but not run: the findings or the exception of the tracer say why.
+    elif runner_response is None:
+        run, run_error = None, error
+    else:
+        # From here on nothing counts that the tracer says, except for the facts added below.
+        run, run_error, hazards = runner_response.result, runner_response.error, []
+    if run is None or run_error is not None:
+        report = run_error or ExceptionReport()
+        return failed_outcome(request, *(hazards or [_exception_verdict(request, report, source)]))
+    run = _add_trace_facts(run, tracer_response, request)
+    grade = grade_run(request.case, run, expected)
+    return CaseOutcome(
+        request=request, verdicts=grade.verdicts or tuple(hazards), grade=grade, run=run
     )
 
 
-def needs_run(question: Question, told: Frame) -> bool:
-    """Say whether the author has sent a program that is worth running."""
-    return question.kind == "export" and bool(told.buffers) and not _stops(told.header)
+def _response_findings(response: TracerResponse) -> tuple[FindingReport, ...]:
+    return () if isinstance(response, CallResponse) else response.findings
 
 
-def _stops(header: Mapping[str, Any]) -> bool:
-    grave = any(each.get("severity") == "error" for each in header.get("findings", ()))
-    return grave or "error" in header
+def _add_trace_facts(
+    run: RunResult, response: ExportResponse | SimulateResponse, request: CaseRequest
+) -> RunResult:
+    """Return the run with what only the trace knows."""
+    run = replace(run, is_checked=not response.n_unchecked)
+    if not isinstance(response, ExportResponse):
+        return run
+    if request.mesh.n_devices == 1 and not run.has_shard_map:
+        # JAX leaves no sign of a shard_map in a program for one device.
+        run = replace(run, has_shard_map=response.n_shard_maps > 0)
+    return replace(run, eager_bytes=response.eager_bytes)
 
 
-def _made_of(
-    question: Question, told: Frame, ran: Frame | None, source: SubmissionSource
-) -> Outcome:
-    try:
-        right = question.right
-    except ValueError as error:
-        told_error = told.header.get("error")
-        hazards = [] if told_error else troubles.hazards(told.header, source)
-        return failed(question, *(hazards or troubles.must_raise(error, told_error, source)))
-    except Exception as error:
-        why = f"the problem's own reference raised {type(error).__name__}: {error}"
-        return failed(question, troubles.fault(why))
-    hazards = troubles.hazards(told.header, source)
-    if question.kind == "export" and ran is None:
-        return failed(question, *(hazards or [_raised(question, told.header, source)]))
-    header = (ran or told).header
-    if "error" in header or (question.kind == "simulate" and "outputs" not in header):
-        own = hazards if question.kind == "simulate" else []
-        return failed(question, *(own or [_raised(question, header, source)]))
-    if question.kind == "call":
-        value = read_value(told)
-        found = grade_value(question.case, value, right.expected)
-        return Outcome(question=question, verdicts=tuple(found), value=value)
-    seen = read_seen(ran or told, question.mesh.devices)
-    if question.mesh.n_devices == 1 and not seen.has_shard_map:
-        # JAX leaves no sign of it in a program for one device: there the trace's word counts.
-        seen = replace(seen, has_shard_map=told.header.get("n_shard_maps", 0) > 0)
-    seen = replace(
-        seen,
-        is_checked=not told.header.get("n_unchecked", 0),
-        eager_bytes=told.header.get("eager_bytes", 0),
-    )
-    graded = grade(question.case, seen, right)
-    verdicts = graded.verdicts or (tuple(hazards) if question.kind == "simulate" else ())
-    return Outcome(question=question, verdicts=verdicts, grade=graded, seen=seen)
-
-
-def _raised(question: Question, header: Mapping[str, Any], source: SubmissionSource) -> Verdict:
-    verdict = troubles.raised(header.get("error", {}), source)
+def _exception_verdict(
+    request: CaseRequest, report: ExceptionReport, source: SubmissionSource
+) -> Verdict:
+    verdict = failures.exception_verdict(report, source)
+    # A missing or wrong function raises in our code, so its traceback has no line to show.
     if verdict.code == "CE" and not verdict.where:
-        place = source.place(source.definition(question.case.part.function))
-        return replace(verdict, where=place)
-    mesh = question.case.mesh
-    asked = verdict.what.removeprefix("KeyError: ").strip("'")
-    if mesh and verdict.what.startswith("KeyError: '") and asked in ("data", "model"):
+        line = source.find_definition(request.case.part.function)
+        return replace(verdict, where=source.quote_line(line))
+    mesh = request.case.mesh
+    # mesh.shape['data'] on a mesh whose axes have other names: the usual reason of a KeyError.
+    missing_key = report.message.strip("'") if report.exception_type == "KeyError" else ""
+    if mesh and verdict.code == "RTE" and missing_key in ("data", "model"):
         names = ", ".join(map(repr, mesh.axis_names))
         return replace(verdict, fix=f"the mesh axes are {names} here: use mesh.axis_names.")
     return verdict
@@ -128,49 +162,48 @@ def _raised(question: Question, header: Mapping[str, Any], source: SubmissionSou
 # ------------------------------------------------------------------------------------ as a record
 
 
-def result(outcome: Outcome, is_example: bool) -> CaseResult:
-    """Return an outcome as it is kept and shown."""
-    case = outcome.question.case
+def create_case_result(outcome: CaseOutcome, is_example: bool) -> CaseResult:
+    """Return an outcome as it is stored and shown."""
+    case = outcome.request.case
     return CaseResult(
         name=case.name,
         part=case.part.number,
         mesh=str(case.mesh) if case.mesh else "",
         seed=case.seed,
-        verdicts=most_telling(outcome.verdicts or (_accepted(outcome),)),
+        verdicts=sort_by_severity(outcome.verdicts or (_accepted_verdict(outcome),)),
         is_example=is_example,
         is_simulated=case.is_simulated,
         output=outcome.output,
-        facts=_facts(outcome),
+        facts=_run_facts(outcome),
         number=case.number,
     )
 
 
-def _facts(outcome: Outcome) -> dict[str, Any]:
-    seen = outcome.seen
-    if seen is None:
+def _run_facts(outcome: CaseOutcome) -> dict[str, Any]:
+    run = outcome.run
+    if run is None:
         return {}
     collectives = [
         {
             "op": op,
-            "count": sum(map(allowed.times, calls)),
-            "payload_bytes": sum(allowed.times(c) * allowed.payload(c) for c in calls),
-            "wire_bytes": sum(allowed.times(c) * allowed.wire(c) for c in calls),
+            "count": sum(call.times for call in calls),
+            "payload_bytes": sum(call.times * call.payload_bytes for call in calls),
+            "wire_bytes": sum(call.times * call.wire_bytes for call in calls),
         }
-        for op, calls in allowed.by_kind(seen).items()
+        for op, calls in group_by_operation(run).items()
     ]
-    return {"collectives": collectives, "peak_bytes": seen.peak_bytes}
+    return {"collectives": collectives, "peak_bytes": run.peak_bytes}
 
 
-def _accepted(outcome: Outcome) -> Verdict:
-    case = outcome.question.case
+def _accepted_verdict(outcome: CaseOutcome) -> Verdict:
+    case = outcome.request.case
     if case.part.kind == "value":
         return Verdict(code="AC", what="The value is right.")
     n = case.mesh.n_devices if case.mesh else 1
-    what = f"Right on {n} simulated devices" if case.is_simulated else f"Right on {n} devices"
-    told = [
-        f"{each['count']} {each['op']} of {each['payload_bytes']:,} B"
-        for each in _facts(outcome).get("collectives", ())
+    devices = f"{n} simulated devices" if case.is_simulated else f"{n} devices"
+    collectives = [
+        f"{figures['count']} {figures['op']} of {figures['payload_bytes']:,} B"
+        for figures in _run_facts(outcome).get("collectives", ())
     ]
-    return Verdict(
-        code="AC", what="; ".join([what if n > 1 else "Right on one device", *told]) + "."
-    )
+    sentence = f"Right on {devices}" if n > 1 else "Right on one device"
+    return Verdict(code="AC", what="; ".join([sentence, *collectives]) + ".")

@@ -1,6 +1,6 @@
-"""A case laid open: its inputs, what is right, and what every device holds. For small cases only.
+"""A small failing case with all its values: inputs, expected result, the shards of every device.
 
-Plain data, since it is kept with the judgement; `render/exhibit.py` draws it.
+Plain data, because it is stored with the judgement; `counterexample_picture.py` draws it.
 """
 
 from __future__ import annotations
@@ -11,43 +11,42 @@ import numpy as np
 
 from shardlab.checks.tolerance import is_close
 from shardlab.errors import LabError
-from shardlab.judge.case_result import Outcome
-from shardlab.judge.grading.evidence import Array, numbers, slices
-from shardlab.judge.grading.grade import specs_of, tolerance
-from shardlab.judge.grading.sharding import ranges_of
-from shardlab.judge.grading.structure import leaves
-from shardlab.judge.protocol.run_result import Output, Ranges, Shard
+from shardlab.judge.case_result import CaseOutcome
+from shardlab.judge.grading.evidence import Array, array_text, range_slices
+from shardlab.judge.grading.grade import absolute_tolerance, output_specs
+from shardlab.judge.grading.sharding import device_ranges
+from shardlab.judge.grading.structure import array_leaves
+from shardlab.judge.protocol.run_result import Ranges, RunOutput, Shard
 from shardlab.judge.protocol.values import Key
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
-_MOST_DEVICES = 8
-_MOST_OUTPUTS = 4
-_MOST_LETTERS = 400
-# Of an array that a person is to check by hand, and of what one device holds of it.
-_MOST_INPUT, _MOST_HELD = 36, 12
+_MAX_DEVICES = 8
+_MAX_OUTPUTS = 4
+_MAX_TEXT = 400
+# Elements of an input, and of a shard, that are still readable.
+_MAX_INPUT_ELEMENTS, _MAX_SHARD_ELEMENTS = 36, 12
 
 
-def exhibit(outcome: Outcome) -> dict[str, Any]:
-    """Return what a person wants to see of a case that failed."""
-    question = outcome.question
-    case = question.case
-    shown: dict[str, Any] = {
-        "call": case.part.call,
+def counterexample_facts(outcome: CaseOutcome) -> dict[str, Any]:
+    """Return the inputs, the expected values and the shards of a case that failed."""
+    request = outcome.request
+    facts: dict[str, Any] = {
+        "call": request.case.part.call,
         "inputs": [
-            {"name": name, "text": value_text(value)} for name, value in question.inputs.items()
+            {"name": name, "text": value_text(value)} for name, value in request.inputs.items()
         ],
     }
     try:
-        right = question.right
+        expected = request.expected
     except ValueError as error:
-        return {**shown, "expected": f"{type(error).__name__}: {error}"}
-    if question.kind == "call":
-        held = {} if outcome.value is None else {"got": value_text(outcome.value)}
-        return {**shown, "expected": value_text(right.expected), **held}
-    if outcome.seen is None:
-        return {**shown, "expected": value_text(right.expected)}
-    return {**shown, "outputs": _outputs(outcome)}
+        return {**facts, "expected": f"{type(error).__name__}: {error}"}
+    if request.kind == "call":
+        actual = {} if outcome.value is None else {"got": value_text(outcome.value)}
+        return {**facts, "expected": value_text(expected.value), **actual}
+    if outcome.run is None:
+        return {**facts, "expected": value_text(expected.value)}
+    return {**facts, "outputs": _describe_outputs(outcome)}
 
 
 def value_text(value: Any) -> str:
@@ -59,100 +58,104 @@ def value_text(value: Any) -> str:
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
         shape = ",".join(map(str, array.shape))
-        return f"{array.dtype.name}[{shape}] {numbers(array, _MOST_INPUT)}"
+        return f"{array.dtype.name}[{shape}] {array_text(array, _MAX_INPUT_ELEMENTS)}"
     if isinstance(value, Key):
         return f"jax.random.key({value.seed})"
     if isinstance(value, dict):
-        return _cut(f"{{{', '.join(f'{k!r}: {value_text(v)}' for k, v in value.items())}}}")
+        return _truncate(f"{{{', '.join(f'{k!r}: {value_text(v)}' for k, v in value.items())}}}")
     if isinstance(value, (list, tuple)):
-        inside = ", ".join(map(value_text, value))
+        items = ", ".join(map(value_text, value))
         comma = "," * (len(value) == 1)
-        return _cut(f"[{inside}]" if isinstance(value, list) else f"({inside}{comma})")
-    return _cut(str(value) if isinstance(value, Spec) else repr(value))
+        return _truncate(f"[{items}]" if isinstance(value, list) else f"({items}{comma})")
+    return _truncate(str(value) if isinstance(value, Spec) else repr(value))
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 4]} ..."
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 4]} ..."
 
 
-def _outputs(outcome: Outcome) -> list[dict[str, Any]]:
-    """Return the outputs that are wrong, or all where none is for its values."""
-    assert outcome.seen is not None
-    right = outcome.question.right
-    wanted = {path: np.asarray(value) for path, value in leaves(right.expected)}
-    asked = dict(specs_of(right.specs, wanted))
-    told = [
-        _output(outcome, output, wanted.get(output.path), asked.get(output.path))
-        for output in outcome.seen.outputs
+def _describe_outputs(outcome: CaseOutcome) -> list[dict[str, Any]]:
+    """Return the outputs that are wrong, or all if no value is."""
+    assert outcome.run is not None
+    expected = outcome.request.expected
+    arrays = {path: np.asarray(value) for path, value in array_leaves(expected.value)}
+    specs = dict(output_specs(expected.specs, arrays))
+    outputs = [
+        _describe_output(outcome, output, arrays.get(output.path), specs.get(output.path))
+        for output in outcome.run.outputs
     ]
-    wrong = [each for each in told if any(d["is_wrong"] for d in each["devices"])]
-    return (wrong or told)[:_MOST_OUTPUTS]
+    # A right output next to a wrong one only hides the difference.
+    wrong = [out for out in outputs if any(device["is_wrong"] for device in out["devices"])]
+    return (wrong or outputs)[:_MAX_OUTPUTS]
 
 
-def _output(
-    outcome: Outcome, output: Output, expected: Array | None, asked: Spec | None
+def _describe_output(
+    outcome: CaseOutcome, output: RunOutput, expected: Array | None, spec: Spec | None
 ) -> dict[str, Any]:
-    case = outcome.question.case
-    fits = expected is not None and expected.shape == output.shape
-    want = _wanted_ranges(output, asked, case.mesh)
+    mesh = outcome.request.case.mesh
+    # With another shape there is no element to compare; the verdict is about the shape.
+    comparable = expected if expected is not None and expected.shape == output.shape else None
+    expected_ranges = _expected_ranges(output, spec, mesh)
     devices = [
         {
-            **_place(shard, case.mesh),
-            "index": index_text(shard.ranges, output.shape),
-            "holds": numbers(shard.values, _MOST_HELD),
-            **_should(shard, expected if fits else None, want.get(shard.device), outcome),
+            **_describe_device(shard, mesh),
+            "index": range_text(shard.ranges, output.shape),
+            "holds": array_text(shard.values, _MAX_SHARD_ELEMENTS),
+            **_compare_shard(shard, comparable, expected_ranges.get(shard.device), outcome),
         }
-        for shard in _few(output.shards)
+        for shard in _select_shards(output.shards)
     ]
     return {
         "name": f"result{output.path}",
         "array": f"{output.dtype}[{','.join(map(str, output.shape))}]",
         "expected": "" if expected is None else value_text(expected),
-        "asked": str(asked) if asked is not None else "",
+        "asked": str(spec) if spec is not None else "",
         "n_devices": len(output.shards),
         "devices": devices,
     }
 
 
-def _few(shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
-    return shards if len(shards) <= _MOST_DEVICES else (*shards[: _MOST_DEVICES - 2], shards[-1])
+def _select_shards(shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
+    # The last one shows where a pattern over the devices ends.
+    return shards if len(shards) <= _MAX_DEVICES else (*shards[: _MAX_DEVICES - 2], shards[-1])
 
 
-def _place(shard: Shard, mesh: Mesh | None) -> dict[str, Any]:
-    place = ""
+def _describe_device(shard: Shard, mesh: Mesh | None) -> dict[str, Any]:
+    coordinates = ""
     if mesh is not None:
         steps = zip(mesh.axis_names, mesh.coordinate(shard.device), strict=True)
-        place = ",".join(f"{name}={step}" for name, step in steps)
-    return {"device": shard.device, "place": place}
+        coordinates = ",".join(f"{name}={step}" for name, step in steps)
+    return {"device": shard.device, "place": coordinates}
 
 
-def _wanted_ranges(output: Output, asked: Spec | None, mesh: Mesh | None) -> dict[int, Ranges]:
-    """Return where pieces should lie; where no layout is asked for, where they do."""
-    if asked is not None and mesh is not None:
+def _expected_ranges(output: RunOutput, spec: Spec | None, mesh: Mesh | None) -> dict[int, Ranges]:
+    """Return which range each device should hold; if any sharding is right, the one it holds."""
+    if spec is not None and mesh is not None:
         try:
-            return ranges_of(output.shape, asked, mesh)
+            return device_ranges(output.shape, spec, mesh)
+        # The expected spec does not fit this shape; then the shape is the verdict.
         except LabError:
             pass
     return {shard.device: shard.ranges for shard in output.shards}
 
 
-def _should(
-    shard: Shard, expected: Array | None, ranges: Ranges | None, outcome: Outcome
+def _compare_shard(
+    shard: Shard, expected: Array | None, ranges: Ranges | None, outcome: CaseOutcome
 ) -> dict[str, Any]:
-    if outcome.question.right.properties is not None and expected is not None:
-        return {"should": "", "is_wrong": None}  # other numbers would be right too
+    if outcome.request.expected.properties is not None and expected is not None:
+        return {"should": "", "is_wrong": None}  # other values would be right too
     if expected is None or ranges is None:
         return {"should": "", "is_wrong": True}
-    piece = expected[slices(ranges)]
-    atol = tolerance(outcome.question.case, expected)
-    is_right = ranges == shard.ranges and is_close(shard.values, piece, atol)
-    return {"should": numbers(piece, _MOST_HELD), "is_wrong": not is_right}
+    expected_shard = expected[range_slices(ranges)]
+    atol = absolute_tolerance(outcome.request.case, expected)
+    is_right = ranges == shard.ranges and is_close(shard.values, expected_shard, atol)
+    return {"should": array_text(expected_shard, _MAX_SHARD_ELEMENTS), "is_wrong": not is_right}
 
 
-def index_text(ranges: Ranges, shape: tuple[int, ...]) -> str:
-    """Return a piece's place as one writes it in NumPy; nothing for a whole array.
+def range_text(ranges: Ranges, shape: tuple[int, ...]) -> str:
+    """Return the range of a shard as a NumPy index; nothing for a full array.
 
-    >>> index_text(((0, 2), (0, 3)), (4, 3)), index_text(((0, 4),), (4,))
+    >>> range_text(((0, 2), (0, 3)), (4, 3)), range_text(((0, 4),), (4,))
     ('[0:2, :]', '')
     """
     parts = [

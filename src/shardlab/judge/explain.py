@@ -1,6 +1,6 @@
-"""Names the cause of each wrong value from all cases of its part, and says it in each case's words.
+"""Names the cause of wrong values from all cases of a part, and words it with each case's numbers.
 
-On one mesh alone a factor of 2 may be many things; on nine meshes it is the size of an axis or not.
+On one mesh a factor of 2 can be many things; on nine meshes it is the size of an axis or not.
 """
 
 from __future__ import annotations
@@ -9,82 +9,92 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardlab.catalogue.problem import Problem
-from shardlab.judge.case_result import Outcome
-from shardlab.judge.grading import replicas as copies
-from shardlab.judge.grading import wrong_values
+from shardlab.judge.case_result import CaseOutcome
+from shardlab.judge.grading import differing_replicas, wrong_values
+from shardlab.judge.grading.differing_replicas import DifferingReplicas
 from shardlab.judge.grading.evidence import Evidence
-from shardlab.judge.grading.replicas import Differing
-from shardlab.judge.grading.wrong_values import Cause, Known
+from shardlab.judge.grading.wrong_values import Cause, OutputContext
 from shardlab.judge.verdict import Verdict
 
-_MOST_NAMED = 4
+_MAX_NAMES = 4
 
 
 @dataclass(frozen=True)
-class _Causes:
-    """Of one part, by path of the output: why values differ, and what copies lack."""
+class _PartCauses:
+    """The causes of one part by the path of the output: of wrong values, of differing replicas."""
 
     values: Mapping[str, Cause]
-    missing: Mapping[str, str]
+    missing_reductions: Mapping[str, str]
 
 
-def explained(outcomes: Sequence[Outcome], problem: Problem) -> list[Outcome]:
-    """Return outcomes whose verdicts about values name what explains the whole part."""
-    by_part: dict[int, list[Outcome]] = {}
+def explain_outcomes(outcomes: Sequence[CaseOutcome], problem: Problem) -> list[CaseOutcome]:
+    """Return outcomes whose verdicts on values name what explains the whole part."""
+    by_part: dict[int, list[CaseOutcome]] = {}
     for outcome in outcomes:
-        by_part.setdefault(outcome.question.case.part.number, []).append(outcome)
-    known = {number: _causes(part, problem) for number, part in by_part.items()}
-    return [_told(each, known[each.question.case.part.number]) for each in outcomes]
+        by_part.setdefault(outcome.request.case.part.number, []).append(outcome)
+    causes = {number: _find_part_causes(part, problem) for number, part in by_part.items()}
+    return [
+        _reword_outcome(outcome, causes[outcome.request.case.part.number]) for outcome in outcomes
+    ]
 
 
-def _causes(outcomes: Sequence[Outcome], problem: Problem) -> _Causes:
-    seen: dict[str, list[Evidence]] = {}
-    lacking: dict[str, list[Differing]] = {}
+def _find_part_causes(outcomes: Sequence[CaseOutcome], problem: Problem) -> _PartCauses:
+    evidence: dict[str, list[Evidence]] = {}
+    differing: dict[str, list[DifferingReplicas]] = {}
     for outcome in outcomes:
-        for each in outcome.grade.evidence:
-            seen.setdefault(each.output.path, []).append(each)
-        for differing in outcome.grade.differing.values():
-            path = differing.evidence.output.path
-            lacking.setdefault(path, []).append(differing)
+        for item in outcome.grade.evidence:
+            evidence.setdefault(item.output.path, []).append(item)
+        for group in outcome.grade.differing.values():
+            differing.setdefault(group.evidence.output.path, []).append(group)
+    # Without the tag a factor of n is as likely a wrong reduction of the value itself.
     has_gradients = any(tag.startswith("grad") for tag in problem.tags)
-    right = {path for path, each in seen.items() if all(one.agrees for one in each)}
-    causes = {}
-    for path, shown in seen.items():
-        if path not in right:
-            known = Known(has_gradients, others_agree=bool(right))
-            causes[path] = wrong_values.cause_of(shown, known)
-    missing = {path: copies.common_reduction(each) for path, each in lacking.items()}
-    return _Causes(causes, missing)
+    right_paths = {path for path, items in evidence.items() if all(i.agrees for i in items)}
+    context = OutputContext(has_gradients=has_gradients, others_agree=bool(right_paths))
+    return _PartCauses(
+        values={
+            path: wrong_values.find_cause(items, context)
+            for path, items in evidence.items()
+            # An output that is right everywhere needs no cause, and rules some out for the others.
+            if path not in right_paths
+        },
+        missing_reductions={
+            path: differing_replicas.find_missing_reduction(groups)
+            for path, groups in differing.items()
+        },
+    )
 
 
-def _told(outcome: Outcome, causes: _Causes) -> Outcome:
-    graded = outcome.grade
+def _reword_outcome(outcome: CaseOutcome, causes: _PartCauses) -> CaseOutcome:
+    grade, run = outcome.grade, outcome.run
     verdicts = list(outcome.verdicts)
-    seen = outcome.seen
-    is_checked = seen is not None and seen.has_shard_map and seen.is_checked
-    for at, each in graded.wrong.items():
-        cause = causes.values[each.output.path]
-        verdicts[at] = wrong_values.verdict(each, cause, is_checked)
-    for at, found in graded.differing.items():
-        verdicts[at] = copies.verdict(found, causes.missing[found.evidence.output.path])
-    return replace(outcome, verdicts=tuple(_merged(verdicts, outcome)))
+    # Without a shard_map there is no check, whatever the trace says about it.
+    is_checked = run is not None and run.has_shard_map and run.is_checked
+    for position, evidence in grade.wrong.items():
+        cause = causes.values[evidence.output.path]
+        verdicts[position] = wrong_values.value_verdict(evidence, cause, is_checked)
+    for position, differing in grade.differing.items():
+        missing = causes.missing_reductions[differing.evidence.output.path]
+        verdicts[position] = differing_replicas.replica_verdict(differing, missing)
+    return replace(outcome, verdicts=tuple(_merge_verdicts(verdicts, outcome)))
 
 
-def _merged(verdicts: Sequence[Verdict], outcome: Outcome) -> list[Verdict]:
-    """Return one verdict for all outputs that are wrong for the same reason; named ones first."""
-    about = {**outcome.grade.wrong}
-    about |= {at: each.evidence for at, each in outcome.grade.differing.items()}
+def _merge_verdicts(verdicts: Sequence[Verdict], outcome: CaseOutcome) -> list[Verdict]:
+    """Return one verdict for all outputs that are wrong for the same reason; named causes first."""
+    evidence = {**outcome.grade.wrong}
+    evidence |= {position: group.evidence for position, group in outcome.grade.differing.items()}
     groups: dict[tuple[str, str], list[int]] = {}
     rest = []
-    for at, verdict in enumerate(verdicts):
-        if at in about:
-            groups.setdefault((verdict.code, verdict.cause), []).append(at)
+    for position, verdict in enumerate(verdicts):
+        if position in evidence:
+            groups.setdefault((verdict.code, verdict.cause), []).append(position)
         else:
             rest.append(verdict)
     merged = []
+    # Verdicts without a cause last: the named one usually explains them as well.
     for (_, _), (first, *others) in sorted(groups.items(), key=lambda item: item[0][1] == ""):
-        names = [about[at].name for at in others]
-        more = ["..."] if len(names) > _MOST_NAMED else []
-        told = (f"the same holds for {', '.join(names[:_MOST_NAMED] + more)}",) if names else ()
-        merged.append(replace(verdicts[first], shows=(*verdicts[first].shows, *told)))
+        names = [evidence[position].name for position in others]
+        ellipsis = ["..."] if len(names) > _MAX_NAMES else []
+        listed = ", ".join(names[:_MAX_NAMES] + ellipsis)
+        note = (f"the same holds for {listed}",) if names else ()
+        merged.append(replace(verdicts[first], shows=(*verdicts[first].shows, *note)))
     return [*merged, *rest]

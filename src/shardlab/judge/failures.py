@@ -1,17 +1,18 @@
-"""What came instead of a result: hazards, exceptions, and processes that ended. Each a verdict."""
+"""What came instead of a result, as verdicts: findings, exceptions, and processes that ended."""
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from shardlab.judge.source import SubmissionSource
+from shardlab.judge.protocol.reports import ExceptionReport, FindingReport
+from shardlab.judge.protocol.requests import RunRequest, SimulateRequest
+from shardlab.judge.submission_source import SUBMISSION_FILE, SubmissionSource
 from shardlab.judge.verdict import Verdict
 from shardlab.sandbox.process import ExitReason
 
-_OF_FINDING = {
+_FINDING_CODES = {
     "hazard.deadlock": "HANG",
     "hazard.mismatched_collectives": "HANG",
     "hazard.replicas_differ": "REPLICAS",
@@ -20,13 +21,13 @@ _OF_FINDING = {
     "spec.indivisible": "SPEC",
     "spec.wrong_argument": "SPEC",
 }
-# The families of what JAX refuses; any other is an exception like those of the answer's own.
-_OF_REFUSAL = {
+# The causes of a `jax.rejected` finding; every other one is an exception like any.
+_REJECTION_CODES = {
     **dict.fromkeys(("replication", "carry", "branches", "partly_varying"), "VMA"),
     **dict.fromkeys(("tree", "uneven_collective", "not_a_spec", "twice", "explicit"), "SPEC"),
 }
-# What JAX says where there is no finding beside its words, as on virtual devices.
-_OF_WORDS = {
+# Phrases of JAX's messages, for exceptions without a finding, as on virtual devices.
+_MESSAGE_CODES = {
     "require replication which can't be statically inferred": "VMA",
     "manual axis types do not match": "VMA",
     "can only accept axis_name which corresponds to one of": "VMA",
@@ -38,17 +39,17 @@ _OF_WORDS = {
     "Resource axis": "SPEC",
     "which is not a valid axis name": "SPEC",
 }
-_MEANS = {
-    "VMA": "JAX cannot prove that an output is the same on every device, as its out_specs say.",
-    "SPEC": "A spec does not fit its array or the mesh.",
-}
-_FIXES = {
-    "VMA": "sum or average it over that mesh axis, or name the axis in out_specs so that the "
-    "pieces are joined.",
-    "SPEC": "",
-}
-# Families of what keeps an answer from being judged at all, told by the author.
-_OF_FAMILY = {
+_VMA_WHAT = (
+    "JAX cannot prove that an output is replicated, as its out_specs declare: its value may differ "
+    "between devices."
+)
+_VMA_FIX = (
+    "reduce it over that mesh axis (psum, pmean), or name the axis in out_specs so that the shards "
+    "are concatenated."
+)
+_SPEC_WHAT = "A spec does not fit its array or the mesh."
+# Families of exceptions that have a code of their own.
+_FAMILY_CODES = {
     "missing_function": "CE",
     "not_callable": "CE",
     "signature": "CE",
@@ -58,245 +59,262 @@ _OF_FAMILY = {
     "dtype": "DTYPE",
     "own_devices": "SPEC",
 }
-_MOST_LINES = 6
+_MAX_LINES = 6
 
 
-def hazards(header: Mapping[str, Any], source: SubmissionSource) -> list[Verdict]:
-    """Return a verdict for each grave finding about the traced program, the same one once."""
-    words = str(header.get("error", {}).get("words", ""))
-    found: dict[tuple[str, str, str], Verdict] = {}
-    for each in header.get("findings", ()):
-        if each.get("severity") == "error":
-            verdict = _of_finding(each, source, words)
-            found.setdefault((verdict.code, verdict.what, verdict.where), verdict)
-    return list(found.values())
+# ----------------------------------------------------------------------- findings and exceptions
 
 
-def _of_finding(each: Mapping[str, Any], source: SubmissionSource, words: str) -> Verdict:
-    code = _OF_FINDING.get(each["code"], "RTE")
-    if each["code"] == "jax.rejected":
-        code = _OF_REFUSAL.get(str(each["cause"]), "RTE")
-    line = (each["where"] or {}).get("line")
-    shows = tuple(map(str, each["shows"]))
-    what, fix = str(each["what"]), str(each["fix"])
+def finding_verdicts(
+    findings: Iterable[FindingReport], error: ExceptionReport | None, source: SubmissionSource
+) -> list[Verdict]:
+    """Return a verdict for each finding of severity error, without repetitions."""
+    message = error.message if error else ""
+    verdicts: dict[tuple[str, str, str], Verdict] = {}
+    for finding in findings:
+        if finding.severity == "error":
+            verdict = _finding_verdict(finding, source, message)
+            verdicts.setdefault((verdict.code, verdict.what, verdict.where), verdict)
+    return list(verdicts.values())
+
+
+def _finding_verdict(finding: FindingReport, source: SubmissionSource, message: str) -> Verdict:
+    code = _FINDING_CODES.get(finding.code, "RTE")
+    if finding.code == "jax.rejected":
+        code = _REJECTION_CODES.get(finding.cause, "RTE")
+    sentence, shows = finding.what, finding.shows
+    # For specs JAX's first line names shape, spec and mesh better than we can; for all other
+    # findings its message is about internals.
     if code == "SPEC":
-        what, shows = _jax_first(what, shows, words)
-    details = {"finding": each["code"]}
+        sentence, shows = _put_jax_first(sentence, shows, message)
     return Verdict(
-        code=code, what=what, where=source.place(line), fix=fix, shows=shows, details=details
+        code=code,
+        what=sentence,
+        where=source.quote_line(finding.line),
+        fix=finding.fix,
+        shows=shows,
+        details={"finding": finding.code},
     )
 
 
-def _jax_first(ours: str, shows: tuple[str, ...], words: str) -> tuple[str, tuple[str, ...]]:
-    """Return JAX's own first line as the sentence, with ours beneath it."""
+def _put_jax_first(
+    explanation: str, shows: tuple[str, ...], message: str
+) -> tuple[str, tuple[str, ...]]:
+    """Return the first line of JAX's message as the sentence, with the explanation below it."""
     if shows and shows[0].startswith("JAX: "):
-        return shows[0], (*shows[1:_MOST_LINES], ours)
-    first = next((line.strip() for line in words.splitlines() if line.strip()), "")
-    return (f"JAX: {first}", (ours, *shows)) if first else (ours, shows)
+        return shows[0], (*shows[1:_MAX_LINES], explanation)
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "")
+    return (f"JAX: {first}", (explanation, *shows)) if first else (explanation, shows)
 
 
-def raised(error: Mapping[str, Any], source: SubmissionSource) -> Verdict:
-    """Return the verdict on an exception: what JAX refuses by its words, all else RTE."""
-    kind, words = str(error.get("kind", "Exception")), _lasting(error.get("words", ""))
-    family, fix = str(error.get("family", "")), str(error.get("fix", ""))
-    where, ours = source.place(error.get("line")), _lasting(error.get("what", ""))
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    head, more = f"{kind}: {lines[0]}" if lines else kind, tuple(lines[1:_MOST_LINES])
-    if family in _OF_FAMILY:
-        return Verdict(code=_OF_FAMILY[family], what=ours or head, where=where, fix=fix)
-    code = next((c for text, c in _OF_WORDS.items() if text in words), "RTE")
+def exception_verdict(report: ExceptionReport, source: SubmissionSource) -> Verdict:
+    """Return the verdict on an exception: by its family or by JAX's message, otherwise RTE."""
+    where, explanation = source.quote_line(report.line), _remove_addresses(report.what)
+    message = _remove_addresses(report.message)
+    head, rest = _split_message(report.exception_type, message)
+    if report.family in _FAMILY_CODES:
+        code = _FAMILY_CODES[report.family]
+        return Verdict(code=code, what=explanation or head, where=where, fix=report.fix)
+    # The simulator raises JAX's own exceptions without a finding; their message decides.
+    code = next((c for phrase, c in _MESSAGE_CODES.items() if phrase in message), "RTE")
     if code == "VMA":
-        return Verdict(
-            code=code,
-            what=_MEANS[code],
-            where=where,
-            fix=_FIXES[code],
-            shows=(f"JAX: {head}", *more),
-        )
+        shows = (f"JAX: {head}", *rest)
+        return Verdict(code="VMA", what=_VMA_WHAT, where=where, fix=_VMA_FIX, shows=shows)
     if code == "SPEC":
-        return Verdict(code=code, what=f"JAX: {head}", where=where, shows=(*more, _MEANS[code]))
-    if kind == "MemoryError" or "RESOURCE_EXHAUSTED" in words:
-        return Verdict(
-            code="MLE", what=f"The memory limit was reached: {head}.", where=where, shows=more
-        )
-    if kind == "NotImplementedError" and not lines:
-        return Verdict(
-            code="RTE", what="NotImplementedError: this part is not written yet.", where=where
-        )
-    details = {"exception": kind}
-    if ours:  # the exception's own words are about what is inside of JAX
-        shows = () if ours in head or kind == "SystemExit" else (head,)
-        return Verdict(code="RTE", what=ours, where=where, fix=fix, shows=shows, details=details)
-    return Verdict(code="RTE", what=head, where=where, fix=fix, shows=more, details=details)
+        return Verdict(code="SPEC", what=f"JAX: {head}", where=where, shows=(*rest, _SPEC_WHAT))
+    if report.exception_type == "MemoryError" or "RESOURCE_EXHAUSTED" in message:
+        sentence = f"The memory limit was reached: {head}."
+        return Verdict(code="MLE", what=sentence, where=where, shows=rest)
+    # The starter raises it in every function that is not written yet.
+    if report.exception_type == "NotImplementedError" and not message.strip():
+        sentence = "NotImplementedError: this part is not written yet."
+        return Verdict(code="RTE", what=sentence, where=where)
+    shows, sentence = rest, head
+    if explanation:  # the exception's own message is then about JAX's internals
+        is_repeated = explanation in head or report.exception_type == "SystemExit"
+        sentence, shows = explanation, () if is_repeated else (head,)
+    details = {"exception": report.exception_type}
+    return Verdict(
+        code="RTE", what=sentence, where=where, fix=report.fix, shows=shows, details=details
+    )
 
 
-def _lasting(words: object) -> str:
-    """Return words without addresses, which are others in every process.
+def _split_message(exception_type: str, message: str) -> tuple[str, tuple[str, ...]]:
+    """Return `Type: first line` and the next few lines."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    head = f"{exception_type}: {lines[0]}" if lines else exception_type
+    return head, tuple(lines[1:_MAX_LINES])
 
-    >>> _lasting("<object object at 0x7f43ef7d9bc0>")
+
+def _remove_addresses(text: str) -> str:
+    """Return text without memory addresses, so that a judgement is the same every time.
+
+    >>> _remove_addresses("<object object at 0x7f43ef7d9bc0>")
     '<object object>'
     """
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(words or ""))
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
 
 
-def not_loaded(error: Mapping[str, Any], source: SubmissionSource) -> Verdict:
-    """Return the verdict on an answer that cannot be executed."""
-    kind, words = str(error.get("kind", "Exception")), _lasting(error.get("words", ""))
-    words = re.sub(r" \(answer\.py, line \d+\)$", "", words)
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    head = f"{kind}: {lines[0]}" if lines else kind
-    if kind == "SystemExit":  # its words are a number
-        head, lines = str(error.get("what") or head), []
-    return Verdict(
-        code="CE",
-        what=head,
-        where=source.place(error.get("line")),
-        shows=tuple(lines[1:_MOST_LINES]),
-    )
+def load_failure_verdict(report: ExceptionReport, source: SubmissionSource) -> Verdict:
+    """Return the verdict on a submission that cannot be executed."""
+    message = _remove_addresses(report.message)
+    # Python appends this to the message of a SyntaxError; the line is shown anyway.
+    message = re.sub(rf" \({re.escape(SUBMISSION_FILE)}, line \d+\)$", "", message)
+    sentence, shows = _split_message(report.exception_type, message)
+    if report.exception_type == "SystemExit":  # its message is a number
+        sentence, shows = report.what or sentence, ()
+    return Verdict(code="CE", what=sentence, where=source.quote_line(report.line), shows=shows)
 
 
-def must_raise(
-    error: Exception, told: Mapping[str, Any] | None, source: SubmissionSource
+def missing_exception_verdicts(
+    expected: Exception, report: ExceptionReport | None, source: SubmissionSource
 ) -> list[Verdict]:
-    """Compare what was raised with what must be: the same kind of exception."""
-    name = type(error).__name__
-    if told is None:
-        what = f"It returns a result where it should raise {name} ({error})."
-        return [Verdict(code="WA", what=what, details={"must_raise": name})]
-    if name in told.get("parents", ()):
+    """Return the verdict on a case that must raise; none if it raises that type."""
+    name = type(expected).__name__
+    if report is None:
+        sentence = f"It returns a result; expected {name} ({expected})."
+        return [Verdict(code="WA", what=sentence, details={"must_raise": name})]
+    # By name, because the class itself exists only in the tracer; subclasses count.
+    if name in report.base_types:
         return []
-    verdict = raised(told, source)
-    what = f"It raises {told.get('kind')} where it should raise {name} ({error})."
+    verdict = exception_verdict(report, source)
     return [
         Verdict(
-            code=verdict.code, what=what, where=verdict.where, shows=(verdict.what, *verdict.shows)
+            code=verdict.code,
+            what=f"It raises {report.exception_type}; expected {name} ({expected}).",
+            where=verdict.where,
+            shows=(verdict.what, *verdict.shows),
         )
     ]
 
 
-# --------------------------------------------------------------------- processes that ended
+# ------------------------------------------------------------------------- processes that ended
 
-# Raised by nobody but the answer's own work; other signals come from outside.
-_CRASHES = {
+# Caused by the process itself; every other signal comes from outside.
+_CRASH_SIGNALS = {
     int(getattr(signal, name))
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP")
 }
-# XLA's own words where devices wait for each other, before it ends the process for that.
-_STUCK = re.compile(r"rendezvous|may be stuck", re.IGNORECASE)
-_ENDLESS = "look for a loop whose end is never reached."
-_UNROLLED = (
-    "a Python loop over the devices is unrolled, and for many devices takes long to compile: "
-    "jax.lax.fori_loop or jax.lax.scan compile its body once. Otherwise look for a loop whose end "
-    "is never reached."
+# XLA's CPU backend logs these when a collective blocks, before it aborts the process.
+_XLA_HANG = re.compile(r"rendezvous|may be stuck", re.IGNORECASE)
+_LOOP_FIX = "look for a loop that never ends."
+_UNROLLED_FIX = (
+    "a Python loop over the devices is unrolled, and takes long to compile for many devices: "
+    "jax.lax.fori_loop or jax.lax.scan compile its body once. Otherwise look for a loop that never "
+    "ends."
 )
-_IDLE = 2.0  # seconds without the processor: a program waits for nothing but other devices
+# Seconds without the processor. A running program waits for nothing but other devices.
+_HANG_IDLE_SECONDS = 2.0
 
 
-def signal_of(ending: ExitReason) -> int | None:
-    """Return the signal that ended a process, also where it is told as a negative exit code."""
-    if ending.signal:
-        return ending.signal
-    code = ending.exit_code
+def exit_signal(reason: ExitReason) -> int | None:
+    """Return the signal that ended a process, also if it is given as a negative exit code."""
+    if reason.signal:
+        return reason.signal
+    code = reason.exit_code
     return -code if code is not None and code < 0 else None
 
 
-def is_ours(ending: ExitReason) -> bool:
-    """Say whether a process ended for a reason that the answer has no part in."""
-    if ending.is_own:
+def is_judge_fault(reason: ExitReason) -> bool:
+    """Return whether a process ended for a reason that the submission cannot have caused."""
+    if reason.is_self_inflicted:
         return False
-    if ending.why in ("signal", "exit"):
-        number = signal_of(ending)
-        return number is not None and number not in _CRASHES
-    return ending.why not in ("time", "memory", "output", "frame")
+    if reason.kind in ("signal", "exit"):
+        # At level C anybody can send a signal; these are sent by the kernel for what a process did.
+        number = exit_signal(reason)
+        return number is not None and number not in _CRASH_SIGNALS
+    return reason.kind == "internal"
 
 
-def is_worth_retrying(ending: ExitReason) -> bool:
-    """Say whether a process may have ended through no fault of the answer.
+def is_worth_retrying(reason: ExitReason) -> bool:
+    """Return whether something else can be the cause: a killed process breaks its pipes too."""
+    return is_judge_fault(reason) or reason.kind == "protocol"
 
-    A pipe that broke may be the trace of a process that somebody killed.
+
+def exit_verdict(reason: ExitReason, activity: str, stack_dump: str = "") -> Verdict:
+    """Return the verdict on a process that ended before it responded.
+
+    `activity` is that of its request, such as "tracing the submission".
     """
-    return is_ours(ending) or ending.why == "frame"
-
-
-def ended(ending: ExitReason, doing: str, output: str = "") -> Verdict:
-    """Return the verdict on a process that ended before it answered.
-
-    `doing` says what it was at: importing the answer, tracing it, running its program.
-    """
-    if is_ours(ending):
-        why = ending.detail or _told(ending)
-        return fault(f"the process {doing} was ended ({why})")
-    if doing == "running the program" and _is_stuck(ending, output):
+    if is_judge_fault(reason):
+        return internal_error(
+            f"the process {activity} was ended ({reason.detail or _exit_text(reason)})"
+        )
+    if activity == RunRequest.activity and _is_hang(reason, stack_dump):
         return Verdict(
             code="HANG",
-            what="Devices waited for each other in a collective and never met.",
+            what="Devices block forever in a collective: some of them never reach it.",
             fix="let every device call the same collectives in the same order.",
         )
-    if ending.why == "time":
+    if reason.kind == "time":
+        detail = f" ({reason.detail})" if reason.detail else ""
         return Verdict(
             code="TLE",
-            what=f"The time limit was reached{_after(ending)} while {doing}.",
-            fix=_UNROLLED if doing == "simulating the answer" else _ENDLESS,
+            what=f"The time limit was reached{detail} while {activity}.",
+            fix=_UNROLLED_FIX if activity == SimulateRequest.activity else _LOOP_FIX,
         )
-    if ending.why == "memory":
-        return Verdict(
-            code="MLE", what=f"The memory limit was reached while {doing}. {ending.detail}".strip()
-        )
-    if ending.why == "output":
-        return Verdict(
-            code="OLE", what=f"More was printed or returned than is allowed, while {doing}."
-        )
-    if ending.why == "frame":
-        return Verdict(code="RTE", what=f"Something else than a result came back while {doing}.")
-    return Verdict(code="RTE", what=f"The process ended by itself while {doing} ({_told(ending)}).")
+    if reason.kind == "memory":
+        sentence = f"The memory limit was reached while {activity}. {reason.detail}".strip()
+        return Verdict(code="MLE", what=sentence)
+    if reason.kind == "output":
+        sentence = f"More was printed or returned than is allowed, while {activity}."
+        return Verdict(code="OLE", what=sentence)
+    if reason.kind == "protocol":
+        detail = f" ({reason.detail})" if reason.detail else ""
+        sentence = f"The process returned something else than a result while {activity}{detail}."
+        return Verdict(code="RTE", what=sentence)
+    sentence = f"The process ended by itself while {activity} ({_exit_text(reason)})."
+    return Verdict(code="RTE", what=sentence)
 
 
-# How the interpreter begins to say where every thread is.
-_LAST_WORDS = re.compile(r"^(Timeout \(|Fatal Python error|Thread 0x|Current thread)", re.MULTILINE)
-_LINE = re.compile(r'File "answer\.py", line (\d+)')
+# How the interpreter's stack dumps begin (faulthandler).
+_STACK_DUMP = re.compile(r"^(Timeout \(|Fatal Python error|Thread 0x|Current thread)", re.MULTILINE)
+_STACK_START = re.compile(r"^(?:Current thread|Thread) 0x", re.MULTILINE)
+_STACK_LINE = re.compile(rf'File "{re.escape(SUBMISSION_FILE)}", line (\d+)')
 
 
-def last_words(output: str) -> tuple[str, str]:
-    """Return what an answer printed, and what its interpreter said of it in the end.
+def split_stack_dump(output: str) -> tuple[str, str]:
+    """Return what a submission printed, and the stack dump of its interpreter after it.
 
-    >>> last_words("hello\\nTimeout (0:00:02)!\\nThread 0x1:\\n")
+    >>> split_stack_dump("hello\\nTimeout (0:00:02)!\\nThread 0x1:\\n")
     ('hello\\n', 'Timeout (0:00:02)!\\nThread 0x1:\\n')
     """
-    found = _LAST_WORDS.search(output)
-    at = found.start() if found else len(output)
-    return output[:at], output[at:]
+    match = _STACK_DUMP.search(output)
+    start = match.start() if match else len(output)
+    return output[:start], output[start:]
 
 
-def last_line(said: str) -> int | None:
-    """Return the line of the answer that was being executed, where the interpreter says so."""
-    found = _LINE.search(said)
-    return int(found[1]) if found else None
+def stack_dump_line(stack_dump: str) -> int | None:
+    """Return the line of the submission that was executed last, if the stack dumps have it.
+
+    Each thread's stack has its innermost frame first, and later dumps follow earlier ones.
+    """
+    stacks = _STACK_START.split(stack_dump)
+    lines = [match for match in map(_STACK_LINE.search, stacks) if match]
+    return int(lines[-1][1]) if lines else None
 
 
-def _is_stuck(ending: ExitReason, output: str) -> bool:
-    if ending.why == "time" and ending.idle_seconds > _IDLE:
+def _is_hang(reason: ExitReason, stack_dump: str) -> bool:
+    # An endless loop uses the processor until its end; a blocked collective does not.
+    if reason.kind == "time" and reason.idle_seconds > _HANG_IDLE_SECONDS:
         return True
-    return ending.why in ("time", "signal") and bool(_STUCK.search(output))
+    return reason.kind in ("time", "signal") and bool(_XLA_HANG.search(stack_dump))
 
 
-def fault(why: str) -> Verdict:
-    """Return the verdict on a fault of the judge's own."""
+def internal_error(reason: str) -> Verdict:
+    """Return the verdict on a failure of the judge itself."""
     return Verdict(
         code="IE",
-        what=f"The judge failed: {why}.",
+        what=f"The judge failed: {reason}.",
         fix="submit again; this is not counted as an attempt.",
     )
 
 
-def _told(ending: ExitReason) -> str:
-    number = signal_of(ending)
+def _exit_text(reason: ExitReason) -> str:
+    number = exit_signal(reason)
     if number:
         try:
             return signal.Signals(number).name
         except ValueError:
             return f"signal {number}"
-    return f"exit code {ending.exit_code}" if ending.exit_code is not None else ending.why
-
-
-def _after(ending: ExitReason) -> str:
-    return f" ({ending.detail})" if ending.detail else ""
+    return f"exit code {reason.exit_code}" if reason.exit_code is not None else reason.kind

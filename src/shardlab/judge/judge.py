@@ -1,7 +1,7 @@
-"""One submission from end to end: two confined processes, a question for each case, a judgement.
+"""One submission from end to end: two workers, a request for each case, a judgement.
 
-The author makes the next program while the runner runs this one. Whatever ends well or badly, a
-case is told in its place in the order: the same answer with the same seed gives the same judgement.
+The tracer works on the next case while the runner runs this one. Results are reported in the order
+of the cases, so the same submission with the same seed has the same judgement.
 """
 
 from __future__ import annotations
@@ -13,50 +13,61 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardlab.catalogue.problem import Part, Problem
-from shardlab.catalogue.reference import load_reference
+from shardlab.catalogue.reference import Reference, load_reference
 from shardlab.errors import InvalidReference
-from shardlab.judge import failures as troubles
-from shardlab.judge.case_request import Question
-from shardlab.judge.case_result import Outcome, failed, made_of, needs_run, result
+from shardlab.judge import failures
+from shardlab.judge.case_request import CaseRequest
+from shardlab.judge.case_result import (
+    CaseOutcome,
+    TracerResponse,
+    create_case_result,
+    evaluate_case,
+    failed_outcome,
+    needs_runner,
+)
 from shardlab.judge.cases import Case, make_cases
-from shardlab.judge.counterexample import exhibit
-from shardlab.judge.explain import explained
+from shardlab.judge.counterexample import counterexample_facts
+from shardlab.judge.explain import explain_outcomes
 from shardlab.judge.judgement import CaseResult, Judgement
-from shardlab.judge.minimize import Ask, shrunk
-from shardlab.judge.source import SubmissionSource, read_submission
+from shardlab.judge.minimize import RunCase, find_minimal_failure
+from shardlab.judge.protocol.requests import WorkerRequest
+from shardlab.judge.protocol.responses import ExportResponse
+from shardlab.judge.submission_source import SubmissionSource, read_submission
 from shardlab.judge.verdict import Verdict
-from shardlab.judge.worker_client import Desk, Lost, NotLoaded
-from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.process import Limits, SandboxPool
+from shardlab.judge.worker_client import LoadFailed, RequestFailed, WorkerClient
+from shardlab.sandbox.process import ProcessLimits, SandboxPool
 
+# The examples are always the same, so that a lesson can show their values.
+# Hidden cases are drawn at a larger scale: a solution for the examples' sizes fails there.
 EXAMPLES_SEED = 0
-_PATIENCE = 1.0  # seconds
-Tell = Callable[[CaseResult], None]
+_EXAMPLE_SCALE, _HIDDEN_SCALE = 1, 2
+_INTERRUPT_SECONDS = 1.0
+OnCase = Callable[[CaseResult], None]
 
 
 def judge(
-    house: SandboxPool,
+    pool: SandboxPool,
     problem: Problem,
     source: str | bytes,
     *,
     kind: str,
     seed: int,
-    tell: Tell = lambda result: None,
+    on_case: OnCase = lambda result: None,
 ) -> Judgement:
-    """Return the judgement of one answer; `tell` hears of every case as it ends.
+    """Return the judgement of one submission; `on_case` is called after every case.
 
     `kind` is run (the examples: small inputs, the same every time) or submit (all cases, drawn from
-    `seed`). What `tell` hears of a case is what the case shows alone; in the judgement a cause is
-    named that explains all cases of the part.
+    `seed`). `on_case` gets what a case shows alone; the judgement names causes that explain all
+    cases of a part.
     """
     is_example = kind == "run"
     seed = EXAMPLES_SEED if is_example else seed
-    cases = [case for part in problem.parts for case in _cases(part, seed, is_example)]
-    return _judged(house, problem, source, kind, seed, cases, tell)
+    cases = [case for part in problem.parts for case in _select_cases(part, seed, is_example)]
+    return _judge_cases(pool, problem, source, kind, seed, cases, on_case)
 
 
 def replay_case(
-    house: SandboxPool,
+    pool: SandboxPool,
     problem: Problem,
     source: str | bytes,
     *,
@@ -65,226 +76,238 @@ def replay_case(
     part: int,
     number: int,
 ) -> Judgement:
-    """Return the judgement of one case alone, drawn as it was in a judgement with that seed."""
+    """Return the judgement of one case alone, drawn as in a judgement with that seed."""
     is_example = kind == "run"
     seed = EXAMPLES_SEED if is_example else seed
-    whole = _cases(problem.parts[part - 1], seed, is_example)
-    cases = [case for case in whole if case.number == number]
-    return _judged(house, problem, source, kind, seed, cases, lambda result: None)
+    part_cases = _select_cases(problem.parts[part - 1], seed, is_example)
+    cases = [case for case in part_cases if case.number == number]
+    return _judge_cases(pool, problem, source, kind, seed, cases, lambda result: None)
 
 
-def _cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
-    cases = make_cases(part, seed, 1 if is_example else 2)
+def _select_cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
+    cases = make_cases(part, seed, _EXAMPLE_SCALE if is_example else _HIDDEN_SCALE)
     return [case for case in cases if not (is_example and case.is_simulated)]
 
 
-def _judged(
-    house: SandboxPool,
+def _judge_cases(
+    pool: SandboxPool,
     problem: Problem,
     source: str | bytes,
     kind: str,
     seed: int,
     cases: Sequence[Case],
-    tell: Tell,
+    on_case: OnCase,
 ) -> Judgement:
     is_example = kind == "run"
-    questions = _questions(problem, cases)
-    read = read_submission(source.encode() if isinstance(source, str) else source)
-    outcomes, shown = [], None
-    if isinstance(read, Verdict):
-        outcomes = [failed(questions[0], read)]
+    requests = _draw_requests(problem, cases)
+    # Before any process is started: bytes that are no text need none.
+    submission = read_submission(source.encode() if isinstance(source, str) else source)
+    outcomes: list[CaseOutcome] = []
+    counterexample = None
+    if isinstance(submission, Verdict):
+        outcomes = [failed_outcome(requests[0], submission)]
     else:
-        with _Line(house, problem, read) as line:
-            for outcome in line.outcomes(questions):
+        with _SubmissionRun(pool, problem, submission) as run:
+            for outcome in run.iterate_outcomes(requests):
                 outcomes.append(outcome)
-                tell(result(outcome, is_example))
-            outcomes = explained(outcomes, problem)
-            if line.can_go_on:
-                shown = _shown(outcomes, seed, lambda question: line.alone(question, problem))
-    left = cases[len(outcomes) :]
+                on_case(create_case_result(outcome, is_example))
+            # Only now: a cause is named if it explains every mesh, so it needs all outcomes.
+            outcomes = explain_outcomes(outcomes, problem)
+            if run.can_continue:
+                counterexample = _find_counterexample(outcomes, seed, run.run_single)
+    not_judged = cases[len(outcomes) :]
     return Judgement(
         problem=problem.slug,
         content_version=problem.content_version,
-        level=house.level,
+        level=pool.level,
         seed=seed,
         kind=kind,
-        cases=tuple(result(outcome, is_example) for outcome in outcomes),
-        not_judged=tuple(f"part {case.part.number}, {case.name}" for case in left),
-        counterexample=shown,
+        cases=tuple(create_case_result(outcome, is_example) for outcome in outcomes),
+        not_judged=tuple(f"part {case.part.number}, {case.name}" for case in not_judged),
+        counterexample=counterexample,
     )
 
 
-def _shown(outcomes: Sequence[Outcome], seed: int, ask: Ask) -> CaseResult | None:
-    """Return a small case that fails, laid open; None where there is none to be had."""
-    small = shrunk(outcomes, seed, ask)
-    if small is None:
+def _find_counterexample(
+    outcomes: Sequence[CaseOutcome], seed: int, run_case: RunCase
+) -> CaseResult | None:
+    """Return the minimal failing case with all its values, None if there is none to show."""
+    outcome = find_minimal_failure(outcomes, seed, run_case)
+    if outcome is None:
         return None
-    told = result(small, is_example=True)
+    result = create_case_result(outcome, is_example=True)
     try:
-        return replace(told, facts={**told.facts, **exhibit(small)})
-    except Exception:  # a judgement that is made is not lost for its picture
-        return told
+        return replace(result, facts={**result.facts, **counterexample_facts(outcome)})
+    except Exception:  # a judgement must not be lost because of its picture
+        return result
 
 
-def _questions(problem: Problem, cases: Sequence[Case]) -> list[Question]:
+def _draw_requests(problem: Problem, cases: Sequence[Case]) -> list[CaseRequest]:
+    # References are the catalogue's own code, so they are loaded here and not in a worker.
     references = {part.number: load_reference(problem, part) for part in problem.parts}
-    return [
-        Question(case, references[case.part.number], _inputs(references[case.part.number], case))
-        for case in cases
-    ]
+    requests = []
+    for case in cases:
+        reference = references[case.part.number]
+        requests.append(CaseRequest(case, reference, _draw_inputs(reference, case)))
+    return requests
 
 
-def _inputs(reference: Any, case: Case) -> dict[str, Any]:
+def _draw_inputs(reference: Reference, case: Case) -> dict[str, Any]:
     try:
-        inputs: dict[str, Any] = reference.inputs(case.draw)
+        return reference.inputs(case.draw)
     except Exception as error:
         raise InvalidReference(
             f"inputs raised {type(error).__name__}: {error}.",
             where=f"part {case.part.number}, {case.name}",
-            fix="mend the problem's reference.py.",
+            fix="fix the problem's reference.py.",
         ) from error
-    return inputs
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
-    """What the author has said to a question, or why it has not."""
+class _TracedCase:
+    """What the tracer has responded for a case, or the verdict if it has not."""
 
-    question: Question
-    answer: Frame | None
+    request: CaseRequest
+    response: TracerResponse | None
     printed: str = ""
     verdict: Verdict | None = None
     is_last: bool = False
 
 
-class _Line:
-    """The two processes of one submission, working at the same time."""
+class _SubmissionRun:
+    """The two workers of one submission. The tracer has a thread, the runner the caller's."""
 
-    def __init__(self, house: SandboxPool, problem: Problem, source: SubmissionSource) -> None:
-        limits = _limits(problem)
-        self._source = source
-        self._author = Desk(house, "author", limits, source)
-        self._runner = Desk(house, "runner", limits)
-        self._told: queue.Queue[_Told | BaseException] = queue.Queue(maxsize=2)
+    def __init__(self, pool: SandboxPool, problem: Problem, source: SubmissionSource) -> None:
+        limits = _problem_limits(problem)
+        self._problem, self._source = problem, source
+        self._tracer = WorkerClient(pool, "tracer", limits, source)
+        self._runner = WorkerClient(pool, "runner", limits)
+        # Two cases ahead: enough to keep the runner busy, and little to discard at an early end.
+        self._traced: queue.Queue[_TracedCase | BaseException] = queue.Queue(maxsize=2)
         self._thread: threading.Thread | None = None
-        self._is_heard = threading.Event()  # nobody takes any more out of the queue
-        self._is_over = threading.Event()
+        self._is_abandoned = threading.Event()  # nothing is taken out of the queue any more
+        self._is_closed = threading.Event()
 
-    def __enter__(self) -> _Line:
+    def __enter__(self) -> _SubmissionRun:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        self._is_heard.set()
-        self._is_over.set()
+    def __exit__(self, exception_type: type[BaseException] | None, *exception: object) -> None:
+        self._is_abandoned.set()
+        self._is_closed.set()
         if self._thread is not None:
-            # Whoever interrupts does not wait for an answer that may be at an endless loop.
-            self._thread.join(None if kind is None else _PATIENCE)
+            # An interrupt must not block on a submission in an endless loop; the thread closes
+            # its worker itself then.
+            self._thread.join(None if exception_type is None else _INTERRUPT_SECONDS)
         if self._thread is None or not self._thread.is_alive():
-            self._author.close()
+            self._tracer.close()
         self._runner.close()
 
-    def outcomes(self, questions: Sequence[Question]) -> Iterator[Outcome]:
-        """Yield what comes of each question."""
-        thread = threading.Thread(target=self._write, args=(questions,), daemon=True)
+    def iterate_outcomes(self, requests: Sequence[CaseRequest]) -> Iterator[CaseOutcome]:
+        """Yield the outcome of each case, in order; fewer if the submission ends its workers."""
+        # A daemon, because a submission in an endless loop must not keep the interpreter alive.
+        thread = threading.Thread(target=self._trace_cases, args=(requests,), daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # as many threads or processes as this person may have
-            yield failed(questions[0], troubles.fault(str(error)))
+        except RuntimeError as error:  # the user's limit of threads and processes
+            yield failed_outcome(requests[0], failures.internal_error(str(error)))
             return
         self._thread = thread
         try:
-            yield from self._heard(questions)
+            yield from self._run_traced_cases(requests)
         finally:
-            self._is_heard.set()
+            self._is_abandoned.set()
 
-    def _heard(self, questions: Sequence[Question]) -> Iterator[Outcome]:
-        if any(question.kind == "export" for question in questions):
+    def _run_traced_cases(self, requests: Sequence[CaseRequest]) -> Iterator[CaseOutcome]:
+        if any(request.kind == "export" for request in requests):
+            # The runner compiles its first program while the tracer traces the first case.
             self._runner.prepare()
-        for _ in questions:
-            told = self._told.get()
-            if isinstance(told, BaseException):
-                raise told
-            outcome = self._outcome(told)
-            yield outcome
-            if told.is_last or self._runner.is_given_up:
+        for _ in requests:
+            traced = self._traced.get()
+            if isinstance(traced, BaseException):
+                raise traced
+            # The caller may stop here by an exception in `on_case`; `iterate_outcomes` cleans up.
+            yield self._finish_case(traced)
+            if traced.is_last or self._runner.has_given_up:
                 return
 
     @property
-    def can_go_on(self) -> bool:
-        """Say whether more may be asked: of an answer that ends its processes nothing is."""
-        return not (self._author.is_given_up or self._runner.is_given_up)
+    def can_continue(self) -> bool:
+        """Return whether further cases can be run: not after a submission ended its workers."""
+        return not (self._tracer.has_given_up or self._runner.has_given_up)
 
-    def alone(self, question: Question, problem: Problem) -> Outcome:
-        """Return what comes of one more question, after all others."""
+    def run_single(self, request: CaseRequest) -> CaseOutcome:
+        """Return the outcome of one more case, after all others."""
+        # The thread still owns the tracer until it has put its last case into the queue.
         if self._thread is not None:
             self._thread.join()
-        return explained([self._outcome(self._asked(question))], problem)[0]
+        outcome = self._finish_case(self._trace_case(request))
+        return explain_outcomes([outcome], self._problem)[0]
 
-    def _outcome(self, told: _Told) -> Outcome:
-        return replace(self._answered(told), output=told.printed)
+    def _finish_case(self, traced: _TracedCase) -> CaseOutcome:
+        return replace(self._run_and_evaluate(traced), output=traced.printed)
 
-    def _answered(self, told: _Told) -> Outcome:
-        question = told.question
-        if told.answer is None:
-            assert told.verdict is not None
-            return failed(question, told.verdict)
-        ran = None
-        if needs_run(question, told.answer):
+    def _run_and_evaluate(self, traced: _TracedCase) -> CaseOutcome:
+        if traced.response is None:
+            assert traced.verdict is not None
+            return failed_outcome(traced.request, traced.verdict)
+        run_response = None
+        if needs_runner(traced.response):
+            assert isinstance(traced.response, ExportResponse)
+            request = traced.request.runner_request(traced.response.program)
             try:
-                ran = self._runner.ask(question.for_runner(told.answer.buffers[0]))
-            except Lost as lost:
-                return failed(question, lost.verdict)
-        return made_of(question, told.answer, ran, self._source)
+                run_response = self._runner.request(request)
+            except RequestFailed as failure:
+                return failed_outcome(traced.request, failure.verdict)
+        return evaluate_case(traced.request, traced.response, run_response, self._source)
 
-    # The author's thread.
+    # In the tracer's thread.
 
-    def _write(self, questions: Sequence[Question]) -> None:
+    def _trace_cases(self, requests: Sequence[CaseRequest]) -> None:
         try:
-            for question in questions:
-                told = self._asked(question)
-                self._put(told)
-                if told.is_last or self._is_heard.is_set():
+            for request in requests:
+                traced = self._trace_case(request)
+                self._put_traced(traced)
+                if traced.is_last or self._is_abandoned.is_set():
                     return
-        except BaseException as error:  # the judge's own: told where it can be raised
-            self._put(error)
+        except BaseException as error:  # a bug of the judge: raised in the caller's thread
+            self._put_traced(error)
         finally:
-            if self._is_over.is_set():
-                self._author.close()
+            if self._is_closed.is_set():
+                self._tracer.close()
 
-    def _asked(self, question: Question) -> _Told:
+    def _trace_case(self, request: CaseRequest) -> _TracedCase:
+        verdict, is_last = None, False
+        response: TracerResponse | None = None
+        tracer_request: WorkerRequest[Any] = request.tracer_request()
         try:
-            answer = self._author.ask(question.for_author())
-            return _Told(question=question, answer=answer, printed=self._author.printed)
-        except NotLoaded as error:
-            return _Told(
-                question=question,
-                answer=None,
-                printed=self._author.printed,
-                verdict=error.verdict,
-                is_last=True,
-            )
-        except Lost as lost:
-            is_last = self._author.is_given_up
-            return _Told(
-                question=question,
-                answer=None,
-                printed=self._author.printed,
-                verdict=lost.verdict,
-                is_last=is_last,
-            )
+            response = self._tracer.request(tracer_request)
+        except LoadFailed as failure:
+            verdict, is_last = failure.verdict, True
+        except RequestFailed as failure:
+            verdict, is_last = failure.verdict, self._tracer.has_given_up
+        return _TracedCase(
+            request=request,
+            response=response,
+            printed=self._tracer.printed,
+            verdict=verdict,
+            is_last=is_last,
+        )
 
-    def _put(self, told: _Told | BaseException) -> None:
-        while not self._is_heard.is_set():
+    def _put_traced(self, traced: _TracedCase | BaseException) -> None:
+        while not self._is_abandoned.is_set():
             try:
-                self._told.put(told, timeout=0.2)
+                # With a timeout: once the run is abandoned nothing takes from the queue, and a put
+                # without one would block forever.
+                self._traced.put(traced, timeout=0.2)
                 return
             except queue.Full:
                 continue
 
 
-def _limits(problem: Problem) -> Limits:
-    """Return the usual limits with those of the problem in their place."""
-    given: dict[str, Any] = dict(problem.limits)
-    if "memory_bytes" in given:
-        given["memory_bytes"] = int(given["memory_bytes"])
-    return Limits(**given)
+def _problem_limits(problem: Problem) -> ProcessLimits:
+    """Return the default limits, replaced by those that the problem sets."""
+    limits: dict[str, Any] = dict(problem.limits)
+    # TOML gives 1e9 as a float; the kernel's limits are integers.
+    if "memory_bytes" in limits:
+        limits["memory_bytes"] = int(limits["memory_bytes"])
+    return ProcessLimits(**limits)

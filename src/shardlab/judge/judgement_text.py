@@ -1,4 +1,4 @@
-"""A judgement as text and in colour: the verdict, a small case that fails, all cases in a row."""
+"""A judgement as text, plain or in colour: the verdict, the minimal failing case, all cases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardlab._text.printable import printable_lines, printable_text
 from shardlab._text.units import count_text
-from shardlab.judge.counterexample_picture import RIGHT, WRONG, exhibit_lines
+from shardlab.judge.counterexample_picture import RIGHT, WRONG, counterexample_lines
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, lines_text
@@ -16,9 +16,10 @@ from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, line
 if TYPE_CHECKING:
     from rich.text import Text
 
-_MOST_PRINTED = 8
+_MAX_PRINTED = 8
+_MIN_WIDTH = 40
 _LEVELS = {
-    "A": "level A: own namespaces, Landlock and seccomp",
+    "A": "level A: namespaces, Landlock and seccomp",
     "B": "level B: Landlock and seccomp",
     "C": "level C: limits only, no sandbox",
 }
@@ -27,12 +28,18 @@ _LEVELS = {
 def judgement_text(judgement: Judgement, width: int = DEFAULT_WIDTH) -> str:
     """Return a judgement as plain text.
 
-    >>> right = CaseResult("data=2", 1, "data=2", 7, (Verdict("AC", "Right on 2 devices."),))
-    >>> print(judgement_text(Judgement("sum", 1, "A", 7, "submit", (right,))))
-    AC  Same result on 1 mesh.
+    >>> case = CaseResult(
+    ...     name="data=2", part=1, mesh="data=2", seed=7,
+    ...     verdicts=(Verdict(code="AC", what="Right on 2 devices."),),
+    ... )
+    >>> print(judgement_text(Judgement(
+    ...     problem="sum", content_version=1, level="A", seed=7, kind="submit", cases=(case,)
+    ... )))
+    AC: accepted
+      Same result on 1 mesh.
     <BLANKLINE>
     ✓ data=2
-    1 of 1 case right; level A: own namespaces, Landlock and seccomp; seed 7
+    1 of 1 case passed; level A: namespaces, Landlock and seccomp; seed 7
     """
     return lines_text(judgement_lines(judgement, width))
 
@@ -43,68 +50,64 @@ def judgement_rich(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Text:
 
 
 def judgement_lines(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Iterator[Line]:
-    """Yield the lines of a judgement, the most telling first."""
-    width = max(width, 40)
+    """Yield the lines of a judgement, the most important first."""
+    width = max(width, _MIN_WIDTH)
     first = judgement.first_failure
     if first is None:
         yield from verdict_lines(judgement.verdict, "", width)
     else:
-        yield from case_lines(first, _name(first, judgement), width)
-        yield from _others(judgement, first, width)
+        yield from case_lines(first, _case_name(first, judgement), width)
+        yield from _other_failures(judgement, first, width)
     if judgement.counterexample is not None:
         yield []
-        yield from exhibit_lines(judgement.counterexample, width)
+        yield from counterexample_lines(judgement.counterexample, width)
     yield []
-    yield from _cases(judgement, width)
+    yield from _case_overview(judgement, width)
     for note in judgement.notes:
         yield from (
             [Span(text=line, is_faint=True)]
             for line in wrap(printable_text(f"note: {note}"), width)
         )
-    yield from _summary(judgement, width)
+    yield from _summary_lines(judgement, width)
 
 
 def case_lines(case: CaseResult, name: str, width: int) -> Iterator[Line]:
-    """Yield what is said of one case, and what the answer printed in it."""
+    """Yield the verdicts on one case, and what the submission printed in it."""
     for number, verdict in enumerate(case.verdicts):
         yield from verdict_lines(verdict, name if number == 0 else "", width)
     printed = printable_lines(case.output).splitlines()
     if printed:
         yield [Span(text="  printed:", is_faint=True)]
-        for line in printed[:_MOST_PRINTED]:
+        for line in printed[:_MAX_PRINTED]:
             yield [Span(text=f"    {line[: width - 4]}", is_faint=True)]
-        if len(printed) > _MOST_PRINTED:
-            more = count_text(len(printed) - _MOST_PRINTED, "more line")
-            yield [Span(text=f"    ... {more}", is_faint=True)]
+        if len(printed) > _MAX_PRINTED:
+            rest = count_text(len(printed) - _MAX_PRINTED, "more line")
+            yield [Span(text=f"    ... {rest}", is_faint=True)]
 
 
-def verdict_lines(verdict: Verdict, heading: str, width: int) -> Iterator[Line]:
-    """Yield one verdict in its parts."""
+def verdict_lines(verdict: Verdict, case_name: str, width: int) -> Iterator[Line]:
+    """Yield one verdict: code and label, then message, line, details and fix."""
     ink = "green" if verdict.code == "AC" else "yellow" if verdict.code == "IE" else "red"
-    if heading:
-        yield [
-            Span(text=f"{verdict.code}  ", is_strong=True, ink=ink),
-            Span(text=heading, is_strong=True),
-        ]
-        yield from ([Span(text=line)] for line in _folded(verdict.what, width, "  "))
-    else:
-        lines = wrap(
-            f"{verdict.code}  {printable_text(verdict.what)}", width, subsequent_indent="  "
-        )
-        code = len(verdict.code)
-        yield [Span(text=lines[0][:code], is_strong=True, ink=ink), Span(text=lines[0][code:])]
-        yield from ([Span(text=line)] for line in lines[1:])
+    title = f"{verdict.title} ({case_name})" if case_name else verdict.title
+    first, *rest = wrap(title, width, subsequent_indent="  ", break_on_hyphens=False)
+    n_code = len(verdict.code)
+    yield [
+        Span(text=first[:n_code], is_strong=True, ink=ink),
+        Span(text=first[n_code:], is_strong=True),
+    ]
+    yield from ([Span(text=line, is_strong=True)] for line in rest)
+    yield from ([Span(text=line)] for line in _wrap_text(verdict.what, width, "  "))
     if verdict.where:
-        yield from ([Span(text=line)] for line in _folded(verdict.where, width, "  at "))
-    for shown in verdict.shows:
-        yield from ([Span(text=line, is_faint=True)] for line in _folded(shown, width, "    "))
+        yield from ([Span(text=line)] for line in _wrap_text(verdict.where, width, "  at "))
+    for detail in verdict.shows:
+        yield from ([Span(text=line, is_faint=True)] for line in _wrap_text(detail, width, "    "))
     if verdict.fix:
         yield from (
-            [Span(text=line, ink="green")] for line in _folded(verdict.fix, width, "  try: ")
+            [Span(text=line, ink="green")] for line in _wrap_text(verdict.fix, width, "  try: ")
         )
 
 
-def _folded(text: str, width: int, start: str) -> list[str]:
+def _wrap_text(text: str, width: int, start: str) -> list[str]:
     return wrap(
         printable_text(text),
         width,
@@ -114,45 +117,46 @@ def _folded(text: str, width: int, start: str) -> list[str]:
     )
 
 
-def _others(judgement: Judgement, first: CaseResult, width: int) -> Iterator[Line]:
-    """Yield one line for each other kind of failure."""
-    told = {(verdict.code, verdict.cause) for verdict in first.verdicts}
+def _other_failures(judgement: Judgement, first: CaseResult, width: int) -> Iterator[Line]:
+    """Yield each other kind of failure once."""
+    shown_kinds = {(verdict.code, verdict.cause) for verdict in first.verdicts}
     for case in judgement.cases:
         for verdict in case.verdicts:
-            if verdict.code == "AC" or (verdict.code, verdict.cause) in told:
+            if verdict.code == "AC" or (verdict.code, verdict.cause) in shown_kinds:
                 continue
-            told.add((verdict.code, verdict.cause))
+            shown_kinds.add((verdict.code, verdict.cause))
             yield []
-            yield from verdict_lines(verdict, _name(case, judgement), width)
+            yield from verdict_lines(verdict, _case_name(case, judgement), width)
 
 
-def _name(case: CaseResult, judgement: Judgement) -> str:
+def _case_name(case: CaseResult, judgement: Judgement) -> str:
     return f"part {case.part}, {case.name}" if _has_parts(judgement) else case.name
 
 
 def _has_parts(judgement: Judgement) -> bool:
-    """Say whether the problem has a second part, whose cases come last."""
+    """Return whether the problem has a second part; its cases come last."""
+    # Not from the problem: a stored judgement is shown without its catalogue, too.
     names = [f"part {case.part}," for case in judgement.cases] + list(judgement.not_judged)
     return not all(name.startswith("part 1,") for name in names)
 
 
-def _cases(judgement: Judgement, width: int) -> Iterator[Line]:
-    """Yield the cases of each part in a row, with a mark and the code of each."""
+def _case_overview(judgement: Judgement, width: int) -> Iterator[Line]:
+    """Yield the cases of each part in a row, each with a mark and its code."""
     parts: dict[int, list[CaseResult]] = {}
     for case in judgement.cases:
         parts.setdefault(case.part, []).append(case)
     for number, cases in parts.items():
         head = f"part {number}: " if _has_parts(judgement) else ""
-        yield from _wrapped(head, [_marked(case) for case in cases], width)
+        yield from _wrap_items(head, [_case_item(case) for case in cases], width)
 
 
-def _marked(case: CaseResult) -> tuple[str, str, str]:
+def _case_item(case: CaseResult) -> tuple[str, str, str]:
     if case.passed:
         return RIGHT, case.name, "green"
     return WRONG, f"{case.name} {case.verdicts[0].code}", "red"
 
 
-def _wrapped(head: str, items: list[tuple[str, str, str]], width: int) -> Iterator[Line]:
+def _wrap_items(head: str, items: list[tuple[str, str, str]], width: int) -> Iterator[Line]:
     line, used = [Span(text=head)], len(head)
     for mark, name, ink in items:
         size = len(mark) + len(name) + 3
@@ -164,17 +168,17 @@ def _wrapped(head: str, items: list[tuple[str, str, str]], width: int) -> Iterat
     yield line
 
 
-def _summary(judgement: Judgement, width: int) -> Iterator[Line]:
-    n, right = len(judgement.cases), sum(case.passed for case in judgement.cases)
-    told = [f"{right} of {count_text(n, 'case')} right"]
+def _summary_lines(judgement: Judgement, width: int) -> Iterator[Line]:
+    n, n_passed = len(judgement.cases), sum(case.passed for case in judgement.cases)
+    parts = [f"{n_passed} of {count_text(n, 'case')} passed"]
     if judgement.not_judged:
-        told.append(f"{count_text(len(judgement.not_judged), 'case')} not judged after that")
+        parts.append(f"{count_text(len(judgement.not_judged), 'case')} not judged after that")
     if not judgement.counts:
-        told.append("not counted")
+        parts.append("not counted")
     if judgement.level:
-        told.append(_LEVELS.get(judgement.level, f"level {judgement.level}"))
+        parts.append(_LEVELS.get(judgement.level, f"level {judgement.level}"))
     if judgement.kind != "run":
-        told.append(f"seed {judgement.seed}")
+        parts.append(f"seed {judgement.seed}")
     ink = "green" if judgement.passed else "red"
-    for line in wrap("; ".join(told), width):
+    for line in wrap("; ".join(parts), width):
         yield [Span(text=line, is_strong=True, ink=ink)]

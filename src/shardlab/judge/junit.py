@@ -1,4 +1,4 @@
-"""A judgement as JUnit XML, for whatever collects test results."""
+"""A judgement as JUnit XML, for tools that collect test results."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ from xml.sax.saxutils import escape, quoteattr
 
 from shardlab._text.printable import printable_lines
 from shardlab.judge.judgement import CaseResult, Judgement
+from shardlab.judge.verdict import VERDICTS
 
-_ERRORS = {"CE", "IE", "RTE", "TLE", "MLE", "OLE"}
+# JUnit separates a test that could not be evaluated (error) from one that failed.
+_ERROR_CODES = {"CE", "IE", "RTE", "TLE", "MLE", "OLE"}
 
 
 def junit_xml(judgement: Judgement) -> str:
     """Return the cases of a judgement as one test suite."""
     cases = judgement.cases
-    errors = [case for case in cases if _is_error(case)]
-    failures = [case for case in cases if not case.passed and not _is_error(case)]
-    n = len(cases) + len(judgement.not_judged)
-    counts = f'tests="{n}" failures="{len(failures)}" errors="{len(errors)}"'
+    n_errors = sum(_is_error(case) for case in cases)
+    n_failures = sum(not case.passed and not _is_error(case) for case in cases)
+    n_tests = len(cases) + len(judgement.not_judged)
+    counts = f'tests="{n_tests}" failures="{n_failures}" errors="{n_errors}"'
     counts += f' skipped="{len(judgement.not_judged)}"'
-    suite = attribute(f"shardlab.{judgement.problem}")
+    suite = xml_attribute(f"shardlab.{judgement.problem}")
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f"<testsuites {counts}>",
         f"<testsuite name={suite} {counts}>",
         "<properties>",
         *(
-            f"<property name={attribute(name)} value={attribute(str(value))}/>"
+            f"<property name={xml_attribute(name)} value={xml_attribute(str(value))}/>"
             for name, value in (("level", judgement.level), ("seed", judgement.seed))
         ),
         "</properties>",
-        *(line for case in cases for line in _case(case, suite)),
+        *(line for case in cases for line in _case_lines(case, suite)),
         *(
-            f"<testcase classname={suite} name={attribute(name)}><skipped/></testcase>"
+            f"<testcase classname={suite} name={xml_attribute(name)}><skipped/></testcase>"
             for name in judgement.not_judged
         ),
         "</testsuite>",
@@ -41,34 +43,32 @@ def junit_xml(judgement: Judgement) -> str:
 
 
 def _is_error(case: CaseResult) -> bool:
-    return not case.passed and case.verdicts[0].code in _ERRORS
+    return not case.passed and case.verdicts[0].code in _ERROR_CODES
 
 
-def _case(case: CaseResult, suite: str) -> list[str]:
-    name = attribute(f"part {case.part}, {case.name}")
+def _case_lines(case: CaseResult, suite: str) -> list[str]:
+    name = xml_attribute(f"part {case.part}, {case.name}")
     lines = [f"<testcase classname={suite} name={name}>"]
     if not case.passed:
         first = case.verdicts[0]
         tag = "error" if _is_error(case) else "failure"
-        told = "\n".join(map(str, case.verdicts))
-        lines.append(
-            f"<{tag} type={attribute(first.code)} message={attribute(first.what)}>"
-            f"{text(told)}</{tag}>"
-        )
+        content = xml_text("\n".join(map(str, case.verdicts)))
+        message = xml_attribute(f"{VERDICTS[first.code]}: {first.what}")
+        lines.append(f"<{tag} type={xml_attribute(first.code)} message={message}>{content}</{tag}>")
     if case.output:
-        lines.append(f"<system-out>{text(case.output)}</system-out>")
+        lines.append(f"<system-out>{xml_text(case.output)}</system-out>")
     return [*lines, "</testcase>"]
 
 
-def text(words: str) -> str:
-    """Return words as XML text; characters that move a cursor become question marks.
+def xml_text(text: str) -> str:
+    """Return text for XML; control characters become question marks.
 
-    >>> text("a < b\\x00\\x9b")
+    >>> xml_text("a < b\\x00\\x9b")
     'a &lt; b??'
     """
-    return escape(printable_lines(words))
+    return escape(printable_lines(text))
 
 
-def attribute(words: str) -> str:
-    """Return words as an XML attribute with its quotes."""
-    return quoteattr(printable_lines(words), {"\n": "&#10;"})
+def xml_attribute(text: str) -> str:
+    """Return text as an XML attribute with its quotes."""
+    return quoteattr(printable_lines(text), {"\n": "&#10;"})

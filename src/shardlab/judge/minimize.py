@@ -1,4 +1,4 @@
-"""The smallest case that still fails: another draw, never a hidden case itself."""
+"""The minimal failing case: drawn anew, never one of the hidden cases."""
 
 from __future__ import annotations
 
@@ -8,91 +8,98 @@ from typing import Any
 
 import numpy as np
 
-from shardlab.judge.case_request import Question
-from shardlab.judge.case_result import Outcome
+from shardlab.judge.case_request import CaseRequest
+from shardlab.judge.case_result import CaseOutcome
 
-# Of these a smaller case would show nothing, or would take the time limit once more.
-_NOT_SHOWN = ("CE", "IE", "TLE", "MLE", "OLE", "HANG")
+# A smaller case would show nothing new for these, or reach the time limit once more.
+_NOT_MINIMIZED = ("CE", "IE", "TLE", "MLE", "OLE", "HANG")
 _N_MESHES, _N_DRAWS = 3, 2
-_MOST_COUNTED = 32
+_MAX_COUNT = 32
 
-Ask = Callable[[Question], Outcome]
+RunCase = Callable[[CaseRequest], CaseOutcome]
 
 
-def shrunk(outcomes: Sequence[Outcome], seed: int, ask: Ask) -> Outcome | None:
-    """Return a failing case that a person can check by hand; None where none was found.
+def find_minimal_failure(
+    outcomes: Sequence[CaseOutcome], seed: int, run_case: RunCase
+) -> CaseOutcome | None:
+    """Return a failing case that can be checked by hand, None if none was found.
 
-    It fails as the first failure does, on the smallest mesh that does so, with the fewest and the
-    plainest numbers.
+    It fails with the code of the first failure, on the smallest mesh that does, with the smallest
+    inputs and, if possible, with integers.
     """
-    first = next((each for each in outcomes if not each.passed), None)
-    if first is None or first.code in _NOT_SHOWN:
+    first = next((outcome for outcome in outcomes if not outcome.passed), None)
+    if first is None or first.code in _NOT_MINIMIZED:
         return None
-    part = first.question.case.part.number
-    alike = [
-        each.question
-        for each in outcomes
-        if each.code == first.code and each.question.case.part.number == part
+    part = first.request.case.part.number
+    similar = [
+        outcome.request
+        for outcome in outcomes
+        if outcome.code == first.code and outcome.request.case.part.number == part
     ]
-    alike.sort(key=lambda question: (question.mesh.n_devices, question.case.number))
-    for question in _draws(alike[:_N_MESHES], seed):
-        found = ask(question)
-        if found.code == first.code:
-            return _plainer(found, ask)
-        if found.code in _NOT_SHOWN:
+    # Meshes on which it is known to fail, smallest first: no others need to be tried.
+    similar.sort(key=lambda request: (request.mesh.n_devices, request.case.number))
+    for request in _draw_smaller(similar[:_N_MESHES], seed):
+        outcome = run_case(request)
+        if outcome.code == first.code:
+            return _simplify_inputs(outcome, run_case)
+        if outcome.code in _NOT_MINIMIZED:
             return None
     return None
 
 
-def _draws(questions: Sequence[Question], seed: int) -> Iterator[Question]:
-    """Yield cases with the smallest inputs, drawn anew; last, one with inputs as large as were."""
-    smallest = [(question, 1, at) for question in questions for at in range(_N_DRAWS)]
-    for question, scale, at in [*smallest, (questions[0], questions[0].case.scale, _N_DRAWS)]:
-        case = question.case
-        drawn = np.random.SeedSequence([seed, case.part.number, case.number, 1 + at])
-        small = replace(case, seed=int(drawn.generate_state(1, np.uint32)[0]), scale=scale)
-        yield Question(small, question.reference, question.reference.inputs(small.draw))
+def _draw_smaller(requests: Sequence[CaseRequest], seed: int) -> Iterator[CaseRequest]:
+    """Yield cases with the smallest inputs, drawn anew; the last one has the original size."""
+    draws = [(request, 1, number) for request in requests for number in range(_N_DRAWS)]
+    draws.append((requests[0], requests[0].case.scale, _N_DRAWS))
+    for request, scale, number in draws:
+        case = request.case
+        # 1 + number: a seed sequence of its own, so no hidden case is drawn again.
+        sequence = np.random.SeedSequence([seed, case.part.number, case.number, 1 + number])
+        case_seed = int(sequence.generate_state(1, np.uint32)[0])
+        smaller = replace(case, seed=case_seed, scale=scale)
+        yield CaseRequest(smaller, request.reference, request.reference.inputs(smaller.draw))
 
 
-def _plainer(found: Outcome, ask: Ask) -> Outcome:
-    """Return the same failure with whole numbers in the place of others, where it still fails."""
-    question = found.question
-    plain = {name: _counted(value) for name, value in question.inputs.items()}
-    if _is_same(plain, question.inputs):
-        return found
+def _simplify_inputs(outcome: CaseOutcome, run_case: RunCase) -> CaseOutcome:
+    """Return the same failure with integers instead of fractions, if it still fails with them."""
+    request = outcome.request
+    integers = {name: _count_up(value) for name, value in request.inputs.items()}
+    if _are_same_inputs(integers, request.inputs):
+        return outcome
     try:
-        tried = ask(replace(question, inputs=plain))
+        simplified = run_case(replace(request, inputs=integers))
     except Exception:  # a reference need not accept other numbers than it draws
-        return found
-    is_told = tried.code == found.code and _causes(tried) == _causes(found)
-    return tried if is_told else found
+        return outcome
+    has_same_causes = _verdict_causes(simplified) == _verdict_causes(outcome)
+    return simplified if simplified.code == outcome.code and has_same_causes else outcome
 
 
-def _causes(outcome: Outcome) -> list[str]:
+def _verdict_causes(outcome: CaseOutcome) -> list[str]:
     return [verdict.cause for verdict in outcome.verdicts]
 
 
-def _counted(value: Any) -> Any:
-    """Return fractions as 1, 2, 3, ...; whole numbers as they are."""
+def _count_up(value: Any) -> Any:
+    """Return arrays of fractions as 1, 2, 3, ...; everything else unchanged."""
     if isinstance(value, dict):
-        return {key: _counted(each) for key, each in value.items()}
+        return {key: _count_up(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_counted(each) for each in value)
+        return type(value)(_count_up(item) for item in value)
+    # Integer inputs have a meaning (labels, indices), so only fractions are replaced.
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
         return value
     if np.array_equal(value, np.round(value)):
         return value
-    count = np.arange(value.size) % _MOST_COUNTED + 1
+    count = np.arange(value.size) % _MAX_COUNT + 1
     return count.reshape(value.shape).astype(value.dtype)
 
 
-def _is_same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    return all(a[name] is b[name] or _equal(a[name], b[name]) for name in a)
+def _are_same_inputs(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return all(_is_same_value(a[name], b[name]) for name in a)
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _is_same_value(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
-        return all(_equal(a[key], b[key]) for key in a)
+        return all(_is_same_value(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)):
-        return all(_equal(x, y) for x, y in zip(a, b, strict=True))
+        return all(_is_same_value(x, y) for x, y in zip(a, b, strict=True))
     return a is b

@@ -1,4 +1,4 @@
-"""A judgement as Exercism's `results.json`, version 3, with our keys beside theirs.
+"""A judgement as Exercism's `results.json`, version 3, with further keys of our own.
 
 https://exercism.org/docs/building/tooling/test-runners/interface
 """
@@ -9,46 +9,50 @@ from typing import Any
 
 from shardlab._text.printable import printable_data
 from shardlab.judge.judgement import CaseResult, Judgement
-from shardlab.judge.verdict import Verdict
+from shardlab.judge.verdict import VERDICTS, Verdict
 
 VERSION = 3
-_MOST_OUTPUT = 500
-_CUT = "... (cut)"
+_MAX_OUTPUT = 500
+_TRUNCATED = "... (truncated)"
 
 
 def results_json(judgement: Judgement) -> dict[str, Any]:
     """Return the results as plain data.
 
-    `status` is pass, fail, or error where no case could be judged at all: an answer that cannot be
-    loaded, or a fault of the judge's own.
+    `status` is pass, fail, or error if no case could be judged at all: the submission cannot be
+    loaded, or the judge failed.
     """
     first = judgement.verdict
+    # Exercism shows `message` for an error, and the tests otherwise.
     status = "pass" if judgement.passed else "error" if first.code in ("CE", "IE") else "fail"
-    told: dict[str, Any] = printable_data(_told(judgement, first, status))
-    return told
+    counterexample = judgement.counterexample
+    results: dict[str, Any] = printable_data(
+        {
+            "version": VERSION,
+            "status": status,
+            "message": None if judgement.passed else str(first),
+            "tests": [_test_entry(case) for case in judgement.cases],
+            # Our own keys.
+            "problem": judgement.problem,
+            "content_version": judgement.content_version,
+            "kind": judgement.kind,
+            "level": judgement.level,
+            "seed": judgement.seed,
+            "verdict": _verdict_entry(first),
+            "counts": judgement.counts,
+            "not_judged": list(judgement.not_judged),
+            "counterexample": _test_entry(counterexample) if counterexample else None,
+            "notes": list(judgement.notes),
+        }
+    )
+    return results
 
 
-def _told(judgement: Judgement, first: Verdict, status: str) -> dict[str, Any]:
-    return {
-        "version": VERSION,
-        "status": status,
-        "message": None if judgement.passed else str(first),
-        "tests": [_test(case) for case in judgement.cases],
-        # What follows is ours.
-        "problem": judgement.problem,
-        "content_version": judgement.content_version,
-        "kind": judgement.kind,
-        "level": judgement.level,
-        "seed": judgement.seed,
-        "verdict": first.to_json(),
-        "counts": judgement.counts,
-        "not_judged": list(judgement.not_judged),
-        "counterexample": _test(judgement.counterexample) if judgement.counterexample else None,
-        "notes": list(judgement.notes),
-    }
+def _verdict_entry(verdict: Verdict) -> dict[str, Any]:
+    return {**verdict.to_json(), "label": VERDICTS[verdict.code]}
 
 
-def _test(case: CaseResult) -> dict[str, Any]:
+def _test_entry(case: CaseResult) -> dict[str, Any]:
     codes = {verdict.code for verdict in case.verdicts}
     status = "pass" if case.passed else "error" if codes & {"CE", "IE", "RTE"} else "fail"
     facts = dict(case.facts)
@@ -56,10 +60,10 @@ def _test(case: CaseResult) -> dict[str, Any]:
         "name": f"part {case.part}, {case.name}",
         "status": status,
         "message": None if case.passed else "\n".join(map(str, case.verdicts)),
-        "output": _cut(case.output) if case.output else None,
-        "test_code": _code(case),
+        "output": _truncate_output(case.output) if case.output else None,
+        "test_code": _call_text(case),
         "task_id": case.part,
-        "verdicts": [verdict.to_json() for verdict in case.verdicts],
+        "verdicts": [_verdict_entry(verdict) for verdict in case.verdicts],
         "mesh": case.mesh,
         "seed": case.seed,
         "number": case.number,
@@ -73,19 +77,19 @@ def _test(case: CaseResult) -> dict[str, Any]:
     }
 
 
-def _code(case: CaseResult) -> str:
-    """Return the call of a case; a hidden one says its mesh and not its inputs."""
+def _call_text(case: CaseResult) -> str:
+    """Return the call of a case; a hidden case shows its mesh and not its inputs."""
     call = str(case.facts.get("call", "")) or case.name
-    given = [f"{each['name']} = {each['text']}" for each in case.facts.get("inputs", ())]
-    return "\n".join([*given, f"{call}  # {case.mesh}" if case.mesh else call])
+    inputs = [f"{value['name']} = {value['text']}" for value in case.facts.get("inputs", ())]
+    return "\n".join([*inputs, f"{call}  # {case.mesh}" if case.mesh else call])
 
 
-def _cut(output: str) -> str:
+def _truncate_output(output: str) -> str:
     """Return what was printed, at most 500 characters of it.
 
-    >>> len(_cut("x" * 501)), _cut("short")
+    >>> len(_truncate_output("x" * 501)), _truncate_output("short")
     (500, 'short')
     """
-    if len(output) <= _MOST_OUTPUT:
+    if len(output) <= _MAX_OUTPUT:
         return output
-    return output[: _MOST_OUTPUT - len(_CUT)] + _CUT
+    return output[: _MAX_OUTPUT - len(_TRUNCATED)] + _TRUNCATED

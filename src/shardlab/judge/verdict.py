@@ -1,4 +1,4 @@
-"""What the judge says of one case, and of a whole submission."""
+"""Verdicts on one case: the codes with their labels, and one verdict with its message."""
 
 from __future__ import annotations
 
@@ -6,63 +6,77 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Every verdict there is, the most telling first: of several about a case, it is shown first.
+# Every code with its label, most severe first: that verdict of a case is shown first. The label is
+# shown wherever the code is.
 VERDICTS = {
-    "IE": "the judge failed, not the answer; it is not counted",
-    "CE": "the answer cannot be loaded",
-    "HANG": "devices would wait for ever in a collective",
-    "VMA": "JAX cannot prove that an output is the same on every device",
-    "SPEC": "a spec does not fit the array or the mesh",
-    "RTE": "the answer raised an exception",
-    "TLE": "the time limit was reached",
-    "MLE": "the memory limit was reached",
-    "OLE": "the answer printed or returned too much",
-    "SHAPE": "the result has another structure or shape",
-    "DTYPE": "the result has another dtype",
-    "REPLICAS": "copies that should be equal differ",
-    "WA": "values differ",
-    "SHARD": "the values are right and the layout is not",
-    "API": "something that the task asks for is not in the program",
-    "COMM": "it communicates more than the task allows",
-    "MEM": "it holds more than the task allows",
-    "AC": "all properties hold",
+    "IE": "internal error of the judge; not counted",
+    "CE": "the submission cannot be loaded",
+    "HANG": "devices block forever in a collective",
+    "VMA": "replication cannot be proven",
+    "SPEC": "a spec does not fit its array or the mesh",
+    "RTE": "runtime error",
+    "TLE": "time limit exceeded",
+    "MLE": "memory limit exceeded",
+    "OLE": "output limit exceeded",
+    "SHAPE": "wrong structure or shape",
+    "DTYPE": "wrong dtype",
+    "REPLICAS": "replicas that must be equal differ",
+    "WA": "wrong values",
+    "SHARD": "right values, wrong sharding",
+    "API": "a required construct is missing",
+    "COMM": "more communication than allowed",
+    "MEM": "more memory than allowed",
+    "AC": "accepted",
 }
 
-# Named causes: what the numbers of a failed run have in common with a known mistake.
+# Named causes: the pattern of a known mistake in the numbers of a failed run.
 CAUSES = {
-    "factor_of_n": "the result is n times the right one",
-    "divided_by_n": "the result is the right one divided by n",
-    "shards_permuted": "the right pieces, in another order",
-    "only_shard_0": "the first piece is right, and no other",
-    "bias_n_times": "one term of the result is counted n times",
-    "gradient_scaled_by_n": "a gradient is n times the right one",
-    "mean_of_means": "a mean of each piece's own mean",
-    "same_random_numbers": "every piece drew the same random numbers",
-    "missing_psum": "the devices' values add up to the right one",
-    "missing_pmean": "the mean of the devices' values is the right one",
-    "missing_pmax": "the largest of the devices' values is the right one",
-    "missing_pmin": "the smallest of the devices' values is the right one",
+    "factor_of_n": "the result is n times the expected one",
+    "divided_by_n": "the result is the expected one divided by n",
+    "shards_permuted": "the expected shards, in another order",
+    "only_shard_0": "the first shard is right, and no other",
+    "bias_n_times": "one term of the result is added n times",
+    "gradient_scaled_by_n": "a gradient is n times the expected one",
+    "mean_of_means": "the mean of the mean of each shard",
+    "same_random_numbers": "every shard has the same random numbers",
+    "missing_psum": "the values of the devices add up to the expected one",
+    "missing_pmean": "the mean of the devices' values is the expected one",
+    "missing_pmax": "the maximum of the devices' values is the expected one",
+    "missing_pmin": "the minimum of the devices' values is the expected one",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One verdict, in the parts of an error: code, what, where, fix.
+    """One verdict, with the parts of an error: code, what, where, fix.
 
-    >>> print(Verdict("WA", "Off by exactly 4x, the size of 'data'.", cause="factor_of_n"))
-    WA  Off by exactly 4x, the size of 'data'.
+    >>> print(Verdict(code="WA", what="Off by exactly 4x, the size of 'data'.", fix="use pmean."))
+    WA: wrong values
+      Off by exactly 4x, the size of 'data'.
+      try:   use pmean.
     """
 
     code: str
     what: str
-    where: str = ""  # a place in the answer, such as line 12
+    where: str = ""  # a line of the submission, such as "line 12: return x"
     fix: str = ""
-    cause: str = ""  # a named cause where there is one, such as factor_of_n
-    shows: tuple[str, ...] = ()  # lines shown beneath, such as JAX's own words
+    cause: str = ""  # one of CAUSES, if one explains the numbers
+    shows: tuple[str, ...] = ()  # lines below the message, such as JAX's own
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """Return the code with its label.
+
+        >>> Verdict(code="VMA", what="").title
+        'VMA: replication cannot be proven'
+        """
+        return f"{self.code}: {VERDICTS[self.code]}"
+
     def __str__(self) -> str:
-        lines = [f"{self.code}  {self.what}"]
+        lines = [self.title]
+        if self.what:
+            lines.append(f"  {self.what}")
         if self.where:
             lines.append(f"  where: {self.where}")
         lines += [f"    {line}" for line in self.shows]
@@ -78,10 +92,10 @@ class Verdict:
         return cls(**{**data, "shows": tuple(data["shows"])})
 
 
-def most_telling(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
-    """Return verdicts in the order in which a person wants them.
+def sort_by_severity(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    """Return verdicts, most severe first.
 
-    >>> [v.code for v in most_telling([Verdict("COMM", ""), Verdict("WA", "")])]
+    >>> [v.code for v in sort_by_severity(Verdict(code=code, what="") for code in ("COMM", "WA"))]
     ['WA', 'COMM']
     """
     order = list(VERDICTS)

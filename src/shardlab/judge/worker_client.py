@@ -1,164 +1,196 @@
-"""A place where one kind of process answers: a fresh one takes the seat of one that has ended."""
+"""The client of one kind of worker: sends typed requests, replaces processes that end."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from shardlab.errors import LabError
-from shardlab.judge import failures as troubles
-from shardlab.judge.protocol.messages import checked
-from shardlab.judge.source import SubmissionSource
+from shardlab.judge import failures
+from shardlab.judge.protocol.reports import ExceptionReport
+from shardlab.judge.protocol.requests import (
+    NO_STACK_DUMPS,
+    LoadRequest,
+    StackDumps,
+    WorkerRequest,
+)
+from shardlab.judge.submission_source import SubmissionSource
 from shardlab.judge.verdict import Verdict
-from shardlab.sandbox.frame import Frame, InvalidFrame
+from shardlab.judge.worker_pool import Role
+from shardlab.sandbox.frame import InvalidFrame
 from shardlab.sandbox.process import (
     ExitReason,
-    Limits,
     ProcessEnded,
-    Role,
+    ProcessLimits,
     SandboxedProcess,
     SandboxPool,
 )
 
-# What a process is at when it is asked, for the words about one that ended.
-DOING = {
-    "load": "importing the answer",
-    "export": "tracing the answer",
-    "simulate": "simulating the answer",
-    "call": "calling the answer",
-    "run": "running the program",
-}
-_SHARE_OF_TIME = 0.8
-_MOST_ENDINGS = 3  # of processes; an answer that ends more of them is not judged further
+_STACK_DUMP_SHARE = 0.8  # of each time limit
+_MAX_ENDED = 3  # processes; a submission that ends more of them is not judged further
+
+Response = TypeVar("Response")
 
 
-class NotLoaded(Exception):
-    """The answer cannot be executed."""
+class RequestFailed(Exception):
+    """There is no response to a request; `verdict` says why."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.what)
         self.verdict = verdict
 
 
-class Lost(Exception):
-    """A question was not answered; `verdict` says why."""
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.what)
-        self.verdict = verdict
+class LoadFailed(RequestFailed):
+    """The submission cannot be executed, so no request will have a response."""
 
 
-class Desk:
-    """Asks guests of one role, one at a time, and replaces those that end."""
+class WorkerClient:
+    """Sends requests to workers of one role, one at a time."""
 
     def __init__(
-        self, house: SandboxPool, role: Role, limits: Limits, source: SubmissionSource | None = None
+        self,
+        pool: SandboxPool,
+        role: Role,
+        limits: ProcessLimits,
+        source: SubmissionSource | None = None,
     ) -> None:
-        self._house, self._role, self._limits, self._source = house, role, limits, source
-        self._guest: SandboxedProcess | None = None
+        self._pool, self._role, self._limits, self._source = pool, role, limits, source
+        self._process: SandboxedProcess | None = None
         self._n_ended = 0
-        self._n_heard = 0
-        self._busy = 0.0
-        self.is_given_up = False
-        self.printed = ""  # since the question before this one
+        # Of the current process: a new one starts with all its limits.
+        self._n_output = 0
+        self._busy_seconds = 0.0
+        self.has_given_up = False
+        self.printed = ""  # since the previous request
 
     def prepare(self) -> None:
-        """Have a guest started, to be ready when it is asked; whatever is wrong is told then."""
-        with contextlib.suppress(ProcessEnded, NotLoaded):
-            self._seated()
+        """Start a process now; what goes wrong is reported with the first request."""
+        with contextlib.suppress(ProcessEnded, LoadFailed):
+            self._ensure_process()
 
-    def ask(self, request: Frame) -> Frame:
-        """Return the answer. Raises `Lost` or `NotLoaded`.
+    def request(self, request: WorkerRequest[Response]) -> Response:
+        """Return the response. Raises `RequestFailed`, or `LoadFailed`.
 
-        A process that ended through no fault of the answer is replaced and asked once more.
+        If the process ended and something else can be the cause, a new process gets the same
+        request, once.
         """
-        doing = DOING[request.header["do"]]
         try:
-            return self._asked(request)
+            return self._send_request(request)
         except ProcessEnded as ended:
-            if not troubles.is_worth_retrying(ended.ending):
-                raise self._lost(ended, doing) from None
-            self._leave()
+            if not failures.is_worth_retrying(ended.reason):
+                raise RequestFailed(self._end_verdict(ended, request.activity)) from None
+            # Closed before the retry, so that a worker forked ahead takes its place at once.
+            self.close()
         try:
-            return self._asked(request)
+            return self._send_request(request)
         except ProcessEnded as ended:
-            raise self._lost(ended, doing) from None
-
-    def _asked(self, request: Frame) -> Frame:
-        guest = self._seated()
-        answer = _held(self._timed(guest, request))
-        self._hear(guest)
-        self.printed, _ = troubles.last_words(self.printed)  # they were not the last
-        return answer
-
-    def _timed(self, guest: SandboxedProcess, request: Frame) -> Frame:
-        """Ask, and let the guest know when to say where it is: before its time can be up.
-
-        On a busy machine, and in a long compilation, it goes on after that; see `_hear`.
-        """
-        left = min(self._limits.wall_seconds, self._limits.cpu_seconds) - self._busy
-        left = min(left, self._limits.idle_seconds)
-        patience = round(max(left, 1.0) * _SHARE_OF_TIME, 1)
-        started = time.monotonic()
-        try:
-            return guest.ask(Frame({**request.header, "patience": patience}, request.buffers))
-        finally:
-            self._busy += time.monotonic() - started
-
-    def _hear(self, guest: SandboxedProcess) -> None:
-        said = guest.output
-        self.printed, self._n_heard = said[self._n_heard :], len(said)
-
-    def _lost(self, ended: ProcessEnded, doing: str) -> Lost:
-        self.printed, said = "", ""
-        if self._guest is not None:
-            self._hear(self._guest)
-            self.printed, said = troubles.last_words(self.printed)
-        self._leave()
-        self._n_ended += 1
-        place = self._source.place(troubles.last_line(said)) if self._source else ""
-        verdict = replace(troubles.ended(ended.ending, doing, said), where=place)
-        # A second wait for the same limit would tell nothing new.
-        is_final = verdict.code in ("TLE", "HANG", "IE")
-        self.is_given_up = is_final or self._n_ended >= _MOST_ENDINGS
-        return Lost(verdict)
-
-    def _seated(self) -> SandboxedProcess:
-        if self._guest is not None:
-            return self._guest
-        try:
-            self._guest = self._house.guest(self._role, self._limits)
-        except (OSError, LabError) as error:
-            raise ProcessEnded(ExitReason(why="house", detail=str(error))) from error
-        if self._source is not None:
-            try:
-                self._load(self._guest, self._source)
-            except ProcessEnded as ended:
-                if troubles.is_worth_retrying(ended.ending):
-                    raise
-                raise NotLoaded(self._lost(ended, DOING["load"]).verdict) from None
-        return self._guest
-
-    def _load(self, guest: SandboxedProcess, source: SubmissionSource) -> None:
-        request = Frame({"do": "load"}, (source.text.encode(),))
-        answer = _held(self._timed(guest, request))
-        if "error" in answer.header:
-            raise NotLoaded(troubles.not_loaded(answer.header["error"], source))
-
-    def _leave(self) -> None:
-        if self._guest is not None:
-            self._guest.close()
-            self._guest, self._n_heard, self._busy = None, 0, 0.0
+            raise RequestFailed(self._end_verdict(ended, request.activity)) from None
 
     def close(self) -> None:
-        """Let the guest go."""
-        self._leave()
+        """End the process."""
+        if self._process is not None:
+            self._process.close()
+            self._process, self._n_output, self._busy_seconds = None, 0, 0.0
+
+    def _send_request(self, request: WorkerRequest[Response]) -> Response:
+        process = self._ensure_process()
+        response = self._exchange_messages(process, request)
+        self._read_output(process)
+        # The time was not up after all: a stack dump that came meanwhile is of no interest.
+        self.printed, _ = failures.split_stack_dump(self.printed)
+        return response
+
+    def _exchange_messages(
+        self, process: SandboxedProcess, request: WorkerRequest[Response]
+    ) -> Response:
+        """Send a request and check its response. Raises `ProcessEnded` for an invalid one."""
+        frame = request.to_frame(self._plan_stack_dumps())
+        started = time.monotonic()
+        try:
+            return request.parse_response(process.request(frame))
+        except InvalidFrame as error:
+            # A process that has sent one invalid response is not asked for another.
+            raise ProcessEnded(ExitReason(kind="protocol", detail=str(error))) from error
+        finally:
+            self._busy_seconds += time.monotonic() - started
+
+    def _plan_stack_dumps(self) -> StackDumps:
+        """Return when the worker prints its current line: before one of its limits is reached.
+
+        A runner executes no Python of the submission, so there is no line to print.
+        """
+        if self._source is None:
+            return NO_STACK_DUMPS
+        limits = self._limits
+        remaining = min(limits.wall_seconds - self._busy_seconds, limits.idle_seconds)
+        return StackDumps(
+            wall_seconds=round(max(remaining, 1.0) * _STACK_DUMP_SHARE, 1),
+            cpu_seconds=round(limits.cpu_seconds * _STACK_DUMP_SHARE, 1),
+        )
+
+    def _read_output(self, process: SandboxedProcess) -> None:
+        output = process.output
+        self.printed, self._n_output = output[self._n_output :], len(output)
+
+    def _end_verdict(self, ended: ProcessEnded, activity: str) -> Verdict:
+        """Return the verdict on a process that ended, and close it."""
+        self.printed, stack_dump = "", ""
+        if self._process is not None:
+            self._read_output(self._process)
+            self.printed, stack_dump = failures.split_stack_dump(self.printed)
+        self.close()
+        self._n_ended += 1
+        line = failures.stack_dump_line(stack_dump)
+        where = self._source.quote_line(line) if self._source else ""
+        verdict = replace(failures.exit_verdict(ended.reason, activity, stack_dump), where=where)
+        # To run into the same limit a second time would show nothing new.
+        is_final = verdict.code in ("TLE", "HANG", "IE")
+        self.has_given_up = is_final or self._n_ended >= _MAX_ENDED
+        return verdict
+
+    def _ensure_process(self) -> SandboxedProcess:
+        """Return the process, started and with the submission loaded."""
+        if self._process is not None:
+            return self._process
+        try:
+            self._process = self._pool.start_process(self._role, self._limits)
+        except (OSError, LabError) as error:
+            raise ProcessEnded(ExitReason(kind="internal", detail=str(error))) from error
+        if self._source is not None:
+            try:
+                self._load_source(self._process, self._source)
+            except ProcessEnded as ended:
+                if failures.is_worth_retrying(ended.reason):
+                    raise
+                raise LoadFailed(self._end_verdict(ended, LoadRequest.activity)) from None
+        return self._process
+
+    def _load_source(self, process: SandboxedProcess, source: SubmissionSource) -> None:
+        request = LoadRequest(source=source.text.encode())
+        response = self._exchange_messages(process, request)
+        if response.error is not None:
+            raise LoadFailed(failures.load_failure_verdict(response.error, source))
 
 
-def _held(answer: Frame) -> Frame:
-    """Return an answer of the shape that answers have; any other ends its process's say."""
+def send_requests(
+    pool: SandboxPool, role: Role, limits: ProcessLimits, requests: Sequence[WorkerRequest[Any]]
+) -> list[Any]:
+    """Return the responses of one new worker, in order.
+
+    If the process ends, the responses from there on have an error that says so.
+    """
+    process = pool.start_process(role, limits)
+    responses: list[Any] = []
     try:
-        return checked(answer)
-    except InvalidFrame as error:
-        raise ProcessEnded(ExitReason(why="frame", detail=str(error))) from error
+        for request in requests:
+            responses.append(request.parse_response(process.request(request.to_frame())))
+    except (ProcessEnded, InvalidFrame) as error:
+        report = ExceptionReport(message=f"the process ended: {error}")
+        remaining = requests[len(responses) :]
+        responses += [request.error_response(report) for request in remaining]
+    finally:
+        process.close()
+    return responses

@@ -125,6 +125,7 @@ def _parse_request(
     architecture: Any,
 ) -> PlanRequest:
     """Parse the arguments of `plan()`: the one place where its text becomes values."""
+    # Cheap arguments first: a misspelled policy must not wait until a checkpoint is read.
     dtype_policy = parse_dtype_policy(policy)
     loaded = with_architecture(check_model(load_model(model)), architecture)
     plan_mesh = parse_plan_mesh(_own_mesh(loaded) if mesh is None else mesh, n_devices, hardware)
@@ -136,6 +137,8 @@ def _parse_request(
         None if parsed_strategy is None else stack_option_for(parsed_strategy),
     )
     parsed_optimizer = parse_optimizer(optimizer)
+    # The model as its program stores it: fp8 scales may be merged, states of an optimizer in the
+    # tree are replaced by those that are counted, and layers or experts may be stacked.
     prepared = without_scales(loaded, dtype_policy)
     if parsed_optimizer.is_training:
         prepared = drop_optimizer_states(prepared)
@@ -147,6 +150,7 @@ def _parse_request(
     return PlanRequest(
         model=prepared,
         mesh=plan_mesh.mesh,
+        # Whose reading of logical rules applies (linen or nnx) depends on the model.
         rules=resolve_semantics(prepared, parsed_rules),
         strategy=parsed_strategy,
         optimizer=parsed_optimizer,
@@ -252,6 +256,7 @@ def _plan_rows(request: PlanRequest, placement: _Placement) -> tuple[PlanRow, ..
 
 def _make_plan(request: PlanRequest, rows: tuple[PlanRow, ...], placement: _Placement) -> Plan:
     """Return the plan without rules and findings."""
+    # Gathered weights need the full mesh: their specs name its axes.
     working_mesh = _without_unused_axes(request.mesh, rows)
     items = plan_items(request.model, working_mesh, request.workload, request.optimizer)
     if request.workload:
@@ -305,6 +310,7 @@ def plan_items(
     counters = optimizer_counters(optimizer)
     if workload is None:
         return counters
+    # Training has no cache, and inference frees the activations of a layer at once.
     if not optimizer.is_training:
         return kv_cache_items(model, mesh, workload)
     return (*counters, *activation_items(model, mesh, workload))

@@ -44,6 +44,7 @@ def memory_bars(plan: Plan, old: Plan | None = None) -> list[Bar]:
     if old is not None:
         return [Bar("before", _bytes_by_kind(old)), Bar("now", _bytes_by_kind(plan))]
     least = {kind: n_bytes for kind in KINDS if (n_bytes := plan.least_bytes_of(kind))}
+    # Compared as text: a difference that no label shows is not worth a second bar.
     if bytes_text(sum(least.values())) == bytes_text(plan.bytes_per_device):
         n_devices = plan.n_devices
         name = "the device" if n_devices == 1 else f"each of {n_devices:,} devices"
@@ -81,6 +82,7 @@ def bars_svg(plan: Plan, old: Plan | None = None) -> str:
         svg_text(MARGIN, MARGIN + LINE * (1.7 + line), fact, INK) for line, fact in enumerate(facts)
     ]
     capacity = plan.budget.hbm_bytes if plan.budget else 0
+    # One scale for all bars; a bar longer than the capacity shrinks the frame, not the picture.
     scale = _WIDTH / max(1, capacity, *(bar.n_bytes for bar in bars))
     bar_left = MARGIN + names_width
     parts += _capacity_marks(plan, bar_left, top, bottom, scale)

@@ -17,6 +17,7 @@ from shardlab.sharding.spec import Spec, parse_spec
 if TYPE_CHECKING:
     from pathlib import Path
 
+    # Renderers are imported where they are used: `import shardlab` must not load rich.
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
@@ -102,6 +103,7 @@ class DeviceBytes:
     @property
     def wasted_bytes(self) -> float:
         """Bytes on a device beyond its even share of one replica."""
+        # With n replicas a device could store 1/n of its shard and gather the rest when needed.
         return self.bytes_per_device * (1 - 1 / self.n_replicas)
 
     def last_device_bytes(self, sizes: Mapping[str, int]) -> int:
@@ -111,9 +113,11 @@ class DeviceBytes:
         """
         last_shard = list(self.shape)
         for dim, names in enumerate(self.spec.axes[: len(last_shard)]):
+            # Shards are rounded up, so all devices before the last have full ones.
             before = self.shard_shape[dim] * (prod(sizes[name] for name in names) - 1)
             last_shard[dim] = max(0, self.shape[dim] - before)
         n_elements = prod(self.shard_shape)
+        # A dimension of size 0: nothing is stored anywhere.
         if not n_elements:
             return self.bytes_per_device
         return self.bytes_per_device * prod(last_shard) // n_elements
@@ -243,6 +247,7 @@ class Plan:
         Mesh axes of size 1 shard nothing and are omitted.
         """
         sizes = dict(self.mesh)
+        # A spec may be shorter than the shape: missing entries are unsharded, as in JAX.
         entries = (*array.spec.axes, *((),) * len(array.shape))
         dims = []
         for size, names in zip(array.shape, entries, strict=False):
@@ -277,6 +282,7 @@ class Plan:
     @property
     def fits(self) -> bool | None:
         """Whether it fits with the headroom; None if no hardware was given."""
+        # A plan fits to the last byte; safety is the headroom's job.
         return None if self.budget is None else self.bytes_per_device <= self.budget.usable_bytes
 
     @property

@@ -120,6 +120,7 @@ def plan_headline(plan: Plan) -> str:
     if free >= 0:
         fits = f"fits{_uncounted_text(plan)}"
         return printable_text(f"{fits}: {usage}, {bytes_text(free)} free{headroom}")
+    # Names come from files: they must not send escape codes to a terminal.
     return printable_text(f"does not fit: {usage}, {bytes_text(-free)} too much{headroom}")
 
 
@@ -133,6 +134,7 @@ def _headline_with_counts(plan: Plan) -> str:
 
 
 def _headline_ink(plan: Plan) -> str:
+    # `fits` is None without hardware, which is not a failure.
     if plan.fits is False or not plan.ok:
         return "red"
     if any(finding.severity == "warning" for finding in plan.findings):
@@ -179,6 +181,7 @@ def sections_before_findings(plan: Plan, *, show_all: bool = False) -> tuple[Sec
 def memory_section(plan: Plan) -> Section:
     """Return the memory of one device by kind, with a bar, and the memory of all devices."""
     budget = plan.budget
+    # Without hardware shares are of the total.
     capacity = budget.hbm_bytes if budget else plan.bytes_per_device
     columns = (
         Column(head=""),
@@ -190,6 +193,7 @@ def memory_section(plan: Plan) -> Section:
         Column(head="unreplicated", is_number=True, drop=5),
     )
     rows = []
+    # Kinds without bytes (gradients in inference) are not listed.
     for kind in KINDS:
         n_bytes = plan.bytes_of(kind)
         if n_bytes:

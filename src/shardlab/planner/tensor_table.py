@@ -56,9 +56,11 @@ def group_rows(plan: Plan, *, show_all: bool = False) -> list[RowGroup]:
     """
     rows_by_key: dict[tuple[str, int], list[PlanRow]] = {}
     stacks = _stacked_prefixes(plan.rows)
+    # Shortest first: `layers.*` groups what is in `layers.*.experts.*` too.
     prefixes = sorted({row.path.partition("*")[0] for row in plan.rows if "*" in row.path}, key=len)
     for row in _largest_first(plan):
         rows_by_key.setdefault(_group_key(row, prefixes, stacks), []).append(row)
+    # By identity: equal rows may exist, and hashing a row would hash all its arrays.
     visible = {id(row) for row in (plan.rows if show_all else _visible_rows(plan))}
     groups = [_make_group(key, rows, visible) for key, rows in rows_by_key.items()]
     if len(groups) == 1 and groups[0].title == _OUTSIDE:
@@ -179,6 +181,7 @@ def count_numbers(texts: list[str]) -> int:
         if first.isdecimal() and (last or first).isdecimal():
             ranges.append((int(first), int(last or first)))
     count, largest = 0, -1
+    # Count each number once: ranges of different tensors overlap.
     for start, stop in sorted(ranges):
         count += max(0, stop - max(start - 1, largest))
         largest = max(largest, stop)
@@ -206,6 +209,7 @@ def short_name(name: str, max_length: int) -> str:
     """
     end = min((name.index(mark) for mark in (" ×", " (") if mark in name), default=len(name))
     path, count = name[:end], name[end:]
+    # Names first lose their front, which a group's rows share, then their count.
     *_, shortest = names = list(shorter_names(path))
     candidates = (*(shorter + count for shorter in names), shortest)
     fitting = next((text for text in candidates if len(text) <= max_length), None)
@@ -247,6 +251,7 @@ def tensors_section(plan: Plan, *, show_all: bool = False) -> Section:
         Column(head="replicas", is_number=True, drop=1),
         Column(head="wasted", is_number=True),
     )
+    # `drop`: the spec goes first, the array shows the same; replicas go last.
     title = "Tensors, largest first; bytes per device"
     return Section(title, Table(columns, tuple(rows)), _array_legend(plan))
 

@@ -108,11 +108,13 @@ def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
     [(3.0, 2.0), (3.0, 2.0)]
     """
     remaining = [float(size) for size in sizes]
+    # Pixels per byte; constant, so areas stay comparable over all strips.
     scale = box.width * box.height / sum(remaining) if sum(remaining) else 0.0
     boxes: list[Box] = []
     while remaining:
         side = min(box.width, box.height)
         count = 1
+        # Greedy, as in the paper: the first size that makes the ratio worse ends the strip.
         while count < len(remaining) and _worst_ratio(
             remaining[: count + 1], side, scale
         ) <= _worst_ratio(remaining[:count], side, scale):
@@ -150,6 +152,7 @@ def _worst_ratio(strip: Sequence[float], side: float, scale: float) -> float:
     if not area or not side or not min(strip):
         return float("inf")
     thickness = area / side
+    # The extremes are enough: all boxes of a strip have the same thickness.
     ratios = [(size * scale / thickness) / thickness for size in (max(strip), min(strip))]
     return max(max(ratio, 1 / ratio) for ratio in ratios)
 
@@ -180,6 +183,7 @@ def _tile_groups(plan: Plan) -> list[tuple[str, list[Tile]]]:
 def _merge_small_tiles(tiles: list[Tile], min_bytes: float) -> list[Tile]:
     """Return the tiles largest first, the invisible ones merged into one per style."""
     tiles = sorted((tile for tile in tiles if tile.n_bytes), key=lambda tile: -tile.n_bytes)
+    # Per style, so that a merged tile still says whether it is replicated.
     merged = [tile for tile in tiles if tile.n_bytes >= min_bytes]
     for style in TILE_STYLES:
         small = [tile for tile in tiles if tile.n_bytes < min_bytes and tile.style == style]

@@ -26,8 +26,9 @@ def truncate_start(text: str, n_letters: int) -> str:
 class Column:
     """A column of a table. In a narrow terminal, columns with `drop` go first, highest first.
 
-    A column with `can_truncate` is truncated by `truncate` before columns are dropped, but to no less than
-    `min_width` letters. `is_code` marks paths, arrays and specs for renderers that have a code style.
+    A column with `can_truncate` is truncated by `truncate` before columns are dropped, but to no
+    less than `min_width` letters. `is_code` marks paths, arrays and specs for renderers that have a
+    code style.
     """
 
     head: str

@@ -1,1 +1,1 @@
-"""Processes for another person's code: confined, limited, and never trusted. No JAX, no numpy."""
+"""Confined, limited, untrusted processes. Knows nothing of what it confines: no JAX, no NumPy."""

@@ -1,4 +1,4 @@
-"""What a process does to itself before it runs another person's code."""
+"""What a process does to itself before it runs an untrusted program: limits, user, files, calls."""
 
 from __future__ import annotations
 
@@ -8,51 +8,58 @@ import sys
 from dataclasses import dataclass
 
 from shardlab.sandbox import kernel
-from shardlab.sandbox.landlock import restrict
-from shardlab.sandbox.process import Level, Limits
+from shardlab.sandbox.landlock import restrict_files
+from shardlab.sandbox.process import Level, ProcessLimits
 from shardlab.sandbox.seccomp import filter_program
 
-_FIRST_USER = 60600  # no system hands these out: neither to people nor to services
+# Numbers that no distribution assigns, neither to users nor to services.
+_FIRST_USER = 60600
 _N_USERS = 512
 _MAX_CPUS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfinementPlan:
-    """What the zygote has prepared for its guests."""
+    """What the fork server has prepared for the processes that it forks."""
 
     level: Level
-    rules: int = -1  # Landlock
-    proc: int = -1  # the /proc of the zygote's own processes
-    is_reachable: bool = True  # whether any user can read what guests need
+    landlock_fd: int = -1
+    proc_fd: int = -1  # the /proc of the fork server's own processes
+    is_reachable: bool = True  # every user can read the files that the processes need
 
 
-def confine(room: ConfinementPlan, limits: Limits, slot: int) -> None:
-    """Give up all that a guest does not need. There is no way back."""
-    _limit(limits, counts_processes=os.geteuid() == 0)
+def confine_process(plan: ConfinementPlan, limits: ProcessLimits, slot: int) -> None:
+    """Give up everything that the process does not need. This cannot be undone.
+
+    The order matters, because no step may take a right that a later step needs: the user changes
+    while that is still allowed, and seccomp comes last, because it forbids all the other steps.
+    """
+    _set_resource_limits(limits, counts_processes=os.geteuid() == 0)
     os.chdir("/")
     os.umask(0o077)
-    _spread(slot)
+    _restrict_cpus(slot)
     if os.geteuid() == 0:
-        _become_nobody(_FIRST_USER + slot % _N_USERS, room)
-    elif room.level == "A":
-        kernel.drop_bound()
+        _become_unprivileged_user(_FIRST_USER + slot % _N_USERS, plan)
+    elif plan.level == "A":
+        kernel.drop_bounding_set()
         kernel.set_capabilities()
     if sys.platform != "linux":
         return
-    kernel.no_new_privileges()
-    kernel.keep_secret()
+    kernel.forbid_new_privileges()
+    kernel.forbid_inspection()
     kernel.die_with_parent()
-    if room.rules >= 0:
-        restrict(room.rules)
-        os.close(room.rules)
-    if room.level != "C":
-        kernel.set_filter(filter_program(os.getpid()))
+    if plan.landlock_fd >= 0:
+        restrict_files(plan.landlock_fd)
+        os.close(plan.landlock_fd)
+    if plan.level != "C":
+        kernel.set_seccomp_filter(filter_program(os.getpid()))
 
 
-def _limit(limits: Limits, *, counts_processes: bool) -> None:
-    """Set the limits that the kernel keeps. Time and memory in use are the supervisor's."""
-    wanted = {
+def _set_resource_limits(limits: ProcessLimits, *, counts_processes: bool) -> None:
+    """Set the limits that the kernel enforces. Wall time and memory in use are the supervisor's."""
+    values = {
+        # The supervisor ends the process at the exact limit; this one is for a supervisor that is
+        # not scheduled in time.
         "RLIMIT_CPU": int(limits.cpu_seconds) + 2,
         "RLIMIT_AS": limits.address_bytes,
         "RLIMIT_DATA": limits.data_bytes,
@@ -63,10 +70,11 @@ def _limit(limits: Limits, *, counts_processes: bool) -> None:
         "RLIMIT_MSGQUEUE": 0,
     }
     if counts_processes:
-        # It counts the threads of a user: a plain one has others, and two houses may share one
-        # of ours. The supervisor counts exactly; this is for what is quicker than it.
-        wanted["RLIMIT_NPROC"] = 4 * limits.n_processes
-    for name, value in wanted.items():
+        # The kernel counts all threads of a user. A plain user has others, and two pools may share
+        # one of our numbers, so this is no exact limit: the supervisor counts exactly, and this one
+        # stops what is faster than the supervisor.
+        values["RLIMIT_NPROC"] = 4 * limits.n_processes
+    for name, value in values.items():
         number = getattr(resource, name, None)
         if number is None:
             continue
@@ -76,28 +84,29 @@ def _limit(limits: Limits, *, counts_processes: bool) -> None:
             resource.setrlimit(number, (value, value))
         except (OSError, ValueError):
             if sys.platform == "linux":
-                raise  # macOS knows the name of some that it does not have
+                raise  # macOS defines some names whose limit it does not implement
 
 
-def _become_nobody(user: int, room: ConfinementPlan) -> None:
-    """Become a user that owns nothing, another one for each guest."""
-    keep = 0
-    if not room.is_reachable:
-        # Python may live in root's own folder: then reading past its doors stays allowed, and
-        # Landlock alone says what can be read.
-        kernel.keep_capabilities()
-        keep = 1 << kernel.DAC_READ_SEARCH
+def _become_unprivileged_user(user: int, plan: ConfinementPlan) -> None:
+    """Become a user that owns nothing, a different one for each process."""
+    capabilities = 0
+    if not plan.is_reachable:
+        # Python may be installed in a folder that only root can enter (/root/...). Then one
+        # capability stays, to read in spite of folder permissions, and Landlock alone decides
+        # what can be read.
+        kernel.keep_capabilities_over_setuid()
+        capabilities = 1 << kernel.DAC_READ_SEARCH
     if sys.platform == "linux":
-        kernel.drop_bound(keep)
+        kernel.drop_bounding_set(capabilities)
     os.setgroups([])
-    os.setregid(user, user)  # as root both set the saved one too
+    os.setregid(user, user)  # as root, both also set the saved ids
     os.setreuid(user, user)
-    if keep:
-        kernel.set_capabilities(keep)
+    if capabilities:
+        kernel.set_capabilities(capabilities)
 
 
-def _spread(slot: int) -> None:
-    """Use a few processors of a large machine: XLA starts threads for each that it sees."""
+def _restrict_cpus(slot: int) -> None:
+    """Use at most eight processors: XLA starts several threads for each one it sees."""
     if not hasattr(os, "sched_setaffinity"):
         return
     cpus = sorted(os.sched_getaffinity(0))

@@ -1,6 +1,6 @@
-"""System calls that Python does not offer, each raising `OSError` where the kernel refuses.
+"""Linux system calls that Python has no function for; each raises `OSError` if it fails.
 
-Linux only; importing this file is harmless anywhere.
+Importing this file is safe on every system.
 """
 
 from __future__ import annotations
@@ -35,46 +35,48 @@ def libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def done(result: int, what: str) -> int:
-    """Return the result of a system call; raise what errno says where it failed."""
+def check_result(result: int, name: str) -> int:
+    """Return the result of a system call; raise `OSError` from errno if it failed."""
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{name}: {os.strerror(number)}")
     return result
 
 
-def system_call(number: int, *arguments: Any, what: str) -> int:
-    return done(libc().syscall(ctypes.c_long(number), *arguments), what)
+def system_call(number: int, *arguments: Any, name: str) -> int:
+    return check_result(libc().syscall(ctypes.c_long(number), *arguments), name)
 
 
 def prctl(option: int, *arguments: int) -> int:
+    # The kernel rejects some options unless all unused arguments are zero.
     padded = [*arguments, 0, 0, 0, 0][:4]
-    return done(libc().prctl(option, *map(ctypes.c_ulong, padded)), f"prctl {option}")
+    return check_result(libc().prctl(option, *map(ctypes.c_ulong, padded)), f"prctl {option}")
 
 
 def unshare(flags: int) -> None:
-    done(libc().unshare(flags), "unshare")
+    check_result(libc().unshare(flags), "unshare")
 
 
 def set_namespace(fd: int, kind: int) -> None:
-    done(libc().setns(fd, kind), "setns")
+    check_result(libc().setns(fd, kind), "setns")
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    def text(words: str | None) -> bytes | None:
-        return words.encode() if words else None
+    def encode(text: str | None) -> bytes | None:
+        return text.encode() if text else None
 
     result = libc().mount(
-        text(source), target.encode(), text(kind), ctypes.c_ulong(flags), text(data)
+        encode(source), target.encode(), encode(kind), ctypes.c_ulong(flags), encode(data)
     )
-    done(result, f"mount {target}")
+    check_result(result, f"mount {target}")
 
 
 def bind_read_only(source: str, target: str) -> None:
-    """Show a file or folder at another place, where nobody can write to it."""
+    """Mount a file or folder a second time, without write access."""
     mount(source, target, None, BIND | REC)
-    # Within a user namespace the flags that a mount already has must be kept.
-    had, keep = os.statvfs(target).f_flag, 0
+    # In a user namespace the kernel rejects a remount that would clear one of the flags that the
+    # original mount has, so they are read back and repeated.
+    present, keep = os.statvfs(target).f_flag, 0
     for bit, flag in (
         (2, NOSUID),
         (4, NODEV),
@@ -83,15 +85,17 @@ def bind_read_only(source: str, target: str) -> None:
         (2048, _NODIRATIME),
         (4096, _RELATIME),
     ):
-        keep |= flag if had & bit else 0
+        keep |= flag if present & bit else 0
     mount(None, target, None, BIND | REMOUNT | RDONLY | NOSUID | keep)
 
 
 def pivot_into(folder: str) -> None:
-    """Make a mounted folder the root, and let go of the old one."""
+    """Make a mounted folder the root, and unmount the old root."""
     os.chdir(folder)
-    system_call(_PIVOT_ROOT[platform.machine()], b".", b".", what="pivot_root")
-    done(libc().umount2(b".", _DETACH), "umount")
+    # pivot_root(".", ".") stacks the old root over the new one at the same path, where umount2
+    # reaches it without a folder to put it in; see pivot_root(2).
+    system_call(_PIVOT_ROOT[platform.machine()], b".", b".", name="pivot_root")
+    check_result(libc().umount2(b".", _DETACH), "umount")
     os.chdir("/")
 
 
@@ -103,49 +107,49 @@ def adopt_orphans() -> None:
     prctl(_SET_SUBREAPER, 1)
 
 
-def keep_secret() -> None:
-    """No core dump, no ptrace, and /proc/PID is root's."""
+def forbid_inspection() -> None:
+    """Allow no core dump and no ptrace, and make /proc/PID belong to root."""
     prctl(_SET_DUMPABLE, 0)
 
 
-def no_new_privileges() -> None:
+def forbid_new_privileges() -> None:
     prctl(_SET_NO_NEW_PRIVS, 1)
 
 
-def keep_capabilities() -> None:
-    """Let capabilities outlive the next change of user."""
+def keep_capabilities_over_setuid() -> None:
+    """Do not clear the capabilities at the next change of user."""
     prctl(_SET_KEEPCAPS, 1)
 
 
-def drop_bound(keep: int = 0) -> None:
-    """Make every capability but those in `keep` (a bit mask) impossible to gain again."""
+def drop_bounding_set(keep: int = 0) -> None:
+    """Drop every capability except those in `keep` (a bit mask), so that none can be regained."""
     for number in range(64):
         if not keep >> number & 1 and libc().prctl(_CAPBSET_DROP, ctypes.c_ulong(number)) < 0:
-            return  # not privileged, or past the last one: there is nothing to drop
+            return  # not privileged, or past the last capability: there is nothing to drop
 
 
 def set_capabilities(keep: int = 0) -> None:
-    """Hold the capabilities in `keep` and no others."""
+    """Have the capabilities in `keep` and no others."""
     header = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0)
     # effective, permitted, inheritable; then the same for the upper half
     data = (ctypes.c_uint32 * 6)(keep, keep, 0, 0, 0, 0)
-    done(libc().capset(header, data), "capset")
+    check_result(libc().capset(header, data), "capset")
 
 
-def set_filter(program: bytes) -> None:
-    """Set a seccomp filter of classic BPF instructions for this process, for good."""
+def set_seccomp_filter(program: bytes) -> None:
+    """Set a seccomp filter of classic BPF instructions; it cannot be removed."""
 
-    class Program(ctypes.Structure):
+    class FilterProgram(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
     code = ctypes.create_string_buffer(program, len(program))
-    filled = Program(len(program) // 8, ctypes.addressof(code))
-    no_new_privileges()
+    descriptor = FilterProgram(len(program) // 8, ctypes.addressof(code))
+    forbid_new_privileges()
     result = libc().prctl(
         _SET_SECCOMP,
         ctypes.c_ulong(_SECCOMP_FILTER),
-        ctypes.byref(filled),
+        ctypes.byref(descriptor),
         ctypes.c_ulong(0),
         ctypes.c_ulong(0),
     )
-    done(result, "seccomp")
+    check_result(result, "seccomp")

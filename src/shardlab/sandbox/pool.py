@@ -1,12 +1,11 @@
-"""The judge's side: keeps a zygote, asks it for guests, and talks with them over pipes.
+"""The client's side of the sandbox: keeps a fork server, and starts processes through it.
 
-Opens the house for guests at the highest level that this machine holds.
+`open_sandbox_pool` uses the highest level of confinement that this machine holds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import socket
@@ -17,74 +16,82 @@ import warnings
 from collections.abc import Sequence
 
 from shardlab.errors import ForkServerFailed, SandboxLevelUnavailable
-from shardlab.sandbox.fork_request import receive_errand, send_errand
-from shardlab.sandbox.frame import Frame
-from shardlab.sandbox.process import ExitReason, Level, Limits, ProcessEnded, Role
-from shardlab.sandbox.process_pipes import PipedProcess
+from shardlab.sandbox import self_test
+from shardlab.sandbox.frame import InvalidFrame
+from shardlab.sandbox.messages import (
+    ForkRequest,
+    StartRequest,
+    StartResponse,
+    receive_message,
+    send_message,
+)
+from shardlab.sandbox.piped_process import PipedProcess
+from shardlab.sandbox.process import ExitReason, Level, PoolConfig, ProcessEnded, ProcessLimits
 
-_START = (
+_ZYGOTE_COMMAND = (
     "import sys, json\n"
     "sys.path[:] = json.loads(sys.argv[2])\n"
     "from shardlab.sandbox.zygote import main\n"
     "main(int(sys.argv[1]))"
 )
-_N_DEVICES = 8
-_ROLES: tuple[Role, ...] = ("author", "runner")
+_MAX_ATTEMPTS = 3
+_EXIT_SECONDS = 30.0  # for a fork server that closed its socket to exit
 
 
-class ZygoteRefused(Exception):
-    """A zygote could not be prepared at a level, or did not hold it.
+class ZygoteError(Exception):
+    """The fork server could not be prepared at a level, or the level did not hold.
 
-    `is_error` where that is not what the kernel says, but something that should not have happened.
+    `is_internal` separates a failure that should not happen from a kernel that lacks a feature.
     """
 
-    def __init__(self, words: str, *, is_error: bool = False) -> None:
-        super().__init__(words)
-        self.is_error = is_error
+    def __init__(self, message: str, *, is_internal: bool = False) -> None:
+        super().__init__(message)
+        self.is_internal = is_internal
 
 
 class ForkServerPool:
-    """Guests from a fork server, which is started again when it is gone.
+    """Starts processes by a fork server, which is restarted if it is gone.
 
-    One guest of each role is kept ready: it has started while the person was thinking.
+    One process of each of the config's `ready_roles` is forked ahead of time, so that it starts up
+    while its client does something else.
     """
 
-    def __init__(self, level: Level, hidden: Sequence[str]) -> None:
+    def __init__(self, config: PoolConfig, level: Level, hidden_paths: Sequence[str]) -> None:
         self.level = level
-        self._hidden = [os.path.realpath(path) for path in hidden]
+        self._config = config
+        self._hidden_paths = tuple(os.path.realpath(path) for path in hidden_paths)
         self._lock = threading.Lock()
-        self._ready: dict[Role, tuple[Limits, PipedProcess]] = {}
+        self._ready: dict[str, tuple[ProcessLimits, PipedProcess]] = {}
         self._is_closed = False
-        self._zygote: _Zygote | None = _Zygote(level, self._hidden)
+        self._zygote: _Zygote | None = self._start_zygote()
         if level != "C":
-            self._try()
-        for role in _ROLES:
-            self._make_ready(role, Limits())
+            self._run_self_test()
+        for role in config.ready_roles:
+            self._fork_ahead(role, ProcessLimits())
 
-    def guest(self, role: Role, limits: Limits) -> PipedProcess:
-        """Return a new confined process. Raises `ProcessEnded` where none can be had."""
-        guest = self._taken(role, limits)
-        for attempt in range(3):
+    def start_process(self, role: str, limits: ProcessLimits) -> PipedProcess:
+        """Return a new sandboxed process. Raises `ProcessEnded` if none can be started."""
+        process = self._take_ready(role, limits)
+        for attempt in range(_MAX_ATTEMPTS):
             try:
-                guest = guest or self._ask_zygote(role, limits)
-                guest.when_closed = lambda: self._make_ready(role, limits)
-                return guest
-            except (OSError, ZygoteRefused) as error:
-                if attempt == 2:
-                    raise ProcessEnded(
-                        ExitReason(why="judge", detail=f"no process for it: {error}")
-                    ) from error
+                process = process or self._fork_process(role, limits)
+                process.on_close = lambda: self._fork_ahead(role, limits)
+                return process
+            except (OSError, ZygoteError) as error:
+                if attempt == _MAX_ATTEMPTS - 1:
+                    detail = f"no process could be started: {error}"
+                    raise ProcessEnded(ExitReason(kind="internal", detail=detail)) from error
         raise AssertionError
 
     def close(self) -> None:
-        """End the zygote, and with it every guest."""
+        """End the fork server, and with it every process."""
         with self._lock:
             self._is_closed = True
-            self._forget()
+            self._discard_zygote()
 
     @property
     def zygote_pid(self) -> int | None:
-        """The process that guests descend from; for whoever watches over this machine."""
+        """The process that all others descend from; for monitoring."""
         return self._zygote.pid if self._zygote else None
 
     def __enter__(self) -> ForkServerPool:
@@ -93,108 +100,124 @@ class ForkServerPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask_zygote(self, role: str, limits: Limits) -> PipedProcess:
+    def _start_zygote(self) -> _Zygote:
+        return _Zygote(self._config, self.level, self._hidden_paths)
+
+    def _fork_process(self, role: str, limits: ProcessLimits) -> PipedProcess:
         with self._lock:
             if self._zygote is not None and not self._zygote.is_alive():
-                self._forget()
+                self._discard_zygote()
             if self._zygote is None:
-                self._zygote = _Zygote(self.level, self._hidden)
+                self._zygote = self._start_zygote()
             try:
-                return self._zygote.guest(role, limits)
+                return self._zygote.fork_process(role, limits)
             except OSError:
-                self._forget()  # it is ending, even if it has not ended yet
+                self._discard_zygote()  # it is ending, even if it has not ended yet
                 raise
 
-    def _taken(self, role: Role, limits: Limits) -> PipedProcess | None:
-        """Return the guest that is ready, if it is one of these limits and still there."""
+    def _take_ready(self, role: str, limits: ProcessLimits) -> PipedProcess | None:
+        """Return the process that is ready, if it has these limits and has not ended."""
         with self._lock:
-            kept, guest = self._ready.pop(role, (limits, None))
-        if guest is not None and (kept != limits or guest.has_ended()):
-            guest.close()
+            ready_limits, process = self._ready.pop(role, (limits, None))
+        if process is not None and (ready_limits != limits or process.has_ended()):
+            process.close()
             return None
-        return guest
+        return process
 
-    def _make_ready(self, role: Role, limits: Limits) -> None:
-        """Have the zygote fork the guest that will be asked for next; it needs no waiting for."""
+    def _fork_ahead(self, role: str, limits: ProcessLimits) -> None:
+        """Fork the process that will be needed next; nothing waits for it."""
         with self._lock:
-            if self._is_closed or role in self._ready or self._zygote is None:
+            is_wanted = role in self._config.ready_roles and role not in self._ready
+            if self._is_closed or not is_wanted or self._zygote is None:
                 return
-            with contextlib.suppress(OSError):  # then there is none, and the next is asked for
-                self._ready[role] = (limits, self._zygote.guest(role, limits))
+            with contextlib.suppress(OSError):  # then the next one is forked when it is needed
+                self._ready[role] = (limits, self._zygote.fork_process(role, limits))
 
-    def _forget(self) -> None:
-        for _, guest in self._ready.values():
-            guest.close()
+    def _discard_zygote(self) -> None:
+        for _, process in self._ready.values():
+            process.close()
         self._ready.clear()
         if self._zygote is not None:
             self._zygote.close()
         self._zygote = None
 
-    def _try(self) -> None:
-        """Attack this house from a throw-away guest; refuse the level if anything succeeds."""
-        guest = self._ask_zygote("trial", Limits(wall_seconds=10))
-        is_error = False
+    def _run_self_test(self) -> None:
+        """Attack the sandbox from a throw-away process; raise `ZygoteError` if anything works."""
+        request = self_test.SelfTestRequest(hidden_paths=self._hidden_paths, client_pid=os.getpid())
+        process = self._fork_process(self_test.ROLE, ProcessLimits())
+        is_internal = False
         try:
-            asked = {"hidden": self._hidden, "judge": os.getpid()}
-            broken = guest.ask(Frame(asked)).header["broken"]
-        except ProcessEnded as ended:
-            is_error = True
-            broken = [f"the trial did not end well: {ended} {guest.output[-500:]}"]
+            response = self_test.SelfTestResponse.from_frame(process.request(request.to_frame()))
+            breaches = list(response.breaches)
+        except (ProcessEnded, InvalidFrame) as error:
+            is_internal = True
+            breaches = [f"the self test failed: {error} {process.output[-500:]}"]
         finally:
-            guest.close()
-        if broken:
+            process.close()
+        if breaches:
             self.close()
-            raise ZygoteRefused("; ".join(map(str, broken)), is_error=is_error)
+            raise ZygoteError("; ".join(breaches), is_internal=is_internal)
 
 
 class _Zygote:
     """One fork server and the socket to it."""
 
-    def __init__(self, level: Level, hidden: Sequence[str]) -> None:
+    def __init__(self, config: PoolConfig, level: Level, hidden_paths: Sequence[str]) -> None:
         try:
-            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._control, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:
-            raise ZygoteRefused(f"no fork server: {error}", is_error=True) from error
-        with theirs:
+            raise ZygoteError(f"no fork server: {error}", is_internal=True) from error
+        with peer:
             try:
-                self._process = _started(theirs.fileno())
+                self._process = _spawn_zygote(peer.fileno(), config)
             except OSError as error:
                 self._control.close()
-                raise ZygoteRefused(f"no fork server: {error}", is_error=True) from error
-        try:
-            send_errand(self._control, {"level": level, "hidden": list(hidden)})
-            answer = receive_errand(self._control)
-        except (OSError, ValueError) as error:
+                raise ZygoteError(f"no fork server: {error}", is_internal=True) from error
+        response = self._request_start(config, level, hidden_paths)
+        if response.error:
             self.close()
-            broke = f"the fork server broke off: {error}"
-            raise ZygoteRefused(broke, is_error=True) from error
-        if answer is None or "ready" not in answer[0]:
-            words = answer[0].get("refused") if answer else self._last_words()
-            self.close()
-            is_error = answer is None or bool(answer[0].get("is_error"))
-            raise ZygoteRefused(str(words), is_error=is_error)
+            raise ZygoteError(response.error, is_internal=response.is_internal)
 
-    def guest(self, role: str, limits: Limits) -> PipedProcess:
-        mine: list[int] = []
-        theirs: list[int] = []
+    def _request_start(
+        self, config: PoolConfig, level: Level, hidden_paths: Sequence[str]
+    ) -> StartResponse:
+        request = StartRequest(
+            level=level,
+            hidden_paths=tuple(hidden_paths),
+            entry_points=config.entry_points,
+            warmup_module=config.warmup_module,
+        )
         try:
-            for reads in (False, True, True):  # requests, answers, output
-                ends = os.pipe()
-                theirs.append(ends[1] if reads else ends[0])
-                mine.append(ends[0] if reads else ends[1])
-            told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-            theirs.append(tells.detach())
-            mine.append(told.detach())
-            asked = {"role": role, "limits": dataclasses.asdict(limits)}
-            send_errand(self._control, asked, theirs)
+            send_message(self._control, request)
+            message = receive_message(self._control, StartResponse)
+        except (OSError, InvalidFrame) as error:
+            self.close()
+            text = f"the connection to the fork server failed: {error}"
+            raise ZygoteError(text, is_internal=True) from error
+        if message is None:
+            return StartResponse(error=self._read_failure(), is_internal=True)
+        return message[0]
+
+    def fork_process(self, role: str, limits: ProcessLimits) -> PipedProcess:
+        own_fds: list[int] = []
+        peer_fds: list[int] = []
+        try:
+            for is_from_process in (False, True, True):  # requests, responses, output
+                read_end, write_end = os.pipe()
+                peer_fds.append(write_end if is_from_process else read_end)
+                own_fds.append(read_end if is_from_process else write_end)
+            own_socket, peer_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            peer_fds.append(peer_socket.detach())
+            own_fds.append(own_socket.detach())
+            send_message(self._control, ForkRequest(role=role, limits=limits), peer_fds)
         except BaseException:
-            for fd in mine:
+            for fd in own_fds:
                 os.close(fd)
             raise
         finally:
-            for fd in theirs:
+            for fd in peer_fds:
                 os.close(fd)
-        return PipedProcess(mine, limits)
+        return PipedProcess(own_fds, limits)
 
     @property
     def pid(self) -> int:
@@ -210,117 +233,119 @@ class _Zygote:
         if self._process.stderr:
             self._process.stderr.close()
 
-    def _last_words(self) -> str:
+    def _read_failure(self) -> str:
+        """Return why a fork server ended: its last output, or its exit status."""
         assert self._process.stderr
         with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(5)
-            said = self._process.stderr.read().decode("utf-8", "replace")[-2000:]
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            return said.strip() or f"the fork server ended by itself ({how})"
-        return "the fork server does not answer"
+            code = self._process.wait(_EXIT_SECONDS)
+            output = self._process.stderr.read().decode("utf-8", "replace")[-2000:]
+            status = f"signal {-code}" if code < 0 else f"exit code {code}"
+            return output.strip() or f"the fork server ended ({status})"
+        return "the fork server does not respond"
 
 
-def _started(control: int) -> subprocess.Popen[bytes]:
-    """Return a fork server that listens at a descriptor."""
-    paths = json.dumps(_import_paths())
+def _spawn_zygote(control_fd: int, config: PoolConfig) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-s", "-P", "-c", _START, str(control), paths],
-        pass_fds=(control,),
+        [
+            *(sys.executable, "-s", "-P", "-c", _ZYGOTE_COMMAND),
+            *(str(control_fd), json.dumps(_find_import_paths())),
+        ],
+        pass_fds=(control_fd,),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env=_environment(),
-        start_new_session=True,  # Ctrl-C is for the judge, which closes what it opened
+        env=_zygote_environment(config),
+        start_new_session=True,  # Ctrl-C goes to the client, which closes what it has opened
     )
 
 
-def _import_paths() -> list[str]:
-    """Return where a zygote imports from: as the judge, but never from the folder it stands in.
+def _find_import_paths() -> list[str]:
+    """Return the client's import paths without its current folder.
 
-    That one may hold answers, and an answer called numpy.py must not be imported.
+    That folder may hold submissions, and one that is called numpy.py must not be imported.
     """
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     paths = [os.path.abspath(path) for path in sys.path if path]
     return [path for path in paths if path == package or path != os.getcwd()]
 
 
-def _environment() -> dict[str, str]:
-    """Return what a zygote is told about the machine: nothing that could be a secret."""
-    passed = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+def _zygote_environment(config: PoolConfig) -> dict[str, str]:
+    """Return the environment of a fork server: nothing of the client's that could be a secret."""
+    inherited = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     return {
-        **passed,
+        **inherited,
         "HOME": "/",
         "LC_ALL": "C.UTF-8",
         "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1",
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": str(_N_DEVICES),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        # Their thread pools start at import, and a fork is clean with one thread only.
+        # Their thread pools start at import, and only a process with one thread can be forked.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
-        "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",  # macOS: guests are forked, never exec'd
+        # macOS aborts a fork without exec as soon as an Objective-C class was initialized.
+        "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
+        **config.environment,
     }
 
 
 _LEVELS: tuple[Level, ...] = ("A", "B", "C")
-_PROBLEMS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "catalogue", "problems")
 
 
 def open_sandbox_pool(
+    config: PoolConfig,
     level: Level | None = None,
-    hidden: Sequence[str | os.PathLike[str]] = (),
+    hidden_paths: Sequence[str | os.PathLike[str]] = (),
     *,
     at_least: Level = "C",
 ) -> ForkServerPool:
-    """Return a house at `level`, or at the highest that holds.
+    """Return a pool at `level`, or at the highest level below it that holds.
 
-    Guests cannot read `hidden` paths (at A and B), nor the solutions of the built-in catalogue.
-
-    A level is never assumed: the house is attacked from a throw-away guest first. `at_least="A"`
-    is for a shared server, which must not start with less. Where a level is not held because of
-    an error, and not because the kernel refuses it, a warning says so.
+    A level is never assumed: at A and B the pool is attacked from a throw-away process first, and
+    its processes cannot read `hidden_paths`. A shared server passes `at_least="A"`, so that it does
+    not start with less. If a level is skipped because of an error, and not because the kernel lacks
+    a feature, a warning says so.
     """
-    _check_threads()
-    kept = [*(os.fspath(path) for path in hidden), _PROBLEMS]
-    refused: list[str] = []
-    failed: list[str] = []
-    for each in _LEVELS[_LEVELS.index(level or "A") :]:
-        if each > at_least:
+    _check_process_limit()
+    hidden = [os.fspath(path) for path in hidden_paths]
+    reasons: list[str] = []
+    internal_errors: list[str] = []
+    for candidate in _LEVELS[_LEVELS.index(level or "A") :]:
+        if candidate > at_least:
             break
         try:
-            house = ForkServerPool(each, kept)
-        except ZygoteRefused as error:
-            refused.append(f"{each}: {error}")
-            failed += refused[-1:] if error.is_error else []
+            pool = ForkServerPool(config, candidate, hidden)
+        except ZygoteError as error:
+            reasons.append(f"{candidate}: {error}")
+            internal_errors += reasons[-1:] if error.is_internal else []
         else:
-            if failed:
-                words = f"The judge works at level {each}, because of an error. {'; '.join(failed)}"
-                warnings.warn(words, RuntimeWarning, stacklevel=2)
-            return house
+            if internal_errors:
+                message = f"The sandbox works at level {candidate} because of an error. "
+                message += "; ".join(internal_errors)
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+            return pool
     if at_least != "C":
         raise SandboxLevelUnavailable(
-            f"Another person's code cannot be confined at level {at_least} here.",
-            where="; ".join(refused) or f"level {level} was asked for",
+            f"Submissions cannot be confined at level {at_least} on this machine.",
+            where="; ".join(reasons) or f"level {level} was requested",
             fix="run it on Linux with user namespaces allowed, or as root; levels: docs/judge.md.",
         )
+    modules = ", ".join(config.entry_points.values())
     raise ForkServerFailed(
-        "The judge's fork server did not start.",
-        where="; ".join(refused),
-        fix="python -c 'import jax, flax, shardlab' shows what is missing.",
+        "The fork server of the sandbox did not start.",
+        where="; ".join(reasons),
+        fix=f"python -c 'import {modules}' shows what is missing.",
     )
 
 
-def _check_threads() -> None:
-    """Refuse a limit under which XLA aborts for want of threads, as if the answer had done it."""
-    import resource  # not everywhere, and this file is imported everywhere
+def _check_process_limit() -> None:
+    """Raise if a user limit is so low that XLA would abort, as if the submission had done it."""
+    import resource  # does not exist on Windows, where this file is imported all the same
 
-    most, needed = resource.getrlimit(resource.RLIMIT_NPROC)[0], 2 * Limits().n_processes
-    if os.geteuid() == 0 or most == resource.RLIM_INFINITY or most >= needed:
+    limit, needed = resource.getrlimit(resource.RLIMIT_NPROC)[0], 2 * ProcessLimits().n_processes
+    if os.geteuid() == 0 or limit == resource.RLIM_INFINITY or limit >= needed:
         return
     raise ForkServerFailed(
-        "The judge's fork server did not start.",
-        where=f"this user may have {most} processes and threads; two guests may need {needed}",
+        "The fork server of the sandbox did not start.",
+        where=f"this user may have {limit} processes and threads; a submission may need {needed}",
         fix=f"raise that limit: ulimit -u {4 * needed}.",
     )

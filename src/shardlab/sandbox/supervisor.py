@@ -1,208 +1,285 @@
-"""Watches one guest: wall clock, processor time, memory, threads; ends it; says how it ended.
+"""Watches one sandboxed process: wall clock, processor time, memory, threads. Reports how it ended.
 
-At level A it is pid 1 of the guest's own processes, so that nothing of them outlives it. Commands
-come as single letters: b(usy) and i(dle) run and stop the wall clock; o, f, c and t end the guest
-for its output, its frames, its closed pipes, its time. When nobody listens any more, it ends the
-guest.
+At level A the supervisor is pid 1 of the process's own pid namespace, so nothing in it outlives the
+supervisor. It ends the process as soon as its client closes the socket.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
 import socket
 import sys
 import time
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from shardlab.sandbox import kernel
 from shardlab.sandbox.confinement import ConfinementPlan
-from shardlab.sandbox.process import Limits
+from shardlab.sandbox.messages import SupervisorCommand, exit_report_bytes
+from shardlab.sandbox.process import ExitKind, ExitReason, ProcessLimits
 
-_LOOK_EVERY = 0.02
-_LOOK_EVERY_IDLE = 0.2
-HAS_BEGUN = b"!"  # what a process says before it takes its first request
-_ENDS = {b"o": "output", b"f": "frame", b"c": "frame", b"t": "time"}
+STARTED = b"!"  # written by the process itself, right before its entry point runs
+_POLL_SECONDS = 0.02
+_POLL_SECONDS_IDLE = 0.2
+_EXIT_SECONDS = 0.5  # for a process that closed its pipes to exit, if there is no /proc to ask
+_PF_EXITING = 0x4  # of the task flags in /proc/PID/stat; include/linux/sched.h
+
+# Why the supervisor ended a process. None: it ended by itself.
+KillCause = Literal[
+    "output", "protocol", "requested", "client", "clock", "cpu", "idle", "memory", "threads"
+]
+_KILL_COMMANDS: dict[SupervisorCommand, KillCause] = {
+    SupervisorCommand.END_FOR_OUTPUT: "output",
+    SupervisorCommand.END_FOR_PROTOCOL: "protocol",
+    SupervisorCommand.END_FOR_TIME: "requested",
+}
+_EXIT_KINDS: dict[KillCause, ExitKind] = {
+    "output": "output",
+    "protocol": "protocol",
+    "client": "internal",
+    "memory": "memory",
+    "threads": "memory",
+    **dict.fromkeys(("requested", "clock", "cpu", "idle"), "time"),
+}
 
 
-def supervise(
+@dataclass(frozen=True)
+class ProcessStat:
+    """The figures of /proc/PID/stat that limits are about."""
+
+    flags: int
+    cpu_seconds: float
+    n_threads: int
+    memory_bytes: int
+
+
+def supervise_process(
     pid: int,
-    told: socket.socket,
-    limits: Limits,
-    room: ConfinementPlan,
+    client: socket.socket,
+    limits: ProcessLimits,
+    plan: ConfinementPlan,
     proc_pid: int,
-    hears: int = -1,
+    started_fd: int = -1,
 ) -> None:
-    """Watch a guest until it has ended, and report it.
+    """Watch a process until it has ended, and report how to the client.
 
-    `hears` is where it says that it has begun: one that ends before is not the answer's doing.
+    `proc_pid` is its number in the /proc of the fork server. The process writes `STARTED` to
+    `started_fd` once it is confined: if it ends before that, the sandbox failed, not its program.
     """
-    watch = _Watch(pid, limits, _stat_file(room, proc_pid))
-    why = watch.until_ended(told)
-    _, status, usage = watch.reaped or os.wait4(pid, 0)
-    if why is None and hears >= 0 and os.read(hears, 16) != HAS_BEGUN:
-        why = "unprepared"
-    watch.cpu = max(watch.cpu, usage.ru_utime + usage.ru_stime)
+    watch = ProcessWatch(pid, limits, _open_stat_file(plan, proc_pid))
+    kill_cause = watch.wait_until_ended(client)
+    _, status, usage = watch.reap_result or os.wait4(pid, 0)
+    has_started = bool(kill_cause) or started_fd < 0 or os.read(started_fd, 16) == STARTED
+    watch.cpu_seconds = max(watch.cpu_seconds, usage.ru_utime + usage.ru_stime)
     scale = 1 if sys.platform == "darwin" else 1024
-    report = {
-        **watch.ending(status, why, is_confined=room.level != "C"),
-        "seconds": round(watch.busy_seconds(), 3),
-        "peak_bytes": max(watch.peak_bytes, usage.ru_maxrss * scale),
-        "idle_seconds": round(watch.idle_seconds(), 3),
-    }
-    with contextlib.suppress(OSError):  # nobody listens any more
-        told.sendall(json.dumps(report).encode())
+    watch.peak_bytes = max(watch.peak_bytes, usage.ru_maxrss * scale)
+    reason = watch.exit_reason(
+        status, kill_cause, is_confined=plan.level != "C", has_started=has_started
+    )
+    with contextlib.suppress(OSError):  # the client has closed its end
+        client.sendall(exit_report_bytes(reason))
 
 
-class _Watch:
-    """What is known of a running guest."""
+class ProcessWatch:
+    """The clocks and peaks of one running process."""
 
-    def __init__(self, pid: int, limits: Limits, stat: int | None) -> None:
-        self._pid, self._limits, self._stat = pid, limits, stat
+    def __init__(self, pid: int, limits: ProcessLimits, stat_fd: int | None) -> None:
+        self._pid, self._limits, self._stat_fd = pid, limits, stat_fd
         self._busy_before = 0.0
         self._busy_since: float | None = None
-        self.cpu, self._worked_at = 0.0, time.monotonic()
+        self._pipe_closed_at: float | None = None
+        self.cpu_seconds, self._last_active = 0.0, time.monotonic()
         self.peak_bytes = 0
-        self.reaped: tuple[int, int, Any] | None = None  # what wait4 says, where it was asked early
+        self.reap_result: tuple[int, int, Any] | None = None  # of wait4, if it was called early
 
     def idle_seconds(self) -> float:
-        """Return for how long the guest has used no processor; it may wait for itself for ever."""
-        return time.monotonic() - self._worked_at if self._stat is not None else 0.0
+        """Return for how long the process has not used the processor."""
+        return time.monotonic() - self._last_active if self._stat_fd is not None else 0.0
 
     def busy_seconds(self) -> float:
+        """Return for how long requests have been pending, all of them together."""
         now = time.monotonic()
         return self._busy_before + (now - self._busy_since if self._busy_since else 0.0)
 
-    def until_ended(self, told: socket.socket) -> str | None:
-        """Return why the guest had to be ended; None where it ended by itself."""
-        poll, handle = select.poll(), _handle(self._pid)
-        poll.register(told, select.POLLIN)
-        if handle is not None:
-            poll.register(handle, select.POLLIN)
+    def wait_until_ended(self, client: socket.socket) -> KillCause | None:
+        """Return why the process was killed, None if it ended by itself."""
+        poll, pidfd = select.poll(), _open_pidfd(self._pid)
+        poll.register(client, select.POLLIN)
+        if pidfd is not None:
+            poll.register(pidfd, select.POLLIN)
         while True:
-            pause = _LOOK_EVERY if self._busy_since or handle is None else _LOOK_EVERY_IDLE
-            ready = dict(poll.poll(pause * 1000))
-            if handle in ready or (handle is None and self._has_ended()):
+            is_busy = self._busy_since is not None or pidfd is None
+            pause = _POLL_SECONDS if is_busy else _POLL_SECONDS_IDLE
+            events = dict(poll.poll(pause * 1000))
+            if pidfd in events or (pidfd is None and self._has_exited()):
                 return None
-            why = self._heard(told) if told.fileno() in ready else None
-            why = why or self._exceeded()
-            if why:
-                _kill(self._pid, handle)
-                return why
+            kill_cause = self._read_commands(client) if client.fileno() in events else None
+            kill_cause = kill_cause or self._find_exceeded_limit()
+            if kill_cause:
+                _kill_process(self._pid, pidfd)
+                return kill_cause
 
-    def _has_ended(self) -> bool:
-        """Ask the kernel, where it does not tell by itself (macOS)."""
+    def _has_exited(self) -> bool:
+        """Poll for the exit where there are no pidfds (macOS)."""
         pid, status, usage = os.wait4(self._pid, os.WNOHANG)
         if pid:
-            self.reaped = (pid, status, usage)
+            self.reap_result = (pid, status, usage)
         return bool(pid)
 
-    def _heard(self, told: socket.socket) -> str | None:
-        commands = told.recv(16)
+    def _read_commands(self, client: socket.socket) -> KillCause | None:
+        commands = client.recv(16)
         if not commands:
-            return "judge"
+            return "client"
         for number in commands:
-            command = bytes([number])
-            if command in _ENDS:
-                return _ENDS[command]
+            command = SupervisorCommand(bytes([number]))
+            if command in _KILL_COMMANDS:
+                return _KILL_COMMANDS[command]
+            if command is SupervisorCommand.END_FOR_CLOSED_PIPE:
+                self._pipe_closed_at = time.monotonic()
+                continue
             self._busy_before = self.busy_seconds()
-            self._busy_since = time.monotonic() if command == b"b" else None
+            is_start = command is SupervisorCommand.REQUEST_STARTED
+            self._busy_since = time.monotonic() if is_start else None
         return None
 
-    def _exceeded(self) -> str | None:
+    def _find_exceeded_limit(self) -> KillCause | None:
         if self.busy_seconds() > self._limits.wall_seconds:
             return "clock"
-        if self._stat is None:
+        stat = self._read_stat()
+        if self._pipe_closed_at is not None and not self._is_exiting(stat):
+            return "protocol"
+        if stat is None:
+            return None
+        if stat.cpu_seconds > self.cpu_seconds:
+            self.cpu_seconds, self._last_active = stat.cpu_seconds, time.monotonic()
+        self.peak_bytes = max(self.peak_bytes, stat.memory_bytes)
+        if stat.memory_bytes > self._limits.memory_bytes:
+            return "memory"
+        if stat.n_threads > self._limits.n_processes:
+            return "threads"
+        if stat.cpu_seconds > self._limits.cpu_seconds:
+            return "cpu"
+        return "idle" if self._is_blocked() else None
+
+    def _read_stat(self) -> ProcessStat | None:
+        """Return the kernel's figures, None if there is no /proc or the process is gone."""
+        if self._stat_fd is None:
             return None
         try:
-            # "pid (any name) state ...": the name is the guest's to choose
-            fields = os.pread(self._stat, 4096, 0).rpartition(b")")[2].split()
-            cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-            n_threads, n_pages = int(fields[17]), int(fields[21])
+            # "pid (name) state ...": the process chooses its name, parentheses included, so the
+            # fields are counted from the last one.
+            fields = os.pread(self._stat_fd, 4096, 0).rpartition(b")")[2].split()
+            return ProcessStat(
+                flags=int(fields[6]),
+                cpu_seconds=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+                n_threads=int(fields[17]),
+                memory_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+            )
         except (OSError, ValueError, IndexError):
-            return None  # it is ending
-        if cpu > self.cpu:
-            self.cpu, self._worked_at = cpu, time.monotonic()
-        in_use = n_pages * os.sysconf("SC_PAGE_SIZE")
-        self.peak_bytes = max(self.peak_bytes, in_use)
-        if in_use > self._limits.memory_bytes:
-            return "memory"
-        if n_threads > self._limits.n_processes:
-            return "threads"
-        if cpu > self._limits.cpu_seconds:
-            return "processor"
-        return "idle" if self._is_waiting() else None
+            return None
 
-    def _is_waiting(self) -> bool:
-        """Say whether a request is pending, and nothing has been done about it for too long."""
+    def _is_exiting(self, stat: ProcessStat | None) -> bool:
+        """Return whether the pipes are closed because the process is on its way out.
+
+        The kernel sets PF_EXITING before it closes the files of a task. So no clock is needed to
+        tell a process that exits from one that closed its pipes and goes on, however busy the
+        machine is.
+        """
+        if stat is not None:
+            return bool(stat.flags & _PF_EXITING)
+        if self._stat_fd is not None:
+            return True  # it had figures, and is gone
+        assert self._pipe_closed_at is not None
+        return time.monotonic() - self._pipe_closed_at < _EXIT_SECONDS
+
+    def _is_blocked(self) -> bool:
+        """Return whether a request is pending and the processor unused for too long."""
         if self._busy_since is None:
             return False
-        since = max(self._worked_at, self._busy_since)
+        since = max(self._last_active, self._busy_since)
         return time.monotonic() - since > self._limits.idle_seconds
 
-    def ending(self, status: int, why: str | None, *, is_confined: bool) -> dict[str, Any]:
-        """Return how the guest ended, from what the kernel says and what was done to it.
+    def exit_reason(
+        self,
+        status: int,
+        kill_cause: KillCause | None,
+        *,
+        is_confined: bool,
+        has_started: bool = True,
+    ) -> ExitReason:
+        """Return how the process ended, from its wait status and what was done to it.
 
-        One that is confined gets signals from itself alone, but for SIGKILL, which it cannot send.
+        A confined process receives signals from itself only, except SIGKILL, which it cannot send.
         """
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-        told: dict[str, Any] = {"signal": number, "exit_code": code, "detail": ""}
-        if why == "threads":
-            told["detail"] = f"more than {self._limits.n_processes} threads"
-            why = "memory"
-        elif why == "unprepared":
-            told["detail"], why = "the process ended before it was confined", "judge"
-        elif why is None and number == signal.SIGXCPU:
-            why = "processor"
-        elif why is None and number == signal.SIGKILL and self.cpu > self._limits.cpu_seconds:
-            why = "processor"  # the kernel keeps that limit too
-        elif why is None and number == signal.SIGKILL:
-            # A guest cannot send this, and here nobody did: somebody outside, or the kernel,
-            # which was short of memory.
-            is_large = self.peak_bytes > self._limits.memory_bytes // 2
-            why = "memory" if is_large else "judge"
-            told["detail"] = "the process was killed from outside"
-        if why in ("time", "clock", "processor", "idle"):
-            told["detail"], why = self._limit(why), "time"
-        told["why"] = why or ("exit" if number is None else "signal")
-        told["is_own"] = is_confined and told["why"] == "signal"
-        return told
+        kind, detail = self._classify_exit(number, kill_cause, has_started)
+        return ExitReason(
+            kind=kind,
+            detail=detail,
+            signal=number,
+            exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            seconds=round(self.busy_seconds(), 3),
+            peak_bytes=self.peak_bytes,
+            idle_seconds=round(self.idle_seconds(), 3),
+            is_self_inflicted=is_confined and kind == "signal",
+        )
 
-    def _limit(self, why: str) -> str:
-        """Return the limit of time that was reached, in words."""
-        if why == "processor":
-            return f"{self._limits.cpu_seconds:g} s of processor time"
-        if why == "idle":
-            return f"{self._limits.idle_seconds:g} s of waiting without computing"
-        return f"{self._limits.wall_seconds:g} s by the clock"
+    def _classify_exit(
+        self, number: int | None, kill_cause: KillCause | None, has_started: bool
+    ) -> tuple[ExitKind, str]:
+        if kill_cause is None and not has_started:
+            return "internal", "the process ended before it was confined"
+        if kill_cause is None and number == signal.SIGXCPU:
+            kill_cause = "cpu"
+        if kill_cause is None and number == signal.SIGKILL:
+            # The process cannot send this signal and the supervisor did not. RLIMIT_CPU sends it
+            # too, and so does a kernel that is short of memory; otherwise it came from outside.
+            if self.cpu_seconds > self._limits.cpu_seconds:
+                kill_cause = "cpu"
+            else:
+                is_large = self.peak_bytes > self._limits.memory_bytes // 2
+                return "memory" if is_large else "internal", "the process was killed from outside"
+        if kill_cause is None:
+            return ("exit" if number is None else "signal"), ""
+        return _EXIT_KINDS[kill_cause], self._limit_text(kill_cause)
+
+    def _limit_text(self, kill_cause: KillCause) -> str:
+        """Return the limit that was reached."""
+        limits = self._limits
+        return {
+            "cpu": f"{limits.cpu_seconds:g} s of processor time",
+            "idle": f"{limits.idle_seconds:g} s without using the processor",
+            "clock": f"{limits.wall_seconds:g} s of wall-clock time",
+            "requested": f"{limits.wall_seconds:g} s of wall-clock time",
+            "threads": f"more than {limits.n_processes} threads",
+        }.get(kill_cause, "")
 
 
-def _stat_file(room: ConfinementPlan, proc_pid: int) -> int | None:
-    """Return the kernel's figures about the guest; None where there are none to read."""
-    if room.proc < 0:
+def _open_stat_file(plan: ConfinementPlan, proc_pid: int) -> int | None:
+    """Return a descriptor of the process's stat file, None if there is none to read."""
+    if plan.proc_fd < 0:
         return None
     try:
-        return os.open(f"{proc_pid}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=room.proc)
+        return os.open(f"{proc_pid}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=plan.proc_fd)
     except OSError:
         return None
 
 
-def _handle(pid: int) -> int | None:
-    """Return a descriptor of a process that is ready when it has ended, where there is such."""
+def _open_pidfd(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when the process has ended, where there is one."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
 
 
-def _kill(pid: int, handle: int | None) -> None:
+def _kill_process(pid: int, pidfd: int | None) -> None:
     try:
-        if handle is not None:
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        if pidfd is not None:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         else:
             os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -210,8 +287,8 @@ def _kill(pid: int, handle: int | None) -> None:
 
 
 def protect_supervisor() -> None:
-    """Die with the zygote, and show nothing to a guest of the same user."""
+    """End with the fork server, and hide from a sandboxed process of the same user."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if sys.platform == "linux":
-        kernel.keep_secret()
+        kernel.forbid_inspection()
         kernel.die_with_parent()

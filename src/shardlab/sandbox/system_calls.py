@@ -1,4 +1,4 @@
-"""Numbers of the system calls that guests need, from the kernel's tables of each machine."""
+"""Numbers of the system calls that sandboxed processes need, from the kernel's tables."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""The fork server: loads JAX once, holds no secret, and forks a supervised guest for each errand.
+"""The fork server: imports everything once, holds no secret, forks a supervised process on request.
 
-Everything here runs before or beside another person's code, never with it. Fork is clean with one
-thread only, so XLA's backend is never started here: each guest starts its own.
+All of this runs before or beside untrusted code, never with it. Only a process with one thread can
+be forked safely, so nothing here may start a thread: a worker that needs threads (XLA's backend)
+starts them after the fork.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
 import signal
@@ -14,73 +16,100 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
+from typing import NoReturn
 
-from shardlab.sandbox import kernel
-from shardlab.sandbox.confinement import ConfinementPlan, confine
-from shardlab.sandbox.fork_request import receive_errand, send_errand
-from shardlab.sandbox.landlock import landlock_version, ruleset
-from shardlab.sandbox.private_root import enter_private_root, own_namespaces
-from shardlab.sandbox.process import Level, Limits
-from shardlab.sandbox.readable_paths import around, guest_paths
-from shardlab.sandbox.supervisor import HAS_BEGUN, protect_supervisor, supervise
+from shardlab.sandbox import kernel, self_test
+from shardlab.sandbox.confinement import ConfinementPlan, confine_process
+from shardlab.sandbox.filesystem import (
+    create_pid_namespace,
+    enter_private_root,
+    exclude_hidden,
+    find_runtime_paths,
+)
+from shardlab.sandbox.landlock import create_ruleset, landlock_version
+from shardlab.sandbox.messages import (
+    ForkRequest,
+    StartRequest,
+    StartResponse,
+    receive_message,
+    send_message,
+)
+from shardlab.sandbox.process import Level
+from shardlab.sandbox.supervisor import STARTED, protect_supervisor, supervise_process
 
-_ROLES = {
-    "author": "shardlab.judge.worker.tracer",
-    "runner": "shardlab.judge.worker.runner",
-    "trial": "shardlab.sandbox.self_test",
-}
-_WARM = "shardlab.judge.worker.warmup"
-_NUMBER_BYTES = 20  # of a process, as it is told to its supervisor
+_PID_BYTES = 20  # a process number as it is written to its supervisor
+_UNPRIVILEGED = 65534  # the user without rights of every distribution
+_REQUESTS_FD, _RESPONSES_FD, _STARTED_FD, _LANDLOCK_FD = 3, 4, 5, 6
+
+
+@dataclass(frozen=True)
+class ProcessFds:
+    """The descriptors that come with a fork request."""
+
+    requests: int
+    responses: int
+    output: int
+    client: int  # the supervisor's socket to the client
 
 
 def main(control_fd: int) -> None:
-    """Prepare once, then fork guests until the judge is gone."""
+    """Prepare once, then fork processes until the pool closes the socket."""
     control = socket.socket(fileno=control_fd)
-    first = receive_errand(control)
-    if first is None:
+    message = receive_message(control, StartRequest)
+    if message is None:
         return
-    plan = first[0]
+    request, _ = message
+    entry_points = {**request.entry_points, self_test.ROLE: self_test.__name__}
     try:
-        room = _prepared(plan["level"], plan["hidden"], control)
+        plan = _prepare_confinement(request, entry_points, control)
     except Exception as error:
-        is_kernels = isinstance(error, OSError)
-        words = str(error) if is_kernels else traceback.format_exc(limit=-4)
-        send_errand(control, {"refused": words[-2000:], "is_error": not is_kernels})
+        # The kernel's own refusals are OSErrors: they mean a lower level, not a fault.
+        is_internal = not isinstance(error, OSError)
+        text = traceback.format_exc(limit=-4) if is_internal else str(error)
+        send_message(control, StartResponse(error=text[-2000:], is_internal=is_internal))
         return
-    send_errand(control, {"ready": True})
-    _serve(control, room)
+    send_message(control, StartResponse())
+    _serve_forks(control, plan, entry_points)
 
 
-def _prepared(level: Level, hidden: Sequence[str], control: socket.socket) -> ConfinementPlan:
+def _prepare_confinement(
+    request: StartRequest, entry_points: Mapping[str, str], control: socket.socket
+) -> ConfinementPlan:
+    level = request.level
     if sys.platform != "linux" and level != "C":
         raise OSError(f"level {level} needs Linux, this is {sys.platform}")
     if level != "C" and not landlock_version():
         raise OSError("this kernel has no Landlock")
     if level == "A":
-        _try_namespaces()
-        own_namespaces()
-        _continue_as_first(control)
-    _load()
+        _check_namespaces()
+        create_pid_namespace()
+        _continue_as_pid_one(control)
+    # Imports come before the private root, which shows only what was imported by then.
+    _load_modules(entry_points.values(), request.warmup_module)
     if sys.platform != "linux":
         return ConfinementPlan(level=level)
-    proc = _proc(level)
+    proc_fd = _open_proc(level)
     kernel.adopt_orphans()
-    paths = guest_paths()
+    paths = find_runtime_paths()
     is_reachable = level == "A" or _can_anybody_read(paths)
     if level == "C":
-        return ConfinementPlan(level=level, proc=proc, is_reachable=is_reachable)
+        return ConfinementPlan(level=level, proc_fd=proc_fd, is_reachable=is_reachable)
     if level == "A":
-        enter_private_root(paths, hidden)
-    rules = ruleset(*around(paths, hidden))
-    return ConfinementPlan(level=level, rules=rules, proc=proc, is_reachable=is_reachable)
+        enter_private_root(paths, request.hidden_paths)
+    rules = create_ruleset(*exclude_hidden(paths, request.hidden_paths))
+    return ConfinementPlan(
+        level=level, landlock_fd=rules, proc_fd=proc_fd, is_reachable=is_reachable
+    )
 
 
-def _proc(level: Level) -> int:
-    """Return the folder of the kernel's figures; -1 where there is none, which only C can do."""
+def _open_proc(level: Level) -> int:
+    """Return a descriptor of /proc, -1 if there is none; only level C works without it.
+
+    It is opened before the private root, in which there is no /proc.
+    """
     if os.path.lexists("/proc/self"):
         return os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if level != "C":
@@ -88,29 +117,32 @@ def _proc(level: Level) -> int:
     return -1
 
 
-def _try_namespaces() -> None:
-    """Try it all in a throw-away process: some kernels let it pass and refuse half-way."""
+def _check_namespaces() -> None:
+    """Try all of it in a throw-away process: some kernels allow a part and refuse the rest.
+
+    Half-way there is no way back, neither to the old namespaces nor to a lower level.
+    """
 
     def attempt() -> None:
-        own_namespaces()
+        create_pid_namespace()
         pid = os.fork()
         if pid == 0:
-            _exit_with(lambda: enter_private_root(["/usr/lib"], []))
+            _exit_after(lambda: enter_private_root(["/usr/lib"], []))
         os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
     pid = os.fork()
     if pid == 0:
-        _exit_with(attempt)
+        _exit_after(attempt)
     number = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if number:
-        words = os.strerror(number) if number > 0 else f"signal {-number}"
-        raise OSError(f"namespaces are refused: {words}")
+        text = os.strerror(number) if number > 0 else f"signal {-number}"
+        raise OSError(f"namespaces are refused: {text}")
 
 
-def _exit_with(act: Any) -> None:
-    """End this process with 0, or with the number of the error that the kernel gave."""
+def _exit_after(action: Callable[[], None]) -> NoReturn:
+    """End this process with 0, or with the errno of the error that was raised."""
     try:
-        act()
+        action()
     except OSError as error:
         os._exit(error.errno or 1)
     except BaseException:
@@ -118,8 +150,8 @@ def _exit_with(act: Any) -> None:
     os._exit(0)
 
 
-def _continue_as_first(control: socket.socket) -> None:
-    """Go on as pid 1 of the new namespace; all in it ends with that process."""
+def _continue_as_pid_one(control: socket.socket) -> None:
+    """Return as pid 1 of the new namespace; everything in it ends with that process."""
     pid = os.fork()
     if pid == 0:
         kernel.die_with_parent()
@@ -129,137 +161,162 @@ def _continue_as_first(control: socket.socket) -> None:
     os._exit(abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
 
 
-def _load() -> None:
-    """Import what guests need, so that they need not."""
-    for name in _ROLES.values():
+def _load_modules(modules: Iterable[str], warmup_module: str) -> None:
+    """Import what the processes need, so that they start without importing it."""
+    for name in modules:
         import_module(name)
-    if find_spec(_WARM):
-        import_module(_WARM).warm()
+    if warmup_module:
+        import_module(warmup_module).warm_up()
+    # Objects out of the collector's sight are never written to by it, so their pages stay shared
+    # between all forks.
     gc.collect()
     gc.freeze()
 
 
 def _can_anybody_read(paths: Sequence[str]) -> bool:
-    """Return whether a user without rights gets to these paths."""
+    """Return whether a user without rights can read these paths."""
     if os.geteuid() != 0:
         return True
     pid = os.fork()
     if pid == 0:
         os.setgroups([])
-        os.setresgid(65534, 65534, 65534)
-        os.setresuid(65534, 65534, 65534)
+        os.setresgid(_UNPRIVILEGED, _UNPRIVILEGED, _UNPRIVILEGED)
+        os.setresuid(_UNPRIVILEGED, _UNPRIVILEGED, _UNPRIVILEGED)
         os._exit(0 if all(os.access(path, os.R_OK) for path in paths) else 1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-# ---------------------------------------------------------------------------------- one guest
+# ------------------------------------------------------------------------------------ one process
 
 
-def _serve(control: socket.socket, room: ConfinementPlan) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended supervisors are forgotten by themselves
+def _serve_forks(
+    control: socket.socket, plan: ConfinementPlan, entry_points: Mapping[str, str]
+) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps supervisors that have ended
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.set_blocking(2, False)  # nobody reads it from here on
-    own_pids = os.open("self/ns/pid", os.O_RDONLY, dir_fd=room.proc) if room.level == "A" else -1
-    slot = int.from_bytes(os.urandom(2), "little")  # another house may count too
-    while (errand := receive_errand(control)) is not None:
-        asked, fds = errand
+    os.set_blocking(2, False)  # from here on the pool does not read it, so it may fill up
+    own_pid_namespace = -1
+    if plan.level == "A":
+        own_pid_namespace = os.open("self/ns/pid", os.O_RDONLY, dir_fd=plan.proc_fd)
+    slot = int.from_bytes(os.urandom(2), "little")  # random, because another pool may count too
+    while (message := receive_message(control, ForkRequest)) is not None:
+        request, fds = message
         slot += 1
-        if _n_threads(room) != 1:
-            os._exit(3)  # a fork would copy locks that nobody gives back
-        if room.level == "A":
+        if _count_threads(plan) != 1:
+            os._exit(3)  # a fork would copy locks that no thread is left to release
+        # Each supervisor becomes pid 1 of a namespace of its own. setns afterwards, because a
+        # process whose next children go to a namespace that has ended cannot fork any more.
+        if plan.level == "A":
             kernel.unshare(kernel.NEWPID)
         pid = os.fork()
         if pid == 0:
             control.detach()
-            _supervise(room, asked, fds, slot)
-        if room.level == "A":
-            kernel.set_namespace(own_pids, kernel.NEWPID)
+            _run_supervisor(plan, request, entry_points, ProcessFds(*fds), slot)
+        if plan.level == "A":
+            kernel.set_namespace(own_pid_namespace, kernel.NEWPID)
         for fd in fds:
             os.close(fd)
 
 
-def _n_threads(room: ConfinementPlan) -> int:
-    if room.proc < 0:
+def _count_threads(plan: ConfinementPlan) -> int:
+    if plan.proc_fd < 0:
         return threading.active_count()
-    return os.stat("self/task", dir_fd=room.proc).st_nlink - 2  # a folder for each thread
+    return os.stat("self/task", dir_fd=plan.proc_fd).st_nlink - 2  # one folder per thread
 
 
-def _supervise(room: ConfinementPlan, asked: dict[str, Any], fds: list[int], slot: int) -> None:
-    """Fork a guest and watch it. Never returns."""
+def _run_supervisor(
+    plan: ConfinementPlan,
+    request: ForkRequest,
+    entry_points: Mapping[str, str],
+    fds: ProcessFds,
+    slot: int,
+) -> NoReturn:
+    """Fork the process that confines itself, and watch it."""
     try:
-        limits = Limits(**asked["limits"])
-        requests, answers, output, told_fd = fds
         protect_supervisor()
-        own_pid = os.getpid()
-        hears, says = os.pipe()
+        supervisor_pid = os.getpid()
+        started_fd, started_write_fd = os.pipe()
         pid = os.fork()
         if pid == 0:
-            fds = [requests, answers, output, says]
-            _be_guest(room, asked["role"], limits, slot, own_pid, fds)
-        for fd in (requests, answers, output, says):
+            module = entry_points[request.role]
+            _run_sandboxed(plan, request, module, fds, slot, supervisor_pid, started_write_fd)
+        for fd in (fds.requests, fds.responses, fds.output, started_write_fd):
             os.close(fd)
-        proc_pid = int(os.read(hears, _NUMBER_BYTES) or b"0")
-        supervise(pid, socket.socket(fileno=told_fd), limits, room, proc_pid, hears)
+        proc_pid = int(os.read(started_fd, _PID_BYTES) or b"0")
+        client = socket.socket(fileno=fds.client)
+        supervise_process(pid, client, request.limits, plan, proc_pid, started_fd)
     except BaseException:
-        with contextlib.suppress(Exception):  # the judge reads this only where a start fails
+        with contextlib.suppress(Exception):  # read by the pool only while it starts
             traceback.print_exc()
     os._exit(0)
 
 
-def _be_guest(
-    room: ConfinementPlan, role: str, limits: Limits, slot: int, parent: int, fds: list[int]
-) -> None:
-    """Give everything up and answer requests. Never returns."""
+def _run_sandboxed(
+    plan: ConfinementPlan,
+    request: ForkRequest,
+    module: str,
+    fds: ProcessFds,
+    slot: int,
+    supervisor_pid: int,
+    started_fd: int,
+) -> NoReturn:
+    """Confine this process and run the entry point of its role."""
     code = 70
     try:
-        number = os.readlink("self", dir_fd=room.proc) if room.proc >= 0 else str(os.getpid())
-        os.write(fds[3], number.encode().ljust(_NUMBER_BYTES))
-        _be_first_to_go(room)
-        room, says = _only_these(room, *fds)
-        confine(room, limits, slot)
-        if os.getppid() != parent:
-            os._exit(1)  # it died before its death could be asked to be told
-        os.write(says, HAS_BEGUN)
-        os.close(says)  # from here on nobody believes this process
-        import_module(_ROLES[role]).main(3, 4)
+        # Its number in the /proc of the fork server, which is not its number in its own namespace.
+        number = os.readlink("self", dir_fd=plan.proc_fd) if plan.proc_fd >= 0 else os.getpid()
+        os.write(started_fd, str(number).encode().ljust(_PID_BYTES))
+        _prefer_for_oom_kill(plan)
+        plan = _keep_only(plan, fds, started_fd)
+        confine_process(plan, request.limits, slot)
+        if os.getppid() != supervisor_pid:
+            os._exit(1)  # the supervisor ended before die_with_parent was set
+        os.write(_STARTED_FD, STARTED)
+        os.close(_STARTED_FD)  # from here on nothing that this process says is trusted
+        import_module(module).main(_REQUESTS_FD, _RESPONSES_FD)
         code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        if isinstance(ended.code, str):
-            print(ended.code, file=sys.stderr)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # it may be closed, or another person's
+        with contextlib.suppress(Exception):  # the program may have closed or replaced it
             stream.flush()
+    # Not sys.exit: that would run the exit handlers that the program has registered.
     os._exit(code & 255)
 
 
-def _be_first_to_go(room: ConfinementPlan) -> None:
-    """Where the machine runs out of memory, the kernel shall end this process, not the judge."""
+def _prefer_for_oom_kill(plan: ConfinementPlan) -> None:
+    """Make the kernel end this process, not its client, when the machine runs out of memory."""
     with contextlib.suppress(OSError):
-        fd = os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=room.proc)
+        fd = os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=plan.proc_fd)
         os.write(fd, b"1000")
         os.close(fd)
 
 
-def _only_these(
-    room: ConfinementPlan, requests: int, answers: int, output: int, says: int
-) -> tuple[ConfinementPlan, int]:
-    """Close every descriptor but 0-2, requests (3), answers (4), what is said to the supervisor
-    (5) and the rules of Landlock (6); return the last two, which are closed a little later.
-    """
-    import fcntl
-    from dataclasses import replace
+def _keep_only(plan: ConfinementPlan, fds: ProcessFds, started_fd: int) -> ConfinementPlan:
+    """Close every descriptor except 0 to 6; return the plan with the new Landlock descriptor.
 
-    null = os.open(os.devnull, os.O_RDONLY)
-    wanted = {0: null, 1: output, 2: output, 3: requests, 4: answers, 5: says}
-    if room.rules >= 0:
-        wanted[6] = room.rules
-    # First out of the way, then to their places: one may lie where another must go. No farther
-    # than that: beyond the limit of open files there is no place.
-    safe = {to: fcntl.fcntl(fd, fcntl.F_DUPFD, len(wanted)) for to, fd in wanted.items()}
-    for to, fd in safe.items():
+    0 to 2 are /dev/null and the output, 3 the requests, 4 the responses; 5 (to the supervisor) and
+    6 (the rules of Landlock) are closed before the entry point runs.
+    """
+    null_fd = os.open(os.devnull, os.O_RDONLY)
+    targets = {
+        0: null_fd,
+        1: fds.output,
+        2: fds.output,
+        _REQUESTS_FD: fds.requests,
+        _RESPONSES_FD: fds.responses,
+        _STARTED_FD: started_fd,
+    }
+    if plan.landlock_fd >= 0:
+        targets[_LANDLOCK_FD] = plan.landlock_fd
+    # First all of them out of the way, then each to its number: a source may have the number of
+    # another target. Not further up than needed: there may be few descriptors (256 on macOS).
+    copies = {to: fcntl.fcntl(fd, fcntl.F_DUPFD, len(targets)) for to, fd in targets.items()}
+    for to, fd in copies.items():
         os.dup2(fd, to, inheritable=False)
-    os.closerange(len(wanted), 4096)
-    return replace(room, rules=6 if room.rules >= 0 else -1, proc=-1), 5
+    os.closerange(len(targets), 4096)
+    return replace(plan, landlock_fd=_LANDLOCK_FD if plan.landlock_fd >= 0 else -1, proc_fd=-1)

@@ -1,22 +1,22 @@
-"""One fork server, one author and one runner for all tests of this directory."""
+"""One fork server, one tracer and one runner for all tests of this directory."""
 
 from __future__ import annotations
 
 import pytest
-from cell_bench import Bench
+from worker_bench import WorkerBench
 
-from shardlab.sandbox.pool import open_sandbox_pool
+from shardlab.judge.worker_pool import open_worker_pool
 
 
 @pytest.fixture(scope="session")
-def house():
-    # What is tested here does not depend on the confinement; its own tests are elsewhere.
-    with open_sandbox_pool("C") as opened:
+def pool():
+    # Nothing here depends on the confinement, which has tests of its own.
+    with open_worker_pool("C") as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
-def bench(house):
-    made = Bench(house)
-    yield made
-    made.close()
+def bench(pool):
+    bench = WorkerBench(pool)
+    yield bench
+    bench.close()

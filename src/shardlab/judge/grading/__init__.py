@@ -1,1 +1,1 @@
-"""Compares what ran with what is correct. Runs nothing."""
+"""Grading: compares a run with the expected result. Pure: runs nothing, loads nothing."""

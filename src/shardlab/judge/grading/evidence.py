@@ -1,7 +1,7 @@
-"""What one case shows of one output: numbers that a cause can be read from.
+"""What one case shows about one output: the numbers that a cause can be read from.
 
-A cause is asked for over all cases of a part, whose meshes have other names and other inputs. So
-mesh axes are counted here by their place (`0`, `1`), and each case brings its own arguments.
+A cause must hold for all cases of a part, whose meshes have different axis names and whose inputs
+differ. So mesh axes are identified by position here (`0`, `1`), and each case has arguments.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from shardlab.checks.tolerance import Comparison, is_close
-from shardlab.judge.protocol.run_result import Output
+from shardlab.judge.protocol.run_result import RunOutput
 from shardlab.sharding.mesh import Mesh
 
 Array = npt.NDArray[Any]
-_MOST_AXES = 3  # of any mesh of a ladder
+_MAX_AXES = 3  # of a test mesh
 
-# Number of pieces -> what the reference makes of each piece alone, by path of the output.
-Pieces = Callable[[int], Sequence[Mapping[str, Array]]]
+# Number of shards -> what the reference computes from each shard alone, by path of the output.
+ShardResults = Callable[[int], Sequence[Mapping[str, Array]]]
 
 
-def no_pieces(n: int) -> Sequence[Mapping[str, Array]]:
+def no_shard_results(n_shards: int) -> Sequence[Mapping[str, Array]]:
     return ()
 
 
@@ -32,12 +32,12 @@ def no_pieces(n: int) -> Sequence[Mapping[str, Array]]:
 class Evidence:
     """One output of one case: what it is and what it should be."""
 
-    output: Output
+    output: RunOutput
     expected: Array
     mesh: Mesh | None
     atol: float
     arguments: Mapping[str, Array] = field(default_factory=dict)
-    pieces: Pieces = no_pieces
+    shard_results: ShardResults = no_shard_results
     is_judged_by_properties: bool = False
 
     @property
@@ -45,88 +45,92 @@ class Evidence:
         return f"result{self.output.path}"
 
     @property
-    def whole(self) -> Array:
-        return assembled(self.output)
+    def actual(self) -> Array:
+        return assemble_output(self.output)
 
     @property
     def comparison(self) -> Comparison:
+        """Return the values as the causes compare them, with mesh axes named by position."""
         sizes = self.mesh.axis_sizes if self.mesh else ()
-        padded = (*sizes, *(1,) * (_MOST_AXES - len(sizes)))
-        by_place = tuple((str(place), size) for place, size in enumerate(padded))
-        return Comparison(by_place, self.expected, self.whole, self.atol)
+        # All cases must have the same axes, so a mesh of fewer gets axes of size one.
+        padded = (*sizes, *(1,) * (_MAX_AXES - len(sizes)))
+        axes = tuple((str(position), size) for position, size in enumerate(padded))
+        return Comparison(axes, self.expected, self.actual, self.atol)
 
-    def names(self, places: Sequence[str]) -> tuple[str, ...]:
-        """Return this mesh's own names of the axes at some places."""
-        own = self.mesh.axis_names if self.mesh else ()
-        return tuple(own[int(place)] for place in places if int(place) < len(own))
+    def axis_names(self, positions: Sequence[str]) -> tuple[str, ...]:
+        """Return the names that this mesh has for the axes at some positions."""
+        names = self.mesh.axis_names if self.mesh else ()
+        return tuple(names[int(p)] for p in positions if int(p) < len(names))
 
     @property
     def agrees(self) -> bool:
-        return is_close(self.whole, self.expected, self.atol)
+        return is_close(self.actual, self.expected, self.atol)
 
     @property
     def wrong_devices(self) -> tuple[int, ...]:
-        """Return the devices whose piece is not what it should be."""
+        """Return the devices whose shard is not the expected one."""
         return tuple(
             shard.device
             for shard in self.output.shards
-            if not is_close(shard.values, self.expected[slices(shard.ranges)], self.atol)
+            if not is_close(shard.values, self.expected[range_slices(shard.ranges)], self.atol)
         )
 
 
-def assembled(output: Output) -> Array:
-    """Return the whole array, each element from the first device that holds it."""
-    whole = np.zeros(output.shape, output.shards[0].values.dtype)
+def assemble_output(output: RunOutput) -> Array:
+    """Return the full array, each element from the first device that holds it."""
+    array = np.zeros(output.shape, output.shards[0].values.dtype)
+    # Backwards, so that the first device is written last and wins.
     for shard in reversed(output.shards):
-        whole[slices(shard.ranges)] = shard.values
-    return whole
+        array[range_slices(shard.ranges)] = shard.values
+    return array
 
 
-def slices(ranges: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
+def range_slices(ranges: Sequence[tuple[int, int]]) -> tuple[slice, ...]:
     return tuple(slice(start, stop) for start, stop in ranges)
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Say whether numbers of a dtype are rounded; bfloat16 has a kind of its own in NumPy."""
+    """Return whether a dtype rounds; NumPy's kind of bfloat16 is not the one of floats."""
     return dtype.kind in "fc" or dtype.name == "bfloat16"
 
 
-def number(value: Any) -> str:
-    """Return one number as a person writes it.
+def number_text(value: Any) -> str:
+    """Return one number as one writes it by hand.
 
-    >>> number(np.float32(1180416)), number(np.float32(0.1)), number(np.int32(7)), number(np.True_)
-    ('1180416', '0.1', '7', 'True')
+    >>> [number_text(n) for n in (np.float32(1180416), np.float32(0.1), np.int32(7), np.True_)]
+    ['1180416', '0.1', '7', 'True']
     """
     value = np.asarray(value)
     if value.dtype.kind in "biuc":
         return str(value.item())
-    plain = float(value)
-    return str(int(plain)) if abs(plain) < 1e9 and plain == int(plain) else f"{plain:.6g}"
+    number = float(value)
+    return str(int(number)) if abs(number) < 1e9 and number == int(number) else f"{number:.6g}"
 
 
-def numbers(array: Array, most: int = 6) -> str:
-    """Return an array in one line: all of it up to `most` elements, else its edges.
+def array_text(array: Array, max_elements: int = 6) -> str:
+    """Return an array in one line: all of it up to `max_elements`, otherwise its edges.
 
-    >>> numbers(np.float32([[1, 2], [3, 4]])), numbers(np.arange(20))
+    >>> array_text(np.float32([[1, 2], [3, 4]])), array_text(np.arange(20))
     ('[[1 2] [3 4]]', '[0 1 2 ... 19]')
-    >>> numbers(np.arange(12).reshape(4, 3)), numbers(np.arange(8), 8)
+    >>> array_text(np.arange(12).reshape(4, 3)), array_text(np.arange(8), 8)
     ('[[0 1 2] ... [9 10 11]]', '[0 1 2 3 4 5 6 7]')
     """
     array = np.asarray(array)
     if array.ndim == 0:
-        return number(array)
-    if not array.size:  # rows without elements cost nothing to make, and there may be millions
+        return number_text(array)
+    if not array.size:  # a hostile result can have millions of rows without elements, for free
         return "[]"
-    if array.size <= most or len(array) <= 2:
-        return f"[{' '.join(numbers(each, most) for each in array)}]"
+    if array.size <= max_elements or len(array) <= 2:
+        return f"[{' '.join(array_text(row, max_elements) for row in array)}]"
     first = array[:3] if array.ndim == 1 else array[:1]
-    return f"[{' '.join(numbers(each, most) for each in first)} ... {numbers(array[-1], most)}]"
+    head = " ".join(array_text(row, max_elements) for row in first)
+    return f"[{head} ... {array_text(array[-1], max_elements)}]"
 
 
-def index(at: Sequence[int]) -> str:
-    """Return the place of an element as one writes it; nothing for a scalar's.
+def index_text(index: Sequence[int]) -> str:
+    """Return the index of an element as NumPy writes it; nothing for a scalar.
 
-    >>> index((2, 0)), index(())
+    >>> index_text((2, 0)), index_text(())
     ('[2, 0]', '')
     """
-    return f"[{', '.join(map(str, at))}]" if at else ""
+    return f"[{', '.join(map(str, index))}]" if index else ""

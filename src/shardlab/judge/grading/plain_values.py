@@ -9,74 +9,79 @@ import numpy as np
 
 from shardlab.checks.tolerance import is_close
 from shardlab.judge.cases import Case
-from shardlab.judge.grading.evidence import is_float, numbers
-from shardlab.judge.grading.grade import tolerance
+from shardlab.judge.grading.evidence import array_text, is_float
+from shardlab.judge.grading.grade import absolute_tolerance
 from shardlab.judge.verdict import Verdict
 
-_MOST_LETTERS = 120
+_MAX_TEXT = 120
 
 
-def grade_value(case: Case, got: Any, expected: Any) -> list[Verdict]:
-    """Return the first thing that is wrong with a plain value; empty where it is right."""
-    return list(_compared(case, got, expected, "result"))[:1]
+def grade_value(case: Case, actual: Any, expected: Any) -> list[Verdict]:
+    """Return the first difference between two plain values; empty if there is none."""
+    return list(_compare_values(case, actual, expected, "result"))[:1]
 
 
-def _compared(case: Case, got: Any, want: Any, name: str) -> Iterator[Verdict]:
-    if isinstance(want, dict):
-        yield from _mapping(case, got, want, name)
-    elif isinstance(want, (list, tuple)):
-        if not isinstance(got, (list, tuple)) or len(got) != len(want):
-            yield Verdict(code="SHAPE", what=f"{name} is {_short(got)}, want {_short(want)}.")
+def _compare_values(case: Case, actual: Any, expected: Any, name: str) -> Iterator[Verdict]:
+    if isinstance(expected, dict):
+        yield from _compare_dicts(case, actual, expected, name)
+    elif isinstance(expected, (list, tuple)):
+        if not isinstance(actual, (list, tuple)) or len(actual) != len(expected):
+            yield _difference("SHAPE", name, _short_repr(actual), _short_repr(expected))
             return
-        for number, (one, other) in enumerate(zip(got, want, strict=True)):
-            yield from _compared(case, one, other, f"{name}[{number}]")
-    elif isinstance(want, (bool, int, float, np.ndarray, np.generic)):
-        yield from _numbers(case, got, np.asarray(want), name)
-    elif type(got) is not type(want):
-        yield Verdict(code="SHAPE", what=f"{name} is {_short(got)}, want {_short(want)}.")
-    elif got != want:
-        yield Verdict(code="WA", what=f"{name} is {_short(got)}, want {_short(want)}.")
+        for number, (item, expected_item) in enumerate(zip(actual, expected, strict=True)):
+            yield from _compare_values(case, item, expected_item, f"{name}[{number}]")
+    elif isinstance(expected, (bool, int, float, np.ndarray, np.generic)):
+        yield from _compare_numbers(case, actual, np.asarray(expected), name)
+    elif type(actual) is not type(expected):
+        yield _difference("SHAPE", name, _short_repr(actual), _short_repr(expected))
+    elif actual != expected:
+        yield _difference("WA", name, _short_repr(actual), _short_repr(expected))
 
 
-def _mapping(case: Case, got: Any, want: dict[Any, Any], name: str) -> Iterator[Verdict]:
-    if not isinstance(got, dict):
-        yield Verdict(
-            code="SHAPE", what=f"{name} is {_short(got)}, want a dict with {_short(list(want))}."
-        )
+def _difference(code: str, name: str, actual: str, expected: str, fix: str = "") -> Verdict:
+    return Verdict(code=code, what=f"{name} is {actual}, expected {expected}.", fix=fix)
+
+
+def _compare_dicts(
+    case: Case, actual: Any, expected: dict[Any, Any], name: str
+) -> Iterator[Verdict]:
+    keys = _short_repr(list(expected))
+    if not isinstance(actual, dict):
+        yield _difference("SHAPE", name, _short_repr(actual), f"a dict with {keys}")
         return
-    lacks, extra = [key for key in want if key not in got], [key for key in got if key not in want]
-    if lacks or extra:
-        told = [f"lacks {_short(lacks[0])}"] if lacks else []
-        told += [f"has {_short(extra[0])}, which was not asked for"] if extra else []
-        yield Verdict(
-            code="SHAPE", what=f"{name} {' and '.join(told)}; want keys {_short(list(want))}."
-        )
+    missing = [key for key in expected if key not in actual]
+    unexpected = [key for key in actual if key not in expected]
+    if missing or unexpected:
+        parts = [f"lacks {_short_repr(missing[0])}"] if missing else []
+        parts += [f"has the unexpected {_short_repr(unexpected[0])}"] if unexpected else []
+        yield Verdict(code="SHAPE", what=f"{name} {' and '.join(parts)}; expected keys {keys}.")
         return
-    for key, value in want.items():
-        yield from _compared(case, got[key], value, f"{name}[{key!r}]")
+    for key, value in expected.items():
+        yield from _compare_values(case, actual[key], value, f"{name}[{key!r}]")
 
 
-def _numbers(case: Case, got: Any, want: Any, name: str) -> Iterator[Verdict]:
+def _compare_numbers(case: Case, actual: Any, expected: Any, name: str) -> Iterator[Verdict]:
     try:
-        found = np.asarray(got)
+        array = np.asarray(actual)
     except ValueError:  # rows of different lengths
-        yield Verdict(code="SHAPE", what=f"{name} is {_short(got)}, want {numbers(want)}.")
+        yield _difference("SHAPE", name, _short_repr(actual), array_text(expected))
         return
-    if found.dtype.kind not in "biufc" and not is_float(found.dtype):
-        wanted = "True or False" if want.dtype.kind == "b" else "a number"
-        yield Verdict(
-            code="DTYPE", what=f"{name} is {_short(got)}, want {wanted}.", fix=f"return {wanted}."
+    is_bool_expected = expected.dtype.kind == "b"
+    if array.dtype.kind not in "biufc" and not is_float(array.dtype):
+        kind = "True or False" if is_bool_expected else "a number"
+        yield _difference("DTYPE", name, _short_repr(actual), kind, fix=f"return {kind}.")
+    elif array.shape != expected.shape:
+        sentence = f"{name} has shape {array.shape}, expected {expected.shape}."
+        yield Verdict(code="SHAPE", what=sentence)
+    elif (array.dtype.kind == "b") != is_bool_expected:
+        kind = "True or False" if is_bool_expected else "a number, not True or False"
+        yield _difference(
+            "DTYPE", name, array_text(array), array_text(expected), fix=f"return {kind}."
         )
-    elif found.shape != want.shape:
-        yield Verdict(code="SHAPE", what=f"{name} has shape {found.shape}, want {want.shape}.")
-    elif (found.dtype.kind == "b") != (want.dtype.kind == "b"):
-        wanted = "True or False" if want.dtype.kind == "b" else "a number, not True or False"
-        what = f"{name} is {numbers(found)}, want {numbers(want)}."
-        yield Verdict(code="DTYPE", what=what, fix=f"return {wanted}.")
-    elif not is_close(found, want, tolerance(case, want)):
-        yield Verdict(code="WA", what=f"{name} is {numbers(found)}, want {numbers(want)}.")
+    elif not is_close(array, expected, absolute_tolerance(case, expected)):
+        yield _difference("WA", name, array_text(array), array_text(expected))
 
 
-def _short(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 4]} ..."
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 4]} ..."

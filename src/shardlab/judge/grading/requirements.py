@@ -1,214 +1,206 @@
-"""What a program must have in it, and how much it may send and hold."""
+"""What a program must contain, and how much it may communicate and store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from shardlab.judge.protocol.run_result import Seen
+from shardlab.judge.protocol.run_result import CollectiveRecord, RunResult
 from shardlab.judge.verdict import Verdict
 
-# Keys of a budget that are figures; all others are kinds of collectives.
+# Keys of a budget that are figures; all others are operations.
 FIGURES = ("calls", "payload_bytes", "wire_bytes", "peak_bytes", "eager_bytes")
 
 _UNCHECKED = (
-    "The shard_map has check_vma=False, so that nobody asks whether outputs called replicated are."
+    "The shard_map has check_vma=False, so JAX does not check that outputs declared replicated are."
 )
-_CHECK_AGAIN = (
-    "leave check_vma out, and give JAX what it needs to see it: a psum, or to='invarying'."
+_UNCHECKED_FIX = (
+    "remove check_vma=False, and give JAX what it needs for the proof: a psum, or to='invarying'."
+)
+_LESS_FIX = "communicate less: compute on each device first, then communicate the result once."
+_INSERTED_FIX = (
+    "the compiler inserts one if an array is not sharded as the next operation needs it; choose "
+    "specs that match, or write the collective in a shard_map."
 )
 
-_LESS = "exchange less: compute on each device first, and exchange what is left, once."
-_INSERTED = (
-    "the compiler puts one in where data does not lie as the next step wants it; choose specs that "
-    "fit each other, or write the exchange in a shard_map."
-)
 
+def find_missing(names: Sequence[str], run: RunResult, n_devices: int) -> list[Verdict]:
+    """Return a verdict for each required construct that is absent.
 
-def required(names: Sequence[str], seen: Seen, n_devices: int) -> list[Verdict]:
-    """Return a verdict for each construct that is asked for and absent.
-
-    On one device nothing is exchanged, and a compiled program has no collectives. What the compiler
-    puts in is not the answer's own, and what it has folded away is not there. `check_vma` is there
-    unless a shard_map turns it off.
+    A program for one device has no collectives, so none is required there. A collective that the
+    compiler inserted is not the program's own, and one that it folded away does not count.
+    `check_vma` is present unless a shard_map turns it off.
     """
-    own = [call for call in seen.calls if not call.get("is_inserted")]
-    have = {str(call["op"]) for call in own if not call.get("is_folded")}
-    if seen.has_shard_map:
-        have.add("shard_map")
-    if seen.is_checked:
-        have.add("check_vma")
+    present = {call.op for call in run.collectives if not (call.is_inserted or call.is_folded)}
+    if run.has_shard_map:
+        present.add("shard_map")
+    if run.is_checked:
+        present.add("check_vma")
+    # The check comes first: once it is on, JAX itself reports what is missing.
     elif "check_vma" in names and n_devices > 1:
         return [
-            Verdict(code="API", what=_UNCHECKED, fix=_CHECK_AGAIN, details={"missing": "check_vma"})
+            Verdict(
+                code="API", what=_UNCHECKED, fix=_UNCHECKED_FIX, details={"missing": "check_vma"}
+            )
         ]
-    asked = [name for name in names if name == "shard_map" or n_devices > 1]
+    required = [name for name in names if name == "shard_map" or n_devices > 1]
     return [
         Verdict(
             code="API",
-            what=f"There is no {name} in the program{_instead(name, have, seen)}.",
-            fix=_write_it(name),
+            what=f"There is no {name} in the program{_alternative_text(name, present, run)}.",
+            fix=_missing_fix(name),
             details={"missing": name},
         )
-        for name in asked
-        if name not in have
+        for name in required
+        if name not in present
     ]
 
 
-def _write_it(name: str) -> str:
+def _missing_fix(name: str) -> str:
     if name == "shard_map":
         return "write what each device does as a function, and call it with jax.shard_map."
-    return f"call jax.lax.{name} inside of the shard_map, and use what it returns."
+    return f"call jax.lax.{name} inside the shard_map, and use its result."
 
 
-def _instead(name: str, have: set[str], seen: Seen) -> str:
-    same = [call for call in seen.calls if call["op"] == name]
-    if same and all(call.get("is_folded") for call in same):
+def _alternative_text(name: str, present: set[str], run: RunResult) -> str:
+    """Return what the program has instead of a missing construct."""
+    same = [call for call in run.collectives if call.op == name]
+    if same and all(call.is_folded for call in same):
         return " once it is compiled: its result changes nothing"
     if same:
-        return " itself, and the compiler has put one in"
-    there = sorted(have - {"shard_map", "check_vma"})
-    if name == "shard_map" or not there:
+        return " itself; the compiler has inserted one"
+    others = sorted(present - {"shard_map", "check_vma"})
+    if name == "shard_map" or not others:
         return ""
-    return f", which has {', '.join(there)}"
+    return f", which has {', '.join(others)}"
 
 
-def over_budget(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
-    """Compare calls and bytes with what is allowed.
+def find_exceeded(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
+    """Return a verdict for each limit of a budget that is exceeded.
 
-    Where a kind of collective is named, all kinds that are not are forbidden. `calls` counts all of
-    them, loops multiplied; `payload_bytes` is what one device puts into all of them together,
-    `wire_bytes` what it sends on a ring; `peak_bytes` is the most that one device holds at a time,
-    `eager_bytes` the largest array that an operation outside of any jit leaves whole on one device.
+    If one operation is named, all that are not are forbidden. `calls` counts all of them, times the
+    iterations of loops; `payload_bytes` is what one device passes to all of them together,
+    `wire_bytes` what it sends on a ring; `peak_bytes` is the most that one device stores at a time,
+    `eager_bytes` the largest array that an operation outside of any jit creates unsharded.
     """
-    found = _endless(seen, budget) or _kinds(seen, budget)
-    totals = totals_of(seen)
+    verdicts = _unbounded_verdicts(run, budget) or _operation_verdicts(run, budget)
+    totals = sum_figures(run)
     for key, noun in (
         ("calls", "collectives"),
-        ("payload_bytes", "B put into collectives by each device"),
+        ("payload_bytes", "B passed to collectives by each device"),
         ("wire_bytes", "B sent by each device"),
     ):
-        allowed = budget.get(key)
-        if allowed is not None and totals[key] > allowed and not (key == "calls" and found):
-            found.append(
+        limit = budget.get(key)
+        is_repeated = key == "calls" and verdicts
+        if limit is not None and totals[key] > limit and not is_repeated:
+            verdicts.append(
                 Verdict(
                     code="COMM",
-                    what=f"{totals[key]:,} {noun}; budget {allowed:,}: {_calls_text(seen)}.",
-                    fix=_LESS,
-                    details={key: totals[key], "budget": allowed},
+                    what=f"{totals[key]:,} {noun}; budget {limit:,}: {_calls_text(run)}.",
+                    fix=_LESS_FIX,
+                    details={key: totals[key], "budget": limit},
                 )
             )
+    return verdicts + _memory_verdicts(run, budget)
+
+
+def _memory_verdicts(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
+    verdicts = []
     peak = budget.get("peak_bytes")
-    if peak is not None and seen.peak_bytes > peak:
-        found.append(
+    if peak is not None and run.peak_bytes > peak:
+        verdicts.append(
             Verdict(
                 code="MEM",
-                what=f"A device holds {seen.peak_bytes:,} B at its peak; budget {peak:,} B.",
-                fix="work on pieces: what is gathered or replicated is whole on every device.",
-                details={"peak_bytes": seen.peak_bytes, "budget": peak},
+                what=f"A device stores {run.peak_bytes:,} B at its peak; budget {peak:,} B.",
+                fix="work on shards: what is gathered or replicated is stored in full on every "
+                "device.",
+                details={"peak_bytes": run.peak_bytes, "budget": peak},
             )
         )
-    return found + _made_whole(seen, budget)
+    eager = budget.get("eager_bytes")
+    if eager is not None and run.eager_bytes > eager:
+        verdicts.append(
+            Verdict(
+                code="MEM",
+                what=f"An array of {run.eager_bytes:,} B is created unsharded on one device before "
+                f"it is sharded; budget {eager:,} B.",
+                fix="create and shard it in one jax.jit: with out_shardings each device creates "
+                "its own shard only.",
+                details={"eager_bytes": run.eager_bytes, "budget": eager},
+            )
+        )
+    return verdicts
 
 
-def _endless(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
-    """Return a verdict where nobody knows how often a call is made, and it matters."""
+def _unbounded_verdicts(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
+    """Return a verdict for each call in a loop of unknown length, if calls or bytes are limited."""
     if not set(budget) - {"peak_bytes", "eager_bytes"}:
         return []
-    ops = sorted({str(call["op"]) for call in seen.calls if call["count"] is None})
+    operations = sorted({call.op for call in run.collectives if call.count is None})
     return [
         Verdict(
             code="COMM",
             what=f"A {op} is in a loop whose length is not known before it runs.",
-            fix="let the loop's length be a Python number: a lax.scan, or a lax.fori_loop with "
+            fix="give the loop a length that is a Python number: lax.scan, or lax.fori_loop with "
             "bounds that depend on shapes alone.",
             details={"op": op, "count": None},
         )
-        for op in ops
+        for op in operations
     ]
 
 
-def _made_whole(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
-    most = budget.get("eager_bytes", seen.eager_bytes)
-    if seen.eager_bytes <= most:
-        return []
-    return [
-        Verdict(
-            code="MEM",
-            what=f"An array of {seen.eager_bytes:,} B is made whole on one device before it is placed; "
-            f"budget {most:,} B.",
-            fix="make and place it in one jax.jit: with out_shardings no device makes more than "
-            "its own part.",
-            details={"eager_bytes": seen.eager_bytes, "budget": most},
-        )
-    ]
-
-
-def _kinds(seen: Seen, budget: Mapping[str, int]) -> list[Verdict]:
-    """Return a verdict for each kind of collective of which there are more than are allowed."""
+def _operation_verdicts(run: RunResult, budget: Mapping[str, int]) -> list[Verdict]:
+    """Return a verdict for each operation that is called more often than allowed."""
+    # A budget of figures alone limits how much is communicated, and not by which operation.
     is_limited = bool(set(budget) - set(FIGURES)) or budget.get("calls") == 0
     if not is_limited:
         return []
-    found = []
-    for op, calls in by_kind(seen).items():
-        count, allowed = sum(map(times, calls)), budget.get(op, 0)
-        if count > allowed:
-            whose = " put in by the compiler" if all(c.get("is_inserted") for c in calls) else ""
-            found.append(
+    verdicts = []
+    for op, calls in group_by_operation(run).items():
+        count, limit = sum(call.times for call in calls), budget.get(op, 0)
+        if count > limit:
+            is_inserted = all(call.is_inserted for call in calls)
+            origin = " inserted by the compiler" if is_inserted else ""
+            fix = _LESS_FIX if limit else _forbidden_fix(op, budget)
+            verdicts.append(
                 Verdict(
                     code="COMM",
-                    what=f"{count} {op} of {_sizes(calls)}{whose}; budget {allowed}.",
-                    fix=_INSERTED if whose else _LESS if allowed else _do_without(op, budget),
-                    details={"op": op, "count": count, "budget": allowed},
+                    what=f"{count} {op} of {_payload_text(calls)}{origin}; budget {limit}.",
+                    fix=_INSERTED_FIX if is_inserted else fix,
+                    details={"op": op, "count": count, "budget": limit},
                 )
             )
-    return found
+    return verdicts
 
 
-def _do_without(op: str, budget: Mapping[str, int]) -> str:
-    kinds = [kind for kind in budget if kind not in FIGURES and budget[kind]]
-    if not kinds:
-        return "leave it out: nothing need be exchanged here."
-    return f"do without {op}: {' and '.join(kinds)} is what the task allows."
+def _forbidden_fix(op: str, budget: Mapping[str, int]) -> str:
+    allowed = [key for key in budget if key not in FIGURES and budget[key]]
+    if not allowed:
+        return "remove it: no communication is needed here."
+    return f"do without {op}: the task allows {' and '.join(allowed)}."
 
 
-def by_kind(seen: Seen) -> dict[str, list[Mapping[str, Any]]]:
-    kinds: dict[str, list[Mapping[str, Any]]] = {}
-    for call in seen.calls:
-        kinds.setdefault(str(call["op"]), []).append(call)
-    return kinds
+def group_by_operation(run: RunResult) -> dict[str, list[CollectiveRecord]]:
+    groups: dict[str, list[CollectiveRecord]] = {}
+    for call in run.collectives:
+        groups.setdefault(call.op, []).append(call)
+    return groups
 
 
-def totals_of(seen: Seen) -> dict[str, int]:
+def sum_figures(run: RunResult) -> dict[str, int]:
     """Return the figures of all calls together, per device."""
     return {
-        "calls": sum(map(times, seen.calls)),
-        "payload_bytes": sum(times(call) * payload(call) for call in seen.calls),
-        "wire_bytes": sum(times(call) * wire(call) for call in seen.calls),
+        "calls": sum(call.times for call in run.collectives),
+        "payload_bytes": sum(call.times * call.payload_bytes for call in run.collectives),
+        "wire_bytes": sum(call.times * call.wire_bytes for call in run.collectives),
     }
 
 
-def times(call: Mapping[str, Any]) -> int:
-    """Return how often a call is executed; once where nobody knows."""
-    return 1 if call["count"] is None else int(call["count"])
+def _calls_text(run: RunResult) -> str:
+    return ", ".join(
+        f"{sum(call.times for call in calls)} {op} of {_payload_text(calls)}"
+        for op, calls in group_by_operation(run).items()
+    )
 
 
-def payload(call: Mapping[str, Any]) -> int:
-    """Return the bytes that one device puts into a call: its operand."""
-    return int(call["payload_bytes"])
-
-
-def wire(call: Mapping[str, Any]) -> int:
-    """Return the bytes that one device sends in a call."""
-    return int(call["wire_bytes"])
-
-
-def _calls_text(seen: Seen) -> str:
-    told = [
-        f"{sum(map(times, calls))} {op} of {_sizes(calls)}" for op, calls in by_kind(seen).items()
-    ]
-    return ", ".join(told)
-
-
-def _sizes(calls: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{size:,} B" for size in sorted({payload(call) for call in calls}))
+def _payload_text(calls: Sequence[CollectiveRecord]) -> str:
+    return ", ".join(f"{size:,} B" for size in sorted({call.payload_bytes for call in calls}))

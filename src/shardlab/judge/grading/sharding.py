@@ -1,4 +1,4 @@
-"""The layout of a result: as a spec in words, and against the one that was asked for."""
+"""The sharding of a result: as a spec, and compared with the expected one."""
 
 from __future__ import annotations
 
@@ -6,90 +6,94 @@ from collections.abc import Iterator
 from itertools import permutations, product
 
 from shardlab.errors import LabError
-from shardlab.judge.protocol.run_result import Output, Ranges
+from shardlab.judge.protocol.run_result import Ranges, RunOutput
 from shardlab.judge.verdict import Verdict
 from shardlab.sharding.layout import layout
 from shardlab.sharding.mesh import Mesh
 from shardlab.sharding.spec import Spec
 
-_MOST_TRIED = 2000
+_MAX_SPECS = 2000
 
 
-def misplaced(output: Output, asked: Spec, mesh: Mesh) -> Verdict | None:
-    """Return the verdict on a result that lies otherwise than was asked; None where it does not."""
-    held = {shard.device: shard.ranges for shard in output.shards}
+def sharding_verdict(output: RunOutput, expected: Spec, mesh: Mesh) -> Verdict | None:
+    """Return the verdict on a result with another sharding than expected, None if it has that."""
+    actual_ranges = {shard.device: shard.ranges for shard in output.shards}
     name = f"result{output.path}"
     try:
-        want = ranges_of(output.shape, asked, mesh)
+        expected_ranges = device_ranges(output.shape, expected, mesh)
     except LabError as error:
-        return Verdict(
-            code="SHARD", what=f"{name} cannot lie as {asked}, which was asked: {error.what}"
-        )
-    if held == want:
+        sentence = f"{name} cannot be sharded as {expected}, which is expected: {error.what}"
+        return Verdict(code="SHARD", what=sentence)
+    if actual_ranges == expected_ranges:
         return None
-    found = spec_of(output.shape, held, mesh)
-    details = {"asked": str(asked), "got": str(found) if found is not None else ""}
-    fix = f"give it the sharding NamedSharding(mesh, {asked}): by out_specs, out_shardings or "
+    actual = find_spec(output.shape, actual_ranges, mesh)
+    details = {"asked": str(expected), "got": str(actual) if actual is not None else ""}
+    fix = f"give it the sharding NamedSharding(mesh, {expected}): by out_specs, out_shardings or "
     fix += "jax.lax.with_sharding_constraint."
-    if found is None:
-        device = next(device for device in want if held.get(device) != want[device])
-        what = (
-            f"{name} lies as no spec describes: device {device} holds {_index(held.get(device))}; "
-            f"{asked} puts {_index(want[device])} there."
+    if actual is None:
+        device = next(
+            device
+            for device, ranges in expected_ranges.items()
+            if actual_ranges.get(device) != ranges
         )
-        return Verdict(code="SHARD", what=what, fix=fix, details=details)
-    lies = "is whole on every device" if not found.mesh_axes else f"lies as {found}"
-    return Verdict(
-        code="SHARD", what=f"{name} {lies}; {asked} was asked.", fix=fix, details=details
-    )
+        sentence = (
+            f"The sharding of {name} matches no spec: device {device} holds "
+            f"{_ranges_text(actual_ranges.get(device))}; with the expected {expected} it holds "
+            f"{_ranges_text(expected_ranges[device])}."
+        )
+        return Verdict(code="SHARD", what=sentence, fix=fix, details=details)
+    state = f"is sharded as {actual}" if actual.mesh_axes else "is replicated on every device"
+    sentence = f"{name} {state}; expected {expected}."
+    return Verdict(code="SHARD", what=sentence, fix=fix, details=details)
 
 
-def ranges_of(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> dict[int, Ranges]:
-    """Return what each device holds under a spec."""
-    asked = layout(shape, spec, mesh)
+def device_ranges(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> dict[int, Ranges]:
+    """Return which part of an array each device holds under a spec."""
+    array_layout = layout(shape, spec, mesh)
     return {
-        device: tuple((part.start, part.stop) for part in asked.index(device))
+        device: tuple((part.start, part.stop) for part in array_layout.index(device))
         for device in mesh.devices
     }
 
 
-def spec_of(shape: tuple[int, ...], held: dict[int, Ranges], mesh: Mesh) -> Spec | None:
-    """Return the shortest spec that describes what devices hold, or None.
+def find_spec(shape: tuple[int, ...], ranges: dict[int, Ranges], mesh: Mesh) -> Spec | None:
+    """Return the shortest spec under which devices hold these ranges, None if there is none.
 
-    >>> held = {0: ((0, 4), (0, 3)), 1: ((0, 4), (3, 6))}
-    >>> spec_of((4, 6), held, Mesh(data=2))
+    >>> ranges = {0: ((0, 4), (0, 3)), 1: ((0, 4), (3, 6))}
+    >>> find_spec((4, 6), ranges, Mesh(data=2))
     Spec(None, 'data')
     """
-    for tried, spec in enumerate(_specs(len(shape), mesh)):
-        if tried > _MOST_TRIED:
+    for number, spec in enumerate(_iterate_specs(len(shape), mesh)):
+        if number > _MAX_SPECS:
             break
         try:
-            if ranges_of(shape, spec, mesh) == held:
+            if device_ranges(shape, spec, mesh) == ranges:
                 return spec
         except LabError:
             continue
     return None
 
 
-def _specs(n_axes: int, mesh: Mesh) -> Iterator[Spec]:
-    """Yield every spec for arrays of that many axes, those with fewer mesh axes first."""
+def _iterate_specs(n_dims: int, mesh: Mesh) -> Iterator[Spec]:
+    """Yield every spec for arrays of that many dimensions, those with fewer mesh axes first."""
+    # Axes of size 1 shard nothing, so specs with and without them are the same sharding.
     names = [name for name, size in mesh.shape.items() if size > 1]
     for n_names in range(len(names) + 1):
-        for chosen in permutations(names, n_names):
-            for axes in product(range(n_axes), repeat=n_names):
-                entries: list[tuple[str, ...]] = [()] * n_axes
-                for name, axis in zip(chosen, axes, strict=True):
-                    entries[axis] = (*entries[axis], name)
-                yield _trimmed(entries)
+        for ordered_names in permutations(names, n_names):
+            for dims in product(range(n_dims), repeat=n_names):
+                entries: list[tuple[str, ...]] = [()] * n_dims
+                for name, dim in zip(ordered_names, dims, strict=True):
+                    entries[dim] = (*entries[dim], name)
+                yield _trim_spec(entries)
 
 
-def _trimmed(entries: list[tuple[str, ...]]) -> Spec:
+def _trim_spec(entries: list[tuple[str, ...]]) -> Spec:
     while entries and not entries[-1]:
         entries = entries[:-1]
     return Spec(*entries)
 
 
-def _index(ranges: Ranges | None) -> str:
+def _ranges_text(ranges: Ranges | None) -> str:
     if ranges is None:
         return "nothing"
     return f"[{', '.join(f'{start}:{stop}' for start, stop in ranges)}]"

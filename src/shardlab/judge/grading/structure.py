@@ -1,4 +1,4 @@
-"""Structure, shape and dtype of a result, compared before any value is."""
+"""Structure, shape and dtype of a result, compared before any value."""
 
 from __future__ import annotations
 
@@ -13,106 +13,110 @@ from shardlab.sharding.mesh import Mesh
 Shape = tuple[int, ...]
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every array of a result with its path, in the words of `jax.tree_util.keystr`.
+def array_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every array of a result with its path, as `jax.tree_util.keystr` writes it.
 
-    >>> list(leaves({"w": (1, 2)}))
+    >>> list(array_leaves({"w": (1, 2)}))
     [("['w'][0]", 1), ("['w'][1]", 2)]
     """
     if isinstance(value, Mapping):
         for key in sorted(value):
-            yield from leaves(value[key], f"{path}[{key!r}]")
+            yield from array_leaves(value[key], f"{path}[{key!r}]")
     elif isinstance(value, (list, tuple)):
-        for number, each in enumerate(value):
-            yield from leaves(each, f"{path}[{number}]")
+        for number, item in enumerate(value):
+            yield from array_leaves(item, f"{path}[{number}]")
     elif value is not None:
         yield path, value
 
 
-def structure(wanted: Set[str], got: Set[str], call: str) -> Verdict:
-    """Return the verdict on a result made of other arrays than were asked for."""
-
-    def named(paths: Set[str]) -> str:
-        if paths == {""}:
-            return "one array"
-        return ", ".join(f"result{path}" for path in sorted(paths)) or "nothing"
-
-    if not got:
+def structure_verdict(expected: Set[str], actual: Set[str], call: str) -> Verdict:
+    """Return the verdict on a result that consists of other arrays than expected."""
+    if not actual:
         return Verdict(
             code="SHAPE",
-            what=f"The function returns None; asked for was {named(wanted)}.",
+            what=f"The function returns None; expected {_paths_text(expected)}.",
             fix=f"end {call} with a return statement.",
         )
-    return Verdict(
-        code="SHAPE", what=f"The function returns {named(got)}; asked for was {named(wanted)}."
-    )
+    sentence = f"The function returns {_paths_text(actual)}; expected {_paths_text(expected)}."
+    return Verdict(code="SHAPE", what=sentence)
 
 
-def shape(name: str, got: Shape, want: Shape, mesh: Mesh | None) -> Verdict:
-    """Return the verdict on an array of another shape.
+def _paths_text(paths: Set[str]) -> str:
+    if paths == {""}:
+        return "one array"
+    return ", ".join(f"result{path}" for path in sorted(paths)) or "nothing"
 
-    >>> print(shape("result", (8, 4), (32, 4), Mesh(data=4)))
-    SHAPE  result has shape (8, 4), want (32, 4): did out_specs glue 1 of 4 shards?
+
+def shape_verdict(name: str, actual: Shape, expected: Shape, mesh: Mesh | None) -> Verdict:
+    """Return the verdict on an array of another shape, with a guess at the mistake.
+
+    >>> print(shape_verdict("result", (8, 4), (32, 4), Mesh(data=4)))
+    SHAPE: wrong structure or shape
+      result has shape (8, 4), expected (32, 4): do out_specs return 1 of 4 shards?
     """
-    guess = _guess(got, want, mesh) if mesh else ""
+    guess = _guess_mistake(actual, expected, mesh) if mesh else ""
     return Verdict(
         code="SHAPE",
-        what=f"{name} has shape {got}, want {want}" + (f": {guess}" if guess else "."),
-        details={"got": list(got), "want": list(want)},
+        what=f"{name} has shape {actual}, expected {expected}" + (f": {guess}" if guess else "."),
+        details={"got": list(actual), "want": list(expected)},
     )
 
 
-def _guess(got: Shape, want: Shape, mesh: Mesh) -> str:
-    for axis, size in enumerate(got):
-        if size == 1 and got[:axis] + got[axis + 1 :] == want:
-            return f"array axis {axis} of size 1 is too many."
-    for names in _subsets(mesh):
+def _guess_mistake(actual: Shape, expected: Shape, mesh: Mesh) -> str:
+    # From the most specific guess to the least: a shape can match several.
+    for dim, size in enumerate(actual):
+        if size == 1 and actual[:dim] + actual[dim + 1 :] == expected:
+            return f"dimension {dim} of size 1 is too many."
+    for names in _axis_subsets(mesh):
         n = prod(mesh.shape[name] for name in names)
         if n == 1:
             continue
         axes = " and ".join(map(repr, names))
-        for axis in range(len(want)):
-            if got == _scaled(want, axis, 1, n):
-                return f"did out_specs glue 1 of {n} shards?"
-            if got == _scaled(want, axis, n, 1):
-                return f"did out_specs join {n} copies along {axes}?"
-        for axis in range(len(got)):
-            if got[axis] == n and got[:axis] + got[axis + 1 :] == want:
-                return f"is array axis {axis} that of {axes}, stacked where it should be tiled?"
-    if len(got) == len(want) and got == want[::-1]:
+        for dim in range(len(expected)):
+            if actual == _scale_dim(expected, dim, 1, n):
+                return f"do out_specs return 1 of {n} shards?"
+            if actual == _scale_dim(expected, dim, n, 1):
+                return f"do out_specs concatenate {n} replicas over {axes}?"
+        for dim in range(len(actual)):
+            if actual[dim] == n and actual[:dim] + actual[dim + 1 :] == expected:
+                return f"is dimension {dim} a stack over {axes}? Use tiled=True."
+    if len(actual) == len(expected) and actual == expected[::-1]:
         return "is it transposed?"
-    return _joined_elsewhere(got, want, mesh)
+    return _guess_other_dim(actual, expected, mesh)
 
 
-def _joined_elsewhere(got: Shape, want: Shape, mesh: Mesh) -> str:
-    """Return the guess that pieces lie side by side along another array axis than they should."""
-    apart = [axis for axis in range(len(want)) if len(got) == len(want) and got[axis] != want[axis]]
-    if len(apart) != 2:
+def _guess_other_dim(actual: Shape, expected: Shape, mesh: Mesh) -> str:
+    """Return the guess that shards are concatenated along another dimension than they should."""
+    if len(actual) != len(expected):
         return ""
-    for names in _subsets(mesh):
+    different = [dim for dim in range(len(expected)) if actual[dim] != expected[dim]]
+    if len(different) != 2:
+        return ""
+    for names in _axis_subsets(mesh):
         n = prod(mesh.shape[name] for name in names)
-        for more, less in (apart, apart[::-1]):
-            if n > 1 and got[more] == n * want[more] and n * got[less] == want[less]:
-                return f"are pieces joined along array axis {more} that belong along {less}?"
+        for larger, smaller in (different, different[::-1]):
+            is_larger = n > 1 and actual[larger] == n * expected[larger]
+            if is_larger and n * actual[smaller] == expected[smaller]:
+                return f"are shards of dimension {smaller} concatenated along dimension {larger}?"
     return ""
 
 
-def _scaled(shape: Shape, axis: int, times: int, by: int) -> Shape | None:
-    if shape[axis] * times % by:
+def _scale_dim(shape: Shape, dim: int, factor: int, divisor: int) -> Shape | None:
+    if shape[dim] * factor % divisor:
         return None
-    return (*shape[:axis], shape[axis] * times // by, *shape[axis + 1 :])
+    return (*shape[:dim], shape[dim] * factor // divisor, *shape[dim + 1 :])
 
 
-def _subsets(mesh: Mesh) -> Iterator[tuple[str, ...]]:
+def _axis_subsets(mesh: Mesh) -> Iterator[tuple[str, ...]]:
     for k in range(1, len(mesh.axis_names) + 1):
         yield from combinations(mesh.axis_names, k)
 
 
-def dtype(name: str, got: str, want: str) -> Verdict:
+def dtype_verdict(name: str, actual: str, expected: str) -> Verdict:
     """Return the verdict on an array of another dtype."""
     return Verdict(
         code="DTYPE",
-        what=f"{name} is {got}, want {want}.",
-        fix=f"cast it with .astype(jnp.{want}), or compute in {want} from the start.",
-        details={"got": got, "want": want},
+        what=f"{name} is {actual}, expected {expected}.",
+        fix=f"cast it with .astype(jnp.{expected}), or compute in {expected} from the start.",
+        details={"got": actual, "want": expected},
     )

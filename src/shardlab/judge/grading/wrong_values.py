@@ -1,4 +1,4 @@
-"""Values that differ: why, read from all cases of a part, and in words with one case's numbers."""
+"""Values that differ: the cause, read from all cases of a part, and a sentence for each case."""
 
 from __future__ import annotations
 
@@ -8,154 +8,168 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardlab.checks import causes
-from shardlab.checks.cause_text import FIXES
-from shardlab.checks.cause_text import cause_message as told_of
+from shardlab.checks.cause_text import FIXES, cause_message
 from shardlab.checks.diverging_devices import coordinate_ranges
 from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
-from shardlab.judge.grading.evidence import Evidence, index, number
+from shardlab.judge.grading.evidence import Evidence, index_text, number_text
 from shardlab.judge.verdict import Verdict
 from shardlab.sharding.mesh import Mesh
 
-Places = tuple[str, ...]
-_ALL: Places = ("0", "1", "2")
+AxisPositions = tuple[str, ...]
+_ALL_AXES: AxisPositions = ("0", "1", "2")
+_MAX_MOVES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """A named cause, the mesh axes it is about by their places, and an argument where one is."""
+    """A named cause, the positions of its mesh axes, and an argument if there is one."""
 
     name: str = ""
-    places: Places = ()
-    part: str = ""  # the argument that is counted n times, or beside which all else is
+    axes: AxisPositions = ()
+    argument: str = ""  # the one that is added n times, or that everything is added to
     variant: str = ""  # beside, beside_divided; of a gradient, factor_of_n or divided_by_n
 
 
-UNKNOWN = Cause()
+UNKNOWN_CAUSE = Cause()
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of an output beside its numbers."""
+class OutputContext:
+    """What is known about an output beside its numbers."""
 
-    has_gradients: bool = False  # the task takes gradients
+    has_gradients: bool = False  # the task computes gradients
     others_agree: bool = False  # all other outputs are right on every mesh
 
 
-NOTHING_KNOWN = Known()
+NO_CONTEXT = OutputContext()
 
 
-def cause_of(seen: Sequence[Evidence], known: Known = NOTHING_KNOWN) -> Cause:
+# ---------------------------------------------------------------------------------------- the cause
+
+
+def find_cause(evidence: Sequence[Evidence], context: OutputContext = NO_CONTEXT) -> Cause:
     """Return what explains one output on every mesh on which it was compared."""
-    compared = [each for each in seen if each.mesh is not None]
-    if compared and all(each.is_judged_by_properties for each in compared):
-        return _same_random_numbers(compared) or UNKNOWN
-    wrong = [each for each in compared if not each.agrees]
-    if not wrong or max(each.comparison.n(_ALL) for each in wrong) == 1:
-        return UNKNOWN
-    # What agrees rules causes out; where that leaves none, the wrong ones are asked alone.
+    compared = [item for item in evidence if item.mesh is not None]
+    if compared and all(item.is_judged_by_properties for item in compared):
+        return _same_random_numbers(compared) or UNKNOWN_CAUSE
+    wrong = [item for item in compared if not item.agrees]
+    if not wrong or max(item.comparison.n(_ALL_AXES) for item in wrong) == 1:
+        return UNKNOWN_CAUSE
+    # Cases that agree rule causes out. If none is left, the wrong cases are explained alone: some
+    # inputs hide a mistake by chance.
     for group in (compared, wrong) if len(wrong) < len(compared) else (compared,):
-        found = _asked(group, known)
-        if found.name:
-            return found
-    return UNKNOWN
+        cause = _find_common_cause(group, context)
+        if cause.name:
+            return cause
+    return UNKNOWN_CAUSE
 
 
-def _asked(seen: Sequence[Evidence], known: Known) -> Cause:
-    all_seen = [each.comparison for each in seen]
-    if all_seen[0].expected.dtype.kind != "b":
-        for ask in (causes.factor_of_n, causes.divided_by_n):
-            if places := ask(all_seen):
-                is_gradient = known.has_gradients and known.others_agree
-                name = "gradient_scaled_by_n" if is_gradient else ask.__name__
-                return Cause(name=name, places=places, variant=ask.__name__)
+def _find_common_cause(evidence: Sequence[Evidence], context: OutputContext) -> Cause:
+    comparisons = [item.comparison for item in evidence]
+    # Factors first: n times a symmetric array is also a permutation of it. Booleans have none.
+    if comparisons[0].expected.dtype.kind != "b":
+        for find_axes in (causes.factor_of_n, causes.divided_by_n):
+            if axes := find_axes(comparisons):
+                variant = find_axes.__name__
+                is_gradient = context.has_gradients and context.others_agree
+                name = "gradient_scaled_by_n" if is_gradient else variant
+                return Cause(name=name, axes=axes, variant=variant)
     return (
-        _by(causes.shards_permuted, all_seen)
-        or _of_argument(seen, known)
-        or _mean_of_means(seen)
-        or _by(causes.only_shard_0, all_seen)
-        or UNKNOWN
+        _cause_by(causes.shards_permuted, comparisons)
+        or _argument_cause(evidence, context)
+        or _mean_of_means(evidence)
+        or _cause_by(causes.only_shard_0, comparisons)
+        or UNKNOWN_CAUSE
     )
 
 
-def _by(
-    ask: Callable[[Sequence[Comparison]], Places | None], seen: Sequence[Comparison]
+def _cause_by(
+    find_axes: Callable[[Sequence[Comparison]], AxisPositions | None],
+    comparisons: Sequence[Comparison],
 ) -> Cause | None:
-    places = ask(seen)
-    return Cause(name=ask.__name__, places=places) if places else None
+    axes = find_axes(comparisons)
+    return Cause(name=find_axes.__name__, axes=axes) if axes else None
 
 
-def _of_argument(seen: Sequence[Evidence], known: Known) -> Cause | None:
-    """Return the argument that is counted n times, or beside which all else is scaled.
+def _argument_cause(evidence: Sequence[Evidence], context: OutputContext) -> Cause | None:
+    """Return the argument that is added n times, or beside which everything is scaled.
 
-    Every case has arguments of its own, so each is asked alone; all must answer the same.
+    Each case has its own arguments, so each is explained alone, and all must agree.
     """
-    wrong = [each for each in seen if not each.agrees]
-    told = set()
-    for each in wrong:
-        bias = causes.bias_n_times([each.comparison], each.arguments)
-        if bias and bias[1]:
-            told.add(Cause(name="bias_n_times", places=bias[0], part=bias[1]))
+    found_causes = set()
+    for item in evidence:
+        if item.agrees:
             continue
-        beside = causes.factor_beside([each.comparison], each.arguments)
+        bias = causes.bias_n_times([item.comparison], item.arguments)
+        if bias and bias[1]:
+            found_causes.add(Cause(name="bias_n_times", axes=bias[0], argument=bias[1]))
+            continue
+        beside = causes.factor_beside([item.comparison], item.arguments)
         if beside is None:
             return None
-        name = "gradient_scaled_by_n" if known.has_gradients else beside[0]
-        variant = "beside" if beside[0] == "factor_of_n" else "beside_divided"
-        told.add(Cause(name=name, places=beside[1], part=beside[2], variant=variant))
-    return _common(told, seen)
+        factor, axes, argument = beside
+        name = "gradient_scaled_by_n" if context.has_gradients else factor
+        variant = "beside" if factor == "factor_of_n" else "beside_divided"
+        found_causes.add(Cause(name=name, axes=axes, argument=argument, variant=variant))
+    return _merge_causes(found_causes, evidence)
 
 
-def _common(told: set[Cause], seen: Sequence[Evidence]) -> Cause | None:
-    """Return one cause for all, if it explains too why the others agree."""
-    if len({(each.name, each.part) for each in told}) != 1:
+def _merge_causes(found_causes: set[Cause], evidence: Sequence[Evidence]) -> Cause | None:
+    """Return one cause for all cases, if it also explains why the other cases agree."""
+    if len({(cause.name, cause.argument) for cause in found_causes}) != 1:
         return None
-    places = min((each.places for each in told), key=len)
-    found = replace(next(iter(told)), places=places)
-    if all(each.agrees or each.comparison.n(places) > 1 for each in seen):
-        return found
+    axes = min((cause.axes for cause in found_causes), key=len)
+    if all(item.agrees or item.comparison.n(axes) > 1 for item in evidence):
+        return replace(next(iter(found_causes)), axes=axes)
     return None
 
 
-def _mean_of_means(seen: Sequence[Evidence]) -> Cause | None:
-    """Ask whether the result is the average of what each device's piece gives alone."""
-    for places in (("0",), ("1",), ("0", "1")):
-        spread = [each for each in seen if each.comparison.n(places) > 1 and not each.agrees]
-        alone = [each for each in seen if each.comparison.n(places) == 1]
+def _mean_of_means(evidence: Sequence[Evidence]) -> Cause | None:
+    """Return whether the result is the mean of what each device's shard gives alone."""
+    # The fewest axes that explain it: over more axes the shards get smaller and fit by chance.
+    for axes in (("0",), ("1",), ("0", "1")):
+        sharded = [item for item in evidence if item.comparison.n(axes) > 1 and not item.agrees]
+        unsharded = [item for item in evidence if item.comparison.n(axes) == 1]
         if (
-            spread
-            and all(each.agrees for each in alone)
-            and all(_is_mean(each, each.comparison.n(places)) for each in spread)
+            sharded
+            and all(item.agrees for item in unsharded)
+            and all(_is_mean_of_shards(item, item.comparison.n(axes)) for item in sharded)
         ):
-            return Cause(name="mean_of_means", places=places)
+            return Cause(name="mean_of_means", axes=axes)
     return None
 
 
-def _is_mean(each: Evidence, n: int) -> bool:
-    alone = [results.get(each.output.path) for results in each.pieces(n)]
-    if len(alone) != n or any(a is None or a.shape != each.expected.shape for a in alone):
+def _is_mean_of_shards(evidence: Evidence, n_shards: int) -> bool:
+    results = [result.get(evidence.output.path) for result in evidence.shard_results(n_shards)]
+    shape = evidence.expected.shape
+    if len(results) != n_shards or any(r is None or r.shape != shape for r in results):
         return False
-    mean = np.mean([np.asarray(a, np.float64) for a in alone], axis=0)
-    return is_close(each.whole, mean, 2 * each.atol)
+    mean = np.mean([np.asarray(result, np.float64) for result in results], axis=0)
+    return is_close(evidence.actual, mean, 2 * evidence.atol)
 
 
-def _same_random_numbers(seen: Sequence[Evidence]) -> Cause | None:
-    """Ask whether pieces repeat where random numbers are drawn and many results would be right."""
+def _same_random_numbers(evidence: Sequence[Evidence]) -> Cause | None:
+    """Return whether shards repeat in a result that is random, so that there is no expected value.
+
+    Random bits stand in for the expected value: they do not repeat, as a right result does not.
+    """
     rng = np.random.default_rng(0)
-    free = [
+    comparisons = [
         replace(
-            each.comparison, expected=rng.integers(0, 2, each.expected.shape).astype(np.float32)
+            item.comparison, expected=rng.integers(0, 2, item.expected.shape).astype(np.float32)
         )
-        for each in seen
-        if each.expected.size >= 8 * each.comparison.n(_ALL)
+        for item in evidence
+        # Shards of a few random bits repeat by chance.
+        if item.expected.size >= 8 * item.comparison.n(_ALL_AXES)
     ]
-    found = causes.same_random_numbers(free)
-    return Cause(name="same_random_numbers", places=found) if found else None
+    axes = causes.same_random_numbers(comparisons)
+    return Cause(name="same_random_numbers", axes=axes) if axes else None
 
 
-# ------------------------------------------------------------------------------------- in words
+# -------------------------------------------------------------------------------------- the verdict
 
 
-def fix_of(cause: str, mesh: Mesh | None) -> str:
+def cause_fix(cause: str, mesh: Mesh | None) -> str:
     """Return what to try against a cause that is about the first mesh axis."""
     if not cause or mesh is None or cause == "bias_n_times":
         return ""
@@ -163,133 +177,144 @@ def fix_of(cause: str, mesh: Mesh | None) -> str:
     return FIXES[cause].format(axes=repr(name), axis=name)
 
 
-def verdict(each: Evidence, cause: Cause, is_checked: bool = False) -> Verdict:
-    """Return the verdict on one case in its own numbers.
+def value_verdict(evidence: Evidence, cause: Cause, is_checked: bool = False) -> Verdict:
+    """Return the verdict on one case with its own numbers.
 
-    `is_checked` tells of a shard_map with check_vma=True, in which JAX adds up gradients itself.
+    `is_checked`: the shard_map has check_vma=True, so JAX sums gradients by itself.
     """
-    names = each.names(cause.places)
-    n = each.comparison.n(cause.places)
-    if cause.name and n > 1:
-        told = _SENTENCES[cause.name](each, cause, n, " and ".join(map(repr, names)))
-        blanks = {
-            "axes": " and ".join(map(repr, names)),
-            "axis": names[0],
-            "part": f"argument {cause.part}",
-        }
-        details = {"mesh_axes": list(names), **({"argument": cause.part} if cause.part else {})}
-        is_summed = is_checked and not cause.variant.endswith(("divided", "divided_by_n"))
-        fix = told_of(cause.name, is_summed=is_summed)[1].format(**blanks)
-        return Verdict(code="WA", what=told, fix=fix, cause=cause.name, details=details)
-    return Verdict(code="WA", what=_plain(each))
+    names = evidence.axis_names(cause.axes)
+    n = evidence.comparison.n(cause.axes)
+    if not cause.name or n <= 1:
+        return Verdict(code="WA", what=_difference_sentence(evidence))
+    axes = " and ".join(map(repr, names))
+    details: dict[str, object] = {"mesh_axes": list(names)}
+    if cause.argument:
+        details["argument"] = cause.argument
+    # With check_vma=True JAX's transposition inserts the psum of a gradient itself, so the fix
+    # is another one; a gradient that is too small has no such sum.
+    is_summed = is_checked and not cause.variant.endswith(("divided", "divided_by_n"))
+    _, fix = cause_message(cause.name, is_summed=is_summed)
+    blanks = {"axes": axes, "axis": names[0], "part": f"argument {cause.argument}"}
+    return Verdict(
+        code="WA",
+        what=_SENTENCES[cause.name](evidence, cause, n, axes),
+        fix=fix.format(**blanks),
+        cause=cause.name,
+        details=details,
+    )
 
 
-def _factor(each: Evidence, cause: Cause, n: int, axes: str) -> str:
+def _factor_sentence(evidence: Evidence, cause: Cause, n: int, axes: str) -> str:
     if cause.variant == "beside":
         return (
-            f"{_first_wrong(each)}: beside argument {cause.part} it adds {n}x what it should, the "
-            f"size of {axes}."
+            f"{_first_wrong(evidence)}: it adds {n}x what it should to argument {cause.argument}; "
+            f"{n} is the size of {axes}."
         )
-    return f"{_first_wrong(each)}: off by exactly {n}x, the size of {axes}: reduced twice?"
+    return f"{_first_wrong(evidence)}: off by exactly {n}x, the size of {axes}: reduced twice?"
 
 
-def _divided(each: Evidence, cause: Cause, n: int, axes: str) -> str:
+def _divided_sentence(evidence: Evidence, cause: Cause, n: int, axes: str) -> str:
     if cause.variant == "beside_divided":
         return (
-            f"{_first_wrong(each)}: beside argument {cause.part} it adds 1/{n} of what it should, "
-            f"{n} being the size of {axes}."
+            f"{_first_wrong(evidence)}: it adds 1/{n} of what it should to argument "
+            f"{cause.argument}; {n} is the size of {axes}."
         )
-    return f"{_first_wrong(each)}: exactly 1/{n} of it, {n} being the size of {axes}."
+    return f"{_first_wrong(evidence)}: exactly 1/{n} of it; {n} is the size of {axes}."
 
 
-def _permuted(each: Evidence, cause: Cause, n: int, axes: str) -> str:
-    order = _order(each, n)
-    moved = "; ".join(f"piece {right} is where piece {at} belongs" for at, right in order[:4])
-    more = " ..." if len(order) > 4 else ""
-    return f"{each.name} has the right pieces in another order along {axes}: {moved}{more}."
+def _permuted_sentence(evidence: Evidence, cause: Cause, n: int, axes: str) -> str:
+    moves = _find_moves(evidence, n)
+    listed = "; ".join(f"shard {shard} is at position {to}" for to, shard in moves[:_MAX_MOVES])
+    ellipsis = " ..." if len(moves) > _MAX_MOVES else ""
+    return (
+        f"{evidence.name} has the expected shards of {axes} in another order: {listed}{ellipsis}."
+    )
 
 
-def _order(each: Evidence, n: int) -> list[tuple[int, int]]:
-    """Return each place that holds another place's piece, with whose it is."""
-    right, found = each.expected, each.whole
-    for axis, size in enumerate(right.shape):
+def _find_moves(evidence: Evidence, n: int) -> list[tuple[int, int]]:
+    """Return each position that holds the shard of another position, with that shard's number."""
+    for dim, size in enumerate(evidence.expected.shape):
         if size % n:
             continue
-        pieces, held = np.split(right, n, axis), np.split(found, n, axis)
+        expected_shards = np.split(evidence.expected, n, dim)
         order = [
-            next((i for i, piece in enumerate(pieces) if is_close(h, piece, each.atol)), None)
-            for h in held
+            next((i for i, s in enumerate(expected_shards) if is_close(h, s, evidence.atol)), None)
+            for h in np.split(evidence.actual, n, dim)
         ]
         if None not in order and len(set(order)) == n:
-            return [(at, i) for at, i in enumerate(order) if i is not None and i != at]
+            return [(to, i) for to, i in enumerate(order) if i is not None and i != to]
     return []
 
 
-def _only_first(each: Evidence, cause: Cause, n: int, axes: str) -> str:
+def _first_shard_sentence(evidence: Evidence, cause: Cause, n: int, axes: str) -> str:
     return (
-        f"{each.name} is right in the first of {n} pieces along {axes} and wrong in the others: "
-        f"{_first_wrong(each)}."
+        f"{evidence.name} is right in the first of {n} shards over {axes} and wrong in the others: "
+        f"{_first_wrong(evidence)}."
     )
 
 
-def _bias(each: Evidence, cause: Cause, n: int, axes: str) -> str:
-    return f"{_first_wrong(each)}: argument {cause.part} is counted {n} times, the size of {axes}."
+def _bias_sentence(evidence: Evidence, cause: Cause, n: int, axes: str) -> str:
+    return (
+        f"{_first_wrong(evidence)}: argument {cause.argument} is added {n} times, the size of "
+        f"{axes}."
+    )
 
 
-def _gradient(each: Evidence, cause: Cause, n: int, axes: str) -> str:
+def _gradient_sentence(evidence: Evidence, cause: Cause, n: int, axes: str) -> str:
     if cause.variant.startswith("beside"):
-        factor = f"1/{n}, {n} being" if cause.variant == "beside_divided" else f"{n},"
+        factor = f"1/{n}; {n} is" if cause.variant == "beside_divided" else f"{n},"
         return (
-            f"{_first_wrong(each)}: the gradient that moves {cause.part} is scaled by {factor} "
-            f"the size of {axes}."
+            f"{_first_wrong(evidence)}: the gradient in the update of {cause.argument} is scaled "
+            f"by {factor} the size of {axes}."
         )
-    by = f"1/{n} of" if cause.variant == "divided_by_n" else f"{n}x"
+    factor = f"1/{n} of" if cause.variant == "divided_by_n" else f"{n}x"
     return (
-        f"{_first_wrong(each)}: the gradient is {by} what it should be, {n} being the size of "
-        f"{axes}; the other values are right."
+        f"{_first_wrong(evidence)}: the gradient is {factor} what it should be; {n} is the size of "
+        f"{axes}. The other values are right."
     )
 
 
-def _means(each: Evidence, cause: Cause, n: int, axes: str) -> str:
+def _mean_sentence(evidence: Evidence, cause: Cause, n: int, axes: str) -> str:
     return (
-        f"{_first_wrong(each)}: it is the mean of {n} means, one for each piece along {axes}, and "
-        "the pieces do not weigh the same."
+        f"{_first_wrong(evidence)}: it is the mean of {n} means, one for each shard over {axes}, "
+        "and the shards have different weights."
     )
 
 
-def _random(each: Evidence, cause: Cause, n: int, axes: str) -> str:
-    return f"All {n} pieces of {each.name} along {axes} use the same random numbers."
+def _random_sentence(evidence: Evidence, cause: Cause, n: int, axes: str) -> str:
+    return f"All {n} shards of {evidence.name} over {axes} use the same random numbers."
 
 
 _SENTENCES: dict[str, Callable[[Evidence, Cause, int, str], str]] = {
-    "factor_of_n": _factor,
-    "divided_by_n": _divided,
-    "shards_permuted": _permuted,
-    "only_shard_0": _only_first,
-    "bias_n_times": _bias,
-    "gradient_scaled_by_n": _gradient,
-    "mean_of_means": _means,
-    "same_random_numbers": _random,
+    "factor_of_n": _factor_sentence,
+    "divided_by_n": _divided_sentence,
+    "shards_permuted": _permuted_sentence,
+    "only_shard_0": _first_shard_sentence,
+    "bias_n_times": _bias_sentence,
+    "gradient_scaled_by_n": _gradient_sentence,
+    "mean_of_means": _mean_sentence,
+    "same_random_numbers": _random_sentence,
 }
 
 
-def _first_wrong(each: Evidence) -> str:
-    """Return the first element that is wrong: `result[0, 2] is 8, want 2`."""
-    wrong = ~compare_arrays(each.whole, each.expected, each.atol)
-    at = tuple(map(int, np.argwhere(wrong)[0])) if wrong.any() else (0,) * wrong.ndim
-    got, want = each.whole[at], each.expected[at]
-    return f"{each.name}{index(at)} is {number(got)}, want {number(want)}"
+def _first_wrong(evidence: Evidence) -> str:
+    """Return the first wrong element: `result[0, 2] is 8, expected 2`."""
+    wrong = ~compare_arrays(evidence.actual, evidence.expected, evidence.atol)
+    index = tuple(map(int, np.argwhere(wrong)[0])) if wrong.any() else (0,) * wrong.ndim
+    actual, expected = number_text(evidence.actual[index]), number_text(evidence.expected[index])
+    return f"{evidence.name}{index_text(index)} is {actual}, expected {expected}"
 
 
-def _plain(each: Evidence) -> str:
-    wrong = ~compare_arrays(each.whole, each.expected, each.atol)
-    told = _first_wrong(each)
-    if each.whole.ndim:
-        told += f"; {int(wrong.sum())} of {wrong.size} elements differ"
-    bad, all_devices = each.wrong_devices, [shard.device for shard in each.output.shards]
-    if len(bad) == len(all_devices) and len(bad) > 1:
-        told += ", on every device"
-    elif bad and len(all_devices) > 1:
-        noun = "device" if len(bad) == 1 else "devices"
-        told += f", on {noun} {coordinate_ranges(bad)} of {len(all_devices)}"
-    return told + "."
+def _difference_sentence(evidence: Evidence) -> str:
+    """Return what differs, and on which devices, if no cause explains it."""
+    wrong = ~compare_arrays(evidence.actual, evidence.expected, evidence.atol)
+    sentence = _first_wrong(evidence)
+    if evidence.actual.ndim:
+        sentence += f"; {int(wrong.sum())} of {wrong.size} elements differ"
+    wrong_devices, n_devices = evidence.wrong_devices, len(evidence.output.shards)
+    if len(wrong_devices) == n_devices and n_devices > 1:
+        sentence += ", on every device"
+    elif wrong_devices and n_devices > 1:
+        noun = "device" if len(wrong_devices) == 1 else "devices"
+        sentence += f", on {noun} {coordinate_ranges(wrong_devices)} of {n_devices}"
+    return sentence + "."

@@ -1,1 +1,1 @@
-"""What travels between the judge and the processes it confines. Never pickle, never trusted."""
+"""Typed messages between the judge and its workers. Never pickle; responses are never trusted."""

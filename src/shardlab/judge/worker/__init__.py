@@ -1,14 +1,19 @@
-"""What runs inside a confined process. Nothing here decides a verdict; all of it may be lied about.
+"""What runs inside the judge's sandboxed processes. Nothing here decides a verdict.
 
-author      answers requests about one submission; has an interpreter in common with it
-submission  the answer's source and functions        tracing     shapes in, a program out
-placing     what may be done outside of a jit        simulating  large meshes, device by device
-results     what a function returned, as arrays      told        exceptions as data
-eager       what was made outside of a jit           dump        the line at which time was up
-examples    scripts and doctests of a page
-runner      never sees the answer: runs exported programs on the hidden inputs
-programs    hostile bytes, refused before they compile           quickly  how they are compiled
-calls       what devices send each other             outputs     what each of them holds
-meshes      the mesh of a case on real host devices
-warm        what the fork server does before all of them, once
+The tracer shares its interpreter with the submission, so it can be made to report anything:
+
+    tracer                serves requests about one submission
+    loaded_submission     its source, its functions, and its results as arrays
+    jax_overrides         the devices and placement functions that it sees
+    tracing               shapes in, findings and an exported program out
+    simulation            meshes that are larger than the machine
+    page_examples         scripts and doctests of a problem's page
+
+The runner never sees the submission, only programs that may be hostile:
+
+    runner                validates, compiles and runs exported programs on the hidden inputs
+    compiled_collectives  what a compiled program communicates
+
+Both use `error_reports` (exceptions as data) and `worker_process` (the request loop, compiler
+settings); `warmup` runs once in the fork server.
 """

@@ -1,131 +1,257 @@
-"""Runs exported programs on hidden inputs, and says what every device holds and has sent.
+"""The runner: runs exported programs on the hidden inputs, and reports shards and collectives.
 
-Never loads an answer: the bytes it is given are hostile all the same, and it is confined too.
+It never loads a submission. The bytes of a program are hostile all the same, because the tracer
+that sends them shares its interpreter with the submission: they are validated before anything is
+compiled, and the runner is confined too.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.export
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shardlab.judge.protocol.values import ArrayLeaf, array_from
-from shardlab.judge.worker.collectives import calls_of
-from shardlab.judge.worker.exported_programs import InvalidProgram, read_program
-from shardlab.judge.worker.fast_compile import lower_quickly, quickly
-from shardlab.judge.worker.host_mesh import host_mesh
-from shardlab.judge.worker.outputs import Piece, output, ranges_of
-from shardlab.sandbox.frame import Frame
+from shardlab._jax.exported_program import ProgramContents, read_contents
+from shardlab.judge.protocol.reports import ExceptionReport, InputArray
+from shardlab.judge.protocol.requests import RunRequest, WorkerRequest
+from shardlab.judge.protocol.responses import RunResponse, WorkerResponse
+from shardlab.judge.protocol.run_result import (
+    CollectiveRecord,
+    RunOutput,
+    RunResult,
+    Shard,
+    encode_outputs,
+    shard_ranges,
+)
+from shardlab.judge.protocol.values import ArrayLeaf, array_from_buffer
+from shardlab.judge.worker.compiled_collectives import find_collectives
+from shardlab.judge.worker.jax_overrides import create_host_mesh
+from shardlab.judge.worker.worker_process import (
+    compile_fast,
+    serve_requests,
+    set_fast_lowering,
+)
+from shardlab.sandbox.frame import InvalidFrame
+from shardlab.sharding import mesh as sharding_mesh
 from shardlab.sharding.spec import parse_spec
 
-_MOST_SENT = 7 << 20
+_MAX_REQUEST = 1 << 28
+_MAX_RESPONSE = 7 << 20
+_MAX_MESSAGE = 4000
+_ONE_DEVICE = sharding_mesh.Mesh({"data": 1})
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A compiled program, and what was read of it; the same however often it runs."""
+@dataclass(frozen=True, kw_only=True)
+class CompiledProgram:
+    """A compiled program, and what was read from it; the same however often it runs."""
 
-    run: Callable[..., Any]
-    told: dict[str, Any]
+    execute: Callable[..., Any]
+    collectives: tuple[CollectiveRecord, ...]
+    peak_bytes: int
+    has_shard_map: bool
 
 
 class Runner:
-    """Answers requests to run a program."""
+    """Handles requests to run a program."""
 
     def __init__(self) -> None:
-        self._ready: dict[Any, Ready] = {}
+        self._compiled: dict[Any, CompiledProgram] = {}
 
-    def answer(self, request: Frame) -> Frame:
-        """Return what a program gives, or why it does not."""
+    def handle_request(self, request: WorkerRequest[Any]) -> WorkerResponse:
+        """Return the result of a program, or why there is none."""
         try:
-            return self._run(request)
+            if not isinstance(request, RunRequest):
+                raise InvalidFrame(f"the runner does not serve {request.message_type!r}")
+            return self._run_program(request)
         except Exception as error:
-            family = "bad_program" if isinstance(error, InvalidProgram) else "run"
-            words = str(error)[:4000]
-            return Frame(
-                {"error": {"kind": type(error).__name__, "words": words, "family": family}}
+            report = ExceptionReport(
+                exception_type=type(error).__name__,
+                message=str(error)[:_MAX_MESSAGE],
+                family="invalid_program" if isinstance(error, InvalidProgram) else "run",
             )
+            return request.error_response(report)
 
-    def _run(self, request: Frame) -> Frame:
-        asked = request.header
-        program, *numbers = request.buffers
-        mesh = host_mesh(asked["mesh"] or {"axes": {"data": 1}})
-        arrays = [
-            jax.device_put(
-                array_from(ArrayLeaf(0, tuple(shape), dtype), buffer), _sharding(mesh, spec)
-            )
-            for (shape, dtype, spec), buffer in zip(asked["arrays"], numbers, strict=True)
-        ]
-        key = (program, str(asked["mesh"]), str(asked["arrays"]))
-        if key not in self._ready:
-            self._ready[key] = _ready(program, asked["arrays"], arrays, mesh)
-        ready = self._ready[key]
-        outputs = jax.block_until_ready(ready.run(*arrays))
-        told, buffers = _held(outputs)
-        if sum(map(len, buffers)) > _MOST_SENT:
-            raise InvalidProgram(f"what the devices hold is more than {_MOST_SENT:,} bytes")
-        return Frame({"outputs": told, **ready.told}, tuple(buffers))
+    def _run_program(self, request: RunRequest) -> RunResponse:
+        mesh = create_host_mesh(request.mesh or _ONE_DEVICE)
+        arrays = [_place_input(array, mesh) for array in request.inputs]
+        compiled = self._compile_once(request, arrays, mesh)
+        outputs = jax.block_until_ready(compiled.execute(*arrays))
+        result = RunResult(
+            outputs=_collect_outputs(outputs),
+            collectives=compiled.collectives,
+            peak_bytes=compiled.peak_bytes,
+            has_shard_map=compiled.has_shard_map,
+        )
+        # Checked here: a response beyond the client's limit would end this process as hostile.
+        _, buffers = encode_outputs(result.outputs)
+        if sum(map(len, buffers)) > _MAX_RESPONSE:
+            raise InvalidProgram(f"the shards of all devices exceed {_MAX_RESPONSE:,} bytes")
+        return RunResponse(result=result)
+
+    def _compile_once(
+        self, request: RunRequest, arrays: Sequence[Any], mesh: Mesh
+    ) -> CompiledProgram:
+        """Return a compiled program; cases on one mesh often differ in their values alone."""
+        signature = tuple((array.shape, array.dtype, array.spec) for array in request.inputs)
+        key = (request.program, str(request.mesh and request.mesh.to_json()), signature)
+        if key not in self._compiled:
+            self._compiled[key] = _compile_program(request, arrays, mesh)
+        return self._compiled[key]
 
 
-def _sharding(mesh: Mesh, spec: str) -> NamedSharding:
-    return NamedSharding(mesh, PartitionSpec(*parse_spec(spec).entries))
+def _place_input(array: InputArray, mesh: Mesh) -> Any:
+    values = array_from_buffer(ArrayLeaf(0, array.shape, array.dtype), array.values)
+    spec = PartitionSpec(*parse_spec(array.spec).entries)
+    return jax.device_put(values, NamedSharding(mesh, spec))
 
 
-def _ready(program: bytes, asked: Sequence[Any], arrays: Sequence[Any], mesh: Mesh) -> Ready:
-    """Return a program compiled for a mesh; raise `InvalidProgram` where it is not one for it."""
-    shapes = [(shape, dtype) for shape, dtype, _ in asked]
-    exported, found = read_program(program, shapes, mesh.size)
-    whole = NamedSharding(mesh, PartitionSpec())
-    # A program that names no mesh does the same on every device.
-    is_alone = exported.nr_devices == 1
-    # One that takes no array and has its mesh from the context is exported for one device too.
-    is_whole = is_alone and "sdy.sharding_constraint" not in found.operations
-    places = [whole] * len(arrays) if is_alone else list(exported.in_shardings_jax(mesh))
-    # Where no array is used nothing says which devices are meant: one bit on all of them does.
-    token = jax.device_put(np.zeros((), np.bool_), whole)
+def _compile_program(request: RunRequest, arrays: Sequence[Any], mesh: Mesh) -> CompiledProgram:
+    """Return a program compiled for a mesh. Raises `InvalidProgram` if it is not one for it."""
+    shapes = [(array.shape, array.dtype) for array in request.inputs]
+    exported, contents = read_program(request.program, shapes, mesh.size)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    # A program that names no mesh is exported for one device; it does the same on every device.
+    is_single = exported.nr_devices == 1
+    # But one that takes no array and has its mesh from the context is exported for one device too.
+    is_replicated = is_single and "sdy.sharding_constraint" not in contents.operations
+    shardings = [replicated] * len(arrays)
+    if not is_single:
+        shardings = list(exported.in_shardings_jax(mesh))
+    # If no array is used, nothing says which devices are meant. One bit on all of them does.
+    token = jax.device_put(np.zeros((), np.bool_), replicated)
+    # `keep_unused`: without it, an exported program that does not use its arrays would lose them,
+    # and with them its devices.
     call = jax.jit(
         lambda token, *arrays: exported.call(*arrays),
-        in_shardings=[whole, *places],
-        out_shardings=whole if is_whole else None,
+        in_shardings=[replicated, *shardings],
+        out_shardings=replicated if is_replicated else None,
         keep_unused=not exported.module_kept_var_idx,
     )
-    compiled = quickly(call.lower(token, *arrays))
+    compiled = compile_fast(call.lower(token, *arrays))
     memory = compiled.memory_analysis()
-    told = {
-        "calls": calls_of(found.collectives, compiled.as_text()) if mesh.size > 1 else [],
-        "peak_bytes": memory.argument_size_in_bytes
+    collectives: Sequence[CollectiveRecord] = ()
+    if mesh.size > 1:
+        collectives = find_collectives(contents.collectives, compiled.as_text())
+    return CompiledProgram(
+        execute=lambda *arrays: compiled(token, *arrays),
+        collectives=tuple(collectives),
+        peak_bytes=memory.argument_size_in_bytes
         + memory.output_size_in_bytes
         + memory.temp_size_in_bytes
         - memory.alias_size_in_bytes,
-        "has_shard_map": found.has_shard_map,
-    }
-    return Ready(lambda *arrays: compiled(token, *arrays), told)
+        has_shard_map=contents.has_shard_map,
+    )
 
 
-def _held(outputs: Any) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """Return what every device holds of every output."""
-    told, buffers = [], []
+def _collect_outputs(outputs: Any) -> tuple[RunOutput, ...]:
+    records = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(outputs):
-        pieces = [
-            Piece(shard.device.id, ranges_of(shard.index, leaf.shape), np.asarray(shard.data))
+        shards = tuple(
+            Shard(shard.device.id, shard_ranges(shard.index, leaf.shape), np.asarray(shard.data))
             for shard in leaf.addressable_shards
-        ]
-        data, numbers = output(jax.tree_util.keystr(path), leaf.shape, leaf.dtype.name, pieces)
-        told.append(data)
-        buffers += numbers
-    return told, buffers
+        )
+        name = jax.tree_util.keystr(path)
+        records.append(RunOutput(name, tuple(leaf.shape), leaf.dtype.name, shards))
+    return tuple(records)
 
 
-def main(requests: int, answers: int) -> None:
-    """Answer requests until there are no more."""
-    from shardlab.sandbox.frame import read_frame, write_frame
+# ------------------------------------------------------------------------------ hostile programs
 
-    jax.devices()  # starts the backend while nobody waits: a runner is forked before it is asked
-    lower_quickly()
-    runner = Runner()
-    while (request := read_frame(requests, max_body=1 << 28)) is not None:
-        write_frame(answers, runner.answer(request))
+_MAX_PROGRAM = 4 << 20
+_MAX_OPERATIONS = 100_000
+_MAX_CONSTANT = 1 << 20  # elements of one constant
+_MAX_OUTPUTS = 1 << 20  # elements of all outputs
+_DIALECTS = ("func", "stablehlo", "sdy")
+_HOST_OPERATIONS = {f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv")}
+# Custom calls that XLA itself replaces. None into a library: LAPACK's wrappers trust the shapes in
+# the call, and write beyond a buffer if they are wrong.
+_ALLOWED_CALLS = re.compile(r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|ApproxTopK")
+
+
+class InvalidProgram(Exception):
+    """Bytes that are no program, or not the one that was requested."""
+
+
+def read_program(
+    data: bytes, arrays: Sequence[tuple[Sequence[int], str]], n_devices: int
+) -> tuple[jax.export.Exported, ProgramContents]:
+    """Return a program of these arrays for these devices, or for one, and its contents.
+
+    Nothing is compiled before this. What passes is what `jax.export` produces from arrays and mesh
+    axes: one platform, the requested shapes and devices, no calls out of XLA.
+    """
+    if len(data) > _MAX_PROGRAM:
+        raise InvalidProgram(
+            f"the program has {len(data):,} bytes; the maximum is {_MAX_PROGRAM:,}"
+        )
+    try:
+        exported = jax.export.deserialize(bytearray(data))
+        contents = read_contents(exported)
+    except Exception as error:
+        name = type(error).__name__
+        raise InvalidProgram(f"the bytes are no exported program ({name})") from None
+    for reason in (
+        _find_interface_error(exported, arrays, n_devices),
+        _find_forbidden_content(contents),
+    ):
+        if reason:
+            raise InvalidProgram(reason)
+    return exported, contents
+
+
+def _find_interface_error(
+    exported: Any, arrays: Sequence[tuple[Sequence[int], str]], n_devices: int
+) -> str:
+    """Return what is wrong with the inputs, outputs and devices of a program."""
+    if tuple(exported.platforms) != ("cpu",):
+        return f"the program is for {', '.join(exported.platforms)[:80]}, not for cpu"
+    if exported.nr_devices not in (1, n_devices):
+        return f"the program is for {exported.nr_devices} devices; the mesh has {n_devices}"
+    # Effects are callbacks, prints and tokens: all of them lead out of the program.
+    if exported.ordered_effects or exported.unordered_effects:
+        return "the program has side effects"
+    requested = [
+        (tuple(shape), str(jax.dtypes.canonicalize_dtype(dtype))) for shape, dtype in arrays
+    ]
+    inputs = [(tuple(aval.shape), str(aval.dtype)) for aval in exported.in_avals]
+    if inputs != requested:
+        return f"the program takes {inputs!r:.200}; requested: {requested!r:.200}"
+    # Symbolic dimensions would be resolved by the inputs, after the limit below was checked.
+    if not all(type(n) is int for aval in exported.out_avals for n in aval.shape):
+        return "the program returns arrays of no fixed shape"
+    if sum(math.prod(aval.shape) for aval in exported.out_avals) > _MAX_OUTPUTS:
+        return f"the program returns more than {_MAX_OUTPUTS:,} numbers"
+    return ""
+
+
+def _find_forbidden_content(contents: ProgramContents) -> str:
+    """Return what is wrong with the operations of a program."""
+    operations = sorted(
+        name
+        for name in contents.operations
+        if name.partition(".")[0] not in _DIALECTS or name in _HOST_OPERATIONS
+    )
+    if operations:
+        return f"the program has the operation {', '.join(operations)[:80]}, which is not allowed"
+    calls = sorted(name for name in contents.custom_calls if not _ALLOWED_CALLS.fullmatch(name))
+    if calls:
+        return f"the program calls {', '.join(calls)[:200]}, which is not allowed"
+    if contents.largest_constant > _MAX_CONSTANT:
+        return f"the program has a constant of {contents.largest_constant:,} numbers"
+    if contents.n_operations > _MAX_OPERATIONS:
+        return f"the program has {contents.n_operations:,} operations"
+    return ""
+
+
+def main(requests_fd: int, responses_fd: int) -> None:
+    """Serve requests until there are no more."""
+    jax.devices()  # starts the backend now: a runner is forked ahead of its first request
+    set_fast_lowering()
+    serve_requests(Runner().handle_request, requests_fd, responses_fd, _MAX_REQUEST)

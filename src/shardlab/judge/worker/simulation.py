@@ -1,9 +1,9 @@
-"""An answer on a mesh that is too large to run: traced and looked at like any, then simulated."""
+"""A submission on a mesh that is larger than the machine: traced and checked, then simulated."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -12,10 +12,23 @@ import numpy.typing as npt
 
 from shardlab.collectives.call import CollectiveCall
 from shardlab.errors import Deadlock
-from shardlab.judge.worker.outputs import Piece, output, ranges_of
-from shardlab.judge.worker.submission import Submission
-from shardlab.judge.worker.tracing import Stopped, stopped, trace
-from shardlab.sandbox.frame import Frame
+from shardlab.judge.protocol.reports import FindingReport
+from shardlab.judge.protocol.requests import SimulateRequest
+from shardlab.judge.protocol.responses import SimulateResponse
+from shardlab.judge.protocol.run_result import (
+    CollectiveRecord,
+    RunOutput,
+    RunResult,
+    Shard,
+    shard_ranges,
+)
+from shardlab.judge.worker.loaded_submission import LoadedSubmission
+from shardlab.judge.worker.tracing import (
+    SubmissionRejected,
+    TracedSubmission,
+    explain_rejection,
+    trace_submission,
+)
 from shardlab.simulator.interpreter.replica_recorder import record_replicas
 from shardlab.simulator.run_records import ReplicaValues
 from shardlab.simulator.simulated_mode import simulated
@@ -23,134 +36,146 @@ from shardlab.simulator.virtual_devices.array_labels import sharding_of
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
 Array = npt.NDArray[Any]
-_MOST_COPIES = 4 << 20  # bytes
+_MAX_REPLICA_BYTES = 4 << 20
+_MAX_EXAMPLES = 4
 
 
-def simulate(submission: Submission, asked: Mapping[str, Any], inputs: Sequence[Array]) -> Frame:
-    """Return what every virtual device holds of every output. Raises `Stopped`."""
-    axes = dict(asked["mesh"]["axes"])
+def simulate_submission(
+    submission: LoadedSubmission, request: SimulateRequest, inputs: Sequence[Array]
+) -> SimulateResponse:
+    """Return the shards of every virtual device. Raises `SubmissionRejected`."""
+    assert request.call.mesh is not None
+    axes = dict(request.call.mesh.shape)
     with simulated(int(np.prod(list(axes.values())))):
         mesh = virtual_mesh(axes)
-        traced = trace(submission, asked, mesh)
-        placed = [
+        traced = trace_submission(submission, request.call, mesh)
+        # Inside of `simulated`: there device_put places on virtual devices.
+        arrays = [
             jax.device_put(np.asarray(array, shape.dtype), shape.sharding)
             for array, shape in zip(inputs, traced.shapes, strict=True)
         ]
-        with record_replicas() as book:
-            outputs = _run(traced, placed)
-        differing = [copies for copies in book.entries if _differ(copies)]
-        told, buffers = _told(outputs, differing, mesh)
-    found = [*traced.findings, *(_finding(each) for each in differing)]
-    header = {
-        "outputs": told,
-        "calls": [_call(call) for call in traced.calls if call.group_size > 1],
-        "peak_bytes": 0,  # nothing was compiled for these devices
-        "has_shard_map": traced.n_shard_maps > 0,
-        "n_unchecked": traced.n_unchecked,
-        "findings": found,
-    }
-    return Frame(header, tuple(buffers))
+        with record_replicas() as recorder:
+            outputs = _run_traced(traced, arrays)
+        differing = [values for values in recorder.entries if _has_differing_replicas(values)]
+        output_records = tuple(_collect_outputs(outputs, differing, mesh))
+    result = RunResult(
+        outputs=output_records,
+        collectives=tuple(_record_call(call) for call in traced.calls if call.group_size > 1),
+        # Budgets of memory are not judged on simulated devices.
+        peak_bytes=0,  # nothing is compiled for virtual devices
+        has_shard_map=traced.n_shard_maps > 0,
+    )
+    return SimulateResponse(
+        result=result,
+        findings=(*traced.findings, *map(_replica_finding, differing)),
+        n_unchecked=traced.n_unchecked,
+    )
 
 
-def _call(call: CollectiveCall) -> dict[str, Any]:
-    """Return a call as the runner tells it; here it is read from the trace."""
-    told = ("op", "dtype", "count", "group_size", "payload_bytes", "wire_bytes")
-    return {
-        **{name: getattr(call, name) for name in told},
-        "shape": list(call.shape),
-        "pairs": call.details.get("pairs", []),
-        "is_inserted": False,
-    }
+def _record_call(call: CollectiveCall) -> CollectiveRecord:
+    return CollectiveRecord(
+        op=call.op,
+        shape=tuple(call.shape),
+        dtype=call.dtype,
+        count=call.count,
+        group_size=call.group_size,
+    )
 
 
-def _run(traced: Any, placed: Sequence[Any]) -> Any:
+def _run_traced(traced: TracedSubmission, arrays: Sequence[Any]) -> Any:
     try:
-        outputs = jax.block_until_ready(traced.jitted(*placed))
+        outputs = jax.block_until_ready(traced.jitted(*arrays))
         jax.effects_barrier()
         return outputs
     except Deadlock as error:
-        raise Stopped(None, [_deadlock(error)]) from None
+        raise SubmissionRejected(None, (_deadlock_finding(error),)) from None
     except Exception as error:
-        raise stopped(error, traced.function, traced.mesh) from None
+        raise explain_rejection(error, traced.function, traced.mesh) from None
 
 
-def _told(
+def _collect_outputs(
     outputs: Any, differing: Sequence[ReplicaValues], mesh: Any
-) -> tuple[list[dict[str, Any]], list[bytes]]:
-    told, buffers = [], []
+) -> Iterator[RunOutput]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(outputs):
-        whole = np.asarray(leaf)
-        places = sharding_of(leaf).devices_indices_map(whole.shape)
-        own = next((each for each in differing if _is_of(each, whole)), None)
-        if own is not None and whole.nbytes * len(places) > _MOST_COPIES:
-            own = None  # too much to send: the finding tells of it
-        pieces = [
-            Piece(device.id, ranges_of(index, whole.shape), held[index])
-            for device, index in places.items()
-            for held in [whole if own is None else _copy_on(own, device, mesh).astype(whole.dtype)]
-        ]
+        array = np.asarray(leaf)
+        indices = sharding_of(leaf).devices_indices_map(array.shape)
+        # A virtual array has one value for all replicas. Those that differ between devices are
+        # recorded beside it, and belong to this output if its value is the first of them.
+        replicas = next((values for values in differing if _matches_output(values, array)), None)
+        if replicas is not None and array.nbytes * len(indices) > _MAX_REPLICA_BYTES:
+            replicas = None  # too large to send; the finding reports it
+        shards = []
+        for device, index in indices.items():
+            values = array
+            if replicas is not None:
+                values = _replica_on(replicas, device, mesh).astype(array.dtype)
+            shards.append(Shard(device.id, shard_ranges(index, array.shape), values[index]))
         name = jax.tree_util.keystr(path)
-        data, numbers = output(name, whole.shape, whole.dtype.name, pieces)
-        told.append(data)
-        buffers += numbers
-    return told, buffers
+        yield RunOutput(name, array.shape, array.dtype.name, tuple(shards))
 
 
-# ------------------------------------------------------------------------- copies that differ
+# ---------------------------------------------------------------------------- replicas that differ
 
 
-def _differ(copies: ReplicaValues) -> bool:
-    first = copies.values[(0,) * len(copies.mesh_axes)]
-    return bool(copies.mesh_axes) and any(
-        copy.tobytes() != first.tobytes() for copy in _copies(copies)
+def _has_differing_replicas(replicas: ReplicaValues) -> bool:
+    first = _first_replica(replicas)
+    return bool(replicas.mesh_axes) and any(
+        values.tobytes() != first.tobytes() for values in _iterate_replicas(replicas)
     )
 
 
-def _copies(copies: ReplicaValues) -> Iterator[Array]:
-    for place in np.ndindex(*copies.values.shape[: len(copies.mesh_axes)]):
-        yield copies.values[place]
+def _first_replica(replicas: ReplicaValues) -> Array:
+    first: Array = replicas.values[(0,) * len(replicas.mesh_axes)]
+    return first
 
 
-def _is_of(copies: ReplicaValues, whole: Array) -> bool:
-    """Say whether an output of a shard_map is this result: it has the first copy's numbers."""
-    first = copies.values[(0,) * len(copies.mesh_axes)]
-    if first.shape != whole.shape:
+def _iterate_replicas(replicas: ReplicaValues) -> Iterator[Array]:
+    for position in np.ndindex(*replicas.values.shape[: len(replicas.mesh_axes)]):
+        yield replicas.values[position]
+
+
+def _matches_output(replicas: ReplicaValues, array: Array) -> bool:
+    """Return whether an output of a shard_map is this result: the first replica is its value."""
+    first = _first_replica(replicas)
+    if first.shape != array.shape:
         return False
     return bool(
-        np.array_equal(first, whole.astype(first.dtype), equal_nan=first.dtype.kind in "fc")
+        np.array_equal(first, array.astype(first.dtype), equal_nan=first.dtype.kind in "fc")
     )
 
 
-def _copy_on(copies: ReplicaValues, device: Any, mesh: Any) -> Array:
-    at = dict(zip(mesh.axis_names, np.argwhere(mesh.devices == device)[0], strict=True))
-    held: Array = copies.values[tuple(at[name] for name in copies.mesh_axes)]
-    return held
+def _replica_on(replicas: ReplicaValues, device: Any, mesh: Any) -> Array:
+    position = np.argwhere(mesh.devices == device)[0]
+    coordinates = dict(zip(mesh.axis_names, position, strict=True))
+    values: Array = replicas.values[tuple(coordinates[name] for name in replicas.mesh_axes)]
+    return values
 
 
-def _finding(copies: ReplicaValues) -> dict[str, Any]:
-    over = " and ".join(map(repr, copies.mesh_axes))
-    shown = [_short(copy) for _, copy in zip(range(4), _copies(copies), strict=False)]
-    return _data(
-        "hazard.replicas_differ",
-        f"An output of a shard_map that is declared replicated over {over} differs between "
-        f"devices: the first hold {', '.join(shown)}.",
-        copies.source.line,
-        f"sum or average it over {over} (psum, pmean), or name it in out_specs.",
+def _replica_finding(replicas: ReplicaValues) -> FindingReport:
+    axes = " and ".join(map(repr, replicas.mesh_axes))
+    examples = [
+        _short_array_text(values)
+        for _, values in zip(range(_MAX_EXAMPLES), _iterate_replicas(replicas), strict=False)
+    ]
+    return FindingReport(
+        code="hazard.replicas_differ",
+        severity="error",
+        what=f"An output of a shard_map that is declared replicated over {axes} differs between "
+        f"devices: the first devices hold {', '.join(examples)}.",
+        line=replicas.source.line or None,
+        fix=f"reduce it over {axes} (psum, pmean), or name the axis in out_specs.",
     )
 
 
-def _deadlock(error: Deadlock) -> dict[str, Any]:
+def _deadlock_finding(error: Deadlock) -> FindingReport:
     line = None
+    # `where` is "file:line (function)" of the collective.
     with contextlib.suppress(ValueError, IndexError):
         line = int((error.where or "").split(":")[1].split()[0])
-    return _data("hazard.deadlock", error.what, line, error.fix or "")
+    return FindingReport(
+        code="hazard.deadlock", severity="error", what=error.what, line=line, fix=error.fix or ""
+    )
 
 
-def _data(code: str, what: str, line: int | None, fix: str) -> dict[str, Any]:
-    where = {"file": "answer.py", "line": line, "function": ""} if line else None
-    kept = {"code": code, "severity": "error", "what": what, "where": where, "fix": fix}
-    return {**kept, "cause": "", "shows": [], "details": {}}
-
-
-def _short(array: Array) -> str:
+def _short_array_text(array: Array) -> str:
     return np.array2string(array, threshold=4, edgeitems=1, precision=4).replace("\n", " ")

@@ -1,144 +1,168 @@
-"""Loads an answer, and makes of it what the judge asks for: programs, or plain values.
+"""The tracer: loads a submission, and returns programs or values of it.
 
-Everything here shares an interpreter with another person's code: what it reports can make a verdict
-worse and not better, but for the facts that docs/judge.md names. Whether an answer is right is read
-from the exported program, by the runner.
+It shares its interpreter with the submission, so what it reports can make a verdict worse but not
+better, except for the facts that docs/judge.md lists. Whether a result is right is read from the
+exported program, by the runner.
 
-load      source -> the names that it defines
-export    shapes and a mesh -> hazards, and the program as bytes
-simulate  values and a large mesh -> what every virtual device holds
-call      values -> the value that the answer returns
-script    source of our own -> what it prints
-doctest   a page's examples -> those that give something else
+    load      source -> the names that it defines
+    export    shapes and a mesh -> findings, and the program as bytes
+    simulate  values and a large mesh -> the shards of every virtual device
+    call      values -> the value that the function returns
+    script    source of a problem's page -> what it prints
+    doctest   a page's examples -> those that fail
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
-from shardlab.judge.protocol.values import ArrayLeaf, array_bytes, array_from, pack, unpack
-from shardlab.judge.worker import page_examples as examples
-from shardlab.judge.worker.crash_location import telling_where
-from shardlab.judge.worker.eager_allocations import eager_bytes
-from shardlab.judge.worker.errors import AnswerError, told
-from shardlab.judge.worker.fast_compile import compile_all_quickly, lower_quickly
-from shardlab.judge.worker.host_mesh import host_mesh, keeping_devices, one_device
-from shardlab.judge.worker.simulation import simulate
-from shardlab.judge.worker.submission import Submission, arguments
-from shardlab.judge.worker.tracing import Stopped, trace
-from shardlab.sandbox.frame import Frame, InvalidFrame
+from shardlab.judge.protocol.reports import FunctionCall
+from shardlab.judge.protocol.requests import (
+    CallRequest,
+    DoctestRequest,
+    ExportRequest,
+    LoadRequest,
+    ScriptRequest,
+    SimulateRequest,
+    WorkerRequest,
+)
+from shardlab.judge.protocol.responses import (
+    CallResponse,
+    ExportResponse,
+    LoadResponse,
+    SimulateResponse,
+    WorkerResponse,
+)
+from shardlab.judge.protocol.values import (
+    ArrayLeaf,
+    array_bytes,
+    array_from_buffer,
+    pack_value,
+    unpack_value,
+)
+from shardlab.judge.worker.error_reports import SubmissionError, report_exception
+from shardlab.judge.worker.jax_overrides import (
+    create_host_mesh,
+    restored_device_config,
+    single_device,
+)
+from shardlab.judge.worker.loaded_submission import LoadedSubmission, build_arguments
+from shardlab.judge.worker.page_examples import run_doctests, run_script
+from shardlab.judge.worker.simulation import simulate_submission
+from shardlab.judge.worker.tracing import SubmissionRejected, eager_bytes, trace_submission
+from shardlab.judge.worker.worker_process import (
+    serve_requests,
+    set_fast_compilation,
+    set_fast_lowering,
+)
+from shardlab.sandbox.frame import InvalidFrame
 
 
-class Author:
-    """Answers requests about one submission."""
+class Tracer:
+    """Handles requests about one submission."""
 
     def __init__(self) -> None:
-        self._submission = Submission()
+        self._submission = LoadedSubmission()
 
-    def answer(self, request: Frame) -> Frame:
-        """Return what a request asks for, or why it cannot be given."""
-        do: dict[str, Callable[[Frame], Frame]] = {
-            "load": self._load,
-            "export": self._export,
-            "simulate": self._simulate,
-            "call": self._call,
-            "script": self._script,
-            "doctest": self._doctest,
-        }
+    def handle_request(self, request: WorkerRequest[Any]) -> WorkerResponse:
+        """Return the response to a request, also if the submission raises."""
         try:
-            return do[request.header["do"]](request)
-        except Stopped as stop:
-            return Frame(stop.header)
+            return self._dispatch_request(request)
+        # Not BaseException: a KeyboardInterrupt ends the worker, and is no result.
         except (Exception, SystemExit) as error:
-            return Frame({"error": told(error)})
+            return request.error_response(report_exception(error))
 
-    def _load(self, request: Frame) -> Frame:
-        """Execute the submission's source."""
-        with keeping_devices():
-            return Frame({"defines": self._submission.load(request.buffers[0])})
+    def _dispatch_request(self, request: WorkerRequest[Any]) -> WorkerResponse:
+        match request:
+            case LoadRequest():
+                return self._load_source(request)
+            case ExportRequest():
+                return self._export_program(request)
+            case SimulateRequest():
+                return self._simulate_program(request)
+            case CallRequest():
+                return self._call_function(request)
+            case ScriptRequest():
+                return run_script(request.source)
+            case DoctestRequest():
+                return run_doctests(request.text, self._submission.names)
+        raise InvalidFrame(f"the tracer does not serve {request.message_type!r}")
 
-    def _export(self, request: Frame) -> Frame:
-        """Trace the answer on a mesh, look for hazards, and return it as a program.
+    def _load_source(self, request: LoadRequest) -> LoadResponse:
+        with restored_device_config():
+            return LoadResponse(defined_names=self._submission.load_source(request.source))
 
-        On one device JAX leaves no sign of a shard_map in the program; there the count of the
-        trace is all there is, and it is the answer's own claim.
+    def _export_program(self, request: ExportRequest) -> ExportResponse:
+        """Trace the function on a mesh, check it for hazards, and return it as a program.
+
+        JAX leaves no sign of a shard_map in a program for one device. There the count of the trace
+        is all there is, and it is the submission's own claim.
         """
-        asked = request.header
-        traced = trace(self._submission, asked, host_mesh(asked["mesh"]) if asked["mesh"] else None)
-        header = {
-            "findings": traced.findings,
-            "n_shard_maps": traced.n_shard_maps,
-            "n_unchecked": traced.n_unchecked,
-            "eager_bytes": eager_bytes(traced.jaxpr),
-        }
-        return Frame(header, (traced.export(),))
+        mesh = create_host_mesh(request.call.mesh) if request.call.mesh else None
+        try:
+            traced = trace_submission(self._submission, request.call, mesh)
+            return ExportResponse(
+                program=traced.export_program(),
+                findings=traced.findings,
+                n_shard_maps=traced.n_shard_maps,
+                n_unchecked=traced.n_unchecked,
+                eager_bytes=eager_bytes(traced.jaxpr),
+            )
+        except SubmissionRejected as rejection:
+            return ExportResponse(error=rejection.error, findings=rejection.findings)
 
-    def _simulate(self, request: Frame) -> Frame:
-        """Call the answer on a mesh of virtual devices."""
-        return simulate(self._submission, request.header, _inputs(request))
+    def _simulate_program(self, request: SimulateRequest) -> SimulateResponse:
+        inputs = _read_arrays(request.call, request.arrays)
+        try:
+            return simulate_submission(self._submission, request, inputs)
+        except SubmissionRejected as rejection:
+            return SimulateResponse(error=rejection.error, findings=rejection.findings)
 
-    def _call(self, request: Frame) -> Frame:
-        """Call the answer with plain values."""
-        asked = request.header
-        function = self._submission.function(asked)
-        inputs = _inputs(request)
-        given = arguments(asked, None, lambda leaf: jnp.asarray(inputs[leaf.number]))
-        with one_device():
-            result = function(*given)
+    def _call_function(self, request: CallRequest) -> CallResponse:
+        function = self._submission.find_function(request.call)
+        inputs = _read_arrays(request.call, request.arrays)
+        arguments = build_arguments(
+            request.call, None, lambda leaf: jnp.asarray(inputs[leaf.number])
+        )
+        # Plain values are computed without a mesh, as on a machine with one device.
+        with single_device():
+            result = function(*arguments)
         if result is None:
-            raise AnswerError(
+            raise SubmissionError(
                 "no_result",
-                f"{asked['function']} returned None.",
+                f"{request.call.function} returned None.",
                 "end the function with a return statement.",
             )
-        return _packed(result)
-
-    def _script(self, request: Frame) -> Frame:
-        """Run a script as `python` would, and return what it prints."""
-        return Frame(examples.script(request.buffers[0].decode("utf-8")))
-
-    def _doctest(self, request: Frame) -> Frame:
-        """Try the examples of a page with the names of the answer that was loaded."""
-        text = request.buffers[0].decode("utf-8")
-        return Frame(examples.doctests(text, self._submission.names))
+        return _pack_result(result)
 
 
-def _inputs(request: Frame) -> list[Any]:
-    """Return the arrays of a request, by number."""
-    found: dict[int, Any] = {}
+def _read_arrays(call: FunctionCall, buffers: tuple[bytes, ...]) -> list[Any]:
+    """Return the arrays of a call, by number."""
+    arrays: dict[int, Any] = {}
 
-    def take(leaf: ArrayLeaf) -> None:
-        found[leaf.number] = array_from(leaf, request.buffers[leaf.number])
+    def read_leaf(leaf: ArrayLeaf) -> None:
+        arrays[leaf.number] = array_from_buffer(leaf, buffers[leaf.number])
 
-    unpack(request.header["arguments"], take)
-    return [found[number] for number in sorted(found)]
+    unpack_value(call.packed_inputs, read_leaf)
+    return [arrays[number] for number in sorted(arrays)]
 
 
-def _packed(value: Any) -> Frame:
+def _pack_result(value: Any) -> CallResponse:
     try:
-        data, arrays = pack(value)
+        data, arrays = pack_value(value)
     except InvalidFrame as error:
-        raise AnswerError(
+        raise SubmissionError(
             "not_a_value",
-            f"The answer returned a {type(value).__name__}: {error}.",
+            f"The submission returned a {type(value).__name__}: {error}.",
             "return numbers, text, slices or arrays, or dicts, lists and tuples of them.",
         ) from None
-    return Frame({"value": data}, tuple(map(array_bytes, arrays)))
+    return CallResponse(packed_value=data, buffers=tuple(map(array_bytes, arrays)))
 
 
-def main(requests: int, answers: int) -> None:
-    """Answer requests until there are no more."""
-    from shardlab.sandbox.frame import read_frame, write_frame
-
-    compile_all_quickly()
-    lower_quickly()
-    author = Author()
-    while (request := read_frame(requests)) is not None:
-        with telling_where(request.header):
-            answer = author.answer(request)
-        sys.stdout.flush()
-        write_frame(answers, answer)
+def main(requests_fd: int, responses_fd: int) -> None:
+    """Serve requests until there are no more."""
+    set_fast_compilation()
+    set_fast_lowering()
+    serve_requests(Tracer().handle_request, requests_fd, responses_fd)

@@ -1,27 +1,31 @@
-"""An answer as a program of arrays alone: traced on a mesh, looked at for hazards, exported."""
+"""A submission as a program of arrays alone: traced on a mesh, checked for hazards, exported."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.export
 import jax.numpy as jnp
+from jax.extend.core import Literal
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardlab._jax.axis_errors import convert_axis_error
 from shardlab.checks.check_program import check_program
 from shardlab.collectives.call import CollectiveCall
-from shardlab.judge.protocol.values import ArrayLeaf, unpack
-from shardlab.judge.worker.errors import AnswerError, leaked, told
-from shardlab.judge.worker.host_mesh import one_device
-from shardlab.judge.worker.result_tree import result_of_arrays
-from shardlab.judge.worker.submission import Submission, arguments
-from shardlab.judge.worker.traced_placement import placing_where_traced
+from shardlab.judge.protocol.reports import ExceptionReport, FindingReport, FunctionCall
+from shardlab.judge.protocol.values import ArrayLeaf, unpack_value
+from shardlab.judge.worker.error_reports import (
+    SubmissionError,
+    leaked_tracer_error,
+    report_exception,
+)
+from shardlab.judge.worker.jax_overrides import eager_placement, single_device
+from shardlab.judge.worker.loaded_submission import LoadedSubmission, array_result, build_arguments
 from shardlab.sharding.spec import parse_spec
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
@@ -29,120 +33,121 @@ from shardlab.tracing.observe import observe_staged
 from shardlab.tracing.rejected_programs import find_rejection, full_tracebacks
 from shardlab.tracing.stage import StagedProgram
 
-_ANY_SIZE = 1 << 62  # a small array left whole is no finding in an exercise
-Findings = list[dict[str, Any]]
+_ANY_SIZE = 1 << 62  # bytes; the small arrays of an exercise may be replicated
+Findings = tuple[FindingReport, ...]
 
 
-class Stopped(Exception):
-    """A program that cannot be run: the error and the findings that say why."""
+class SubmissionRejected(Exception):
+    """A program that cannot be run: the exception or the findings that say why."""
 
-    def __init__(self, error: dict[str, Any] | None, findings: Findings) -> None:
+    def __init__(self, error: ExceptionReport | None, findings: Findings) -> None:
         super().__init__("the program cannot be run")
         self.error, self.findings = error, findings
 
-    @property
-    def header(self) -> dict[str, Any]:
-        given = {} if self.error is None else {"error": self.error}
-        return {**given, "findings": self.findings}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Traced:
-    """An answer traced for one case."""
+class TracedSubmission:
+    """A function of a submission, traced for one case."""
 
-    name: str
     function: Callable[..., Any]
     jitted: Any
     shapes: list[Any]
     mesh: Mesh | None
     findings: Findings
     n_shard_maps: int
+    n_unchecked: int
     calls: tuple[CollectiveCall, ...]
     jaxpr: Any
-    n_unchecked: int = 0
 
-    def export(self) -> bytes:
-        """Return the program as bytes. Raises `Stopped` where it cannot leave this process."""
+    def export_program(self) -> bytes:
+        """Return the program as bytes. Raises `SubmissionRejected` if it needs this process."""
         n_devices = 1 if self.mesh is None else self.mesh.size
         try:
-            with _whole(self.mesh):
+            with _tracing_context(self.mesh):
                 exported = jax.export.export(self.jitted)(*self.shapes)
                 if exported.nr_devices not in (1, n_devices):
-                    raise _other_devices(exported.nr_devices, n_devices)
+                    raise _device_count_error(exported.nr_devices, n_devices)
                 return bytes(exported.serialize())
         except (Exception, SystemExit) as error:
-            stop = stopped(error, self.function, self.mesh)
-            if stop.error and stop.error["family"] == "callback":
-                stop.error["line"] = _callback_line(self.jaxpr)
-            raise stop from None
+            rejection = explain_rejection(error, self.function, self.mesh)
+            if rejection.error and rejection.error.family == "callback":
+                # The export fails long after the trace, so the traceback has no line of the
+                # submission; the trace knows it.
+                rejection.error = replace(rejection.error, line=_callback_line(self.jaxpr))
+            raise rejection from None
 
 
-def trace(submission: Submission, asked: Mapping[str, Any], mesh: Mesh | None) -> Traced:
-    """Return an answer traced with shapes alone. Raises `Stopped` where that already is wrong."""
-    function = submission.function(asked)
-    program, shapes = program_of(function, asked, mesh)
+def trace_submission(
+    submission: LoadedSubmission, call: FunctionCall, mesh: Mesh | None
+) -> TracedSubmission:
+    """Return a function traced with shapes alone. Raises `SubmissionRejected`."""
+    function = submission.find_function(call)
+    program, shapes = create_program(function, call, mesh)
     jitted = jax.jit(program)
     try:
-        with _whole(mesh):
+        with _tracing_context(mesh):
             traced = jitted.trace(*shapes)
             if len(traced.jaxpr.in_avals) != len(shapes):
-                raise leaked()  # what is not given comes from another trace
+                # More inputs than were passed: a tracer of another trace was captured.
+                raise leaked_tracer_error()
     except (Exception, SystemExit) as error:
-        raise stopped(error, function, mesh) from None
-    seen, findings = look(asked["function"], traced, shapes)
-    if any(found["severity"] == "error" for found in findings):
-        raise Stopped(None, findings)
-    return Traced(
-        name=asked["function"],
+        raise explain_rejection(error, function, mesh) from None
+    observation, findings = check_traced(call.function, traced, shapes)
+    if any(finding.severity == "error" for finding in findings):
+        raise SubmissionRejected(None, findings)
+    return TracedSubmission(
         function=function,
         jitted=jitted,
         shapes=shapes,
         mesh=mesh,
         findings=findings,
-        n_shard_maps=seen.n_shard_maps,
-        calls=seen.calls,
+        n_shard_maps=observation.n_shard_maps,
+        n_unchecked=observation.n_unchecked,
+        calls=observation.calls,
         jaxpr=traced.jaxpr,
-        n_unchecked=seen.n_unchecked,
     )
 
 
-def look(name: str, traced: Any, shapes: list[Any]) -> tuple[Observation, Findings]:
-    """Return what a traced program does, and what our checks say of it."""
+def check_traced(name: str, traced: Any, shapes: list[Any]) -> tuple[Observation, Findings]:
+    """Return what a traced program does, and the findings about it."""
     staged = StagedProgram(
         program=name, traced=traced, mesh=None, arrays=tuple(shapes), trace_again=lambda: None
     )
-    seen = observe_staged(staged, compiler_use="never")
-    return seen, _findings(seen)
+    # Compiling here would cost as much as the whole case, in the process that is not trusted.
+    observation = observe_staged(staged, compiler_use="never")
+    return observation, _report_findings(observation)
 
 
-def program_of(
-    function: Callable[..., Any], asked: Mapping[str, Any], mesh: Mesh | None
+def create_program(
+    function: Callable[..., Any], call: FunctionCall, mesh: Mesh | None
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """Return an answer as a function of arrays alone, and their shapes and shardings."""
+    """Return the call as a function of arrays alone, with their shapes and shardings."""
     leaves: list[tuple[ArrayLeaf, str]] = []
 
-    def note(leaf: ArrayLeaf) -> ArrayLeaf:
-        leaves.append((leaf, asked["specs"][leaf.number] if asked["specs"] else "P()"))
+    def collect_leaf(leaf: ArrayLeaf) -> ArrayLeaf:
+        leaves.append((leaf, call.input_specs[leaf.number] if call.input_specs else "P()"))
         return leaf
 
-    unpack(asked["arguments"], note)
+    unpack_value(call.packed_inputs, collect_leaf)
 
     def program(*arrays: Any) -> Any:
-        with placing_where_traced(mesh):
-            given = arguments(asked, mesh, lambda leaf: arrays[leaf.number])
-            return result_of_arrays(asked["function"], function(*given))
+        # Inside of the traced function: a cached trace would otherwise keep the original ones.
+        with eager_placement(mesh):
+            arguments = build_arguments(call, mesh, lambda leaf: arrays[leaf.number])
+            return array_result(call.function, function(*arguments))
 
-    program.__name__ = program.__qualname__ = asked["function"]
-    # `inspect` looks for it by this name; a function has no such attribute for mypy.
-    program.__signature__ = _signature(asked["arguments"])  # type: ignore[attr-defined]
-    leaves.sort(key=lambda each: each[0].number)
-    return program, [_shape(leaf, sharding_of(spec, mesh)) for leaf, spec in leaves]
+    # JAX names the program in its messages; they must name the submission's function.
+    program.__name__ = program.__qualname__ = call.function
+    # `inspect` reads this attribute, which mypy does not know.
+    program.__signature__ = _array_signature(call.packed_inputs)  # type: ignore[attr-defined]
+    leaves.sort(key=lambda pair: pair[0].number)
+    return program, [_abstract_array(leaf, input_sharding(spec, mesh)) for leaf, spec in leaves]
 
 
-def _signature(packed: Mapping[str, Any]) -> inspect.Signature:
-    """Return one parameter for each array, so that JAX's own words name the answer's arguments."""
+def _array_signature(packed_inputs: Mapping[str, Any]) -> inspect.Signature:
+    """Return one parameter per array, so that JAX's messages name the submission's arguments."""
     names: dict[int, str] = {}
-    for name, value in packed.items():
+    for name, value in packed_inputs.items():
         numbers = _array_numbers(value)
         if len(numbers) == 1:
             names[numbers[0]] = name
@@ -154,36 +159,36 @@ def _signature(packed: Mapping[str, Any]) -> inspect.Signature:
 
 def _array_numbers(packed: Any) -> list[int]:
     numbers: list[int] = []
-    unpack(packed, lambda leaf: numbers.append(leaf.number))
+    unpack_value(packed, lambda leaf: numbers.append(leaf.number))
     return numbers
 
 
-def sharding_of(spec: str, mesh: Mesh | None) -> NamedSharding | None:
-    """Return how an input arrives."""
+def input_sharding(spec: str, mesh: Mesh | None) -> NamedSharding | None:
+    """Return how an input is sharded when the function receives it."""
     if mesh is None:
         return None
     return NamedSharding(mesh, PartitionSpec(*parse_spec(spec).entries))
 
 
-def _shape(leaf: ArrayLeaf, sharding: NamedSharding | None) -> Any:
+def _abstract_array(leaf: ArrayLeaf, sharding: NamedSharding | None) -> Any:
     dtype = jax.dtypes.canonicalize_dtype(jnp.dtype(leaf.dtype))
     return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
 
 
 @contextlib.contextmanager
-def _whole(mesh: Mesh | None) -> Iterator[None]:
-    """Keep the frames of JAX in tracebacks, which tell whose mistake it is; hide other devices."""
+def _tracing_context(mesh: Mesh | None) -> Iterator[None]:
+    """Keep JAX's own frames in tracebacks, which tell whose mistake it is; hide other devices."""
     with full_tracebacks(), contextlib.ExitStack() as stack:
         if mesh is None:
-            stack.enter_context(one_device())
+            stack.enter_context(single_device())
         yield
 
 
-def _other_devices(n_own: int, n_given: int) -> AnswerError:
-    return AnswerError(
+def _device_count_error(n_program: int, n_case: int) -> SubmissionError:
+    return SubmissionError(
         "own_devices",
-        f"The program is made for {n_own} devices, and the mesh of this case has {n_given}.",
-        "use the mesh that is given; where none is, a mesh of one device: "
+        f"The program uses {n_program} devices; the mesh of this case has {n_case}.",
+        "use the mesh that is passed to the function; if there is none, a mesh of one device: "
         "Mesh(jax.devices()[:1], ('data',)).",
     )
 
@@ -196,17 +201,69 @@ def _callback_line(jaxpr: Any) -> int | None:
     return None
 
 
-# ---------------------------------------------------------------------------- what is in the way
+def explain_rejection(error: BaseException, function: Any, mesh: Mesh | None) -> SubmissionRejected:
+    """Return an exception as a rejection, with a finding if JAX's message is a known one."""
+    axis_sizes = dict(mesh.shape) if mesh is not None else {}
+    pattern = find_rejection(convert_axis_error(error, axis_sizes) or error, function)
+    if pattern is None or pattern.facts["family"] == "other":
+        return SubmissionRejected(report_exception(error), ())
+    observation = Observation(program="", mesh=(), patterns=(pattern,))
+    return SubmissionRejected(report_exception(error), _report_findings(observation))
 
 
-def stopped(error: BaseException, function: Any, mesh: Mesh | None) -> Stopped:
-    """Return what JAX refuses in its own words and ours; anything else as it was raised."""
-    sizes = dict(mesh.shape) if mesh is not None else {}
-    clue = find_rejection(convert_axis_error(error, sizes) or error, function)
-    if clue is None or clue.facts["family"] == "other":
-        return Stopped(told(error), [])
-    return Stopped(told(error), _findings(Observation(program="", mesh=(), patterns=(clue,))))
+def _report_findings(observation: Observation) -> Findings:
+    findings = check_program(observation, replicated_bytes=_ANY_SIZE)
+    return tuple(map(FindingReport.from_finding, findings))
 
 
-def _findings(seen: Observation) -> Findings:
-    return [found.to_json() for found in check_program(seen, replicated_bytes=_ANY_SIZE)]
+# ------------------------------------------------------------------------------ outside of any jit
+
+_JIT_PRIMITIVES = ("jit", "pjit")
+_PLACEMENT_PRIMITIVES = ("sharding_constraint", "shard_map")
+
+
+def eager_bytes(jaxpr: Any) -> int:
+    """Return the bytes of the largest array that one operation creates unsharded on one device.
+
+    The judge traces a submission, but its author calls it without a jit. Then each operation at the
+    top level of the trace runs by itself: computed from values that have no sharding yet, an array
+    is created in full on the first device, however soon it is sharded afterwards. A jit of the
+    submission's own is one operation, and what is sharded inside it never exists unsharded.
+    """
+    placed = set(jaxpr.jaxpr.invars)
+    largest = 0
+    for eqn in jaxpr.jaxpr.eqns:
+        if any(not isinstance(var, Literal) and var in placed for var in eqn.invars):
+            placed.update(eqn.outvars)
+            continue
+        for var, is_placed in zip(eqn.outvars, _result_placements(eqn), strict=True):
+            if is_placed:
+                placed.add(var)
+            else:
+                largest = max(largest, _array_bytes(var.aval))
+    return largest
+
+
+def _result_placements(eqn: Any) -> list[bool]:
+    """Return for each result of an operation whether it has a sharding."""
+    if eqn.primitive.name not in _JIT_PRIMITIVES:
+        return [eqn.primitive.name in _PLACEMENT_PRIMITIVES] * len(eqn.outvars)
+    if _has_placement(eqn.params["jaxpr"].jaxpr):
+        return [True] * len(eqn.outvars)
+    shardings = eqn.params["out_shardings"]
+    return [isinstance(sharding, jax.sharding.Sharding) for sharding in shardings]
+
+
+def _has_placement(jaxpr: Any) -> bool:
+    """Return whether an operation inside a jit sets a sharding."""
+    return any(
+        eqn.primitive.name in _PLACEMENT_PRIMITIVES
+        or (eqn.primitive.name in _JIT_PRIMITIVES and any(_result_placements(eqn)))
+        for eqn in jaxpr.eqns
+    )
+
+
+def _array_bytes(aval: Any) -> int:
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+        return 0  # random keys have no itemsize
+    return int(aval.size) * int(aval.dtype.itemsize)

@@ -1,6 +1,6 @@
-"""What guests would each do first, done once in the fork server: imports, and one program.
+"""What every worker would do first, done once in the fork server: imports, and one program.
 
-No backend is started here, and no thread: a fork would copy neither.
+No backend is started here, and no thread: a fork copies neither.
 """
 
 from __future__ import annotations
@@ -15,48 +15,47 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from shardlab._jax.exported_program import read_contents
 from shardlab._jax.fork_warmup import export_once, find_plugins, share_context, warmup_mesh
-from shardlab.judge.worker.collectives import calls_of
-from shardlab.judge.worker.tracing import look
+from shardlab.judge.worker.compiled_collectives import find_collectives
+from shardlab.judge.worker.tracing import check_traced
 
-# Imported by JAX, or by an answer, only when they are used.
-_LATER = (
+# JAX, or a submission, imports these only when they are used.
+_LAZY_MODULES = (
     "flax.nnx",
     "jax.experimental.mesh_utils",
     "ml_dtypes",
     "optax",
     "scipy.linalg.cython_blas",
     "scipy.linalg.cython_lapack",
-    "shardlab.judge.worker.tracer",
-    "shardlab.judge.worker.runner",
 )
 
 
-def warm() -> None:
-    """Load what answers use, and take one program of the usual kind all the way but running."""
-    for name in _LATER:
-        with contextlib.suppress(ImportError):  # flax brings most of them, and not always all
+def warm_up() -> None:
+    """Import what submissions use, and take a typical program through every step but running."""
+    for name in _LAZY_MODULES:
+        with contextlib.suppress(ImportError):  # most come with flax, not always all
             import_module(name)
+    # JAX looks for plugins at the first use of a backend: a walk over all installed packages.
     find_plugins()
     share_context()
     mesh = warmup_mesh(2, "data")
     spec = PartitionSpec("data")
 
-    def body(x: jax.Array) -> jax.Array:
+    def normalize_rows(x: jax.Array) -> jax.Array:
         total = jax.lax.psum(jnp.sum(x * 2.0 + 1.0, axis=0), "data")
         return jnp.exp(x - jnp.max(x)) @ jnp.ones((3, 3), x.dtype) / total
 
     def program(x: jax.Array) -> jax.Array:
-        mapped = jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec)
+        mapped = jax.shard_map(normalize_rows, mesh=mesh, in_specs=spec, out_specs=spec)
         y = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec()))
         return mapped(y)
 
     shape = jax.ShapeDtypeStruct((4, 3), np.float32, sharding=NamedSharding(mesh, spec))
-    look("program", jax.jit(program).trace(shape), [shape])
-    calls_of(read_contents(export_once(program, [shape])).collectives, _TEXT)
+    check_traced("program", jax.jit(program).trace(shape), [shape])
+    find_collectives(read_contents(export_once(program, [shape])).collectives, _COMPILED_TEXT)
 
 
-# The smallest text that all of the reading of compiled programs goes over.
-_TEXT = """HloModule m, entry_computation_layout={(f32[])->f32[]}, num_partitions=2
+# The smallest text that exercises the whole HLO reader.
+_COMPILED_TEXT = """HloModule m, entry_computation_layout={(f32[])->f32[]}, num_partitions=2
 
 %add (a: f32[], b: f32[]) -> f32[] {
   %a = f32[] parameter(0)

@@ -172,4 +172,5 @@ def advice_command(
         arguments += ["--cache-dtype", request.cache_dtype] if request.cache_dtype else []
         if best.n_microbatches > 1:
             arguments += ["--microbatch", str(workload.batch // best.n_microbatches)]
+    # Quoted for a shell: paths of models may have spaces.
     return " ".join(map(quote, arguments))

@@ -174,6 +174,7 @@ def _advice_facts(advice: Advice) -> Iterator[str]:
 def _ranking_section(advice: Advice, top: int, is_wide: bool) -> Section:
     visible = advice.ranked[:top]
     is_timed, is_training = visible[0].step is not None, _is_training(advice)
+    # Cells are looked up by the heads of the columns, which depend on the kind of advice.
     columns = tuple(_ranking_columns(is_timed, is_training, is_wide))
     rows = []
     for number, candidate in enumerate(visible, 1):
@@ -272,6 +273,7 @@ def _communication_lines(advice: Advice) -> Iterator[str]:
         for axes, seconds in step.by_axis(is_overlapped=is_overlapped).items():
             if seconds < step.expected * _MIN_SHARE:
                 continue
+            # The same payload is sent forward and backward: each is named once.
             payloads = [
                 collective.what
                 for collective in step.collectives

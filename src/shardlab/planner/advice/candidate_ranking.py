@@ -94,6 +94,7 @@ def _slower_reason(step: StepTime, best: StepTime) -> str:
 
 def _slower_cause(step: StepTime, best: StepTime) -> str:
     """Return the part of the time that grew most against the best."""
+    # The three terms of `StepTime.expected`: busy + what does not overlap + exposed.
     growth = {
         "busy": step.busy_seconds - best.busy_seconds,
         "not overlapped": _not_overlapped_seconds(step) - _not_overlapped_seconds(best),
@@ -130,6 +131,7 @@ def _variant_reason(variant: Candidate, first: Candidate) -> str:
     if variant.step is None or first.step is None:
         return f"{differences} takes less memory"
     ratio = variant.step.expected / first.step.expected
+    # As fast if everything overlaps: then the upper bound decides, as in the ranking.
     if ratio <= _SAME_TIME:
         ratio = variant.step.upper / first.step.upper
     if ratio > _SAME_TIME:

@@ -109,6 +109,7 @@ class CandidateSearch:
         sharded = tuple(shard_model(self.model, strategy, mesh))
         weights = _sum_by_kind(self.weights.count_bytes(sharded, mesh, zero))
         for remat in self.remat_policies:
+            # The most microbatches take the least memory.
             *_, smallest = self._workload_variants(mesh, remat)
             candidate = self._with_memory(
                 Candidate(mesh=_mesh_sizes(sizes), strategy=strategy.name, remat=remat),
@@ -130,6 +131,8 @@ class CandidateSearch:
         mesh = Mesh(axes)
         parts = _used_parts(sizes)
         zero_stages = self.zero_stages if sizes.get("data", 1) > 1 else (0,)
+        # Placed once for the highest ZeRO stage: `count_bytes` leaves out what lower stages do not
+        # shard, so thousands of placements are saved.
         sharded = tuple(shard_model(self.model, make_strategy(parts, max(zero_stages)), mesh))
         if unused := _unused_part(parts, sharded):
             rejection = MeshRejection(
@@ -184,6 +187,7 @@ class CandidateSearch:
         )
         # The first variant that fits by its estimate, but not with the margin of activations.
         borderline: tuple[Candidate, Workload | None] | None = None
+        # Fewest microbatches first: the first that fits is the fastest.
         for workload in self._workload_variants(mesh, remat):
             candidate = self._with_memory(candidate, weight_bytes, mesh, workload)
             if self.required_bytes(candidate) <= self.budget.usable_bytes:
@@ -253,6 +257,7 @@ class CandidateSearch:
     def _item_bytes(self, mesh: Mesh, workload: Workload | None) -> Mapping[Kind, int]:
         """Return the bytes of the plan's items, which depend only on how tokens are sharded."""
         n_shards = prod(mesh.shape.get(name, 1) for name in _BATCH_AXES)
+        # Not the mesh itself: data=2,fsdp=4 and data=4,fsdp=2 shard tokens alike.
         key = (n_shards, mesh.shape.get("context", 1), mesh.shape.get("tensor", 1), workload)
         if key not in self._items:
             totals: dict[Kind, int] = {}
@@ -273,6 +278,8 @@ class CandidateSearch:
         if (arch := self.model.architecture) is None or workload is None:
             return candidate
         timer, step_flops = self.timer, self._step_flops(arch, workload, redundant)
+        # Decoding reads all weights and the cache once per token; training reuses them over
+        # thousands of tokens.
         reading = 0.0 if self.is_training else timer.read_seconds(candidate.bytes_per_device)
         compute = timer.compute_seconds(step_flops.flops, mesh.n_devices, self.compute_efficiency)
         collectives = self._step_collectives(arch, mesh, workload, weights)
@@ -296,6 +303,7 @@ class CandidateSearch:
     ) -> CollectiveTimes:
         """Return the collectives, equal for all remat policies that repeat no forward pass."""
         key = workload.n_microbatches, is_forward_repeated(workload)
+        # One entry is enough: all remat policies of a placement come one after the other.
         if self._collectives is None or self._collectives[0] is not weights:
             self._collectives = weights, {}
         cache = self._collectives[1]

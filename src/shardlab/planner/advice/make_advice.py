@@ -120,6 +120,7 @@ def _make_advice(
     """Return the advice, with a context axis or the search for more devices if needed."""
     advice = _search_meshes(search, n_devices, request, with_context=context is True)
     with_context = context is not False and search.workload is not None
+    # A context axis costs communication, so it is only tried if needed.
     if with_context and context is None and not _shards_heads(search, advice):
         advice = _search_meshes(search, n_devices, request, with_context=True)
     if advice.ranked or all(loser.loss_kind != "memory" for loser in advice.others):
@@ -195,6 +196,7 @@ def _find_sufficient_devices(
     """
     n_usable = n_listed = n_tried = 0
     for n_more, sizes in _larger_meshes(search, n_devices, with_context):
+        # Only between device counts: a count that was begun is searched completely.
         is_exhausted = n_usable > _MAX_USABLE_MESHES or n_listed > _MAX_LISTED_MESHES
         if n_more > n_tried and is_exhausted:
             break
@@ -220,6 +222,7 @@ def _larger_meshes(
         if n_more > MAX_DEVICES:
             return
         if search.min_total_bytes > search.budget.usable_bytes * n_more:
+            # Skipping them keeps the search short for models far too large.
             yield n_more, {}  # not even if nothing were replicated
             continue
         try:
@@ -309,6 +312,7 @@ def _parse_remat_policies(
             f"The remat policies are {short_repr(remat)}.",
             fix="some of " + ", ".join(REMAT_POLICIES),
         )
+    # Workload validates the policy, and turns 4 into "4".
     return tuple(Workload(batch=1, sequence=1, remat=policy).remat for policy in policies)
 
 

@@ -77,6 +77,8 @@ def _weight_collectives(
     They overlap with compute: parameters can be gathered before a layer is reached, and gradients
     reduced after it is done.
     """
+    # Payloads are operands on one device: the shard of an all-gather, the full array of a
+    # reduce-scatter or all-reduce.
     parameters = _divide_up(weights.by_kind["parameters"], n_layers)
     gradients = _divide_up(weights.unsharded_gradient, n_layers)
     per_microbatch = n_layers * n_microbatches
@@ -134,6 +136,7 @@ def _activation_collectives(
     """Yield the collectives of activations, which the next operation needs at once."""
     roles = mesh_axis_roles(mesh)
     tensor, expert = (_used_axes(mesh, roles.get(role, ())) for role in ("tensor", "expert"))
+    # Sequence parallelism: the tensor axis is not in it, its devices gather these tokens.
     n_token_shards = _n_shards(mesh, (*batch_axes(mesh), *roles.get("sequence", ())))
     # activations of a device's own tokens, not sharded over tensor axes
     array_bytes = _divide_up(n_tokens * arch.hidden * bits, 8 * n_token_shards)

@@ -90,6 +90,7 @@ def training_flops(
 ) -> StepFlops:
     """Return the FLOPs of a training step."""
     n_tokens = workload.batch * workload.sequence
+    # 2 FLOPs forward (multiply and add), 4 backward (gradients of inputs and of weights).
     matmuls = 6.0 * active_parameters(model) * n_tokens
     head_widths = arch.head_dim + arch.value_dim
     n_attended = _attended_tokens(arch, workload.sequence)
@@ -136,6 +137,7 @@ def active_parameters(model: Model) -> int:
     arch = model.architecture
     if arch is None or not arch.experts:
         return model.n_parameters
+    # Shared experts and routers are not in it: every token uses them.
     n_expert = sum(group.n_tensors * group.n_elements for group in model.groups if is_expert(group))
     return model.n_parameters - n_expert * (arch.experts - arch.top_k) // arch.experts
 

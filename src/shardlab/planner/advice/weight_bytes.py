@@ -82,6 +82,7 @@ class WeightCounter:
             for spec in specs:
                 if spec not in counts_by_spec:
                     counts_by_spec[spec] = shard_counts(spec, mesh)
+            # Shard counts, not specs: meshes that divide alike share an entry.
             sync = _weight_sync(sharded.group, specs, token_axes, expert_axes)
             key = (id(sharded.group), *(counts_by_spec[spec] for spec in specs))
             if key not in self._cache:
@@ -95,7 +96,7 @@ class WeightCounter:
         return totals
 
     def _gathered_bytes(self, sharded_groups: Sequence[ShardedGroup], mesh: Mesh) -> int:
-        """Return the peak of gathered weights, equal for every ZeRO stage below 3."""
+        """Return the peak of gathered weights, equal for each ZeRO stage below 3."""
         if self._gathered is None or self._gathered[0] is not sharded_groups:
             n_bytes = gathered_weight_bytes(sharded_groups, mesh, self.policy)
             self._gathered = sharded_groups, n_bytes
@@ -106,6 +107,8 @@ class WeightCounter:
         for array in device_arrays(sharded, mesh, self.optimizer, self.policy):
             weights.by_kind[array.kind] += array.bytes_per_device
         weights.unsharded_gradient = weights.by_kind["gradients"]
+        # A gradient has its parameter's spec before ZeRO reduce-scatters it: the size of that
+        # collective.
         if sharded.gradient_spec is not None:
             like_parameter = ShardedGroup(group=sharded.group, spec=sharded.spec, rule=sharded.rule)
             weights.unsharded_gradient = sum(

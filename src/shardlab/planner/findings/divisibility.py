@@ -91,6 +91,7 @@ def _indivisible_finding(dims: list[IndivisibleDim], mesh: Mesh) -> Finding:
 def _alternatives(indivisible: IndivisibleDim, mesh: Mesh) -> str:
     """Name a mesh axis that divides the dimension, and a dimension that its axes divide."""
     spec = indivisible.array.spec
+    # An axis that the spec already uses for another dimension cannot be used twice.
     free = [
         name
         for name in mesh.axis_names
@@ -146,6 +147,7 @@ def find_imbalance(plan: Plan, request: PlanRequest, limits: Limits) -> list[Fin
         for row in rows.values()
     }
     total, most = sum(missing_bytes.values()), plan.bytes_per_device
+    # A finding if either the amount or the fraction is notable.
     is_small = total < limits.replicated_bytes and total < limits.imbalance * most
     if not missing_bytes or is_small:
         return []

@@ -34,6 +34,7 @@ def find_memory_overflow(
             f"{bytes_text(usable)} of {bytes_text(budget.hbm_bytes)}{headroom}: "
             f"{bytes_text(needed - usable)} too much.",
             _overflow_fix(plan, request, remedies),
+            # A separate cause: lowering the headroom is a choice, lacking memory is not.
             cause="headroom" if needed <= budget.hbm_bytes else "",
             shows=(
                 f"by kind: {_kinds_text(plan)}",
@@ -86,6 +87,7 @@ def find_low_headroom(plan: Plan, limits: Limits) -> list[Finding]:
     if (budget := plan.budget) is None or not plan.fits:
         return []
     free = budget.usable_bytes - plan.bytes_per_device
+    # Two reasons: little memory is free, or measured activations exceed what is free.
     is_little = free < limits.low_headroom * budget.hbm_bytes
     if is_little or _activation_excess(plan) > free:
         return [_low_headroom_finding(plan, budget, free)]

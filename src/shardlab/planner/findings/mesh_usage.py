@@ -83,6 +83,7 @@ def find_replicated_kv_heads(plan: Plan, request: PlanRequest) -> list[Finding]:
     if all(tensor_axes.isdisjoint(row.parameter.spec.mesh_axes) for row in plan.rows):
         return []  # the tensor axis shards nothing: that is another finding
     rows = [row for row in plan.rows if "kv_heads" in (row.dim_names or ())]
+    # The largest tensor axis that divides both the heads and the devices.
     divisible = gcd(arch.kv_heads, shards.n_shards)
     factor = shards.n_shards // divisible
     return [
@@ -158,6 +159,7 @@ def _embedding_finding(row: PlanRow, vocab_dim: int, names: tuple[str, ...], mes
     n_shards = prod(mesh.shape[name] for name in names)
     axes = " and ".join(f"'{name}'" for name in names)
     n_rows = table.shape[vocab_dim]
+    # One table at a time, over the batch axes only: tensor axes still shard it.
     gathered = table.bytes_per_device // row.n_tensors * n_shards
     return make_finding(
         "plan.embedding_sharding",

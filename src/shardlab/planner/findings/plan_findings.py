@@ -35,6 +35,7 @@ def plan_findings(
     """
     kv_heads = find_replicated_kv_heads(plan, request)
     reported = {path for finding in rule_findings for path in finding.details.get("paths", ())}
+    # The kv heads finding already covers the projections of keys and values.
     if kv_heads:
         reported |= {row.path for row in plan.rows if "kv_heads" in (row.dim_names or ())}
     unsharded = find_unsharded(plan, limits, reported)

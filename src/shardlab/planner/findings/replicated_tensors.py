@@ -36,6 +36,7 @@ def find_replicated(
         if request.strategy is not None:
             return []
         return _nothing_sharded_finding(plan, n_devices, limits, reported_paths)
+    # With gradients and states: that is what a device could save.
     large = sorted(
         (
             row
@@ -66,6 +67,7 @@ def best_sharding(row: PlanRow, mesh: Mesh) -> tuple[int, tuple[str, ...]] | Non
     """
     names = [name for name in mesh.axis_names if mesh.shape[name] > 1]
     largest_first = sorted(names, key=lambda name: -mesh.shape[name])
+    # All axes together give the smallest shard, then single axes, the largest first.
     for axes in (tuple(names), *((name,) for name in largest_first)):
         n_shards = prod(mesh.shape[name] for name in axes)
         for dim in _dims_by_size(row):
@@ -146,6 +148,7 @@ def find_replicated_states(plan: Plan, request: PlanRequest, limits: Limits) -> 
     axes = {name: request.mesh.shape[name] for name in batch_axes(request.mesh)}
     saved = sum(_zero_saving(state, axes) for state in plan.arrays_of("optimizer"))
     states = plan.bytes_of("optimizer")
+    # Both limits: a tenth of a tiny plan is not worth a finding, nor 64 MiB of a huge one.
     if saved < max(limits.replicated_bytes, limits.replicated_states * plan.bytes_per_device):
         return []
     replicating = [

@@ -51,6 +51,7 @@ def _independent_skips(row: PlanRow) -> list[SkippedSharding]:
 
 def excess_bytes(skipped: SkippedSharding, row: PlanRow) -> int:
     """Return what a device stores of a row beyond what the skipped sharding would have left."""
+    # A skipped ZeRO sharding concerns only the states, any other all arrays of the tensor.
     stored = sum(array.bytes_per_device for array in row.arrays if _concerns(skipped, array))
     return stored - stored // skipped.n_shards
 

@@ -156,6 +156,7 @@ def _qkv_tensors(arch: Architecture, bits: int) -> Iterator[SavedTensor]:
 
 
 def _dense_tensors(arch: Architecture, work: Workload) -> Iterator[SavedTensor]:
+    # The first layers of a mixture may be dense and wider (DeepSeek-V3: 18432 against 2048).
     ffn = arch.dense_ffn if arch.experts and arch.dense_ffn else arch.ffn
     yield from _mlp_inputs(arch, work)
     yield from _feed_forward_tensors("", 1, ffn, arch, work)
@@ -192,6 +193,7 @@ def _feed_forward_tensors(
     prefix: str, n_blocks: int, ffn: int, arch: Architecture, work: Workload
 ) -> Iterator[SavedTensor]:
     bits = n_blocks * ffn * work.dtype.bits
+    # The down projection's output is the next layer's input, which is counted there.
     matmuls = ("gate", "up") if arch.gated else ("up",)
     for name in matmuls:
         yield SavedTensor(
@@ -213,6 +215,7 @@ def activation_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[Memo
     if (arch := model.architecture) is None:
         return ()
     shards = workload_shards(mesh)
+    # Only one layer is recomputed at a time: the largest counts.
     largest_layer = max(
         (layer_tensors(arch, workload, is_moe=is_moe) for is_moe, _ in _layer_kinds(arch)),
         key=lambda tensors: _bytes_per_token(tensors, shards, workload),
@@ -280,6 +283,7 @@ def _recomputed_item(
 
 def _logits_item(arch: Architecture, shards: WorkloadShards, workload: Workload) -> MemoryItem:
     n_tokens, tokens_formula = _tokens_per_device(shards, workload)
+    # Strategies replicate a vocabulary that is not divisible.
     n_shards = shards.tensor.n_shards if not arch.vocab % shards.tensor.n_shards else 1
     divisor = shards.tensor.divisor_text if n_shards > 1 else ""
     return MemoryItem(
@@ -309,6 +313,8 @@ def _tensors_saved_by_remat(
         return tuple(tensors)
     if workload.remat == "selective":
         return tuple(tensor for tensor in tensors if not tensor.is_attention_score)
+    # jax.checkpoint_policies.dots_with_no_batch_dims_saveable: attention scores are products too,
+    # but of activations, and are recomputed.
     if workload.remat == "dots":
         return (tensors[0], *(tensor for tensor in tensors if tensor.is_matmul_output))
     return (tensors[0],)
@@ -328,6 +334,7 @@ def _bytes_per_token(
     tensors: Iterable[SavedTensor], shards: WorkloadShards, workload: Workload
 ) -> int:
     """Return the bytes per token on one device."""
+    # In bits until the end: int4 has half a byte per element, masks have a full one.
     return sum(-(-tensor.bits // _n_shards(tensor, shards, workload)) for tensor in tensors) // 8
 
 

@@ -27,6 +27,7 @@ def device_arrays(
     Tensors that are not trained have neither: batch statistics, PRNG keys, integers, fp8 scales.
     Optimizer states in the model's own tree are counted as they are.
     """
+    # Without an optimizer argument the states of a checkpoint stay: they are stored too.
     group, n_tensors = sharded.group, sharded.group.n_tensors
     if group.is_optimizer_state:
         yield device_array(
@@ -54,12 +55,15 @@ def device_arrays(
     yield device_array(
         group.shape,
         policy.gradient(dtype),
+        # ZeRO stage 2 shards gradients differently from their parameter.
         sharded.gradient_spec or sharded.spec,
         mesh,
         kind="gradients",
         name="gradient",
         n_tensors=n_tensors,
     )
+    # ZeRO stages 1 and 2 shard the states; without ZeRO they follow the parameter, as optax.init
+    # under jit with sharding propagation gives them.
     parameter_spec = sharded.state_spec or sharded.spec
     for state in optimizer_states(optimizer, group.shape, dtype, policy):
         yield device_array(
@@ -133,6 +137,7 @@ class _Shard:
 def _make_shard(shape: tuple[int, ...], spec: Spec, mesh: Mesh) -> _Shard:
     counts = shard_counts(spec, mesh)
     shard = tuple(-(-size // count) for size, count in zip(shape, counts, strict=False))
+    # Dimensions beyond the end of the spec are unsharded.
     shard += shape[len(shard) :]
     return _Shard(shard, mesh.n_devices // prod(counts), prod(shard))
 

@@ -65,6 +65,7 @@ class DtypePolicy:
 
 NAMED_POLICIES = {
     "as-is": DtypePolicy(),
+    # Micikevicius et al. 2018 (arXiv 1710.03740) with bf16 in place of f16: 16 bytes per parameter.
     "mixed": DtypePolicy(parameters=_BF16, gradients=_BF16, moments=_F32, with_master=True),
     "bf16-all": DtypePolicy(parameters=_BF16, gradients=_BF16, moments=_BF16, with_master=False),
 }
@@ -138,6 +139,7 @@ def _parse_policy_text(text: str) -> DtypePolicy:
         key, equals, value = map(str.strip, item.partition("="))
         if equals:
             policy = _replace_part(policy, key, value)
+        # A name replaces everything before it, single parts after it change it.
         elif item.lower() in NAMED_POLICIES:
             policy = NAMED_POLICIES[item.lower()]
         else:
@@ -164,6 +166,7 @@ def _replace_part(
         if keyword is not None:
             return replace(policy, **keyword)
     dtype = _parse_part_dtype(value, policy_names)
+    # Quantized parameters exist in inference; gradients and moments need fractions.
     if not is_float(dtype) and (part != "parameters" or not dtype.name.startswith(("int", "uint"))):
         raise UnknownOption(
             f"{dtype.name} is not a floating-point dtype, and {part} need one.",

@@ -27,6 +27,7 @@ def without_scales(model: Model, policy: DtypePolicy) -> Model:
 
     Returns the same object if there is nothing to remove.
     """
+    # None: weights stay in fp8 and need their scales.
     if policy.parameters is None or policy.parameters.bits < 16:
         return model
     scales = [group for group in model.groups if is_scale(group)]

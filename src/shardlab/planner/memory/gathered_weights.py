@@ -60,6 +60,7 @@ def gathered_weight_items(
     gathered = _gathered_groups(sharded_groups, mesh, policy)
     if not gathered:
         return ()
+    # Only for the formula: the specs decide which tensors are gathered.
     n_bytes, groups = _find_peak(gathered)
     axes = AxisShards(
         tuple((name, mesh.shape[name]) for name in batch_axes(mesh) if mesh.shape[name] > 1)
@@ -112,6 +113,7 @@ def _gathered_groups(
                 name="",
                 n_tensors=1,
             )
+            # `scan` gathers one layer's slice of a stacked array at a time.
             n_bytes = array.bytes_per_device // _n_stacked_layers(group, array.shard_shape)
             gathered.append(_GatheredGroup(group, n_bytes, _tensors_by_layer(group)))
     return gathered

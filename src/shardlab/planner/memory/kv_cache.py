@@ -31,6 +31,7 @@ def kv_cache_items(model: Model, mesh: Mesh, workload: Workload) -> tuple[Memory
     n_layers = shards.stage.per_device(arch.layers)
     width, width_formula = _width_per_token(arch, shards)
     n_cached, cached_formula = _cached_tokens(arch, n_layers, n_tokens)
+    # Rounded to bytes per sequence: an int4 cache packs two elements into one.
     n_bytes = n_sequences * workload.cache_dtype.n_bytes(n_cached * width)
     formula = (
         f"{cached_formula} × {n_sequences:,} sequences × {width_formula} × "
@@ -77,6 +78,7 @@ def _width_per_token(arch: Architecture, shards: WorkloadShards) -> tuple[int, s
         # replicated over the tensor axis.
         latent = arch.kv_lora_rank + arch.rope_head_dim
         return latent, f"({arch.kv_lora_rank} + {arch.rope_head_dim}) of the latent array"
+    # Rounded up: with 40 heads on 16 devices the fullest has 3.
     n_shards = min(shards.tensor.n_shards, arch.kv_heads)
     n_heads = -(-arch.kv_heads // n_shards)
     is_sharded_by_all = n_shards == shards.tensor.n_shards

@@ -71,6 +71,7 @@ def parse_optimizer(optimizer: Any) -> Optimizer:
     return match
 
 
+# Plans of large models ask for the same shape in every layer.
 @lru_cache(maxsize=4096)
 def optimizer_states(
     optimizer: Optimizer, shape: Shape, dtype: Dtype, policy: DtypePolicy
@@ -121,6 +122,7 @@ def _muon_layout(shape: Shape) -> Iterator[tuple[str, ParameterDims]]:
     return (_parameter_shaped("mu") if len(shape) == 2 else _parameter_shaped("mu", "nu"))(shape)
 
 
+# An int32 step counter; `momentum` and `sgd` have none in Optax.
 _COUNT = (("count", 4),)
 _ALIASES = {"sgdm": "momentum", "sgd-momentum": "momentum", "sgd+momentum": "momentum"}
 _OPTIMIZERS = {
@@ -141,6 +143,7 @@ _OPTIMIZERS = {
         Optimizer(
             name="muon",
             state_layout=_muon_layout,
+            # optax.contrib.muon: its count, three f32 Newton-Schulz coefficients, Adam's count.
             counters=(("count", 4), ("ns_coeffs", 12), ("adam's count", 4)),
         ),
     )

@@ -36,6 +36,7 @@ class AlternativeMeshes:
     def same_device_count(self) -> Iterator[Mesh]:
         """Yield other sizes for the same devices; a larger tensor axis counts as farther away."""
         names = self._resized_axes
+        # Highly composite device counts have thousands of splits, each of which is a plan.
         if not names or count_factorizations(self._resized_devices, len(names)) > _MAX_SPLITS:
             return
         splits = [

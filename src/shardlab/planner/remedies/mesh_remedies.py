@@ -42,6 +42,7 @@ def propose_more_devices(request: PlanRequest, plan: Plan) -> Proposals:
     meshes = AlternativeMeshes(request.model, request.mesh).more_devices()
     for mesh in islice((mesh for mesh in meshes if _may_fit(plan, request, mesh)), _MAX_MESHES):
         text = f"{_mesh_label(mesh)}, {_device_change(mesh, request)}"
+        # More batch shards need a batch that they divide.
         work = request.workload and divisible_workload(mesh, request.workload)
         if work and request.workload and work.batch != request.workload.batch:
             text += f", with batch {work.batch:,}"
@@ -117,6 +118,7 @@ def _add_part(
 
 def _may_fit(plan: Plan, request: PlanRequest, mesh: Mesh) -> bool:
     """Return whether all tensors, evenly sharded, take no more than all devices have."""
+    # A cheap lower bound, before a full plan of the mesh.
     unreplicated = sum(array.array_bytes for row in plan.rows for array in row.arrays)
     budget = request.budget
     return budget is not None and unreplicated <= mesh.n_devices * budget.usable_bytes
@@ -133,6 +135,7 @@ def _device_change(mesh: Mesh, request: PlanRequest) -> str:
 def divisible_workload(mesh: Mesh, work: Workload) -> Workload:
     """Return the workload with batch and microbatch rounded up to multiples of the batch shards."""
     n_shards = workload_shards(mesh).batch.n_shards
+    # The microbatch must be divisible by the shards, the batch by the microbatch.
     size = work.microbatch or work.batch
     size = -(-size // n_shards) * n_shards
     batch = -(-work.batch // size) * size

@@ -99,6 +99,7 @@ def find_remedies(plan: Plan, request: PlanRequest, replan: Replan) -> list[Reme
     is_divisible = next(indivisible_dims(plan, request.mesh), None) is None
     remedies: list[Remedy] = []
     for propose in _remedy_kinds(plan) if is_divisible else (_propose_strategies,):
+        # In the order of _REMEDY_KINDS the remedies before these need no other devices or batch.
         if remedies and propose in _LAST_RESORTS:
             continue  # the same devices are enough
         proposals = propose(request, plan)
@@ -174,6 +175,7 @@ def _combine_remedies(plan: Plan, request: PlanRequest, replan: Replan) -> list[
                 best = Remedy(text, changed, changed_plan)
                 if changed_plan.fits:
                     return [Remedy(" and ".join([*texts, text]), changed, changed_plan)]
+        # Keep the best of this kind and continue from there, greedily.
         if best is not None and propose not in _NOT_COMBINED:
             texts.append(best.text)
             request, plan = best.request, best.plan
@@ -198,6 +200,7 @@ def _propose_zero_stages(request: PlanRequest, plan: Plan) -> Proposals:
             zero = make_strategy((), stage)
             yield f"strategy {zero.name}{addition}", replace(request, strategy=zero)
         return
+    # Inference has neither states nor gradients: only stage 3 saves anything.
     first_stage = strategy.zero_stage + 1 if request.is_training else 3
     candidates = [make_strategy(strategy.parts, stage) for stage in range(first_stage, 4)]
     for role, part in (("tensor", "tensor"), ("stage", "pipeline")):
@@ -224,6 +227,7 @@ def _propose_path_specs(request: PlanRequest, plan: Plan) -> Proposals:
             dim, names = sharding
             entry = names[0] if len(names) == 1 else names
             specs.append(PathSpec(pattern=row.path, spec=Spec(*(None,) * dim, entry)))
+            # Try 1, 2, 4 and 8 rows: the fewest changed rules that fit.
             if len(specs) not in (1, 2, 4, 8) and row is not rows[-1]:
                 continue  # each proposal is a plan of its own
             rules = replace(request.rules, specs=(*specs, *request.rules.specs))
@@ -238,6 +242,7 @@ def _propose_strategies(request: PlanRequest, plan: Plan) -> Proposals:
     if request.strategy is not None or {"data", "fsdp"}.isdisjoint(roles):
         return
     parts = [part for part in ("expert", "tensor") if part in roles]
+    # fsdp needs an fsdp or data axis; zero3 also shards over all other batch axes.
     for stage in (0, 3):
         strategy = make_strategy([*parts, "fsdp"], stage)
         instead = "" if request.rules.is_empty else " instead of the rules"
@@ -273,6 +278,7 @@ def _propose_precision(request: PlanRequest, plan: Plan) -> Proposals:
         if work is not None and work.cache_dtype.bits > 8:
             int8_work = replace(work, cache_dtype=parse_dtype("int8"))
             yield "an int8 KV cache", replace(request, workload=int8_work)
+    # None: moments have the dtype of parameters, which may be f32.
     elif request.policy.moments is None or request.policy.moments.bits > 16:
         policy = replace(request.policy, moments=parse_dtype("bf16"))
         yield "bf16 moments", replace(request, policy=policy)

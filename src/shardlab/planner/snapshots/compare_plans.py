@@ -67,6 +67,7 @@ def _compare_totals(old: Plan, new: Plan) -> Iterator[Change]:
                 old_bytes=old_bytes,
                 new_bytes=new_bytes,
             )
+    # Without hardware in one of them there is no verdict to compare.
     if old.fits != new.fits and None not in (old.fits, new.fits):
         old_verdict, new_verdict = ("fits" if plan.fits else "does not fit" for plan in (old, new))
         yield Change(topic="total", name="verdict", old=old_verdict, new=new_verdict)
@@ -150,6 +151,7 @@ def _states_text(
     """Return the gradients and states that differ, before and now."""
     before = [[(array.name, describe_old(array)) for array in row.arrays[1:]] for row in old_rows]
     after = [[(array.name, describe_new(array)) for array in row.arrays[1:]] for row in new_rows]
+    # States that are equal everywhere are not mentioned.
     common = set.intersection(*map(set, (*before, *after)))
 
     def join_rows(rows: list[list[tuple[str, str]]]) -> str:
@@ -193,6 +195,7 @@ def _compare_items(old: Plan, new: Plan) -> Iterator[Change]:
             continue
         old_bytes = None if old_item is None else old_item.bytes_per_device
         new_bytes = None if new_item is None else new_item.bytes_per_device
+        # The same bytes by another formula: show the formulas, the bytes would look equal.
         if old_bytes == new_bytes and old_item is not None and new_item is not None:
             values = (old_item.formula, new_item.formula)
         else:

@@ -124,6 +124,7 @@ def compare_specs(golden: ShardingDump, plan: Plan, where: str) -> Comparison:
             where=where,
             fix="plan the model of the file: the file itself can be the MODEL.",
         )
+    # Tensors of the plan that the file lacks.
     new_rows = [row for row in plan.rows if id(row) not in matched_rows]
     return Comparison(
         f"{plan.model} on {plan.mesh_summary}",

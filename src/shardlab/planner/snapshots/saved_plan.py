@@ -59,6 +59,7 @@ def _check_text(value: Any, path: str) -> None:
 
 
 def _check_count(value: Any, path: str) -> None:
+    # bool is a subclass of int, and `true` is not a count.
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_COUNT:
         _reject_value(value, path, "an integer of at least 0")
 
@@ -71,6 +72,7 @@ def _check_positive(value: Any, path: str) -> None:
 
 def _check_fraction(value: Any, path: str) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # NaN and huge integers fail the comparison too.
     if not is_number or not 0 <= value < 1:
         _reject_value(value, path, "a fraction from 0 to 1")
 
@@ -117,6 +119,7 @@ def _object_check(check: Check) -> Check:
         if not isinstance(value, Mapping):
             _reject_value(value, path, "an object")
         for name, member in value.items():
+            # Keys have any length, error messages must stay short.
             check(member, f"{path}.{name[:80]}")
 
     return check_object
@@ -271,6 +274,7 @@ def canonical_text(plan: Plan) -> str:
     data["choices"] = dict(sorted(data["choices"].items()))
     for location in filter(None, (finding["where"] for finding in data["findings"])):
         location["file"] = Path(location["file"]).name
+    # The order of rows depends on the source of the model, the comparison does not.
     data["rows"].sort(key=lambda row: (row["path"], row["numbers"], row["rule"]))
     return "\n".join(_json_lines(data)) + "\n"
 
@@ -334,6 +338,7 @@ def read_plan_file(path: str | Path) -> str:
             fix=_FIX_PATH,
         )
     try:
+        # Windows editors add a byte order mark.
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidPlan(
@@ -398,6 +403,7 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # json keeps the last of two equal keys, and an edited file could hide a value that way.
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]

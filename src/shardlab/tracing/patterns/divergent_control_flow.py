@@ -210,7 +210,7 @@ def _condition_inputs(params: dict[str, Any]) -> list[int]:
     return [*consts, *body_consts, *(n_cond + n_body + index for index in sorted(carry))]
 
 
-# ---------------------------------------------------------------------- same values in all branches
+# ------------------------------------------------------------------ the same values in every branch
 
 
 def _pass_same_values(branches: Sequence[Block]) -> bool:

@@ -1,4 +1,4 @@
-"""doubled(x, mesh): twice each row, rows split over the first mesh axis."""
+"""doubled(x, mesh): twice each row, rows sharded over the first mesh axis."""
 
 import numpy as np
 

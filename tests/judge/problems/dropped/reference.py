@@ -16,10 +16,10 @@ def expected(mesh, key, x):
 
 def properties(mesh, inputs, result):
     n = mesh.axis_sizes[0]
-    masks = [piece == 0 for piece in np.split(result, n)]
-    found = []
+    masks = [shard == 0 for shard in np.split(result, n)]
+    violations = []
     if not np.array_equal(result[result != 0], inputs["x"][result != 0]):
-        found.append("What is kept is changed.")
+        violations.append("Elements that are not dropped are changed.")
     if n > 1 and all(np.array_equal(mask, masks[0]) for mask in masks):
-        found.append(f"All {n} pieces drop the same elements.")
-    return found
+        violations.append(f"All {n} shards drop the same elements.")
+    return violations

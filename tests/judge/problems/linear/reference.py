@@ -1,15 +1,15 @@
-"""linear(x, w, b, mesh): x @ w + b, with the inner array axis split."""
+"""linear(x, w, b, mesh): x @ w + b, with the inner dimension sharded."""
 
 import numpy as np
 
 
 def inputs(draw):
     inner = draw.mesh.axis_sizes[0] * (1 + draw.scale)
-    whole = draw.rng.integers
+    integers = draw.rng.integers
     return {
-        "x": whole(1, 5, (2, inner)).astype(np.float32),
-        "w": whole(1, 5, (inner, 3)).astype(np.float32),
-        "b": whole(10, 20, 3).astype(np.float32),
+        "x": integers(1, 5, (2, inner)).astype(np.float32),
+        "w": integers(1, 5, (inner, 3)).astype(np.float32),
+        "b": integers(10, 20, 3).astype(np.float32),
     }
 
 

@@ -1,4 +1,4 @@
-"""numbered(n, mesh): 0, 1, ..., n - 1, split over the first mesh axis."""
+"""numbered(n, mesh): 0, 1, ..., n - 1, sharded over the first mesh axis."""
 
 import numpy as np
 

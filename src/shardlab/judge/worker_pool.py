@@ -1,0 +1,47 @@
+"""The sandbox pool of the judge: which worker each role runs, and what they load first.
+
+`tracer` executes a submission and exports its program; `runner` runs exported programs on the
+hidden inputs and never sees the submission.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE
+from shardlab.sandbox.pool import ForkServerPool, open_sandbox_pool
+from shardlab.sandbox.process import Level, PoolConfig
+
+Role = Literal["tracer", "runner"]
+# Host devices of a worker. Test meshes have at most as many; larger ones are simulated.
+N_DEVICES = 8
+
+WORKERS = PoolConfig(
+    entry_points={
+        "tracer": "shardlab.judge.worker.tracer",
+        "runner": "shardlab.judge.worker.runner",
+    },
+    warmup_module="shardlab.judge.worker.warmup",
+    environment={
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(N_DEVICES),
+        "TF_CPP_MIN_LOG_LEVEL": "3",  # XLA's log lines would count as the submission's output
+    },
+    ready_roles=("tracer", "runner"),
+)
+
+
+def open_worker_pool(
+    level: Level | None = None,
+    hidden_paths: Sequence[str | os.PathLike[str]] = (),
+    *,
+    at_least: Level = "C",
+) -> ForkServerPool:
+    """Return a sandbox pool for the judge; see `open_sandbox_pool`.
+
+    The solutions of the built-in catalogue are always hidden from its workers.
+    """
+    hidden = [*hidden_paths, BUILT_IN_CATALOGUE]
+    return open_sandbox_pool(WORKERS, level, hidden, at_least=at_least)
