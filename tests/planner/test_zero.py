@@ -113,7 +113,7 @@ def test_zero_shards_the_states_of_tensors_sharded_by_rules():
         "mu": "P('data', 'tensor')",
         "nu": "P('data', 'tensor')",
     }
-    assert [line.pattern for line in result.rules] == ["up_proj", ".*"]  # the person's own
+    assert [line.pattern for line in result.rules] == ["up_proj", ".*"]  # those of the user
     note = result.notes[-1]
     assert "ZeRO stage 2: the optimizer's states and the gradients are also sharded" in note
 

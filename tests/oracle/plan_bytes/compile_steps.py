@@ -1,7 +1,7 @@
 """Compile train steps for forced host devices and print the bytes of their arguments.
 
 Run by test_argument_bytes.py in a process of its own: the number of devices is fixed when JAX is
-first used. Told in JSON on standard input which plans to prove, answers in JSON, a line for each.
+first used. Reads in JSON on standard input which plans to compile, prints a line of JSON for each.
 Nothing is allocated: arguments are shapes with the shardings that the plan gives.
 """
 

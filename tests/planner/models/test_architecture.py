@@ -17,7 +17,7 @@ from shardlab.planner.plan_text import plan_headline
 from shardlab.planner.snapshots.saved_plan import canonical_text, load_plan
 
 LLAMA = load_model("llama3-8b")
-MEASURES = asdict(LLAMA.architecture)
+ARCHITECTURE = asdict(LLAMA.architecture)
 WORK = {"workload": shardlab.Workload(batch=8, sequence=4096), "hardware": "tpu-v5p"}
 CONFIG = {
     "model_type": "llama",
@@ -36,7 +36,7 @@ class Array:
 
 
 def tree():
-    """Return the tensors of Llama as nested dicts, whose measures nobody knows."""
+    """Return the tensors of Llama as nested dicts, without an architecture."""
     actual = {}
     for group in LLAMA.groups:
         for path in group.paths():
@@ -50,7 +50,7 @@ def tree():
 
 @pytest.fixture
 def files(tmp_path):
-    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in MEASURES.items())
+    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in ARCHITECTURE.items())
     (tmp_path / "plain.toml").write_text(lines, "utf-8")
     (tmp_path / "table.toml").write_text(f"[architecture]\n{lines}", "utf-8")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), "utf-8")
@@ -58,9 +58,9 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize("optimizer", ["none", "adamw"])
-def test_a_model_with_a_given_architecture_is_planned_as_one_that_has_them(optimizer):
+def test_a_model_with_a_given_architecture_is_planned_as_one_that_has_it(optimizer):
     options = {"strategy": "fsdp+tensor", "optimizer": optimizer, **WORK}
-    ours = shardlab.plan(tree(), "fsdp=8,tensor=2", architecture=MEASURES, **options)
+    ours = shardlab.plan(tree(), "fsdp=8,tensor=2", architecture=ARCHITECTURE, **options)
     theirs = shardlab.plan("llama3-8b", "fsdp=8,tensor=2", **options)
     counted = [
         [(item.name, item.bytes_per_device) for item in plan_result.items]
@@ -85,8 +85,8 @@ def test_what_fits_without_activations_says_so_first(optimizer, message):
     options = {"strategy": "fsdp", "optimizer": optimizer, **WORK}
     result = shardlab.plan(tree(), "fsdp=8", **options)
     assert plan_headline(result).startswith(f"fits ({message} not counted): ")
-    with_measures = shardlab.plan(tree(), "fsdp=8", architecture="llama3-8b", **options)
-    assert plan_headline(with_measures).startswith("fits: ")
+    with_architecture = shardlab.plan(tree(), "fsdp=8", architecture="llama3-8b", **options)
+    assert plan_headline(with_architecture).startswith("fits: ")
 
 
 def test_a_saved_plan_still_says_what_was_not_counted(tmp_path):
@@ -124,11 +124,11 @@ def test_advice_without_an_architecture_tries_no_remat_and_says_what_is_not_coun
         (3, "3 is not an architecture"),
         (b"llama3-8b", "is not an architecture"),
         ("", "Unknown architecture ''"),
-        ("nobody", "Unknown architecture 'nobody'"),
+        ("unknown", "Unknown architecture 'unknown'"),
         ("gone.toml", "gone.toml"),
         ({}, "'layers' is missing"),
-        ({**MEASURES, "layers": -1}, "'layers' is -1"),
-        ({**MEASURES, "layer": 1}, "Unknown key 'layer'"),
+        ({**ARCHITECTURE, "layers": -1}, "'layers' is -1"),
+        ({**ARCHITECTURE, "layer": 1}, "Unknown key 'layer'"),
     ],
 )
 def test_what_is_not_an_architecture_is_reported(source, message):

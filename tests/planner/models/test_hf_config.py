@@ -30,7 +30,7 @@ def config(kind, layers, hidden, heads, kv_heads, ffn, vocab, **options):
     }
 
 
-# the keys of the models' own config.json files that measures are read from
+# the keys of the models' own config.json files that an architecture is read from
 CONFIGS = {
     "llama3-70b": config("llama", 80, 8192, 64, 8, 28672, 128256, tie_word_embeddings=False),
     "mistral-7b-v0.1": config("mistral", 32, 4096, 32, 8, 14336, 32000),

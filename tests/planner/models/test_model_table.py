@@ -261,8 +261,8 @@ def test_a_table_is_rejected_exactly_if_two_paths_share_a_tensor(paths):
         assert sorted(p for f in actual.groups for p in f.paths()) == sorted(every)
 
 
-MEASURES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
-ARCH = dict(zip(MEASURES, (2, 16, 4, 2, 4, 64, 100), strict=True))
+ARCHITECTURE_KEYS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
+ARCH = dict(zip(ARCHITECTURE_KEYS, (2, 16, 4, 2, 4, 64, 100), strict=True))
 
 
 @pytest.mark.parametrize(
