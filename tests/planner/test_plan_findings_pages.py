@@ -55,4 +55,4 @@ def test_a_page_explains_the_finding_the_fix_and_when_it_is_intended(code):
         f"# {code}\n\n**{PLAN_FINDING_CODES[code].severity}**: {PLAN_FINDING_CODES[code].title}"
     )
     headings = HEADING.findall(text)
-    assert {"On real devices", "What to do", "If it is meant"} <= set(headings)
+    assert {"On real devices", "What to do", "If it is intended"} <= set(headings)
