@@ -210,7 +210,13 @@ WRONG = [
         {"meshes": ("data=2,model=3",)},
         "result is sharded as P(None, 'model'); expected P('data').",
     ),
-    ("VMA", "total", shard_map_body("jnp.sum"), {}, "JAX cannot prove that an output is replicated"),
+    (
+        "VMA",
+        "total",
+        shard_map_body("jnp.sum"),
+        {},
+        "JAX cannot prove that an output is replicated",
+    ),
     (
         "SPEC",
         "total",
