@@ -44,7 +44,7 @@ def test_a_wrong_program_gives_its_finding_and_no_other(case):
 def test_a_right_program_gives_no_finding(case):
     report = checked(case)
     assert not report.with_severity("error"), str(report)
-    assert not report.of("warning"), str(report)
+    assert not report.with_severity("warning"), str(report)
 
 
 @pytest.mark.parametrize("name", ["comment_with_a_reason", "comment_on_the_line_above"])

@@ -30,7 +30,7 @@ def test_a_seed_gives_no_finding(name):
     f, x = SEEDS[name]
     report = check(f, x, meshes=["data=3", "data=8"])
     assert not report.with_severity("error"), str(report)
-    assert not report.of("warning"), str(report)
+    assert not report.with_severity("warning"), str(report)
 
 
 def test_the_train_step_gives_no_finding_on_512_devices():
