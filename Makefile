@@ -9,7 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.docs-installed
-PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-dev.txt
+PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-dev.txt
 
 .PHONY: lab test test-all bench lint types format docs clean conformance
 

@@ -1,8 +1,8 @@
 """What `make test` and `make test-all` do: lint, types, tests.
 
     python tools/run_tests.py          lint, types, and the tests on the installed JAX
-    python tools/run_tests.py --all    also tests marked `long`, and everything that needs JAX once
-                                       more on the newest Python and JAX of this machine
+    python tools/run_tests.py --all    also tests marked `long`, the site of the docs, and everything
+                                       that needs JAX once more on the newest Python and JAX
 
 Each step prints one line when it starts; the first failure ends the run with its output above.
 """
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     for step, command in steps:
         if not run(f"{name}: {step}", command):
             return 1
-    if is_all and not test_on_newest_jax(name):
+    if is_all and not (run(f"{name}: docs", ["make", "docs"]) and test_on_newest_jax(name)):
         return 1
     print(f"{name}: all passed in {(time.monotonic() - start) / 60:.1f} minutes")
     return 0
