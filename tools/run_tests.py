@@ -1,7 +1,7 @@
 """What `make test` and `make test-all` do: lint, types, tests.
 
     python tools/run_tests.py          lint, types, and the tests on the installed JAX
-    python tools/run_tests.py --all    also tests marked `long`, the site of the docs, and everything
+    python tools/run_tests.py --all    also tests marked `long`, the docs site, and everything
                                        that needs JAX once more on the newest Python and JAX
 
 Each step prints one line when it starts; the first failure ends the run with its output above.
