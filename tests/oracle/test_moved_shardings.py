@@ -256,7 +256,7 @@ def test_the_shardings_of_a_jit_are_its_mesh():
     with_in_shardings = jax.jit(jnp.sin, in_shardings=NamedSharding(mesh, P("data")))
     with_out_shardings = jax.jit(jnp.sin, out_shardings=NamedSharding(mesh, P("data")))
     for f in (with_in_shardings, with_out_shardings):
-        observation = observe(f, (X,), None, compiled="never")
+        observation = observe(f, (X,), None, compiler_use="never")
         assert observation.mesh == (("data", 2), ("model", 4))
         assert not shardlab.check(f, X).findings
     assert [f.code for f in shardlab.check(jnp.sin, X).findings] == ["program.no_communication"]
@@ -272,7 +272,7 @@ def test_an_indivisible_argument_of_a_jit_is_reported_by_name():
         jax.jit(step, in_shardings=ins), {"w": W}, X, mesh="data=2,model=5"
     ).findings
     assert finding.code == "spec.indivisible"
-    assert "axis 0 of argument 'params['w']' has size 16, which 5 shards" in finding.what
+    assert "Dimension 0 of argument 'params['w']' has size 16, which is not divisible by 5" in finding.what
 
 
 def test_a_rejection_prints_nothing(capsys):
@@ -286,5 +286,5 @@ def test_a_program_that_jax_rejects_in_lowering_is_recorded():
     f = jax.jit(lambda x: jnp.sin(jax.sharding.reshard(x, sharding)).sum())
     (pattern,) = observe(f, (X,), None).patterns
     assert pattern.kind == "rejected"
-    assert "jax.set_mesh" in pattern.facts["words"]
+    assert "jax.set_mesh" in pattern.facts["message"]
     assert pattern.source.function == "<lambda>"
