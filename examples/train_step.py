@@ -2,8 +2,8 @@
 
     shardlab trace examples/train_step.py:step --mesh data=16,model=32 --hardware tpu-v5p
 
-Each of the 24 layers splits its first kernel by columns and its second by rows over 'model'
-(Megatron's way), so each needs one psum forward and one backward; the gradients are averaged
+Each of the 24 layers shards its first kernel by columns and its second by rows over 'model'
+(Megatron-style), so each needs one psum forward and one backward; the gradients are averaged
 over 'data'.
 """
 

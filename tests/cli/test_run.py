@@ -160,7 +160,7 @@ def test_program_gets_the_devices_it_asks_for_unless_told(
     assert (done.returncode, done.stdout) == (0, f"{count} {count}\n"), done.stderr
     # The run itself checks at its end that the real backend has one device, and says so.
     assert done.stderr == (
-        f"shardlab: simulated {count} devices on one real one; meshes: none; shard_maps: 0\n"
+        f"shardlab: simulated {count} devices on 1 CPU device; meshes: none; shard_maps: 0\n"
     )
 
 
@@ -193,6 +193,6 @@ def test_closing_line_tells_meshes_and_shard_maps(program):
     done = shardlab_run(path)
     assert done.stdout == "[ 4.  6.  8. 10.] [ 4.  6.  8. 10.]\n"
     assert done.stderr == (
-        "shardlab: simulated 8 devices on one real one; "
+        "shardlab: simulated 8 devices on 1 CPU device; "
         "meshes: i=8; data=2,model=4; shard_maps: 1\n"
     )

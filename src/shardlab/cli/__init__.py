@@ -43,7 +43,7 @@ _HELP = """Design, run and check JAX sharding for meshes you do not have.
       2    the command, a file or the program cannot be used
       124  the time limit was reached
       130  interrupted
-    `shardlab run` ends with the exit code of the program.
+    `shardlab run` ends with the exit code of the program; with --strict, 3 if replicas differ.
     """
 
 

@@ -48,7 +48,7 @@ def statement_text(statement: str, width: int = DEFAULT_WIDTH) -> str:
 
 
 def statement_rich(statement: str, width: int = DEFAULT_WIDTH) -> Text:
-    """Return a page for rich to print in colour."""
+    """Return a page for rich to print in color."""
     return lines_rich(statement_lines(statement, width))
 
 

@@ -1,6 +1,6 @@
 """The minimal failing case as text and as a picture: inputs, and every device against its target.
 
-Wrong devices have a mark, so that nothing is lost without colour.
+Wrong devices have a mark, so that nothing is lost without color.
 """
 
 from __future__ import annotations

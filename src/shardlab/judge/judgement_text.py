@@ -1,4 +1,4 @@
-"""A judgement as text, plain or in colour: the verdict, the minimal failing case, all cases."""
+"""A judgement as text, plain or in color: the verdict, the minimal failing case, all cases."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def judgement_text(judgement: Judgement, width: int = DEFAULT_WIDTH) -> str:
 
 
 def judgement_rich(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Text:
-    """Return a judgement for rich to print in colour."""
+    """Return a judgement for rich to print in color."""
     return lines_rich(judgement_lines(judgement, width))
 
 

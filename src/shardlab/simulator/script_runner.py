@@ -60,7 +60,7 @@ def run_script_file(
         )
     meshes = "; ".join(RUN_STATISTICS.meshes) or "none"
     summary = (
-        f"shardlab: simulated {n_devices} devices on one real one; meshes: {meshes}; "
+        f"shardlab: simulated {n_devices} devices on 1 CPU device; meshes: {meshes}; "
         f"shard_maps: {RUN_STATISTICS.n_shard_maps}"
     )
     if RUN_STATISTICS.n_differing:
