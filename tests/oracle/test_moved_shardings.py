@@ -272,7 +272,10 @@ def test_an_indivisible_argument_of_a_jit_is_reported_by_name():
         jax.jit(step, in_shardings=ins), {"w": W}, X, mesh="data=2,model=5"
     ).findings
     assert finding.code == "spec.indivisible"
-    assert "Dimension 0 of argument 'params['w']' has size 16, which is not divisible by 5" in finding.what
+    assert (
+        "Dimension 0 of argument 'params['w']' has size 16, which is not divisible by 5"
+        in finding.what
+    )
 
 
 def test_a_rejection_prints_nothing(capsys):
