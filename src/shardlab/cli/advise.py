@@ -43,7 +43,7 @@ _HELP = """Rank the meshes and strategies with which MODEL fits on a number of d
     """
 
 
-@click.command("advise", help=_HELP)
+@click.command("advise", help=_HELP, short_help="Rank meshes and strategies by step time.")
 @click.argument("model", shell_complete=complete_model)
 @hardware_option
 @click.option(

@@ -33,7 +33,7 @@ _HELP = f"""Find deadlocks, wrong values and wasted communication on many device
     """
 
 
-@click.command("check", help=_HELP)
+@click.command("check", help=_HELP, short_help="Find bugs that one device hides.")
 @program_options
 @click.option(
     "--mesh",

@@ -124,7 +124,7 @@ _SHELLS: dict[str, type[ShellComplete]] = {
 
 
 @click.command("completion", help=_HELP)
-@click.argument("shell", type=click.Choice(list(_SHELLS)))
+@click.argument("shell", type=click.Choice(list(_SHELLS)), metavar="SHELL")
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     root = ctx.find_root()

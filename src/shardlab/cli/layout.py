@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shardlab.sharding.reshard import ReshardStep
 
 
-@click.command("layout")
+@click.command("layout", short_help="Show which shard each device holds.")
 @click.argument("array")
 @click.option(
     "--mesh",

@@ -200,7 +200,7 @@ _output_options = add_options(
 )
 
 
-@click.command("plan", help=_HELP)
+@click.command("plan", help=_HELP, short_help="Show whether a model fits, tensor by tensor.")
 @_model_options
 @_output_options
 @limit_options

@@ -44,7 +44,7 @@ _HELP = f"""List the collectives of a program: bytes, and time on named hardware
     """
 
 
-@click.command("trace", help=_HELP)
+@click.command("trace", help=_HELP, short_help="List the collectives, bytes and time.")
 @program_options
 @click.option(
     "--mesh",
