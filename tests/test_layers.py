@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,12 @@ class Import:
         return f"{self.path.relative_to(SRC)}:{self.line} imports {self.module}"
 
 
+@functools.cache  # two tests per file, and some for all files
 def imports(path):
+    return tuple(find_imports(path))
+
+
+def find_imports(path):
     tree = ast.parse(path.read_text("utf-8"))
     typing_only = {
         node

@@ -31,6 +31,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.long  # the right programs of corpus/ are checked in `make test`
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_right_program_gives_no_finding(name):
     program = PROGRAMS[name]

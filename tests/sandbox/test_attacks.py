@@ -51,7 +51,7 @@ def attacks_that_stop_the_judging(report):
 
 
 @pytest.mark.parametrize("user", USERS)
-@pytest.mark.parametrize("level", ["A", "B"])
+@pytest.mark.parametrize("level", ["A", pytest.param("B", marks=pytest.mark.long)])
 def test_no_attack_succeeds_and_the_next_submission_is_judged(level, user):
     report = run_attacks(level, user)
     assert report["succeeded"] == [], report["output"]
