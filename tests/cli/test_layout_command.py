@@ -151,7 +151,7 @@ def test_a_missing_mesh_is_reported():
 
 def test_version_and_help():
     assert run("--version").stdout == f"shardlab, version {__version__}\n"
-    assert "Show what each device stores of ARRAY" in run("--help").stdout
+    assert "Show which shard each device holds" in run("--help").stdout
     assert "--spec" in run("layout", "-h").stdout
 
 
