@@ -91,6 +91,19 @@ def test_an_unknown_slug_suggests_the_nearest(three):
         load_catalogue().load_problem("zzzzzzzz")
 
 
+def test_part_of_a_slug_is_enough_if_only_one_problem_has_it(three):
+    catalogue = load_catalogue(three)
+    assert catalogue.find_slug("hre") == "three"
+    assert catalogue.find_slug("one") == "one"
+    with pytest.raises(
+        UnknownProblem, match=r"2 problems have 'o' in their name.*\n.*\n.*one, two"
+    ):
+        catalogue.find_slug("o")
+    for text in ("", "zzzz"):
+        with pytest.raises(UnknownProblem, match="Unknown problem"):
+            catalogue.find_slug(text)
+
+
 def test_a_folder_without_tracks_is_no_catalogue(tmp_path):
     with pytest.raises(CatalogueNotFound, match=r"it has no tracks\.toml"):
         load_catalogue(tmp_path)

@@ -55,7 +55,7 @@ class Terminal:
         os.close(self._ours)
         os.close(self._theirs)
 
-    def resize(self, columns, rows=40):
+    def resize(self, columns, rows=60):
         size = struct.pack("HHHH", rows, columns, 0, 0)
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, size)
 

@@ -97,3 +97,14 @@ def test_a_file_that_stays_away_is_gone_once(file):
         gone.append(watch.was_deleted)
     assert gone.count(True) == 1
     assert not any(gone[:3])  # an editor that puts another in its place
+
+
+def test_a_save_without_a_change_is_reported_once(file):
+    watch = FileWatch(file)
+    assert not watch.was_saved_unchanged
+    atomically(file, "one\n")
+    polls = []
+    for _ in range(4):
+        assert not watch.has_changed()
+        polls.append(watch.was_saved_unchanged)
+    assert polls.count(True) == 1

@@ -12,6 +12,7 @@ from shardlab.course.learn_session import (
     on_key,
     on_open,
     on_save,
+    on_unchanged_save,
 )
 
 
@@ -31,6 +32,12 @@ def test_a_save_is_judged_on_the_examples():
 def test_a_save_during_a_judgement_cancels_it_and_judges_the_new_file():
     session, actions = on_save(LearnSession(judging="submit"))
     assert (session.judging, actions) == ("run", (Action("cancel"), Action("judge", "run")))
+
+
+def test_a_save_without_a_change_is_explained_unless_a_judgement_runs():
+    _, actions = on_unchanged_save(LearnSession())
+    assert actions == (Action("print", "Saved without a change. r judges it again."),)
+    assert on_unchanged_save(LearnSession(judging="run"))[1] == ()
 
 
 def test_a_submission_that_passes_the_examples_is_judged_on_all_cases():
@@ -74,6 +81,7 @@ def test_opening_another_problem_cancels_the_judgement():
         ("t", "task"),
         ("e", "edit"),
         ("?", "help"),
+        (" ", "more"),
         ("q", "quit"),
         ("\x04", "quit"),
         ("\n", "keys"),

@@ -106,8 +106,23 @@ def test_the_terminal_shows_verdict_minimal_case_and_all_cases():
         "  ✗ 1 (data=1)  [1:2]  20     10",
         "",
         "✓ data=1  ✗ data=2 WA",
-        "1 of 2 cases passed; level A: namespaces, Landlock and seccomp; seed 5",
+        "1 of 2 cases passed",
+        "level A; seed 5",
     ]
+
+
+def test_with_verbose_the_conditions_are_written_out():
+    lines = list(judgement_lines(make_judgement(RIGHT), 80, verbose=True))
+    assert "".join(span.text for span in lines[-1]) == (
+        "level A: namespaces, Landlock and seccomp; seed 5; one-sum, content version 1"
+    )
+
+
+def test_the_same_failure_is_explained_for_each_part():
+    second = replace(WRONG, part=2, verdicts=(Verdict(code="WA", what="result is 3, expected 4."),))
+    text = judgement_text(make_judgement(WRONG, second, replace(second, name="data=8")), 80)
+    assert text.count("result is 42, expected 21.") == 1
+    assert text.count("result is 3, expected 4.") == 1
 
 
 def test_parts_are_numbered_where_there_are_several():

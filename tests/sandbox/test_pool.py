@@ -533,3 +533,14 @@ def test_files_in_the_current_folder_are_never_imported_by_the_fork_server(tmp_p
     with open_worker_pool("C") as pool:
         assert next_number(pool) == 42
     assert Path.cwd() == tmp_path
+
+
+def test_a_pending_request_ends_when_another_thread_aborts_it(pool):
+    process = pool.start_process("tracer", ProcessLimits())
+    with ThreadPoolExecutor(1) as executor:
+        # Whether the request has started or not, it must end.
+        reason = executor.submit(exit_of, process, "import time\ntime.sleep(999)")
+        process.abort()
+        assert reason.result().kind == "internal"
+    process.abort()  # twice is harmless
+    assert next_number(pool) == 42

@@ -76,6 +76,19 @@ class Catalogue:
         """Return one problem without reading any other. Raises `UnknownProblem`."""
         return load_problem(self.folder / self.track_of(slug).folder / slug)
 
+    def find_slug(self, text: str) -> str:
+        """Return the problem whose slug is or contains `text`. Raises `UnknownProblem`."""
+        matches = [slug for slug in self.slugs if text in slug]
+        if text in matches or len(matches) == 1:
+            return text if text in matches else matches[0]
+        if not matches or not text:
+            raise self._unknown_problem(text)
+        raise UnknownProblem(
+            f"{len(matches)} problems have '{text}' in their name.",
+            where=str(self.folder),
+            fix=f"type one of: {', '.join(matches)}.",
+        )
+
     def missing_prerequisites(self, slug: str, solved: Collection[str]) -> tuple[str, ...]:
         """Return the prerequisites that are not solved yet; empty if the problem is open."""
         prerequisites = self.prerequisites.get(slug, ())

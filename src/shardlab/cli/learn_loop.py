@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import wrap
@@ -21,6 +22,7 @@ from shardlab.course.learn_session import (
     on_key,
     on_open,
     on_save,
+    on_unchanged_save,
 )
 from shardlab.course.progress_text import course_lines
 from shardlab.course.solution_file import read_solution_file
@@ -56,8 +58,9 @@ Save your solution file to have it judged: on the examples first, and if they pa
 - `r` judge the file on the examples now
 - `s` judge the file on all cases now, and submit it
 - `t` show the task again
+- `Space` show more of a text that is longer than the screen
 - `e` open the file in your editor ($VISUAL, $EDITOR), in this terminal if it has no window
-- `l` list all problems; type a number or a name to go to one
+- `l` list all problems; type a number, or a part of a name, to go to one
 - `n` go to the next problem that is not solved
 - `x` restore the starter; a backup of your file is saved beside it
 - `o` show the reference solution: after a pass, or at the second request
@@ -79,6 +82,7 @@ class LearnLoop:
         self._judgement: Judgement | None = None
         self._n_judged_cases = 0
         self._is_over = False
+        self._unread_lines: list[Line] = []  # of a page that is longer than the screen
         self._judge = BackgroundJudge(
             workbook.store, lambda: workbook.open_sandboxes(level), screen.wake
         )
@@ -94,6 +98,7 @@ class LearnLoop:
             "list": lambda _: self._show_list(),
             "help": lambda _: self._show_page(_HELP),
             "keys": lambda _: self._show_keys(),
+            "more": lambda _: self._show_more(),
             "next": lambda _: self._open_next(),
             "open": self._open_problem,
             "edit": lambda _: self._open_editor(),
@@ -124,6 +129,8 @@ class LearnLoop:
                 self._handle_event(event)
             if self._watch.has_changed():
                 self._carry_out(on_save(self._session))
+            elif self._watch.was_saved_unchanged:
+                self._carry_out(on_unchanged_save(self._session))
             # Reported once; the loop goes on, because a save creates the file again.
             elif self._watch.was_deleted:
                 self.screen.print_text(error_text(self._file_deleted()))
@@ -172,7 +179,9 @@ class LearnLoop:
             self._editor.open_in_background(path)
         starter = problem.read_text("starter.py").encode()
         if is_new or is_solved or read_solution_file(path, problem.slug) == starter:
-            self._show_keys()
+            # The rest of the task comes before the keys.
+            if not self._unread_lines:
+                self._show_keys()
         else:
             self._carry_out(on_save(self._session))  # work from last time
 
@@ -224,10 +233,9 @@ class LearnLoop:
         slug, slugs = self._problem.slug, self._workbook.catalogue.slugs
         track = self._workbook.catalogue.track_of(slug).title
         number = slugs.index(slug) + 1
-        self.screen.print_text(f"\n{track}: problem {number} of {len(slugs)}, {slug}\n")
-        self._show_page(self._problem.page)
+        self.screen.print_text(f"\n{track}: problem {number} of {len(slugs)}, {slug}")
         # On one line, so that a terminal can make it a link.
-        self.screen.show_lines(lambda width: [[], [Span(text=f"Your solution file: {self._path}")]])
+        self.screen.show_lines(lambda width: [[Span(text=f"Your solution file: {self._path}")]])
         if self._editor is None:
             self.screen.print_text("Open it in your editor, or set $VISUAL or $EDITOR.")
         elif self._editor.has_window:
@@ -237,6 +245,8 @@ class LearnLoop:
                 f"e opens it here in {self._editor.name}; or use another window."
             )
         self.screen.print_text("Save it to have it judged.\n")
+        # Last, so that a page longer than the screen begins on it.
+        self._show_page(self._problem.page, n_rows_above=6)
 
     def _show_hint(self) -> None:
         hint = self._workbook.next_hint(self._problem)
@@ -246,7 +256,6 @@ class LearnLoop:
         end = "\n\nThis is the last hint; o shows the solution." if hint.is_last else ""
         self.screen.print_text("")
         self._show_page(f"## Hint {hint.number} of {hint.total}\n\n{hint.text}{end}")
-        self.screen.print_text("")
 
     def _show_solution(self) -> None:
         text = self._workbook.request_solution(self._problem)
@@ -257,18 +266,39 @@ class LearnLoop:
             return
         self.screen.print_text("")
         self._show_page(f"## Reference solution\n\n```python\n{text}\n```")
-        self.screen.print_text("")
 
     def _show_list(self) -> None:
         rows = self._workbook.list_progress()
         self.screen.show_lines(lambda width: course_lines(rows, width))
-        self.screen.print_text("Type a number or a name and Enter; Enter alone goes back.")
+        self.screen.print_text(
+            "Type a number, or a part of a name, and Enter; Enter alone goes back."
+        )
 
-    def _show_page(self, text: str) -> None:
-        self.screen.show_lines(lambda width: statement_lines(text, width))
+    def _show_page(self, text: str, n_rows_above: int = 0) -> None:
+        """Show the first screen of a text; Space shows the next one."""
+        width = shutil.get_terminal_size().columns
+        self._unread_lines = list(statement_lines(text, width))
+        self._show_more(n_rows_above)
+
+    def _show_more(self, n_rows_above: int = 0) -> None:
+        if not self._unread_lines:
+            self._show_keys()
+            return
+        height = self.screen.page_height or len(self._unread_lines)
+        n_rows = max(height - n_rows_above, 6)
+        lines, self._unread_lines = self._unread_lines[:n_rows], self._unread_lines[n_rows:]
+        self.screen.show_lines(lambda width: lines)
+        if not self._unread_lines:
+            self.screen.print_text("")
+        self._announce_more()
+
+    def _announce_more(self) -> None:
+        if self._unread_lines:
+            self.screen.show_status(f"Space: {len(self._unread_lines)} more lines. ?: keys.")
 
     def _show_keys(self) -> None:
         self.screen.show_lines(_key_lines)
+        self._announce_more()
 
     # ------------------------------------------------------------------------------------ files
 

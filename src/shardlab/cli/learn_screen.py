@@ -131,6 +131,12 @@ class Screen:
         sys.stdout.flush()
         self._has_status = True
 
+    @property
+    def page_height(self) -> int | None:
+        """Rows that fit on one screen, with some for the status; None on a dumb terminal."""
+        # A dumb terminal has no status line to announce that there is more.
+        return None if self._is_dumb else max(shutil.get_terminal_size().lines - 4, 8)
+
     def clear_status(self) -> None:
         if self._has_status:
             sys.stdout.write("\r\x1b[K")

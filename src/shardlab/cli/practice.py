@@ -276,6 +276,7 @@ _judge_options = add_options(
     click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of the inputs."),
     click.option("--case", metavar="NAME", help="Judge only this case; nothing is stored."),
     level_option,
+    click.option("--verbose", "-v", is_flag=True, help="Also show how it was judged."),
     quiet_option,
 )
 
@@ -293,6 +294,7 @@ class JudgeOptions:
     seed: int | None
     case: str | None
     level: Level | None
+    verbose: bool
     quiet: bool
 
 
@@ -437,4 +439,4 @@ def _write_judgement(judgement: Judgement, options: JudgeOptions) -> None:
         "--junit": (options.junit_file, lambda: junit_xml(judgement)),
     }
     if not write_outputs(outputs):
-        show_lines(lambda width: judgement_lines(judgement, width))
+        show_lines(lambda width: judgement_lines(judgement, width, verbose=options.verbose))

@@ -1,8 +1,8 @@
 """Judges submissions in background threads, while `learn` keeps reading keys.
 
-The sandbox pool opens while the user reads the task. A cancelled judgement ends by itself at its
-next case and is not waited for, so the next submission is judged at once, even if the last one runs
-into its time limit.
+The sandbox pool opens while the user reads the task. Cancelling a judgement ends its processes at
+once, and the next one starts only then: however often a file is saved, one submission is judged at
+a time, and those that were replaced before their turn start no process.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from shardlab.catalogue.problem import Problem
 from shardlab.course.attempt import explain_rejected_submission, judge_submission, record_submission
+from shardlab.course.cancellable_pool import CancellablePool
 from shardlab.course.store import ProgressStore, Submission
 from shardlab.errors import LabError
 from shardlab.judge.judgement import CaseResult, Judgement
@@ -48,12 +49,15 @@ class BackgroundJudge:
         self._is_open = threading.Event()
         # Identifies the current submission; threads with another token are cancelled.
         self._current: object = None
+        self._running: CancellablePool | None = None
+        self._turn = threading.Lock()  # of the thread that may start processes
         self._events: queue.SimpleQueue[tuple[object, JudgeEvent]] = queue.SimpleQueue()
         # A daemon, as all threads here: quitting must not be delayed until JAX is loaded.
         threading.Thread(target=self._open_in_thread, daemon=True).start()
 
     def start_judging(self, problem: Problem, source: bytes, kind: str) -> None:
         """Store a submission and begin to judge it; cancel the one before."""
+        self.cancel()
         self._current = token = object()
         # In this thread: it needs no sandbox, so it works while the pool still opens.
         rejection = explain_rejected_submission(self._store, problem, source, kind=kind)
@@ -65,8 +69,11 @@ class BackgroundJudge:
         threading.Thread(target=self._judge_in_thread, args=arguments, daemon=True).start()
 
     def cancel(self) -> None:
-        """Drop the current judgement."""
+        """Drop the current judgement, and end its processes."""
         self._current = None
+        running = self._running
+        if running is not None:
+            running.cancel()
 
     def take_events(self) -> list[JudgeEvent]:
         """Return the new events of the current submission."""
@@ -80,7 +87,7 @@ class BackgroundJudge:
 
     def close(self) -> None:
         """Cancel, and close the pool; one that is still opening closes itself."""
-        self._current = None
+        self.cancel()
         self._open_pool = _reject_opening
         if self._pool is not None:
             self._pool.close()
@@ -103,12 +110,10 @@ class BackgroundJudge:
             self._send_event(token, JudgeEvent(case=case))
 
         self._is_open.wait()
-        if token is not self._current:
-            return
         try:
-            if self._pool is None:
-                raise self._failure or _Cancelled
-            judgement = judge_submission(self._store, self._pool, problem, submission, report_case)
+            with self._turn:
+                pool = self._take_pool(token)
+                judgement = judge_submission(self._store, pool, problem, submission, report_case)
         except _Cancelled:
             return
         except LabError as error:
@@ -118,6 +123,16 @@ class BackgroundJudge:
             self._send_event(token, JudgeEvent(failure=failure))
         else:
             self._send_event(token, JudgeEvent(judgement=judgement))
+
+    def _take_pool(self, token: object) -> CancellablePool:
+        """Return a pool for one judgement, unless it was cancelled before its turn."""
+        if self._pool is None:
+            raise self._failure or _Cancelled
+        self._running = pool = CancellablePool(self._pool, _Cancelled)
+        # After the assignment: a `cancel` before it found nothing to end.
+        if token is not self._current:
+            raise _Cancelled
+        return pool
 
     def _send_event(self, token: object, event: JudgeEvent) -> None:
         self._events.put((token, event))

@@ -25,11 +25,13 @@ class FileWatch:
         self._last_state = self._reported_state
         self._digest = self._hash_file()
         self._n_missing = 0
+        self.was_saved_unchanged = False  # at the last poll
 
     def has_changed(self) -> bool:
         """Poll once; True the first time that new contents are stable."""
         state = self._read_state()
         self._n_missing = self._n_missing + 1 if state is None else 0
+        self.was_saved_unchanged = False
         is_stable, self._last_state = state == self._last_state, state
         if state is None or state == self._reported_state or not is_stable:
             return False
@@ -38,6 +40,7 @@ class FileWatch:
             return False
         self._reported_state = state
         is_new, self._digest = digest != self._digest, digest
+        self.was_saved_unchanged = not is_new
         return is_new
 
     @property

@@ -21,6 +21,7 @@ ActionKind = Literal[
     "list",
     "help",
     "keys",
+    "more",  # of a text that is longer than the screen
     "next",
     "open",  # value: a slug, or its number in the list
     "edit",
@@ -58,6 +59,7 @@ _KEY_ACTIONS: dict[str, ActionKind] = {
     "t": "task",
     "e": "edit",
     "?": "help",
+    " ": "more",
     "q": "quit",
 }
 _JUDGE_KEYS = {"r": "run", "s": "submit"}
@@ -69,6 +71,13 @@ _ESCAPE, _CTRL_D = "\x1b", "\x04"
 def on_save(session: LearnSession) -> Step:
     """Judge the file that was saved, and cancel the judgement of the older one."""
     return _judge(session, "run")
+
+
+def on_unchanged_save(session: LearnSession) -> Step:
+    """Explain why a save is not judged, unless its judgement is still running."""
+    if session.judging:
+        return session, ()
+    return session, (Action("print", "Saved without a change. r judges it again."),)
 
 
 def on_key(session: LearnSession, key: str) -> Step:

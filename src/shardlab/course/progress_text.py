@@ -36,6 +36,15 @@ def course_lines(rows: Sequence[ProblemProgress], width: int) -> Iterator[Line]:
         yield [Span(text="Next: "), Span(text=next_row.problem.slug, is_strong=True)]
 
 
+def _prerequisite_notes(row: ProblemProgress) -> Iterator[str]:
+    """Yield which problems come first, from the full list to nothing: the mark already says it."""
+    for n_names in range(len(row.missing), 0, -1):
+        n_left = len(row.missing) - n_names
+        rest = f" and {n_left} more" if n_left else ""
+        yield f"  (after {', '.join(row.missing[:n_names])}{rest})"
+    yield ""
+
+
 def _problem_lines(row: ProblemProgress, slug_width: int, width: int) -> Iterator[Line]:
     is_locked = row.status == "locked"
     line: Line = [
@@ -47,11 +56,11 @@ def _problem_lines(row: ProblemProgress, slug_width: int, width: int) -> Iterato
     description = f"{row.problem.difficulty:<6}  {row.problem.title}"
     if row.is_changed:
         description += " (changed since)"
-    if is_locked:
-        description += f"  (after {', '.join(row.missing)})"
-    if len(description) <= width - sum(len(span.text) for span in line):
-        yield [*line, Span(text=description, is_faint=True)]
-        return
+    free_width = width - sum(len(span.text) for span in line)
+    for note in _prerequisite_notes(row) if is_locked else ("",):
+        if len(description + note) <= free_width:
+            yield [*line, Span(text=description + note, is_faint=True)]
+            return
     yield line
     indent = " " * 9
     for text in wrap(description, max(width, 30), initial_indent=indent, subsequent_indent=indent):

@@ -38,7 +38,7 @@ class Workbook:
     # --------------------------------------------------------------------------------- problems
 
     def find_problem(self, name: str | None = None) -> Problem:
-        """Return the problem of a slug, a number in the list, or a file name such as `a/slug.py`.
+        """Return the problem of a slug, part of one, a number in the list, or a file `a/slug.py`.
 
         Without a name: the current problem. Raises `UnknownProblem`.
         """
@@ -64,7 +64,7 @@ class Workbook:
         if name.isdecimal() and 0 < int(name) <= len(slugs):
             return slugs[int(name) - 1]
         # A file of the user may be named like the function, with underscores.
-        return Path(name).stem.replace("_", "-") if name not in slugs else name
+        return self.catalogue.find_slug(Path(name).stem.replace("_", "-").lower())
 
     # ---------------------------------------------------------------------------- solution files
 

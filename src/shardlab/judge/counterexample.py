@@ -12,7 +12,7 @@ import numpy as np
 from shardlab.checks.tolerance import is_close
 from shardlab.errors import LabError
 from shardlab.judge.case_result import CaseOutcome
-from shardlab.judge.grading.evidence import Array, array_text, range_slices
+from shardlab.judge.grading.evidence import Array, array_text, number_text, pair_texts, range_slices
 from shardlab.judge.grading.grade import absolute_tolerance, output_specs
 from shardlab.judge.grading.sharding import device_ranges
 from shardlab.judge.grading.structure import array_leaves
@@ -58,7 +58,11 @@ def value_text(value: Any) -> str:
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
         shape = ",".join(map(str, array.shape))
-        return f"{array.dtype.name}[{shape}] {array_text(array, _MAX_INPUT_ELEMENTS)}"
+        text = f"{array.dtype.name}[{shape}] {array_text(array, _MAX_INPUT_ELEMENTS)}"
+        # Extremes often explain a failure, and may be among the elements that are not printed.
+        if array.size > _MAX_INPUT_ELEMENTS and array.dtype.kind in "iuf":
+            text += f" (min {number_text(array.min())}, max {number_text(array.max())})"
+        return text
     if isinstance(value, Key):
         return f"jax.random.key({value.seed})"
     if isinstance(value, dict):
@@ -149,7 +153,12 @@ def _compare_shard(
     expected_shard = expected[range_slices(ranges)]
     atol = absolute_tolerance(outcome.request.case, expected)
     is_right = ranges == shard.ranges and is_close(shard.values, expected_shard, atol)
-    return {"should": array_text(expected_shard, _MAX_SHARD_ELEMENTS), "is_wrong": not is_right}
+    if is_right:
+        return {"should": array_text(expected_shard, _MAX_SHARD_ELEMENTS), "is_wrong": False}
+    shard_text, expected_text = pair_texts(
+        shard.values, expected_shard, _MAX_SHARD_ELEMENTS, atol
+    )
+    return {"holds": shard_text, "should": expected_text, "is_wrong": True}
 
 
 def range_text(ranges: Ranges, shape: tuple[int, ...]) -> str:

@@ -39,7 +39,8 @@ def judgement_text(judgement: Judgement, width: int = DEFAULT_WIDTH) -> str:
       Same result on 1 mesh.
     <BLANKLINE>
     ✓ data=2
-    1 of 1 case passed; level A: namespaces, Landlock and seccomp; seed 7
+    1 of 1 case passed
+    level A; seed 7
     """
     return lines_text(judgement_lines(judgement, width))
 
@@ -49,8 +50,13 @@ def judgement_rich(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Text:
     return lines_rich(judgement_lines(judgement, width))
 
 
-def judgement_lines(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Iterator[Line]:
-    """Yield the lines of a judgement, the most important first."""
+def judgement_lines(
+    judgement: Judgement, width: int = DEFAULT_WIDTH, *, verbose: bool = False
+) -> Iterator[Line]:
+    """Yield the lines of a judgement, the most important first.
+
+    With `verbose`, the conditions of the judgement are written out.
+    """
     width = max(width, _MIN_WIDTH)
     first = judgement.first_failure
     if first is None:
@@ -68,7 +74,7 @@ def judgement_lines(judgement: Judgement, width: int = DEFAULT_WIDTH) -> Iterato
             [Span(text=line, is_faint=True)]
             for line in wrap(printable_text(f"note: {note}"), width)
         )
-    yield from _summary_lines(judgement, width)
+    yield from _summary_lines(judgement, width, verbose)
 
 
 def case_lines(case: CaseResult, name: str, width: int) -> Iterator[Line]:
@@ -118,13 +124,14 @@ def _wrap_text(text: str, width: int, start: str) -> list[str]:
 
 
 def _other_failures(judgement: Judgement, first: CaseResult, width: int) -> Iterator[Line]:
-    """Yield each other kind of failure once."""
-    shown_kinds = {(verdict.code, verdict.cause) for verdict in first.verdicts}
+    """Yield each other kind of failure once for each part."""
+    shown_kinds = {(first.part, verdict.code, verdict.cause) for verdict in first.verdicts}
     for case in judgement.cases:
         for verdict in case.verdicts:
-            if verdict.code == "AC" or (verdict.code, verdict.cause) in shown_kinds:
+            kind = (case.part, verdict.code, verdict.cause)
+            if verdict.code == "AC" or kind in shown_kinds:
                 continue
-            shown_kinds.add((verdict.code, verdict.cause))
+            shown_kinds.add(kind)
             yield []
             yield from verdict_lines(verdict, _case_name(case, judgement), width)
 
@@ -168,17 +175,26 @@ def _wrap_items(head: str, items: list[tuple[str, str, str]], width: int) -> Ite
     yield line
 
 
-def _summary_lines(judgement: Judgement, width: int) -> Iterator[Line]:
+def _summary_lines(judgement: Judgement, width: int, verbose: bool) -> Iterator[Line]:
     n, n_passed = len(judgement.cases), sum(case.passed for case in judgement.cases)
     parts = [f"{n_passed} of {count_text(n, 'case')} passed"]
     if judgement.not_judged:
         parts.append(f"{count_text(len(judgement.not_judged), 'case')} not judged after that")
     if not judgement.counts:
         parts.append("not counted")
-    if judgement.level:
-        parts.append(_LEVELS.get(judgement.level, f"level {judgement.level}"))
-    if judgement.kind != "run":
-        parts.append(f"seed {judgement.seed}")
     ink = "green" if judgement.passed else "red"
     for line in wrap("; ".join(parts), width):
         yield [Span(text=line, is_strong=True, ink=ink)]
+    for line in wrap("; ".join(_conditions(judgement, verbose)), width):
+        yield [Span(text=line, is_faint=True)]
+
+
+def _conditions(judgement: Judgement, verbose: bool) -> Iterator[str]:
+    """Yield under which conditions it was judged: what another judgement needs to be the same."""
+    if judgement.level:
+        level = f"level {judgement.level}"
+        yield _LEVELS.get(judgement.level, level) if verbose else level
+    if judgement.kind != "run":
+        yield f"seed {judgement.seed}"
+    if verbose:
+        yield f"{judgement.problem}, content version {judgement.content_version}"

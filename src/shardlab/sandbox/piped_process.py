@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +35,8 @@ class PipedProcess:
         self._requests_fd, self._responses_fd, self._output_fd, self._supervisor_fd = fds
         for fd in fds:
             os.set_blocking(fd, False)
+        # A second descriptor of the same socket: `abort` uses it while a request has the lock.
+        self._abort_socket = socket.fromfd(self._supervisor_fd, socket.AF_UNIX, socket.SOCK_STREAM)
         self._limits = limits
         self._output = b""
         self._n_output = 0
@@ -80,7 +83,13 @@ class PipedProcess:
                 self._supervisor_fd,
             ):
                 os.close(fd)
+            self._abort_socket.close()
         self.on_close()
+
+    def abort(self) -> None:
+        """End the process from another thread; a pending request raises `ProcessEnded`."""
+        with contextlib.suppress(OSError):  # it has ended, or was closed meanwhile
+            self._abort_socket.shutdown(socket.SHUT_RDWR)
 
     def has_ended(self) -> bool:
         """Return whether the process has ended before its first request."""

@@ -68,6 +68,10 @@ class SandboxedProcess(Protocol):
         """End the process and everything that it started."""
         ...
 
+    def abort(self) -> None:
+        """End the process from another thread; a pending request raises `ProcessEnded`."""
+        ...
+
 
 class SandboxPool(Protocol):
     """Starts sandboxed processes."""

@@ -19,6 +19,7 @@ from shardlab.sharding.mesh import Mesh
 
 Array = npt.NDArray[Any]
 _MAX_AXES = 3  # of a test mesh
+_MAX_LISTED = 3  # elements that differ
 
 # Number of shards -> what the reference computes from each shard alone, by path of the output.
 ShardResults = Callable[[int], Sequence[Mapping[str, Array]]]
@@ -125,6 +126,49 @@ def array_text(array: Array, max_elements: int = 6) -> str:
     first = array[:3] if array.ndim == 1 else array[:1]
     head = " ".join(array_text(row, max_elements) for row in first)
     return f"[{head} ... {array_text(array[-1], max_elements)}]"
+
+
+def pair_texts(
+    actual: Array, expected: Array, max_elements: int = 6, atol: float = 0.0
+) -> tuple[str, str]:
+    """Return both arrays as text in which a difference is visible.
+
+    Where their edges or their rounded numbers look the same, the elements that differ are listed.
+
+    >>> pair_texts(np.arange(4), np.arange(4) + 1)
+    ('[0 1 2 3]', '[1 2 3 4]')
+    >>> pair_texts(np.arange(20), np.where(np.arange(20) == 7, 70, np.arange(20)))
+    ('[... [7]: 7 ...]', '[... [7]: 70 ...]')
+    >>> pair_texts(np.float32(0.1234567), np.float32(0.1234568))
+    ('0.123456702', '0.123456798')
+    """
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    texts = array_text(actual, max_elements), array_text(expected, max_elements)
+    if texts[0] != texts[1] or actual.shape != expected.shape:
+        return texts
+    close = np.isclose(actual, expected, rtol=0.0, atol=atol, equal_nan=True)
+    differing = np.argwhere(~close if not close.all() else actual != expected)
+    if not len(differing):
+        return texts
+    indices = [tuple(int(i) for i in index) for index in differing[:_MAX_LISTED]]
+    ellipsis = " ..." if len(differing) > _MAX_LISTED or actual.size > len(indices) else ""
+    sides = []
+    for array in (actual, expected):
+        items = [
+            f"{index_text(index)}: {_precise_text(array[index])}"
+            if index
+            else _precise_text(array[index])
+            for index in indices
+        ]
+        joined = ", ".join(items)
+        sides.append(f"[... {joined}{ellipsis}]" if indices[0] else joined)
+    return sides[0], sides[1]
+
+
+def _precise_text(value: Any) -> str:
+    """Return a number with as many digits as tell any two float32 apart."""
+    array = np.asarray(value)
+    return number_text(array) if array.dtype.kind in "biuc" else f"{float(array):.9g}"
 
 
 def index_text(index: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardlab.checks.tolerance import is_close
 from shardlab.judge.cases import Case
-from shardlab.judge.grading.evidence import array_text, is_float
+from shardlab.judge.grading.evidence import array_text, is_float, pair_texts
 from shardlab.judge.grading.grade import absolute_tolerance
 from shardlab.judge.verdict import Verdict
 
@@ -79,7 +79,7 @@ def _compare_numbers(case: Case, actual: Any, expected: Any, name: str) -> Itera
             "DTYPE", name, array_text(array), array_text(expected), fix=f"return {kind}."
         )
     elif not is_close(array, expected, absolute_tolerance(case, expected)):
-        yield _difference("WA", name, array_text(array), array_text(expected))
+        yield _difference("WA", name, *pair_texts(array, expected))
 
 
 def _short_repr(value: Any) -> str:
