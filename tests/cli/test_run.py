@@ -196,3 +196,19 @@ def test_closing_line_tells_meshes_and_shard_maps(program):
         "shardlab: simulated 8 devices on 1 CPU device; "
         "meshes: i=8; data=2,model=4; shard_maps: 1\n"
     )
+
+
+def test_explicit_axes_are_explained_below_jaxs_own_message(program):
+    path = program(
+        """
+        import jax, jax.numpy as jnp
+        from jax.sharding import PartitionSpec as P
+        jax.set_mesh(jax.make_mesh((4, 2), ("data", "model")))
+        x = jax.device_put(jnp.ones((8, 16)), P("data", "model"))
+        x @ jax.device_put(jnp.ones((16, 8)), P("model", None))
+        """
+    )
+    done = shardlab_run(path)
+    assert done.returncode == 1
+    assert "ShardingTypeError: Contracting dimensions are sharded" in done.stderr
+    assert "axis_types=(jax.sharding.AxisType.Auto,) * len(names)" in done.stderr

@@ -17,6 +17,7 @@ from shardlab.simulator.virtual_devices.devices import virtual_mesh
 from shardlab.tracing.observe import observe
 
 MESH = "data=2,model=4"
+EXPLICIT = jax.sharding.AxisType.Explicit
 
 
 def finding(program, *args, mesh=MESH):
@@ -177,6 +178,21 @@ def test_a_program_without_a_mesh_is_asked_for_one():
     result = finding(mapped(lambda x: x, P("data")), "f32[8]", mesh=None)
     assert (result.code, result.cause) == ("jax.rejected", "no_mesh")
     assert "mesh='data=8'" in result.fix
+
+
+def test_a_rejection_by_explicit_axes_says_how_to_go_on():
+    mesh = virtual_mesh(
+        jax.sharding.AbstractMesh((2, 4), ("data", "model"), axis_types=(EXPLICIT,) * 2)
+    )
+
+    def program(x):
+        y = jax.sharding.reshard(x, NamedSharding(mesh, P("data", "model")))
+        return y @ jax.sharding.reshard(x.T, NamedSharding(mesh, P("model", None)))
+
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+        result = finding(program, "f32[8,8]", mesh=mesh)
+    assert (result.code, result.cause) == ("jax.rejected", "explicit_type")
+    assert "AxisType.Auto" in result.fix
 
 
 # ------------------------------------------------------------------------- the program's own errors

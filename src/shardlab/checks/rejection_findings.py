@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardlab._jax import explicit_axes
 from shardlab.checks.check_codes import make_finding
 from shardlab.checks.spec_findings import spec_finding, unknown_axis_finding
 from shardlab.errors import ProgramRejected
@@ -69,6 +70,7 @@ _EXPLANATIONS = {
         "leave in_specs out, reshard the argument first (jax.sharding.reshard), or create the mesh "
         "with axis_types=(AxisType.Auto, ...).",
     ),
+    "explicit_type": (explicit_axes.EXPLANATION, explicit_axes.FIX),
     "manual": (
         "Inside shard_map an array is already one device's shard, so it cannot be constrained over "
         "a mesh axis that is manual there.",

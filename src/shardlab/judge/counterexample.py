@@ -155,9 +155,7 @@ def _compare_shard(
     is_right = ranges == shard.ranges and is_close(shard.values, expected_shard, atol)
     if is_right:
         return {"should": array_text(expected_shard, _MAX_SHARD_ELEMENTS), "is_wrong": False}
-    shard_text, expected_text = pair_texts(
-        shard.values, expected_shard, _MAX_SHARD_ELEMENTS, atol
-    )
+    shard_text, expected_text = pair_texts(shard.values, expected_shard, _MAX_SHARD_ELEMENTS, atol)
     return {"holds": shard_text, "should": expected_text, "is_wrong": True}
 
 

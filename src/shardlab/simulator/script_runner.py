@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from shardlab._jax import device_hooks
+from shardlab._jax import device_hooks, explicit_axes
 from shardlab.errors import InvalidDeviceCount, ProgramNotFound
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.simulated_mode import simulated
@@ -153,6 +153,8 @@ def _print_error(error: BaseException) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
         return
     print(traceback_text(error), end="", file=sys.stderr)
+    if explicit_axes.is_explicit_axes_error(error):
+        print(f"shardlab: {explicit_axes.EXPLANATION}\n  try: {explicit_axes.FIX}", file=sys.stderr)
 
 
 def traceback_text(error: BaseException, *, user_code_only: bool = False) -> str:

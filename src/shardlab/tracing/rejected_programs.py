@@ -11,7 +11,7 @@ and by family:
 - `rank`: `spec`, `length`, `rank`, `owner`.
 - `indivisible`: `spec`, `dim`, `size`, `n`, `shape`, `owner`.
 - `replication`, `carry`, `branches`, `partly_varying`, `tree`, `no_mesh`, `mesh`, `explicit`,
-  `manual`, `uneven_collective`, `not_a_spec`, `text`, `other`: the message alone.
+  `explicit_type`, `manual`, `uneven_collective`, `not_a_spec`, `text`, `other`: the message alone.
 
 The regular expressions match messages of JAX 0.10 to 0.12, whose exceptions carry no fields.
 """
@@ -29,6 +29,7 @@ from typing import Any
 import jax
 
 from shardlab import _jax
+from shardlab._jax.explicit_axes import is_explicit_axes_error
 from shardlab.errors import LabError, UnboundAxis
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.simulator.interpreter import shard_boundary
@@ -146,7 +147,8 @@ def _classify_error(error: BaseException, message: str, frames: Frames) -> dict[
     if "manual axis types do not match" in message:
         return {"family": "branches" if "branches must have" in message else "carry"}
     families = (family for text, family in _FAMILY_BY_TEXT.items() if text in message)
-    return {"family": next(families, "other")}
+    default = "explicit_type" if is_explicit_axes_error(error) else "other"
+    return {"family": next(families, default)}
 
 
 def _unknown_axis_facts(

@@ -7,6 +7,7 @@ import traceback
 
 import jax
 
+from shardlab._jax import explicit_axes
 from shardlab.errors import LabError
 from shardlab.judge.protocol.reports import ExceptionReport
 from shardlab.judge.submission_source import SUBMISSION_FILE
@@ -107,6 +108,8 @@ def _explain_exception(error: BaseException) -> tuple[str, str, str]:
     by_message = _explain_message(str(error))
     if by_message[0]:
         return by_message
+    if explicit_axes.is_explicit_axes_error(error):
+        return "explicit_axes", explicit_axes.EXPLANATION, explicit_axes.FIX
     for exception_type, *explanation in _BY_TYPE:
         if isinstance(error, exception_type):
             family, meaning, fix = explanation
