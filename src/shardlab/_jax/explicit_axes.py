@@ -11,8 +11,8 @@ EXPLANATION = (
     "and JAX rejects an operation whose operands do not fit or whose output sharding is ambiguous."
 )
 FIX = (
-    "reshard an operand first (jax.sharding.reshard), pass out_sharding=P(...) to the operation, or "
-    "let the compiler decide: jax.make_mesh(shape, names, "
+    "reshard an operand first (jax.sharding.reshard), pass out_sharding=P(...) to the operation, "
+    "or let the compiler decide: jax.make_mesh(shape, names, "
     "axis_types=(jax.sharding.AxisType.Auto,) * len(names))."
 )
 _ASSERTED_CONSTRAINT = "acts as an assert when all axes of mesh are of type `Explicit`"
