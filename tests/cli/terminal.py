@@ -41,7 +41,8 @@ class Terminal:
             stdout=self._theirs,
             stderr=self._theirs,
             start_new_session=True,
-            env=env,
+            # Not None: readline, once loaded here, sets LINES and COLUMNS past os.environ.
+            env=dict(os.environ) if env is None else env,
             cwd=cwd,
         )
 

@@ -27,7 +27,7 @@ KEYS = "q quit"
 def here(tmp_path, monkeypatch):
     """The current folder; the catalogue and the data are beside it."""
     monkeypatch.setenv("SHARDLAB_DATA", str(tmp_path / "data"))
-    for name in ("VISUAL", "EDITOR", "NO_COLOR", "COLUMNS"):
+    for name in ("VISUAL", "EDITOR", "NO_COLOR", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     write_catalogue(tmp_path / "problems")

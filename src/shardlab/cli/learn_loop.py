@@ -284,8 +284,8 @@ class LearnLoop:
         if not self._unread_lines:
             self._show_keys()
             return
-        height = self.screen.page_height or len(self._unread_lines)
-        n_rows = max(height - n_rows_above, 6)
+        height = self.screen.page_height
+        n_rows = len(self._unread_lines) if height is None else max(height - n_rows_above, 6)
         lines, self._unread_lines = self._unread_lines[:n_rows], self._unread_lines[n_rows:]
         self.screen.show_lines(lambda width: lines)
         if not self._unread_lines:
