@@ -164,7 +164,7 @@ def _describe_sharding(sharding: Any) -> Any:
 
 
 def _plain_text(text: str) -> str:
-    """Drop what differs between any two runs: addresses, and the names of the processes' folders."""
+    """Drop what differs between any two runs: addresses."""
     return re.sub(r"0x[0-9a-f]+", "0x", text)
 
 

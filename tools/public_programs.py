@@ -320,7 +320,7 @@ def print_row(row: Comparison) -> None:
 
 
 def print_summary(comparisons: list[Comparison]) -> None:
-    counts = {status: 0 for status in ("equal", "differs", "fails", "missing")}
+    counts = dict.fromkeys(("equal", "differs", "fails", "missing"), 0)
     for row in comparisons:
         counts[row.status] += 1
     repositories = {row.program.repository for row in comparisons if row.status != "missing"}
