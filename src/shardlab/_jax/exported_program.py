@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.export import _export  # _module_to_bytecode: the form in which a program is exported
 from jax._src.interpreters import mlir  # make_ir_context, with all dialects loaded
 from jax._src.lib.mlir import ir
 
@@ -81,6 +82,54 @@ def read_contents(exported: jax.export.Exported) -> ProgramContents:
         return contents
 
 
+# Attributes with a prefix are notes for a later stage; these two dialects are JAX's own. All others
+# are the program's choice (jax.experimental.xla_metadata): names that end up in XLA's text,
+# shardings in another notation, settings of the compiler.
+_KEPT_ATTRIBUTES = ("sdy.", "jax.")
+_MODULE_ATTRIBUTES = ("mhlo.num_partitions", "mhlo.num_replicas")
+
+
+def strip_attributes(exported: jax.export.Exported) -> jax.export.Exported:
+    """Return a program without the notes to the compiler that a submission can attach to it."""
+    with mlir.make_ir_context():
+        module = exported.mlir_module(serialized=False)
+        _strip_operation(module.operation, _MODULE_ATTRIBUTES)
+        serialized = _export._module_to_bytecode(module)
+    return dataclasses.replace(exported, mlir_module_serialized=serialized)
+
+
+def _strip_operation(operation: Any, allowed: tuple[str, ...] = ()) -> None:
+    for name in [item.name for item in _named_attributes(operation)]:
+        if "." in name and name not in allowed and not name.startswith(_KEPT_ATTRIBUTES):
+            del operation.attributes[name]
+    for key in ("arg_attrs", "res_attrs"):
+        if key in operation.attributes:
+            notes = ir.ArrayAttr(operation.attributes[key])
+            operation.attributes[key] = ir.ArrayAttr.get([_strip_notes(item) for item in notes])
+    for op in _inner_operations(operation):
+        _strip_operation(op)
+
+
+def _strip_notes(notes: Any) -> Any:
+    """Return what is said about one argument or result of a function."""
+    kept = {
+        item.name: item.attr
+        for item in _dictionary_items(notes)
+        if item.name.startswith(_KEPT_ATTRIBUTES)
+    }
+    return ir.DictAttr.get(kept)
+
+
+def _dictionary_items(notes: Any) -> list[Any]:
+    dictionary = ir.DictAttr(notes)
+    return [dictionary[number] for number in range(len(dictionary))]
+
+
+def _named_attributes(operation: Any) -> list[Any]:
+    attributes = operation.attributes
+    return [attributes[number] for number in range(len(attributes))]
+
+
 class _ModuleWalk:
     """Collects the contents of a module."""
 
@@ -116,11 +165,18 @@ class _ModuleWalk:
                 trips = _trip_count(op)
                 inner = None if trips is None or count is None else count * trips
                 self.walk_executed(op, inner, depth + 1)
-            elif op.name == "func.call":
-                name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-                self.walk_executed(self._functions[name].operation, count, depth + 1)
             else:
                 self.walk_executed(op, count, depth + 1)
+                for function in self._called_functions(op):
+                    self.walk_executed(function.operation, count, depth + 1)
+
+    def _called_functions(self, op: Any) -> Iterator[Any]:
+        """Yield the functions that an operation refers to: calls, composites, custom calls."""
+        # Whatever the name of the attribute is: an operation that refers to a function executes it.
+        for item in _named_attributes(op):
+            for name in _symbol_names(item.attr):
+                if name in self._functions:
+                    yield self._functions[name]
 
     def _add_collective(self, op: Any, count: int | None) -> None:
         if not any(_is_used(result) for result in op.results):
@@ -142,6 +198,14 @@ class _ModuleWalk:
                     pairs=pairs,
                 )
             )
+
+
+def _symbol_names(attribute: Any) -> Iterator[str]:
+    if isinstance(attribute, ir.FlatSymbolRefAttr):
+        yield attribute.value
+    elif isinstance(attribute, ir.ArrayAttr):
+        for item in attribute:
+            yield from _symbol_names(item)
 
 
 def _inner_operations(operation: Any) -> Iterator[Any]:
@@ -240,7 +304,14 @@ def _trip_count(loop: Any) -> int | None:
     step = _loop_step(body, returned.operands[number], number)
     if start is None or stop is None or step is None or step <= 0:
         return None
-    return max(0, -(-(stop - start) // step))
+    trips = max(0, -(-(stop - start) // step))
+    # A counter that exceeds its dtype starts again at the other end.
+    return trips if start + trips * step <= _max_integer(loop.operands[number]) else None
+
+
+def _max_integer(value: Any) -> int:
+    kind = ir.IntegerType(ir.RankedTensorType(value.type).element_type)
+    return (1 << (kind.width - (0 if kind.is_unsigned else 1))) - 1
 
 
 def _defining_op(value: Any) -> Any:
@@ -259,8 +330,10 @@ def _constant_value(value: Any) -> int | None:
     owner = None if isinstance(value.owner, ir.Block) else _defining_op(value)
     if owner is None or owner.name != "stablehlo.constant":
         return None
-    numbers = np.asarray(ir.DenseIntElementsAttr(owner.attributes["value"]))
-    return int(numbers.reshape(-1)[0]) if numbers.size == 1 else None
+    with contextlib.suppress(ValueError):  # a counter need not be an integer
+        numbers = np.asarray(ir.DenseIntElementsAttr(owner.attributes["value"]))
+        return int(numbers.reshape(-1)[0]) if numbers.size == 1 else None
+    return None
 
 
 def _loop_step(body: Any, value: Any, number: int) -> int | None:

@@ -18,7 +18,7 @@ import jax.export
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shardlab._jax.exported_program import ProgramContents, read_contents
+from shardlab._jax.exported_program import ProgramContents, read_contents, strip_attributes
 from shardlab.judge.protocol.reports import ExceptionReport, InputArray
 from shardlab.judge.protocol.requests import RunRequest, WorkerRequest
 from shardlab.judge.protocol.responses import RunResponse, WorkerResponse
@@ -31,7 +31,7 @@ from shardlab.judge.protocol.run_result import (
     shard_ranges,
 )
 from shardlab.judge.protocol.values import ArrayLeaf, array_from_buffer
-from shardlab.judge.worker.compiled_collectives import find_collectives
+from shardlab.judge.worker.compiled_collectives import find_collectives, read_compiled_module
 from shardlab.judge.worker.jax_overrides import create_host_mesh
 from shardlab.judge.worker.worker_process import (
     compile_fast,
@@ -138,7 +138,8 @@ def _compile_program(request: RunRequest, arrays: Sequence[Any], mesh: Mesh) -> 
     memory = compiled.memory_analysis()
     collectives: Sequence[CollectiveRecord] = ()
     if mesh.size > 1:
-        collectives = find_collectives(contents.collectives, compiled.as_text())
+        module = read_compiled_module(compiled, mesh.size)
+        collectives = find_collectives(contents.collectives, module)
     return CompiledProgram(
         execute=lambda *arrays: compiled(token, *arrays),
         collectives=tuple(collectives),
@@ -192,7 +193,7 @@ def read_program(
             f"the program has {len(data):,} bytes; the maximum is {_MAX_PROGRAM:,}"
         )
     try:
-        exported = jax.export.deserialize(bytearray(data))
+        exported = strip_attributes(jax.export.deserialize(bytearray(data)))
         contents = read_contents(exported)
     except Exception as error:
         name = type(error).__name__
