@@ -34,8 +34,8 @@ _REDUCTIONS = {
 }
 # Functions that call each other twice each make exponentially many steps from a few bytes: beyond
 # these limits it is not a program that a learner wrote.
-_MAX_STEPS = 200_000
-_MAX_DEPTH = 200
+MAX_STEPS = 200_000
+MAX_DEPTH = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,6 @@ class ProgramContents:
     operations: set[str] = dataclasses.field(default_factory=set)
     largest_constant: int = 0  # in elements
     n_operations: int = 0
-    has_shard_map: bool = False
 
 
 class TooDeep(Exception):
@@ -71,15 +70,35 @@ def read_contents(exported: jax.export.Exported) -> ProgramContents:
     with mlir.make_ir_context():
         module = exported.mlir_module(serialized=False)
         contents = ProgramContents()
-        functions = {
-            ir.StringAttr(op.attributes["sym_name"]).value: op
+        functions = ModuleFunctions(module)
+        _ModuleWalk(functions, contents).walk_all(module.operation)
+        if functions.main is not None:
+            _ModuleWalk(functions, contents).walk_executed(functions.main, 1, 0)
+        return contents
+
+
+class ModuleFunctions:
+    """The functions of a module, and which of them an operation executes."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module  # its operations are gone as soon as it is
+        self._by_name = {
+            ir.StringAttr(op.attributes["sym_name"]).value: op.operation
             for op in module.body.operations
             if op.operation.name == "func.func"
         }
-        _ModuleWalk(functions, contents).walk_all(module.operation)
-        if "main" in functions:
-            _ModuleWalk(functions, contents).walk_executed(functions["main"].operation, 1, 0)
-        return contents
+
+    @property
+    def main(self) -> Any | None:
+        return self._by_name.get("main")
+
+    def called_by(self, op: Any) -> Iterator[Any]:
+        """Yield the functions that an operation refers to: calls, composites, custom calls."""
+        # Whatever the name of the attribute is: an operation that refers to a function executes it.
+        for item in _named_attributes(op):
+            for name in _symbol_names(item.attr):
+                if name in self._by_name:
+                    yield self._by_name[name]
 
 
 # Attributes with a prefix are notes for a later stage; these two dialects are JAX's own. All others
@@ -133,7 +152,7 @@ def _named_attributes(operation: Any) -> list[Any]:
 class _ModuleWalk:
     """Collects the contents of a module."""
 
-    def __init__(self, functions: dict[str, Any], contents: ProgramContents) -> None:
+    def __init__(self, functions: ModuleFunctions, contents: ProgramContents) -> None:
         self._functions, self._contents = functions, contents
         self._steps = 0
 
@@ -145,8 +164,6 @@ class _ModuleWalk:
             contents.operations.add(op.name)
             if op.name == "stablehlo.custom_call":
                 contents.custom_calls.add(ir.StringAttr(op.attributes["call_target_name"]).value)
-            elif op.name == "sdy.manual_computation":
-                contents.has_shard_map = True
             elif op.name == "stablehlo.constant":
                 contents.largest_constant = max(
                     contents.largest_constant, _n_elements(op.results[0])
@@ -157,26 +174,18 @@ class _ModuleWalk:
         """Collect the collectives that the program executes, with how often it executes them."""
         for op in _inner_operations(operation):
             self._steps += 1
-            if self._steps > _MAX_STEPS or depth > _MAX_DEPTH:
+            if self._steps > MAX_STEPS or depth > MAX_DEPTH:
                 raise TooDeep("the program's functions call each other too often")
             if op.name in _COLLECTIVES:
                 self._add_collective(op, count)
             elif op.name == "stablehlo.while":
-                trips = _trip_count(op)
+                trips = trip_count(op)
                 inner = None if trips is None or count is None else count * trips
                 self.walk_executed(op, inner, depth + 1)
             else:
                 self.walk_executed(op, count, depth + 1)
-                for function in self._called_functions(op):
-                    self.walk_executed(function.operation, count, depth + 1)
-
-    def _called_functions(self, op: Any) -> Iterator[Any]:
-        """Yield the functions that an operation refers to: calls, composites, custom calls."""
-        # Whatever the name of the attribute is: an operation that refers to a function executes it.
-        for item in _named_attributes(op):
-            for name in _symbol_names(item.attr):
-                if name in self._functions:
-                    yield self._functions[name]
+                for function in self._functions.called_by(op):
+                    self.walk_executed(function, count, depth + 1)
 
     def _add_collective(self, op: Any, count: int | None) -> None:
         if not any(_is_used(result) for result in op.results):
@@ -190,7 +199,7 @@ class _ModuleWalk:
             shape, dtype = _tensor_type(operand)
             self._contents.collectives.append(
                 Collective(
-                    op=_collective_name(op),
+                    op=collective_name(op),
                     shape=shape,
                     dtype=dtype,
                     count=count,
@@ -219,8 +228,9 @@ def _is_used(result: Any) -> bool:
     return next(iter(result.uses), None) is not None
 
 
-def _collective_name(op: Any) -> str:
-    name = _COLLECTIVES[op.name]
+def collective_name(op: Any) -> str:
+    """Return the JAX function of a collective; empty if an operation is none."""
+    name = _COLLECTIVES.get(op.name, "")
     if name == "psum":
         for inner in _inner_operations(op):
             return _REDUCTIONS.get(inner.name, name)
@@ -288,7 +298,7 @@ def _symbol_name(op: Any) -> str:
 # ------------------------------------------------------------------------------------- loops
 
 
-def _trip_count(loop: Any) -> int | None:
+def trip_count(loop: Any) -> int | None:
     """Return the iterations of a loop that counts up to a constant; None for any other loop."""
     condition, body = (region.blocks[0] for region in loop.regions)
     test = _defining_op(condition.operations[len(condition.operations) - 1].operation.operands[0])
@@ -311,7 +321,7 @@ def _trip_count(loop: Any) -> int | None:
 
 def _max_integer(value: Any) -> int:
     kind = ir.IntegerType(ir.RankedTensorType(value.type).element_type)
-    return (1 << (kind.width - (0 if kind.is_unsigned else 1))) - 1
+    return int((1 << (kind.width - (0 if kind.is_unsigned else 1))) - 1)
 
 
 def _defining_op(value: Any) -> Any:

@@ -14,6 +14,7 @@ from shardlab.catalogue.reference import Reference
 from shardlab.judge.cases import Case
 from shardlab.judge.grading.evidence import Array
 from shardlab.judge.grading.grade import ExpectedResult
+from shardlab.judge.grading.requirements import probed_constructs
 from shardlab.judge.grading.structure import array_leaves
 from shardlab.judge.protocol.reports import FunctionCall, InputArray
 from shardlab.judge.protocol.requests import (
@@ -84,7 +85,9 @@ class CaseRequest:
             )
             for array, spec in zip(arrays, self._input_specs, strict=True)
         )
-        return RunRequest(program=program, mesh=self.case.mesh, inputs=inputs)
+        is_probed = self.case.mesh is not None and self.case.mesh.n_devices > 1
+        probes = probed_constructs(self.case.part.requires) if is_probed else ()
+        return RunRequest(program=program, mesh=self.case.mesh, inputs=inputs, probes=probes)
 
     @cached_property
     def expected(self) -> ExpectedResult:

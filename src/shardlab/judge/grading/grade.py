@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardlab.catalogue.problem_schema import CONSTRUCTS
 from shardlab.judge.cases import Case
 from shardlab.judge.grading import differing_replicas, requirements, wrong_values
 from shardlab.judge.grading.differing_replicas import DifferingReplicas
@@ -92,7 +93,7 @@ def _check_requirements(case: Case, run: RunResult, expected: ExpectedResult) ->
     exceeded = requirements.find_exceeded(run, expected.budget)
     # If a forbidden collective takes the place of the required one, one verdict is enough.
     if any(verdict.code == "COMM" for verdict in exceeded):
-        missing = [v for v in missing if v.details["missing"] in ("shard_map", "check_vma")]
+        missing = [v for v in missing if v.details["missing"] in CONSTRUCTS]
     # Nothing is compiled for virtual devices: the submission's own calls are known, and not those
     # that a compiler would insert or remove.
     return missing if case.is_simulated else [*missing, *exceeded]

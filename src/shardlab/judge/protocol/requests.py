@@ -234,6 +234,8 @@ class RunRequest(WorkerRequest[RunResponse]):
     program: bytes
     mesh: Mesh | None = None
     inputs: tuple[InputArray, ...] = ()
+    # Constructs to remove, one at a time, to see whether the program still returns the same.
+    probes: tuple[str, ...] = ()
 
     def _encode(self) -> Encoded:
         inputs = [
@@ -241,7 +243,11 @@ class RunRequest(WorkerRequest[RunResponse]):
             for array in self.inputs
         ]
         # No function and no argument names: the runner knows nothing about the submission.
-        content = {"mesh": self.mesh.to_json() if self.mesh else None, "inputs": inputs}
+        content = {
+            "mesh": self.mesh.to_json() if self.mesh else None,
+            "inputs": inputs,
+            "probes": list(self.probes),
+        }
         return content, (self.program, *(array.values for array in self.inputs))
 
     @classmethod
@@ -256,7 +262,8 @@ class RunRequest(WorkerRequest[RunResponse]):
                 InputArray(shape=shape, dtype=dtype, spec=array.text("spec"), values=values)
             )
             array.finish()
-        return cls(program=buffers[0], mesh=mesh, inputs=tuple(inputs))
+        probes = fields.texts("probes")
+        return cls(program=buffers[0], mesh=mesh, inputs=tuple(inputs), probes=probes)
 
     def parse_response(self, frame: Frame) -> RunResponse:
         return RunResponse.from_frame(frame, _mesh_devices(self.mesh))

@@ -97,8 +97,8 @@ class Tracer:
     def _export_program(self, request: ExportRequest) -> ExportResponse:
         """Trace the function on a mesh, check it for hazards, and return it as a program.
 
-        JAX leaves no sign of a shard_map in a program for one device. There the count of the trace
-        is all there is, and it is the submission's own claim.
+        JAX leaves no sign of a shard_map in a program for one device. There the flow of the trace is
+        all there is, and it is the submission's own claim.
         """
         mesh = create_host_mesh(request.call.mesh) if request.call.mesh else None
         try:
@@ -106,7 +106,7 @@ class Tracer:
             return ExportResponse(
                 program=traced.export_program(),
                 findings=traced.findings,
-                n_shard_maps=traced.n_shard_maps,
+                flow=traced.flow,
                 n_unchecked=traced.n_unchecked,
                 eager_bytes=eager_bytes(traced.jaxpr),
             )

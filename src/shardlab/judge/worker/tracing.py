@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from shardlab._jax.axis_errors import convert_axis_error
 from shardlab.checks.check_program import check_program
 from shardlab.collectives.call import CollectiveCall
+from shardlab.collectives.program_flow import ProgramFlow
 from shardlab.judge.protocol.reports import ExceptionReport, FindingReport, FunctionCall
 from shardlab.judge.protocol.values import ArrayLeaf, unpack_value
 from shardlab.judge.worker.error_reports import (
@@ -27,6 +28,7 @@ from shardlab.judge.worker.error_reports import (
 from shardlab.judge.worker.jax_overrides import eager_placement, single_device
 from shardlab.judge.worker.loaded_submission import LoadedSubmission, array_result, build_arguments
 from shardlab.sharding.spec import parse_spec
+from shardlab.tracing.jaxpr_flow import read_jaxpr_flow
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.observe import observe_staged
@@ -54,7 +56,7 @@ class TracedSubmission:
     shapes: list[Any]
     mesh: Mesh | None
     findings: Findings
-    n_shard_maps: int
+    flow: ProgramFlow
     n_unchecked: int
     calls: tuple[CollectiveCall, ...]
     jaxpr: Any
@@ -101,7 +103,7 @@ def trace_submission(
         shapes=shapes,
         mesh=mesh,
         findings=findings,
-        n_shard_maps=observation.n_shard_maps,
+        flow=read_jaxpr_flow(traced.jaxpr),
         n_unchecked=observation.n_unchecked,
         calls=observation.calls,
         jaxpr=traced.jaxpr,
