@@ -1,4 +1,4 @@
-"""The data flow of an exported program, read from its StableHLO; calls are followed at each call."""
+"""The data flow of an exported program, from its StableHLO; calls are followed at each call."""
 
 from __future__ import annotations
 

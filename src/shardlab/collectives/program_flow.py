@@ -34,7 +34,8 @@ class ProgramFlow:
 
     `constructs` are the collectives, shard_maps and axis indices that an argument reaches and that
     reach a result, `unused` those of which none does; `outside` are the operations that compute on
-    such values outside of any shard_map. A program is placed if no argument reaches a result around a sharding.
+    such values outside of any shard_map. A program is placed if no argument reaches a result around
+    a sharding.
     """
 
     constructs: tuple[str, ...] = ()

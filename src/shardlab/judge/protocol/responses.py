@@ -31,6 +31,7 @@ from shardlab.sandbox.fields import Fields
 from shardlab.sandbox.frame import Frame, InvalidFrame
 
 MAX_PRINTED = 1 << 20
+_NO_FLOW = ProgramFlow()
 Encoded = tuple[dict[str, Any], Sequence[bytes]]  # the fields of a message, and its buffers
 
 
@@ -81,7 +82,7 @@ class ExportResponse(WorkerResponse):
     message_type: ClassVar[str] = "exported"
     program: bytes = b""
     findings: tuple[FindingReport, ...] = ()
-    flow: ProgramFlow = ProgramFlow()
+    flow: ProgramFlow = _NO_FLOW
     n_unchecked: int = 0  # shard_maps with check_vma=False
     eager_bytes: int = 0
 

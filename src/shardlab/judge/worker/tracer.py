@@ -97,8 +97,8 @@ class Tracer:
     def _export_program(self, request: ExportRequest) -> ExportResponse:
         """Trace the function on a mesh, check it for hazards, and return it as a program.
 
-        JAX leaves no sign of a shard_map in a program for one device. There the flow of the trace is
-        all there is, and it is the submission's own claim.
+        JAX leaves no sign of a shard_map in a program for one device. There the flow of the trace
+        is all there is, and it is the submission's own claim.
         """
         mesh = create_host_mesh(request.call.mesh) if request.call.mesh else None
         try:
