@@ -255,10 +255,9 @@ def test_requirements_are_read_from_the_data_flow(pool, name):
         assert judgement.passed, [verdict.what for verdict in verdicts]
         return
     codes = {case.name: {verdict.code for verdict in case.verdicts} for case in judgement.cases}
-    # On one device there are no collectives.
     assert codes["data=2"] == codes["data=3"] == {"API"}, [verdict.what for verdict in verdicts]
-    is_collective = requires[-1] in ("psum", "explicit_collectives")
-    is_probed = requires == ("shard_map",) and "times zero" in name
-    assert codes["data=1"] == ({"AC"} if is_collective or is_probed else {"API"})
+    # There the trace is all there is, and only the shard_map is required.
+    is_missing = requires == ("shard_map",) and "times zero" not in name
+    assert codes["data=1"] == ({"API"} if is_missing else {"AC"})
     failed = [verdict.what for verdict in verdicts if verdict.code == "API"]
     assert any(sentence in what for what in failed), failed

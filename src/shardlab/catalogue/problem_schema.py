@@ -33,6 +33,7 @@ CONSTRUCTS = {
     "placement": "no argument reaches the result around a device_put or another sharding",
     "check_vma": "no shard_map has check_vma=False",
 }
+FLOW_CONSTRUCTS = tuple(name for name in CONSTRUCTS if name not in ("shard_map", "check_vma"))
 # Only names: the arguments are looked up in the inputs of the reference.
 CALL = re.compile(r"(\w+)\((\w+(?:, ?\w+)*)?\)")
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
