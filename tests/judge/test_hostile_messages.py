@@ -198,7 +198,13 @@ RESPONSES = {
     "loaded": (LoadRequest(source=b""), {"defined_names": ["f"]}),
     "exported": (
         ExportRequest(call=CALL),
-        {"findings": [FINDING], "flow": FLOW, "n_unchecked": 0, "eager_bytes": 0},
+        {
+            "findings": [FINDING],
+            "flow": FLOW,
+            "n_unchecked": 0,
+            "eager_bytes": 0,
+            "has_debug_calls": False,
+        },
     ),
     "simulated": (
         SimulateRequest(call=CALL),

@@ -26,6 +26,7 @@ TRACER = {
     "flow": FLOW,
     "n_unchecked": 0,
     "eager_bytes": 0,
+    "has_debug_calls": False,
 }
 EXTRA = {"error": ERROR, "findings": [FINDING], "packed_value": 1, "result": RESULT}
 RUNNER = {"version": PROTOCOL_VERSION, "type": "run", "error": None, "result": RESULT}

@@ -19,6 +19,7 @@ from shardlab.judge.grading.structure import array_leaves
 from shardlab.judge.protocol.reports import FunctionCall, InputArray
 from shardlab.judge.protocol.requests import (
     CallRequest,
+    DebugPrintRequest,
     ExportRequest,
     RunRequest,
     SimulateRequest,
@@ -75,6 +76,11 @@ class CaseRequest:
         if self.kind == "simulate":
             return SimulateRequest(call=call, arrays=buffers)
         return CallRequest(call=call, arrays=buffers)
+
+    def debug_print_request(self) -> DebugPrintRequest:
+        """Return the request for what is printed with the inputs of this case."""
+        request, (_, arrays) = self.tracer_request(), self._packed_inputs
+        return DebugPrintRequest(call=request.call, arrays=tuple(map(array_bytes, arrays)))
 
     def runner_request(self, program: bytes) -> RunRequest:
         """Return the request to the runner, with the values of the inputs."""

@@ -204,6 +204,29 @@ class ScriptRequest(WorkerRequest[ScriptResponse]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DebugPrintRequest(WorkerRequest[ScriptResponse]):
+    """Run a function for what `jax.debug.print` prints in it, with inputs that may be shown."""
+
+    message_type: ClassVar[str] = "debug_print"
+    activity: ClassVar[str] = "printing"
+    call: FunctionCall
+    arrays: tuple[bytes, ...] = ()
+
+    def _encode(self) -> Encoded:
+        return self.call.encode(), self.arrays
+
+    @classmethod
+    def _decode(cls, fields: Fields, buffers: tuple[bytes, ...]) -> DebugPrintRequest:
+        return cls(call=FunctionCall.read_fields(fields), arrays=buffers)
+
+    def parse_response(self, frame: Frame) -> ScriptResponse:
+        return ScriptResponse.from_frame(frame)
+
+    def error_response(self, error: ExceptionReport) -> ScriptResponse:
+        return ScriptResponse(error=error)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DoctestRequest(WorkerRequest[DoctestResponse]):
     """Run a page's examples with the names of the submission that is loaded."""
 
@@ -288,7 +311,7 @@ _REQUESTS: dict[str, type[WorkerRequest[Any]]] = {
     request_class.message_type: request_class
     for request_class in (
         *(LoadRequest, ExportRequest, SimulateRequest, CallRequest),
-        *(ScriptRequest, DoctestRequest, RunRequest),
+        *(ScriptRequest, DebugPrintRequest, DoctestRequest, RunRequest),
     )
 }
 

@@ -85,6 +85,7 @@ class ExportResponse(WorkerResponse):
     flow: ProgramFlow = _NO_FLOW
     n_unchecked: int = 0  # shard_maps with check_vma=False
     eager_bytes: int = 0
+    has_debug_calls: bool = False  # jax.debug.print, jax.debug.callback
 
     def _encode(self) -> Encoded:
         content = {
@@ -92,6 +93,7 @@ class ExportResponse(WorkerResponse):
             "flow": encode_flow(self.flow),
             "n_unchecked": self.n_unchecked,
             "eager_bytes": self.eager_bytes,
+            "has_debug_calls": self.has_debug_calls,
         }
         # No buffer at all if there is no program: an empty one would look like a program.
         return content, (self.program,) if self.program else ()
@@ -106,6 +108,7 @@ class ExportResponse(WorkerResponse):
             flow=read_flow(fields),
             n_unchecked=fields.integer("n_unchecked"),
             eager_bytes=fields.integer("eager_bytes"),
+            has_debug_calls=fields.boolean("has_debug_calls"),
         )
         fields.finish()
         return response

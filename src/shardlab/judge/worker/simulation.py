@@ -89,7 +89,7 @@ def _run_traced(traced: TracedSubmission, arrays: Sequence[Any]) -> Any:
         return outputs
     except Deadlock as error:
         raise SubmissionRejected(None, (_deadlock_finding(error),)) from None
-    except Exception as error:
+    except BaseException as error:
         raise explain_rejection(error, traced.function, traced.mesh) from None
 
 
