@@ -78,7 +78,7 @@ def grade_run(case: Case, run: RunResult, expected: ExpectedResult) -> Grade:
             verdict_or_none = sharding_verdict(outputs[path], spec, case.mesh)
             grading.verdicts += [verdict_or_none] if verdict_or_none else []
     if all(verdict.code == "SHARD" for verdict in grading.verdicts):
-        grading.verdicts += _check_requirements(case, run, expected)
+        grading.verdicts += _check_requirements(case, run, expected, bool(grading.verdicts))
     return Grade(
         verdicts=tuple(grading.verdicts),
         evidence=tuple(grading.evidence),
@@ -87,12 +87,17 @@ def grade_run(case: Case, run: RunResult, expected: ExpectedResult) -> Grade:
     )
 
 
-def _check_requirements(case: Case, run: RunResult, expected: ExpectedResult) -> list[Verdict]:
+def _check_requirements(
+    case: Case, run: RunResult, expected: ExpectedResult, has_verdict: bool
+) -> list[Verdict]:
     missing = requirements.find_missing(_judged_names(case), run, _device_count(case))
     exceeded = requirements.find_exceeded(run, expected.budget)
     # If a forbidden collective takes the place of the required one, one verdict is enough.
     if any(verdict.code == "COMM" for verdict in exceeded):
         missing = [v for v in missing if v.details["missing"] in ("shard_map", "check_vma")]
+    # Data that takes another way is the reason of most other verdicts, and adds nothing to them.
+    if has_verdict or exceeded:
+        missing = [v for v in missing if v.details["missing"] not in FLOW_CONSTRUCTS]
     # Nothing is compiled for virtual devices: the submission's own calls are known, and not those
     # that a compiler would insert or remove.
     return missing if case.is_simulated else [*missing, *exceeded]
