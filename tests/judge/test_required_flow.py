@@ -123,6 +123,18 @@ SUBMISSIONS = {
         FULL_SUM.format(lines="return jnp.sum(x) + lax.psum(jnp.sum(x), a) * 0"),
         "without it the result is the same",
     ),
+    "a psum of what every device has": (
+        "total",
+        ("shard_map", "psum"),
+        FULL_SUM.format(lines="return lax.psum(jnp.sum(x), a) / lax.axis_size(a)"),
+        "without it the result is the same",
+    ),
+    "a psum of ones": (
+        "total",
+        ("shard_map", "psum"),
+        FULL_SUM.format(lines="return jnp.sum(x) * lax.psum(1 + 0 * x[0], a) / lax.axis_size(a)"),
+        "without it the result is the same",
+    ),
     "a psum that is not used": (
         "total",
         ("shard_map", "psum"),

@@ -194,7 +194,7 @@ class _ModuleWalk:
         pairs = _permutation_pairs(op)
         if is_permutation and all(a == b for a, b in pairs):
             return  # no device sends anything to another one
-        group_size = 2 if is_permutation else _group_size(op)
+        n_devices = 2 if is_permutation else group_size(op)
         for operand in op.operands:
             shape, dtype = _tensor_type(operand)
             self._contents.collectives.append(
@@ -203,7 +203,7 @@ class _ModuleWalk:
                     shape=shape,
                     dtype=dtype,
                     count=count,
-                    group_size=group_size,
+                    group_size=n_devices,
                     pairs=pairs,
                 )
             )
@@ -267,7 +267,7 @@ def _permutation_pairs(op: Any) -> tuple[tuple[int, int], ...]:
     return tuple((int(a), int(b)) for a, b in pairs.reshape(-1, 2))
 
 
-def _group_size(op: Any) -> int:
+def group_size(op: Any) -> int:
     """Return how many devices take part in one call."""
     # JAX 0.10 lists the device ids of each group; JAX 0.12 names mesh axes.
     groups = op.attributes["replica_groups"]

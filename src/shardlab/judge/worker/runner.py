@@ -195,9 +195,23 @@ def _has_influence(
 def _measure_influence(
     name: str, compiled: CompiledProgram, arrays: Sequence[Any], outputs: Any, mesh: Mesh
 ) -> bool:
-    reduced = remove_construct(compiled.exported, name)
-    if reduced is None:
-        return True
+    programs = [remove_construct(compiled.exported, name)]
+    if name == "psum":
+        programs.append(remove_construct(compiled.exported, name, as_if_equal=True))
+    # It must matter that devices communicate, and that they do not all pass the same.
+    return all(
+        program is None or _returns_other(program, compiled, arrays, outputs, mesh)
+        for program in programs
+    )
+
+
+def _returns_other(
+    reduced: jax.export.Exported,
+    compiled: CompiledProgram,
+    arrays: Sequence[Any],
+    outputs: Any,
+    mesh: Mesh,
+) -> bool:
     _, execute = _compile_exported(reduced, arrays, mesh, compiled.is_replicated)
     if _outputs_differ(outputs, execute(*arrays)):
         return True
