@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 from jax._src.interpreters import mlir  # make_ir_context, with all dialects loaded
+from jax._src.lib.mlir.dialects import sdy  # Shardy's attributes
 
 from shardlab._jax.exported_program import (
     MAX_DEPTH,
@@ -20,6 +21,7 @@ from shardlab.collectives.program_flow import (
     AXIS_INDEX,
     PLACEMENT,
     SHARD_MAP,
+    UNSHARDED_SHARD_MAP,
     VALUE,
     FlowGraph,
     ProgramFlow,
@@ -104,7 +106,8 @@ class _FlowWalk:
         if op.name == "sdy.manual_computation":
             block = op.regions[0].blocks[0]
             outs = self._walk_block(block, operands, environment, True, depth + 1)
-            return [self._graph.add_node(SHARD_MAP, [out], in_body=in_body) for out in outs]
+            kind = SHARD_MAP if _has_shards(op) else UNSHARDED_SHARD_MAP
+            return [self._graph.add_node(kind, [out], in_body=in_body) for out in outs]
         if op.name == "sdy.named_computation":
             block = op.regions[0].blocks[0]
             return self._walk_block(block, operands, environment, in_body, depth + 1)
@@ -151,6 +154,16 @@ class _FlowWalk:
             self._graph.add_node(VALUE, [*operands, *results])
             for results in zip(*branches, strict=True)
         ]
+
+
+def _has_shards(shard_map: Any) -> bool:
+    """Return whether an operand or a result of a shard_map is sharded."""
+    return any(
+        sdy.DimensionShardingAttr(dimension).axes
+        for key in ("in_shardings", "out_shardings")
+        for sharding in sdy.TensorShardingPerValueAttr(shard_map.attributes[key]).shardings
+        for dimension in sdy.TensorShardingAttr(sharding).dimension_shardings
+    )
 
 
 def _operation_kind(op: Any) -> str:

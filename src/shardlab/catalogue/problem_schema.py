@@ -25,7 +25,7 @@ KINDS = ("program", "value")
 COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
 # What a part can require besides collectives.
 CONSTRUCTS = {
-    "shard_map": "an argument reaches the result through a shard_map",
+    "shard_map": "an argument reaches the result through a shard_map that gets or returns shards",
     "in_body": "nothing is computed from an argument outside of the shard_map's body",
     "matmul_in_body": "no matrix product of an argument is outside of the shard_map's body",
     "explicit_collectives": "the compiler inserts no collective: the program calls all of them",

@@ -21,6 +21,8 @@ VALUE = ""  # a node that only passes a value on: a reshape, a loop carry, an ar
 ARITHMETIC = "arithmetic"
 PLACEMENT = "placement"
 SHARD_MAP = "shard_map"
+# It gets full arrays and returns full arrays: every device does the same.
+UNSHARDED_SHARD_MAP = "unsharded shard_map"
 AXIS_INDEX = "axis_index"
 # These have no operand: they are sources of data, as the arguments are.
 _SOURCES = (AXIS_INDEX,)

@@ -13,6 +13,7 @@ from shardlab.collectives.program_flow import (
     AXIS_INDEX,
     PLACEMENT,
     SHARD_MAP,
+    UNSHARDED_SHARD_MAP,
     VALUE,
     FlowGraph,
     ProgramFlow,
@@ -77,7 +78,8 @@ class _FlowWalk:
         name, params = str(eqn.primitive.name), eqn.params
         if name == "shard_map":
             outs = self.walk_jaxpr(params["jaxpr"], operands, True)
-            return [self._graph.add_node(SHARD_MAP, [out], in_body=in_body) for out in outs]
+            kind = SHARD_MAP if _has_shards(params) else UNSHARDED_SHARD_MAP
+            return [self._graph.add_node(kind, [out], in_body=in_body) for out in outs]
         if name == "scan":
             return self._add_scan(params, operands, in_body)
         if name == "while":
@@ -140,6 +142,12 @@ class _FlowWalk:
         for carry, result in zip(carries, outs, strict=True):
             self._graph.connect(result, carry)
         return [self._graph.add_node(VALUE, [carry, *condition]) for carry in carries]
+
+
+def _has_shards(params: Any) -> bool:
+    """Return whether an operand or a result of a shard_map is sharded."""
+    specs = (*params["in_specs"], *params["out_specs"])
+    return any(entry is not None for spec in specs for entry in spec)
 
 
 def _equation_kind(eqn: Any) -> str:

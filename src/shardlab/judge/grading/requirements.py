@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from shardlab.catalogue.problem_schema import CONSTRUCTS
-from shardlab.collectives.program_flow import MATRIX_PRODUCTS
+from shardlab.collectives.program_flow import (
+    MATRIX_PRODUCTS,
+    SHARD_MAP,
+    UNSHARDED_SHARD_MAP,
+)
 from shardlab.judge.protocol.run_result import CollectiveRecord, RunResult
 from shardlab.judge.verdict import Verdict
 
@@ -18,6 +22,10 @@ _UNCHECKED = (
 _UNCHECKED_FIX = (
     "remove check_vma=False, and give JAX what it needs for the proof: a psum, or to='invarying'."
 )
+_UNSHARDED = (
+    "The shard_map gets full arrays and returns full arrays, so every device computes the same."
+)
+_UNSHARDED_FIX = "name the mesh axis in in_specs, so that each device gets its shard."
 _BODY_FIX = (
     "move it into the function that jax.shard_map calls: there each device computes on its shard."
 )
@@ -75,14 +83,17 @@ def _missing_construct(name: str, run: RunResult) -> list[Verdict]:
     fix = _CONSTRUCT_FIXES.get(
         name, f"call jax.lax.{name} inside the shard_map, and use its result."
     )
+    constructs = run.flow.constructs
+    if name == SHARD_MAP and name not in constructs and UNSHARDED_SHARD_MAP in constructs:
+        return [_missing_verdict(name, _UNSHARDED, _UNSHARDED_FIX)]
     if name in run.flow.unused:
         sentence = (
             f"There is a {name} in the program, but no argument reaches the result through it."
         )
         return [_missing_verdict(name, sentence, fix)]
     present = {call.op for call in run.collectives if not (call.is_inserted or call.is_folded)}
-    is_absent = name not in (run.flow.constructs if name in CONSTRUCTS else present)
-    if is_absent or name not in run.flow.constructs:
+    is_absent = name not in (constructs if name in CONSTRUCTS else present)
+    if is_absent or name not in constructs:
         sentence = f"There is no {name} in the program{_alternative_text(name, present, run)}."
         return [_missing_verdict(name, sentence, fix)]
     if name in run.ineffective:

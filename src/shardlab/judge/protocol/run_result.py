@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from shardlab.collectives.program_flow import SHARD_MAP, ProgramFlow
+from shardlab.collectives.program_flow import SHARD_MAP, UNSHARDED_SHARD_MAP, ProgramFlow
 from shardlab.collectives.wire import wire_bytes
 from shardlab.errors import LabError
 from shardlab.judge.protocol.values import ArrayLeaf, array_bytes, array_from_buffer
@@ -99,7 +99,7 @@ class RunResult:
 
     @property
     def has_shard_map(self) -> bool:
-        return SHARD_MAP in self.flow.constructs
+        return bool({SHARD_MAP, UNSHARDED_SHARD_MAP} & set(self.flow.constructs))
 
     def encode(self) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         """Return the fields that a run itself shows, and the values of its shards."""
