@@ -1,6 +1,6 @@
-"""`jax.debug.print` and `jax.debug.callback` in a jaxpr: counted, and removed.
+"""`jax.debug.print`, `callback` and `inspect_array_sharding` in a jaxpr: found, and removed.
 
-An exported program cannot call back into Python. What these two do is not part of the result, so a
+An exported program cannot call back into Python. What these do is not part of the result, so a
 program without them is the same program.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-_PRIMITIVES = ("debug_callback", "debug_print")
+_PRIMITIVES = ("debug_callback", "debug_print", "inspect_sharding")
 _EFFECTS = ("DebugEffect", "OrderedDebugEffect")
 
 
