@@ -54,7 +54,8 @@ def _strip(value: Any) -> Any:
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if not _is_jaxpr(value):
         return value
-    if not has_debug_calls(value):
+    # The branches of a cond have the effects of all of them, so one may have them without a call.
+    if not has_debug_calls(value) and not _is_debug_effect(value.effects):
         return value
     inner = getattr(value, "jaxpr", value)
     if inner is not value:  # a closed jaxpr of JAX 0.10
@@ -70,5 +71,9 @@ def _strip(value: Any) -> Any:
     return value.replace(eqns=eqns, effects=_other_effects(value.effects))
 
 
+def _is_debug_effect(effects: Any) -> bool:
+    return any(type(effect).__name__ in _EFFECTS for effect in effects)
+
+
 def _other_effects(effects: Any) -> Any:
-    return type(effects)(effect for effect in effects if type(effect).__name__ not in _EFFECTS)
+    return type(effects)(effect for effect in effects if not _is_debug_effect([effect]))
