@@ -25,8 +25,8 @@ KINDS = ("program", "value")
 COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
 # What a part can require besides collectives.
 CONSTRUCTS = {
-    "shard_map": "an argument reaches the result through a shard_map that gets or returns shards",
-    "in_body": "nothing is computed from an argument outside of the shard_map's body",
+    "shard_map": "an argument reaches the result through a shard_map",
+    "in_body": "nothing is computed from an argument outside of a shard_map that works on shards",
     "matmul_in_body": "no matrix product of an argument is outside of the shard_map's body",
     "explicit_collectives": "the compiler inserts no collective: the program calls all of them",
     "axis_index": "the result depends on the device's own index",

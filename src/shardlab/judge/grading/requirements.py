@@ -84,8 +84,8 @@ def _missing_construct(name: str, run: RunResult) -> list[Verdict]:
         name, f"call jax.lax.{name} inside the shard_map, and use its result."
     )
     constructs = run.flow.constructs
-    if name == SHARD_MAP and name not in constructs and UNSHARDED_SHARD_MAP in constructs:
-        return [_missing_verdict(name, _UNSHARDED, _UNSHARDED_FIX)]
+    if name == SHARD_MAP and UNSHARDED_SHARD_MAP in constructs:
+        return []  # whether its body works on shards is another requirement
     if name in run.flow.unused:
         sentence = (
             f"There is a {name} in the program, but no argument reaches the result through it."
@@ -109,6 +109,9 @@ _CONSTRUCT_FIXES = {
 
 
 def _outside_body(run: RunResult) -> list[Verdict]:
+    constructs = run.flow.constructs
+    if SHARD_MAP not in constructs and UNSHARDED_SHARD_MAP in constructs:
+        return [_missing_verdict("in_body", _UNSHARDED, _UNSHARDED_FIX)]
     return _outside_verdicts("in_body", run.flow.outside)
 
 
