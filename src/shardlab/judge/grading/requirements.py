@@ -68,7 +68,7 @@ def find_missing(names: Sequence[str], run: RunResult, n_devices: int) -> list[V
         find = _FINDERS.get(name)
         is_collective = name not in CONSTRUCTS
         if find is not None:
-            verdicts += find(run)
+            verdicts += find(run, n_devices)
         elif name in ("shard_map", "axis_index") or (is_collective and n_devices > 1):
             verdicts += _missing_construct(name, run)
     return verdicts
@@ -108,14 +108,16 @@ _CONSTRUCT_FIXES = {
 }
 
 
-def _outside_body(run: RunResult) -> list[Verdict]:
+def _outside_body(run: RunResult, n_devices: int) -> list[Verdict]:
     constructs = run.flow.constructs
-    if SHARD_MAP not in constructs and UNSHARDED_SHARD_MAP in constructs:
+    is_unsharded = SHARD_MAP not in constructs and UNSHARDED_SHARD_MAP in constructs
+    # On one device the shard is the array.
+    if is_unsharded and n_devices > 1:
         return [_missing_verdict("in_body", _UNSHARDED, _UNSHARDED_FIX)]
     return _outside_verdicts("in_body", run.flow.outside)
 
 
-def _matmul_outside_body(run: RunResult) -> list[Verdict]:
+def _matmul_outside_body(run: RunResult, n_devices: int) -> list[Verdict]:
     outside = [name for name in run.flow.outside if name in MATRIX_PRODUCTS]
     return _outside_verdicts("matmul_in_body", outside)
 
@@ -128,7 +130,7 @@ def _outside_verdicts(name: str, operations: Sequence[str]) -> list[Verdict]:
     return [_missing_verdict(name, sentence, _BODY_FIX)]
 
 
-def _inserted_collectives(run: RunResult) -> list[Verdict]:
+def _inserted_collectives(run: RunResult, n_devices: int) -> list[Verdict]:
     operations = sorted({call.op for call in run.collectives if call.is_inserted})
     if not operations:
         return []
@@ -136,14 +138,14 @@ def _inserted_collectives(run: RunResult) -> list[Verdict]:
     return [_missing_verdict("explicit_collectives", sentence, _INSERTED_FIX)]
 
 
-def _unplaced_result(run: RunResult) -> list[Verdict]:
+def _unplaced_result(run: RunResult, n_devices: int) -> list[Verdict]:
     if run.flow.is_placed:
         return []
     sentence = "The result is computed from an argument that was not placed on the devices."
     return [_missing_verdict("placement", sentence, _PLACEMENT_FIX)]
 
 
-_FINDERS: Mapping[str, Callable[[RunResult], list[Verdict]]] = {
+_FINDERS: Mapping[str, Callable[[RunResult, int], list[Verdict]]] = {
     "in_body": _outside_body,
     "matmul_in_body": _matmul_outside_body,
     "explicit_collectives": _inserted_collectives,
