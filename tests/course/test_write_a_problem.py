@@ -35,6 +35,11 @@ def test_the_page_has_every_key_and_no_other(name):
     assert rows(getattr(problem_schema, name)) in TABLES
 
 
+def test_the_page_has_every_construct_that_can_be_required():
+    constructs = problem_schema.CONSTRUCTS.items()
+    assert [f"| `{name}` | {meaning} |" for name, meaning in constructs] in TABLES
+
+
 def test_the_page_has_every_rule_and_no_other():
     assert [f"| `{name}` | {requirement} |" for name, requirement in RULES.items()] in TABLES
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from shardlab.catalogue.problem import Part
+from shardlab.collectives.program_flow import ProgramFlow
 from shardlab.judge.cases import Case
 from shardlab.judge.grading.grade import ExpectedResult, grade_run
 from shardlab.judge.protocol.run_result import CollectiveRecord, RunOutput, RunResult, Shard
@@ -58,12 +59,13 @@ def replicated_output(values, mesh, path=""):
     return RunOutput(path, first.shape, first.dtype.name, tuple(shards))
 
 
-def make_run(*outputs, collectives=(), peak_bytes=0, has_shard_map=True):
+def make_run(*outputs, collectives=(), peak_bytes=0, flow=None, ineffective=()):
     return RunResult(
         outputs=outputs,
         collectives=tuple(collectives),
         peak_bytes=peak_bytes,
-        has_shard_map=has_shard_map,
+        flow=flow or ProgramFlow(constructs=(*(call.op for call in collectives), "shard_map")),
+        ineffective=ineffective,
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from judge.small_problems import problem
+from judge.test_hostile_messages import FLOW
 from judge.test_hostile_workers import HostilePool
 from shardlab.catalogue.reference import load_reference
 from shardlab.judge.case_request import CaseRequest
@@ -51,7 +52,8 @@ def simulated_frame(devices, values, **changes):
         "outputs": [{"path": "", "shape": [], "dtype": "float32", "shards": shards}],
         "collectives": [PSUM],
         "peak_bytes": 0,
-        "has_shard_map": True,
+        "flow": FLOW,
+        "ineffective": [],
         **changes,
     }
     header = {

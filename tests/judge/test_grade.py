@@ -195,7 +195,7 @@ def test_peak_memory_is_compared_with_the_budget():
 
 def test_no_collective_is_required_on_one_device():
     alone = make_case("data=1", requires=("psum", "shard_map"))
-    run = make_run(sharded_output(ROWS, "", "data=1"), has_shard_map=True)
+    run = make_run(sharded_output(ROWS, "", "data=1"))
     assert grade_verdicts(alone, run, ROWS) == ()
     verdicts = grade_verdicts(
         make_case(requires=("psum",)), make_run(sharded_output(ROWS, "", "data=4")), ROWS

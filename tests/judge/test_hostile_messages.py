@@ -40,6 +40,7 @@ anything = st.recursive(
 )
 buffers = st.lists(st.binary(max_size=64), max_size=4).map(tuple)
 
+FLOW = {"constructs": ["psum", "shard_map"], "unused": [], "outside": [], "is_placed": False}
 RESULT = {
     "outputs": [
         {
@@ -64,7 +65,8 @@ RESULT = {
         }
     ],
     "peak_bytes": 100,
-    "has_shard_map": True,
+    "flow": FLOW,
+    "ineffective": [],
 }
 RUN = {"version": PROTOCOL_VERSION, "type": "run", "error": None, "result": RESULT}
 ERROR = {
@@ -196,7 +198,13 @@ RESPONSES = {
     "loaded": (LoadRequest(source=b""), {"defined_names": ["f"]}),
     "exported": (
         ExportRequest(call=CALL),
-        {"findings": [FINDING], "n_shard_maps": 1, "n_unchecked": 0, "eager_bytes": 0},
+        {
+            "findings": [FINDING],
+            "flow": FLOW,
+            "n_unchecked": 0,
+            "eager_bytes": 0,
+            "has_debug_calls": False,
+        },
     ),
     "simulated": (
         SimulateRequest(call=CALL),

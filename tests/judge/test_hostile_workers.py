@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from judge.small_problems import problem
-from judge.test_hostile_messages import ERROR, FINDING, HALVES, RESULT, anything, buffers
+from judge.test_hostile_messages import ERROR, FINDING, FLOW, HALVES, RESULT, anything, buffers
 from shardlab.judge.judge import judge
 from shardlab.judge.protocol.reports import PROTOCOL_VERSION
 from shardlab.judge.protocol.responses import LoadResponse
@@ -23,9 +23,10 @@ TRACER = {
     "type": "exported",
     "error": None,
     "findings": [],
-    "n_shard_maps": 1,
+    "flow": FLOW,
     "n_unchecked": 0,
     "eager_bytes": 0,
+    "has_debug_calls": False,
 }
 EXTRA = {"error": ERROR, "findings": [FINDING], "packed_value": 1, "result": RESULT}
 RUNNER = {"version": PROTOCOL_VERSION, "type": "run", "error": None, "result": RESULT}

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.export import _export  # _module_to_bytecode: the form in which a program is exported
 from jax._src.interpreters import mlir  # make_ir_context, with all dialects loaded
 from jax._src.lib.mlir import ir
 
@@ -33,8 +34,8 @@ _REDUCTIONS = {
 }
 # Functions that call each other twice each make exponentially many steps from a few bytes: beyond
 # these limits it is not a program that a learner wrote.
-_MAX_STEPS = 200_000
-_MAX_DEPTH = 200
+MAX_STEPS = 200_000
+MAX_DEPTH = 200
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,6 @@ class ProgramContents:
     operations: set[str] = dataclasses.field(default_factory=set)
     largest_constant: int = 0  # in elements
     n_operations: int = 0
-    has_shard_map: bool = False
 
 
 class TooDeep(Exception):
@@ -70,21 +70,89 @@ def read_contents(exported: jax.export.Exported) -> ProgramContents:
     with mlir.make_ir_context():
         module = exported.mlir_module(serialized=False)
         contents = ProgramContents()
-        functions = {
-            ir.StringAttr(op.attributes["sym_name"]).value: op
+        functions = ModuleFunctions(module)
+        _ModuleWalk(functions, contents).walk_all(module.operation)
+        if functions.main is not None:
+            _ModuleWalk(functions, contents).walk_executed(functions.main, 1, 0)
+        return contents
+
+
+class ModuleFunctions:
+    """The functions of a module, and which of them an operation executes."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module  # its operations are gone as soon as it is
+        self._by_name = {
+            ir.StringAttr(op.attributes["sym_name"]).value: op.operation
             for op in module.body.operations
             if op.operation.name == "func.func"
         }
-        _ModuleWalk(functions, contents).walk_all(module.operation)
-        if "main" in functions:
-            _ModuleWalk(functions, contents).walk_executed(functions["main"].operation, 1, 0)
-        return contents
+
+    @property
+    def main(self) -> Any | None:
+        return self._by_name.get("main")
+
+    def called_by(self, op: Any) -> Iterator[Any]:
+        """Yield the functions that an operation refers to: calls, composites, custom calls."""
+        # Whatever the name of the attribute is: an operation that refers to a function executes it.
+        for item in _named_attributes(op):
+            for name in _symbol_names(item.attr):
+                if name in self._by_name:
+                    yield self._by_name[name]
+
+
+# Attributes with a prefix are notes for a later stage; these two dialects are JAX's own. All others
+# are the program's choice (jax.experimental.xla_metadata): names that end up in XLA's text,
+# shardings in another notation, settings of the compiler.
+_KEPT_ATTRIBUTES = ("sdy.", "jax.")
+_MODULE_ATTRIBUTES = ("mhlo.num_partitions", "mhlo.num_replicas")
+
+
+def strip_attributes(exported: jax.export.Exported) -> jax.export.Exported:
+    """Return a program without the notes to the compiler that a submission can attach to it."""
+    with mlir.make_ir_context():
+        module = exported.mlir_module(serialized=False)
+        _strip_operation(module.operation, _MODULE_ATTRIBUTES)
+        serialized = _export._module_to_bytecode(module)
+    return dataclasses.replace(exported, mlir_module_serialized=serialized)
+
+
+def _strip_operation(operation: Any, allowed: tuple[str, ...] = ()) -> None:
+    for name in [item.name for item in _named_attributes(operation)]:
+        if "." in name and name not in allowed and not name.startswith(_KEPT_ATTRIBUTES):
+            del operation.attributes[name]
+    for key in ("arg_attrs", "res_attrs"):
+        if key in operation.attributes:
+            notes = ir.ArrayAttr(operation.attributes[key])
+            operation.attributes[key] = ir.ArrayAttr.get([_strip_notes(item) for item in notes])
+    for op in _inner_operations(operation):
+        _strip_operation(op)
+
+
+def _strip_notes(notes: Any) -> Any:
+    """Return what is said about one argument or result of a function."""
+    kept = {
+        item.name: item.attr
+        for item in _dictionary_items(notes)
+        if item.name.startswith(_KEPT_ATTRIBUTES)
+    }
+    return ir.DictAttr.get(kept)
+
+
+def _dictionary_items(notes: Any) -> list[Any]:
+    dictionary = ir.DictAttr(notes)
+    return [dictionary[number] for number in range(len(dictionary))]
+
+
+def _named_attributes(operation: Any) -> list[Any]:
+    attributes = operation.attributes
+    return [attributes[number] for number in range(len(attributes))]
 
 
 class _ModuleWalk:
     """Collects the contents of a module."""
 
-    def __init__(self, functions: dict[str, Any], contents: ProgramContents) -> None:
+    def __init__(self, functions: ModuleFunctions, contents: ProgramContents) -> None:
         self._functions, self._contents = functions, contents
         self._steps = 0
 
@@ -96,8 +164,6 @@ class _ModuleWalk:
             contents.operations.add(op.name)
             if op.name == "stablehlo.custom_call":
                 contents.custom_calls.add(ir.StringAttr(op.attributes["call_target_name"]).value)
-            elif op.name == "sdy.manual_computation":
-                contents.has_shard_map = True
             elif op.name == "stablehlo.constant":
                 contents.largest_constant = max(
                     contents.largest_constant, _n_elements(op.results[0])
@@ -108,19 +174,18 @@ class _ModuleWalk:
         """Collect the collectives that the program executes, with how often it executes them."""
         for op in _inner_operations(operation):
             self._steps += 1
-            if self._steps > _MAX_STEPS or depth > _MAX_DEPTH:
+            if self._steps > MAX_STEPS or depth > MAX_DEPTH:
                 raise TooDeep("the program's functions call each other too often")
             if op.name in _COLLECTIVES:
                 self._add_collective(op, count)
             elif op.name == "stablehlo.while":
-                trips = _trip_count(op)
+                trips = trip_count(op)
                 inner = None if trips is None or count is None else count * trips
                 self.walk_executed(op, inner, depth + 1)
-            elif op.name == "func.call":
-                name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-                self.walk_executed(self._functions[name].operation, count, depth + 1)
             else:
                 self.walk_executed(op, count, depth + 1)
+                for function in self._functions.called_by(op):
+                    self.walk_executed(function, count, depth + 1)
 
     def _add_collective(self, op: Any, count: int | None) -> None:
         if not any(_is_used(result) for result in op.results):
@@ -129,19 +194,27 @@ class _ModuleWalk:
         pairs = _permutation_pairs(op)
         if is_permutation and all(a == b for a, b in pairs):
             return  # no device sends anything to another one
-        group_size = 2 if is_permutation else _group_size(op)
+        n_devices = 2 if is_permutation else group_size(op)
         for operand in op.operands:
             shape, dtype = _tensor_type(operand)
             self._contents.collectives.append(
                 Collective(
-                    op=_collective_name(op),
+                    op=collective_name(op),
                     shape=shape,
                     dtype=dtype,
                     count=count,
-                    group_size=group_size,
+                    group_size=n_devices,
                     pairs=pairs,
                 )
             )
+
+
+def _symbol_names(attribute: Any) -> Iterator[str]:
+    if isinstance(attribute, ir.FlatSymbolRefAttr):
+        yield attribute.value
+    elif isinstance(attribute, ir.ArrayAttr):
+        for item in attribute:
+            yield from _symbol_names(item)
 
 
 def _inner_operations(operation: Any) -> Iterator[Any]:
@@ -155,8 +228,9 @@ def _is_used(result: Any) -> bool:
     return next(iter(result.uses), None) is not None
 
 
-def _collective_name(op: Any) -> str:
-    name = _COLLECTIVES[op.name]
+def collective_name(op: Any) -> str:
+    """Return the JAX function of a collective; empty if an operation is none."""
+    name = _COLLECTIVES.get(op.name, "")
     if name == "psum":
         for inner in _inner_operations(op):
             return _REDUCTIONS.get(inner.name, name)
@@ -193,7 +267,7 @@ def _permutation_pairs(op: Any) -> tuple[tuple[int, int], ...]:
     return tuple((int(a), int(b)) for a, b in pairs.reshape(-1, 2))
 
 
-def _group_size(op: Any) -> int:
+def group_size(op: Any) -> int:
     """Return how many devices take part in one call."""
     # JAX 0.10 lists the device ids of each group; JAX 0.12 names mesh axes.
     groups = op.attributes["replica_groups"]
@@ -224,7 +298,7 @@ def _symbol_name(op: Any) -> str:
 # ------------------------------------------------------------------------------------- loops
 
 
-def _trip_count(loop: Any) -> int | None:
+def trip_count(loop: Any) -> int | None:
     """Return the iterations of a loop that counts up to a constant; None for any other loop."""
     condition, body = (region.blocks[0] for region in loop.regions)
     test = _defining_op(condition.operations[len(condition.operations) - 1].operation.operands[0])
@@ -240,7 +314,14 @@ def _trip_count(loop: Any) -> int | None:
     step = _loop_step(body, returned.operands[number], number)
     if start is None or stop is None or step is None or step <= 0:
         return None
-    return max(0, -(-(stop - start) // step))
+    trips = max(0, -(-(stop - start) // step))
+    # A counter that exceeds its dtype starts again at the other end.
+    return trips if start + trips * step <= _max_integer(loop.operands[number]) else None
+
+
+def _max_integer(value: Any) -> int:
+    kind = ir.IntegerType(ir.RankedTensorType(value.type).element_type)
+    return int((1 << (kind.width - (0 if kind.is_unsigned else 1))) - 1)
 
 
 def _defining_op(value: Any) -> Any:
@@ -259,8 +340,10 @@ def _constant_value(value: Any) -> int | None:
     owner = None if isinstance(value.owner, ir.Block) else _defining_op(value)
     if owner is None or owner.name != "stablehlo.constant":
         return None
-    numbers = np.asarray(ir.DenseIntElementsAttr(owner.attributes["value"]))
-    return int(numbers.reshape(-1)[0]) if numbers.size == 1 else None
+    with contextlib.suppress(ValueError):  # a counter need not be an integer
+        numbers = np.asarray(ir.DenseIntElementsAttr(owner.attributes["value"]))
+        return int(numbers.reshape(-1)[0]) if numbers.size == 1 else None
+    return None
 
 
 def _loop_step(body: Any, value: Any, number: int) -> int | None:

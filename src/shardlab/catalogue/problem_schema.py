@@ -23,6 +23,17 @@ from shardlab.sharding.mesh import parse_mesh
 DIFFICULTIES = ("easy", "medium", "hard")
 KINDS = ("program", "value")
 COLLECTIVES = ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
+# What a part can require besides collectives.
+CONSTRUCTS = {
+    "shard_map": "an argument reaches the result through a shard_map",
+    "in_body": "nothing is computed from an argument outside of a shard_map that works on shards",
+    "matmul_in_body": "no matrix product of an argument is outside of the shard_map's body",
+    "explicit_collectives": "the compiler inserts no collective: the program calls all of them",
+    "axis_index": "the result depends on the device's own index",
+    "placement": "no argument reaches the result around a device_put or another sharding",
+    "check_vma": "no shard_map has check_vma=False",
+}
+FLOW_CONSTRUCTS = tuple(name for name in CONSTRUCTS if name not in ("shard_map", "check_vma"))
 # Only names: the arguments are looked up in the inputs of the reference.
 CALL = re.compile(r"(\w+)\((\w+(?:, ?\w+)*)?\)")
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -116,9 +127,9 @@ PART = {
         meaning="number of cases of a value part",
     ),
     "requires": Field(
-        expected=f"a list of shard_map, {', '.join(COLLECTIVES)}, check_vma",
-        is_valid=is_list_of(lambda v: v in ("shard_map", "check_vma", *COLLECTIVES)),
-        meaning="must be in the program; otherwise the verdict is API",
+        expected=f"a list of {', '.join((*CONSTRUCTS, *COLLECTIVES))}",
+        is_valid=is_list_of(lambda v: v in (*CONSTRUCTS, *COLLECTIVES)),
+        meaning="what the result must be computed with; otherwise the verdict is API",
     ),
     "budget": Field(
         expected="a table",

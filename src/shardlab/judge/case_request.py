@@ -14,10 +14,12 @@ from shardlab.catalogue.reference import Reference
 from shardlab.judge.cases import Case
 from shardlab.judge.grading.evidence import Array
 from shardlab.judge.grading.grade import ExpectedResult
+from shardlab.judge.grading.requirements import probed_constructs
 from shardlab.judge.grading.structure import array_leaves
 from shardlab.judge.protocol.reports import FunctionCall, InputArray
 from shardlab.judge.protocol.requests import (
     CallRequest,
+    DebugPrintRequest,
     ExportRequest,
     RunRequest,
     SimulateRequest,
@@ -75,6 +77,11 @@ class CaseRequest:
             return SimulateRequest(call=call, arrays=buffers)
         return CallRequest(call=call, arrays=buffers)
 
+    def debug_print_request(self) -> DebugPrintRequest:
+        """Return the request for what is printed with the inputs of this case."""
+        request, (_, arrays) = self.tracer_request(), self._packed_inputs
+        return DebugPrintRequest(call=request.call, arrays=tuple(map(array_bytes, arrays)))
+
     def runner_request(self, program: bytes) -> RunRequest:
         """Return the request to the runner, with the values of the inputs."""
         _, arrays = self._packed_inputs
@@ -84,7 +91,9 @@ class CaseRequest:
             )
             for array, spec in zip(arrays, self._input_specs, strict=True)
         )
-        return RunRequest(program=program, mesh=self.case.mesh, inputs=inputs)
+        is_probed = self.case.mesh is not None and self.case.mesh.n_devices > 1
+        probes = probed_constructs(self.case.part.requires) if is_probed else ()
+        return RunRequest(program=program, mesh=self.case.mesh, inputs=inputs, probes=probes)
 
     @cached_property
     def expected(self) -> ExpectedResult:

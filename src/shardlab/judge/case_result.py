@@ -136,9 +136,9 @@ def _add_trace_facts(
     run = replace(run, is_checked=not response.n_unchecked)
     if not isinstance(response, ExportResponse):
         return run
-    if request.mesh.n_devices == 1 and not run.has_shard_map:
+    if request.mesh.n_devices == 1:
         # JAX leaves no sign of a shard_map in a program for one device.
-        run = replace(run, has_shard_map=response.n_shard_maps > 0)
+        run = replace(run, flow=response.flow)
     return replace(run, eager_bytes=response.eager_bytes)
 
 

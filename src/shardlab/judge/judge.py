@@ -42,6 +42,7 @@ from shardlab.sandbox.process import ProcessLimits, SandboxPool
 EXAMPLES_SEED = 0
 _EXAMPLE_SCALE, _HIDDEN_SCALE = 1, 2
 _INTERRUPT_SECONDS = 1.0
+_EXAMPLE_NOTE = "jax.debug.print, with the inputs of the example:\n"
 OnCase = Callable[[CaseResult], None]
 
 
@@ -108,7 +109,7 @@ def _judge_cases(
         outcomes = [failed_outcome(requests[0], submission)]
     else:
         with _SubmissionRun(pool, problem, submission) as run:
-            for outcome in run.iterate_outcomes(requests):
+            for outcome in run.iterate_outcomes(requests, is_example):
                 outcomes.append(outcome)
                 on_case(create_case_result(outcome, is_example))
             # Only now: a cause is named if it explains every mesh, so it needs all outcomes.
@@ -163,6 +164,14 @@ def _draw_inputs(reference: Reference, case: Case) -> dict[str, Any]:
         ) from error
 
 
+def _example_twin(request: CaseRequest) -> CaseRequest:
+    """Return the example on the same mesh; it is always the same, so its values may be shown."""
+    case, reference = request.case, request.reference
+    examples = make_cases(case.part, EXAMPLES_SEED, _EXAMPLE_SCALE)
+    example = next(item for item in examples if item.number == case.number)
+    return CaseRequest(example, reference, _draw_inputs(reference, example))
+
+
 @dataclass(frozen=True, kw_only=True)
 class _TracedCase:
     """What the tracer has responded for a case, or the verdict if it has not."""
@@ -180,6 +189,7 @@ class _SubmissionRun:
     def __init__(self, pool: SandboxPool, problem: Problem, source: SubmissionSource) -> None:
         limits = _problem_limits(problem)
         self._problem, self._source = problem, source
+        self._is_example = True  # inputs may be shown
         self._tracer = WorkerClient(pool, "tracer", limits, source)
         self._runner = WorkerClient(pool, "runner", limits)
         # Two cases ahead: enough to keep the runner busy, and little to discard at an early end.
@@ -202,8 +212,11 @@ class _SubmissionRun:
             self._tracer.close()
         self._runner.close()
 
-    def iterate_outcomes(self, requests: Sequence[CaseRequest]) -> Iterator[CaseOutcome]:
+    def iterate_outcomes(
+        self, requests: Sequence[CaseRequest], is_example: bool
+    ) -> Iterator[CaseOutcome]:
         """Yield the outcome of each case, in order; fewer if the submission ends its workers."""
+        self._is_example = is_example
         # A daemon, because a submission in an endless loop must not keep the interpreter alive.
         thread = threading.Thread(target=self._trace_cases, args=(requests,), daemon=True)
         try:
@@ -240,6 +253,7 @@ class _SubmissionRun:
         # The thread still owns the tracer until it has put its last case into the queue.
         if self._thread is not None:
             self._thread.join()
+        self._is_example = True  # the minimal failing case is shown with its inputs
         outcome = self._finish_case(self._trace_case(request))
         return explain_outcomes([outcome], self._problem)[0]
 
@@ -281,6 +295,9 @@ class _SubmissionRun:
         tracer_request: WorkerRequest[Any] = request.tracer_request()
         try:
             response = self._tracer.request(tracer_request)
+            printed = self._tracer.printed
+            if isinstance(response, ExportResponse) and response.has_debug_calls:
+                printed += self._debug_output(request)
         except LoadFailed as failure:
             verdict, is_last = failure.verdict, True
         except RequestFailed as failure:
@@ -288,10 +305,21 @@ class _SubmissionRun:
         return _TracedCase(
             request=request,
             response=response,
-            printed=self._tracer.printed,
+            printed=self._tracer.printed if response is None else printed,
             verdict=verdict,
             is_last=is_last,
         )
+
+    def _debug_output(self, request: CaseRequest) -> str:
+        """Return what jax.debug.print prints; for a hidden case, with the example's inputs."""
+        note = ""
+        if not self._is_example:
+            request, note = _example_twin(request), _EXAMPLE_NOTE
+        try:
+            text = self._tracer.request(request.debug_print_request()).printed
+        except (RequestFailed, LoadFailed):
+            return ""  # the case itself has a verdict already
+        return note + text if text else ""
 
     def _put_traced(self, traced: _TracedCase | BaseException) -> None:
         while not self._is_abandoned.is_set():

@@ -16,7 +16,7 @@ from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, lines_rich, line
 if TYPE_CHECKING:
     from rich.text import Text
 
-_MAX_PRINTED = 8
+_MAX_PRINTED = 24
 _MIN_WIDTH = 40
 _LEVELS = {
     "A": "level A: namespaces, Landlock and seccomp",
@@ -61,6 +61,7 @@ def judgement_lines(
     first = judgement.first_failure
     if first is None:
         yield from verdict_lines(judgement.verdict, "", width)
+        yield from _accepted_output(judgement, width)
     else:
         yield from case_lines(first, _case_name(first, judgement), width)
         yield from _other_failures(judgement, first, width)
@@ -81,9 +82,21 @@ def case_lines(case: CaseResult, name: str, width: int) -> Iterator[Line]:
     """Yield the verdicts on one case, and what the submission printed in it."""
     for number, verdict in enumerate(case.verdicts):
         yield from verdict_lines(verdict, name if number == 0 else "", width)
+    yield from _printed_lines(case, "  printed:", width)
+
+
+def _accepted_output(judgement: Judgement, width: int) -> Iterator[Line]:
+    """Yield what an accepted submission printed, in the first case on several devices."""
+    printing = [case for case in judgement.cases if case.output.strip()]
+    several = [case for case in printing if case.mesh and not case.mesh.endswith("=1")]
+    for case in (several or printing)[:1]:
+        yield from _printed_lines(case, f"  printed ({_case_name(case, judgement)}):", width)
+
+
+def _printed_lines(case: CaseResult, head: str, width: int) -> Iterator[Line]:
     printed = printable_lines(case.output).splitlines()
     if printed:
-        yield [Span(text="  printed:", is_faint=True)]
+        yield [Span(text=head, is_faint=True)]
         for line in printed[:_MAX_PRINTED]:
             yield [Span(text=f"    {line[: width - 4]}", is_faint=True)]
         if len(printed) > _MAX_PRINTED:

@@ -49,8 +49,11 @@ def not_while_traced(x, mesh):
     return x * len(x.addressable_shards)  # not_while_traced
 
 def callback(x, mesh):
-    jax.debug.print("{}", x.sum())  # callback
-    return x
+    jax.debug.print("{}", x.sum())
+    return jax.pure_callback(lambda x: x, x, x)  # callback
+
+def interrupt(x, mesh):
+    raise KeyboardInterrupt  # interrupt
 
 def exit(x, mesh):
     sys.exit("enough")  # exit
@@ -134,6 +137,7 @@ def export(bench):
         ("not_while_traced", "reads a property that only a computed array has"),
         ("callback", "The program calls back into Python while it runs"),
         ("exit", "The submission ends the process"),
+        ("interrupt", "The submission raises KeyboardInterrupt"),
         ("mesh_is_traced", "A mesh is passed to a jax.jit as if it were an array."),
         ("leaked", "An array of one traced function is used outside of it"),
     ],

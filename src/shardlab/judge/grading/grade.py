@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardlab.catalogue.problem_schema import FLOW_CONSTRUCTS
 from shardlab.judge.cases import Case
 from shardlab.judge.grading import differing_replicas, requirements, wrong_values
 from shardlab.judge.grading.differing_replicas import DifferingReplicas
@@ -77,7 +78,7 @@ def grade_run(case: Case, run: RunResult, expected: ExpectedResult) -> Grade:
             verdict_or_none = sharding_verdict(outputs[path], spec, case.mesh)
             grading.verdicts += [verdict_or_none] if verdict_or_none else []
     if all(verdict.code == "SHARD" for verdict in grading.verdicts):
-        grading.verdicts += _check_requirements(case, run, expected)
+        grading.verdicts += _check_requirements(case, run, expected, bool(grading.verdicts))
     return Grade(
         verdicts=tuple(grading.verdicts),
         evidence=tuple(grading.evidence),
@@ -86,16 +87,35 @@ def grade_run(case: Case, run: RunResult, expected: ExpectedResult) -> Grade:
     )
 
 
-def _check_requirements(case: Case, run: RunResult, expected: ExpectedResult) -> list[Verdict]:
-    n_devices = case.mesh.n_devices if case.mesh else 1
-    missing = requirements.find_missing(case.part.requires, run, n_devices)
+def _check_requirements(
+    case: Case, run: RunResult, expected: ExpectedResult, has_verdict: bool
+) -> list[Verdict]:
+    missing = requirements.find_missing(_judged_names(case), run, _device_count(case))
     exceeded = requirements.find_exceeded(run, expected.budget)
     # If a forbidden collective takes the place of the required one, one verdict is enough.
     if any(verdict.code == "COMM" for verdict in exceeded):
         missing = [v for v in missing if v.details["missing"] in ("shard_map", "check_vma")]
+    # Data that takes another way is the reason of most other verdicts, and adds nothing to them.
+    if has_verdict or exceeded:
+        missing = [v for v in missing if v.details["missing"] not in FLOW_CONSTRUCTS]
     # Nothing is compiled for virtual devices: the submission's own calls are known, and not those
     # that a compiler would insert or remove.
     return missing if case.is_simulated else [*missing, *exceeded]
+
+
+def _device_count(case: Case) -> int:
+    return case.mesh.n_devices if case.mesh else 1
+
+
+def _judged_names(case: Case) -> list[str]:
+    """Return the requirements that a case can show.
+
+    Those about the data flow are judged where the program itself is read: on several host devices.
+    On one device, and on simulated ones, the trace is all there is. Only a part without a mesh, for
+    which there is no other case, is judged by that.
+    """
+    is_read = case.mesh is None or (case.mesh.n_devices > 1 and not case.is_simulated)
+    return [name for name in case.part.requires if is_read or name not in FLOW_CONSTRUCTS]
 
 
 class _Grading:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from shardlab.catalogue.problem_schema import CONSTRUCTS
+from shardlab.collectives.program_flow import (
+    MATRIX_PRODUCTS,
+    SHARD_MAP,
+    UNSHARDED_SHARD_MAP,
+)
 from shardlab.judge.protocol.run_result import CollectiveRecord, RunResult
 from shardlab.judge.verdict import Verdict
 
@@ -16,6 +22,17 @@ _UNCHECKED = (
 _UNCHECKED_FIX = (
     "remove check_vma=False, and give JAX what it needs for the proof: a psum, or to='invarying'."
 )
+_UNSHARDED = (
+    "The shard_map gets full arrays and returns full arrays, so every device computes the same."
+)
+_UNSHARDED_FIX = "name the mesh axis in in_specs, so that each device gets its shard."
+_BODY_FIX = (
+    "move it into the function that jax.shard_map calls: there each device computes on its shard."
+)
+_PLACEMENT_FIX = (
+    "place the argument with jax.device_put(x, NamedSharding(mesh, spec)), and compute from that."
+)
+_MAX_LISTED = 4
 _LESS_FIX = "communicate less: compute on each device first, then communicate the result once."
 _INSERTED_FIX = (
     "the compiler inserts one if an array is not sharded as the next operation needs it; choose "
@@ -23,42 +40,117 @@ _INSERTED_FIX = (
 )
 
 
-def find_missing(names: Sequence[str], run: RunResult, n_devices: int) -> list[Verdict]:
-    """Return a verdict for each required construct that is absent.
+def probed_constructs(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the requirements for which a run without them must return something else.
 
-    A program for one device has no collectives, so none is required there. A collective that the
-    compiler inserted is not the program's own, and one that it folded away does not count.
-    `check_vma` is present unless a shard_map turns it off.
+    Each costs a compilation. A shard_map with a required collective in it has influence if that one
+    has, and so has one outside of which nothing is computed.
     """
-    present = {call.op for call in run.collectives if not (call.is_inserted or call.is_folded)}
-    if run.has_shard_map:
-        present.add("shard_map")
-    if run.is_checked:
-        present.add("check_vma")
+    collectives = tuple(name for name in names if name not in CONSTRUCTS)
+    if collectives or "shard_map" not in names or "in_body" in names:
+        return collectives
+    return ("shard_map",)
+
+
+def find_missing(names: Sequence[str], run: RunResult, n_devices: int) -> list[Verdict]:
+    """Return a verdict for each requirement that is not met.
+
+    Data flow decides, not presence: an argument must reach the result through a construct, and
+    without it the result must be another one. A program for one device has no collectives, so none
+    is required there. A collective that the compiler inserted is not the program's own, and one
+    that it folded away does not count.
+    """
     # The check comes first: once it is on, JAX itself reports what is missing.
-    elif "check_vma" in names and n_devices > 1:
-        return [
-            Verdict(
-                code="API", what=_UNCHECKED, fix=_UNCHECKED_FIX, details={"missing": "check_vma"}
-            )
-        ]
-    required = [name for name in names if name == "shard_map" or n_devices > 1]
-    return [
-        Verdict(
-            code="API",
-            what=f"There is no {name} in the program{_alternative_text(name, present, run)}.",
-            fix=_missing_fix(name),
-            details={"missing": name},
+    if "check_vma" in names and not run.is_checked and n_devices > 1:
+        return [_missing_verdict("check_vma", _UNCHECKED, _UNCHECKED_FIX)]
+    verdicts: list[Verdict] = []
+    for name in names:
+        find = _FINDERS.get(name)
+        is_collective = name not in CONSTRUCTS
+        if find is not None:
+            verdicts += find(run, n_devices)
+        elif name in ("shard_map", "axis_index") or (is_collective and n_devices > 1):
+            verdicts += _missing_construct(name, run)
+    return verdicts
+
+
+def _missing_verdict(name: str, what: str, fix: str) -> Verdict:
+    return Verdict(code="API", what=what, fix=fix, details={"missing": name})
+
+
+def _missing_construct(name: str, run: RunResult) -> list[Verdict]:
+    """Return the verdict on a construct that is absent, unused or without influence."""
+    fix = _CONSTRUCT_FIXES.get(
+        name, f"call jax.lax.{name} inside the shard_map, and use its result."
+    )
+    constructs = run.flow.constructs
+    if name == SHARD_MAP and UNSHARDED_SHARD_MAP in constructs:
+        return []  # whether its body works on shards is another requirement
+    if name in run.flow.unused:
+        sentence = (
+            f"There is a {name} in the program, but no argument reaches the result through it."
         )
-        for name in required
-        if name not in present
-    ]
+        return [_missing_verdict(name, sentence, fix)]
+    present = {call.op for call in run.collectives if not (call.is_inserted or call.is_folded)}
+    is_absent = name not in (constructs if name in CONSTRUCTS else present)
+    if is_absent or name not in constructs:
+        sentence = f"There is no {name} in the program{_alternative_text(name, present, run)}."
+        return [_missing_verdict(name, sentence, fix)]
+    if name in run.ineffective:
+        sentence = f"There is a {name} in the program, but without it the result is the same."
+        return [_missing_verdict(name, sentence, fix)]
+    return []
 
 
-def _missing_fix(name: str) -> str:
-    if name == "shard_map":
-        return "write what each device does as a function, and call it with jax.shard_map."
-    return f"call jax.lax.{name} inside the shard_map, and use its result."
+_CONSTRUCT_FIXES = {
+    "shard_map": "write what each device does as a function, and call it with jax.shard_map.",
+    "axis_index": "compute from jax.lax.axis_index in the shard_map's body which part is its own.",
+}
+
+
+def _outside_body(run: RunResult, n_devices: int) -> list[Verdict]:
+    constructs = run.flow.constructs
+    is_unsharded = SHARD_MAP not in constructs and UNSHARDED_SHARD_MAP in constructs
+    # On one device the shard is the array.
+    if is_unsharded and n_devices > 1:
+        return [_missing_verdict("in_body", _UNSHARDED, _UNSHARDED_FIX)]
+    return _outside_verdicts("in_body", run.flow.outside)
+
+
+def _matmul_outside_body(run: RunResult, n_devices: int) -> list[Verdict]:
+    outside = [name for name in run.flow.outside if name in MATRIX_PRODUCTS]
+    return _outside_verdicts("matmul_in_body", outside)
+
+
+def _outside_verdicts(name: str, operations: Sequence[str]) -> list[Verdict]:
+    if not operations:
+        return []
+    listed = ", ".join(operations[:_MAX_LISTED]) + (", ..." if operations[_MAX_LISTED:] else "")
+    sentence = f"The program computes on full arrays, outside of the shard_map: {listed}."
+    return [_missing_verdict(name, sentence, _BODY_FIX)]
+
+
+def _inserted_collectives(run: RunResult, n_devices: int) -> list[Verdict]:
+    operations = sorted({call.op for call in run.collectives if call.is_inserted})
+    if not operations:
+        return []
+    sentence = f"The compiler inserts {' and '.join(operations)}, which the program does not call."
+    return [_missing_verdict("explicit_collectives", sentence, _INSERTED_FIX)]
+
+
+def _unplaced_result(run: RunResult, n_devices: int) -> list[Verdict]:
+    if run.flow.is_placed:
+        return []
+    sentence = "The result is computed from an argument that was not placed on the devices."
+    return [_missing_verdict("placement", sentence, _PLACEMENT_FIX)]
+
+
+_FINDERS: Mapping[str, Callable[[RunResult, int], list[Verdict]]] = {
+    "in_body": _outside_body,
+    "matmul_in_body": _matmul_outside_body,
+    "explicit_collectives": _inserted_collectives,
+    "placement": _unplaced_result,
+}
 
 
 def _alternative_text(name: str, present: set[str], run: RunResult) -> str:
@@ -68,8 +160,8 @@ def _alternative_text(name: str, present: set[str], run: RunResult) -> str:
         return " once it is compiled: its result changes nothing"
     if same:
         return " itself; the compiler has inserted one"
-    others = sorted(present - {"shard_map", "check_vma"})
-    if name == "shard_map" or not others:
+    others = sorted(present)
+    if name in CONSTRUCTS or not others:
         return ""
     return f", which has {', '.join(others)}"
 

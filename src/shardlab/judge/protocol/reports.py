@@ -16,7 +16,7 @@ from shardlab.sandbox.fields import Fields
 from shardlab.sandbox.frame import InvalidFrame
 from shardlab.sharding.mesh import Mesh
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 # Increase it with every change of a message: pool and workers may be of two installations.
 MAX_LINE = (1 << 31) - 1
 _SEVERITIES = ("error", "warning", "info")

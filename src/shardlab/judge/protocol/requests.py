@@ -204,6 +204,29 @@ class ScriptRequest(WorkerRequest[ScriptResponse]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DebugPrintRequest(WorkerRequest[ScriptResponse]):
+    """Run a function for what `jax.debug.print` prints in it, with inputs that may be shown."""
+
+    message_type: ClassVar[str] = "debug_print"
+    activity: ClassVar[str] = "printing"
+    call: FunctionCall
+    arrays: tuple[bytes, ...] = ()
+
+    def _encode(self) -> Encoded:
+        return self.call.encode(), self.arrays
+
+    @classmethod
+    def _decode(cls, fields: Fields, buffers: tuple[bytes, ...]) -> DebugPrintRequest:
+        return cls(call=FunctionCall.read_fields(fields), arrays=buffers)
+
+    def parse_response(self, frame: Frame) -> ScriptResponse:
+        return ScriptResponse.from_frame(frame)
+
+    def error_response(self, error: ExceptionReport) -> ScriptResponse:
+        return ScriptResponse(error=error)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DoctestRequest(WorkerRequest[DoctestResponse]):
     """Run a page's examples with the names of the submission that is loaded."""
 
@@ -234,6 +257,8 @@ class RunRequest(WorkerRequest[RunResponse]):
     program: bytes
     mesh: Mesh | None = None
     inputs: tuple[InputArray, ...] = ()
+    # Constructs to remove, one at a time, to see whether the program still returns the same.
+    probes: tuple[str, ...] = ()
 
     def _encode(self) -> Encoded:
         inputs = [
@@ -241,7 +266,11 @@ class RunRequest(WorkerRequest[RunResponse]):
             for array in self.inputs
         ]
         # No function and no argument names: the runner knows nothing about the submission.
-        content = {"mesh": self.mesh.to_json() if self.mesh else None, "inputs": inputs}
+        content = {
+            "mesh": self.mesh.to_json() if self.mesh else None,
+            "inputs": inputs,
+            "probes": list(self.probes),
+        }
         return content, (self.program, *(array.values for array in self.inputs))
 
     @classmethod
@@ -256,7 +285,8 @@ class RunRequest(WorkerRequest[RunResponse]):
                 InputArray(shape=shape, dtype=dtype, spec=array.text("spec"), values=values)
             )
             array.finish()
-        return cls(program=buffers[0], mesh=mesh, inputs=tuple(inputs))
+        probes = fields.texts("probes")
+        return cls(program=buffers[0], mesh=mesh, inputs=tuple(inputs), probes=probes)
 
     def parse_response(self, frame: Frame) -> RunResponse:
         return RunResponse.from_frame(frame, _mesh_devices(self.mesh))
@@ -281,7 +311,7 @@ _REQUESTS: dict[str, type[WorkerRequest[Any]]] = {
     request_class.message_type: request_class
     for request_class in (
         *(LoadRequest, ExportRequest, SimulateRequest, CallRequest),
-        *(ScriptRequest, DoctestRequest, RunRequest),
+        *(ScriptRequest, DebugPrintRequest, DoctestRequest, RunRequest),
     )
 }
 

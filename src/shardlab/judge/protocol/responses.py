@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from shardlab.collectives.program_flow import ProgramFlow
 from shardlab.judge.protocol.reports import (
     MAX_LINE,
     PROTOCOL_VERSION,
@@ -19,12 +20,18 @@ from shardlab.judge.protocol.reports import (
     FindingReport,
     open_message,
 )
-from shardlab.judge.protocol.run_result import RunResult, read_run_result
+from shardlab.judge.protocol.run_result import (
+    RunResult,
+    encode_flow,
+    read_flow,
+    read_run_result,
+)
 from shardlab.judge.protocol.values import ArrayLeaf, array_from_buffer, unpack_value
 from shardlab.sandbox.fields import Fields
 from shardlab.sandbox.frame import Frame, InvalidFrame
 
 MAX_PRINTED = 1 << 20
+_NO_FLOW = ProgramFlow()
 Encoded = tuple[dict[str, Any], Sequence[bytes]]  # the fields of a message, and its buffers
 
 
@@ -75,16 +82,18 @@ class ExportResponse(WorkerResponse):
     message_type: ClassVar[str] = "exported"
     program: bytes = b""
     findings: tuple[FindingReport, ...] = ()
-    n_shard_maps: int = 0
+    flow: ProgramFlow = _NO_FLOW
     n_unchecked: int = 0  # shard_maps with check_vma=False
     eager_bytes: int = 0
+    has_debug_calls: bool = False  # jax.debug.print, jax.debug.callback
 
     def _encode(self) -> Encoded:
         content = {
             "findings": [finding.to_json() for finding in self.findings],
-            "n_shard_maps": self.n_shard_maps,
+            "flow": encode_flow(self.flow),
             "n_unchecked": self.n_unchecked,
             "eager_bytes": self.eager_bytes,
+            "has_debug_calls": self.has_debug_calls,
         }
         # No buffer at all if there is no program: an empty one would look like a program.
         return content, (self.program,) if self.program else ()
@@ -96,9 +105,10 @@ class ExportResponse(WorkerResponse):
             error=error,
             program=frame.buffers[0] if frame.buffers else b"",
             findings=FindingReport.read_list(fields),
-            n_shard_maps=fields.integer("n_shard_maps"),
+            flow=read_flow(fields),
             n_unchecked=fields.integer("n_unchecked"),
             eager_bytes=fields.integer("eager_bytes"),
+            has_debug_calls=fields.boolean("has_debug_calls"),
         )
         fields.finish()
         return response

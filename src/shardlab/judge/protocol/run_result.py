@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from shardlab.collectives.program_flow import SHARD_MAP, UNSHARDED_SHARD_MAP, ProgramFlow
 from shardlab.collectives.wire import wire_bytes
 from shardlab.errors import LabError
 from shardlab.judge.protocol.values import ArrayLeaf, array_bytes, array_from_buffer
@@ -89,10 +90,16 @@ class RunResult:
     outputs: tuple[RunOutput, ...]
     collectives: tuple[CollectiveRecord, ...]
     peak_bytes: int
-    has_shard_map: bool
+    flow: ProgramFlow
+    # Required constructs without which the program returns the same.
+    ineffective: tuple[str, ...] = ()
     # Known from the trace alone; see docs/judge.md for what that is worth.
     is_checked: bool = True  # no shard_map has check_vma=False
     eager_bytes: int = 0  # the largest unsharded array that is created outside of any jit
+
+    @property
+    def has_shard_map(self) -> bool:
+        return bool({SHARD_MAP, UNSHARDED_SHARD_MAP} & set(self.flow.constructs))
 
     def encode(self) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         """Return the fields that a run itself shows, and the values of its shards."""
@@ -101,7 +108,8 @@ class RunResult:
             "outputs": outputs,
             "collectives": [_encode_collective(call) for call in self.collectives],
             "peak_bytes": self.peak_bytes,
-            "has_shard_map": self.has_shard_map,
+            "flow": encode_flow(self.flow),
+            "ineffective": list(self.ineffective),
         }
         return fields, tuple(buffers)
 
@@ -129,6 +137,29 @@ def encode_outputs(outputs: Sequence[RunOutput]) -> tuple[list[dict[str, Any]], 
             {"path": output.path, "shape": shape, "dtype": output.dtype, "shards": entries}
         )
     return encoded, buffers
+
+
+def encode_flow(flow: ProgramFlow) -> dict[str, Any]:
+    """Return the flow of a program as JSON data."""
+    return {
+        "constructs": list(flow.constructs),
+        "unused": list(flow.unused),
+        "outside": list(flow.outside),
+        "is_placed": flow.is_placed,
+    }
+
+
+def read_flow(fields: Fields) -> ProgramFlow:
+    """Return the flow of a program, from the field `flow`."""
+    flow_fields = Fields(fields.value("flow"), "flow")
+    flow = ProgramFlow(
+        constructs=flow_fields.texts("constructs"),
+        unused=flow_fields.texts("unused"),
+        outside=flow_fields.texts("outside"),
+        is_placed=flow_fields.boolean("is_placed"),
+    )
+    flow_fields.finish()
+    return flow
 
 
 def _encode_collective(call: CollectiveRecord) -> dict[str, Any]:
@@ -165,7 +196,8 @@ def read_run_result(
             for call in fields.objects("collectives", "collective", _MAX_COLLECTIVES)
         ),
         peak_bytes=fields.integer("peak_bytes"),
-        has_shard_map=fields.boolean("has_shard_map"),
+        flow=read_flow(fields),
+        ineffective=fields.texts("ineffective"),
     )
     if next(values, None) is not None:
         raise InvalidFrame("there are more buffers than shards")

@@ -1,7 +1,7 @@
 """What devices communicate in a program: its own collectives, and those of the compiler.
 
 The program's own are read from the program as it was exported, before the CPU compiler widens
-bfloat16, merges reductions or splits an all_to_all. What the compiled text has beyond them, the
+bfloat16, merges reductions or splits an all_to_all. What the compiled module has beyond them, the
 compiler has inserted. Names are not used to tell the two apart, because a program can choose them:
 kind, group size, dtype and number of elements are.
 """
@@ -12,11 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from shardlab._jax.exported_program import Collective
 from shardlab.judge.protocol.run_result import CollectiveRecord
 from shardlab.tracing.hlo.hlo_collectives import HloCollective, hlo_collectives
-from shardlab.tracing.hlo.hlo_module import jax_dtype_name, parse_module
+from shardlab.tracing.hlo.hlo_module import Module, jax_dtype_name
+from shardlab.tracing.hlo.hlo_proto import InvalidModule, read_module_proto
 
 _Kind = tuple[str, int, str]  # operation, group size, dtype
 # The CPU backend has no reductions of these dtypes, so its compiler widens them.
@@ -27,13 +29,21 @@ _WIDENED_DTYPES = {
 }
 
 
+def read_compiled_module(compiled: Any, n_devices: int) -> Module:
+    """Return the module of a compiled program, from its serialized form: its text can be forged."""
+    modules = compiled.runtime_executable().hlo_modules()
+    if len(modules) != 1:
+        raise InvalidModule(f"the program is compiled to {len(modules)} modules")
+    return read_module_proto(modules[0].as_serialized_hlo_module_proto(), n_devices)
+
+
 def find_collectives(
-    program_calls: Sequence[Collective], compiled_text: str
+    program_calls: Sequence[Collective], compiled_module: Module
 ) -> list[CollectiveRecord]:
-    """Return every collective between at least two devices of a program and its compiled text."""
+    """Return every collective between at least two devices of a program and its compiled module."""
     own_calls = [call for call in program_calls if call.group_size > 1]
     account = _ProgramAccount(own_calls)
-    compiled = _compiled_collectives(hlo_collectives(parse_module(compiled_text.splitlines())))
+    compiled = _compiled_collectives(hlo_collectives(compiled_module))
     # In this order: the account must have seen every compiled call before `is_compiled`.
     inserted = [rest for call in compiled for rest in account.subtract(call)]
     return [
@@ -72,7 +82,7 @@ class _ProgramAccount:
             self._n_elements[_call_kind(call)] += count * math.prod(call.shape)
 
     def is_compiled(self, program_call: Collective) -> bool:
-        """Return whether anything of a program's call is left in the compiled text."""
+        """Return whether anything of a program's call is left in the compiled module."""
         return not program_call.count or _call_kind(program_call) in self._compiled_kinds
 
     def subtract(self, compiled: Collective) -> Iterator[Collective]:

@@ -104,6 +104,12 @@ def _explain_exception(error: BaseException) -> tuple[str, str, str]:
         return "lab", error.what, error.fix or ""
     if isinstance(error, SystemExit):
         return "exit", "The submission ends the process (sys.exit).", "return a result instead."
+    if isinstance(error, KeyboardInterrupt):
+        return (
+            "interrupt",
+            "The submission raises KeyboardInterrupt.",
+            "raise an exception such as ValueError, or return a result.",
+        )
     # Before the types: a callback raises a plain ValueError, and so do many others.
     by_message = _explain_message(str(error))
     if by_message[0]:
@@ -119,10 +125,10 @@ def _explain_exception(error: BaseException) -> tuple[str, str, str]:
 
 _CALLBACK = (
     "callback",
-    "The program calls back into Python while it runs (jax.debug.print, jax.pure_callback, "
+    "The program calls back into Python while it runs (jax.pure_callback, "
     "jax.experimental.io_callback). The judge runs it in another process, without the submission's "
     "Python.",
-    "remove the callback before you submit.",
+    "compute it with jax.numpy; to see a value, use jax.debug.print.",
 )
 # JAX has no exception type for these; parts of its message that have been stable (0.10 to 0.11).
 _BY_MESSAGE = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -18,7 +18,10 @@ import jax.export
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from shardlab._jax.exported_program import ProgramContents, read_contents
+from shardlab._jax.ablation import remove_construct
+from shardlab._jax.exported_program import ProgramContents, read_contents, strip_attributes
+from shardlab._jax.module_flow import read_module_flow
+from shardlab.collectives.program_flow import ProgramFlow
 from shardlab.judge.protocol.reports import ExceptionReport, InputArray
 from shardlab.judge.protocol.requests import RunRequest, WorkerRequest
 from shardlab.judge.protocol.responses import RunResponse, WorkerResponse
@@ -31,7 +34,7 @@ from shardlab.judge.protocol.run_result import (
     shard_ranges,
 )
 from shardlab.judge.protocol.values import ArrayLeaf, array_from_buffer
-from shardlab.judge.worker.compiled_collectives import find_collectives
+from shardlab.judge.worker.compiled_collectives import find_collectives, read_compiled_module
 from shardlab.judge.worker.jax_overrides import create_host_mesh
 from shardlab.judge.worker.worker_process import (
     compile_fast,
@@ -55,7 +58,11 @@ class CompiledProgram:
     execute: Callable[..., Any]
     collectives: tuple[CollectiveRecord, ...]
     peak_bytes: int
-    has_shard_map: bool
+    flow: ProgramFlow
+    exported: jax.export.Exported
+    is_replicated: bool
+    # Constructs without which the program returns the same, as far as they were removed.
+    influence: dict[str, bool] = field(default_factory=dict)
 
 
 class Runner:
@@ -87,7 +94,13 @@ class Runner:
             outputs=_collect_outputs(outputs),
             collectives=compiled.collectives,
             peak_bytes=compiled.peak_bytes,
-            has_shard_map=compiled.has_shard_map,
+            flow=compiled.flow,
+            ineffective=tuple(
+                name
+                for name in request.probes
+                if name in compiled.flow.constructs
+                and not _has_influence(name, compiled, arrays, outputs, mesh)
+            ),
         )
         # Checked here: a response beyond the client's limit would end this process as hostile.
         _, buffers = encode_outputs(result.outputs)
@@ -116,13 +129,36 @@ def _compile_program(request: RunRequest, arrays: Sequence[Any], mesh: Mesh) -> 
     """Return a program compiled for a mesh. Raises `InvalidProgram` if it is not one for it."""
     shapes = [(array.shape, array.dtype) for array in request.inputs]
     exported, contents = read_program(request.program, shapes, mesh.size)
-    replicated = NamedSharding(mesh, PartitionSpec())
     # A program that names no mesh is exported for one device; it does the same on every device.
     is_single = exported.nr_devices == 1
     # But one that takes no array and has its mesh from the context is exported for one device too.
     is_replicated = is_single and "sdy.sharding_constraint" not in contents.operations
+    compiled, execute = _compile_exported(exported, arrays, mesh, is_replicated)
+    memory = compiled.memory_analysis()
+    collectives: Sequence[CollectiveRecord] = ()
+    if mesh.size > 1:
+        module = read_compiled_module(compiled, mesh.size)
+        collectives = find_collectives(contents.collectives, module)
+    return CompiledProgram(
+        execute=execute,
+        collectives=tuple(collectives),
+        peak_bytes=memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes,
+        flow=read_module_flow(exported),
+        exported=exported,
+        is_replicated=is_replicated,
+    )
+
+
+def _compile_exported(
+    exported: jax.export.Exported, arrays: Sequence[Any], mesh: Mesh, is_replicated: bool
+) -> tuple[Any, Callable[..., Any]]:
+    """Return a compiled program, and the function that runs it."""
+    replicated = NamedSharding(mesh, PartitionSpec())
     shardings = [replicated] * len(arrays)
-    if not is_single:
+    if exported.nr_devices > 1:
         shardings = list(exported.in_shardings_jax(mesh))
     # If no array is used, nothing says which devices are meant. One bit on all of them does.
     token = jax.device_put(np.zeros((), np.bool_), replicated)
@@ -135,19 +171,83 @@ def _compile_program(request: RunRequest, arrays: Sequence[Any], mesh: Mesh) -> 
         keep_unused=not exported.module_kept_var_idx,
     )
     compiled = compile_fast(call.lower(token, *arrays))
-    memory = compiled.memory_analysis()
-    collectives: Sequence[CollectiveRecord] = ()
-    if mesh.size > 1:
-        collectives = find_collectives(contents.collectives, compiled.as_text())
-    return CompiledProgram(
-        execute=lambda *arrays: compiled(token, *arrays),
-        collectives=tuple(collectives),
-        peak_bytes=memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        + memory.temp_size_in_bytes
-        - memory.alias_size_in_bytes,
-        has_shard_map=contents.has_shard_map,
+    return compiled, lambda *arrays: compiled(token, *arrays)
+
+
+# ------------------------------------------------------------------------------ influence
+
+_N_DRAWS = 3
+_MIN_CHANGE = 1e-4  # relative to the largest value of an output
+
+
+def _has_influence(
+    name: str, compiled: CompiledProgram, arrays: Sequence[Any], outputs: Any, mesh: Mesh
+) -> bool:
+    """Return whether the program returns something else without a construct.
+
+    Hidden inputs may be zeros or all alike, so other inputs are tried before the answer is no.
+    """
+    if name not in compiled.influence:
+        compiled.influence[name] = _measure_influence(name, compiled, arrays, outputs, mesh)
+    return compiled.influence[name]
+
+
+def _measure_influence(
+    name: str, compiled: CompiledProgram, arrays: Sequence[Any], outputs: Any, mesh: Mesh
+) -> bool:
+    programs = [remove_construct(compiled.exported, name)]
+    if name == "psum":
+        programs.append(remove_construct(compiled.exported, name, as_if_equal=True))
+    # It must matter that devices communicate, and that they do not all pass the same.
+    return all(
+        program is None or _returns_other(program, compiled, arrays, outputs, mesh)
+        for program in programs
     )
+
+
+def _returns_other(
+    reduced: jax.export.Exported,
+    compiled: CompiledProgram,
+    arrays: Sequence[Any],
+    outputs: Any,
+    mesh: Mesh,
+) -> bool:
+    _, execute = _compile_exported(reduced, arrays, mesh, compiled.is_replicated)
+    if _outputs_differ(outputs, execute(*arrays)):
+        return True
+    rng = np.random.default_rng(0)
+    for _ in range(_N_DRAWS):
+        draws = [jax.device_put(_draw_like(rng, array), array.sharding) for array in arrays]
+        if _outputs_differ(compiled.execute(*draws), execute(*draws)):
+            return True
+    return False
+
+
+def _draw_like(rng: np.random.Generator, array: Any) -> Any:
+    if np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_:
+        return rng.integers(0, 2, array.shape).astype(array.dtype)
+    return rng.normal(size=array.shape).astype(array.dtype)
+
+
+def _outputs_differ(first: Any, second: Any) -> bool:
+    """Return whether a device holds other values, beyond rounding."""
+    for left, right in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        pairs = [
+            (np.asarray(a.data), np.asarray(b.data))
+            for a, b in zip(left.addressable_shards, right.addressable_shards, strict=True)
+        ]
+        # Without the construct the compiler may shard the result in another way.
+        if any(a.shape != b.shape for a, b in pairs):
+            pairs = [(np.asarray(left), np.asarray(right))]
+        for a, b in pairs:
+            is_exact = a.dtype.kind in "biu"
+            wide = np.dtype(np.int64 if is_exact else np.complex128)
+            a, b = a.astype(wide), b.astype(wide)
+            scale = float(np.abs(a[np.isfinite(a)]).max(initial=0))
+            atol = 0.0 if is_exact else _MIN_CHANGE * scale
+            if not np.allclose(a, b, rtol=0, atol=atol, equal_nan=True):
+                return True
+    return False
 
 
 def _collect_outputs(outputs: Any) -> tuple[RunOutput, ...]:
@@ -172,7 +272,9 @@ _DIALECTS = ("func", "stablehlo", "sdy")
 _HOST_OPERATIONS = {f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv")}
 # Custom calls that XLA itself replaces. None into a library: LAPACK's wrappers trust the shapes in
 # the call, and write beyond a buffer if they are wrong.
-_ALLOWED_CALLS = re.compile(r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|ApproxTopK")
+# Nor the calls by which programs were sharded before Shardy: their shardings are attributes, which
+# are stripped, and no shard_map can be recognized in them.
+_ALLOWED_CALLS = re.compile(r"ApproxTopK")
 
 
 class InvalidProgram(Exception):
@@ -192,7 +294,7 @@ def read_program(
             f"the program has {len(data):,} bytes; the maximum is {_MAX_PROGRAM:,}"
         )
     try:
-        exported = jax.export.deserialize(bytearray(data))
+        exported = strip_attributes(jax.export.deserialize(bytearray(data)))
         contents = read_contents(exported)
     except Exception as error:
         name = type(error).__name__

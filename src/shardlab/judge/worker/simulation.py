@@ -63,7 +63,7 @@ def simulate_submission(
         collectives=tuple(_record_call(call) for call in traced.calls if call.group_size > 1),
         # Budgets of memory are not judged on simulated devices.
         peak_bytes=0,  # nothing is compiled for virtual devices
-        has_shard_map=traced.n_shard_maps > 0,
+        flow=traced.flow,
     )
     return SimulateResponse(
         result=result,
@@ -89,7 +89,7 @@ def _run_traced(traced: TracedSubmission, arrays: Sequence[Any]) -> Any:
         return outputs
     except Deadlock as error:
         raise SubmissionRejected(None, (_deadlock_finding(error),)) from None
-    except Exception as error:
+    except BaseException as error:
         raise explain_rejection(error, traced.function, traced.mesh) from None
 
 

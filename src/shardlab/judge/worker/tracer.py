@@ -8,6 +8,7 @@ exported program, by the runner.
     export    shapes and a mesh -> findings, and the program as bytes
     simulate  values and a large mesh -> the shards of every virtual device
     call      values -> the value that the function returns
+    print     values and a mesh -> what jax.debug.print prints
     script    source of a problem's page -> what it prints
     doctest   a page's examples -> those that fail
 """
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 from shardlab.judge.protocol.reports import FunctionCall
 from shardlab.judge.protocol.requests import (
     CallRequest,
+    DebugPrintRequest,
     DoctestRequest,
     ExportRequest,
     LoadRequest,
@@ -42,6 +44,7 @@ from shardlab.judge.protocol.values import (
     pack_value,
     unpack_value,
 )
+from shardlab.judge.worker.debug_prints import run_debug_prints
 from shardlab.judge.worker.error_reports import SubmissionError, report_exception
 from shardlab.judge.worker.jax_overrides import (
     create_host_mesh,
@@ -70,8 +73,8 @@ class Tracer:
         """Return the response to a request, also if the submission raises."""
         try:
             return self._dispatch_request(request)
-        # Not BaseException: a KeyboardInterrupt ends the worker, and is no result.
-        except (Exception, SystemExit) as error:
+        # A submission can raise anything: SystemExit, KeyboardInterrupt, classes of its own.
+        except BaseException as error:
             return request.error_response(report_exception(error))
 
     def _dispatch_request(self, request: WorkerRequest[Any]) -> WorkerResponse:
@@ -84,6 +87,9 @@ class Tracer:
                 return self._simulate_program(request)
             case CallRequest():
                 return self._call_function(request)
+            case DebugPrintRequest():
+                inputs = _read_arrays(request.call, request.arrays)
+                return run_debug_prints(self._submission, request, inputs)
             case ScriptRequest():
                 return run_script(request.source)
             case DoctestRequest():
@@ -97,7 +103,7 @@ class Tracer:
     def _export_program(self, request: ExportRequest) -> ExportResponse:
         """Trace the function on a mesh, check it for hazards, and return it as a program.
 
-        JAX leaves no sign of a shard_map in a program for one device. There the count of the trace
+        JAX leaves no sign of a shard_map in a program for one device. There the flow of the trace
         is all there is, and it is the submission's own claim.
         """
         mesh = create_host_mesh(request.call.mesh) if request.call.mesh else None
@@ -106,9 +112,10 @@ class Tracer:
             return ExportResponse(
                 program=traced.export_program(),
                 findings=traced.findings,
-                n_shard_maps=traced.n_shard_maps,
+                flow=traced.flow,
                 n_unchecked=traced.n_unchecked,
                 eager_bytes=eager_bytes(traced.jaxpr),
+                has_debug_calls=traced.has_debug_calls,
             )
         except SubmissionRejected as rejection:
             return ExportResponse(error=rejection.error, findings=rejection.findings)

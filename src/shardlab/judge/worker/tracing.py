@@ -15,8 +15,10 @@ from jax.extend.core import Literal
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardlab._jax.axis_errors import convert_axis_error
+from shardlab._jax.debug_calls import has_debug_calls, without_debug_calls
 from shardlab.checks.check_program import check_program
 from shardlab.collectives.call import CollectiveCall
+from shardlab.collectives.program_flow import ProgramFlow
 from shardlab.judge.protocol.reports import ExceptionReport, FindingReport, FunctionCall
 from shardlab.judge.protocol.values import ArrayLeaf, unpack_value
 from shardlab.judge.worker.error_reports import (
@@ -27,6 +29,7 @@ from shardlab.judge.worker.error_reports import (
 from shardlab.judge.worker.jax_overrides import eager_placement, single_device
 from shardlab.judge.worker.loaded_submission import LoadedSubmission, array_result, build_arguments
 from shardlab.sharding.spec import parse_spec
+from shardlab.tracing.jaxpr_flow import read_jaxpr_flow
 from shardlab.tracing.jaxpr_walk import walk_jaxpr
 from shardlab.tracing.observation import Observation
 from shardlab.tracing.observe import observe_staged
@@ -50,11 +53,13 @@ class TracedSubmission:
     """A function of a submission, traced for one case."""
 
     function: Callable[..., Any]
-    jitted: Any
+    jitted: Any  # without debug calls
+    printing_jit: Any  # with them
+    has_debug_calls: bool
     shapes: list[Any]
     mesh: Mesh | None
     findings: Findings
-    n_shard_maps: int
+    flow: ProgramFlow
     n_unchecked: int
     calls: tuple[CollectiveCall, ...]
     jaxpr: Any
@@ -68,7 +73,7 @@ class TracedSubmission:
                 if exported.nr_devices not in (1, n_devices):
                     raise _device_count_error(exported.nr_devices, n_devices)
                 return bytes(exported.serialize())
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             rejection = explain_rejection(error, self.function, self.mesh)
             if rejection.error and rejection.error.family == "callback":
                 # The export fails long after the trace, so the traceback has no line of the
@@ -90,18 +95,21 @@ def trace_submission(
             if len(traced.jaxpr.in_avals) != len(shapes):
                 # More inputs than were passed: a tracer of another trace was captured.
                 raise leaked_tracer_error()
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise explain_rejection(error, function, mesh) from None
     observation, findings = check_traced(call.function, traced, shapes)
     if any(finding.severity == "error" for finding in findings):
         raise SubmissionRejected(None, findings)
+    is_printing = has_debug_calls(traced.jaxpr)
     return TracedSubmission(
         function=function,
-        jitted=jitted,
+        jitted=without_debug_calls(traced) if is_printing else jitted,
+        printing_jit=jitted,
+        has_debug_calls=is_printing,
         shapes=shapes,
         mesh=mesh,
         findings=findings,
-        n_shard_maps=observation.n_shard_maps,
+        flow=read_jaxpr_flow(traced.jaxpr),
         n_unchecked=observation.n_unchecked,
         calls=observation.calls,
         jaxpr=traced.jaxpr,
@@ -196,7 +204,7 @@ def _device_count_error(n_program: int, n_case: int) -> SubmissionError:
 def _callback_line(jaxpr: Any) -> int | None:
     """Return the line of the first call back into Python."""
     for site in walk_jaxpr(jaxpr):
-        if "callback" in site.name or site.name.startswith("debug_"):
+        if "callback" in site.name and not site.name.startswith("debug_"):
             return site.source.line or None
     return None
 

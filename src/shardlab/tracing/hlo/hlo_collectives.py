@@ -87,9 +87,11 @@ _JAX_NAMES = {
     "collective-broadcast": ("pbroadcast", ("pbroadcast",)),
 }
 _REDUCTIONS = {"maximum": "pmax", "or": "pmax", "minimum": "pmin", "and": "pmin"}
-_COLLECTIVE = "|".join(map(re.escape, _JAX_NAMES))
-_CALL_OPCODES = ("while", "conditional", "call", "fusion", "async-start")
-_RELEVANT_LINE = re.compile(rf" (?:(?:{_COLLECTIVE})(?:-start)?|{'|'.join(_CALL_OPCODES)})\(")
+# A custom call may contain a computation, as those of composites do.
+_CALL_OPCODES = ("while", "conditional", "call", "fusion", "async-start", "custom-call")
+_RELEVANT_OPCODES = frozenset(
+    {opcode for name in _JAX_NAMES for opcode in (name, f"{name}-start")} | set(_CALL_OPCODES)
+)
 # XLA for TPU repeats a collective for each chunk of the computation that it overlaps.
 _CHAIN = re.compile(r'\bchain_id="(\d+)"')
 
@@ -160,10 +162,7 @@ class _CollectiveWalk:
             elif instruction.opcode == "conditional":
                 yield from self._walk_branches(instruction, within, count)
             elif instruction.opcode in _CALL_OPCODES:
-                callee = instruction.attribute("calls") or instruction.attribute("to_apply") or ""
-                yield from self.walk_computation(
-                    self._module.computations[callee], within, count, instruction
-                )
+                yield from self._walk_call(instruction, within, count)
             # A merged count of 0 means that the all-reduce is counted as another one.
             elif not self._is_repeated(computation, instruction) and all_reduces.merged_count(
                 instruction.name
@@ -171,6 +170,15 @@ class _CollectiveWalk:
                 for collective in self._read_collective(computation, instruction, caller):
                     n_sums = all_reduces.merged_count(instruction.name)
                     yield replace(collective, within=within, count=count, n_sums=n_sums)
+
+    def _walk_call(
+        self, call: Instruction, within: tuple[ControlScope, ...], count: int | None
+    ) -> Iterator[HloCollective]:
+        callee = call.attribute("calls") or call.attribute("to_apply")
+        # A custom call calls no computation, as a rule; all others must.
+        if callee is not None or call.opcode != "custom-call":
+            computation = self._module.computations[callee or ""]
+            yield from self.walk_computation(computation, within, count, call)
 
     def _is_repeated(self, computation: Computation, instruction: Instruction) -> bool:
         """Return whether a collective was counted already."""
@@ -225,18 +233,7 @@ class _CollectiveWalk:
     def _relevant_instructions(self, computation: Computation) -> list[Instruction]:
         """Return the collectives of a computation, and the calls that may contain some."""
         if computation.name not in self._relevant:
-            names = [
-                line.removeprefix("ROOT ").partition(" = ")[0].removeprefix("%")
-                for line in computation.lines
-                if _RELEVANT_LINE.search(line)
-            ]
-            candidates = [computation.instructions[name] for name in names]
-            opcodes = {opcode for name in _JAX_NAMES for opcode in (name, f"{name}-start")} | set(
-                _CALL_OPCODES
-            )
-            self._relevant[computation.name] = [
-                instruction for instruction in candidates if instruction.opcode in opcodes
-            ]
+            self._relevant[computation.name] = computation.find_opcodes(_RELEVANT_OPCODES)
         return self._relevant[computation.name]
 
     def _walk_loop(

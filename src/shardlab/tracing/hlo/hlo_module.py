@@ -85,6 +85,19 @@ class Computation:
         self.name = name
         self.lines: list[str] = []
 
+    @classmethod
+    def from_instructions(
+        cls, name: str, instructions: Iterable[Instruction], root: Instruction
+    ) -> Computation:
+        """Return a computation that was not read from text."""
+        computation = cls(name)
+        # They take the place of the cached properties, which would parse the lines.
+        computation.__dict__["instructions"] = {
+            instruction.name: instruction for instruction in instructions
+        }
+        computation.__dict__["root"] = root
+        return computation
+
     @functools.cached_property
     def instructions(self) -> dict[str, Instruction]:
         return {instruction.name: instruction for instruction in map(parse_instruction, self.lines)}
@@ -94,6 +107,15 @@ class Computation:
         root_lines = [line for line in self.lines if line.startswith("ROOT ")]
         return parse_instruction(root_lines[0] if root_lines else self.lines[-1])
 
+    def find_opcodes(self, opcodes: frozenset[str]) -> list[Instruction]:
+        """Return the instructions with one of these opcodes, in order."""
+        if self.lines:
+            # Most computations have none: then no line is parsed.
+            pattern = _opcode_pattern(opcodes)
+            if not any(pattern.search(line) for line in self.lines):
+                return []
+        return [item for item in self.instructions.values() if item.opcode in opcodes]
+
     @functools.cached_property
     def users(self) -> dict[str, list[Instruction]]:
         """Return the instructions that use each value."""
@@ -102,6 +124,11 @@ class Computation:
             for name in dict.fromkeys(operand.name for operand in instruction.operands):
                 users.setdefault(name, []).append(instruction)
         return users
+
+
+@functools.cache
+def _opcode_pattern(opcodes: frozenset[str]) -> re.Pattern[str]:
+    return re.compile(rf" (?:{'|'.join(map(re.escape, sorted(opcodes)))})\(")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Groups = tuple[tuple[int, ...], ...]
@@ -49,7 +49,7 @@ def parse_groups(text: str, n_devices: int) -> Groups:
     if text.startswith("["):
         shape, _, order = text.partition("<=")
         n_groups, size = _parse_numbers(shape)
-        return _split_devices(_parse_iota(order), n_groups, size)
+        return split_devices(_parse_iota(order), n_groups, size)
     lists = re.findall(r"\{([\d,]*)\}", text[1:-1])
     groups = tuple(tuple(_parse_numbers(text_of_group)) for text_of_group in lists)
     return groups or (tuple(range(n_devices)),)
@@ -74,19 +74,38 @@ def _parse_mesh_groups(text: str) -> Groups:
     inside = re.search(r"mesh\[([^\]]*)\]", head)
     axes = [(name, int(size)) for name, size in _AXIS.findall(inside[1] if inside else "")]
     order = re.search(r"device_ids=\((.*)\)\s*$", head.strip())
-    total = math.prod(size for _, size in axes)
-    devices = list(range(total)) if not order else _device_order(order[1])
+    positions = {name: position for position, (name, _) in enumerate(axes)}
+    used = {
+        positions[name]: (int(before), int(size)) if before else None
+        for name, before, size in _USED_AXIS.findall(used_axes)
+    }
+    devices = _device_order(order[1]) if order else None
+    return groups_along_axes([size for _, size in axes], used, devices)
+
+
+def groups_along_axes(
+    sizes: Sequence[int],
+    used: Mapping[int, tuple[int, int] | None],
+    devices: Sequence[int] | None = None,
+) -> Groups:
+    """Return the groups along mesh axes; `used` maps the position of each to its sub-axis, if any.
+
+    A sub-axis `(before, size)` is the factor `size` of an axis that is split into before x size x
+    after.
+
+    >>> groups_along_axes([2, 2], {0: None})
+    ((0, 2), (1, 3))
+    """
     # Each axis is split into (before, used, after), so that a sub-axis is an axis as well.
-    factors = {name: [(size, False)] for name, size in axes}
-    for name, before, used_size in _USED_AXIS.findall(used_axes):
-        size = dict(axes)[name]
-        if not before:
-            factors[name] = [(size, True)]
+    parts: list[tuple[int, bool]] = []
+    for position, size in enumerate(sizes):
+        sub_axis = used.get(position)
+        if sub_axis is None:
+            parts.append((size, position in used))
         else:
-            after = size // (int(before) * int(used_size))
-            factors[name] = [(int(before), False), (int(used_size), True), (after, False)]
-    parts = [part for name, _ in axes for part in factors[name]]
-    return _groups_along_parts(devices, parts)
+            before, used_size = sub_axis
+            parts += [(before, False), (used_size, True), (size // (before * used_size), False)]
+    return _groups_along_parts(devices or range(math.prod(sizes)), parts)
 
 
 def _device_order(text: str) -> list[int]:
@@ -111,16 +130,25 @@ def _groups_along_parts(devices: Sequence[int], parts: Sequence[tuple[int, bool]
 
 
 def _parse_iota(text: str) -> list[int]:
-    """Return the devices in the order `[4,2]T(1,0)`: an iota, reshaped to 4 x 2, transposed."""
+    """Return the devices in the order `[4,2]T(1,0)`."""
     shape_text, _, order_text = text.partition("T")
-    shape = _parse_numbers(shape_text)
-    order = _parse_numbers(order_text) or list(range(len(shape)))
+    return iota_order(_parse_numbers(shape_text), _parse_numbers(order_text))
+
+
+def iota_order(shape: Sequence[int], permutation: Sequence[int]) -> list[int]:
+    """Return the devices in the order of an iota that is reshaped and then transposed.
+
+    >>> iota_order((2, 3), (1, 0))
+    [0, 3, 1, 4, 2, 5]
+    """
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    steps = [[strides[dim] * i for i in range(shape[dim])] for dim in order]
+    dims = permutation or range(len(shape))
+    steps = [[strides[dim] * i for i in range(shape[dim])] for dim in dims]
     return [sum(offsets) for offsets in itertools.product(*steps)]
 
 
-def _split_devices(devices: Sequence[int], n_groups: int, size: int) -> Groups:
+def split_devices(devices: Sequence[int], n_groups: int, size: int) -> Groups:
+    """Return devices in groups of one size."""
     return tuple(tuple(devices[i * size : (i + 1) * size]) for i in range(n_groups))
 
 

@@ -1,0 +1,79 @@
+"""`jax.debug.print`, `callback` and `inspect_array_sharding` in a jaxpr: found, and removed.
+
+An exported program cannot call back into Python. What these do is not part of the result, so a
+program without them is the same program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+
+_PRIMITIVES = ("debug_callback", "debug_print", "inspect_sharding")
+_EFFECTS = ("DebugEffect", "OrderedDebugEffect")
+
+
+def has_debug_calls(jaxpr: Any) -> bool:
+    """Return whether a jaxpr prints or calls back for debugging, at any depth."""
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    return any(
+        eqn.primitive.name in _PRIMITIVES
+        or any(has_debug_calls(item) for value in eqn.params.values() for item in _jaxprs(value))
+        for eqn in inner.eqns
+    )
+
+
+def without_debug_calls(traced: Any) -> Any:
+    """Return a jitted function that computes what a traced one does, and prints nothing."""
+    evaluate = jaxpr_as_fun(_strip(traced.jaxpr))
+    structure = jax.tree.structure(traced.out_info)
+
+    def program(*arrays: Any) -> Any:
+        return jax.tree.unflatten(structure, evaluate(*arrays))
+
+    program.__name__ = program.__qualname__ = traced.fun_name
+    return jax.jit(program)
+
+
+def _jaxprs(value: Any) -> list[Any]:
+    items = value if isinstance(value, (tuple, list)) else (value,)
+    return [item for item in items if _is_jaxpr(item)]
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
+
+
+def _strip(value: Any) -> Any:
+    """Return a parameter of an equation, or a program, without debug calls."""
+    if isinstance(value, tuple):
+        items = [_strip(item) for item in value]
+        # Named tuples, such as the jaxprs of a linear solve, take their fields one by one.
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if not _is_jaxpr(value):
+        return value
+    # The branches of a cond have the effects of all of them, so one may have them without a call.
+    if not has_debug_calls(value) and not _is_debug_effect(value.effects):
+        return value
+    inner = getattr(value, "jaxpr", value)
+    if inner is not value:  # a closed jaxpr of JAX 0.10
+        return value.replace(jaxpr=_strip(inner))
+    eqns = [
+        eqn.replace(
+            params={key: _strip(item) for key, item in eqn.params.items()},
+            effects=_other_effects(eqn.effects),
+        )
+        for eqn in value.eqns
+        if eqn.primitive.name not in _PRIMITIVES
+    ]
+    return value.replace(eqns=eqns, effects=_other_effects(value.effects))
+
+
+def _is_debug_effect(effects: Any) -> bool:
+    return any(type(effect).__name__ in _EFFECTS for effect in effects)
+
+
+def _other_effects(effects: Any) -> Any:
+    return type(effects)(effect for effect in effects if not _is_debug_effect([effect]))
