@@ -206,7 +206,7 @@ class KillingPool:
     def __init__(self, pool, role, times, request_number=1, *, kills_supervisor=False):
         self._pool, self._role, self._times = pool, role, times
         self.request_number, self.kills_supervisor = request_number, kills_supervisor
-        self.level = pool.level
+        self.level, self.confinement = pool.level, pool.confinement
         self.interrupted_requests = []
 
     def start_process(self, role, limits):
@@ -224,12 +224,9 @@ class KillingPool:
         """
         while True:
             parents = list_parents()
-            outer = self._pool.zygote_pid
-            # At level A the fork server is the child of the process that the pool has started.
-            servers = {outer, *(pid for pid, parent in parents.items() if parent == outer)}
-            servers = servers if self.level == "A" else {outer}
             holders = find_holders(pipe, set(parents) - {os.getpid()})
-            if len(holders) == 1 and not holders & servers:
+            # A process that was forked for this pipe has no children; the others had some.
+            if len(holders) == 1 and not holders & set(parents.values()):
                 (pid,) = holders
                 return pid, parents[pid]
             time.sleep(0.01)

@@ -65,6 +65,7 @@ class _NoSandboxPool:
     """A sandbox pool for submissions that are rejected before execution."""
 
     level: Level = "C"
+    confinement = ""
 
     def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
         raise AssertionError("a submission that cannot be read was about to be executed")

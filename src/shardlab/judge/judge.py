@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.minimize import RunCase, find_minimal_failure
 from shardlab.judge.protocol.requests import WorkerRequest
 from shardlab.judge.protocol.responses import ExportResponse
+from shardlab.judge.submission_budget import SubmissionBudget
 from shardlab.judge.submission_source import SubmissionSource, read_submission
 from shardlab.judge.verdict import Verdict
 from shardlab.judge.worker_client import LoadFailed, RequestFailed, WorkerClient
@@ -104,6 +105,7 @@ def _judge_cases(
     submission = read_submission(source.encode() if isinstance(source, str) else source)
     outcomes: list[CaseOutcome] = []
     counterexample = None
+    rejected_calls: Mapping[str, int] = {}
     if isinstance(submission, Verdict):
         outcomes = [failed_outcome(requests[0], submission)]
     else:
@@ -115,16 +117,19 @@ def _judge_cases(
             outcomes = explain_outcomes(outcomes, problem)
             if run.can_continue:
                 counterexample = _find_counterexample(outcomes, seed, run.run_single)
+            rejected_calls = run.rejected_calls
     not_judged = cases[len(outcomes) :]
     return Judgement(
         problem=problem.slug,
         content_version=problem.content_version,
         level=pool.level,
+        confinement=pool.confinement,
         seed=seed,
         kind=kind,
         cases=tuple(create_case_result(outcome, is_example) for outcome in outcomes),
         not_judged=tuple(f"part {case.part.number}, {case.name}" for case in not_judged),
         counterexample=counterexample,
+        rejected_calls=rejected_calls,
     )
 
 
@@ -180,8 +185,9 @@ class _SubmissionRun:
     def __init__(self, pool: SandboxPool, problem: Problem, source: SubmissionSource) -> None:
         limits = _problem_limits(problem)
         self._problem, self._source = problem, source
-        self._tracer = WorkerClient(pool, "tracer", limits, source)
-        self._runner = WorkerClient(pool, "runner", limits)
+        self._budget = SubmissionBudget(limits)
+        self._tracer = WorkerClient(pool, "tracer", self._budget, source)
+        self._runner = WorkerClient(pool, "runner", self._budget)
         # Two cases ahead: enough to keep the runner busy, and little to discard at an early end.
         self._traced: queue.Queue[_TracedCase | BaseException] = queue.Queue(maxsize=2)
         self._thread: threading.Thread | None = None
@@ -229,6 +235,11 @@ class _SubmissionRun:
             yield self._finish_case(traced)
             if traced.is_last or self._runner.has_given_up:
                 return
+
+    @property
+    def rejected_calls(self) -> Mapping[str, int]:
+        """Return the system calls that the sandbox has rejected so far."""
+        return self._budget.rejected_calls
 
     @property
     def can_continue(self) -> bool:

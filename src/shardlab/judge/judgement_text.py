@@ -176,7 +176,12 @@ def _summary_lines(judgement: Judgement, width: int) -> Iterator[Line]:
     if not judgement.counts:
         parts.append("not counted")
     if judgement.level:
-        parts.append(_LEVELS.get(judgement.level, f"level {judgement.level}"))
+        confinement = f"level {judgement.level}: {judgement.confinement}"
+        parts.append(confinement if judgement.confinement else _LEVELS[judgement.level])
+    if judgement.rejected_calls:
+        names = ", ".join(judgement.rejected_calls)
+        n_calls = count_text(sum(judgement.rejected_calls.values()), "system call")
+        parts.append(f"{n_calls} rejected ({printable_text(names)})")
     if judgement.kind != "run":
         parts.append(f"seed {judgement.seed}")
     ink = "green" if judgement.passed else "red"
