@@ -59,7 +59,7 @@ class InProcessPool:
 class _InProcessWorker:
     output = ""
     cpu_seconds = 0.0
-    rejected_calls: Mapping[str, int] = {}  # noqa: RUF012
+    rejected_calls: Mapping[str, int] = {}
 
     def __init__(self, role: str, lock: threading.Lock) -> None:
         from shardlab.judge.worker.runner import Runner

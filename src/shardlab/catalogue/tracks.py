@@ -125,8 +125,17 @@ def load_catalogue(folder: Path | str | None = None) -> Catalogue:
 
 
 def _parse_track(number: int, table: Any, file: Path) -> Track:
-    data = check_fields(table, TRACK, f"{file}, [[tracks]] number {number}", InvalidTracks)
+    where = f"{file}, [[tracks]] number {number}"
+    data = check_fields(table, TRACK, where, InvalidTracks)
     folder = file.parent / data["folder"]
+    for path in (folder, *(folder / slug for slug in data["problems"])):
+        # Resolved: a catalogue is a download, and a link in it could show any file of the user.
+        if not path.resolve().is_relative_to(file.parent.resolve()):
+            raise InvalidTracks(
+                f"'{path.relative_to(file.parent)}' is outside of the catalogue's folder.",
+                where=where,
+                fix="name a folder inside of it, and use no links that lead out of it.",
+            )
     for slug in data["problems"]:
         if not (folder / slug / "problem.toml").is_file():
             match = nearest_name(slug, [path.parent.name for path in folder.glob("*/problem.toml")])

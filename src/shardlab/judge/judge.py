@@ -14,7 +14,7 @@ from typing import Any
 
 from shardlab.catalogue.problem import Part, Problem
 from shardlab.catalogue.reference import Reference, load_reference
-from shardlab.errors import InvalidReference
+from shardlab.errors import InvalidReference, short_repr
 from shardlab.judge import failures
 from shardlab.judge.case_request import CaseRequest
 from shardlab.judge.case_result import (
@@ -29,6 +29,7 @@ from shardlab.judge.cases import Case, make_cases
 from shardlab.judge.counterexample import counterexample_facts
 from shardlab.judge.explain import explain_outcomes
 from shardlab.judge.judgement import CaseResult, Judgement
+from shardlab.judge.judgement_size import shorten_judgement
 from shardlab.judge.minimize import RunCase, find_minimal_failure
 from shardlab.judge.protocol.requests import WorkerRequest
 from shardlab.judge.protocol.responses import ExportResponse
@@ -119,7 +120,7 @@ def _judge_cases(
                 counterexample = _find_counterexample(outcomes, seed, run.run_single)
             rejected_calls = run.rejected_calls
     not_judged = cases[len(outcomes) :]
-    return Judgement(
+    judgement = Judgement(
         problem=problem.slug,
         content_version=problem.content_version,
         level=pool.level,
@@ -131,6 +132,7 @@ def _judge_cases(
         counterexample=counterexample,
         rejected_calls=rejected_calls,
     )
+    return shorten_judgement(judgement)
 
 
 def _find_counterexample(
@@ -158,14 +160,24 @@ def _draw_requests(problem: Problem, cases: Sequence[Case]) -> list[CaseRequest]
 
 
 def _draw_inputs(reference: Reference, case: Case) -> dict[str, Any]:
+    where = f"part {case.part.number}, {case.name}"
     try:
-        return reference.inputs(case.draw)
+        inputs = reference.inputs(case.draw)
     except Exception as error:
         raise InvalidReference(
             f"inputs raised {type(error).__name__}: {error}.",
-            where=f"part {case.part.number}, {case.name}",
+            where=where,
             fix="fix the problem's reference.py.",
         ) from error
+    arguments = [name for name in case.part.arguments if name != "mesh"]
+    if not isinstance(inputs, dict) or set(inputs) != set(arguments):
+        content = ", ".join(map(str, inputs)) if isinstance(inputs, dict) else short_repr(inputs)
+        raise InvalidReference(
+            f"inputs returned {f'a dict of {content}' if isinstance(inputs, dict) else content}.",
+            where=where,
+            fix=f"return a dict of the arguments: {', '.join(arguments) or 'an empty one'}.",
+        )
+    return inputs
 
 
 @dataclass(frozen=True, kw_only=True)

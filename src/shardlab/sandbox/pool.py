@@ -74,6 +74,8 @@ class ForkServerPool:
         unwrapped_reason: str = "",
     ) -> None:
         self.level = level
+        wrapper = "" if unwrapped_reason else ", inside bubblewrap"
+        self.confinement = _CONFINEMENT[level] + wrapper
         self._config, self._unwrapped_reason = config, unwrapped_reason
         self._hidden_paths = tuple(os.path.realpath(path) for path in hidden_paths)
         self._lock = threading.RLock()
@@ -85,11 +87,6 @@ class ForkServerPool:
         self._start_all_servers()
         for role in config.ready_roles:
             self._fork_ahead(role, ProcessLimits())
-
-    @property
-    def confinement(self) -> str:
-        """What the level is made of on this machine."""
-        return _CONFINEMENT[self.level] + ("" if self._unwrapped_reason else ", inside bubblewrap")
 
     def statistics(self) -> PoolStatistics:
         """Return what the pool has done so far."""

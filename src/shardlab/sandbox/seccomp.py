@@ -10,6 +10,7 @@ other listener): then the supervisor answers with the same error that the filter
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import platform
@@ -44,6 +45,8 @@ _CONDITIONAL_CALLS = (
     *("clone", "kill", "tgkill", "prlimit64", "ioctl", "prctl", "fcntl", "open", "openat", "mmap"),
 )
 _WRITABLE, _SHARED, _ANONYMOUS = 2, 1, 0x20
+# XLA asks for a memory policy in every process; its refusal is no attempt at anything.
+_UNCOUNTED = {"x86_64": (237,), "aarch64": (235,)}  # mbind
 _SENDMSG = {"x86_64": 46, "aarch64": 211}
 _PR_SET_SECCOMP = 22
 
@@ -74,7 +77,10 @@ def filter_program(pid: int, *, notifies: bool = False) -> bytes:
             steps += _steps_for_call(number, [_allow_step()])
     steps += [(_AT_LEAST, 0, 1, _NEWEST + 1), _deny_step(errno.ENOSYS), _deny_step(errno.EPERM)]
     if notifies:
-        steps = steps[:4] + _handover_steps(machine) + [_notify_of_denial(s) for s in steps[4:]]
+        denied = [_deny_step(errno.EPERM)]
+        uncounted = [step for n in _UNCOUNTED[machine] for step in _steps_for_call(n, denied)]
+        counted = [_notify_of_denial(step) for step in steps[4:]]
+        steps = [*steps[:4], *_handover_steps(machine), *uncounted, *counted]
     return _encode_steps(steps)
 
 
@@ -115,7 +121,7 @@ def _handover_steps(machine: str) -> list[Step]:
 def _notify_of_denial(step: Step) -> Step:
     """Return a step that asks the supervisor, in the place of one that denies a call.
 
-    ENOSYS stays: it is how a library finds out which calls a kernel has, and no attempt at anything.
+    ENOSYS stays: it is how a library finds out which calls a kernel has.
     """
     is_denial = step[0] == _RETURN and step[3] >> 16 == _DENY >> 16
     return (_RETURN, 0, 0, _NOTIFY) if is_denial and step[3] & 0xFFFF != errno.ENOSYS else step
@@ -219,7 +225,5 @@ def deny_rejected_call(listener_fd: int, call: RejectedCall) -> None:
     errors = {numbers["ioctl"]: errno.ENOTTY, numbers["openat"]: errno.EACCES}
     errors[numbers.get("open", -1)] = errno.EACCES
     response = _RESPONSE.pack(call.notification, 0, -errors.get(call.number, errno.EPERM), 0)
-    try:
+    with contextlib.suppress(OSError):  # the thread has ended
         fcntl.ioctl(listener_fd, _SEND_RESPONSE, bytearray(response))
-    except OSError:
-        pass  # the thread has ended
