@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -139,12 +140,18 @@ def load_problem(folder: Path) -> Problem:
     )
 
 
+def leads_out_of(path: Path, folder: Path) -> bool:
+    """Return whether a path ends outside of a folder, after all links and dots in it."""
+    # Not Path.resolve, which raises for links that form a circle.
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
 def _reject_link(path: Path, folder: Path) -> None:
     """Raise `InvalidProblem` for a file that is a link to somewhere else.
 
     A catalogue is a download: a solution that is linked to a private file would show it.
     """
-    if not path.resolve().is_relative_to(folder.resolve()):
+    if leads_out_of(path, folder):
         raise InvalidProblem(
             f"{path.name} is a link that leads out of the problem's folder.",
             where=str(path),

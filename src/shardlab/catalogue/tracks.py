@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from typing import Any
 
 from shardlab._files.schema import check_fields, read_toml_file
 from shardlab._text.nearest import nearest_name
-from shardlab.catalogue.problem import Problem, load_problem
+from shardlab.catalogue.problem import Problem, leads_out_of, load_problem
 from shardlab.catalogue.problem_schema import TRACK, TRACKS
 from shardlab.errors import CatalogueNotFound, InvalidTracks, UnknownProblem
 
@@ -130,9 +131,9 @@ def _parse_track(number: int, table: Any, file: Path) -> Track:
     folder = file.parent / data["folder"]
     for path in (folder, *(folder / slug for slug in data["problems"])):
         # Resolved: a catalogue is a download, and a link in it could show any file of the user.
-        if not path.resolve().is_relative_to(file.parent.resolve()):
+        if leads_out_of(path, file.parent):
             raise InvalidTracks(
-                f"'{path.relative_to(file.parent)}' is outside of the catalogue's folder.",
+                f"'{os.path.relpath(path, file.parent)}' is outside of the catalogue's folder.",
                 where=where,
                 fix="name a folder inside of it, and use no links that lead out of it.",
             )

@@ -170,10 +170,11 @@ def _draw_inputs(reference: Reference, case: Case) -> dict[str, Any]:
             fix="fix the problem's reference.py.",
         ) from error
     arguments = [name for name in case.part.arguments if name != "mesh"]
-    if not isinstance(inputs, dict) or set(inputs) != set(arguments):
-        content = ", ".join(map(str, inputs)) if isinstance(inputs, dict) else short_repr(inputs)
+    if not isinstance(inputs, dict) or not {*arguments} <= {*inputs}:
+        is_dict = isinstance(inputs, dict)
+        content = f"a dict of {', '.join(map(str, inputs))}" if is_dict else short_repr(inputs)
         raise InvalidReference(
-            f"inputs returned {f'a dict of {content}' if isinstance(inputs, dict) else content}.",
+            f"inputs returned {content}.",
             where=where,
             fix=f"return a dict of the arguments: {', '.join(arguments) or 'an empty one'}.",
         )
