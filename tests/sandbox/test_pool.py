@@ -711,3 +711,29 @@ def test_without_bubblewrap_the_level_is_the_same_and_the_reason_is_known():
         levels.append(level)
         assert confinement.endswith("inside bubblewrap") == (not reason)
     assert levels[0] == levels[1]
+
+
+def test_packages_beside_a_hidden_folder_can_be_imported_and_not_listed():
+    """Landlock's right to list a folder is a right to list all below it, so nobody has it."""
+    import hypothesis
+
+    hidden = os.path.dirname(os.path.realpath(hypothesis.__file__))
+    packages = os.path.dirname(hidden)
+    config = replace(WORKERS, fork_servers=WORKERS.fork_servers[:1], ready_roles=())
+    source = f"""
+import importlib.metadata, os, sys
+assert "pluggy" not in sys.modules
+import pluggy
+assert importlib.metadata.version("pluggy")
+for folder in {[packages, hidden]!r}:
+    try:
+        os.listdir(folder)
+    except PermissionError:
+        continue
+    raise AssertionError(folder)
+"""
+    with open_sandbox_pool(config, "B", [hidden]) as opened:
+        if opened.level != "B":
+            pytest.skip("this machine does not hold level B")
+        with opened.start_process("tracer", ProcessLimits()) as process:
+            assert load(process, source).error is None

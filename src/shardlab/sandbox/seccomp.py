@@ -4,7 +4,7 @@ A call that is not listed fails with EPERM, so that the program gets "Operation 
 does not crash. Calls newer than the tables fail with ENOSYS, as on an older kernel, so that
 libraries fall back to older ones.
 
-Rejected calls are counted where the kernel can notify the supervisor of them (Linux 5.5, and no
+Rejected calls are counted where the kernel can notify the supervisor of them (Linux 5.0, and no
 other listener): then the supervisor answers with the same error that the filter would have given.
 """
 
