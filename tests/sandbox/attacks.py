@@ -403,6 +403,17 @@ ctypes.CDLL(None).syscall(93 if os.uname().machine == 'aarch64' else 60, 0)
 """,
         {"memory"},
     ),
+    "flood of rejected calls": (
+        """
+import socket
+while True:
+    try:
+        socket.socket()
+    except OSError:
+        pass
+""",
+        {"time"},
+    ),
     "SIGXCPU to itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGXCPU)", {"signal"}),
     "KeyboardInterrupt": ("raise KeyboardInterrupt", {"exit", "error"}),
     "SIGTERM to itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", {"signal"}),

@@ -737,3 +737,11 @@ for folder in {[packages, hidden]!r}:
             pytest.skip("this machine does not hold level B")
         with opened.start_process("tracer", ProcessLimits()) as process:
             assert load(process, source).error is None
+
+
+def test_the_limit_of_mapped_memory_follows_that_of_memory_in_use(pool):
+    source = "import resource\nprint(resource.getrlimit(resource.RLIMIT_DATA)[0])"
+    limits = ProcessLimits(memory_bytes=600 << 20)
+    with pool.start_process("tracer", limits) as process:
+        load(process, source)
+        assert int(process.output) == (600 + 512) << 20

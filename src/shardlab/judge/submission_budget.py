@@ -25,13 +25,16 @@ class SubmissionBudget:
         self.limits = limits
         self._lock = threading.Lock()
         self._processes: list[SandboxedProcess] = []
+        self._executing_processes: list[SandboxedProcess] = []
         self._n_pending, self._pending_since, self._busy_seconds = 0, 0.0, 0.0
         self._n_retries, self._n_ended = 0, 0
 
-    def add_process(self, process: SandboxedProcess) -> None:
+    def add_process(self, process: SandboxedProcess, *, executes_submission: bool) -> None:
         """Let a process use the budget; it counts also after its end."""
         with self._lock:
             self._processes.append(process)
+            if executes_submission:
+                self._executing_processes.append(process)
         process.find_exceeded_budget = self.find_exceeded
 
     @contextlib.contextmanager
@@ -85,9 +88,12 @@ class SubmissionBudget:
 
     @property
     def rejected_calls(self) -> Mapping[str, int]:
-        """Return the system calls that the sandbox has rejected, of all processes."""
+        """Return the system calls that the sandbox has rejected where the submission executes.
+
+        Not those of a runner: the compiler tries some of its own there, such as to write a file.
+        """
         with self._lock:
-            processes = list(self._processes)
+            processes = list(self._executing_processes)
         counts: Counter[str] = Counter()
         for process in processes:
             counts.update(process.rejected_calls)

@@ -158,7 +158,7 @@ class WorkerClient:
             self._process = self._pool.start_process(self._role, self._budget.limits)
         except (OSError, LabError) as error:
             raise ProcessEnded(ExitReason(kind="internal", detail=str(error))) from error
-        self._budget.add_process(self._process)
+        self._budget.add_process(self._process, executes_submission=self._source is not None)
         if self._source is not None:
             try:
                 self._load_source(self._process, self._source)
