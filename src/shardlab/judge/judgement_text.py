@@ -176,8 +176,9 @@ def _summary_lines(judgement: Judgement, width: int) -> Iterator[Line]:
     if not judgement.counts:
         parts.append("not counted")
     if judgement.level:
+        known_level = _LEVELS.get(judgement.level, f"level {judgement.level}")
         confinement = f"level {judgement.level}: {judgement.confinement}"
-        parts.append(confinement if judgement.confinement else _LEVELS[judgement.level])
+        parts.append(confinement if judgement.confinement else known_level)
     if judgement.rejected_calls:
         names = ", ".join(judgement.rejected_calls)
         n_calls = count_text(sum(judgement.rejected_calls.values()), "system call")
