@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from shardlab.catalogue.problem import Problem, load_problem
@@ -42,6 +43,7 @@ class InProcessPool:
     """Tracer and runner in this process, one request at a time: the cheapest cold judge."""
 
     level: Level = "C"
+    confinement = ""
 
     def __init__(self) -> None:
         # The judge sends to tracer and runner from two threads; JAX's config is process-wide.
@@ -56,6 +58,8 @@ class InProcessPool:
 
 class _InProcessWorker:
     output = ""
+    cpu_seconds = 0.0
+    rejected_calls: Mapping[str, int] = {}
 
     def __init__(self, role: str, lock: threading.Lock) -> None:
         from shardlab.judge.worker.runner import Runner

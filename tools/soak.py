@@ -183,8 +183,18 @@ class SoakRun:
         )
 
     def _server_pids(self):
-        zygote = self._pool.zygote_pid
-        return [zygote, *(list_descendants(zygote)[:1] if self._pool.level == "A" else [])]
+        """Return what each fork server consists of: wrappers around it, then itself."""
+        pids = []
+        for pid in self._pool.zygote_pids:
+            # Down to the first process that has loaded JAX: all above it are small.
+            for descendant in [pid, *list_descendants(pid)]:
+                pids.append(descendant)
+                if private_megabytes(descendant) > _LOADED_MEGABYTES:
+                    break
+        return pids
+
+
+_LOADED_MEGABYTES = 40.0
 
 
 def private_megabytes(pid: int) -> float:

@@ -216,3 +216,34 @@ def test_the_built_in_course_leads_from_layouts_over_placement_to_collectives():
         }, slug
     assert "data-parallel-step" in all_prerequisites("nnx-shard-map")
     assert "ring-attention" in catalogue.slugs
+
+
+@pytest.mark.parametrize("folder", ["../outside0", "/etc", "link"])
+def test_a_track_cannot_lead_out_of_the_catalogue(three, tmp_path_factory, folder):
+    outside = tmp_path_factory.mktemp("outside")
+    shutil.copytree(three / "a", outside, dirs_exist_ok=True)
+    (three / "link").symlink_to(outside)
+    tracks = three / "tracks.toml"
+    tracks.write_text(tracks.read_text().replace('folder = "a"', f'folder = "{folder}"'))
+    with pytest.raises(InvalidTracks, match="outside of the catalogue's folder"):
+        load_catalogue(three)
+
+
+@pytest.mark.parametrize("name", ["solution.py", "statement.md", "reference.py", "wrong/mine.py"])
+def test_a_file_of_a_problem_cannot_be_a_link_to_somewhere_else(tmp_path, name):
+    folder = tmp_path / "shard-map-psum"
+    shutil.copytree(MODEL, folder)
+    (tmp_path / "secret").write_text("private")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(InvalidProblem, match="a link that leads out of the problem's folder"):
+        assert load_problem(folder).wrong_submissions
+
+
+def test_deeply_nested_toml_is_reported(three):
+    (three / "tracks.toml").write_text("tracks = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(InvalidTracks, match=r"is not valid TOML|is not a table"):
+        load_catalogue(three)
+    (three / "tracks.toml").write_text("tracks = " + "[" * 100 + "]" * 100)
+    with pytest.raises(InvalidTracks, match="is not a table"):
+        load_catalogue(three)

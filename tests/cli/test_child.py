@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import queue
+import signal
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +129,75 @@ def test_paths_below_the_current_folder_become_relative(monkeypatch, tmp_path):
     assert worker_client._shorten_paths(f'"{tmp_path}/a.py"') == '"a.py"'
     monkeypatch.chdir("/")
     assert worker_client._shorten_paths('"/usr/a.py"') == '"/usr/a.py"'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"garbage",
+        b"[" * 100_000,
+        b'{"version": 1, "kind": "result"}',
+        b'{"version": 1, "kind": "result", "report": 3, "model": 4, "failure": 5}',
+        b'{"version": 1, "kind": "progress"}',
+        b'{"version": 1, "kind": "failure", "x": 1}',
+        encode_message(WorkerResult()).encode(),
+    ],
+)
+def test_what_a_program_writes_to_the_channel_is_reported_and_no_traceback(line):
+    lines = queue.SimpleQueue()
+    lines.put(line)
+    with pytest.raises(ProgramCrashed, match="The worker process sent"):
+        wait_for_result(lines)
+
+
+HOLDS_THE_LOCK = """
+import ctypes, os, sys
+print("pid", os.getpid(), file=sys.stderr, flush=True)
+if os.fork() == 0:
+    import time; time.sleep(3600)
+ctypes.PyDLL(None).sleep(3600)  # in C, with the interpreter's lock
+"""
+CLIENT = """
+import sys
+from shardlab.execution.messages import Job
+from shardlab.execution.target import Target
+from shardlab.execution.worker_client import run_worker
+job = Job(command="check", target=Target("script", sys.argv[1], ""), memory_limit=1 << 34)
+run_worker(job, seconds=3600, report_step=lambda step: None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_program_that_holds_the_interpreters_lock_ends_with_the_client(tmp_path, number):
+    program = tmp_path / "program.py"
+    program.write_text(HOLDS_THE_LOCK)
+    client = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, program], stderr=subprocess.PIPE, text=True
+    )
+    group = int(next(line for line in client.stderr if line.startswith("pid")).split()[1])
+    client.send_signal(number)
+    client.wait()
+    client.stderr.close()
+    deadline = time.monotonic() + 300
+    while group_exists(group):
+        assert time.monotonic() < deadline, "the program goes on"
+        time.sleep(0.05)
+
+
+def group_exists(group):
+    """Return whether a process group has a process that has not ended."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, process_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(process_group) == group and state not in "ZX":
+                return True
+    return False
+
+
+def test_the_kernel_ends_a_program_that_has_used_far_more_than_its_time():
+    limit = "import resource; from shardlab.execution.worker import _limit_processor_time;"
+    limit += "_limit_processor_time(7.5); print(*resource.getrlimit(resource.RLIMIT_CPU))"
+    completed = subprocess.run([sys.executable, "-c", limit], capture_output=True, text=True)
+    expected = str(math.ceil(7.5 * os.cpu_count()) + 5)
+    assert completed.stdout.split() == [expected, expected]

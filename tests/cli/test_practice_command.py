@@ -41,6 +41,7 @@ def one_pool(shared_pool, monkeypatch):
 
     class OpenPool:
         level = shared_pool.level
+        confinement = shared_pool.confinement
         start_process = shared_pool.start_process
 
         def close(self):

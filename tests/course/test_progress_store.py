@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
 import pytest
 
+from shardlab.course import store as store_module
 from shardlab.course.database import data_folder
 from shardlab.course.store import Progress, ProgressStore, open_store
-from shardlab.errors import UnknownSubmission
+from shardlab.errors import StoreUnwritable, UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
 
@@ -137,3 +139,26 @@ def test_the_data_folder_follows_each_system(monkeypatch, tmp_path):
     assert data_folder({}, "darwin") == tmp_path / "Library/Application Support/shardlab"
     assert data_folder({"LOCALAPPDATA": "/local"}, "win32").as_posix() == "/local/shardlab"
     assert data_folder({"SHARDLAB_DATA": "~/mine", "XDG_DATA_HOME": "/x"}) == tmp_path / "mine"
+
+
+def test_the_problem_that_was_started_last_is_the_latest_also_if_the_clock_is_set_back(
+    store, monkeypatch
+):
+    times = iter(
+        ["2030-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:01.000Z"]
+    )
+    monkeypatch.setattr(store_module, "_utc_now", lambda: next(times))
+    for slug in ("one", "two", "one"):
+        store.record_start(slug, Path("x.py"))
+        assert store.latest_problem() == slug
+
+
+def test_without_a_home_the_message_says_what_to_set(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(StoreUnwritable, match="There is no home folder") as caught:
+        data_folder({}, "linux")
+    assert "SHARDLAB_DATA" in caught.value.fix
+    assert data_folder({"SHARDLAB_DATA": "/data"}, "linux") == Path("/data")

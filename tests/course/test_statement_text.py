@@ -72,3 +72,12 @@ def test_every_page_of_the_catalogue_fits(width):
         assert "```" not in shown, slug
         words = [line for line in shown.splitlines() if not line.startswith("    ")]
         assert max(map(len, words)) <= width, slug
+
+
+@pytest.mark.parametrize(
+    "page", ["# Sum\x1b]0;x\x07", "Text \x1b[2J\x9b1m.", "```\n\x1b[31mf(x)\n```"]
+)
+def test_a_page_cannot_control_the_terminal(page):
+    text = statement_text(page)
+    assert "?" in text
+    assert text.replace("\n", "").isprintable()

@@ -36,6 +36,7 @@ class HostilePool:
     """Workers that send one drawn response to every request."""
 
     level = "C"
+    confinement = ""
 
     def __init__(self, responses):
         self._responses = responses
@@ -49,6 +50,8 @@ class HostilePool:
 
 class HostileProcess:
     output = ""
+    cpu_seconds = 0.0
+    rejected_calls = {}  # noqa: RUF012
 
     def __init__(self, response):
         self._response = response

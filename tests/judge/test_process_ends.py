@@ -1,19 +1,28 @@
 """Submissions without a result: not loaded, too slow, too large, crashed, killed from outside."""
 
 import contextlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from judge.small_problems import IMPORTS, problem, shard_map_body, submission
+from shardlab.errors import InvalidReference
+from shardlab.judge import submission_budget
 from shardlab.judge.judge import judge
+from shardlab.judge.judgement_size import MAX_JUDGEMENT_BYTES
+from shardlab.judge.judgement_text import judgement_text
+from shardlab.judge.submission_budget import SubmissionBudget
 from shardlab.judge.worker_pool import open_worker_pool
+from shardlab.sandbox.process import ProcessLimits
 
 TOTAL = shard_map_body("lambda y: lax.psum(jnp.sum(y), a)")
 # What a normal case needs is far below 10 s of processor time, on any machine. The wall clock must
@@ -206,7 +215,7 @@ class KillingPool:
     def __init__(self, pool, role, times, request_number=1, *, kills_supervisor=False):
         self._pool, self._role, self._times = pool, role, times
         self.request_number, self.kills_supervisor = request_number, kills_supervisor
-        self.level = pool.level
+        self.level, self.confinement = pool.level, pool.confinement
         self.interrupted_requests = []
 
     def start_process(self, role, limits):
@@ -224,12 +233,9 @@ class KillingPool:
         """
         while True:
             parents = list_parents()
-            outer = self._pool.zygote_pid
-            # At level A the fork server is the child of the process that the pool has started.
-            servers = {outer, *(pid for pid, parent in parents.items() if parent == outer)}
-            servers = servers if self.level == "A" else {outer}
             holders = find_holders(pipe, set(parents) - {os.getpid()})
-            if len(holders) == 1 and not holders & servers:
+            # A process that was forked for this pipe has no children; the others had some.
+            if len(holders) == 1 and not holders & set(parents.values()):
                 (pid,) = holders
                 return pid, parents[pid]
             time.sleep(0.01)
@@ -324,3 +330,99 @@ def test_the_judge_and_its_reports_never_load_jax():
     lines = [f"import shardlab.judge.{name}" for name in modules]
     check = "import sys; assert not {'jax', 'jaxlib', 'flax'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", "; ".join([*lines, check])], check=True)
+
+
+# ------------------------------------------------------------------------ one budget per submission
+
+
+class RecordingPool:
+    """A pool that remembers the processes that it has started."""
+
+    def __init__(self, pool):
+        self._pool, self.level, self.confinement = pool, pool.level, pool.confinement
+        self.processes = []
+
+    def start_process(self, role, limits):
+        self.processes.append(self._pool.start_process(role, limits))
+        return self.processes[-1]
+
+
+def test_all_processes_of_a_submission_share_one_limit_of_processor_time(pool):
+    """Two processes end after 1.5 s each, and a third never does: 7 s if each had its own limit."""
+    body = """
+    import os, time
+    while time.process_time() < 1.5 or mesh.size == 3: pass
+    os._exit(3)
+"""
+    recording = RecordingPool(pool)
+    limits = {"cpu_seconds": 4.0, "wall_seconds": 600.0}
+    endless = problem("total", limits=limits)
+    judgement = judge(recording, endless, submission("total", body), kind="submit", seed=3)
+    assert [case.verdicts[0].code for case in judgement.cases] == ["RTE", "RTE", "TLE"]
+    assert "(4 s of processor time)" in judgement.cases[2].verdicts[0].what
+    assert sum(process.cpu_seconds for process in recording.processes) < 6.0
+
+
+def test_a_submission_has_two_retries_for_all_its_requests(pool):
+    budget = SubmissionBudget(ProcessLimits())
+    assert [budget.take_retry() for _ in range(4)] == [True, True, False, False]
+    assert [budget.count_ended_process() for _ in range(3)] == [True, True, False]
+
+
+def test_the_wall_clock_of_two_workers_at_the_same_time_counts_once(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(submission_budget.time, "monotonic", lambda: now[0])
+    budget = SubmissionBudget(ProcessLimits(wall_seconds=5.0))
+    with budget.pending_request():
+        now[0] += 2.0
+        with budget.pending_request():
+            now[0] += 2.0
+    now[0] += 1000.0  # nothing is pending
+    assert budget.busy_seconds == 4.0
+    assert budget.find_exceeded() == ""
+    with budget.pending_request():
+        now[0] += 1.5
+        assert budget.find_exceeded() == "5 s of wall-clock time"
+
+
+def test_a_judgement_is_small_whatever_the_submission_prints_and_raises(pool):
+    body = """
+    import random
+    noise = "".join(chr(random.randrange(0x4e00, 0x9fff)) for _ in range(15_000))
+    print(noise[:1000])
+    raise ValueError("\\n".join([noise * 6] * 5))
+"""
+    meshes = tuple(f"data={n}" for n in (1, 2, 3, 4, 5, 6, 7, 8))
+    judgement, verdict = judge_failing(pool, submission("total", body), meshes=meshes)
+    assert verdict.code == "RTE"
+    assert len(judgement.cases) == len(meshes)
+    assert len(json.dumps(judgement.to_json())) <= MAX_JUDGEMENT_BYTES
+    assert judgement.notes == ("Long texts of this judgement were shortened.",)
+
+
+def test_rejected_system_calls_are_in_the_judgement(pool):
+    if pool.level == "C":
+        pytest.skip("nothing is rejected at level C")
+    body = """
+    import socket
+    try:
+        socket.socket()
+    except OSError:
+        pass
+""" + TOTAL.lstrip("\n")
+    judgement = judge(
+        pool, problem("total", meshes=("data=1",)), submission("total", body), kind="submit", seed=3
+    )
+    assert judgement.passed
+    assert judgement.rejected_calls == {"socket": 1}
+    assert "1 system call rejected (socket)" in judgement_text(judgement, width=500)
+
+
+@pytest.mark.parametrize("inputs", ["[1, 2]", "None", "{'y': 1}"])
+def test_a_reference_that_returns_no_arguments_is_reported(pool, tmp_path, inputs):
+    shutil.copytree(problem("total").folder, tmp_path / "total")
+    reference = tmp_path / "total" / "reference.py"
+    reference.write_text(f"def inputs(draw): return {inputs}\ndef expected(mesh, x): return x\n")
+    wrong = replace(problem("total"), folder=tmp_path / "total")
+    with pytest.raises(InvalidReference, match="return a dict of the arguments: x"):
+        judge(pool, wrong, submission("total", TOTAL), kind="submit", seed=3)

@@ -50,6 +50,11 @@ assert any(needle in text for text in gc.get_objects() if isinstance(text, str))
     "read the database": "assert open(TARGETS['database']).read()",
     "read the judge's folder": "open(TARGETS['suite']).read()",
     "list a home": "os.listdir(TARGETS['home'])",
+    "list a hidden folder": "assert os.listdir(os.path.dirname(TARGETS['solution']))",
+    "list the folders of a catalogue": """
+folder = os.path.dirname(os.path.dirname(os.path.dirname(TARGETS['solution'])))
+assert os.listdir(folder)
+""",
     "open by handle": """
 buffer = ctypes.create_string_buffer(struct.pack('Ii', 128, 0), 200)
 call(264 if IS_ARM else 303, -100, b'/usr/lib', buffer, ctypes.create_string_buffer(8), 0)
@@ -94,6 +99,18 @@ socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', TARGETS['port']
     "connect to an abstract socket": "socket.socket(socket.AF_UNIX).connect(TARGETS['abstract'])",
     "open a netlink socket": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)",
     "pair of sockets": "socket.socketpair()",
+    # Allowed until the filter of system calls is complete: it must be EPERM, not a wrong argument.
+    "send a descriptor": """
+try:
+    call(211 if IS_ARM else 46, 1, None, 0)
+except OSError as error:
+    if error.errno == 1:
+        raise
+""",
+    "add a filter of system calls": """
+if libc.prctl(22, 2, None, 0, 0) < 0 and ctypes.get_errno() == 1:
+    raise OSError
+""",
     # -------------------------------------------------------------------------- processes
     "fork": """
 pid = os.fork()
@@ -371,6 +388,34 @@ ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code))
 """,
         {"signal"},
     ),
+    "memory after the exit of the first thread": (
+        """
+import ctypes, mmap, os, threading, time
+def fill():
+    time.sleep(0.2)
+    space = mmap.mmap(-1, 500 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for offset in range(0, 500 << 20, 4096):
+        space[offset] = 1
+    while True:
+        pass
+threading.Thread(target=fill).start()
+ctypes.CDLL(None).syscall(93 if os.uname().machine == 'aarch64' else 60, 0)
+""",
+        {"memory"},
+    ),
+    "flood of rejected calls": (
+        """
+import socket
+while True:
+    try:
+        socket.socket()
+    except OSError:
+        pass
+""",
+        {"time"},
+    ),
+    "SIGXCPU to itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGXCPU)", {"signal"}),
+    "KeyboardInterrupt": ("raise KeyboardInterrupt", {"exit", "error"}),
     "SIGTERM to itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", {"signal"}),
     "abort": ("import os\nos.abort()", {"signal"}),
     "deep recursion": (

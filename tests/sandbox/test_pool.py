@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,24 +24,40 @@ from process_tree import (
     wait_until,
 )
 
+from judge.small_problems import problem, submission
+from judge.test_process_ends import TOTAL
+from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE
 from shardlab.errors import SandboxLevelUnavailable
 from shardlab.judge.failures import is_judge_fault
+from shardlab.judge.judge import judge
 from shardlab.judge.protocol.reports import FunctionCall
 from shardlab.judge.protocol.requests import CallRequest, LoadRequest
 from shardlab.judge.protocol.responses import LoadResponse
-from shardlab.judge.worker_pool import open_worker_pool
+from shardlab.judge.worker_pool import WORKERS, open_worker_pool
 from shardlab.sandbox import piped_process, self_test, supervisor
 from shardlab.sandbox.messages import SupervisorCommand, parse_exit_report
+from shardlab.sandbox.pool import open_sandbox_pool
 from shardlab.sandbox.process import ProcessEnded, ProcessLimits
+from shardlab.sandbox.process_figures import (
+    ProcessFigures,
+    ProcessStat,
+    open_process_figures,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 HERE = str(Path(__file__).parent)
 
 
+def open_tracer_pool(level=None, **options):
+    """Return a pool that has tracers only: every fork server takes time to start."""
+    config = replace(WORKERS, fork_servers=WORKERS.fork_servers[:1], ready_roles=("tracer",))
+    return open_sandbox_pool(replace(config, **options), level, [BUILT_IN_CATALOGUE])
+
+
 @pytest.fixture(scope="module")
 def pool():
-    with open_worker_pool() as opened:
+    with open_tracer_pool() as opened:
         yield opened
 
 
@@ -85,14 +103,12 @@ class FakeWatch(supervisor.ProcessWatch):
     """A watch over a process whose processor time a test sets."""
 
     def __init__(self, limits):
-        super().__init__(pid=1, limits=limits, stat_fd=0)
+        super().__init__(pid=1, limits=limits, figures=ProcessFigures(-1))
         self.client, self.supervisor = socket.socketpair()
         self.used_cpu_seconds = 0.0
 
     def _read_stat(self):
-        return supervisor.ProcessStat(
-            flags=0, cpu_seconds=self.used_cpu_seconds, n_threads=1, memory_bytes=0
-        )
+        return ProcessStat(flags=0, cpu_seconds=self.used_cpu_seconds, n_threads=1, memory_bytes=0)
 
     def send_command(self, command):
         self.client.send(command.value)
@@ -205,7 +221,7 @@ def test_a_signal_in_a_confined_process_is_self_inflicted(level):
         "A": "import signal; signal.alarm(1); signal.pause()",
         "C": "import os; os.kill(os.getpid(), 15)",
     }
-    with open_worker_pool(level) as pool:
+    with open_tracer_pool(level) as pool:
         reason = exit_of(pool.start_process("tracer", ProcessLimits()), sources[level])
         assert reason.kind == "signal"
         assert is_judge_fault(reason) == (pool.level == "C")
@@ -355,9 +371,9 @@ UNCONFINED = """
 import sys, warnings
 from shardlab.judge.protocol.requests import LoadRequest
 from shardlab.judge.worker_pool import open_worker_pool
-from shardlab.sandbox import pool
+from shardlab.sandbox import fork_server
 from shardlab.sandbox.process import ProcessLimits, ProcessEnded
-pool._ZYGOTE_COMMAND = pool._ZYGOTE_COMMAND.replace(
+fork_server._ZYGOTE_COMMAND = fork_server._ZYGOTE_COMMAND.replace(
     "main(int(",
     "import shardlab.sandbox.zygote as z;"
     f"z.confine_process = lambda plan, *_: plan.level in {sys.argv[1]!r} and 1 / 0; main(int(",
@@ -384,10 +400,10 @@ def test_a_failure_before_confinement_is_the_judges_fault_and_warned_about(level
     assert others == ([fault] if "C" in levels else [])
 
 
-def run_python(*arguments):
+def run_python(*arguments, **variables):
     """Run Python with this folder and our own paths to import from."""
     paths = [HERE, *(p for p in sys.path if p)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables}
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
 
@@ -426,6 +442,10 @@ time.sleep(3600)
 """
 
 
+def tracer_zygote(pool):
+    return pool.zygote_pids[0]
+
+
 def exit_after_kill(pool, victim):
     """Return how a sleeping process ended when it, its supervisor or the fork server is killed."""
     with pool.start_process("tracer", ProcessLimits(wall_seconds=600, idle_seconds=600)) as process:
@@ -434,13 +454,13 @@ def exit_after_kill(pool, victim):
 
         def kill_victim():
             def find():
-                descendants = list_descendants(pool.zygote_pid)
+                descendants = list_descendants(tracer_zygote(pool))
                 pids["process"] = next((p for p in descendants if process_name(p) == name), None)
                 return pids["process"] is not None
 
             assert wait_until(find)  # its name shows that the request is being processed
             pids["supervisor"] = list_parents()[pids["process"]]
-            pids["zygote"] = pool.zygote_pid
+            pids["zygote"] = tracer_zygote(pool)
             os.kill(pids[victim], signal.SIGKILL)
 
         thread = threading.Thread(target=kill_victim)
@@ -453,7 +473,7 @@ def exit_after_kill(pool, victim):
 
 @pytest.mark.parametrize("level", ["A", "B", "C"])
 def test_whichever_process_is_killed_the_submission_is_not_blamed(level):
-    with open_worker_pool(level) as pool:
+    with open_tracer_pool(level) as pool:
         for victim in ("process", "supervisor", "zygote"):
             reason, pids = exit_after_kill(pool, victim)
             assert reason.kind == "internal", victim
@@ -462,22 +482,26 @@ def test_whichever_process_is_killed_the_submission_is_not_blamed(level):
 
 
 def next_number_after_kill(pool):
-    """Return what a normal submission returns; processes forked ahead may end with their server."""
-    for _ in range(3):
-        try:
-            return next_number(pool)
-        except ProcessEnded as ended:
-            if ended.reason.kind != "internal":
-                raise
-    return next_number(pool)
+    """Return what a normal submission returns, at the second attempt at the latest.
+
+    A process that was forked ahead may end with its server; what is lost then is one process, and
+    the judge sends its request once more.
+    """
+    try:
+        return next_number(pool)
+    except ProcessEnded as ended:
+        if ended.reason.kind != "internal":
+            raise
+        return next_number(pool)
 
 
 def test_a_response_is_read_although_its_process_has_ended_since():
     """A self test responds once and ends: often both are known before any of it is read."""
     request = self_test.SelfTestRequest(hidden_paths=(), client_pid=os.getpid())
-    with open_worker_pool("B") as pool:
+    with open_tracer_pool("B") as pool:
+        server = pool._servers[0].current
         for _ in range(60):
-            with pool._fork_process(self_test.ROLE, ProcessLimits()) as process:
+            with server.fork_process(self_test.ROLE, ProcessLimits()) as process:
                 frame = process.request(request.to_frame())
                 assert self_test.SelfTestResponse.from_frame(frame).breaches == ()
 
@@ -488,8 +512,8 @@ def test_nothing_is_left_when_processes_and_pool_are_closed():
     processes = [pool.start_process("tracer", ProcessLimits()) for _ in range(3)]
     for process in processes:
         load(process, "x = 1")
-    pids = [pool.zygote_pid, *list_descendants(pool.zygote_pid)]
-    assert len(pids) >= 7
+    pids = [pid for zygote in pool.zygote_pids for pid in (zygote, *list_descendants(zygote))]
+    assert len(pids) >= 8
     processes[0].close()
     pool.close()  # with two processes that were not closed
     for process in processes:
@@ -513,6 +537,46 @@ process.request(LoadRequest(source=b"import time; time.sleep(3600)").to_frame())
 """
 
 
+# Its child leaves the session, and the process between them ends, as a daemon does.
+FORKING = """
+import ctypes, os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(15, b'{name}')
+        time.sleep(3600)
+    os._exit(0)
+os.wait()
+"""
+
+
+def find_named(name):
+    return [pid for pid in list_parents() if process_name(pid) == name]
+
+
+def test_what_a_process_has_forked_ends_with_it():
+    """Only at level C can a process fork at all."""
+    name = f"orphan-{os.getpid()}"
+    with open_tracer_pool("C") as unconfined:
+        with unconfined.start_process("tracer", ProcessLimits()) as process:
+            load(process, FORKING.format(name=name))
+            assert wait_until(lambda: find_named(name))
+        assert wait_until(lambda: not find_named(name))
+
+
+def test_what_a_process_has_forked_ends_when_the_client_is_killed():
+    name = f"orphan-{os.getpid()}"
+    forking = FORKING.format(name=name) + "time.sleep(3600)"
+    source = CLIENT.replace('b"import time; time.sleep(3600)"', repr(forking.encode()))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(
+        [sys.executable, "-c", source, "C"], stdout=subprocess.PIPE, env=environment
+    ) as client:
+        assert wait_until(lambda: find_named(name))
+        client.kill()
+    assert wait_until(lambda: not find_named(name))
+
+
 @pytest.mark.parametrize("level", ["A", "C"])
 def test_everything_ends_when_the_client_is_killed(level):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
@@ -530,7 +594,7 @@ def test_files_in_the_current_folder_are_never_imported_by_the_fork_server(tmp_p
     (tmp_path / "numpy.py").write_text("raise SystemExit('imported')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    with open_worker_pool("C") as pool:
+    with open_tracer_pool("C") as pool:
         assert next_number(pool) == 42
     assert Path.cwd() == tmp_path
 
@@ -544,3 +608,151 @@ def test_a_pending_request_ends_when_another_thread_aborts_it(pool):
         assert reason.result().kind == "internal"
     process.abort()  # twice is harmless
     assert next_number(pool) == 42
+
+
+# ------------------------------------------------------------------------ fork servers and figures
+
+
+def test_a_fork_server_is_renewed_while_its_processes_go_on():
+    with open_tracer_pool(max_forks=3) as pool:
+        first = tracer_zygote(pool)
+        process = pool.start_process("tracer", ProcessLimits())
+        load(process, "x = 1")
+        assert [next_number(pool) for _ in range(3)] == [42] * 3
+        assert wait_until(lambda: tracer_zygote(pool) != first)
+        assert load(process, "y = 2").error is None  # its server has retired, and lives
+        assert next_number(pool) == 42
+        process.close()
+        assert have_ended([first])
+        assert pool.statistics().n_fork_servers >= 2
+
+
+def find_server(pid):
+    """Return the process that forks: of those below `pid`, the first that has loaded JAX."""
+    for descendant in [pid, *list_descendants(pid)]:
+        with contextlib.suppress(OSError):
+            if "jaxlib" in Path(f"/proc/{descendant}/maps").read_text():
+                return descendant
+    raise AssertionError("there is no fork server")
+
+
+@pytest.mark.parametrize("depth", ["outermost", "innermost"])
+def test_a_submission_right_after_the_death_of_the_fork_server_is_judged(depth):
+    """At level A the process that serves is not the one that the pool has started."""
+    with open_worker_pool() as pool:
+        for zygote in pool.zygote_pids:
+            os.kill(zygote if depth == "outermost" else find_server(zygote), signal.SIGKILL)
+        small = problem("total")
+        judgement = judge(pool, small, submission("total", TOTAL), kind="submit", seed=3)
+        assert judgement.passed, str(judgement.verdict)
+
+
+def test_tracer_and_runner_have_fork_servers_of_their_own():
+    with open_worker_pool() as pool:
+        assert len(set(pool.zygote_pids)) == 2
+
+
+def test_rejected_system_calls_are_counted_by_name(pool):
+    if pool.level == "C":
+        pytest.skip("nothing is rejected at level C")
+    source = """
+import os, socket
+for _ in range(3):
+    try:
+        socket.socket()
+    except OSError as error:
+        assert error.errno == 1
+try:
+    os.open('/tmp/x', os.O_CREAT | os.O_WRONLY)
+except OSError as error:
+    assert error.errno == 13
+"""
+    before = pool.statistics().rejected_calls
+    with pool.start_process("tracer", ProcessLimits()) as process:
+        assert load(process, source).error is None
+        assert process.rejected_calls == {"socket": 3, "openat": 1}
+    after = pool.statistics().rejected_calls
+    assert after["socket"] - before.get("socket", 0) == 3
+
+
+def test_the_processor_time_of_a_running_process_is_known_to_its_client(pool):
+    source = "import time\nwhile time.process_time() < 0.5: pass"
+    with pool.start_process("tracer", ProcessLimits()) as process:
+        load(process, source)
+        assert wait_until(lambda: process.cpu_seconds >= 0.4)
+
+
+def test_a_budget_of_the_client_ends_a_process_in_its_own_words(pool):
+    with pool.start_process("tracer", ProcessLimits()) as process:
+        process.find_exceeded_budget = lambda: "3 bananas"
+        with pytest.raises(ProcessEnded) as caught:
+            load(process, "while True: pass")
+    assert (caught.value.reason.kind, caught.value.reason.detail) == ("time", "3 bananas")
+
+
+def test_memory_counts_page_tables_and_threads_that_outlive_the_first(pool):
+    """The kernel shows no memory of a first thread that has exited; see also the attacks."""
+    proc_fd = os.open("/proc", os.O_RDONLY)
+    figures = open_process_figures(proc_fd, os.getpid())
+    status = Path("/proc/self/status").read_text()
+    sizes = dict(line.split(":", 1) for line in status.splitlines())
+    resident, tables = (int(sizes[name].split()[0]) * 1024 for name in ("VmRSS", "VmPTE"))
+    assert abs(figures.read().memory_bytes - resident - tables) < resident // 4
+    os.close(proc_fd)
+
+
+def test_sigxcpu_is_used_up_time_only_if_the_time_is_used_up(make_watch):
+    watch = make_watch(cpu_seconds=5)
+    watch.cpu_seconds = 0.1
+    assert watch.exit_reason(signal.SIGXCPU, None, is_confined=True).kind == "signal"
+    watch.cpu_seconds = 5.5
+    assert watch.exit_reason(signal.SIGXCPU, None, is_confined=True).kind == "time"
+
+
+def test_without_bubblewrap_the_level_is_the_same_and_the_reason_is_known():
+    source = (
+        "from shardlab.judge.worker_pool import open_worker_pool\n"
+        "with open_worker_pool() as pool:\n"
+        "    print(pool.level, pool.confinement, pool.statistics().unwrapped_reason, sep='|')"
+    )
+    levels = []
+    for variables in ({"SHARDLAB_NO_BUBBLEWRAP": "1"}, {}):
+        completed = run_python("-c", source, **variables)
+        level, confinement, reason = completed.stdout.strip().split("|")
+        levels.append(level)
+        assert confinement.endswith("inside bubblewrap") == (not reason)
+    assert levels[0] == levels[1]
+
+
+def test_packages_beside_a_hidden_folder_can_be_imported_and_not_listed():
+    """Landlock's right to list a folder is a right to list all below it, so nobody has it."""
+    import hypothesis
+
+    hidden = os.path.dirname(os.path.realpath(hypothesis.__file__))
+    packages = os.path.dirname(hidden)
+    config = replace(WORKERS, fork_servers=WORKERS.fork_servers[:1], ready_roles=())
+    source = f"""
+import importlib.metadata, os, sys
+assert "pluggy" not in sys.modules
+import pluggy
+assert importlib.metadata.version("pluggy")
+for folder in {[packages, hidden]!r}:
+    try:
+        os.listdir(folder)
+    except PermissionError:
+        continue
+    raise AssertionError(folder)
+"""
+    with open_sandbox_pool(config, "B", [hidden]) as opened:
+        if opened.level != "B":
+            pytest.skip("this machine does not hold level B")
+        with opened.start_process("tracer", ProcessLimits()) as process:
+            assert load(process, source).error is None
+
+
+def test_the_limit_of_mapped_memory_follows_that_of_memory_in_use(pool):
+    source = "import resource\nprint(resource.getrlimit(resource.RLIMIT_DATA)[0])"
+    limits = ProcessLimits(memory_bytes=600 << 20)
+    with pool.start_process("tracer", limits) as process:
+        load(process, source)
+        assert int(process.output) == (600 + 512) << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -90,12 +91,17 @@ class Problem:
 
     def read_text(self, name: str) -> str:
         """Return one of the folder's files, such as `statement.md`."""
-        return (self.folder / name).read_text("utf-8")
+        path = self.folder / name
+        _reject_link(path, self.folder)
+        return path.read_text("utf-8")
 
     @property
     def wrong_submissions(self) -> tuple[Path, ...]:
         """Return the files of the known-wrong submissions."""
-        return tuple(sorted((self.folder / "wrong").glob("*.py")))
+        paths = tuple(sorted((self.folder / "wrong").glob("*.py")))
+        for path in paths:
+            _reject_link(path, self.folder)
+        return paths
 
     @cached_property
     def hints(self) -> tuple[str, ...]:
@@ -120,6 +126,7 @@ def load_problem(folder: Path) -> Problem:
                 where=str(folder),
                 fix=f"write it; a problem has {', '.join(PROBLEM_FILES)} and wrong/*.py.",
             )
+        _reject_link(folder / name, folder)
     return Problem(
         folder=folder,
         slug=folder.name,
@@ -131,6 +138,25 @@ def load_problem(folder: Path) -> Problem:
         parts=parts,
         limits=limits,
     )
+
+
+def leads_out_of(path: Path, folder: Path) -> bool:
+    """Return whether a path ends outside of a folder, after all links and dots in it."""
+    # Not Path.resolve, which raises for links that form a circle.
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def _reject_link(path: Path, folder: Path) -> None:
+    """Raise `InvalidProblem` for a file that is a link to somewhere else.
+
+    A catalogue is a download: a solution that is linked to a private file would show it.
+    """
+    if leads_out_of(path, folder):
+        raise InvalidProblem(
+            f"{path.name} is a link that leads out of the problem's folder.",
+            where=str(path),
+            fix="replace the link by the file itself.",
+        )
 
 
 def _parse_part(number: int, table: Any, file: Path) -> Part:

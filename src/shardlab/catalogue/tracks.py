@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from typing import Any
 
 from shardlab._files.schema import check_fields, read_toml_file
 from shardlab._text.nearest import nearest_name
-from shardlab.catalogue.problem import Problem, load_problem
+from shardlab.catalogue.problem import Problem, leads_out_of, load_problem
 from shardlab.catalogue.problem_schema import TRACK, TRACKS
 from shardlab.errors import CatalogueNotFound, InvalidTracks, UnknownProblem
 
@@ -138,8 +139,17 @@ def load_catalogue(folder: Path | str | None = None) -> Catalogue:
 
 
 def _parse_track(number: int, table: Any, file: Path) -> Track:
-    data = check_fields(table, TRACK, f"{file}, [[tracks]] number {number}", InvalidTracks)
+    where = f"{file}, [[tracks]] number {number}"
+    data = check_fields(table, TRACK, where, InvalidTracks)
     folder = file.parent / data["folder"]
+    for path in (folder, *(folder / slug for slug in data["problems"])):
+        # Resolved: a catalogue is a download, and a link in it could show any file of the user.
+        if leads_out_of(path, file.parent):
+            raise InvalidTracks(
+                f"'{os.path.relpath(path, file.parent)}' is outside of the catalogue's folder.",
+                where=where,
+                fix="name a folder inside of it, and use no links that lead out of it.",
+            )
     for slug in data["problems"]:
         if not (folder / slug / "problem.toml").is_file():
             match = nearest_name(slug, [path.parent.name for path in folder.glob("*/problem.toml")])

@@ -91,7 +91,7 @@ def _judge_once(workbook: Workbook, name: str | None, level: Level | None) -> bo
         # The same two steps as a save in the loop.
         for kind in ("run", "submit"):
             submission = record_submission(workbook.store, problem, source, kind=kind)
-            judgement = judge_submission(workbook.store, pool, problem, submission)
+            judgement = judge_submission(workbook.store, pool, problem, submission, source=source)
             if not judgement.passed:
                 break
     show_lines(lambda width: judgement_lines(judgement, width))

@@ -184,6 +184,7 @@ def _print_hint(hint: Hint) -> None:
 @catalogue_option
 def show_solution(problem: str | None, catalogue: str | None) -> None:
     """Show the reference solution: after a pass, or at the second request."""
+    from shardlab._text.printable import printable_lines
     from shardlab.course.workbook import open_workbook
 
     workbook = open_workbook(catalogue)
@@ -198,7 +199,7 @@ def show_solution(problem: str | None, catalogue: str | None) -> None:
             err=True,
         )
         click.get_current_context().exit(1)
-    click.echo(text, nl=False)
+    click.echo(printable_lines(text), nl=False)
 
 
 @command.command("history")
@@ -356,13 +357,24 @@ def _judge_command(options: JudgeOptions, kind: str, submission_number: int | No
     _write_judgement(judgement, options)
     is_solved = kind == "submit" and judgement.passed and options.case is None
     if is_solved and not options.quiet:
-        next_slug = workbook.next_slug(after=judgement.problem)
+        next_slug = _next_slug(workbook, judgement.problem)
         option = f" --catalogue {options.catalogue}" if options.catalogue else ""
         next_step = "All problems are solved."
         if next_slug:
             next_step = f"Next: `shardlab practice start {next_slug}{option}`"
         click.echo(f"Solved. {next_step}", err=True)
     click.get_current_context().exit(int(options.exit_status and not judgement.passed))
+
+
+def _next_slug(workbook: Workbook, slug: str) -> str | None:
+    """Return the next problem; without a store that can be read, the next one in the list."""
+    from shardlab.errors import StoreError
+
+    try:
+        return workbook.next_slug(after=slug)
+    except StoreError:
+        slugs = workbook.catalogue.slugs
+        return slugs[slugs.index(slug) + 1] if slug != slugs[-1] else None
 
 
 def _read_source(workbook: Workbook, options: JudgeOptions, problem: Problem) -> bytes:
@@ -384,10 +396,15 @@ def _judge_new(
     if rejection is not None:
         return rejection
     submission = record_submission(store, problem, source, kind=kind, seed=seed)
-    return _judge_stored(workbook, options, submission)
+    return _judge_stored(workbook, options, submission, source)
 
 
-def _judge_stored(workbook: Workbook, options: JudgeOptions, submission: Submission) -> Judgement:
+def _judge_stored(
+    workbook: Workbook,
+    options: JudgeOptions,
+    submission: Submission,
+    source: bytes | None = None,
+) -> Judgement:
     from shardlab.cli.outputs import show_progress
     from shardlab.course.attempt import judge_submission
 
@@ -404,11 +421,13 @@ def _judge_stored(workbook: Workbook, options: JudgeOptions, submission: Submiss
                 problem,
                 submission,
                 report_case=lambda case: report_step(f"{problem.slug}: {case.name}"),
+                source=source,
             )
     except KeyboardInterrupt:
+        again = f"`shardlab practice submit --again {submission.number}` judges it"
+        is_stored = not submission.store_error
         click.echo(
-            "interrupted; the submission is stored: "
-            f"`shardlab practice submit --again {submission.number}` judges it",
+            f"interrupted; the submission is {f'stored: {again}' if is_stored else 'not stored'}",
             err=True,
         )
         raise click.exceptions.Exit(130) from None

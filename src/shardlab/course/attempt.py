@@ -9,7 +9,7 @@ from dataclasses import replace
 from shardlab._text.nearest import nearest_name
 from shardlab.catalogue.problem import Problem
 from shardlab.course.store import ProgressStore, Submission
-from shardlab.errors import UnknownSubmission
+from shardlab.errors import StoreError, UnknownSubmission
 from shardlab.judge.judgement import CaseResult, Judgement
 from shardlab.judge.verdict import Verdict
 from shardlab.sandbox.process import Level, ProcessLimits, SandboxedProcess, SandboxPool
@@ -23,16 +23,50 @@ _SEED_BITS = 63
 def record_submission(
     store: ProgressStore, problem: Problem, source: bytes, *, kind: str, seed: int | None = None
 ) -> Submission:
-    """Store a submission with the seed of its hidden cases, a new random one unless given."""
+    """Store a submission with the seed of its hidden cases, a new random one unless given.
+
+    One that cannot be stored can be judged all the same: it has no number, and says why.
+    """
     from shardlab.judge.judge import EXAMPLES_SEED
 
     case_seed = secrets.randbits(_SEED_BITS) if seed is None else seed
     # The examples are public, and the same on every run.
     case_seed = EXAMPLES_SEED if kind == "run" else case_seed
-    number = store.add_submission(
-        problem.slug, problem.content_version, source, kind=kind, seed=case_seed
-    )
-    return store.get_submission(number)
+    try:
+        number = store.add_submission(
+            problem.slug, problem.content_version, source, kind=kind, seed=case_seed
+        )
+        return store.get_submission(number)
+    except StoreError as error:
+        return Submission(
+            number=0,
+            problem=problem.slug,
+            content_version=problem.content_version,
+            kind=kind,
+            seed=case_seed,
+            when="",
+            store_error=_error_text(error),
+        )
+
+
+def _error_text(error: StoreError) -> str:
+    return f"{error.what} {error.where}. Try: {error.fix}"
+
+
+def _save_judgement(
+    store: ProgressStore, submission: Submission, judgement: Judgement
+) -> Judgement:
+    """Store a judgement, and return it; with a note if it cannot be stored."""
+    reason = submission.store_error
+    if not reason:
+        try:
+            store.save_judgement(submission.number, judgement)
+        except StoreError as error:
+            reason = _error_text(error)
+    if not reason:
+        return judgement
+    note = f"This judgement is not stored. {reason}"
+    return replace(judgement, notes=(*judgement.notes, note))
 
 
 def explain_rejected_submission(
@@ -51,8 +85,7 @@ def explain_rejected_submission(
         return replace(judgement, notes=("A file of this size is not stored.",))
     submission = record_submission(store, problem, source, kind=kind, seed=seed)
     judgement = _judge_without_sandbox(problem, source, kind, submission.seed)
-    store.save_judgement(submission.number, judgement)
-    return judgement
+    return _save_judgement(store, submission, judgement)
 
 
 def _judge_without_sandbox(problem: Problem, source: bytes, kind: str, seed: int) -> Judgement:
@@ -65,6 +98,7 @@ class _NoSandboxPool:
     """A sandbox pool for submissions that are rejected before execution."""
 
     level: Level = "C"
+    confinement = ""
 
     def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
         raise AssertionError("a submission that cannot be read was about to be executed")
@@ -79,19 +113,21 @@ def judge_submission(
     problem: Problem,
     submission: Submission,
     report_case: ReportCase = lambda result: None,
+    *,
+    source: bytes | None = None,
 ) -> Judgement:
-    """Judge a stored submission with its stored seed, and store the judgement.
+    """Judge a submission with its seed, and store the judgement; a note says if that fails.
 
-    If judging ends early (a kill, an exception from `report_case`), the submission stays unfinished
-    and can be judged again at any time.
+    `source` is needed for a submission that is not stored itself. If judging ends early (a kill, an
+    exception from `report_case`), a stored one stays unfinished and can be judged again at any
+    time.
     """
     from shardlab.judge.judge import judge
 
-    source = store.load_source(submission.number)
+    source = store.load_source(submission.number) if source is None else source
     kind, seed = submission.kind, submission.seed
     judgement = judge(pool, problem, source, kind=kind, seed=seed, on_case=report_case)
-    store.save_judgement(submission.number, judgement)
-    return judgement
+    return _save_judgement(store, submission, judgement)
 
 
 def judge_case(

@@ -95,7 +95,8 @@ class _ClosablePool:
     """A sandbox pool that starts no process once it is closing, so that Ctrl-C ends it soon."""
 
     def __init__(self, pool: SandboxPool) -> None:
-        self._pool, self.level, self.is_closing = pool, pool.level, False
+        self._pool, self.is_closing = pool, False
+        self.level, self.confinement = pool.level, pool.confinement
 
     def start_process(self, role: str, limits: ProcessLimits) -> SandboxedProcess:
         from shardlab.sandbox.process import ExitReason, ProcessEnded

@@ -65,7 +65,7 @@ class BackgroundJudge:
             self._send_event(token, JudgeEvent(judgement=rejection))
             return
         submission = record_submission(self._store, problem, source, kind=kind)
-        arguments = (token, problem, submission)
+        arguments = (token, problem, submission, source)
         threading.Thread(target=self._judge_in_thread, args=arguments, daemon=True).start()
 
     def cancel(self) -> None:
@@ -103,7 +103,9 @@ class BackgroundJudge:
                 pool.close()
         self._is_open.set()
 
-    def _judge_in_thread(self, token: object, problem: Problem, submission: Submission) -> None:
+    def _judge_in_thread(
+        self, token: object, problem: Problem, submission: Submission, source: bytes
+    ) -> None:
         def report_case(case: CaseResult) -> None:
             if token is not self._current:
                 raise _Cancelled
@@ -113,7 +115,9 @@ class BackgroundJudge:
         try:
             with self._turn:
                 pool = self._take_pool(token)
-                judgement = judge_submission(self._store, pool, problem, submission, report_case)
+                judgement = judge_submission(
+                    self._store, pool, problem, submission, report_case, source=source
+                )
         except _Cancelled:
             return
         except LabError as error:

@@ -15,7 +15,7 @@ class CancellablePool:
     """
 
     def __init__(self, pool: SandboxPool, make_error: Callable[[], Exception]) -> None:
-        self.level = pool.level
+        self.level, self.confinement = pool.level, pool.confinement
         self._pool, self._make_error = pool, make_error
         self._processes: list[SandboxedProcess] = []
         self._is_cancelled = False

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import sqlite3
 import sys
 import time
@@ -110,6 +112,18 @@ def data_folder(environ: Mapping[str, str] | None = None, platform: str = sys.pl
     A relative `XDG_DATA_HOME` is ignored, as the XDG specification requires.
     """
     variables = os.environ if environ is None else environ
+    try:
+        return _choose_data_folder(variables, platform)
+    except RuntimeError:  # of pathlib: HOME is not set, and the user has no passwd entry
+        raise StoreUnwritable(
+            "There is no home folder for the progress store: HOME is not set, and this user has no "
+            "entry in the user database.",
+            where=f"user {os.getuid()}" if hasattr(os, "getuid") else "this user",
+            fix=f"set {DATA_VARIABLE} to a folder that you can write to, or set HOME.",
+        ) from None
+
+
+def _choose_data_folder(variables: Mapping[str, str], platform: str) -> Path:
     if variables.get(DATA_VARIABLE):
         return Path(variables[DATA_VARIABLE]).expanduser().absolute()
     if platform == "darwin":
@@ -141,6 +155,8 @@ def connect(path: Path, lock_seconds: float | None = None) -> Iterator[sqlite3.C
     except sqlite3.Error as error:
         raise _store_error(error, path) from error
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full_error(path) from error
         raise _unwritable_error(path, error.strerror or str(error)) from error
 
 
@@ -209,14 +225,24 @@ def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return _busy_error(path)
     if primary == sqlite3.SQLITE_FULL:
-        return StoreFull(
-            "The disk is full; the progress store is unchanged.",
-            where=str(path),
-            fix=f"free some space, or set {DATA_VARIABLE} to a folder on another disk.",
-        )
+        return _full_error(path)
+    if primary == sqlite3.SQLITE_ERROR and _MISSING_SCHEMA.search(str(error)):
+        # SQLite's own check finds nothing: the file is intact, and not what we have written.
+        return _handle_corruption(path, str(error), is_certain=True)
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return _handle_corruption(path, str(error))
     return _unwritable_error(path, str(error))
+
+
+_MISSING_SCHEMA = re.compile("no such (table|column)|has no column")
+
+
+def _full_error(path: Path) -> StoreFull:
+    return StoreFull(
+        "The disk is full; the progress store is unchanged.",
+        where=str(path),
+        fix=f"free some space, or set {DATA_VARIABLE} to a folder on another disk.",
+    )
 
 
 def _busy_error(path: Path) -> StoreBusy:
@@ -235,10 +261,10 @@ def _unwritable_error(path: Path, reason: str) -> StoreUnwritable:
     )
 
 
-def _handle_corruption(path: Path, reason: str) -> StoreError:
+def _handle_corruption(path: Path, reason: str, *, is_certain: bool = False) -> StoreError:
     """Move a corrupt file aside, unless another process has done so already."""
     with _file_lock(path):
-        current_reason = _check_integrity(path)
+        current_reason = reason if is_certain and path.exists() else _check_integrity(path)
         if current_reason:
             return _move_aside(path, current_reason)
     return StoreCorrupt(
@@ -262,7 +288,14 @@ def _check_integrity(path: Path) -> str:
 
 def _move_aside(path: Path, reason: str) -> StoreCorrupt:
     backup = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
-    path.rename(backup)
+    try:
+        path.rename(backup)
+    except OSError as error:
+        return StoreCorrupt(
+            f"The progress store is corrupt: {reason}.",
+            where=f"{path}, which cannot be moved aside: {error.strerror}",
+            fix=f"move the file away, or set {DATA_VARIABLE} to another folder.",
+        )
     for suffix in ("-wal", "-shm"):  # the log has changes that are not in the file yet
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(backup.with_name(backup.name + suffix))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from shardlab._text.printable import printable_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, Line, Span, draw_picture, lines_rich, lines_text
 from shardlab.sharding.layout import Layout, layout
 from shardlab.sharding.layout_picture import fitting_picture
@@ -53,8 +54,11 @@ def statement_rich(statement: str, width: int = DEFAULT_WIDTH) -> Text:
 
 
 def statement_lines(statement: str, width: int = DEFAULT_WIDTH) -> Iterator[Line]:
-    """Yield a page's lines, with one empty line between blocks."""
-    blocks = _split_blocks(statement.splitlines())
+    """Yield a page's lines, with one empty line between blocks.
+
+    A page is a text of anybody's catalogue: nothing in it may control the terminal.
+    """
+    blocks = _split_blocks(printable_lines(statement.expandtabs(4)).splitlines())
     for n, (language, lines) in enumerate(blocks):
         if n:
             yield []

@@ -38,13 +38,16 @@ class Submission:
     code: str = ""  # of the verdict; empty until it is judged
     passed: bool = False
     counts: bool = True  # a failure of the judge itself is not an attempt
+    store_error: str = ""  # why it is not in the store, and has no number
 
     @property
     def is_finished(self) -> bool:
         return bool(self.code)
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "is_finished": self.is_finished}
+        data = {**vars(self), "is_finished": self.is_finished}
+        del data["store_error"]  # what is listed is stored
+        return data
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,14 @@ class ProgressStore:
 
     def record_start(self, problem: str, path: Path) -> None:
         """Store the path of a solution file, and the time."""
-        self._update_progress(problem, "path = ?, started = ?", (str(path), _utc_now()))
+        # The latest start is the current problem, also if the clock was set back since the last
+        # one: then it is a millisecond after that. Julian days are SQLite's own way to count time.
+        later = (
+            "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', julianday(max(started)) + 1.5 / 86400000)"
+            " FROM progress WHERE catalogue = ?"
+        )
+        change = f"path = ?, started = max(?, coalesce(({later}), ''))"
+        self._update_progress(problem, change, (str(path), _utc_now(), self.catalogue))
 
     def record_hint(self, problem: str, number: int) -> None:
         """Store that the first `number` hints were shown."""

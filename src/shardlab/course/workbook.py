@@ -10,6 +10,7 @@ from shardlab.catalogue.tracks import Catalogue, load_catalogue
 from shardlab.course.progress import ProblemProgress, list_progress, next_problem
 from shardlab.course.solution_file import default_path, write_starter
 from shardlab.course.store import ProgressStore, open_store
+from shardlab.errors import StoreError
 from shardlab.sandbox.process import Level, SandboxPool
 
 _SOLUTION_REQUESTS = 2  # that show the solution of a problem that is not solved
@@ -70,7 +71,10 @@ class Workbook:
 
     def solution_path(self, slug: str, folder: Path | None = None) -> Path:
         """Return the path of a solution file, or where it will be created."""
-        stored_path = self.store.progress_of(slug).path
+        try:
+            stored_path = self.store.progress_of(slug).path
+        except StoreError:  # a file in the usual place can be judged without the store
+            stored_path = ""
         # The user may have moved the file since.
         if folder is None and stored_path and Path(stored_path).exists():
             return Path(stored_path)

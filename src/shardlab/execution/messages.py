@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from shardlab._text.printable import printable_text
 from shardlab.errors import LabError
 from shardlab.execution.target import Target
 from shardlab.findings.report import Report
@@ -46,6 +47,7 @@ class Job:
     topology: str | None = None
     run: bool = True
     memory_limit: int = 0  # bytes
+    cpu_seconds: float = 0.0  # of one processor; 0 for no limit
 
     @property
     def command_line(self) -> str:
@@ -176,8 +178,16 @@ def decode_message(line: str | bytes) -> Message:
     try:
         data = json.loads(line)
         version, kind = data.pop("version"), _KINDS[data.pop("kind")]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise MessageError(f"not a message: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise MessageError(f"not a message: {short_text(error)}") from None
     if version != VERSION:
-        raise MessageError(f"a message of version {version}; this is version {VERSION}")
-    return kind.from_json(data)
+        raise MessageError(f"a message of version {version!r:.20}; this is version {VERSION}")
+    try:
+        return kind.from_json(data)
+    except Exception as error:  # the program can write anything to the channel
+        name = type(error).__name__
+        raise MessageError(f"an invalid {_NAMES[kind]}: {name}: {short_text(error)}") from None
+
+
+def short_text(error: Exception) -> str:
+    return printable_text(str(error)[:200])

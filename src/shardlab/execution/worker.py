@@ -7,13 +7,15 @@ the program's own output is redirected to standard error.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, BinaryIO, TextIO
+from io import FileIO
+from typing import Any, NoReturn, TextIO
 
 from shardlab.errors import LabError, MemoryLimitReached, ProgramExited, ProgramRaised
 from shardlab.execution.messages import (
@@ -27,6 +29,8 @@ from shardlab.execution.messages import (
 )
 
 _MAX_TRACEBACK = 20_000  # characters of the program's own traceback
+_CPU_GRACE_SECONDS = 5
+_MAX_FDS = 4096
 _DEFAULT_DEVICES = 8  # that a program sees if neither it nor the job names a number
 
 ReportStep = Callable[[str], None]
@@ -56,22 +60,71 @@ def _open_channel() -> tuple[TextIO, Job]:
     """Keep standard input and output for messages, and give the program others."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    client = os.fdopen(os.dup(0), "rb", buffering=0)
+    client = FileIO(os.dup(0), "rb")
     job = decode_message(_read_line(client))
     assert isinstance(job, Job)
     with open(os.devnull, "rb") as null:
         os.dup2(null.fileno(), 0)
 
-    def exit_with_client() -> None:
-        # The client never writes a second line: a read returns when its end of the pipe closes,
-        # also when the client was killed.
-        client.read(1)
-        _kill_process_group()
-
-    threading.Thread(target=exit_with_client, daemon=True).start()
+    _exit_with_client(client)
+    _limit_processor_time(job.cpu_seconds)
     # An exception instead of the default action, so that the program's `finally` blocks run.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     return channel, job
+
+
+def _exit_with_client(client: FileIO) -> None:
+    """End this process, and the program's children, when the client is gone.
+
+    The client never writes a second line: a read returns when its end of the pipe closes, also when
+    the client was killed. A thread could not act on that while the program holds the interpreter's
+    lock, so another process reads.
+    """
+    if hasattr(os, "fork"):
+        group = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _watch_client(client.fileno(), group)
+        # The watcher is a grandchild, so that a program that waits for its children finds none.
+        os.waitpid(pid, 0)
+        return
+
+    def wait_for_client() -> None:
+        client.read(1)
+        _kill_process_group()
+
+    threading.Thread(target=wait_for_client, daemon=True).start()
+
+
+def _watch_client(client_fd: int, group: int) -> NoReturn:
+    """In a forked process: kill the group as soon as the client's pipe closes."""
+    try:
+        if os.fork() == 0:
+            os.setpgid(0, 0)  # out of the group that it will kill, and that a program may kill
+            # All pipes but this one: they would look open to the client when the program is gone.
+            os.closerange(0, client_fd)
+            os.closerange(client_fd + 1, _MAX_FDS)
+            os.read(client_fd, 1)
+            os.killpg(group, signal.SIGKILL)
+    except OSError:
+        pass
+    os._exit(0)
+
+
+def _limit_processor_time(seconds: float) -> None:
+    """Let the kernel end the program when its time is up, if the client cannot.
+
+    The client's limit is elapsed time; a program may use all processors during it.
+    """
+    if not seconds:
+        return
+    with contextlib.suppress(ImportError, OSError, ValueError, OverflowError):
+        import resource
+
+        limit = math.ceil(seconds * (os.cpu_count() or 1)) + _CPU_GRACE_SECONDS
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
 
 
 def _kill_process_group() -> None:
@@ -80,7 +133,7 @@ def _kill_process_group() -> None:
     os._exit(1)
 
 
-def _read_line(pipe: BinaryIO) -> bytes:
+def _read_line(pipe: FileIO) -> bytes:
     line = b""
     while not line.endswith(b"\n") and (chunk := pipe.read(1 << 16)):
         line += chunk

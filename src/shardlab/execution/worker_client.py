@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -69,7 +70,7 @@ def run_worker(job: Job, *, seconds: float, report_step: ReportStep) -> WorkerRe
         assert process.stdin
         # Stays open: when it closes, the worker knows that this process is gone.
         with contextlib.suppress(OSError):
-            process.stdin.write(encode_message(job).encode() + b"\n")
+            process.stdin.write(encode_message(replace(job, cpu_seconds=seconds)).encode() + b"\n")
             process.stdin.flush()
         message = _wait_for_result(process, lines, job, seconds, report_step)
     if isinstance(message, Failure):
@@ -108,12 +109,9 @@ def _wait_for_result(
         try:
             message = decode_message(_shorten_paths(line.decode("utf-8", "replace")))
         except MessageError as error:
-            raise ProgramCrashed(
-                f"The worker process sent {error}.",
-                where=_locate_step(job, step),
-                fix="check that the program does not write to file descriptors that it did not "
-                "open, and that only one shardlab is installed.",
-            ) from None
+            raise _invalid_message(str(error), job, step) from None
+        if isinstance(message, WorkerResult) and not _has_result(message, job):
+            raise _invalid_message(f"a result without what {job.command} needs", job, step)
         if isinstance(message, (WorkerResult, Failure)):
             return message
         if isinstance(message, Progress):
@@ -123,6 +121,21 @@ def _wait_for_result(
         f"The program was still running after {seconds:g} s and was stopped.",
         where=_locate_step(job, step),
         fix="look for a loop that does not end, or allow more time (--time-limit 600).",
+    )
+
+
+def _has_result(result: WorkerResult, job: Job) -> bool:
+    """Return whether a result has the record of its command, or an error instead of it."""
+    records = {"check": result.report, "plan": result.model, "trace": result.traces}
+    return result.failure is not None or records[job.command] is not None
+
+
+def _invalid_message(message: str, job: Job, step: str) -> ProgramCrashed:
+    return ProgramCrashed(
+        f"The worker process sent {message}.",
+        where=_locate_step(job, step),
+        fix="check that the program does not write to file descriptors that it did not open, and "
+        "that only one shardlab is installed.",
     )
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from shardlab.catalogue.problem import Part, Problem
 from shardlab.catalogue.reference import Reference, load_reference
-from shardlab.errors import InvalidReference
+from shardlab.errors import InvalidReference, short_repr
 from shardlab.judge import failures
 from shardlab.judge.case_request import CaseRequest
 from shardlab.judge.case_result import (
@@ -29,9 +29,11 @@ from shardlab.judge.cases import Case, make_cases
 from shardlab.judge.counterexample import counterexample_facts
 from shardlab.judge.explain import explain_outcomes
 from shardlab.judge.judgement import CaseResult, Judgement
+from shardlab.judge.judgement_size import shorten_judgement
 from shardlab.judge.minimize import RunCase, find_minimal_failure
 from shardlab.judge.protocol.requests import WorkerRequest
 from shardlab.judge.protocol.responses import ExportResponse
+from shardlab.judge.submission_budget import SubmissionBudget
 from shardlab.judge.submission_source import SubmissionSource, read_submission
 from shardlab.judge.verdict import Verdict
 from shardlab.judge.worker_client import LoadFailed, RequestFailed, WorkerClient
@@ -105,6 +107,7 @@ def _judge_cases(
     submission = read_submission(source.encode() if isinstance(source, str) else source)
     outcomes: list[CaseOutcome] = []
     counterexample = None
+    rejected_calls: Mapping[str, int] = {}
     if isinstance(submission, Verdict):
         outcomes = [failed_outcome(requests[0], submission)]
     else:
@@ -116,17 +119,21 @@ def _judge_cases(
             outcomes = explain_outcomes(outcomes, problem)
             if run.can_continue:
                 counterexample = _find_counterexample(outcomes, seed, run.run_single)
+            rejected_calls = run.rejected_calls
     not_judged = cases[len(outcomes) :]
-    return Judgement(
+    judgement = Judgement(
         problem=problem.slug,
         content_version=problem.content_version,
         level=pool.level,
+        confinement=pool.confinement,
         seed=seed,
         kind=kind,
         cases=tuple(create_case_result(outcome, is_example) for outcome in outcomes),
         not_judged=tuple(f"part {case.part.number}, {case.name}" for case in not_judged),
         counterexample=counterexample,
+        rejected_calls=rejected_calls,
     )
+    return shorten_judgement(judgement)
 
 
 def _find_counterexample(
@@ -154,14 +161,25 @@ def _draw_requests(problem: Problem, cases: Sequence[Case]) -> list[CaseRequest]
 
 
 def _draw_inputs(reference: Reference, case: Case) -> dict[str, Any]:
+    where = f"part {case.part.number}, {case.name}"
     try:
-        return reference.inputs(case.draw)
+        inputs = reference.inputs(case.draw)
     except Exception as error:
         raise InvalidReference(
             f"inputs raised {type(error).__name__}: {error}.",
-            where=f"part {case.part.number}, {case.name}",
+            where=where,
             fix="fix the problem's reference.py.",
         ) from error
+    arguments = [name for name in case.part.arguments if name != "mesh"]
+    if not isinstance(inputs, dict) or not {*arguments} <= {*inputs}:
+        is_dict = isinstance(inputs, dict)
+        content = f"a dict of {', '.join(map(str, inputs))}" if is_dict else short_repr(inputs)
+        raise InvalidReference(
+            f"inputs returned {content}.",
+            where=where,
+            fix=f"return a dict of the arguments: {', '.join(arguments) or 'an empty one'}.",
+        )
+    return inputs
 
 
 def _example_twin(request: CaseRequest) -> CaseRequest:
@@ -190,8 +208,9 @@ class _SubmissionRun:
         limits = _problem_limits(problem)
         self._problem, self._source = problem, source
         self._is_example = True  # inputs may be shown
-        self._tracer = WorkerClient(pool, "tracer", limits, source)
-        self._runner = WorkerClient(pool, "runner", limits)
+        self._budget = SubmissionBudget(limits)
+        self._tracer = WorkerClient(pool, "tracer", self._budget, source)
+        self._runner = WorkerClient(pool, "runner", self._budget)
         # Two cases ahead: enough to keep the runner busy, and little to discard at an early end.
         self._traced: queue.Queue[_TracedCase | BaseException] = queue.Queue(maxsize=2)
         self._thread: threading.Thread | None = None
@@ -242,6 +261,11 @@ class _SubmissionRun:
             yield self._finish_case(traced)
             if traced.is_last or self._runner.has_given_up:
                 return
+
+    @property
+    def rejected_calls(self) -> Mapping[str, int]:
+        """Return the system calls that the sandbox has rejected so far."""
+        return self._budget.rejected_calls
 
     @property
     def can_continue(self) -> bool:

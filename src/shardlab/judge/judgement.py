@@ -50,6 +50,8 @@ class Judgement:
     notes: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()  # names of the cases after an early end
     counterexample: CaseResult | None = None  # small and drawn anew: no hidden case
+    confinement: str = ""  # what the level is made of, in words
+    rejected_calls: Mapping[str, int] = field(default_factory=dict)  # system calls, by name
 
     @property
     def passed(self) -> bool:
@@ -84,6 +86,7 @@ class Judgement:
             "notes": list(self.notes),
             "not_judged": list(self.not_judged),
             "counterexample": self.counterexample.to_json() if self.counterexample else None,
+            "rejected_calls": dict(self.rejected_calls),
             "passed": self.passed,
         }
 

@@ -206,7 +206,12 @@ def _conditions(judgement: Judgement, verbose: bool) -> Iterator[str]:
     """Yield under which conditions it was judged: what another judgement needs to be the same."""
     if judgement.level:
         level = f"level {judgement.level}"
-        yield _LEVELS.get(judgement.level, level) if verbose else level
+        confinement = judgement.confinement and f"{level}: {judgement.confinement}"
+        yield confinement or _LEVELS.get(judgement.level, level) if verbose else level
+    if verbose and judgement.rejected_calls:
+        names = ", ".join(judgement.rejected_calls)
+        n_calls = count_text(sum(judgement.rejected_calls.values()), "system call")
+        yield f"{n_calls} rejected ({printable_text(names)})"
     if judgement.kind != "run":
         yield f"seed {judgement.seed}"
     if verbose:

@@ -37,6 +37,8 @@ def results_json(judgement: Judgement) -> dict[str, Any]:
             "content_version": judgement.content_version,
             "kind": judgement.kind,
             "level": judgement.level,
+            "confinement": judgement.confinement,
+            "rejected_calls": dict(judgement.rejected_calls),
             "seed": judgement.seed,
             "verdict": _verdict_entry(first),
             "counts": judgement.counts,

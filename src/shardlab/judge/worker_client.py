@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from shardlab.judge.protocol.requests import (
     StackDumps,
     WorkerRequest,
 )
+from shardlab.judge.submission_budget import SubmissionBudget
 from shardlab.judge.submission_source import SubmissionSource
 from shardlab.judge.verdict import Verdict
 from shardlab.judge.worker_pool import Role
@@ -29,8 +29,7 @@ from shardlab.sandbox.process import (
     SandboxPool,
 )
 
-_STACK_DUMP_SHARE = 0.8  # of each time limit
-_MAX_ENDED = 3  # processes; a submission that ends more of them is not judged further
+_STACK_DUMP_SHARE = 0.8  # of the time that remains
 
 Response = TypeVar("Response")
 
@@ -54,15 +53,12 @@ class WorkerClient:
         self,
         pool: SandboxPool,
         role: Role,
-        limits: ProcessLimits,
+        budget: SubmissionBudget,
         source: SubmissionSource | None = None,
     ) -> None:
-        self._pool, self._role, self._limits, self._source = pool, role, limits, source
+        self._pool, self._role, self._budget, self._source = pool, role, budget, source
         self._process: SandboxedProcess | None = None
-        self._n_ended = 0
-        # Of the current process: a new one starts with all its limits.
-        self._n_output = 0
-        self._busy_seconds = 0.0
+        self._n_output = 0  # of the current process
         self.has_given_up = False
         self.printed = ""  # since the previous request
 
@@ -80,7 +76,7 @@ class WorkerClient:
         try:
             return self._send_request(request)
         except ProcessEnded as ended:
-            if not failures.is_worth_retrying(ended.reason):
+            if not failures.is_worth_retrying(ended.reason) or not self._budget.take_retry():
                 raise RequestFailed(self._end_verdict(ended, request.activity)) from None
             # Closed before the retry, so that a worker forked ahead takes its place at once.
             self.close()
@@ -93,7 +89,7 @@ class WorkerClient:
         """End the process."""
         if self._process is not None:
             self._process.close()
-            self._process, self._n_output, self._busy_seconds = None, 0, 0.0
+            self._process, self._n_output = None, 0
 
     def _send_request(self, request: WorkerRequest[Response]) -> Response:
         process = self._ensure_process()
@@ -107,28 +103,31 @@ class WorkerClient:
         self, process: SandboxedProcess, request: WorkerRequest[Response]
     ) -> Response:
         """Send a request and check its response. Raises `ProcessEnded` for an invalid one."""
-        frame = request.to_frame(self._plan_stack_dumps())
-        started = time.monotonic()
+        exceeded = self._budget.find_exceeded()
+        if exceeded:
+            raise ProcessEnded(ExitReason(kind="time", detail=exceeded))
+        frame = request.to_frame(self._plan_stack_dumps(process))
         try:
-            return request.parse_response(process.request(frame))
+            with self._budget.pending_request():
+                return request.parse_response(process.request(frame))
         except InvalidFrame as error:
             # A process that has sent one invalid response is not asked for another.
             raise ProcessEnded(ExitReason(kind="protocol", detail=str(error))) from error
-        finally:
-            self._busy_seconds += time.monotonic() - started
 
-    def _plan_stack_dumps(self) -> StackDumps:
+    def _plan_stack_dumps(self, process: SandboxedProcess) -> StackDumps:
         """Return when the worker prints its current line: before one of its limits is reached.
 
         A runner executes no Python of the submission, so there is no line to print.
         """
         if self._source is None:
             return NO_STACK_DUMPS
-        limits = self._limits
-        remaining = min(limits.wall_seconds - self._busy_seconds, limits.idle_seconds)
+        budget, limits = self._budget, self._budget.limits
+        remaining = min(limits.wall_seconds - budget.busy_seconds, limits.idle_seconds)
+        # A worker compares it with its own processor time, and the other worker uses some too.
+        remaining_cpu = max(limits.cpu_seconds - budget.cpu_seconds, 0.0) * _STACK_DUMP_SHARE
         return StackDumps(
             wall_seconds=round(max(remaining, 1.0) * _STACK_DUMP_SHARE, 1),
-            cpu_seconds=round(limits.cpu_seconds * _STACK_DUMP_SHARE, 1),
+            cpu_seconds=round(process.cpu_seconds + remaining_cpu, 1),
         )
 
     def _read_output(self, process: SandboxedProcess) -> None:
@@ -142,13 +141,13 @@ class WorkerClient:
             self._read_output(self._process)
             self.printed, stack_dump = failures.split_stack_dump(self.printed)
         self.close()
-        self._n_ended += 1
+        may_end_another = self._budget.count_ended_process()
         line = failures.stack_dump_line(stack_dump)
         where = self._source.quote_line(line) if self._source else ""
         verdict = replace(failures.exit_verdict(ended.reason, activity, stack_dump), where=where)
         # To run into the same limit a second time would show nothing new.
         is_final = verdict.code in ("TLE", "HANG", "IE")
-        self.has_given_up = is_final or self._n_ended >= _MAX_ENDED
+        self.has_given_up = is_final or not may_end_another
         return verdict
 
     def _ensure_process(self) -> SandboxedProcess:
@@ -156,9 +155,10 @@ class WorkerClient:
         if self._process is not None:
             return self._process
         try:
-            self._process = self._pool.start_process(self._role, self._limits)
+            self._process = self._pool.start_process(self._role, self._budget.limits)
         except (OSError, LabError) as error:
             raise ProcessEnded(ExitReason(kind="internal", detail=str(error))) from error
+        self._budget.add_process(self._process, executes_submission=self._source is not None)
         if self._source is not None:
             try:
                 self._load_source(self._process, self._source)

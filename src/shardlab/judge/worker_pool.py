@@ -12,18 +12,25 @@ from typing import Literal
 
 from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE
 from shardlab.sandbox.pool import ForkServerPool, open_sandbox_pool
-from shardlab.sandbox.process import Level, PoolConfig
+from shardlab.sandbox.process import ForkServerConfig, Level, PoolConfig
 
 Role = Literal["tracer", "runner"]
 # Host devices of a worker. Test meshes have at most as many; larger ones are simulated.
 N_DEVICES = 8
 
 WORKERS = PoolConfig(
-    entry_points={
-        "tracer": "shardlab.judge.worker.tracer",
-        "runner": "shardlab.judge.worker.runner",
-    },
-    warmup_module="shardlab.judge.worker.warmup",
+    # One for each role: what a submission learns about the memory of the tracer, such as the
+    # addresses that all forks have in common, says nothing about the runner's.
+    fork_servers=(
+        ForkServerConfig(
+            entry_points={"tracer": "shardlab.judge.worker.tracer"},
+            warmup_module="shardlab.judge.worker.warmup",
+        ),
+        ForkServerConfig(
+            entry_points={"runner": "shardlab.judge.worker.runner"},
+            warmup_module="shardlab.judge.worker.runner_warmup",
+        ),
+    ),
     environment={
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(N_DEVICES),

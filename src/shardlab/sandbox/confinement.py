@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 import sys
 from dataclasses import dataclass
 
 from shardlab.sandbox import kernel
 from shardlab.sandbox.landlock import restrict_files
 from shardlab.sandbox.process import Level, ProcessLimits
-from shardlab.sandbox.seccomp import filter_program
+from shardlab.sandbox.seccomp import closing_filter_program, filter_program
 
 # Numbers that no distribution assigns, neither to users nor to services.
 _FIRST_USER = 60600
@@ -25,10 +26,17 @@ class ConfinementPlan:
     level: Level
     landlock_fd: int = -1
     proc_fd: int = -1  # the /proc of the fork server's own processes
+    group_fd: int = -1  # the cgroup in which each process gets one of its own
     is_reachable: bool = True  # every user can read the files that the processes need
+    unlisted_folders: tuple[str, ...] = ()  # of importable modules, beside something hidden
 
 
-def confine_process(plan: ConfinementPlan, limits: ProcessLimits, slot: int) -> None:
+LISTENER = b"l"  # comes to the supervisor with the descriptor of rejected calls
+
+
+def confine_process(
+    plan: ConfinementPlan, limits: ProcessLimits, slot: int, supervisor: socket.socket
+) -> None:
     """Give up everything that the process does not need. This cannot be undone.
 
     The order matters, because no step may take a right that a later step needs: the user changes
@@ -52,7 +60,24 @@ def confine_process(plan: ConfinementPlan, limits: ProcessLimits, slot: int) -> 
         restrict_files(plan.landlock_fd)
         os.close(plan.landlock_fd)
     if plan.level != "C":
+        _filter_system_calls(supervisor)
+
+
+def _filter_system_calls(supervisor: socket.socket) -> None:
+    """Set the filter; let the supervisor count what it rejects, where the kernel can do that.
+
+    Between the two filters nothing may happen that the first one rejects: the process would wait
+    for a supervisor that does not have the listener yet.
+    """
+    closing_filter = closing_filter_program()
+    try:
+        listener_fd = kernel.set_notifying_filter(filter_program(os.getpid(), notifies=True))
+    except OSError:  # an older kernel, or a container whose own filter has a listener
         kernel.set_seccomp_filter(filter_program(os.getpid()))
+        return
+    socket.send_fds(supervisor, [LISTENER], [listener_fd])
+    os.close(listener_fd)
+    kernel.add_seccomp_filter(closing_filter)
 
 
 def _set_resource_limits(limits: ProcessLimits, *, counts_processes: bool) -> None:

@@ -7,8 +7,8 @@ a folder that contains one is replaced by all its other entries:
 >>> top = pathlib.Path(tempfile.mkdtemp()).resolve()
 >>> for name in ("a", "b/open", "b/closed"):
 ...     (top / name).mkdir(parents=True)
->>> readable, listable = exclude_hidden([str(top)], [str(top / "b/closed")])
->>> sorted(p[len(str(top)):] for p in readable), sorted(p[len(str(top)):] for p in listable)
+>>> readable, unlisted = exclude_hidden([str(top)], [str(top / "b/closed")])
+>>> sorted(p[len(str(top)):] for p in readable), sorted(p[len(str(top)):] for p in unlisted)
 (['/a', '/b/open'], ['', '/b'])
 
 At level A these files are mounted into a private, read-only root; Landlock allows the same ones.
@@ -16,6 +16,8 @@ At level A these files are mounted into a private, read-only root; Landlock allo
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.metadata
 import os
 import sys
 import sysconfig
@@ -52,23 +54,40 @@ _MOUNT_POINTS = (
 def exclude_hidden(
     paths: Sequence[str], hidden_paths: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Return paths to allow so that nothing hidden is: some to read, some to list only."""
+    """Return paths to allow so that nothing hidden is, and the folders that cannot be listed.
+
+    A rule of Landlock is about everything below a folder. So a right to list the folder above a
+    hidden one would be a right to list the hidden one, and nobody gets it.
+    """
     readable: list[str] = []
-    listable: list[str] = []
+    unlisted: list[str] = []
     for path in paths:
         if any(is_within(path, hidden) for hidden in hidden_paths):
             continue
         if not any(is_within(hidden, path) for hidden in hidden_paths):
             readable.append(path)
             continue
-        listable.append(path)
+        unlisted.append(path)
         entries = [os.path.join(path, name) for name in sorted(os.listdir(path))]
         # Symbolic links are not followed: their target is readable only if it is allowed itself.
         plain = [entry for entry in entries if not os.path.islink(entry)]
-        readable_below, listable_below = exclude_hidden(plain, hidden_paths)
+        readable_below, unlisted_below = exclude_hidden(plain, hidden_paths)
         readable += readable_below
-        listable += listable_below
-    return readable, listable
+        unlisted += unlisted_below
+    return readable, unlisted
+
+
+def remember_folders(folders: Sequence[str]) -> None:
+    """Let Python remember what is in these folders, for processes that cannot list them.
+
+    Both the import system and importlib.metadata list a folder once and then look into their memory
+    of it until the folder changes. This is called before each fork, so a package that was installed
+    meanwhile is known too.
+    """
+    for folder in folders:
+        importlib.machinery.PathFinder.find_spec("no_module_of_this_name", [folder])
+    if folders:
+        list(importlib.metadata.distributions(name="no-package-of-this-name", path=list(folders)))
 
 
 def find_runtime_paths() -> list[str]:

@@ -28,6 +28,8 @@ _CAP_VERSION_3 = 0x20080522
 DAC_READ_SEARCH = 2
 
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
 
 
 @functools.cache
@@ -136,15 +138,25 @@ def set_capabilities(keep: int = 0) -> None:
     check_result(libc().capset(header, data), "capset")
 
 
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def _filter_program(program: bytes) -> tuple[_FilterProgram, Any]:
+    """Return the kernel's structure, and the buffer that must live as long as it."""
+    code = ctypes.create_string_buffer(program, len(program))
+    return _FilterProgram(len(program) // 8, ctypes.addressof(code)), code
+
+
 def set_seccomp_filter(program: bytes) -> None:
     """Set a seccomp filter of classic BPF instructions; it cannot be removed."""
-
-    class FilterProgram(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
-
-    code = ctypes.create_string_buffer(program, len(program))
-    descriptor = FilterProgram(len(program) // 8, ctypes.addressof(code))
     forbid_new_privileges()
+    add_seccomp_filter(program)
+
+
+def add_seccomp_filter(program: bytes) -> None:
+    """Set a filter beside those that are set already, without any other system call."""
+    descriptor, _code = _filter_program(program)
     result = libc().prctl(
         _SET_SECCOMP,
         ctypes.c_ulong(_SECCOMP_FILTER),
@@ -153,3 +165,16 @@ def set_seccomp_filter(program: bytes) -> None:
         ctypes.c_ulong(0),
     )
     check_result(result, "seccomp")
+
+
+def set_notifying_filter(program: bytes) -> int:
+    """Set a seccomp filter, and return the descriptor that its notifications are read from."""
+    descriptor, _code = _filter_program(program)
+    forbid_new_privileges()
+    return system_call(
+        _SECCOMP[platform.machine()],
+        ctypes.c_long(_SET_MODE_FILTER),
+        ctypes.c_long(_NEW_LISTENER),
+        ctypes.byref(descriptor),
+        name="seccomp",
+    )

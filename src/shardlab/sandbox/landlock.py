@@ -21,8 +21,8 @@ def landlock_version() -> int:
         return 0
 
 
-def create_ruleset(readable: Sequence[str], listable: Sequence[str]) -> int:
-    """Return a descriptor of rules: files to read, folders to list, and nothing else.
+def create_ruleset(readable: Sequence[str]) -> int:
+    """Return a descriptor of rules: files to read, folders to read and list, and nothing else.
 
     Everything that this kernel's Landlock handles is denied unless a rule allows it: writing,
     creating, executing, TCP, abstract sockets and signals to processes outside.
@@ -41,8 +41,6 @@ def create_ruleset(readable: Sequence[str], listable: Sequence[str]) -> int:
     for path in readable:
         is_folder = os.path.isdir(path)
         _allow_path(fd, path, _READ_FILE | _READ_DIR if is_folder else _READ_FILE)
-    for path in listable:
-        _allow_path(fd, path, _READ_DIR)
     return fd
 
 

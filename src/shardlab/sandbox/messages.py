@@ -3,7 +3,7 @@
 Over the control socket, each with a length in front and file descriptors beside it:
 
     pool -> fork server    StartRequest, once; then a ForkRequest for each process
-    fork server -> pool    StartResponse, once
+    fork server -> pool    StartResponse, once, and for each ForkRequest without a role
 
 Over each supervisor's socket: one-byte `SupervisorCommand`s to it, one `ExitReason` back.
 """
@@ -82,7 +82,9 @@ class StartResponse:
 
 @dataclass(frozen=True, kw_only=True)
 class ForkRequest:
-    """A request for one process; its pipes and its supervisor's socket travel beside it."""
+    """A request for one process; its pipes, its supervisor's socket and its usage record travel
+    beside it. Without a role it asks for nothing but a `StartResponse`: whether the server lives.
+    """
 
     message_type: ClassVar[str] = "fork"
     role: str
@@ -195,6 +197,7 @@ def parse_exit_report(data: bytes) -> ExitReason:
         peak_bytes=fields.integer("peak_bytes"),
         idle_seconds=fields.number("idle_seconds"),
         is_self_inflicted=fields.boolean("is_self_inflicted"),
+        cpu_seconds=fields.number("cpu_seconds"),
     )
     fields.finish()
     return reason

@@ -1,4 +1,7 @@
-"""The client's end of one sandboxed process: three pipes to it, and a socket to its supervisor."""
+"""The client's end of one sandboxed process: three pipes to it, and a socket to its supervisor.
+
+What the supervisor measures is in a usage record, which the client can read at any time.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,22 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
 from shardlab.sandbox.frame import Frame, InvalidFrame, frame_bytes, frame_lengths, parse_frame
 from shardlab.sandbox.messages import SupervisorCommand, parse_exit_report
 from shardlab.sandbox.process import ExitReason, ProcessEnded, ProcessLimits
+from shardlab.sandbox.system_call_names import system_call_name
+from shardlab.sandbox.usage_record import ProcessUsage, read_usage
 
 _PREFIX_BYTES = 8
 _CHUNK_BYTES = 1 << 16
 # For a supervisor to end its process and report it. Usually that takes milliseconds, but on a busy
 # machine it may not be scheduled for seconds.
 _GRACE_SECONDS = 30.0
+_BUDGET_SECONDS = 0.1  # between two looks at the budget
 
 # Output is shown in terminals, which must not interpret control characters in it.
 _CONTROL_CHARACTERS = {
@@ -32,8 +38,9 @@ class PipedProcess:
     """A sandboxed process. One request at a time; what it sends is checked before it is used."""
 
     def __init__(self, fds: Sequence[int], limits: ProcessLimits) -> None:
-        self._requests_fd, self._responses_fd, self._output_fd, self._supervisor_fd = fds
-        for fd in fds:
+        self._requests_fd, self._responses_fd, self._output_fd, self._supervisor_fd = fds[:4]
+        self._usage_fd, self._last_usage = fds[4], ProcessUsage()
+        for fd in fds[:4]:
             os.set_blocking(fd, False)
         # A second descriptor of the same socket: `abort` uses it while a request has the lock.
         self._abort_socket = socket.fromfd(self._supervisor_fd, socket.AF_UNIX, socket.SOCK_STREAM)
@@ -43,9 +50,12 @@ class PipedProcess:
         self._report = b""
         self._exit_reason: ExitReason | None = None
         self._busy_seconds = 0.0
+        self._exceeded_budget = ""  # the limit of the client's own for which it was ended
         self._is_closed = False
-        self._lock = threading.Lock()
+        self._lock, self._usage_lock = threading.Lock(), threading.Lock()
         self.on_close: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[], None] = lambda: None
+        self.find_exceeded_budget: Callable[[], str] = lambda: ""
 
     def request(self, frame: Frame) -> Frame:
         """Send a request and return its response. Raises `ProcessEnded`."""
@@ -69,18 +79,35 @@ class PipedProcess:
                 self._drain_output()
             return self._output.decode("utf-8", "replace").translate(_CONTROL_CHARACTERS)
 
+    @property
+    def cpu_seconds(self) -> float:
+        """The processor time so far; up to a fiftieth of a second behind."""
+        return self._read_usage().cpu_seconds
+
+    @property
+    def rejected_calls(self) -> Mapping[str, int]:
+        """The system calls that the filter has rejected, by name."""
+        calls = self._read_usage().rejected_calls
+        return {system_call_name(number): count for number, count in calls.items()}
+
+    def _read_usage(self) -> ProcessUsage:
+        with self._usage_lock:  # of its own: another thread asks while a request is pending
+            return self._last_usage if self._is_closed else read_usage(self._usage_fd)
+
     def close(self) -> None:
         """End the process and everything it started: its supervisor sees the closed socket."""
-        with self._lock:
+        with self._lock, self._usage_lock:
             if self._is_closed:
                 return
             self._drain_output()
+            self._last_usage = read_usage(self._usage_fd)
             self._is_closed = True
             for fd in (
                 self._requests_fd,
                 self._responses_fd,
                 self._output_fd,
                 self._supervisor_fd,
+                self._usage_fd,
             ):
                 os.close(fd)
             self._abort_socket.close()
@@ -137,12 +164,18 @@ class PipedProcess:
             poll.register(fd, select.POLLIN)
         if unsent:
             poll.register(self._requests_fd, select.POLLOUT)
-        remaining = deadline - time.monotonic()
-        ready = {fd for fd, _ in poll.poll(max(remaining, 0) * 1000)}
-        if not ready:
-            # The supervisor should have ended the process by now. It is stopped, or starved.
-            self._end_process(SupervisorCommand.END_FOR_TIME)
-        return ready
+        while True:
+            remaining = max(deadline - time.monotonic(), 0)
+            ready = {fd for fd, _ in poll.poll(min(remaining, _BUDGET_SECONDS) * 1000)}
+            if ready:
+                return ready
+            if not remaining:
+                # The supervisor should have ended the process by now. It is stopped, or starved.
+                self._end_process(SupervisorCommand.END_FOR_TIME)
+            exceeded = self.find_exceeded_budget()
+            if exceeded:
+                self._exceeded_budget = exceeded
+                self._end_process(SupervisorCommand.END_FOR_TIME)
 
     def _write_some(self, unsent: memoryview) -> memoryview:
         try:
@@ -215,10 +248,15 @@ class PipedProcess:
                 break
             deadline = time.monotonic() + _GRACE_SECONDS  # the report has begun; its end follows
         self._drain_output()
-        self._raise_ended(_read_report(self._report, detail))
+        reason = _read_report(self._report, detail)
+        if reason.kind == "time" and self._exceeded_budget:
+            reason = replace(reason, detail=self._exceeded_budget)
+        self._raise_ended(reason)
 
     def _raise_ended(self, reason: ExitReason) -> NoReturn:
         self._exit_reason = reason
+        if reason.kind == "internal":
+            self.on_lost()
         raise ProcessEnded(reason)
 
 

@@ -1,4 +1,4 @@
-"""The client's side of the sandbox: keeps a fork server, and starts processes through it.
+"""The client's side of the sandbox: keeps its fork servers, and starts processes through them.
 
 `open_sandbox_pool` uses the highest level of confinement that this machine holds.
 """
@@ -6,68 +6,97 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import logging
 import os
-import socket
-import subprocess
-import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 from shardlab.errors import ForkServerFailed, SandboxLevelUnavailable
-from shardlab.sandbox import self_test
+from shardlab.sandbox import bubblewrap, self_test
+from shardlab.sandbox.fork_server import ForkServer, ZygoteError
 from shardlab.sandbox.frame import InvalidFrame
-from shardlab.sandbox.messages import (
-    ForkRequest,
-    StartRequest,
-    StartResponse,
-    receive_message,
-    send_message,
-)
 from shardlab.sandbox.piped_process import PipedProcess
-from shardlab.sandbox.process import ExitReason, Level, PoolConfig, ProcessEnded, ProcessLimits
-
-_ZYGOTE_COMMAND = (
-    "import sys, json\n"
-    "sys.path[:] = json.loads(sys.argv[2])\n"
-    "from shardlab.sandbox.zygote import main\n"
-    "main(int(sys.argv[1]))"
+from shardlab.sandbox.process import (
+    ExitReason,
+    ForkServerConfig,
+    Level,
+    PoolConfig,
+    ProcessEnded,
+    ProcessLimits,
 )
+
 _MAX_ATTEMPTS = 3
-_EXIT_SECONDS = 30.0  # for a fork server that closed its socket to exit
+_CONFINEMENT = {
+    "A": "namespaces, Landlock and seccomp",
+    "B": "Landlock and seccomp",
+    "C": "limits only, no sandbox",
+}
+_LOG = logging.getLogger("shardlab.sandbox")
 
 
-class ZygoteError(Exception):
-    """The fork server could not be prepared at a level, or the level did not hold.
+@dataclass(frozen=True, kw_only=True)
+class PoolStatistics:
+    """What a pool has done so far."""
 
-    `is_internal` separates a failure that should not happen from a kernel that lacks a feature.
-    """
+    n_forks: int
+    n_fork_servers: int  # started, also in the place of others
+    rejected_calls: Mapping[str, int]  # of all processes that were closed, by system call
+    unwrapped_reason: str  # why the fork servers are not inside bubblewrap; empty if they are
 
-    def __init__(self, message: str, *, is_internal: bool = False) -> None:
-        super().__init__(message)
-        self.is_internal = is_internal
+
+@dataclass
+class _Server:
+    """The fork server of some roles, and its successor while that one starts."""
+
+    config: ForkServerConfig
+    current: ForkServer | None = None
+    is_being_replaced: bool = False
+    retired: list[ForkServer] = field(default_factory=list)
 
 
 class ForkServerPool:
-    """Starts processes by a fork server, which is restarted if it is gone.
+    """Starts processes by fork servers, which are restarted if they are gone.
 
     One process of each of the config's `ready_roles` is forked ahead of time, so that it starts up
     while its client does something else.
     """
 
-    def __init__(self, config: PoolConfig, level: Level, hidden_paths: Sequence[str]) -> None:
+    def __init__(
+        self,
+        config: PoolConfig,
+        level: Level,
+        hidden_paths: Sequence[str],
+        *,
+        unwrapped_reason: str = "",
+    ) -> None:
         self.level = level
-        self._config = config
+        wrapper = "" if unwrapped_reason else ", inside bubblewrap"
+        self.confinement = _CONFINEMENT[level] + wrapper
+        self._config, self._unwrapped_reason = config, unwrapped_reason
         self._hidden_paths = tuple(os.path.realpath(path) for path in hidden_paths)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._ready: dict[str, tuple[ProcessLimits, PipedProcess]] = {}
         self._is_closed = False
-        self._zygote: _Zygote | None = self._start_zygote()
-        if level != "C":
-            self._run_self_test()
+        self._n_forks, self._n_servers = 0, 0
+        self._rejected_calls: Counter[str] = Counter()
+        self._servers = [_Server(server) for server in config.fork_servers]
+        self._start_all_servers()
         for role in config.ready_roles:
             self._fork_ahead(role, ProcessLimits())
+
+    def statistics(self) -> PoolStatistics:
+        """Return what the pool has done so far."""
+        with self._lock:
+            return PoolStatistics(
+                n_forks=self._n_forks,
+                n_fork_servers=self._n_servers,
+                rejected_calls=dict(self._rejected_calls),
+                unwrapped_reason=self._unwrapped_reason,
+            )
 
     def start_process(self, role: str, limits: ProcessLimits) -> PipedProcess:
         """Return a new sandboxed process. Raises `ProcessEnded` if none can be started."""
@@ -75,7 +104,7 @@ class ForkServerPool:
         for attempt in range(_MAX_ATTEMPTS):
             try:
                 process = process or self._fork_process(role, limits)
-                process.on_close = lambda: self._fork_ahead(role, limits)
+                self._fork_ahead_at_close(process, role, limits)
                 return process
             except (OSError, ZygoteError) as error:
                 if attempt == _MAX_ATTEMPTS - 1:
@@ -84,15 +113,20 @@ class ForkServerPool:
         raise AssertionError
 
     def close(self) -> None:
-        """End the fork server, and with it every process."""
+        """End the fork servers, and with them every process."""
         with self._lock:
             self._is_closed = True
-            self._discard_zygote()
+            for server in self._servers:
+                self._discard_server(server)
+                for retired in server.retired:
+                    retired.close()
+                server.retired.clear()
 
     @property
-    def zygote_pid(self) -> int | None:
-        """The process that all others descend from; for monitoring."""
-        return self._zygote.pid if self._zygote else None
+    def zygote_pids(self) -> tuple[int, ...]:
+        """The processes that all others descend from; for monitoring."""
+        current = [server.current for server in self._servers]
+        return tuple(server.pid for server in current if server is not None)
 
     def __enter__(self) -> ForkServerPool:
         return self
@@ -100,20 +134,133 @@ class ForkServerPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start_zygote(self) -> _Zygote:
-        return _Zygote(self._config, self.level, self._hidden_paths)
+    # ------------------------------------------------------------------------------ fork servers
+
+    def _start_all_servers(self) -> None:
+        """Start the fork servers at the same time; each loads JAX, which takes seconds."""
+        errors: list[ZygoteError] = []
+
+        def start(server: _Server) -> None:
+            try:
+                server.current = self._start_server(server)
+            except ZygoteError as error:
+                errors.append(error)
+
+        with ThreadPoolExecutor(len(self._servers)) as executor:
+            list(executor.map(start, self._servers))
+        if errors:
+            self.close()
+            raise errors[0]
+
+    def _start_server(self, server: _Server) -> ForkServer:
+        """Return a new fork server whose level holds. Raises `ZygoteError`."""
+        started = ForkServer(
+            server.config,
+            self._config.environment,
+            self.level,
+            self._hidden_paths,
+            is_wrapped=not self._unwrapped_reason,
+        )
+        with self._lock:
+            self._n_servers += 1
+        try:
+            if self.level != "C":
+                self._run_self_test(started)
+        except BaseException:
+            started.close()
+            raise
+        return started
+
+    def _server_of(self, role: str) -> _Server:
+        return next(server for server in self._servers if role in server.config.entry_points)
 
     def _fork_process(self, role: str, limits: ProcessLimits) -> PipedProcess:
+        server = self._server_of(role)
         with self._lock:
-            if self._zygote is not None and not self._zygote.is_alive():
-                self._discard_zygote()
-            if self._zygote is None:
-                self._zygote = self._start_zygote()
+            if server.current is not None and not server.current.is_alive():
+                self._discard_server(server)
+            if server.current is None:
+                server.current = self._start_server(server)
             try:
-                return self._zygote.fork_process(role, limits)
+                return self._fork_from(server, role, limits)
             except OSError:
-                self._discard_zygote()  # it is ending, even if it has not ended yet
+                self._discard_server(server)  # it is ending, even if it has not ended yet
                 raise
+
+    def _fork_from(self, server: _Server, role: str, limits: ProcessLimits) -> PipedProcess:
+        fork_server = server.current
+        assert fork_server is not None
+        process = fork_server.fork_process(role, limits)
+        fork_server.n_open += 1
+        self._n_forks += 1
+
+        def release_process() -> None:
+            self._count_rejected_calls(role, process)
+            with self._lock:
+                fork_server.n_open -= 1
+                if fork_server.is_retired and not fork_server.n_open:
+                    self._end_retired(server, fork_server)
+
+        def mark_suspect() -> None:
+            fork_server.is_suspect = True
+
+        process.on_close, process.on_lost = release_process, mark_suspect
+        self._renew_if_old(server, fork_server)
+        return process
+
+    def _count_rejected_calls(self, role: str, process: PipedProcess) -> None:
+        calls = process.rejected_calls
+        if calls:
+            text = ", ".join(f"{name} ({count})" for name, count in sorted(calls.items()))
+            _LOG.info("rejected system calls of a %s: %s", role, text)
+        with self._lock:
+            self._rejected_calls.update(calls)
+
+    def _renew_if_old(self, server: _Server, fork_server: ForkServer) -> None:
+        """Start the successor of a fork server that has forked enough, beside its work."""
+        config = self._config
+        is_old = fork_server.age_seconds > config.max_age_seconds
+        if server.is_being_replaced or not (is_old or fork_server.n_forks >= config.max_forks):
+            return
+        server.is_being_replaced = True
+        threading.Thread(target=self._replace_server, args=(server,), daemon=True).start()
+
+    def _replace_server(self, server: _Server) -> None:
+        try:
+            successor = self._start_server(server)
+        except ZygoteError as error:  # the old one works on
+            _LOG.warning("a fork server could not be renewed: %s", error)
+            with self._lock:
+                server.is_being_replaced = False
+            return
+        with self._lock:
+            server.is_being_replaced = False
+            if self._is_closed:
+                successor.close()
+                return
+            old, server.current = server.current, successor
+            if old is not None:
+                # Its processes end with it, so it stays until the last of them is closed.
+                old.is_retired = True
+                server.retired.append(old)
+            self._close_ready(server)
+            if old is not None and not old.n_open:
+                self._end_retired(server, old)
+            for role in server.config.entry_points:
+                self._fork_ahead(role, ProcessLimits())
+
+    def _end_retired(self, server: _Server, fork_server: ForkServer) -> None:
+        if fork_server in server.retired:
+            server.retired.remove(fork_server)
+            fork_server.close()
+
+    def _discard_server(self, server: _Server) -> None:
+        current, server.current = server.current, None
+        self._close_ready(server)
+        if current is not None:
+            current.close()
+
+    # --------------------------------------------------------------------------- forked ahead
 
     def _take_ready(self, role: str, limits: ProcessLimits) -> PipedProcess | None:
         """Return the process that is ready, if it has these limits and has not ended."""
@@ -124,27 +271,38 @@ class ForkServerPool:
             return None
         return process
 
+    def _fork_ahead_at_close(self, process: PipedProcess, role: str, limits: ProcessLimits) -> None:
+        """Have the next process of this role forked when this one, which was used, is closed."""
+        release_process = process.on_close
+
+        def close_and_fork() -> None:
+            release_process()
+            self._fork_ahead(role, limits)
+
+        process.on_close = close_and_fork
+
     def _fork_ahead(self, role: str, limits: ProcessLimits) -> None:
         """Fork the process that will be needed next; nothing waits for it."""
         with self._lock:
             is_wanted = role in self._config.ready_roles and role not in self._ready
-            if self._is_closed or not is_wanted or self._zygote is None:
+            if self._is_closed or not is_wanted:
+                return
+            server = self._server_of(role)
+            if server.current is None or server.current.is_suspect:
                 return
             with contextlib.suppress(OSError):  # then the next one is forked when it is needed
-                self._ready[role] = (limits, self._zygote.fork_process(role, limits))
+                self._ready[role] = (limits, self._fork_from(server, role, limits))
 
-    def _discard_zygote(self) -> None:
-        for _, process in self._ready.values():
-            process.close()
-        self._ready.clear()
-        if self._zygote is not None:
-            self._zygote.close()
-        self._zygote = None
+    def _close_ready(self, server: _Server) -> None:
+        for role in server.config.entry_points:
+            _, process = self._ready.pop(role, (None, None))
+            if process is not None:
+                process.close()
 
-    def _run_self_test(self) -> None:
+    def _run_self_test(self, fork_server: ForkServer) -> None:
         """Attack the sandbox from a throw-away process; raise `ZygoteError` if anything works."""
         request = self_test.SelfTestRequest(hidden_paths=self._hidden_paths, client_pid=os.getpid())
-        process = self._fork_process(self_test.ROLE, ProcessLimits())
+        process = fork_server.fork_process(self_test.ROLE, ProcessLimits())
         is_internal = False
         try:
             response = self_test.SelfTestResponse.from_frame(process.request(request.to_frame()))
@@ -155,137 +313,7 @@ class ForkServerPool:
         finally:
             process.close()
         if breaches:
-            self.close()
             raise ZygoteError("; ".join(breaches), is_internal=is_internal)
-
-
-class _Zygote:
-    """One fork server and the socket to it."""
-
-    def __init__(self, config: PoolConfig, level: Level, hidden_paths: Sequence[str]) -> None:
-        try:
-            self._control, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        except OSError as error:
-            raise ZygoteError(f"no fork server: {error}", is_internal=True) from error
-        with peer:
-            try:
-                self._process = _spawn_zygote(peer.fileno(), config)
-            except OSError as error:
-                self._control.close()
-                raise ZygoteError(f"no fork server: {error}", is_internal=True) from error
-        response = self._request_start(config, level, hidden_paths)
-        if response.error:
-            self.close()
-            raise ZygoteError(response.error, is_internal=response.is_internal)
-
-    def _request_start(
-        self, config: PoolConfig, level: Level, hidden_paths: Sequence[str]
-    ) -> StartResponse:
-        request = StartRequest(
-            level=level,
-            hidden_paths=tuple(hidden_paths),
-            entry_points=config.entry_points,
-            warmup_module=config.warmup_module,
-        )
-        try:
-            send_message(self._control, request)
-            message = receive_message(self._control, StartResponse)
-        except (OSError, InvalidFrame) as error:
-            self.close()
-            text = f"the connection to the fork server failed: {error}"
-            raise ZygoteError(text, is_internal=True) from error
-        if message is None:
-            return StartResponse(error=self._read_failure(), is_internal=True)
-        return message[0]
-
-    def fork_process(self, role: str, limits: ProcessLimits) -> PipedProcess:
-        own_fds: list[int] = []
-        peer_fds: list[int] = []
-        try:
-            for is_from_process in (False, True, True):  # requests, responses, output
-                read_end, write_end = os.pipe()
-                peer_fds.append(write_end if is_from_process else read_end)
-                own_fds.append(read_end if is_from_process else write_end)
-            own_socket, peer_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-            peer_fds.append(peer_socket.detach())
-            own_fds.append(own_socket.detach())
-            send_message(self._control, ForkRequest(role=role, limits=limits), peer_fds)
-        except BaseException:
-            for fd in own_fds:
-                os.close(fd)
-            raise
-        finally:
-            for fd in peer_fds:
-                os.close(fd)
-        return PipedProcess(own_fds, limits)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
-
-    def close(self) -> None:
-        self._control.close()
-        self._process.kill()
-        self._process.wait()
-        if self._process.stderr:
-            self._process.stderr.close()
-
-    def _read_failure(self) -> str:
-        """Return why a fork server ended: its last output, or its exit status."""
-        assert self._process.stderr
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._process.wait(_EXIT_SECONDS)
-            output = self._process.stderr.read().decode("utf-8", "replace")[-2000:]
-            status = f"signal {-code}" if code < 0 else f"exit code {code}"
-            return output.strip() or f"the fork server ended ({status})"
-        return "the fork server does not respond"
-
-
-def _spawn_zygote(control_fd: int, config: PoolConfig) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-s", "-P", "-c", _ZYGOTE_COMMAND),
-            *(str(control_fd), json.dumps(_find_import_paths())),
-        ],
-        pass_fds=(control_fd,),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=_zygote_environment(config),
-        start_new_session=True,  # Ctrl-C goes to the client, which closes what it has opened
-    )
-
-
-def _find_import_paths() -> list[str]:
-    """Return the client's import paths without its current folder.
-
-    That folder may hold submissions, and one that is called numpy.py must not be imported.
-    """
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    paths = [os.path.abspath(path) for path in sys.path if path]
-    return [path for path in paths if path == package or path != os.getcwd()]
-
-
-def _zygote_environment(config: PoolConfig) -> dict[str, str]:
-    """Return the environment of a fork server: nothing of the client's that could be a secret."""
-    inherited = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-    return {
-        **inherited,
-        "HOME": "/",
-        "LC_ALL": "C.UTF-8",
-        "PYTHONHASHSEED": "0",
-        "PYTHONUTF8": "1",
-        # Their thread pools start at import, and only a process with one thread can be forked.
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        # macOS aborts a fork without exec as soon as an Objective-C class was initialized.
-        "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
-        **config.environment,
-    }
 
 
 _LEVELS: tuple[Level, ...] = ("A", "B", "C")
@@ -313,7 +341,7 @@ def open_sandbox_pool(
         if candidate > at_least:
             break
         try:
-            pool = ForkServerPool(config, candidate, hidden)
+            pool = _open_at_level(config, candidate, hidden)
         except ZygoteError as error:
             reasons.append(f"{candidate}: {error}")
             internal_errors += reasons[-1:] if error.is_internal else []
@@ -329,12 +357,25 @@ def open_sandbox_pool(
             where="; ".join(reasons) or f"level {level} was requested",
             fix="run it on Linux with user namespaces allowed, or as root; levels: docs/judge.md.",
         )
-    modules = ", ".join(config.entry_points.values())
+    modules = ", ".join(
+        module for server in config.fork_servers for module in server.entry_points.values()
+    )
     raise ForkServerFailed(
         "The fork server of the sandbox did not start.",
         where="; ".join(reasons),
         fix=f"python -c 'import {modules}' shows what is missing.",
     )
+
+
+def _open_at_level(config: PoolConfig, level: Level, hidden_paths: Sequence[str]) -> ForkServerPool:
+    """Return a pool at a level, inside bubblewrap if the level can be reached there."""
+    reason = bubblewrap.missing_reason()
+    if not reason:
+        try:
+            return ForkServerPool(config, level, hidden_paths)
+        except ZygoteError as error:
+            reason = f"level {level} cannot be reached inside bubblewrap: {error}"
+    return ForkServerPool(config, level, hidden_paths, unwrapped_reason=reason)
 
 
 def _check_process_limit() -> None:

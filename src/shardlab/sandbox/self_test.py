@@ -95,6 +95,7 @@ def find_breaches(request: SelfTestRequest) -> tuple[str, ...]:
     }
     for path in request.hidden_paths:
         attempts[f"read {path}"] = functools.partial(_read_hidden, path)
+        attempts[f"list {path}"] = functools.partial(_list_hidden, path)
     return tuple(name for name, attempt in attempts.items() if _succeeds(attempt))
 
 
@@ -120,7 +121,7 @@ def _fork_child() -> None:
 
 
 def _read_hidden(path: str) -> None:
-    """Read one file of a hidden folder, or a hidden file; names alone are not secret.
+    """Read one file of a hidden folder, or a hidden file.
 
     An empty file does not count as read: a hidden file is covered by /dev/null.
     """
@@ -135,3 +136,9 @@ def _read_hidden(path: str) -> None:
                 file.read(1)
             return
     raise FileNotFoundError(path)
+
+
+def _list_hidden(path: str) -> None:
+    """List a hidden folder; an empty one is what covers it."""
+    if not os.listdir(path):
+        raise FileNotFoundError(path)

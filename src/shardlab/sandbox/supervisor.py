@@ -1,5 +1,7 @@
 """Watches one sandboxed process: wall clock, processor time, memory, threads. Reports how it ended.
 
+It also answers the system calls that the process's filter has rejected, and counts them.
+
 At level A the supervisor is pid 1 of the process's own pid namespace, so nothing in it outlives the
 supervisor. It ends the process as soon as its client closes the socket.
 """
@@ -13,13 +15,17 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-from shardlab.sandbox import kernel
+from shardlab.sandbox import kernel, seccomp
+from shardlab.sandbox.cgroup import MemoryGroup
 from shardlab.sandbox.confinement import ConfinementPlan
 from shardlab.sandbox.messages import SupervisorCommand, exit_report_bytes
 from shardlab.sandbox.process import ExitKind, ExitReason, ProcessLimits
+from shardlab.sandbox.process_figures import ProcessFigures, ProcessStat, open_process_figures
+from shardlab.sandbox.usage_record import UsageRecord
 
 STARTED = b"!"  # written by the process itself, right before its entry point runs
 _POLL_SECONDS = 0.02
@@ -46,39 +52,39 @@ _EXIT_KINDS: dict[KillCause, ExitKind] = {
 }
 
 
-@dataclass(frozen=True)
-class ProcessStat:
-    """The figures of /proc/PID/stat that limits are about."""
-
-    flags: int
-    cpu_seconds: float
-    n_threads: int
-    memory_bytes: int
-
-
 def supervise_process(
     pid: int,
     client: socket.socket,
     limits: ProcessLimits,
     plan: ConfinementPlan,
     proc_pid: int,
-    started_fd: int = -1,
+    started: socket.socket | None = None,
+    usage: UsageRecord | None = None,
+    group: MemoryGroup | None = None,
 ) -> None:
     """Watch a process until it has ended, and report how to the client.
 
     `proc_pid` is its number in the /proc of the fork server. The process writes `STARTED` to
-    `started_fd` once it is confined: if it ends before that, the sandbox failed, not its program.
+    `started` once it is confined: if it ends before that, the sandbox failed, not its program.
     """
-    watch = ProcessWatch(pid, limits, _open_stat_file(plan, proc_pid))
+    figures = open_process_figures(plan.proc_fd, proc_pid)
+    watch = ProcessWatch(pid, limits, figures, started=started, usage=usage, group=group)
     kill_cause = watch.wait_until_ended(client)
-    _, status, usage = watch.reap_result or os.wait4(pid, 0)
-    has_started = bool(kill_cause) or started_fd < 0 or os.read(started_fd, 16) == STARTED
-    watch.cpu_seconds = max(watch.cpu_seconds, usage.ru_utime + usage.ru_stime)
+    _, status, rusage = watch.reap_result or os.wait4(pid, 0)
+    watch.read_last_messages()
+    watch.cpu_seconds = max(watch.cpu_seconds, rusage.ru_utime + rusage.ru_stime)
     scale = 1 if sys.platform == "darwin" else 1024
-    watch.peak_bytes = max(watch.peak_bytes, usage.ru_maxrss * scale)
+    watch.peak_bytes = max(watch.peak_bytes, rusage.ru_maxrss * scale)
+    watch.publish_usage()
+    if group is not None:
+        if kill_cause is None and group.has_exceeded_limit():
+            kill_cause = "memory"
+        group.close()
     reason = watch.exit_reason(
-        status, kill_cause, is_confined=plan.level != "C", has_started=has_started
+        status, kill_cause, is_confined=plan.level != "C", has_started=watch.has_started
     )
+    if plan.level == "C":
+        end_descendants(plan.proc_fd)
     with contextlib.suppress(OSError):  # the client has closed its end
         client.sendall(exit_report_bytes(reason))
 
@@ -86,18 +92,30 @@ def supervise_process(
 class ProcessWatch:
     """The clocks and peaks of one running process."""
 
-    def __init__(self, pid: int, limits: ProcessLimits, stat_fd: int | None) -> None:
-        self._pid, self._limits, self._stat_fd = pid, limits, stat_fd
+    def __init__(
+        self,
+        pid: int,
+        limits: ProcessLimits,
+        figures: ProcessFigures | None,
+        *,
+        started: socket.socket | None = None,
+        usage: UsageRecord | None = None,
+        group: MemoryGroup | None = None,
+    ) -> None:
+        self._pid, self._limits, self._figures = pid, limits, figures
+        self._started, self._usage, self._group = started, usage, group
+        self._listener_fd: int | None = None
         self._busy_before = 0.0
         self._busy_since: float | None = None
         self._pipe_closed_at: float | None = None
         self.cpu_seconds, self._last_active = 0.0, time.monotonic()
         self.peak_bytes = 0
+        self.has_started = started is None  # without a channel there is nothing to tell
         self.reap_result: tuple[int, int, Any] | None = None  # of wait4, if it was called early
 
     def idle_seconds(self) -> float:
         """Return for how long the process has not used the processor."""
-        return time.monotonic() - self._last_active if self._stat_fd is not None else 0.0
+        return time.monotonic() - self._last_active if self._figures is not None else 0.0
 
     def busy_seconds(self) -> float:
         """Return for how long requests have been pending, all of them together."""
@@ -110,17 +128,66 @@ class ProcessWatch:
         poll.register(client, select.POLLIN)
         if pidfd is not None:
             poll.register(pidfd, select.POLLIN)
+        if self._started is not None:
+            self._started.setblocking(False)
+            poll.register(self._started, select.POLLIN)
         while True:
             is_busy = self._busy_since is not None or pidfd is None
             pause = _POLL_SECONDS if is_busy else _POLL_SECONDS_IDLE
             events = dict(poll.poll(pause * 1000))
             if pidfd in events or (pidfd is None and self._has_exited()):
                 return None
+            self._handle_process_events(events, poll)
             kill_cause = self._read_commands(client) if client.fileno() in events else None
             kill_cause = kill_cause or self._find_exceeded_limit()
             if kill_cause:
                 _kill_process(self._pid, pidfd)
                 return kill_cause
+
+    def _handle_process_events(self, events: Mapping[int, int], poll: select.poll) -> None:
+        """Read what the process says before it is confined, and its rejected calls afterwards."""
+        if self._started is not None and self._started.fileno() in events:
+            is_open = self.read_last_messages()
+            if not is_open:
+                poll.unregister(self._started)
+                self._started.close()
+                self._started = None
+                if self._listener_fd is not None:
+                    poll.register(self._listener_fd, select.POLLIN)
+        elif self._listener_fd is not None and self._listener_fd in events:
+            if events[self._listener_fd] & select.POLLIN:
+                self._deny_call(self._listener_fd)
+            else:  # no thread has the filter any more
+                poll.unregister(self._listener_fd)
+
+    def read_last_messages(self) -> bool:
+        """Read the listener and `STARTED`; return whether more can follow."""
+        while self._started is not None:
+            try:
+                data, fds, _, _ = socket.recv_fds(self._started, 16, 1)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if fds:
+                self._listener_fd = fds[0]
+            self.has_started |= STARTED in data
+            if not data:
+                return False
+        return False
+
+    def _deny_call(self, listener_fd: int) -> None:
+        call = seccomp.receive_rejected_call(listener_fd)
+        if call is not None:
+            # Counted first: once the call has failed, the process may end at once.
+            if self._usage is not None:
+                self._usage.count_rejected_call(call.number)
+            seccomp.deny_rejected_call(listener_fd, call)
+
+    def publish_usage(self) -> None:
+        """Let the client know the figures so far."""
+        if self._usage is not None:
+            self._usage.write_figures(self.cpu_seconds, self.peak_bytes)
 
     def _has_exited(self) -> bool:
         """Poll for the exit where there are no pidfds (macOS)."""
@@ -153,9 +220,10 @@ class ProcessWatch:
             return "protocol"
         if stat is None:
             return None
+        self.peak_bytes = max(self.peak_bytes, stat.memory_bytes)
         if stat.cpu_seconds > self.cpu_seconds:
             self.cpu_seconds, self._last_active = stat.cpu_seconds, time.monotonic()
-        self.peak_bytes = max(self.peak_bytes, stat.memory_bytes)
+            self.publish_usage()
         if stat.memory_bytes > self._limits.memory_bytes:
             return "memory"
         if stat.n_threads > self._limits.n_processes:
@@ -166,20 +234,10 @@ class ProcessWatch:
 
     def _read_stat(self) -> ProcessStat | None:
         """Return the kernel's figures, None if there is no /proc or the process is gone."""
-        if self._stat_fd is None:
-            return None
-        try:
-            # "pid (name) state ...": the process chooses its name, parentheses included, so the
-            # fields are counted from the last one.
-            fields = os.pread(self._stat_fd, 4096, 0).rpartition(b")")[2].split()
-            return ProcessStat(
-                flags=int(fields[6]),
-                cpu_seconds=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
-                n_threads=int(fields[17]),
-                memory_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
-            )
-        except (OSError, ValueError, IndexError):
-            return None
+        stat = self._figures.read() if self._figures is not None else None
+        if stat is None or self._group is None:
+            return stat
+        return replace(stat, memory_bytes=self._group.memory_bytes())
 
     def _is_exiting(self, stat: ProcessStat | None) -> bool:
         """Return whether the pipes are closed because the process is on its way out.
@@ -190,7 +248,7 @@ class ProcessWatch:
         """
         if stat is not None:
             return bool(stat.flags & _PF_EXITING)
-        if self._stat_fd is not None:
+        if self._figures is not None:
             return True  # it had figures, and is gone
         assert self._pipe_closed_at is not None
         return time.monotonic() - self._pipe_closed_at < _EXIT_SECONDS
@@ -225,6 +283,7 @@ class ProcessWatch:
             peak_bytes=self.peak_bytes,
             idle_seconds=round(self.idle_seconds(), 3),
             is_self_inflicted=is_confined and kind == "signal",
+            cpu_seconds=round(self.cpu_seconds, 3),
         )
 
     def _classify_exit(
@@ -232,12 +291,12 @@ class ProcessWatch:
     ) -> tuple[ExitKind, str]:
         if kill_cause is None and not has_started:
             return "internal", "the process ended before it was confined"
-        if kill_cause is None and number == signal.SIGXCPU:
-            kill_cause = "cpu"
+        if kill_cause is None and number == signal.SIGXCPU and self._has_used_cpu_limit():
+            kill_cause = "cpu"  # and not a signal that the process has sent to itself
         if kill_cause is None and number == signal.SIGKILL:
             # The process cannot send this signal and the supervisor did not. RLIMIT_CPU sends it
             # too, and so does a kernel that is short of memory; otherwise it came from outside.
-            if self.cpu_seconds > self._limits.cpu_seconds:
+            if self._has_used_cpu_limit():
                 kill_cause = "cpu"
             else:
                 is_large = self.peak_bytes > self._limits.memory_bytes // 2
@@ -245,6 +304,9 @@ class ProcessWatch:
         if kill_cause is None:
             return ("exit" if number is None else "signal"), ""
         return _EXIT_KINDS[kill_cause], self._limit_text(kill_cause)
+
+    def _has_used_cpu_limit(self) -> bool:
+        return self.cpu_seconds > self._limits.cpu_seconds
 
     def _limit_text(self, kill_cause: KillCause) -> str:
         """Return the limit that was reached."""
@@ -256,16 +318,6 @@ class ProcessWatch:
             "requested": f"{limits.wall_seconds:g} s of wall-clock time",
             "threads": f"more than {limits.n_processes} threads",
         }.get(kill_cause, "")
-
-
-def _open_stat_file(plan: ConfinementPlan, proc_pid: int) -> int | None:
-    """Return a descriptor of the process's stat file, None if there is none to read."""
-    if plan.proc_fd < 0:
-        return None
-    try:
-        return os.open(f"{proc_pid}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=plan.proc_fd)
-    except OSError:
-        return None
 
 
 def _open_pidfd(pid: int) -> int | None:
@@ -292,3 +344,34 @@ def protect_supervisor() -> None:
     if sys.platform == "linux":
         kernel.forbid_inspection()
         kernel.die_with_parent()
+        kernel.adopt_orphans()
+
+
+def end_descendants(proc_fd: int) -> None:
+    """End everything that was started below this process, which adopts what loses its parent.
+
+    Only where processes can start others. Whatever a process does to get away (fork, new session,
+    exit of the one between), it becomes a child of this one sooner or later.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    while children := _list_children(proc_fd):
+        for pid in children:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in children:
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, 0)
+
+
+def _list_children(proc_fd: int) -> list[int]:
+    if proc_fd < 0:
+        return []
+    own, children = str(os.getpid()).encode(), []
+    for name in os.listdir(proc_fd):
+        with contextlib.suppress(OSError, IndexError):
+            if name.isdigit():
+                fd = os.open(f"{name}/stat", os.O_RDONLY, dir_fd=proc_fd)
+                with open(fd, "rb") as file:
+                    parent = file.read().rpartition(b")")[2].split()[1]
+                children += [int(name)] if parent == own else []
+    return children

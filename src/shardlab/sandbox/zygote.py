@@ -22,12 +22,14 @@ from importlib import import_module
 from typing import NoReturn
 
 from shardlab.sandbox import kernel, self_test
+from shardlab.sandbox.cgroup import MemoryGroup, create_memory_group, open_group_parent
 from shardlab.sandbox.confinement import ConfinementPlan, confine_process
 from shardlab.sandbox.filesystem import (
     create_pid_namespace,
     enter_private_root,
     exclude_hidden,
     find_runtime_paths,
+    remember_folders,
 )
 from shardlab.sandbox.landlock import create_ruleset, landlock_version
 from shardlab.sandbox.messages import (
@@ -38,7 +40,13 @@ from shardlab.sandbox.messages import (
     send_message,
 )
 from shardlab.sandbox.process import Level
-from shardlab.sandbox.supervisor import STARTED, protect_supervisor, supervise_process
+from shardlab.sandbox.supervisor import (
+    STARTED,
+    end_descendants,
+    protect_supervisor,
+    supervise_process,
+)
+from shardlab.sandbox.usage_record import UsageRecord
 
 _PID_BYTES = 20  # a process number as it is written to its supervisor
 _UNPRIVILEGED = 65534  # the user without rights of every distribution
@@ -53,6 +61,7 @@ class ProcessFds:
     responses: int
     output: int
     client: int  # the supervisor's socket to the client
+    usage: int  # the record that the supervisor writes and the client reads
 
 
 def main(control_fd: int) -> None:
@@ -73,6 +82,9 @@ def main(control_fd: int) -> None:
         return
     send_message(control, StartResponse())
     _serve_forks(control, plan, entry_points)
+    if plan.level == "C":
+        # Its processes can fork. At A they end with their namespace, at B there are no others.
+        end_descendants(plan.proc_fd)
 
 
 def _prepare_confinement(
@@ -92,16 +104,24 @@ def _prepare_confinement(
     if sys.platform != "linux":
         return ConfinementPlan(level=level)
     proc_fd = _open_proc(level)
+    group_fd = open_group_parent()
     kernel.adopt_orphans()
     paths = find_runtime_paths()
     is_reachable = level == "A" or _can_anybody_read(paths)
     if level == "C":
-        return ConfinementPlan(level=level, proc_fd=proc_fd, is_reachable=is_reachable)
+        return ConfinementPlan(
+            level=level, proc_fd=proc_fd, group_fd=group_fd, is_reachable=is_reachable
+        )
     if level == "A":
         enter_private_root(paths, request.hidden_paths)
-    rules = create_ruleset(*exclude_hidden(paths, request.hidden_paths))
+    readable, unlisted = exclude_hidden(paths, request.hidden_paths)
     return ConfinementPlan(
-        level=level, landlock_fd=rules, proc_fd=proc_fd, is_reachable=is_reachable
+        level=level,
+        landlock_fd=create_ruleset(readable),
+        proc_fd=proc_fd,
+        group_fd=group_fd,
+        is_reachable=is_reachable,
+        unlisted_folders=tuple(unlisted),
     )
 
 
@@ -201,7 +221,11 @@ def _serve_forks(
     slot = int.from_bytes(os.urandom(2), "little")  # random, because another pool may count too
     while (message := receive_message(control, ForkRequest)) is not None:
         request, fds = message
+        if not request.role:
+            send_message(control, StartResponse())
+            continue
         slot += 1
+        remember_folders(plan.unlisted_folders)
         if _count_threads(plan) != 1:
             os._exit(3)  # a fork would copy locks that no thread is left to release
         # Each supervisor becomes pid 1 of a namespace of its own. setns afterwards, because a
@@ -235,16 +259,21 @@ def _run_supervisor(
     try:
         protect_supervisor()
         supervisor_pid = os.getpid()
-        started_fd, started_write_fd = os.pipe()
+        group = create_memory_group(plan.group_fd, request.limits.memory_bytes)
+        started, peer = socket.socketpair()
         pid = os.fork()
         if pid == 0:
             module = entry_points[request.role]
-            _run_sandboxed(plan, request, module, fds, slot, supervisor_pid, started_write_fd)
-        for fd in (fds.requests, fds.responses, fds.output, started_write_fd):
+            _run_sandboxed(plan, request, module, fds, slot, supervisor_pid, peer.detach(), group)
+        peer.close()
+        for fd in (fds.requests, fds.responses, fds.output):
             os.close(fd)
-        proc_pid = int(os.read(started_fd, _PID_BYTES) or b"0")
+        proc_pid = int(started.recv(_PID_BYTES, socket.MSG_WAITALL) or b"0")
         client = socket.socket(fileno=fds.client)
-        supervise_process(pid, client, request.limits, plan, proc_pid, started_fd)
+        usage = UsageRecord(fds.usage)
+        supervise_process(
+            pid, client, request.limits, plan, proc_pid, started=started, usage=usage, group=group
+        )
     except BaseException:
         with contextlib.suppress(Exception):  # read by the pool only while it starts
             traceback.print_exc()
@@ -259,6 +288,7 @@ def _run_sandboxed(
     slot: int,
     supervisor_pid: int,
     started_fd: int,
+    group: MemoryGroup | None,
 ) -> NoReturn:
     """Confine this process and run the entry point of its role."""
     code = 70
@@ -267,12 +297,16 @@ def _run_sandboxed(
         number = os.readlink("self", dir_fd=plan.proc_fd) if plan.proc_fd >= 0 else os.getpid()
         os.write(started_fd, str(number).encode().ljust(_PID_BYTES))
         _prefer_for_oom_kill(plan)
+        if group is not None:
+            group.enter()
         plan = _keep_only(plan, fds, started_fd)
-        confine_process(plan, request.limits, slot)
+        # An object of its own before the filter, under which a descriptor cannot be made one.
+        supervisor = socket.socket(fileno=_STARTED_FD)
+        confine_process(plan, request.limits, slot, supervisor)
         if os.getppid() != supervisor_pid:
             os._exit(1)  # the supervisor ended before die_with_parent was set
         os.write(_STARTED_FD, STARTED)
-        os.close(_STARTED_FD)  # from here on nothing that this process says is trusted
+        supervisor.close()  # from here on nothing that this process says is trusted
         import_module(module).main(_REQUESTS_FD, _RESPONSES_FD)
         code = 0
     except SystemExit as error:
@@ -319,4 +353,6 @@ def _keep_only(plan: ConfinementPlan, fds: ProcessFds, started_fd: int) -> Confi
     for to, fd in copies.items():
         os.dup2(fd, to, inheritable=False)
     os.closerange(len(targets), 4096)
-    return replace(plan, landlock_fd=_LANDLOCK_FD if plan.landlock_fd >= 0 else -1, proc_fd=-1)
+    return replace(
+        plan, landlock_fd=_LANDLOCK_FD if plan.landlock_fd >= 0 else -1, proc_fd=-1, group_fd=-1
+    )

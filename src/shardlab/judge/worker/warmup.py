@@ -29,10 +29,15 @@ _LAZY_MODULES = (
 
 
 def warm_up() -> None:
-    """Import what submissions use, and take a typical program through every step but running."""
+    """Import what submissions use, and take a typical program through every step."""
     for name in _LAZY_MODULES:
         with contextlib.suppress(ImportError):  # most come with flax, not always all
             import_module(name)
+    warm_up_program()
+
+
+def warm_up_program() -> None:
+    """Take a typical program through every step but running it."""
     # JAX looks for plugins at the first use of a backend: a walk over all installed packages.
     find_plugins()
     share_context()
