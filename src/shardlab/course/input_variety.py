@@ -98,12 +98,14 @@ def _find_spec(specs: Mapping[str, Any], path: str) -> Any:
 
 
 def _shard_shape(shape: tuple[int, ...], spec: Any, case: Case) -> tuple[int, ...]:
-    sizes = case.draw.mesh.shape
-    counts = [1] * len(shape)
-    if isinstance(spec, Spec):
-        for dim, names in enumerate(spec.axes[: len(shape)]):
-            counts[dim] = int(np.prod([sizes[name] for name in names], dtype=int))
-    return tuple(size // count for size, count in zip(shape, counts, strict=True))
+    """Return the sizes on one device. What arrives without a spec is sharded by the submission."""
+    mesh = case.draw.mesh
+    if not isinstance(spec, Spec):
+        counts = {*mesh.axis_sizes, mesh.n_devices}
+        return tuple(1 if size in counts else size for size in shape)
+    per_dim = [int(np.prod([mesh.shape[name] for name in names])) for names in spec.axes]
+    per_dim += [1] * (len(shape) - len(per_dim))
+    return tuple(size // count for size, count in zip(shape, per_dim, strict=False))
 
 
 def _violations(variety: _Variety, part: Part) -> Iterator[tuple[str, str]]:
