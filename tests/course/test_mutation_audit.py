@@ -261,6 +261,9 @@ def test_arguments_that_do_not_vary_are_found_even_if_the_reference_ignores_them
         ("jax.lax.psum(x, axis)", "x"),
         ("mesh.axis_sizes[0]", "mesh.n_devices"),
         ("scores.argmax()", "scores.argmin()"),
+        ("scores.argmax()", "len(scores) - 1 - scores[::-1].argmax()"),
+        ("P(None, axis)", "P(axis, None)"),
+        ("P(axis)", "P()"),
     ],
 )
 def test_operators(expression, mutant):
