@@ -6,22 +6,23 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    tokens, width = 3 + draw.scale, 1 + draw.scale
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    tokens, width = int(rng.integers(2, 5 + draw.scale)), int(rng.integers(1, 3 + draw.scale))
 
     def random_integers(*shape):
-        return draw.rng.integers(-3, 4, shape).astype(np.float32)
+        return rng.integers(-3, 4, shape).astype(np.float32)
 
-    # Capacity for some tokens, for few, and for all.
-    capacity = (2, 1, tokens)[draw.number % 3]
+    x = random_integers(n * tokens, width)
     # Small scores, so that no probability is almost 1 and omitting the weight is detected.
     gate = random_integers(width, n) / 4
-    return {
-        "x": random_integers(n * tokens, width),
-        "gate": gate,
-        "w": random_integers(n, width, width),
-        "capacity": capacity,
-    }
+    # A number for all experts together changes no probability, but exponentials of such scores
+    # overflow float32 or are all 0.
+    gate += 32 * random_integers(width, 1)
+    # A token of zeros has the same score for every expert.
+    x[rng.integers(len(x), size=1 + len(x) // 8)] = 0
+    # Any capacity: for one token, for some, for all, and for more than there are.
+    capacity = {2: 1, 3: 2}.get(draw.number, int(rng.integers(1, tokens + 2)))
+    return {"x": x, "gate": gate, "w": random_integers(n, width, width), "capacity": capacity}
 
 
 def expected(mesh, x, gate, w, capacity):
