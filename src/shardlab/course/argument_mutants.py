@@ -6,7 +6,8 @@ that of another draw with the same shapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from shardlab.course.hidden_samples import (
     RAISED,
     Array,
     Sample,
+    argument_of,
     call_expected,
     input_leaves,
     map_leaves,
@@ -31,6 +33,7 @@ class ValueMutant:
 
     name: str
     compute: Callable[[Sample], Any]
+    compute_float32: Callable[[Sample], Any] | None = None  # as a submission computes
     # Of a mutant that acts on large meshes only: the one that acts everywhere decides whether it
     # is equivalent, because free inputs are drawn for small meshes.
     general: ValueMutant | None = None
@@ -103,45 +106,72 @@ def iterate_value_mutants(
     `other_draws` are the same cases drawn from another seed.
     """
     others = {sample.case.number: sample for sample in other_draws}
-    for path, values in _leaf_values(samples).items():
-        for label, edit in _leaf_edits(path, values, others).items():
-            yield from _argument_mutants(path, label, edit, expected)
+    has_simulation = any(sample.case.is_simulated for sample in samples)
+    varying = _varying_arguments(samples)
+    for pattern, values in _leaf_values(samples, varying).items():
+        for label, edit in _leaf_edits(values, others).items():
+            everywhere = _argument_mutant(pattern, label, edit, expected)
+            yield everywhere
+            if has_simulation and label in _SIMULATED_EDITS:
+                yield _on_simulated_meshes(everywhere)
     yield from _swapped_arguments(samples, expected)
     if len({sample.mesh.axis_sizes for sample in samples}) > 1:
         yield from _mesh_mutants(expected)
     yield from _result_mutants(samples)
 
 
-Edit = Callable[[Sample, Any], Any]
+# From a sample, a path and the value there to another value.
+Edit = Callable[[Sample, str, Any], Any]
+# A result on many devices can lose its dependence on an argument that decides elsewhere.
+_SIMULATED_EDITS = ("zeros", "ones", "negated", "of another draw")
 
 
-def _leaf_values(samples: Sequence[Sample]) -> dict[str, list[Any]]:
+def _varying_arguments(samples: Sequence[Sample]) -> set[str]:
+    """Return the arguments whose keys differ from case to case, such as a dict of parameters."""
+    structures: dict[str, set[tuple[str, ...]]] = {}
+    for sample in samples:
+        for argument, value in sample.inputs.items():
+            paths = tuple(sorted(path for path, _ in input_leaves({argument: value})))
+            structures.setdefault(argument, set()).add(paths)
+    return {argument for argument, known in structures.items() if len(known) > 1}
+
+
+def path_pattern(path: str, varying: Collection[str]) -> str:
+    """Return a path without the names of keys, for an argument that has others in another case.
+
+    >>> path_pattern("shapes['w'][0]", {"shapes"}), path_pattern("x['w']", ())
+    ('shapes[*][0]', "x['w']")
+    """
+    return re.sub(r"\['.*?'\]", "[*]", path) if argument_of(path) in varying else path
+
+
+def _leaf_values(samples: Sequence[Sample], varying: Collection[str]) -> dict[str, list[Any]]:
     values: dict[str, list[Any]] = {}
     for sample in samples:
         for path, leaf in input_leaves(sample.inputs):
-            values.setdefault(path, []).append(leaf)
+            values.setdefault(path_pattern(path, varying), []).append(leaf)
     return values
 
 
-def _leaf_edits(path: str, values: Sequence[Any], others: Mapping[int, Sample]) -> dict[str, Edit]:
+def _leaf_edits(values: Sequence[Any], others: Mapping[int, Sample]) -> dict[str, Edit]:
     edits: dict[str, Edit] = {}
     leaf = values[0]
     if isinstance(leaf, np.ndarray):
         for label, edit in _array_edits(leaf).items():
-            edits[label] = lambda sample, x, edit=edit: edit(x)
+            edits[label] = lambda sample, path, x, edit=edit: edit(x)
     else:
         for value in list(dict.fromkeys(map(_hashable, values)))[:_MAX_VALUES]:
-            edits[repr(value)] = lambda sample, x, value=value: value
+            edits[repr(value)] = lambda sample, path, x, value=value: value
         if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
             edits |= {
-                "0": lambda sample, x: type(x)(0),
-                "1": lambda sample, x: type(x)(1),
-                "negated": lambda sample, x: -x,
-                "absolute value": lambda sample, x: abs(x),
-                "plus 1": lambda sample, x: x + 1,
-                "doubled": lambda sample, x: 2 * x,
+                "0": lambda sample, path, x: type(x)(0),
+                "1": lambda sample, path, x: type(x)(1),
+                "negated": lambda sample, path, x: -x,
+                "absolute value": lambda sample, path, x: abs(x),
+                "plus 1": lambda sample, path, x: x + 1,
+                "doubled": lambda sample, path, x: 2 * x,
             }
-    edits["of another draw"] = lambda sample, x: _value_of_other(path, x, others, sample)
+    edits["of another draw"] = lambda sample, path, x: _value_of_other(path, x, others, sample)
     return edits
 
 
@@ -163,24 +193,26 @@ def _value_of_other(path: str, x: Any, others: Mapping[int, Sample], sample: Sam
     return value
 
 
-def _argument_mutants(
-    path: str, label: str, edit: Edit, expected: Callable[..., Any]
-) -> Iterator[ValueMutant]:
+def _argument_mutant(
+    pattern: str, label: str, edit: Edit, expected: Callable[..., Any]
+) -> ValueMutant:
     def compute(sample: Sample) -> Any:
-        inputs = map_leaves(
-            sample.inputs, lambda at, leaf: edit(sample, leaf) if at == path else leaf
-        )
-        return call_expected(expected, sample.mesh, inputs)
+        def edit_leaf(path: str, leaf: Any) -> Any:
+            is_edited = path == pattern or path_pattern(path, (argument_of(path),)) == pattern
+            return edit(sample, path, leaf) if is_edited else leaf
 
-    everywhere = ValueMutant(name=f"argument {path} -> {label}", compute=compute)
-    yield everywhere
-    # A result on many devices can lose its dependence on an argument that decides elsewhere.
-    if label in ("zeros", "ones", "negated", "of another draw"):
-        yield ValueMutant(
-            name=f"argument {path} -> {label}, on simulated meshes only",
-            compute=lambda sample: compute(sample) if sample.case.is_simulated else sample.result,
-            general=everywhere,
-        )
+        return call_expected(expected, sample.mesh, map_leaves(sample.inputs, edit_leaf))
+
+    return ValueMutant(name=f"argument {pattern} -> {label}", compute=compute)
+
+
+def _on_simulated_meshes(mutant: ValueMutant) -> ValueMutant:
+    def compute(sample: Sample) -> Any:
+        return mutant.compute(sample) if sample.case.is_simulated else sample.result
+
+    return ValueMutant(
+        name=f"{mutant.name}, on simulated meshes only", compute=compute, general=mutant
+    )
 
 
 def _swapped_arguments(

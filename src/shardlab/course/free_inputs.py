@@ -19,6 +19,7 @@ from shardlab.course.hidden_samples import (
     RAISED,
     Array,
     Sample,
+    argument_of,
     call_expected,
     input_leaves,
     map_leaves,
@@ -111,15 +112,6 @@ def _value_pools(samples: Sequence[Sample]) -> dict[tuple[str, type], list[Any]]
         for path, leaf in input_leaves(sample.inputs):
             pools[argument_of(path), type(leaf)].append(leaf)
     return pools
-
-
-def argument_of(path: str) -> str:
-    """Return the argument that a path begins with.
-
-    >>> argument_of("params['w'][0]")
-    'params'
-    """
-    return path.split("[", 1)[0]
 
 
 def _perturb_inputs(

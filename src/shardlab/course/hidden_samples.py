@@ -1,4 +1,4 @@
-"""Hidden cases with their inputs and the result of the reference, for mutants to be compared with."""
+"""Hidden cases with inputs and the result of the reference, which mutants are compared with."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def agrees(case: Case, actual: Any, expected: Any) -> bool:
     """Return whether the judge accepts a result, with the tolerance of the part."""
     if expected is RAISED or actual is RAISED:
         return actual is expected
-    if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):
-        # A shortcut: most mutants that agree give the same numbers.
-        if actual.dtype == expected.dtype and np.array_equal(actual, expected):
-            return True
+    # A shortcut: most mutants that agree give the same numbers.
+    are_arrays = isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray)
+    if are_arrays and actual.dtype == expected.dtype and np.array_equal(actual, expected):
+        return True
     with np.errstate(all="ignore"):
         return not grade_value(case, actual, expected)
 
@@ -166,3 +166,12 @@ def map_leaves(value: Any, transform: Callable[[str, Any], Any], path: str = "")
             map_leaves(item, transform, f"{path}[{number}]") for number, item in enumerate(value)
         )
     return transform(path, value)
+
+
+def argument_of(path: str) -> str:
+    """Return the argument that a path begins with.
+
+    >>> argument_of("params['w'][0]")
+    'params'
+    """
+    return path.split("[", 1)[0]

@@ -120,7 +120,8 @@ class MutableSource:
         original = _get_node(edit)
         replacement = edit.replacement
         if edit.when != "always":
-            assert isinstance(original, ast.expr) and isinstance(replacement, ast.expr)
+            assert isinstance(original, ast.expr)
+            assert isinstance(replacement, ast.expr)
             arguments = [_make_lambda(original), _make_lambda(replacement)]
             replacement = ast.Call(ast.Name(_SELECT, ast.Load()), arguments, [])
             ast.fix_missing_locations(ast.copy_location(replacement, original))
@@ -154,27 +155,18 @@ class MutableSource:
 
     def _node_edits(self, target: ast.stmt, node: ast.AST, names: Sequence[str]) -> Iterator[Edit]:
         function = _target_name(target)
-        if isinstance(node, ast.stmt) and node is not target and not _is_tick(node):
-            for statement in statement_replacements(node):
-                yield self._make_edit(function, node, statement)
-        if isinstance(node, (ast.If, ast.IfExp)):
-            for condition in condition_replacements(node.test):
-                yield self._make_edit(function, node.test, condition)
-        if isinstance(node, (ast.For, ast.comprehension)):
-            for iterable in iterable_replacements(node.iter):
-                yield self._make_edit(function, node.iter, iterable)
-        if isinstance(node, ast.comprehension):
-            for condition in node.ifs:
-                yield self._make_edit(function, condition, ast.Constant(True))
-        if self._is_mutable_expression(node):
-            for other in expression_replacements(node, names, self._name_mutants):
-                edit = self._make_edit(function, node, other)
-                yield edit
-                # A variable with another value has too many variants to try each of them thrice.
-                if isinstance(node, ast.Name):
-                    continue
-                if self._is_repeated(node, target) and _is_movable(node):
-                    yield from (_edit_at(edit, when) for when in _TIMES)
+        for original, replacement in _structure_replacements(node, target):
+            yield self._make_edit(function, original, replacement)
+        if not self._is_mutable_expression(node):
+            return
+        assert isinstance(node, ast.expr)
+        for other in expression_replacements(node, names, self._name_mutants):
+            edit = self._make_edit(function, node, other)
+            yield edit
+            # A variable with another value has too many variants to try each of them thrice.
+            is_variable = isinstance(node, ast.Name)
+            if not is_variable and self._is_repeated(node, target) and _is_movable(node):
+                yield from (_edit_at(edit, when) for when in _TIMES)
 
     def edits_to_value(self, node: ast.expr, value: Any) -> Edit:
         """Return the edit that replaces an expression by a constant."""
@@ -249,6 +241,18 @@ class MutableSource:
                     call = ast.Call(ast.Name(_TICK, ast.Load()), [], [])
                     tick = ast.copy_location(ast.Expr(call), node)
                     node.body.append(ast.fix_missing_locations(tick))
+
+
+def _structure_replacements(node: ast.AST, target: ast.stmt) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Yield replacements of statements, conditions and loops, each with the original."""
+    if isinstance(node, ast.stmt) and node is not target and not _is_tick(node):
+        yield from ((node, other) for other in statement_replacements(node))
+    if isinstance(node, (ast.If, ast.IfExp)):
+        yield from ((node.test, other) for other in condition_replacements(node.test))
+    if isinstance(node, (ast.For, ast.comprehension)):
+        yield from ((node.iter, other) for other in iterable_replacements(node.iter))
+    if isinstance(node, ast.comprehension):
+        yield from ((condition, ast.Constant(True)) for condition in node.ifs)
 
 
 _TIMES: tuple[When, ...] = ("first", "last", "after first")

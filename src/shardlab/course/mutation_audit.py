@@ -26,6 +26,7 @@ from shardlab.course.argument_mutants import (
     results_that_follow_from,
 )
 from shardlab.course.audit_exceptions import AuditExceptions, load_exceptions
+from shardlab.course.float32_numpy import Float32Numpy
 from shardlab.course.free_inputs import draw_free_samples
 from shardlab.course.hidden_samples import (
     HIDDEN_SCALE,
@@ -182,43 +183,65 @@ class _PartAudit:
         ]
         return repeated, [edit for edit in edits if edit.before != edit.after]
 
-    def _load(self, code: Any, execution: Execution) -> Callable[..., Any]:
+    def _load(
+        self, code: Any, execution: Execution, *, is_float32: bool = False
+    ) -> Callable[..., Any]:
         namespace = {"__name__": "mutant", "__file__": self._source.file, **execution.names}
         exec(code, namespace)
+        if is_float32:
+            namespace["np"] = Float32Numpy()
         expected: Callable[..., Any] = namespace[self._reference.expected.__name__]
         return expected
 
     def _try_edit(self, edit: Edit) -> Outcome:
         execution = Execution(when=edit.when)
         try:
-            expected = self._load(self._source.compile_edit(edit), execution)
+            code = self._source.compile_edit(edit)
+            expected = self._load(code, execution)
+            narrow = self._load(code, execution, is_float32=True) if self._is_float64 else None
         except Exception:  # raised by the constants of the module, or not valid Python
             return "invalid"
-
-        def compute(sample: Sample) -> Any:
-            if edit.when == "last":  # counts first: only then the last time is known
-                execution.n_times = 0
-                execution.restart()
-                call_expected(expected, sample.mesh, sample.inputs)
-                execution.n_times = execution.count
-            execution.restart()
-            return call_expected(expected, sample.mesh, sample.inputs)
-
-        mutant = ValueMutant(name=edit.name, compute=compute)
+        mutant = ValueMutant(
+            name=edit.name,
+            compute=_make_compute(expected, execution),
+            compute_float32=_make_compute(narrow, execution) if narrow else None,
+        )
         return self._try_mutant(mutant, edit.line)
+
+    @cached_property
+    def _is_float64(self) -> bool:
+        return any("np.float64" in line for line in self._source.lines)
+
+    @cached_property
+    def _original_float32(self) -> Callable[[Sample], Any]:
+        execution = Execution()
+        code = self._source.compile_original()
+        return _make_compute(self._load(code, execution, is_float32=True), execution)
+
+    def _differs(self, mutant: ValueMutant, sample: Sample) -> bool:
+        """Return whether a sample tells a mutant from the original, in float64 or in float32."""
+        if not agrees(sample.case, mutant.compute(sample), sample.result):
+            return True
+        if mutant.compute_float32 is None:
+            return False
+        # Only where float32 is enough for the original: rounding alone kills no mutant.
+        original = self._original_float32(sample)
+        return agrees(sample.case, original, sample.result) and not agrees(
+            sample.case, mutant.compute_float32(sample), sample.result
+        )
 
     # ------------------------------------------------------------------------------------ verdict
 
     def _try_mutant(self, mutant: ValueMutant, line: int = 0) -> Outcome:
         name = self._unique_name(mutant.name)
         try:
-            seed = self._find_surviving_seed(mutant.compute)
+            seed = self._find_surviving_seed(mutant)
         except _INVALID:
             return "invalid"
         if seed is None:
             return "killed"
-        compute = (mutant.general or mutant).compute
-        if not any(_is_different(compute, sample) for sample in self._free_samples):
+        general = mutant.general or mutant
+        if not any(self._differs_or_raises(general, sample) for sample in self._free_samples):
             return "equivalent"
         return self._make_survivor(name, seed, line)
 
@@ -230,13 +253,20 @@ class _PartAudit:
         self._names[name] += 1
         return f"{name} (#{self._names[name]})" if self._names[name] > 1 else name
 
-    def _find_surviving_seed(self, compute: Callable[[Sample], Any]) -> int | None:
+    def _differs_or_raises(self, mutant: ValueMutant, sample: Sample) -> bool:
+        try:
+            return self._differs(mutant, sample)
+        except Exception:
+            return True
+
+    def _find_surviving_seed(self, mutant: ValueMutant) -> int | None:
         """Return the first seed whose cases all agree with the mutant; None if there is none."""
         is_first = True
         for seed, samples in zip(self._seeds, self._draws, strict=True):
             for sample in samples:
                 try:
-                    actual = compute(sample)
+                    if self._differs(mutant, sample):
+                        break
                 except _INVALID:
                     if is_first:
                         raise
@@ -244,8 +274,6 @@ class _PartAudit:
                 except Exception:
                     break
                 is_first = False
-                if not agrees(sample.case, actual, sample.result):
-                    break
             else:
                 return seed
         return None
@@ -289,11 +317,17 @@ def _shape_key(sample: Sample) -> Any:
     return sample.mesh.axis_sizes, sample.array_shapes
 
 
-def _is_different(compute: Callable[[Sample], Any], sample: Sample) -> bool:
-    try:
-        return not agrees(sample.case, compute(sample), sample.result)
-    except Exception:
-        return True
+def _make_compute(expected: Callable[..., Any], execution: Execution) -> Callable[[Sample], Any]:
+    def compute(sample: Sample) -> Any:
+        if execution.when == "last":  # counts first: only then the last time is known
+            execution.n_times = 0
+            execution.restart()
+            call_expected(expected, sample.mesh, sample.inputs)
+            execution.n_times = execution.count
+        execution.restart()
+        return call_expected(expected, sample.mesh, sample.inputs)
+
+    return compute
 
 
 def _plain_number(value: Any) -> Any:
