@@ -50,6 +50,16 @@ class Draw:
     scale: int  # 1: the smallest inputs that expose every mistake, to be read; 2 and 3: larger
     number: int  # of the case within its part, to vary what is not random
 
+    def numbers(self, *shape: int, largest: int = 10) -> np.ndarray[Any, Any]:
+        """Return a float32 array of both signs with zeros: integers at scale 1, else quarters.
+
+        Sums of some hundreds of them, and of their products, are exact in any order.
+        """
+        unit = 1 if self.scale == 1 else 4
+        bound = unit * (min(largest, 4) if self.scale == 1 else largest)
+        values = self.rng.integers(-bound, bound + 1, shape) / unit
+        return (values * (self.rng.random(shape) >= 0.1)).astype("float32")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
