@@ -8,15 +8,15 @@ from shardlab import Spec
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
     rows, d_in, d_out = map(int, rng.integers(1, 3 + draw.scale, 3))
-
-    def random_integers(*shape):
-        return rng.integers(-4, 5, shape).astype(np.float32)
-
-    params = {"w": random_integers(d_in, d_out), "b": random_integers(d_out)}
-    x, y = random_integers(n * rows, d_in), random_integers(n * rows, d_out)
+    params = {"w": draw.numbers(d_in, d_out), "b": draw.numbers(d_out)}
+    x, y = draw.numbers(n * rows, d_in), draw.numbers(n * rows, d_out)
     # The gradient in b is never 0, so that a step of the wrong length is visible.
     y[0] += (x @ params["w"] + params["b"] - y).sum(0) == 0
     return {"params": params, "x": x, "y": y, "lr": int(rng.integers(1, 150)) / 100}
+
+
+def accepts(mesh, params, x, y, lr):
+    return lr > 0
 
 
 def expected(mesh, params, x, y, lr):
