@@ -11,12 +11,8 @@ def inputs(draw):
     rng = draw.rng
     rows, columns = map(int, rng.integers(1, 3 + draw.scale, 2))
     shape = (draw.mesh.axis_sizes[0] * rows, columns)
-
-    def random_integers(low, high):
-        return rng.integers(low, high, shape).astype(np.float32)
-
-    grads = random_integers(1, 9) * rng.choice(np.float32([-1, 1]), shape)
-    m, v = random_integers(-2, 3), random_integers(0, 9)
+    grads, m, v = draw.numbers(*shape), draw.numbers(*shape), abs(draw.numbers(*shape))
+    grads[grads == 0] = 1
     # Most elements are ordinary. Some have no gradient in this step (m and v still change the
     # parameter), some never had one (0 / eps), and some have one as small as eps.
     kind = rng.choice(["ordinary", "paused", "unused", "tiny"], shape, p=[0.4, 0.2, 0.2, 0.2])
@@ -28,7 +24,11 @@ def inputs(draw):
     m[kind == "tiny"] = v[kind == "tiny"] = 0
     # From the first step to one for which the bias corrections are 1, in equal ratios.
     t = int(10 ** rng.uniform(0, 4.5))
-    return {"params": random_integers(-4, 5), "grads": grads, "m": m, "v": v, "t": t}
+    return {"params": draw.numbers(*shape), "grads": grads, "m": m, "v": v, "t": t}
+
+
+def accepts(mesh, params, grads, m, v, t):
+    return t > 0 and (v >= 0).all()
 
 
 def expected(mesh, params, grads, m, v, t):
