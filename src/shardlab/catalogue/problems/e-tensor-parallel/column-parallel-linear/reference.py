@@ -10,12 +10,11 @@ def inputs(draw):
     batch, d_in = map(int, rng.integers(1, 4 + draw.scale, 2))
     # At least two columns per device, so that the order within a shard matters too.
     d_out = n * int(rng.integers(2, 3 + draw.scale))
-
-    def random_integers(*shape):
-        return rng.integers(-4, 5, shape).astype(np.float32)
-
-    b = rng.integers(-9, 10, d_out).astype(np.float32)
-    return {"x": random_integers(batch, d_in), "w": random_integers(d_in, d_out), "b": b}
+    return {
+        "x": draw.numbers(batch, d_in),
+        "w": draw.numbers(d_in, d_out),
+        "b": draw.numbers(d_out),
+    }
 
 
 def expected(mesh, x, w, b):
