@@ -9,11 +9,12 @@ def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
     vocab = n * int(rng.integers(1, 3 + draw.scale)) + (n == 1)
     batch = int(rng.integers(3, 5 + draw.scale))
-    # Small integers, so that there are ties, and devices have different maxima.
-    logits = rng.integers(-6, 7, (batch, vocab))
-    # One row is far above the others and one far below: exp(100) overflows float32, exp(-110) is 0.
-    offsets = rng.integers(-20, 21, batch)
-    offsets[:2] = rng.integers(95, 130), rng.integers(-150, -115)
+    # Small numbers, so that every column counts; devices have different maxima.
+    logits = draw.numbers(batch, vocab, largest=6)
+    # One row is far above the others and one far below: exp(89) overflows float32, exp(-104) is 0,
+    # and half of a maximum is not enough.
+    offsets = rng.integers(-20, 21, batch) * rng.integers(0, 2, batch)
+    offsets[:2] = rng.integers(190, 250), rng.integers(-250, -190)
     # In some rows some logits are 200 below the others. Then any other column than that of the
     # maximum, and the mean too, is more than 88 below the maximum: subtracting it overflows.
     is_low = rng.random((batch, vocab)) < rng.choice([0, 0.6], (batch, 1))
