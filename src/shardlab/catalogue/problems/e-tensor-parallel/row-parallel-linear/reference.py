@@ -8,14 +8,10 @@ from shardlab import Spec
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
     batch, d_out, features = map(int, rng.integers(1, 4 + draw.scale, 3))
-
-    def random_integers(*shape):
-        return rng.integers(-4, 5, shape).astype(np.float32)
-
     return {
-        "x": random_integers(batch, n * features),
-        "w": random_integers(n * features, d_out),
-        "b": rng.integers(-9, 10, d_out).astype(np.float32),
+        "x": draw.numbers(batch, n * features),
+        "w": draw.numbers(n * features, d_out),
+        "b": draw.numbers(d_out),
     }
 
 
