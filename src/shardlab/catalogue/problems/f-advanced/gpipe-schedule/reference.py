@@ -9,8 +9,14 @@ def inputs(draw):
     rng = draw.rng
     # Fewer microbatches than stages, equally many, and more; a single one too.
     n_micro, rows = int(rng.integers(1, 7)), int(rng.integers(1, 2 + draw.scale))
-    x = rng.integers(-9, 10, (n_micro * rows, int(rng.integers(2, 4 + draw.scale))))
-    w, b = draw_stages(rng, draw.mesh.axis_sizes[0], x)
+    n, width = draw.mesh.axis_sizes[0], int(rng.integers(2, 4 + draw.scale))
+    x = rng.integers(-9, 10, (n_micro * rows, width))
+    w, b = draw_stages(rng, n, x)
+    # Multiplying a column by a power of two after one stage, and dividing by it in the next, is
+    # exact: weights from 1 / 16 to 16, also in the last of 64 stages. Examples have integers.
+    exponents = rng.integers(-2, 3, (n + 1, width)) * (draw.scale > 1)
+    units = 2.0**exponents
+    w, b, x = w / units[:-1, :, None] * units[1:, None, :], b * units[1:], x * units[0]
     stages = {"w": np.float32(w), "b": np.float32(b)}
     return {"stages": stages, "x": np.float32(x), "n_micro": n_micro}
 
