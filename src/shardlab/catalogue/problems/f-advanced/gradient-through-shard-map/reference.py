@@ -8,15 +8,11 @@ from shardlab import Spec
 def inputs(draw):
     rng, (m, n) = draw.rng, draw.mesh.axis_sizes[:2]
     rows, columns = map(int, rng.integers(1, 3 + draw.scale, 2))
-
-    def random_integers(*shape):
-        return rng.integers(-4, 5, shape).astype(np.float32)
-
-    x, w, y = random_integers(m * rows, n * columns), random_integers(n * columns), None
+    x, w, y = draw.numbers(m * rows, n * columns), draw.numbers(n * columns), None
     x[0] += not x[0].any()
     # A gradient of 0 would be right for any number of devices that it is added up over.
     while y is None or not (x.T @ (x @ w - y)).any():
-        y = random_integers(m * rows)
+        y = draw.numbers(m * rows)
     return {"w": w, "x": x, "y": y}
 
 
