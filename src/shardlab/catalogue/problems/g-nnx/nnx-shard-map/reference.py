@@ -11,6 +11,13 @@ def inputs(draw):
     return {**_inputs(draw, num_shards), "num_shards": float(num_shards)}
 
 
+def accepts(mesh, seed, features, **others):
+    return seed >= 0 and features >= 1
+
+
+accepts_2 = accepts
+
+
 def expected(mesh, seed, x, num_shards, features):
     return _forward(seed, x, features)
 
@@ -29,8 +36,10 @@ def output_specs_2(mesh):
 
 def _inputs(draw, num_shards):
     rng = draw.rng
-    rows, in_dim, features = map(int, rng.integers([2, 1, 1], [4 + draw.scale, 5, 7]))
-    x = rng.integers(-4, 5, (num_shards * rows, in_dim)).astype(np.float32)
+    rows, features = map(int, rng.integers([2, 1], [4 + draw.scale, 7]))
+    # At least two, and not the same number in all cases of the first part.
+    in_dim = 2 + 2 * (draw.number % 3) + int(rng.integers(2))
+    x = draw.numbers(num_shards * rows, in_dim)
     # No shard is 0, so that a wrong model on one device is visible.
     x[::rows, 0] += x[::rows, 0] == 0
     return {
