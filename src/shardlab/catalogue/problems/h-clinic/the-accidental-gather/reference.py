@@ -11,7 +11,7 @@ def inputs(draw):
     # Hidden is the widest by far: sending it, or a weight, costs more than sending the result.
     batch, hidden = n_data * rows, n_model * int(rng.integers(8, 8 + 8 * draw.scale))
     shapes = {"x": (batch, features), "w1": (features, hidden), "w2": (hidden, out)}
-    return {name: rng.integers(-3, 4, shape).astype(np.float32) for name, shape in shapes.items()}
+    return {name: draw.numbers(*shape) for name, shape in shapes.items()}
 
 
 def input_specs(mesh):
