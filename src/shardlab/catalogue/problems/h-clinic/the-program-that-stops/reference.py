@@ -7,7 +7,7 @@ from shardlab import Spec
 
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
-    x = rng.integers(-9, 10, (n, int(rng.integers(1, 3 + draw.scale))))
+    x = draw.numbers(n, int(rng.integers(1, 3 + draw.scale)))
     # No shard adds up to 0, so that one too many or too few is visible.
     x[:, 0] += x.sum(1) == 0
     # Any number of devices, from none to all; some but not all if there are enough.
@@ -15,7 +15,7 @@ def inputs(draw):
     if draw.number in (1, 2, 3):
         n_active = int(rng.integers(1, max(2, n)))
     active = rng.permutation(np.arange(n) < n_active)
-    return {"x": x.reshape(-1).astype(np.float32), "active": active}
+    return {"x": x.reshape(-1), "active": active}
 
 
 def input_specs(mesh):
