@@ -9,7 +9,7 @@ def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
     # Divisible by a literal 8 too, so that its use does not raise.
     block = 8 * int(rng.integers(1, 2 + draw.scale))
-    return {"x": rng.integers(-20, 21, n * block).astype(np.float32)}
+    return {"x": draw.numbers(n * block)}
 
 
 def input_specs(mesh):
