@@ -91,6 +91,8 @@ def expression_replacements(
             _replace_choice,
             _replace_call,
             _replace_reduction,
+            _replace_argmax,
+            _replace_spec,
             _replace_subscript,
             _replace_attribute,
         )
@@ -197,6 +199,28 @@ def _replace_reduction(node: ast.expr) -> Iterator[ast.expr]:
             yield parse(text.replace(old, new, 1))
 
 
+def _replace_argmax(node: ast.expr) -> Iterator[ast.expr]:
+    """Take the last of equal maxima instead of the first."""
+    if not isinstance(node, ast.Call) or function_name(node) not in ("argmax", "argmin"):
+        return
+    is_method = isinstance(node.func, ast.Attribute) and not _is_module(node.func.value)
+    if isinstance(node.func, ast.Attribute) and is_method and not node.args:
+        operand = ast.unparse(node.func.value)
+    elif len(node.args) == 1 and not node.keywords and not is_method:
+        operand = ast.unparse(node.args[0])
+    else:
+        return
+    yield parse(f"len({operand}) - 1 - ({operand})[::-1].{function_name(node)}()")
+
+
+def _replace_spec(node: ast.expr) -> Iterator[ast.expr]:
+    """Replicate what is sharded, and shard the dimension after the one that is."""
+    is_spec = isinstance(node, ast.Call) and function_name(node) in ("P", "PartitionSpec")
+    if isinstance(node, ast.Call) and is_spec and node.args:
+        yield ast.Call(node.func, [], [])
+        yield ast.Call(node.func, [ast.Constant(None), *node.args], [])
+
+
 def _reduced_dim(node: ast.Call, is_method: bool) -> int | None:
     """Return the dimension that a reduction removes, None if it is not a constant."""
     positional = node.args if is_method else node.args[1:]
@@ -231,9 +255,9 @@ def _replace_attribute(node: ast.expr) -> Iterator[ast.expr]:
         yield node.value
     if isinstance(node, ast.Attribute) and node.attr == "n_devices":
         yield parse(f"{ast.unparse(node.value)}.axis_sizes[0]")
-    is_attribute = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute)
-    if is_attribute and node.value.attr == "axis_sizes":
-        mesh = ast.unparse(node.value.value)
+    value = node.value if isinstance(node, ast.Subscript) else None
+    if isinstance(value, ast.Attribute) and value.attr == "axis_sizes":
+        mesh = ast.unparse(value.value)
         yield from (parse(f"{mesh}.n_devices"), parse(f"{mesh}.axis_sizes[-1]"))
 
 
