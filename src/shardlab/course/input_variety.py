@@ -6,7 +6,6 @@ the reference ignores, such as a spec or the number of microbatches, and sizes o
 
 from __future__ import annotations
 
-import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,7 +80,7 @@ def _collect(part: Part, reference: Reference, seed: int) -> list[_Variety]:
     varying = varying_arguments([inputs for _, inputs in drawn])
     varieties: dict[str, _Variety] = {}
     for case, inputs in drawn:
-        specs = _input_specs(reference, case, inputs)
+        specs = reference.input_specs(case.draw.mesh, **inputs)
         for path, leaf in input_leaves(inputs):
             pattern = path_pattern(path, varying)
             variety = varieties.setdefault(pattern, _Variety(pattern))
@@ -90,12 +89,6 @@ def _collect(part: Part, reference: Reference, seed: int) -> list[_Variety]:
                 shape = _shard_shape(leaf.shape, _find_spec(specs, path), case)
                 variety.shard_shapes.append(shape)
     return list(varieties.values())
-
-
-def _input_specs(reference: Reference, case: Case, inputs: dict[str, Any]) -> Mapping[str, Any]:
-    """Return the specs of the arguments, which may depend on the other inputs."""
-    takes_inputs = len(inspect.signature(reference.input_specs).parameters) > 1
-    return reference.input_specs(case.draw.mesh, **(inputs if takes_inputs else {}))
 
 
 def _find_spec(specs: Mapping[str, Any], path: str) -> Any:

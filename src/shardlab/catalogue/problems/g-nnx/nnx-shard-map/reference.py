@@ -7,8 +7,15 @@ from shardlab.catalogue.threefry import linear_kernel
 
 
 def inputs(draw):
-    num_shards = (2, 3, 4)[draw.number % 3]
+    num_shards = int(draw.rng.integers(2, 7))
     return {**_inputs(draw, num_shards), "num_shards": float(num_shards)}
+
+
+def accepts(mesh, seed, features, **others):
+    return seed >= 0 and features >= 1
+
+
+accepts_2 = accepts
 
 
 def expected(mesh, seed, x, num_shards, features):
@@ -28,12 +35,18 @@ def output_specs_2(mesh):
 
 
 def _inputs(draw, num_shards):
-    shape = (num_shards * (1 + draw.scale), 2 + draw.scale)
+    rng = draw.rng
+    rows, features = map(int, rng.integers([2, 1], [4 + draw.scale, 7]))
+    # At least two, and not the same number in all cases of the first part.
+    in_dim = 2 + 2 * (draw.number % 3) + int(rng.integers(2))
+    x = draw.numbers(num_shards * rows, in_dim)
+    # No shard is 0, so that a wrong model on one device is visible.
+    x[::rows, 0] += x[::rows, 0] == 0
     return {
         # The page that this problem comes from passes integers as floats.
-        "seed": float(draw.rng.integers(1, 1000)),
-        "x": draw.rng.integers(-4, 5, shape).astype(np.float32),
-        "features": float(3 + draw.scale),
+        "seed": float(rng.integers(0, 100_000)),
+        "x": x,
+        "features": float(features),
     }
 
 

@@ -6,9 +6,10 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    k = 8 * (1 + draw.scale)  # divisible by a literal 8 too, so that its use does not raise
-    return {"x": draw.rng.permutation(np.arange(1, n * k + 1)).astype(np.float32)}
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    # Divisible by a literal 8 too, so that its use does not raise.
+    block = 8 * int(rng.integers(1, 2 + draw.scale))
+    return {"x": draw.numbers(n * block)}
 
 
 def input_specs(mesh):
