@@ -6,7 +6,8 @@ functions of the first part have plain names; those of a second part end in `_2`
     def inputs(draw):            # -> dict of arguments: NumPy arrays, and any other values
     def expected(mesh, **inputs) # -> the expected result; raises what a submission must raise
     def input_specs(mesh)        # optional: {argument: Spec}; otherwise arrays are replicated
-    def output_specs(mesh)       # optional: Spec of the result, or a tree of them; None: any
+    def output_specs(mesh)       # optional: Spec of the result, or a tree of them; None: any;
+                                 # with parameters mesh, **inputs if it depends on the inputs
     def budget(mesh, **inputs)   # optional: {"psum": 1, "wire_bytes": 8, "peak_bytes": 4096}
     def properties(mesh, inputs, result)  # optional: sentences about properties that do not hold
 
@@ -23,6 +24,7 @@ gives only structure, shapes and dtypes. A sentence may come with its cause:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -53,7 +55,7 @@ class Reference:
     inputs: Callable[[Draw], dict[str, Any]]
     expected: Callable[..., Any]
     input_specs: Callable[[Mesh], Mapping[str, Any]]
-    output_specs: Callable[[Mesh], Any]
+    output_specs: Callable[..., Any]  # of the mesh and, as keywords, the inputs
     budget: Callable[..., Mapping[str, int]]
     properties: Callable[..., list[str]] | None
 
@@ -77,10 +79,17 @@ def load_reference(problem: Problem, part: Part) -> Reference:
         inputs=find_function("inputs", None),
         expected=find_function("expected", None),
         input_specs=find_function("input_specs", lambda mesh: {}),
-        output_specs=find_function("output_specs", lambda mesh: None),
+        output_specs=_accept_inputs(find_function("output_specs", lambda mesh: None)),
         budget=find_function("budget", lambda mesh, **inputs: {}),
         properties=find_function("properties", None),
     )
+
+
+def _accept_inputs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of mesh and inputs from one that may take the mesh alone."""
+    if len(inspect.signature(function).parameters) > 1:
+        return function
+    return lambda mesh, **inputs: function(mesh)
 
 
 def _execute_reference(problem: Problem) -> ModuleType:

@@ -92,7 +92,7 @@ class CaseRequest:
         reference, mesh, properties = self.reference, self.mesh, self.reference.properties
         return ExpectedResult(
             value=reference.expected(mesh, **self.inputs),
-            specs=reference.output_specs(mesh),
+            specs=reference.output_specs(mesh, **self.inputs),
             budget={**self.case.part.budget, **reference.budget(mesh, **self.inputs)},
             arguments=self.input_arrays,
             # A function, because few submissions need it and the reference runs once per shard.
