@@ -3,12 +3,12 @@
 import numpy as np
 
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_distinct, draw_size
 
 
 def inputs(draw):
     # All values differ, so that swapped shards are detected.
-    n = draw.mesh.axis_sizes[0] * (1 + draw.scale)
-    return {"x": draw.rng.permutation(np.arange(1, n + 1)).astype(np.float32)}
+    return {"x": draw_distinct(draw, draw.mesh.axis_sizes[0] * draw_size(draw))}
 
 
 def expected(mesh, x):
