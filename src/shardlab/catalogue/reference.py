@@ -6,8 +6,8 @@ functions of the first part have plain names; those of a second part end in `_2`
     def inputs(draw):            # -> dict of arguments: NumPy arrays, and any other values
     def expected(mesh, **inputs) # -> the expected result; raises what a submission must raise
     def input_specs(mesh)        # optional: {argument: Spec}; otherwise arrays are replicated
-    def output_specs(mesh)       # optional: Spec of the result, or a tree of them; None: any;
-                                 # with parameters mesh, **inputs if it depends on the inputs
+    def output_specs(mesh)       # optional: Spec of the result, or a tree of them; None: any
+                                 # both take (mesh, **inputs) too, if specs are among the inputs
     def budget(mesh, **inputs)   # optional: {"psum": 1, "wire_bytes": 8, "peak_bytes": 4096}
     def properties(mesh, inputs, result)  # optional: sentences about properties that do not hold
 
@@ -54,8 +54,8 @@ class Reference:
 
     inputs: Callable[[Draw], dict[str, Any]]
     expected: Callable[..., Any]
-    input_specs: Callable[[Mesh], Mapping[str, Any]]
-    output_specs: Callable[..., Any]  # of the mesh and, as keywords, the inputs
+    input_specs: Callable[..., Mapping[str, Any]]  # of the mesh and the inputs, as `budget`
+    output_specs: Callable[..., Any]
     budget: Callable[..., Mapping[str, int]]
     properties: Callable[..., list[str]] | None
 
@@ -78,7 +78,7 @@ def load_reference(problem: Problem, part: Part) -> Reference:
     return Reference(
         inputs=find_function("inputs", None),
         expected=find_function("expected", None),
-        input_specs=find_function("input_specs", lambda mesh: {}),
+        input_specs=_accept_inputs(find_function("input_specs", lambda mesh: {})),
         output_specs=_accept_inputs(find_function("output_specs", lambda mesh: None)),
         budget=find_function("budget", lambda mesh, **inputs: {}),
         properties=find_function("properties", None),
@@ -86,7 +86,7 @@ def load_reference(problem: Problem, part: Part) -> Reference:
 
 
 def _accept_inputs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of mesh and inputs from one that may take the mesh alone."""
+    """Return a function of mesh and inputs for one that may take the mesh alone."""
     if len(inspect.signature(function).parameters) > 1:
         return function
     return lambda mesh, **inputs: function(mesh)

@@ -54,7 +54,7 @@ class CaseRequest:
 
     @cached_property
     def _input_specs(self) -> list[str]:
-        return _spec_texts(self.inputs, self.reference.input_specs(self.mesh))
+        return _spec_texts(self.inputs, self.reference.input_specs(self.mesh, **self.inputs))
 
     def tracer_request(self) -> ExportRequest | SimulateRequest | CallRequest:
         """Return the request to the tracer. An export needs shapes only, so it gets no values."""
