@@ -10,6 +10,7 @@ functions of the first part have plain names; those of a second part end in `_2`
                                  # both take (mesh, **inputs) too, if specs are among the inputs
     def budget(mesh, **inputs)   # optional: {"psum": 1, "wire_bytes": 8, "peak_bytes": 4096}
     def properties(mesh, inputs, result)  # optional: sentences about properties that do not hold
+    def accepts(mesh, **inputs)  # optional: whether the statement allows these inputs
 
 A budget is the maximum for one device. A kind of collective (`psum`) counts its calls, multiplied
 by the loops around them; as soon as one kind is named, those that are not are forbidden. `calls`
@@ -20,6 +21,8 @@ program keeps resident: arguments, results and temporaries.
 With `properties`, values are judged by it alone, for tasks with many right results; `expected` then
 gives only structure, shapes and dtypes. A sentence may come with its cause:
 `("same_random_numbers", "All shards drop the same elements.")`.
+
+The mutation audit tries inputs of its own; `accepts` rejects those that the statement rules out.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ class Reference:
     output_specs: Callable[..., Any]
     budget: Callable[..., Mapping[str, int]]
     properties: Callable[..., list[str]] | None
+    accepts: Callable[..., bool] | None = None
 
 
 def load_reference(problem: Problem, part: Part) -> Reference:
@@ -82,6 +86,7 @@ def load_reference(problem: Problem, part: Part) -> Reference:
         output_specs=_accept_inputs(find_function("output_specs", lambda mesh: None)),
         budget=find_function("budget", lambda mesh, **inputs: {}),
         properties=find_function("properties", None),
+        accepts=find_function("accepts", None),
     )
 
 

@@ -74,6 +74,38 @@ def _audit_text(audit: Audit) -> str:
     return "\n".join(lines)
 
 
+@command.command("mutants")
+@click.argument("slugs", nargs=-1, metavar="[SLUG]...", shell_complete=complete_problem)
+@catalogue_option
+@click.option("--seed", type=click.IntRange(0), help="First seed of the cases.")
+def mutants(slugs: tuple[str, ...], catalogue: str | None, seed: int | None) -> None:
+    """Print the mutation score of the named problems, or of all.
+
+    Each mutant is a small change of the reference. Hidden cases must give another result for
+    every mutant that is not equivalent.
+    """
+    from shardlab.catalogue.problem import load_problem
+    from shardlab.catalogue.tracks import load_catalogue
+    from shardlab.course.audit import SEED
+    from shardlab.course.mutation_audit import score_reference
+
+    listed = load_catalogue(catalogue)
+    outcomes = []
+    for slug in slugs or listed.slugs:
+        problem = load_problem(listed.folder / listed.track_of(slug).folder / slug)
+        score = score_reference(problem, seed=SEED if seed is None else seed)
+        outcomes.append(not score.survivors and not score.unused_exceptions)
+        click.echo(
+            f"{slug:32}  {score.percent:5.1f} %  {score.n_killed:5} of {score.n_mutants:5} killed, "
+            f"{score.n_equivalent:4} equivalent"
+        )
+        for survivor in score.survivors:
+            click.echo(f"    {survivor}")
+        for name in score.unused_exceptions:
+            click.echo(f"    audit.toml  not needed: {name}")
+    click.get_current_context().exit(0 if all(outcomes) else 1)
+
+
 @command.command("new")
 @click.argument("slug")
 @click.option("--track", required=True, help="Folder of the track, such as c-collectives.")

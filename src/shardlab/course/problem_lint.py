@@ -112,7 +112,7 @@ def lint_problem(problem: Problem) -> list[Fault]:
 
 def _lint_files(problem: Problem) -> Iterator[Fault]:
     """Find files that do not belong to a problem."""
-    expected_files = {*PROBLEM_FILES, "problem.toml"}
+    expected_files = {*PROBLEM_FILES, "problem.toml", "audit.toml"}
     for path in sorted(problem.folder.rglob("*")):
         name = path.relative_to(problem.folder).as_posix()
         is_submission = path.parent.name == "wrong" and path.suffix == ".py"
