@@ -33,14 +33,22 @@ def draw_exact(draw: Draw, shape: int | Sequence[int], limit: int = 50) -> Float
     values = draw.rng.integers(-limit * fraction, limit * fraction + 1, shape)
     # One element in eight is zero: products, divisions and masks treat it specially.
     values[draw.rng.random(values.shape) < 0.125] = 0
+    if values.size > 1:
+        values.flat[draw.rng.integers(0, values.size)] = 0
     return (values / fraction).astype(np.float32)
 
 
 def draw_distinct(draw: Draw, shape: int | Sequence[int]) -> FloatArray:
-    """Return exact numbers that all differ, so that every wrong position is a wrong value."""
+    """Return exact numbers that all differ, so that every wrong position is a wrong value.
+
+    Zero is one of them if there are two or more.
+    """
     fraction = 1 if draw.scale == 1 else _FRACTION
     size = int(np.prod(shape))
-    values = draw.rng.choice(4 * size + 1, size, replace=False) - 2 * size
+    limit = size + (9 if draw.scale == 1 else 40 * fraction)
+    values = draw.rng.choice(2 * limit + 1, size, replace=False) - limit
+    if size > 1 and 0 not in values:
+        values[draw.rng.integers(0, size)] = 0
     return (values / fraction).reshape(shape).astype(np.float32)
 
 
