@@ -19,6 +19,10 @@ def inputs(draw):
     }
 
 
+def accepts(mesh, num_devices, kernel_in, kernel_out):
+    return min(num_devices, kernel_in, kernel_out) >= 1 and kernel_out % num_devices == 0
+
+
 def expected(mesh, num_devices, kernel_in, kernel_out):
     return np.array([kernel_in, kernel_out // num_devices], np.float32)
 
@@ -31,6 +35,8 @@ def inputs_2(draw):
     if draw.number == 2:
         mesh_shape = {"data": 1 + draw_size(draw), "model": draw_size(draw)}
         return _inputs_2(draw, int(draw.rng.integers(2, 5)), Spec("data"), mesh_shape)
+    if draw.number in (3, 4, 5, 6):
+        return _four_dimensions(draw)
     rank = int(draw.rng.integers(0, 5))
     mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 5)))
     arguments = _inputs_2(draw, rank, draw_spec(draw, rank, mesh_shape), mesh_shape)
@@ -39,11 +45,14 @@ def inputs_2(draw):
     return arguments
 
 
+def accepts_2(mesh, shape, spec, mesh_shape):
+    return min((*shape, *mesh_shape.values()), default=1) >= 1 and len(spec) <= len(shape)
+
+
 def expected_2(mesh, shape, spec, mesh_shape):
     counts = shard_counts(spec, len(shape), mesh_shape)
-    for dim, (size, count) in enumerate(zip(shape, counts, strict=True)):
-        if size % count:
-            raise ValueError(f"dimension {dim} of size {size} is not divisible by {count}")
+    if any(size % count for size, count in zip(shape, counts, strict=True)):
+        raise ValueError("a dimension is not divisible by its shard count")
     return tuple(size // count for size, count in zip(shape, counts, strict=True))
 
 
@@ -74,6 +83,20 @@ def _product_does_not_divide(draw):
         "spec": Spec(("data", "x")) if is_first_dim else Spec(None, ("data", "x")),
         "mesh_shape": {"x": second, "data": first},
     }
+
+
+def _four_dimensions(draw):
+    """Two divisible shapes; then only the first, or only the last dimension is not divisible."""
+    sizes = draw.rng.choice([2, 4, 6], 2)
+    mesh_shape = {"model": int(sizes[0]), "stage": int(draw.rng.integers(1, 4)), "x": int(sizes[1])}
+    arguments = _inputs_2(draw, 4, Spec("model", None, "stage", "x"), mesh_shape)
+    if draw.number < 5:
+        return arguments
+    dim, count = (0, mesh_shape["model"]) if draw.number == 5 else (3, mesh_shape["x"])
+    shape = list(arguments["shape"])
+    # Twice this size would be divisible.
+    shape[dim] = count * int(draw.rng.integers(0, 3)) + count // 2
+    return {**arguments, "shape": tuple(shape)}
 
 
 def _make_indivisible(draw, arguments):
