@@ -32,6 +32,16 @@ def inputs(draw):
     return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
 
 
+def accepts(mesh, shapes, specs, mesh_shape):
+    return all(
+        size % count == 0
+        for name, (shape, _) in shapes.items()
+        for size, count in zip(
+            shape, shard_counts(specs[name], len(shape), mesh_shape), strict=True
+        )
+    )
+
+
 def expected(mesh, shapes, specs, mesh_shape):
     total = 0
     for name, (shape, dtype) in shapes.items():
@@ -49,8 +59,9 @@ def _every_kind(draw):
         "kernel": Spec(*draw.rng.permutation([first, None]).tolist()),
         "embed": Spec(None, (second, first)),
         "scale": Spec(),
+        "heads": Spec(*draw.rng.permutation([second, None, None]).tolist()),
     }
-    ranks = {"step": 0, "kernel": 2, "embed": 2, "scale": 1}
+    ranks = {"step": 0, "kernel": 2, "embed": 2, "scale": 1, "heads": 3}
     shapes = {
         name: _draw_shape(draw, ranks[name], spec, mesh_shape) for name, spec in specs.items()
     }
