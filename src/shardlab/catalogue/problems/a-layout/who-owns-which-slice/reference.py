@@ -23,6 +23,11 @@ def inputs(draw):
     return {"shape": shape, "spec": spec, "mesh_shape": mesh_shape}
 
 
+def accepts(mesh, shape, spec, mesh_shape):
+    counts = shard_counts(spec, len(shape), mesh_shape)
+    return all(size >= 1 and size % count == 0 for size, count in zip(shape, counts, strict=True))
+
+
 def expected(mesh, shape, spec, mesh_shape):
     axes = (*spec.axes, *((),) * (len(shape) - len(spec.axes)))
     slices_by_device = {}
