@@ -30,6 +30,14 @@ def inputs(draw):
     }
 
 
+def accepts(mesh, params, mesh_shape, spec, hbm_bytes, optimizer):
+    return all(
+        size % count == 0
+        for name, (shape, _) in params.items()
+        for size, count in zip(shape, shard_counts(spec[name], len(shape), mesh_shape), strict=True)
+    )
+
+
 def expected(mesh, params, mesh_shape, spec, hbm_bytes, optimizer):
     return _required_bytes(params, mesh_shape, spec, optimizer) <= hbm_bytes
 
@@ -42,12 +50,16 @@ def _every_kind(draw):
         "kernel": Spec(*draw.rng.permutation([first, None]).tolist()),
         "embed": Spec(None, (second, first)),
         "scale": Spec(),
+        "heads": Spec(*draw.rng.permutation([second, None, None]).tolist()),
     }
-    ranks = {"kernel": 2, "embed": 2, "scale": 1}
+    ranks = {"kernel": 2, "embed": 2, "scale": 1, "heads": 3}
     params = {name: _draw_param(draw, ranks[name], spec[name], mesh_shape) for name in spec}
     for name, dtype in zip(draw.rng.permutation(list(params)).tolist(), _ITEM_BYTES, strict=False):
         params[name] = (params[name][0], dtype)
-    return params, spec, mesh_shape
+    # The last parameter is a sharded one, and the replicated one, in turn.
+    names = list(params)
+    names = names[draw.number % 4 :] + names[: draw.number % 4]
+    return {name: params[name] for name in names}, spec, mesh_shape
 
 
 def _any_model(draw):
