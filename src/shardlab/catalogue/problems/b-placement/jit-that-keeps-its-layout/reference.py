@@ -13,9 +13,10 @@ def inputs(draw):
     x = draw_exact(draw, shape)
     largest = np.max(np.abs(x)) + np.float32(draw_size(draw))
     # The largest absolute value is anywhere, of either sign, and sometimes there twice.
-    is_negative = draw.number == 2 or draw.number != 3 and draw.rng.random() < 0.5
-    x.flat[draw.rng.integers(0, x.size)] = -largest if is_negative else largest
-    if draw.rng.random() < 0.2:
+    is_negative = draw.number == 2 or (draw.number != 3 and draw.rng.random() < 0.5)
+    row = {6: shape[0] - 1, 7: 0}.get(draw.number, draw.rng.integers(0, shape[0]))
+    x[row, draw.rng.integers(0, shape[1])] = -largest if is_negative else largest
+    if draw.number < 6 and draw.rng.random() < 0.3:
         x.flat[draw.rng.integers(0, x.size)] = -largest
     return {"x": np.ldexp(x, _draw_exponent(draw)).astype(np.float32)}
 
