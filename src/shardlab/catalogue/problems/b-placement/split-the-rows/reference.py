@@ -4,13 +4,15 @@ from shardlab import Spec
 from shardlab.catalogue.drawing import draw_distinct, draw_size
 
 # Cases whose rows are always divisible, and never; in the others it is drawn.
-_DIVISIBLE, _INDIVISIBLE = (0, 2, 4, 5, 7, 11, 12), (9, 10)
+_DIVISIBLE, _INDIVISIBLE = (0, 2, 4, 5, 7, 11, 12, 13), (9, 10)
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     rows = n * draw_size(draw)
-    if draw.number == 5:  # data=4,model=2: divisible by 4, and not by all 8 devices
+    if draw.number == 4:  # data=2,model=4: the rows could be sharded over all devices
+        rows = draw.mesh.n_devices * draw_size(draw)
+    if draw.number in (5, 12):  # divisible by the first mesh axis, and not by all 8 devices
         rows = n * (2 * draw_size(draw) - 1)
     is_indivisible = draw.number not in _DIVISIBLE and draw.rng.random() < 0.3
     if n > 1 and (is_indivisible or draw.number in _INDIVISIBLE):
