@@ -26,6 +26,10 @@ def _draw_exponent(draw):
     return int(draw.rng.integers(-60, -30) if draw.number == 2 else draw.rng.integers(-60, 61))
 
 
+def accepts(mesh, x, w):
+    return w.min() >= 0 and w.sum() > 0
+
+
 def expected(mesh, x, w):
     with np.errstate(invalid="ignore"):  # a shard without weight has no mean
         return np.float32(np.sum(x * w, dtype=np.float64) / np.sum(w, dtype=np.float64))
