@@ -8,10 +8,10 @@ def inputs(draw):
     n = draw.mesh.axis_sizes[0]
     # At most three rows per device: concatenated instead of added, 64 terms are 64 times as large.
     rows, inner, cols = (n * min(draw_size(draw), 3) for _ in range(3))
-    # Multiples of 1/8 up to 8: products and their sums are exact in any order.
+    # Multiples of 1/8 up to 12: products and their sums are exact in any order.
     return {
-        "a": draw_exact(draw, (rows, inner), limit=8),
-        "b": draw_exact(draw, (inner, cols), limit=8),
+        "a": draw_exact(draw, (rows, inner), limit=12),
+        "b": draw_exact(draw, (inner, cols), limit=12),
     }
 
 
