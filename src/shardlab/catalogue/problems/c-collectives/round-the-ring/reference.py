@@ -18,9 +18,15 @@ def _draw_step(draw, n):
         return turns + int(draw.rng.choice([1, n - 1]))
     if draw.number == 3:  # several devices at once
         return turns + int(draw.rng.choice([2, 3, 5, 6]))
-    if draw.number == 5:  # around the ring and back to the same place, or nowhere
+    if draw.number in (4, 5):  # two mesh axes: the ring is the first of them
+        return turns + int(draw.rng.choice([1, n - 1]))
+    if draw.number == 8:  # around the ring and back to the same place, or nowhere
         return turns
     return int(draw.rng.integers(-3 * n, 3 * n + 1))
+
+
+def accepts(mesh, x, k):
+    return x.shape[0] % mesh.axis_sizes[0] == 0
 
 
 def expected(mesh, x, k):
