@@ -8,11 +8,12 @@ from shardlab.catalogue.drawing import draw_size
 
 def inputs(draw):
     cols = draw.mesh.axis_sizes[0] * draw_size(draw, low=2)
-    rows = [_far_apart(draw, cols), _negative(draw, cols), _close_together(draw, cols)]
-    for _ in range(draw.rng.integers(0, 2 * draw.scale)):
-        kind = (_far_apart, _negative, _close_together, _equal)[draw.rng.integers(0, 4)]
-        rows.append(kind(draw, cols))
-    return {"x": draw.rng.permutation(np.stack(rows).astype(np.float32))}
+    kinds = [_far_apart, _negative, _close_together, _around_zero]
+    kinds += [(*kinds, _equal)[kind] for kind in draw.rng.integers(0, 5, draw.scale - 1)]
+    x = np.stack([kind(draw, cols) for kind in draw.rng.permutation(kinds)])
+    # Half of the rows get fractions: multiples of 1/8, which a float32 represents exactly.
+    has_fractions = (draw.scale > 1) * (draw.rng.random((len(x), 1)) < 0.5)
+    return {"x": (x + has_fractions * draw.rng.integers(0, 8, x.shape) / 8).astype(np.float32)}
 
 
 def _far_apart(draw, cols):
@@ -31,6 +32,12 @@ def _negative(draw, cols):
 def _close_together(draw, cols):
     """Return a row in which every element counts, and exp of which overflows."""
     return draw.rng.integers(-3, 4, cols) + draw.rng.integers(200, 1000)
+
+
+def _around_zero(draw, cols):
+    row = draw.rng.integers(-2, 3, cols)
+    row[draw.rng.integers(0, cols)] = 0
+    return row
 
 
 def _equal(draw, cols):
