@@ -78,7 +78,7 @@ def draw_mesh_shape(draw: Draw, n_axes: int, max_size: int = 4) -> dict[str, int
 
 
 def draw_spec(draw: Draw, rank: int, mesh_shape: Mapping[str, int]) -> Spec:
-    """Return a spec of at most `rank` entries; some mesh axes shard nothing, and some share a dim."""
+    """Return a spec of at most `rank` entries; some mesh axes are not used, some share a dim."""
     entries: list[list[str]] = [[] for _ in range(int(draw.rng.integers(0, rank + 1)))]
     for name in draw.rng.permutation(list(mesh_shape)).tolist():
         # One place more than there are entries: there the mesh axis is not used.
