@@ -107,7 +107,7 @@ def iterate_value_mutants(
     """
     others = {sample.case.number: sample for sample in other_draws}
     has_simulation = any(sample.case.is_simulated for sample in samples)
-    varying = _varying_arguments(samples)
+    varying = varying_arguments([sample.inputs for sample in samples])
     for pattern, values in _leaf_values(samples, varying).items():
         for label, edit in _leaf_edits(values, others).items():
             everywhere = _argument_mutant(pattern, label, edit, expected)
@@ -126,11 +126,11 @@ Edit = Callable[[Sample, str, Any], Any]
 _SIMULATED_EDITS = ("zeros", "ones", "negated", "of another draw")
 
 
-def _varying_arguments(samples: Sequence[Sample]) -> set[str]:
+def varying_arguments(draws: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the arguments whose keys differ from case to case, such as a dict of parameters."""
     structures: dict[str, set[tuple[str, ...]]] = {}
-    for sample in samples:
-        for argument, value in sample.inputs.items():
+    for inputs in draws:
+        for argument, value in inputs.items():
             paths = tuple(sorted(path for path, _ in input_leaves({argument: value})))
             structures.setdefault(argument, set()).add(paths)
     return {argument for argument, known in structures.items() if len(known) > 1}
@@ -157,11 +157,10 @@ def _leaf_edits(values: Sequence[Any], others: Mapping[int, Sample]) -> dict[str
     edits: dict[str, Edit] = {}
     leaf = values[0]
     if isinstance(leaf, np.ndarray):
-        for label, edit in _array_edits(leaf).items():
-            edits[label] = lambda sample, path, x, edit=edit: edit(x)
+        edits |= {label: _ignoring_sample(edit) for label, edit in _array_edits(leaf).items()}
     else:
         for value in list(dict.fromkeys(map(_hashable, values)))[:_MAX_VALUES]:
-            edits[repr(value)] = lambda sample, path, x, value=value: value
+            edits[repr(value)] = _constant(value)
         if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
             edits |= {
                 "0": lambda sample, path, x: type(x)(0),
@@ -173,6 +172,14 @@ def _leaf_edits(values: Sequence[Any], others: Mapping[int, Sample]) -> dict[str
             }
     edits["of another draw"] = lambda sample, path, x: _value_of_other(path, x, others, sample)
     return edits
+
+
+def _ignoring_sample(edit: Callable[[Array], Array]) -> Edit:
+    return lambda sample, path, x: edit(x)
+
+
+def _constant(value: Any) -> Edit:
+    return lambda sample, path, x: value
 
 
 def _hashable(value: Any) -> Any:
@@ -276,7 +283,9 @@ def _result_mutants(samples: Sequence[Sample]) -> Iterator[ValueMutant]:
                 if isinstance(value, np.ndarray) and value.shape == np.shape(leaf):
                     edits[f"argument {argument}"] = _argument_as_result(argument)
         for label, edit in edits.items():
-            yield ValueMutant(name=f"result{path} -> {label}", compute=_edited_result(path, edit))
+            yield ValueMutant(
+                name=f"result {path}".rstrip() + f" -> {label}", compute=_edited_result(path, edit)
+            )
     if any(sample.result is RAISED for sample in samples):
         yield ValueMutant(name="result -> always ValueError", compute=lambda sample: RAISED)
 

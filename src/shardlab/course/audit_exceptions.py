@@ -38,6 +38,13 @@ class AuditExceptions:
     def lists_mutant(self, name: str) -> bool:
         return any(_matches(pattern, name) for pattern in self.mutants)
 
+    def find_input(self, path: str, rule: str) -> tuple[str, str] | None:
+        """Return the exception of an argument from a rule, None if there is none."""
+        for pattern, excepted_rule in self.inputs:
+            if excepted_rule == rule and _matches(pattern, path):
+                return pattern, excepted_rule
+        return None
+
     def unused_mutants(self, names: Collection[str], *, is_solution: bool) -> tuple[str, ...]:
         """Return the listed mutants of the reference, or of the solution, that do not survive."""
         return tuple(

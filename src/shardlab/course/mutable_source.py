@@ -96,9 +96,15 @@ class MutableSource:
     """The functions of a file that `roots` reach, and their edits."""
 
     def __init__(
-        self, text: str, file: str, roots: Sequence[str], *, name_mutants: Sequence[str] = ()
+        self,
+        text: str,
+        file: str,
+        roots: Sequence[str],
+        *,
+        name_mutants: Sequence[str] | None = None,
     ) -> None:
         self.file, self.lines = file, text.splitlines()
+        # None: variables are not replaced, which is most of the mutants.
         self._name_mutants = name_mutants
         self._tree = ast.parse(text)
         self._targets = list(_reachable_statements(self._tree, roots))
@@ -122,7 +128,7 @@ class MutableSource:
         if edit.when != "always":
             assert isinstance(original, ast.expr)
             assert isinstance(replacement, ast.expr)
-            arguments = [_make_lambda(original), _make_lambda(replacement)]
+            arguments: list[ast.expr] = [_make_lambda(original), _make_lambda(replacement)]
             replacement = ast.Call(ast.Name(_SELECT, ast.Load()), arguments, [])
             ast.fix_missing_locations(ast.copy_location(replacement, original))
         _set_node(edit, replacement)
@@ -130,6 +136,19 @@ class MutableSource:
             return compile(self._tree, self.file, "exec")
         finally:
             _set_node(edit, original)
+
+    def unparse_edit(self, edit: Edit) -> str:
+        """Return the program with one edit as text, without what only the audit needs."""
+        original = _get_node(edit)
+        _set_node(edit, edit.replacement)
+        try:
+            tree = copy.deepcopy(self._tree)
+        finally:
+            _set_node(edit, original)
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.For, ast.While)):
+                node.body = [child for child in node.body if not _is_tick(child)]
+        return ast.unparse(tree)
 
     def compile_recorder(self) -> tuple[CodeType, dict[int, ast.expr]]:
         """Return the program that records the value of every expression, and these by number."""
@@ -149,7 +168,8 @@ class MutableSource:
     def iterate_edits(self) -> Iterator[Edit]:
         """Yield every edit that the operators give, in the order of the source."""
         for target in self._targets:
-            names = _value_names(target, self._targets)
+            has_names = self._name_mutants is not None
+            names = _value_names(target, self._targets) if has_names else []
             for node in _walk_in_order(target):
                 yield from self._node_edits(target, node, names)
 
@@ -160,7 +180,7 @@ class MutableSource:
         if not self._is_mutable_expression(node):
             return
         assert isinstance(node, ast.expr)
-        for other in expression_replacements(node, names, self._name_mutants):
+        for other in expression_replacements(node, names, self._name_mutants or ()):
             edit = self._make_edit(function, node, other)
             yield edit
             # A variable with another value has too many variants to try each of them thrice.
@@ -269,7 +289,7 @@ class _Recorder(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:
         number = getattr(node, "_number", None)
         self.generic_visit(node)
-        if number is None:
+        if number is None or not isinstance(node, ast.expr):
             return node
         return ast.Call(ast.Name(_RECORD, ast.Load()), [ast.Constant(number), node], [])
 

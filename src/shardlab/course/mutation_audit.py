@@ -12,7 +12,6 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +24,7 @@ from shardlab.course.argument_mutants import (
     iterate_value_mutants,
     results_that_follow_from,
 )
-from shardlab.course.audit_exceptions import AuditExceptions, load_exceptions
+from shardlab.course.audit_exceptions import AuditExceptions
 from shardlab.course.float32_numpy import Float32Numpy
 from shardlab.course.free_inputs import draw_free_samples
 from shardlab.course.hidden_samples import (
@@ -38,6 +37,7 @@ from shardlab.course.hidden_samples import (
 )
 from shardlab.course.mutable_source import Edit, Execution, MutableSource
 from shardlab.course.mutation_operators import ARRAY_NAME_MUTANTS
+from shardlab.course.mutation_score import MutationScore, Survivor
 from shardlab.judge.cases import make_cases
 
 # A submission is judged with one seed, so the cases of every seed must decide alone.
@@ -51,50 +51,10 @@ _INVALID = (TypeError, NameError, AttributeError, SyntaxError, AssertionError)
 _REFERENCE = "reference.py"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Survivor:
-    """A mutant that passes all hidden cases of some seed, and differs on other inputs."""
-
-    name: str
-    part: int
-    seed: int
-    file: str = _REFERENCE
-    line: int = 0
-    source: str = ""  # the line
-
-    def __str__(self) -> str:
-        location = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{location}  part {self.part}, seed {self.seed}: {self.name}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MutationScore:
-    """The result for one problem."""
-
-    n_killed: int = 0
-    n_equivalent: int = 0
-    survivors: tuple[Survivor, ...] = ()
-    unused_exceptions: tuple[str, ...] = ()  # listed mutants that do not survive
-
-    @property
-    def n_mutants(self) -> int:
-        """Return the number of mutants that are not equivalent."""
-        return self.n_killed + len(self.survivors)
-
-    @property
-    def percent(self) -> float:
-        return 100 * self.n_killed / self.n_mutants if self.n_mutants else 100.0
-
-
 def score_reference(
-    problem: Problem,
-    *,
-    seed: int,
-    n_seeds: int = N_SEEDS,
-    exceptions: AuditExceptions | None = None,
+    problem: Problem, *, seed: int, exceptions: AuditExceptions, n_seeds: int = N_SEEDS
 ) -> MutationScore:
     """Return how many mutants of the reference the hidden cases kill."""
-    exceptions = load_exceptions(problem) if exceptions is None else exceptions
     n_killed = n_equivalent = 0
     survivors: list[Survivor] = []
     for part in problem.parts:
@@ -112,15 +72,7 @@ def score_reference(
                     n_killed += 1
                 elif outcome == "equivalent":
                     n_equivalent += 1
-    listed = [survivor for survivor in survivors if exceptions.lists_mutant(survivor.name)]
-    return MutationScore(
-        n_killed=n_killed,
-        n_equivalent=n_equivalent + len(listed),
-        survivors=tuple(survivor for survivor in survivors if survivor not in listed),
-        unused_exceptions=exceptions.unused_mutants(
-            [survivor.name for survivor in listed], is_solution=False
-        ),
-    )
+    return MutationScore.create(n_killed, n_equivalent, survivors, exceptions, is_solution=False)
 
 
 Outcome = Survivor | str  # killed, equivalent, invalid
@@ -247,7 +199,14 @@ class _PartAudit:
 
     def _make_survivor(self, name: str, seed: int, line: int = 0) -> Survivor:
         source = self._source.line_text(line) if line else ""
-        return Survivor(name=name, part=self._part.number, seed=seed, line=line, source=source)
+        return Survivor(
+            name=name,
+            part=self._part.number,
+            seed=seed,
+            file=_REFERENCE,
+            line=line,
+            source=source,
+        )
 
     def _unique_name(self, name: str) -> str:
         self._names[name] += 1
@@ -302,7 +261,9 @@ class _PartAudit:
                 elif varies.get(path, True):
                     yield "equivalent"
                 else:
-                    yield self._make_survivor(f"result{path} -> {label}", self._seeds[0])
+                    yield self._make_survivor(
+                        f"result {path}".rstrip() + f" -> {label}", self._seeds[0]
+                    )
 
     def _draw_small_cases(self, number: int) -> list[Sample]:
         cases = make_cases(self._part, _OTHER_SEED + number, HIDDEN_SCALE)

@@ -231,9 +231,9 @@ def _replace_attribute(node: ast.expr) -> Iterator[ast.expr]:
         yield node.value
     if isinstance(node, ast.Attribute) and node.attr == "n_devices":
         yield parse(f"{ast.unparse(node.value)}.axis_sizes[0]")
-    is_attribute = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute)
-    if is_attribute and node.value.attr == "axis_sizes":
-        mesh = ast.unparse(node.value.value)
+    value = node.value if isinstance(node, ast.Subscript) else None
+    if isinstance(value, ast.Attribute) and value.attr == "axis_sizes":
+        mesh = ast.unparse(value.value)
         yield from (parse(f"{mesh}.n_devices"), parse(f"{mesh}.axis_sizes[-1]"))
 
 

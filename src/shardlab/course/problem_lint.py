@@ -56,6 +56,13 @@ RULES = {
     "solution.fails": "the solution passes every case",
     "wrong.unproven": "a wrong submission fails with its code only, and first with its cause",
     "judge": "the judge itself does not fail",
+    "mutants.survive": "the hidden cases of every seed kill every mutant that is not equivalent",
+    "audit.unused": "every exception in audit.toml is needed",
+    "inputs.fixed": "an argument depends on the seed, not only on the case and its mesh",
+    "inputs.few": "a number has three values or more in the cases of a seed, a flag or text two",
+    "inputs.shape": "every dimension of an array has several sizes on one mesh",
+    "inputs.size_one": "every dimension of an array has size 1 on a device in some case",
+    "inputs.ties": "an array of floats has equal elements in some case",
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,6 +82,25 @@ def replay_case(
     part_cases = _select_cases(problem.parts[part - 1], seed, is_example)
     cases = [case for case in part_cases if case.number == number]
     return _judge_cases(pool, problem, source, kind, seed, cases, lambda result: None)
+
+
+def judge_inputs(
+    pool: SandboxPool,
+    problem: Problem,
+    source: str,
+    drawn: Sequence[tuple[Case, Reference, Mapping[str, Any]]],
+) -> Iterator[CaseOutcome]:
+    """Yield the outcome of each case with the caller's inputs.
+
+    Fewer if the submission ends its workers.
+    """
+    submission = read_submission(source.encode())
+    requests = [CaseRequest(case, reference, inputs) for case, reference, inputs in drawn]
+    if isinstance(submission, Verdict):
+        yield from (failed_outcome(request, submission) for request in requests[:1])
+        return
+    with _SubmissionRun(pool, problem, submission) as run:
+        yield from run.iterate_outcomes(requests)
 
 
 def _select_cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
