@@ -45,11 +45,11 @@ def test_exact_numbers_add_up_in_any_order(scale):
 
 def test_a_vector_of_two_numbers_has_a_zero():
     assert all(0 in drawing.draw_exact(make_draw(seed), 2) for seed in range(50))
-    assert all(0 in drawing.draw_distinct(make_draw(seed), 2) for seed in range(50))
+    assert all(0 in drawing.draw_distinct_shards(make_draw(seed), 2) for seed in range(50))
 
 
 def test_distinct_numbers_differ():
-    assert len(set(drawing.draw_distinct(make_draw(0), (32, 64)).flat)) == 32 * 64
+    assert len(set(drawing.draw_distinct_shards(make_draw(0), (32, 64)).flat)) == 32 * 64
 
 
 def test_terms_tell_the_sum_from_its_multiples_and_from_one_shard():

@@ -38,10 +38,11 @@ def draw_exact(draw: Draw, shape: int | Sequence[int], limit: int = 50) -> Float
     return (values / fraction).astype(np.float32)
 
 
-def draw_distinct(draw: Draw, shape: int | Sequence[int]) -> FloatArray:
-    """Return exact numbers that all differ, so that every wrong position is a wrong value.
+def draw_distinct_shards(draw: Draw, shape: int | Sequence[int]) -> FloatArray:
+    """Return exact numbers that differ, so that every wrong position is a wrong value.
 
-    Zero is one of them if there are two or more.
+    Zero is one of them if there are two or more. Sometimes two neighbors are equal, if they are in
+    the same shard of rows: no two shards are alike.
     """
     fraction = 1 if draw.scale == 1 else _FRACTION
     size = int(np.prod(shape))
@@ -49,6 +50,8 @@ def draw_distinct(draw: Draw, shape: int | Sequence[int]) -> FloatArray:
     values = draw.rng.choice(2 * limit + 1, size, replace=False) - limit
     if size > 1 and 0 not in values:
         values[draw.rng.integers(0, size)] = 0
+    if size >= 2 * draw.mesh.n_devices and draw.rng.random() < 0.25:
+        values[1] = values[0]
     return (values / fraction).reshape(shape).astype(np.float32)
 
 

@@ -1,7 +1,7 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 from shardlab import Spec
-from shardlab.catalogue.drawing import draw_distinct, draw_size
+from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
 _TWO_AXES_CASE = 5
 
@@ -15,7 +15,7 @@ def inputs(draw):
         # At least one target moves data, needs no all-gather, and is not simply the columns.
         first = draw.mesh.axis_names[0]
         specs = [s for s in specs if first in s.mesh_axes and len(s.mesh_axes) == 2]
-    return {"x": draw_distinct(draw, shape), "spec": specs[draw.rng.integers(0, len(specs))]}
+    return {"x": draw_distinct_shards(draw, shape), "spec": specs[draw.rng.integers(0, len(specs))]}
 
 
 def input_specs(mesh):

@@ -1,7 +1,7 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 from shardlab import Spec
-from shardlab.catalogue.drawing import draw_distinct, draw_size
+from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
 # Cases whose rows are always divisible, and never; in the others it is drawn.
 _DIVISIBLE, _INDIVISIBLE = (0, 2, 4, 5, 7, 11, 12, 13), (9, 10)
@@ -20,7 +20,7 @@ def inputs(draw):
         rows = n * int(draw.rng.integers(0, 3)) + int(draw.rng.integers(1, n))
     # With n columns the number of elements is divisible even if the number of rows is not.
     columns = n if draw.number == 9 or draw.rng.random() < 0.5 else draw_size(draw)
-    return {"x": draw_distinct(draw, (rows, columns))}
+    return {"x": draw_distinct_shards(draw, (rows, columns))}
 
 
 def expected(mesh, x):

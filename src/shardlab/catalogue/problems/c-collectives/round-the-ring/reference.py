@@ -3,12 +3,12 @@
 import numpy as np
 
 from shardlab import Spec
-from shardlab.catalogue.drawing import draw_distinct, draw_size
+from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
-    return {"x": draw_distinct(draw, n * draw_size(draw)), "k": _draw_step(draw, n)}
+    return {"x": draw_distinct_shards(draw, n * draw_size(draw)), "k": _draw_step(draw, n)}
 
 
 def _draw_step(draw, n):
