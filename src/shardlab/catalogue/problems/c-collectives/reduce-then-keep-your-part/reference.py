@@ -1,17 +1,17 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
-import numpy as np
-
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_exact, draw_size
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
-    rows, inner, cols = n * draw.scale, n * (1 + draw.scale), n * (2 + draw.scale)
-    # Small integers: sums are exact in any order.
+    # At most three rows per device: concatenated instead of added, 64 terms are 64 times as large.
+    rows, inner, cols = (n * min(draw_size(draw), 3) for _ in range(3))
+    # Multiples of 1/8 up to 12: products and their sums are exact in any order.
     return {
-        "a": draw.rng.integers(-3, 4, (rows, inner)).astype(np.float32),
-        "b": draw.rng.integers(-3, 4, (inner, cols)).astype(np.float32),
+        "a": draw_exact(draw, (rows, inner), limit=12),
+        "b": draw_exact(draw, (inner, cols), limit=12),
     }
 
 
