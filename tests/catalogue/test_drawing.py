@@ -40,6 +40,7 @@ def test_exact_numbers_add_up_in_any_order(scale):
     assert values.min() < 0 < values.max()
     assert 0 in values
     assert values.sum() == values[::-1].cumsum()[-1] == math.fsum(values.tolist())
+    assert np.array_equal(values, values.astype(np.float16)) == (scale == 1)
     assert np.array_equal(values, values.round()) == (scale == 1)
 
 

@@ -18,23 +18,24 @@ from shardlab.sharding.spec import Spec
 
 FloatArray = npt.NDArray[np.float32]
 
-_FRACTION = 8  # multiples of 1/8: a float32 represents their sums and small products exactly
+_MAX_HOST_DEVICES = 8  # arrays for larger meshes stay small
 _MESH_AXES = ("data", "model", "pod", "stage", "x", "rows")
 
 
-def draw_exact(draw: Draw, shape: int | Sequence[int], limit: int = 50) -> FloatArray:
+def draw_exact(
+    draw: Draw, shape: int | Sequence[int], *, limit: int = 50, fraction: int = 64
+) -> FloatArray:
     """Return numbers between -limit and limit whose sums are exact in any order.
 
-    They are integers at scale 1, to be read, and multiples of 1/8 otherwise: a result that is
-    rounded to integers is then wrong. Zero, negative and equal elements occur.
+    They are integers at scale 1, to be read, and multiples of 1 / fraction otherwise: a result that
+    is rounded to integers or to 16 bits is then wrong. Zero, negative and equal elements occur.
     """
-    fraction = 1 if draw.scale == 1 else _FRACTION
+    fraction = 1 if draw.scale == 1 else fraction
     limit = min(limit, 9) if draw.scale == 1 else limit
     values = draw.rng.integers(-limit * fraction, limit * fraction + 1, shape)
     # One element in eight is zero: products, divisions and masks treat it specially.
     values[draw.rng.random(values.shape) < 0.125] = 0
-    if values.size > 1:
-        values.flat[draw.rng.integers(0, values.size)] = 0
+    _set_edge_values(draw, values)
     return (values / fraction).astype(np.float32)
 
 
@@ -44,15 +45,25 @@ def draw_distinct_shards(draw: Draw, shape: int | Sequence[int]) -> FloatArray:
     Zero is one of them if there are two or more. Sometimes two neighbors are equal, if they are in
     the same shard of rows: no two shards are alike.
     """
-    fraction = 1 if draw.scale == 1 else _FRACTION
     size = int(np.prod(shape))
-    limit = size + (9 if draw.scale == 1 else 40 * fraction)
+    # Of 20 bits: more than a float16 or a bfloat16 has.
+    limit, fraction = (size + 9, 1) if draw.scale == 1 else (1 << 20, 1 << 10)
     values = draw.rng.choice(2 * limit + 1, size, replace=False) - limit
-    if size > 1 and 0 not in values:
-        values[draw.rng.integers(0, size)] = 0
+    if 0 not in values:
+        _set_edge_values(draw, values)
     if size >= 2 * draw.mesh.n_devices and draw.rng.random() < 0.25:
         values[1] = values[0]
-    return (values / fraction).reshape(shape).astype(np.float32)
+    return _scale_some(draw, (values / fraction).reshape(shape).astype(np.float32))
+
+
+def _set_edge_values(draw: Draw, values: npt.NDArray[Any]) -> None:
+    """Make one of two integers zero; of three or more also one positive and one negative."""
+    if values.size < 2:
+        return
+    zero, *others = draw.rng.permutation(values.size)[:3]
+    values.flat[zero] = 0
+    for sign, place in zip((1, -1), others if len(others) == 2 else (), strict=False):
+        values.flat[place] = sign * max(abs(values.flat[place]), 1)
 
 
 def draw_terms(draw: Draw, shard_size: int) -> FloatArray:
@@ -66,11 +77,22 @@ def draw_terms(draw: Draw, shard_size: int) -> FloatArray:
         values = draw_exact(draw, (n, shard_size))
         sums = values.sum(axis=1)
         if sums.sum() and (n == 1 or len(set(sums.tolist())) > 1):
-            return values.reshape(-1)
+            return _scale_some(draw, values.reshape(-1))
+
+
+def _scale_some(draw: Draw, values: FloatArray) -> FloatArray:
+    """Return values times a power of two in some cases: very large numbers, as exact as before."""
+    if draw.scale == 1 or draw.rng.random() < 0.75:
+        return values
+    return np.ldexp(values, int(draw.rng.integers(1, 61))).astype(np.float32)
 
 
 def draw_size(draw: Draw, low: int = 1) -> int:
-    """Return the size of one shard along a dimension: `low` or a little more."""
+    """Return the size of one shard along a dimension: `low` or a little more, rarely much more."""
+    if draw.scale > 1 and draw.mesh.n_devices <= _MAX_HOST_DEVICES and draw.rng.random() < 0.15:
+        return low + int(draw.rng.integers(5, 20))
+    if draw.mesh.n_devices == 1 and draw.rng.random() < 0.25:
+        return low
     return low + int(draw.rng.integers(0, 1 + 2 * draw.scale))
 
 

@@ -23,7 +23,7 @@ def inputs(draw):
         return {"shapes": {}, "specs": {}, "mesh_shape": draw_mesh_shape(draw, 2)}
     if draw.number <= 2:
         return _every_kind(draw)
-    mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 4)))
+    mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 4)), max_size=9)
     shapes, specs = {}, {}
     for name in draw.rng.permutation(_NAMES)[: draw.rng.integers(1, 5)].tolist():
         rank = int(draw.rng.integers(0, 4))

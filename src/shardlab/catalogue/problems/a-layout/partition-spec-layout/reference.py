@@ -9,13 +9,15 @@ from shardlab.catalogue.drawing import draw_mesh_shape, draw_size, draw_spec, sh
 
 
 def inputs(draw):
-    n = 1 if draw.number == 1 else int(draw.rng.integers(2, 9 * draw.scale))
-    kernel_in = int(draw.rng.integers(1, 20 * draw.scale))
+    n = 1 if draw.number == 1 else int(draw.rng.integers(2, 4 ** (1 + draw.scale)))
+    # Of any magnitude, also larger than a bfloat16 represents exactly.
+    kernel_in, shard_out = draw.rng.integers(1, 10 ** draw.rng.integers(1, 2 + draw.scale, 2))
+    kernel_in, shard_out = int(kernel_in), int(shard_out)
     return {
         "num_devices": n,
         # Sometimes the dimension that is not sharded is divisible too.
         "kernel_in": kernel_in * n if draw.number == 2 else kernel_in,
-        "kernel_out": n * int(draw.rng.integers(1, 20 * draw.scale)),
+        "kernel_out": n * shard_out,
     }
 
 
@@ -38,7 +40,7 @@ def inputs_2(draw):
     if draw.number in (3, 4, 5, 6):
         return _four_dimensions(draw)
     rank = int(draw.rng.integers(0, 5))
-    mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 5)))
+    mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 5)), max_size=9)
     arguments = _inputs_2(draw, rank, draw_spec(draw, rank, mesh_shape), mesh_shape)
     if draw.rng.random() < 0.3:
         return _make_indivisible(draw, arguments)

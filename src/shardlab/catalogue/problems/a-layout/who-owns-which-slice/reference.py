@@ -7,7 +7,7 @@ from shardlab.catalogue.drawing import draw_mesh_shape, draw_size, draw_spec, sh
 
 
 def inputs(draw):
-    rank = int(draw.rng.integers(1, 4))
+    rank = int(draw.rng.integers(0, 4))
     mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 4)), max_size=3)
     spec = draw_spec(draw, rank, mesh_shape)
     if draw.number < 4:
@@ -18,6 +18,9 @@ def inputs(draw):
         mesh_shape = {first: 2, second: 3, third: 2}
         names = (first, second) if draw.number % 2 else (second, first)
         spec = Spec(names) if draw.rng.integers(0, 2) else Spec(None, names)
+    elif draw.number < 7:  # three dimensions, all of them sharded
+        rank, mesh_shape = 3, {"x": 3, "data": 3, "pod": 3}
+        spec = Spec(*draw.rng.permutation(list(mesh_shape)).tolist())
     counts = shard_counts(spec, rank, mesh_shape)
     shape = tuple(count * draw_size(draw) for count in counts)
     return {"shape": shape, "spec": spec, "mesh_shape": mesh_shape}

@@ -6,12 +6,13 @@ from shardlab.catalogue.drawing import draw_exact, draw_size
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
-    # At most three rows per device: concatenated instead of added, 64 terms are 64 times as large.
-    rows, inner, cols = (n * min(draw_size(draw), 3) for _ in range(3))
+    # On 64 devices at most three: concatenated instead of added, 64 terms are 64 times as large.
+    sizes = [draw_size(draw) for _ in range(3)]
+    rows, inner, cols = (n * (size if n < 64 else min(size, 3)) for size in sizes)
     # Multiples of 1/8 up to 12: products and their sums are exact in any order.
     return {
-        "a": draw_exact(draw, (rows, inner), limit=12),
-        "b": draw_exact(draw, (inner, cols), limit=12),
+        "a": draw_exact(draw, (rows, inner), limit=12, fraction=8),
+        "b": draw_exact(draw, (inner, cols), limit=12, fraction=8),
     }
 
 

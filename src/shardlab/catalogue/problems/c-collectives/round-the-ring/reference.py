@@ -14,15 +14,16 @@ def inputs(draw):
 def _draw_step(draw, n):
     """Return a step of any sign, also several times around the ring, and 0."""
     turns = n * int(draw.rng.integers(-2, 3))
-    if draw.number == 2:  # one device forward or backward: the direction matters
-        return turns + int(draw.rng.choice([1, n - 1]))
+    if draw.number == 2:  # one device backward or forward, as a negative number
+        return -abs(turns) - int(draw.rng.choice([1, n - 1]))
     if draw.number == 3:  # several devices at once
-        return turns + int(draw.rng.choice([2, 3, 5, 6]))
+        return abs(turns) + int(draw.rng.choice([2, 3, 5, 6]))
     if draw.number in (4, 5):  # two mesh axes: the ring is the first of them
         return turns + int(draw.rng.choice([1, n - 1]))
     if draw.number == 8:  # around the ring and back to the same place, or nowhere
         return turns
-    return int(draw.rng.integers(-3 * n, 3 * n + 1))
+    limit = 3 * n if draw.rng.random() < 0.8 else 10**6
+    return int(draw.rng.integers(-limit, limit + 1))
 
 
 def accepts(mesh, x, k):

@@ -8,7 +8,7 @@ from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
 def inputs(draw):
     # All values differ, so that swapped shards are detected.
-    shard_size = draw_size(draw, low=2 if draw.number == 1 else 1)
+    shard_size = draw_size(draw, low=6 if draw.number == 1 else 1)
     return {"x": draw_distinct_shards(draw, draw.mesh.axis_sizes[0] * shard_size)}
 
 

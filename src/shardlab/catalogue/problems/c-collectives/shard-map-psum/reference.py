@@ -7,7 +7,7 @@ from shardlab.catalogue.drawing import draw_size, draw_terms
 
 
 def inputs(draw):
-    return {"x": draw_terms(draw, draw_size(draw, low=2 if draw.number == 1 else 1))}
+    return {"x": draw_terms(draw, draw_size(draw, low=6 if draw.number == 1 else 1))}
 
 
 def expected(mesh, x):

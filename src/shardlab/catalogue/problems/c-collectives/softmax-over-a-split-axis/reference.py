@@ -34,7 +34,7 @@ def _negative(draw, cols):
 
 def _close_together(draw, cols):
     """Return a row in which every element counts, and exp of which overflows."""
-    return draw.rng.integers(-3, 4, cols) + draw.rng.integers(200, 1000)
+    return draw.rng.integers(-6, 7, cols) + draw.rng.integers(200, 1000)
 
 
 def _around_zero(draw, cols):
