@@ -10,8 +10,10 @@ def inputs(draw):
     # Fewer microbatches than stages, equally many, and more; a single one too.
     n_micro, rows = int(rng.integers(1, 7)), int(rng.integers(1, 2 + draw.scale))
     n, width = draw.mesh.axis_sizes[0], int(rng.integers(2, 4 + draw.scale))
+    # Few stages can do with one column.
+    width = 1 if n <= 2 and rng.random() < 0.3 else width
     x = rng.integers(-9, 10, (n_micro * rows, width))
-    w, b = draw_stages(rng, n, x)
+    w, b = draw_stages(rng, n, x) if width > 1 else draw_narrow_stages(rng, n, x)
     # Multiplying a column by a power of two after one stage, and dividing by it in the next, is
     # exact: weights from 1 / 16 to 16, also in the last of 64 stages. Examples have integers.
     exponents = rng.integers(-2, 3, (n + 1, width)) * (draw.scale > 1)
@@ -49,6 +51,16 @@ def draw_stages(rng, n, x):
         # At least the smallest element is clipped, and at most three units are left of the others.
         highest, spread = h[:, clipped].max(), np.ptp(h[:, clipped])
         stage_b[clipped] = min(rng.integers(-2, 4), spread - 1) - highest
+        x = np.maximum(h + stage_b, 0)
+    return w, b
+
+
+def draw_narrow_stages(rng, n, x):
+    """Return stages of one column, each of which clips about half of the rows."""
+    w, b = rng.choice([-1, 1], (n, 1, 1)), np.zeros((n, 1), int)
+    for stage_w, stage_b in zip(w, b, strict=True):
+        h = x @ stage_w
+        stage_b[:] = rng.integers(0, 3) - int(np.median(h))
         x = np.maximum(h + stage_b, 0)
     return w, b
 
