@@ -134,12 +134,15 @@ def _needed_values(value: Any, n_cases: int) -> int:
 def _array_violations(variety: _Variety) -> Iterator[tuple[str, str]]:
     path = variety.path
     arrays = [array for values in variety.values.values() for array in values]
-    for dim in range(arrays[0].ndim):
-        by_case = [[np.shape(array)[dim] for array in values] for values in variety.values.values()]
+    # Arrays of a dict whose keys vary can have different numbers of dimensions.
+    for dim in range(max(array.ndim for array in arrays)):
+        by_case = [
+            [array.shape[dim : dim + 1] for array in values] for values in variety.values.values()
+        ]
         if all(map(_all_equal, by_case)):
             message = f"dimension {dim} of {path} has one size per mesh, whatever the seed is."
             yield "inputs.shape", message
-        if all(shape[dim] != 1 for shape in variety.shard_shapes):
+        if all(shape[dim : dim + 1] != (1,) for shape in variety.shard_shapes):
             message = f"dimension {dim} of {path} has size 1 on a device in no case."
             yield "inputs.size_one", message
     if arrays[0].dtype.kind == "f" and not any(

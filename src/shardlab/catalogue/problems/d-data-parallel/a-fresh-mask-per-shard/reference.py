@@ -12,6 +12,8 @@ def inputs(draw):
     rng = draw.rng
     # At least 64 elements per device, so that two devices do not draw the same mask by chance.
     rows, features = int(rng.integers(2, 5)) * 2 * draw.scale, int(rng.integers(8, 13))
+    if rng.random() < 0.2:  # one row, or one feature
+        rows, features = rng.permutation([1, rows * features])
     shape = (draw.mesh.axis_sizes[0] * rows, features)
     # Never 0, so every 0 in the result is a dropped element.
     x = (rng.integers(1, 10, shape) * rng.choice([-1, 1], shape)).astype(np.float32)

@@ -14,9 +14,8 @@ def inputs(draw):
     w = np.zeros((layers, width, width), np.float32)
     for layer in w:
         for _ in range(8):
-            layer[np.arange(width), rng.permutation(width)] = rng.choice(
-                np.float32([-0.5, -0.25, 0.25, 0.5, 0.75]), width
-            )
+            entries = rng.integers(-256, 385, width) / 512
+            layer[np.arange(width), rng.permutation(width)] = entries
     # One of all weights is large.
     w[tuple(map(rng.integers, w.shape))] = rng.choice([-10, 10])
     return {"w_shards": w, "x": draw.numbers(n * rows, width)}

@@ -12,7 +12,8 @@ def inputs(draw):
     rows, columns = map(int, rng.integers(1, 3 + draw.scale, 2))
     shape = (draw.mesh.axis_sizes[0] * rows, columns)
     grads, m, v = draw.numbers(*shape), draw.numbers(*shape), abs(draw.numbers(*shape))
-    grads[grads == 0] = 1
+    # At least 1: the quotient of a large m and a small v would raise the tolerance for all.
+    grads += np.copysign(1, grads)
     # Most elements are ordinary. Some have no gradient in this step (m and v still change the
     # parameter), some never had one (0 / eps), and some have one as small as eps.
     kind = rng.choice(["ordinary", "paused", "unused", "tiny"], shape, p=[0.4, 0.2, 0.2, 0.2])

@@ -8,8 +8,9 @@ from shardlab import Spec
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
     batch, d_in = map(int, rng.integers(1, 4 + draw.scale, 2))
-    # At least two columns per device, so that the order within a shard matters too.
-    d_out = n * int(rng.integers(2, 3 + draw.scale))
+    # On several devices at least two columns for each: the order within a shard matters too, and
+    # a bias of another length is not broadcast.
+    d_out = n * int(rng.integers(1 if n == 1 else 2, 3 + draw.scale))
     return {
         "x": draw.numbers(batch, d_in),
         "w": draw.numbers(d_in, d_out),

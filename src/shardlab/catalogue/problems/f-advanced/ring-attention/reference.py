@@ -13,15 +13,16 @@ def inputs(draw):
     q, k = draw.numbers(length, dim, largest=2), draw.numbers(length, dim, largest=2)
     k[rng.integers(length)] *= 5  # one key that is large
     k[~k.any(axis=1), 0] = 1  # no key is 0, so that the next lines give large scores
+    # At random, but both kinds are certain on several devices.
+    causal = {1: False, 2: True, 3: False}.get(draw.number, bool(rng.integers(2)))
     # Some queries have scores above 100 or below -100: exponentials that overflow float32, or that
     # are all 0. With causal, the first query has no other key than the first.
     for query in rng.integers(0, length, 1 + length // 4):
-        key = rng.integers(0, query + 1)
-        q[query] = k[key] * np.ceil(rng.uniform(120, 200) * np.sqrt(dim) / (k[key] @ k[key]))
-    # At random, but both kinds are certain on several devices.
-    causal = {1: False, 2: True, 3: False}.get(draw.number, bool(rng.integers(2)))
+        q[query] = k[rng.integers(0, query + 1)]
+        scores = (k[: query + 1] if causal else k) @ q[query]
+        q[query] *= rng.uniform(120, 200) * np.sqrt(dim) / abs(scores).max()
     if causal:
-        q[0] = -k[0] * np.ceil(rng.uniform(120, 200) * np.sqrt(dim) / (k[0] @ k[0]))
+        q[0] = -k[0] * rng.uniform(120, 200) * np.sqrt(dim) / (k[0] @ k[0])
     return {"q": q, "k": k, "v": draw.numbers(length, dim_v), "causal": causal}
 
 

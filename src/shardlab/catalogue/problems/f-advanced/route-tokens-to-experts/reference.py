@@ -7,10 +7,14 @@ from shardlab import Spec
 
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
-    tokens, width = int(rng.integers(3, 5 + draw.scale)), int(rng.integers(1, 3 + draw.scale))
-    x = draw.numbers(n * tokens, width, largest=3)
-    # Small scores, so that no probability is almost 1 and omitting the weight is detected.
-    gate = draw.numbers(width, n, largest=2) / 4
+    # On one device at least three tokens, on four with a capacity of 1 at least five: some of them
+    # are dropped.
+    tokens = int(rng.integers({0: 3, 2: 5}.get(draw.number, 1), 5 + draw.scale))
+    width = int(rng.integers(1, 3 + draw.scale))
+    x = draw.numbers(n * tokens, width, largest=6)
+    # Small scores, so that no probability is almost 1 and omitting the weight is detected. All
+    # scores are exact, so that the largest one does not depend on rounding.
+    gate = rng.integers(-8, 9, (width, n)).astype(np.float32) / 16
     if width > 1:
         # One feature that few tokens have decides alone: exponentials of its scores overflow
         # float32, and so do those of differences to any expert but the best.
@@ -19,6 +23,10 @@ def inputs(draw):
         # Another one is the same for all experts. It changes no probability, but exponentials
         # overflow or are all 0.
         gate[1] += rng.choice([-64, 0, 64])
+    # Half of the experts have the scores of another one: ties, of tokens that are not 0 too.
+    if n > 2 or rng.random() < 0.5:
+        experts = rng.permutation(n)
+        gate[:, experts[: n // 2]] = gate[:, experts[n // 2 : n // 2 * 2]]
     order = rng.permutation(width)
     x, gate = x[:, order], gate[order]
     # A token of zeros has the same score for every expert, and one is large. The last one is not 0.

@@ -7,7 +7,8 @@ from shardlab.catalogue.threefry import linear_kernel
 
 
 def inputs(draw):
-    num_shards = int(draw.rng.integers(2, 7))
+    # A different number in each of the three cases, 1 among them.
+    num_shards = ((2, 3), (4, 5), (1, 6))[draw.number % 3][draw.rng.integers(2)]
     return {**_inputs(draw, num_shards), "num_shards": float(num_shards)}
 
 
@@ -36,9 +37,10 @@ def output_specs_2(mesh):
 
 def _inputs(draw, num_shards):
     rng = draw.rng
-    rows, features = map(int, rng.integers([2, 1], [4 + draw.scale, 7]))
-    # At least two, and not the same number in all cases of the first part.
-    in_dim = 2 + 2 * (draw.number % 3) + int(rng.integers(2))
+    # From 1; in the first two cases from 2, and not the same number of inputs.
+    low, high = {0: (2, 4), 1: (4, 6)}.get(draw.number, (1, 7))
+    in_dim, features = int(rng.integers(low, high)), int(rng.integers(1, 7))
+    rows = int(rng.integers(min(low, 2), 4 if num_shards > 1 else 3))
     x = draw.numbers(num_shards * rows, in_dim)
     # No shard is 0, so that a wrong model on one device is visible.
     x[::rows, 0] += x[::rows, 0] == 0
