@@ -217,3 +217,46 @@ TRACK = {
         is_required=True,
     ),
 }
+
+AUDIT = {
+    "equivalent": Field(
+        expected="one table [[equivalent]] for each mutant",
+        is_valid=lambda v: isinstance(v, list),
+        meaning="mutants that are right too",
+    ),
+    "inputs": Field(
+        expected="one table [[inputs]] for each argument",
+        is_valid=lambda v: isinstance(v, list),
+        meaning="arguments that the statement restricts",
+    ),
+}
+
+_REASON = Field(
+    expected="a sentence", is_valid=is_text, meaning="why no case can decide", is_required=True
+)
+
+AUDIT_MUTANT = {
+    "mutant": Field(
+        expected="the name of a mutant",
+        is_valid=is_text,
+        meaning="as the audit prints it; `*` stands for any text",
+        is_required=True,
+    ),
+    "reason": _REASON,
+}
+
+AUDIT_INPUT = {
+    "argument": Field(
+        expected="an argument such as params['w']",
+        is_valid=is_text,
+        meaning="as the audit prints it; `*` stands for any text",
+        is_required=True,
+    ),
+    "rule": Field(
+        expected="a rule such as inputs.fixed",
+        is_valid=lambda v: is_text(v) and v.startswith("inputs."),
+        meaning="the rule that does not apply to it",
+        is_required=True,
+    ),
+    "reason": _REASON,
+}

@@ -7,8 +7,10 @@ functions of the first part have plain names; those of a second part end in `_2`
     def expected(mesh, **inputs) # -> the expected result; raises what a submission must raise
     def input_specs(mesh)        # optional: {argument: Spec}; otherwise arrays are replicated
     def output_specs(mesh)       # optional: Spec of the result, or a tree of them; None: any
+                                 # both take (mesh, **inputs) too, if specs are among the inputs
     def budget(mesh, **inputs)   # optional: {"psum": 1, "wire_bytes": 8, "peak_bytes": 4096}
     def properties(mesh, inputs, result)  # optional: sentences about properties that do not hold
+    def accepts(mesh, **inputs)  # optional: whether the statement allows these inputs
 
 A budget is the maximum for one device. A kind of collective (`psum`) counts its calls, multiplied
 by the loops around them; as soon as one kind is named, those that are not are forbidden. `calls`
@@ -19,10 +21,13 @@ program keeps resident: arguments, results and temporaries.
 With `properties`, values are judged by it alone, for tasks with many right results; `expected` then
 gives only structure, shapes and dtypes. A sentence may come with its cause:
 `("same_random_numbers", "All shards drop the same elements.")`.
+
+The mutation audit tries inputs of its own; `accepts` rejects those that the statement rules out.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -45,6 +50,19 @@ class Draw:
     scale: int  # 1: the smallest inputs that expose every mistake, to be read; 2 and 3: larger
     number: int  # of the case within its part, to vary what is not random
 
+    def numbers(self, *shape: int, largest: int = 10) -> np.ndarray[Any, Any]:
+        """Return a float32 array of both signs with zeros: integers at scale 1, else fractions.
+
+        The fractions have 10 significant bits: too many for bfloat16, and few enough that sums of
+        some products are exact in any order.
+        """
+        if self.scale == 1:
+            largest, unit = min(largest, 4), 1
+        else:
+            unit = 1 << (640 // largest).bit_length() - 1
+        values = self.rng.integers(-largest * unit, largest * unit + 1, shape) / unit
+        return (values * (self.rng.random(shape) >= 0.1)).astype("float32")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
@@ -52,10 +70,11 @@ class Reference:
 
     inputs: Callable[[Draw], dict[str, Any]]
     expected: Callable[..., Any]
-    input_specs: Callable[[Mesh], Mapping[str, Any]]
-    output_specs: Callable[[Mesh], Any]
+    input_specs: Callable[..., Mapping[str, Any]]  # of the mesh and the inputs, as `budget`
+    output_specs: Callable[..., Any]
     budget: Callable[..., Mapping[str, int]]
     properties: Callable[..., list[str]] | None
+    accepts: Callable[..., bool] | None = None
 
 
 def load_reference(problem: Problem, part: Part) -> Reference:
@@ -76,11 +95,19 @@ def load_reference(problem: Problem, part: Part) -> Reference:
     return Reference(
         inputs=find_function("inputs", None),
         expected=find_function("expected", None),
-        input_specs=find_function("input_specs", lambda mesh: {}),
-        output_specs=find_function("output_specs", lambda mesh: None),
+        input_specs=_accept_inputs(find_function("input_specs", lambda mesh: {})),
+        output_specs=_accept_inputs(find_function("output_specs", lambda mesh: None)),
         budget=find_function("budget", lambda mesh, **inputs: {}),
         properties=find_function("properties", None),
+        accepts=find_function("accepts", None),
     )
+
+
+def _accept_inputs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of mesh and inputs for one that may take the mesh alone."""
+    if len(inspect.signature(function).parameters) > 1:
+        return function
+    return lambda mesh, **inputs: function(mesh)
 
 
 def _execute_reference(problem: Problem) -> ModuleType:

@@ -44,7 +44,7 @@ class Catalogue:
 
     >>> catalogue = load_catalogue()
     >>> catalogue.load_problem("shard-map-psum").title
-    'One global sum'
+    'shard_map with psum Collective'
     """
 
     folder: Path

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardlab.cli.completion import complete_problem
-from shardlab.cli.options import catalogue_option
+from shardlab.cli.options import catalogue_option, json_option
 
 if TYPE_CHECKING:
     from shardlab.course.audit import Audit
@@ -31,13 +31,20 @@ def command() -> None:
     show_default=True,
     help="Problems to audit in parallel.",
 )
+@json_option
 def check(
-    slugs: tuple[str, ...], catalogue: str | None, fast: bool, seed: int | None, n_workers: int
+    slugs: tuple[str, ...],
+    catalogue: str | None,
+    fast: bool,
+    seed: int | None,
+    n_workers: int,
+    json_file: str | None,
 ) -> None:
     """Audit the named problems, or all.
 
     Starters must fail, solutions pass on every mesh, known-wrong submissions fail with the verdict
-    in their first line, and the examples of each page print what the page shows.
+    in their first line, and the examples of each page print what the page shows. Hidden cases must
+    kill every mutant of the reference and of the solution.
 
     \b
     shardlab catalogue check
@@ -47,19 +54,22 @@ def check(
     Exit code 0 if every audit passes, 1 otherwise.
     """
     from shardlab.catalogue.tracks import load_catalogue
+    from shardlab.cli.outputs import check_destinations
     from shardlab.course.audit import SEED, audit_problems
 
-    outcomes = []
+    check_destinations(json=json_file)
+    audits = []
     seed = SEED if seed is None else seed
     for audit in audit_problems(
         load_catalogue(catalogue), slugs, fast=fast, seed=seed, n_workers=n_workers
     ):
-        outcomes.append(audit.ok)
+        audits.append(audit)
         # Printed as each audit ends: a full audit takes minutes.
-        click.echo(_audit_text(audit))
-    if len(outcomes) > 1:
-        click.echo(f"{sum(outcomes)} of {len(outcomes)} problems pass.")
-    click.get_current_context().exit(0 if all(outcomes) else 1)
+        if json_file != "-":
+            click.echo(_audit_text(audit))
+    if len(audits) > 1 and json_file != "-":
+        click.echo(f"{sum(audit.ok for audit in audits)} of {len(audits)} problems pass.")
+    _finish(audits, json_file)
 
 
 def _audit_text(audit: Audit) -> str:
@@ -67,11 +77,96 @@ def _audit_text(audit: Audit) -> str:
     from shardlab._text.printable import printable_text
 
     mark = click.style("ok  ", fg="green") if audit.ok else click.style("FAIL", fg="red")
-    counts = f"{audit.n_cases} cases, {audit.n_wrong} wrong submissions"
+    counts = f"{audit.n_cases} cases, {audit.n_wrong} wrong submissions, {_score_counts(audit)}"
     lines = [f"{mark}  {audit.slug:32}  {counts}"]
     for fault in audit.faults:
         lines += [f"      {printable_text(line)}" for line in str(fault).splitlines()]
     return "\n".join(lines)
+
+
+@command.command("mutants")
+@click.argument("slugs", nargs=-1, metavar="[SLUG]...", shell_complete=complete_problem)
+@catalogue_option
+@click.option("--seed", type=click.IntRange(0), help="First seed of the cases.")
+@click.option("--solution", is_flag=True, help="Judge mutants of solution.py too. Takes minutes.")
+@json_option
+def mutants(
+    slugs: tuple[str, ...],
+    catalogue: str | None,
+    seed: int | None,
+    solution: bool,
+    json_file: str | None,
+) -> None:
+    """Print the mutation score of the named problems, or of all.
+
+    Each mutant is a small change of the reference: an argument ignored, a term dropped, another
+    reduction. The hidden cases of every seed must kill each mutant that is not equivalent, and the
+    arguments must vary.
+
+    \b
+    shardlab catalogue mutants
+    shardlab catalogue mutants clip-by-global-norm --solution
+
+    Exit code 0 if no mutant survives and all arguments vary, 1 otherwise.
+    """
+    from shardlab.catalogue.tracks import load_catalogue
+    from shardlab.cli.outputs import check_destinations
+    from shardlab.course.audit import SEED, audit_mutants
+
+    check_destinations(json=json_file)
+    audits = []
+    for audit in audit_mutants(
+        load_catalogue(catalogue),
+        slugs,
+        seed=SEED if seed is None else seed,
+        with_solution=solution,
+    ):
+        audits.append(audit)
+        if json_file != "-":
+            click.echo(_score_text(audit))
+    _finish(audits, json_file)
+
+
+def _finish(audits: list[Audit], json_file: str | None) -> None:
+    """Write the audits as JSON if requested, and exit with 1 if one of them has faults."""
+    from shardlab.cli.outputs import to_json_text, write_outputs
+
+    write_outputs({"--json": (json_file, lambda: to_json_text([*map(_audit_json, audits)]))})
+    click.get_current_context().exit(0 if all(audit.ok for audit in audits) else 1)
+
+
+def _score_text(audit: Audit) -> str:
+    from shardlab._text.printable import printable_text
+
+    lines = [f"{audit.slug:32}  {audit.score.percent:5.1f} %  {_score_counts(audit)}"]
+    for fault in audit.faults:
+        lines += [f"      {printable_text(line)}" for line in str(fault).splitlines()]
+    return "\n".join(lines)
+
+
+def _score_counts(audit: Audit) -> str:
+    score = audit.score
+    return f"{score.n_killed} of {score.n_mutants} mutants killed, {score.n_equivalent} equivalent"
+
+
+def _audit_json(audit: Audit) -> dict[str, Any]:
+    return {
+        "slug": audit.slug,
+        "ok": audit.ok,
+        "cases": audit.n_cases,
+        "wrong_submissions": audit.n_wrong,
+        "mutation": audit.score.to_json(),
+        "faults": [
+            {
+                "rule": fault.rule,
+                "message": fault.message,
+                "file": fault.file,
+                "line": fault.line,
+                "details": list(fault.details),
+            }
+            for fault in audit.faults
+        ],
+    }
 
 
 @command.command("new")

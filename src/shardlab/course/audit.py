@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from shardlab.catalogue.problem import Part, Problem, load_problem
 from shardlab.catalogue.reference import Reference, load_reference
 from shardlab.catalogue.tracks import BUILT_IN_CATALOGUE, Catalogue
+from shardlab.course.audit_exceptions import load_exceptions
+from shardlab.course.mutation_score import NO_SCORE, MutationScore
 from shardlab.course.problem_lint import Fault, lint_problem
 from shardlab.course.wrong_submissions import ExpectedVerdict, compare_verdict, parse_header
 from shardlab.errors import LabError
@@ -28,6 +30,9 @@ SEED = 1
 _WALL_SECONDS = 120.0
 _FAST_MESHES = {1: ("{0}=1", "{0}=4", "rows=2"), 2: ("{0}=1,{1}=1", "{0}=2,{1}=4")}
 _REFERENCE = "reference.py"
+_WRONG_PROBLEM = ("problem", "reference.draw", "solution.fails", "judge")
+# Mutants of the solution are judged, which takes minutes for a problem.
+MutantScope = Literal["none", "reference", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,7 @@ class Audit:
     faults: tuple[Fault, ...]
     n_cases: int = 0
     n_wrong: int = 0  # known-wrong submissions that were judged
+    score: MutationScore = NO_SCORE
 
     @property
     def ok(self) -> bool:
@@ -51,6 +57,7 @@ def audit_problems(
     fast: bool = False,
     seed: int = SEED,
     n_workers: int = 1,
+    mutants: MutantScope = "all",
 ) -> Iterator[Audit]:
     """Yield the audit of each problem as it is done; of all problems if no slug is given.
 
@@ -59,14 +66,7 @@ def audit_problems(
     from shardlab.judge.worker_pool import open_worker_pool
 
     unlisted = unlisted_folders(catalogue)
-    folders = {
-        slug: catalogue.folder / catalogue.track_of(slug).folder / slug for slug in catalogue.slugs
-    }
-    folders |= unlisted
-    selection = slugs or tuple(folders)
-    for slug in selection:
-        if slug not in folders:
-            catalogue.track_of(slug)  # raises, with the nearest name
+    folders = _select_folders(catalogue, slugs)
     # Submissions must not read the solutions in these folders.
     with open_worker_pool(
         hidden_paths=[str(catalogue.folder), str(BUILT_IN_CATALOGUE)]
@@ -74,14 +74,14 @@ def audit_problems(
         pool = _ClosablePool(sandboxes)
 
         def audit_slug(slug: str) -> Audit:
-            audit = audit_folder(pool, folders[slug], fast=fast, seed=seed)
+            audit = audit_folder(pool, folders[slug], fast=fast, seed=seed, mutants=mutants)
             if slug not in unlisted:
                 return audit
             fault = Fault(rule="tracks.unlisted", message="tracks.toml does not list the problem.")
             return replace(audit, faults=(*audit.faults, fault))
 
         with ThreadPoolExecutor(n_workers) as executor:
-            futures = [executor.submit(audit_slug, slug) for slug in selection]
+            futures = [executor.submit(audit_slug, slug) for slug in folders]
             try:
                 for future in as_completed(futures):
                     yield future.result()
@@ -89,6 +89,56 @@ def audit_problems(
                 pool.is_closing = True
                 # Without waiting: running audits fail at their next process, as the pool closes.
                 executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _select_folders(catalogue: Catalogue, slugs: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of the named problems by slug, of all if none is named."""
+    folders = {
+        slug: catalogue.folder / catalogue.track_of(slug).folder / slug for slug in catalogue.slugs
+    }
+    folders |= unlisted_folders(catalogue)
+    for slug in slugs:
+        if slug not in folders:
+            catalogue.track_of(slug)  # raises, with the nearest name
+    return {slug: folders[slug] for slug in slugs or folders}
+
+
+def audit_mutants(
+    catalogue: Catalogue, slugs: Sequence[str], *, seed: int = SEED, with_solution: bool = False
+) -> Iterator[Audit]:
+    """Yield the mutation score of each problem, and the faults of its inputs. Judges nothing else.
+
+    Mutants of the solution are judged, which takes minutes; those of the reference are not.
+    """
+    from shardlab.judge.worker_pool import open_worker_pool
+
+    folders = _select_folders(catalogue, slugs)
+    with contextlib.ExitStack() as stack:
+        pool = None
+        if with_solution:
+            hidden = [str(catalogue.folder), str(BUILT_IN_CATALOGUE)]
+            pool = stack.enter_context(open_worker_pool(hidden_paths=hidden))
+        for slug, folder in folders.items():
+            faults, score = check_mutants(load_problem(folder), seed=seed, pool=pool)
+            yield Audit(slug=slug, faults=tuple(faults), score=score)
+
+
+def check_mutants(
+    problem: Problem, *, seed: int, fast: bool = False, pool: SandboxPool | None = None
+) -> tuple[list[Fault], MutationScore]:
+    """Return the faults of inputs and mutants, and the score; with a pool also of the solution."""
+    from shardlab.course.input_variety import check_inputs
+    from shardlab.course.mutation_audit import N_SEEDS, score_reference
+
+    exceptions = load_exceptions(problem)
+    n_seeds = 1 if fast else N_SEEDS
+    faults = list(check_inputs(problem, exceptions, seed=seed))
+    score = score_reference(problem, seed=seed, exceptions=exceptions, n_seeds=n_seeds)
+    if pool is not None:
+        from shardlab.course.solution_mutants import score_solution
+
+        score += score_solution(pool, problem, seed=seed, exceptions=exceptions)
+    return [*faults, *score.faults], score
 
 
 class _ClosablePool:
@@ -126,10 +176,17 @@ def unlisted_folders(catalogue: Catalogue) -> dict[str, Path]:
     }
 
 
-def audit_folder(pool: SandboxPool, folder: Path, *, fast: bool = False, seed: int = SEED) -> Audit:
+def audit_folder(
+    pool: SandboxPool,
+    folder: Path,
+    *,
+    fast: bool = False,
+    seed: int = SEED,
+    mutants: MutantScope = "all",
+) -> Audit:
     """Return the audit of one folder; a problem that cannot be loaded is a fault as well."""
     try:
-        return audit_problem(pool, load_problem(folder), fast=fast, seed=seed)
+        return audit_problem(pool, load_problem(folder), fast=fast, seed=seed, mutants=mutants)
     except LabError as error:
         details = (f"try: {error.fix}",)
         fault = Fault(rule="problem", message=error.what, file=error.where, details=details)
@@ -143,13 +200,15 @@ def audit_problem(
     fast: bool = False,
     seed: int = SEED,
     simulate_wrong: bool = True,
+    mutants: MutantScope = "all",
 ) -> Audit:
     """Return the faults of a problem; `fast` lints it and judges only the solution, on few meshes.
 
     Known-wrong submissions already fail on the meshes of host devices; without `simulate_wrong`
-    they are not judged on the simulated meshes too, which saves time.
+    they are not judged on the simulated meshes too, which saves time. `fast` tries mutants of the
+    reference only, with one seed.
     """
-    n_cases = 0
+    n_cases, score = 0, NO_SCORE
     faults = lint_problem(problem)
     try:
         # A file that is not text would make every later step fail for the wrong reason.
@@ -167,10 +226,20 @@ def audit_problem(
                 for fault, n_run_cases in runs.run_fast() if fast else runs.run_all():
                     n_cases += n_run_cases
                     faults += [fault] if fault else []
+                # Of a problem that is wrong itself, mutants say nothing.
+                is_right = not any(fault.rule in _WRONG_PROBLEM for fault in faults)
+                if is_right and mutants != "none":
+                    has_solution = mutants == "all" and not fast
+                    mutant_faults, score = check_mutants(
+                        runs.problem, seed=seed, fast=fast, pool=pool if has_solution else None
+                    )
+                    faults += mutant_faults
     except LabError as error:
         faults.append(Fault(rule="problem", message=error.what, file=error.where))
     n_wrong = 0 if fast else len(problem.wrong_submissions)
-    return Audit(slug=problem.slug, faults=tuple(faults), n_cases=n_cases, n_wrong=n_wrong)
+    return Audit(
+        slug=problem.slug, faults=tuple(faults), n_cases=n_cases, n_wrong=n_wrong, score=score
+    )
 
 
 RunResult = tuple[Fault | None, int]  # and the number of cases

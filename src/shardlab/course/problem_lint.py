@@ -56,6 +56,13 @@ RULES = {
     "solution.fails": "the solution passes every case",
     "wrong.unproven": "a wrong submission fails with its code only, and first with its cause",
     "judge": "the judge itself does not fail",
+    "mutants.survive": "the hidden cases of every seed kill every mutant that is not equivalent",
+    "audit.unused": "every exception in audit.toml is needed",
+    "inputs.fixed": "an argument depends on the seed, not only on the case and its mesh",
+    "inputs.few": "a number has three values or more in the cases of a seed, a flag or text two",
+    "inputs.shape": "every dimension of an array has several sizes on one mesh",
+    "inputs.size_one": "every dimension of an array has size 1 on a device in some case",
+    "inputs.ties": "an array of floats has equal elements in some case",
 }
 
 
@@ -112,7 +119,7 @@ def lint_problem(problem: Problem) -> list[Fault]:
 
 def _lint_files(problem: Problem) -> Iterator[Fault]:
     """Find files that do not belong to a problem."""
-    expected_files = {*PROBLEM_FILES, "problem.toml"}
+    expected_files = {*PROBLEM_FILES, "problem.toml", "audit.toml"}
     for path in sorted(problem.folder.rglob("*")):
         name = path.relative_to(problem.folder).as_posix()
         is_submission = path.parent.name == "wrong" and path.suffix == ".py"

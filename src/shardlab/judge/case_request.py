@@ -56,7 +56,7 @@ class CaseRequest:
 
     @cached_property
     def _input_specs(self) -> list[str]:
-        return _spec_texts(self.inputs, self.reference.input_specs(self.mesh))
+        return _spec_texts(self.inputs, self.reference.input_specs(self.mesh, **self.inputs))
 
     def tracer_request(self) -> ExportRequest | SimulateRequest | CallRequest:
         """Return the request to the tracer. An export needs shapes only, so it gets no values."""
@@ -101,7 +101,7 @@ class CaseRequest:
         reference, mesh, properties = self.reference, self.mesh, self.reference.properties
         return ExpectedResult(
             value=reference.expected(mesh, **self.inputs),
-            specs=reference.output_specs(mesh),
+            specs=reference.output_specs(mesh, **self.inputs),
             budget={**self.case.part.budget, **reference.budget(mesh, **self.inputs)},
             arguments=self.input_arrays,
             # A function, because few submissions need it and the reference runs once per shard.

@@ -87,6 +87,25 @@ def replay_case(
     return _judge_cases(pool, problem, source, kind, seed, cases, lambda result: None)
 
 
+def judge_inputs(
+    pool: SandboxPool,
+    problem: Problem,
+    source: str,
+    drawn: Sequence[tuple[Case, Reference, Mapping[str, Any]]],
+) -> Iterator[CaseOutcome]:
+    """Yield the outcome of each case with the caller's inputs.
+
+    Fewer if the submission ends its workers.
+    """
+    submission = read_submission(source.encode())
+    requests = [CaseRequest(case, reference, inputs) for case, reference, inputs in drawn]
+    if isinstance(submission, Verdict):
+        yield from (failed_outcome(request, submission) for request in requests[:1])
+        return
+    with _SubmissionRun(pool, problem, submission) as run:
+        yield from run.iterate_outcomes(requests)
+
+
 def _select_cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
     cases = make_cases(part, seed, _EXAMPLE_SCALE if is_example else _HIDDEN_SCALE)
     return [case for case in cases if not (is_example and case.is_simulated)]

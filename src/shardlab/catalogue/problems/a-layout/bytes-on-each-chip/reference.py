@@ -3,47 +3,72 @@
 import math
 
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_mesh_shape, draw_size, draw_spec, shard_counts
 
-_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "int32": 4, "float16": 2}
-
-# Name: smallest shape of one shard, dtype, spec.
-_MODELS = (
-    {"w": ((3, 5), "float32", Spec(None, "model"))},
-    {"w": ((3, 5), "float32", Spec("data", "model")), "b": ((5,), "float32", Spec())},
-    {"w": ((2, 3), "bfloat16", Spec("data")), "scale": ((7,), "float32", Spec())},
-    {"w": ((2, 3), "int8", Spec(("data", "model"), None)), "step": ((), "int32", Spec())},
-    {"embed": ((5, 2), "bfloat16", Spec(None, ("model", "data"))), "b": ((3,), "float16", Spec())},
-    {"w": ((2, 3), "float32", Spec()), "b": ((3,), "float32", Spec("model"))},
-    {
-        "embed": ((7, 2), "bfloat16", Spec("model", "data")),
-        "kernel": ((2, 3, 5), "bfloat16", Spec(None, None, "model")),
-        "bias": ((5,), "float32", Spec("model")),
-        "step": ((), "int32", Spec()),
-    },
-    {},
-)
+_ITEM_BYTES = {
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int8": 1,
+    "int32": 4,
+    "uint8": 1,
+    "int16": 2,
+    "float64": 8,
+}
+_NAMES = ("embed", "kernel", "w", "b", "scale", "step")
 
 
 def inputs(draw):
-    data, model = ((2, 4), (4, 2), (3, 5), (2, 3))[draw.number % 4]
-    mesh_shape = {"data": data, "model": model}
+    if draw.number == 0:
+        return {"shapes": {}, "specs": {}, "mesh_shape": draw_mesh_shape(draw, 2)}
+    if draw.number <= 2:
+        return _every_kind(draw)
+    mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 4)), max_size=9)
     shapes, specs = {}, {}
-    for name, (min_shape, dtype, spec) in _MODELS[draw.number % len(_MODELS)].items():
-        shard_counts = _shard_counts(spec, len(min_shape), mesh_shape)
-        shard_shape = [size + int(draw.rng.integers(0, 3 * draw.scale)) for size in min_shape]
-        shape = tuple(count * size for count, size in zip(shard_counts, shard_shape, strict=True))
-        shapes[name], specs[name] = (shape, dtype), spec
+    for name in draw.rng.permutation(_NAMES)[: draw.rng.integers(1, 5)].tolist():
+        rank = int(draw.rng.integers(0, 4))
+        specs[name] = draw_spec(draw, rank, mesh_shape)
+        shapes[name] = _draw_shape(draw, rank, specs[name], mesh_shape)
     return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
+
+
+def accepts(mesh, shapes, specs, mesh_shape):
+    return all(
+        size % count == 0
+        for name, (shape, _) in shapes.items()
+        for size, count in zip(
+            shape, shard_counts(specs[name], len(shape), mesh_shape), strict=True
+        )
+    )
 
 
 def expected(mesh, shapes, specs, mesh_shape):
     total = 0
     for name, (shape, dtype) in shapes.items():
-        shard_counts = _shard_counts(specs[name], len(shape), mesh_shape)
-        total += math.prod(shape) // math.prod(shard_counts) * _ITEM_BYTES[dtype]
+        counts = shard_counts(specs[name], len(shape), mesh_shape)
+        total += math.prod(shape) // math.prod(counts) * _ITEM_BYTES[dtype]
     return total
 
 
-def _shard_counts(spec, rank, mesh_shape):
-    shard_counts = [math.prod(mesh_shape[name] for name in names) for names in spec.axes]
-    return shard_counts + [1] * (rank - len(shard_counts))
+def _every_kind(draw):
+    """A scalar, an array on some mesh axes, one on a tuple of them, one that is replicated."""
+    first, second = draw.rng.permutation(["data", "model"]).tolist()
+    mesh_shape = {name: int(draw.rng.integers(2, 5)) for name in (first, second)}
+    specs = {
+        "step": Spec(),
+        "kernel": Spec(*draw.rng.permutation([first, None]).tolist()),
+        "embed": Spec(None, (second, first)),
+        "scale": Spec(),
+        "heads": Spec(*draw.rng.permutation([second, None, None]).tolist()),
+    }
+    ranks = {"step": 0, "kernel": 2, "embed": 2, "scale": 1, "heads": 3}
+    shapes = {
+        name: _draw_shape(draw, ranks[name], spec, mesh_shape) for name, spec in specs.items()
+    }
+    shapes["kernel"] = (shapes["kernel"][0], "bfloat16")
+    return {"shapes": shapes, "specs": specs, "mesh_shape": mesh_shape}
+
+
+def _draw_shape(draw, rank, spec, mesh_shape):
+    shape = tuple(count * draw_size(draw) for count in shard_counts(spec, rank, mesh_shape))
+    return shape, str(draw.rng.choice(list(_ITEM_BYTES)))

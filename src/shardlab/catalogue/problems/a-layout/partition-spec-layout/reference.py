@@ -5,59 +5,109 @@ import math
 import numpy as np
 
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_mesh_shape, draw_size, draw_spec, shard_counts
 
 
 def inputs(draw):
-    n = (4, 1, 2, 3, 8)[draw.number % 5]
-    # Odd, so that dividing the wrong dimension always leaves a remainder.
-    kernel_in = int(draw.rng.integers(2, 10 * draw.scale)) * 2 + 1
+    n = 1 if draw.number == 1 else int(draw.rng.integers(2, 4 ** (1 + draw.scale)))
+    # Of any magnitude, also larger than a bfloat16 represents exactly.
+    kernel_in, shard_out = draw.rng.integers(1, 10 ** draw.rng.integers(1, 2 + draw.scale, 2))
+    kernel_in, shard_out = int(kernel_in), int(shard_out)
     return {
         "num_devices": n,
-        "kernel_in": kernel_in,
-        "kernel_out": n * int(draw.rng.integers(2, 10 * draw.scale)),
+        # Sometimes the dimension that is not sharded is divisible too.
+        "kernel_in": kernel_in * n if draw.number == 2 else kernel_in,
+        "kernel_out": n * shard_out,
     }
+
+
+def accepts(mesh, num_devices, kernel_in, kernel_out):
+    return min(num_devices, kernel_in, kernel_out) >= 1 and kernel_out % num_devices == 0
 
 
 def expected(mesh, num_devices, kernel_in, kernel_out):
     return np.array([kernel_in, kernel_out // num_devices], np.float32)
 
 
-_SPECS = (
-    Spec(None, "model"),
-    Spec("data", "model"),
-    Spec(("data", "model"), None),
-    Spec("data"),  # shorter than the shape: the other dimensions are not sharded
-    Spec(),
-    Spec(None, None, ("model", "data")),
-    Spec("model", None),  # must raise
-    Spec(None, ("data", "model")),  # must raise, although each of the two sizes divides alone
-    Spec("data", None, "pod"),
-    Spec(("pod", "data"), "model"),
-)
-
-
 def inputs_2(draw):
-    number = draw.number % len(_SPECS)
-    spec = _SPECS[number]
-    mesh_shape = {"pod": 3, "data": 2, "model": 5 if number % 4 == 1 else 4}
-    counts = _shard_counts(spec, 3, mesh_shape)
-    shard_sizes = draw.rng.permutation([2, 3, 5]) + draw.scale
-    shape = [int(count * size) for count, size in zip(counts, shard_sizes, strict=True)]
-    if number == 6:
-        shape[0] += 1
-    if number == 7:  # 2 divides it and 4 divides it, and 2 * 4 does not
-        shape[1] = 4 * (2 * int(shard_sizes[1]) + 1)
-    return {"shape": tuple(shape), "spec": spec, "mesh_shape": mesh_shape}
+    if draw.number == 0:
+        return _tuple_of_names(draw)
+    if draw.number == 1:
+        return _product_does_not_divide(draw)
+    if draw.number == 2:
+        mesh_shape = {"data": 1 + draw_size(draw), "model": draw_size(draw)}
+        return _inputs_2(draw, int(draw.rng.integers(2, 5)), Spec("data"), mesh_shape)
+    if draw.number in (3, 4, 5, 6):
+        return _four_dimensions(draw)
+    rank = int(draw.rng.integers(0, 5))
+    mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 5)), max_size=9)
+    arguments = _inputs_2(draw, rank, draw_spec(draw, rank, mesh_shape), mesh_shape)
+    if draw.rng.random() < 0.3:
+        return _make_indivisible(draw, arguments)
+    return arguments
+
+
+def accepts_2(mesh, shape, spec, mesh_shape):
+    return min((*shape, *mesh_shape.values()), default=1) >= 1 and len(spec) <= len(shape)
 
 
 def expected_2(mesh, shape, spec, mesh_shape):
-    counts = _shard_counts(spec, len(shape), mesh_shape)
-    for dim, (size, count) in enumerate(zip(shape, counts, strict=True)):
-        if size % count:
-            raise ValueError(f"dimension {dim} of size {size} is not divisible by {count}")
+    counts = shard_counts(spec, len(shape), mesh_shape)
+    if any(size % count for size, count in zip(shape, counts, strict=True)):
+        raise ValueError("a dimension is not divisible by its shard count")
     return tuple(size // count for size, count in zip(shape, counts, strict=True))
 
 
-def _shard_counts(spec, rank, mesh_shape):
-    counts = [math.prod(mesh_shape[name] for name in names) for names in spec.axes]
-    return counts + [1] * (rank - len(counts))
+def _inputs_2(draw, rank, spec, mesh_shape):
+    counts = shard_counts(spec, rank, mesh_shape)
+    shape = tuple(count * draw_size(draw) for count in counts)
+    return {"shape": shape, "spec": spec, "mesh_shape": mesh_shape}
+
+
+def _tuple_of_names(draw):
+    """Two names on one dimension, both of a mesh axis with several devices."""
+    names = draw.rng.permutation(["data", "model", "pod"]).tolist()
+    mesh_shape = {name: int(draw.rng.integers(2, 5)) for name in names}
+    entries = draw.rng.permutation([0, 1])
+    spec = Spec(*[(None, tuple(names[:2]))[entry] for entry in entries])
+    return _inputs_2(draw, 3, spec, mesh_shape)
+
+
+def _product_does_not_divide(draw):
+    """Each of two mesh axis sizes divides the dimension, and their product does not."""
+    first, second = ((2, 4), (4, 2), (2, 2), (3, 3), (4, 6))[draw.rng.integers(0, 5)]
+    common = math.gcd(first, second)
+    size = math.lcm(first, second) * (common * draw_size(draw) + int(draw.rng.integers(1, common)))
+    other_size = draw_size(draw)
+    is_first_dim = bool(draw.rng.integers(0, 2))
+    return {
+        "shape": (size, other_size) if is_first_dim else (other_size, size),
+        "spec": Spec(("data", "x")) if is_first_dim else Spec(None, ("data", "x")),
+        "mesh_shape": {"x": second, "data": first},
+    }
+
+
+def _four_dimensions(draw):
+    """Two divisible shapes; then only the first, or only the last dimension is not divisible."""
+    sizes = draw.rng.choice([2, 4, 6], 2)
+    mesh_shape = {"model": int(sizes[0]), "stage": int(draw.rng.integers(1, 4)), "x": int(sizes[1])}
+    arguments = _inputs_2(draw, 4, Spec("model", None, "stage", "x"), mesh_shape)
+    if draw.number < 5:
+        return arguments
+    dim, count = (0, mesh_shape["model"]) if draw.number == 5 else (3, mesh_shape["x"])
+    shape = list(arguments["shape"])
+    # Twice this size would be divisible.
+    shape[dim] = count * int(draw.rng.integers(0, 3)) + count // 2
+    return {**arguments, "shape": tuple(shape)}
+
+
+def _make_indivisible(draw, arguments):
+    shape = list(arguments["shape"])
+    counts = shard_counts(arguments["spec"], len(shape), arguments["mesh_shape"])
+    dims = [dim for dim, count in enumerate(counts) if count > 1]
+    if dims:
+        dim = int(draw.rng.choice(dims))
+        remainder = int(draw.rng.integers(1, counts[dim]))
+        # Also less than one element for each device.
+        shape[dim] = counts[dim] * int(draw.rng.integers(0, 3)) + remainder
+    return {**arguments, "shape": tuple(shape)}

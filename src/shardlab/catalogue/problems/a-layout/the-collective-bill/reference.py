@@ -4,10 +4,14 @@ _OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
 def inputs(draw):
-    op = _OPS[draw.number % 4]
-    # Each operation on a power of two, on one device, and on a count that is not a power of two.
-    n = ((4, 2, 8, 16), (1, 1, 1, 1), (3, 6, 5, 12))[draw.number // 4 % 3][draw.number % 4]
-    return {"op": op, "n_bytes": n * 4 * int(draw.rng.integers(2, 50 * draw.scale)), "n": n}
+    # Each operation on several devices, then on one device, then everything drawn.
+    op = _OPS[draw.number] if draw.number < 4 else str(draw.rng.choice(_OPS))
+    n = int(draw.rng.integers(2, 40 * draw.scale))
+    if draw.number in (4, 5):
+        n = 1
+    # From nothing at all to terabytes: the chunk of one device has any size, also an odd one.
+    chunk_bytes = int(draw.rng.integers(1, 10 ** int(draw.rng.integers(1, 6 * draw.scale))))
+    return {"op": op, "n_bytes": 0 if draw.number == 6 else n * chunk_bytes, "n": n}
 
 
 def expected(mesh, op, n_bytes, n):

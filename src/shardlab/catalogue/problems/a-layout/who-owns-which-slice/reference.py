@@ -1,31 +1,34 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
 import itertools
-import math
 
 from shardlab import Spec
-
-_CASES = (
-    (Spec("data", "model"), {"data": 2, "model": 3}),
-    (Spec(None, "data"), {"data": 2, "model": 3}),
-    (Spec(("data", "model"), None), {"data": 2, "model": 3}),
-    (Spec(("model", "data"), None), {"data": 2, "model": 3}),
-    (Spec(), {"data": 2, "model": 2}),
-    (Spec("model"), {"data": 4, "model": 2}),
-    (Spec(None, ("model", "data")), {"data": 3, "model": 2}),
-    (Spec(("model", "pod"), "data"), {"pod": 2, "data": 2, "model": 3}),
-    (Spec("data"), {"data": 1}),
-    (Spec(("pod", "data", "model")), {"model": 2, "data": 2, "pod": 3}),
-)
+from shardlab.catalogue.drawing import draw_mesh_shape, draw_size, draw_spec, shard_counts
 
 
 def inputs(draw):
-    spec, mesh_shape = _CASES[draw.number % len(_CASES)]
-    ones = (1,) * (2 - len(spec.axes))
-    counts = (*(math.prod(mesh_shape[name] for name in names) for names in spec.axes), *ones)
-    shard_sizes = draw.rng.permutation([2, 3]) + draw.scale - 1
-    shape = tuple(int(count * size) for count, size in zip(counts, shard_sizes, strict=True))
+    rank = int(draw.rng.integers(0, 4))
+    mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 4)), max_size=3)
+    spec = draw_spec(draw, rank, mesh_shape)
+    if draw.number < 4:
+        # A tuple of names, in mesh order and in the other order, and one mesh axis that the spec
+        # omits: all of them with more than one device.
+        rank = 2
+        first, second, third = draw.rng.permutation(["data", "model", "pod"]).tolist()
+        mesh_shape = {first: 2, second: 3, third: 2}
+        names = (first, second) if draw.number % 2 else (second, first)
+        spec = Spec(names) if draw.rng.integers(0, 2) else Spec(None, names)
+    elif draw.number < 7:  # three dimensions, all of them sharded
+        rank, mesh_shape = 3, {"x": 3, "data": 3, "pod": 3}
+        spec = Spec(*draw.rng.permutation(list(mesh_shape)).tolist())
+    counts = shard_counts(spec, rank, mesh_shape)
+    shape = tuple(count * draw_size(draw) for count in counts)
     return {"shape": shape, "spec": spec, "mesh_shape": mesh_shape}
+
+
+def accepts(mesh, shape, spec, mesh_shape):
+    counts = shard_counts(spec, len(shape), mesh_shape)
+    return all(size >= 1 and size % count == 0 for size, count in zip(shape, counts, strict=True))
 
 
 def expected(mesh, shape, spec, mesh_shape):

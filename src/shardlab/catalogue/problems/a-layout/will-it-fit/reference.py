@@ -3,50 +3,83 @@
 import math
 
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_mesh_shape, draw_size, draw_spec, shard_counts
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 _MOMENTS = {"sgd": 0, "momentum": 1, "adam": 2}
-_MODELS = (
-    {"w": ((3, 5), "float32", Spec("data", "model"))},
-    {"w": ((3, 5), "bfloat16", Spec("data")), "b": ((5,), "float32", Spec())},
-    {"w": ((2, 3), "bfloat16", Spec(None, ("data", "model"))), "b": ((4,), "bfloat16", Spec())},
-)
+_NAMES = ("embed", "kernel", "w", "b", "scale")
 
 
 def inputs(draw):
-    mesh_shape = ({"data": 2, "model": 4}, {"data": 3, "model": 2})[draw.number % 2]
-    params, spec = {}, {}
-    for name, (min_shape, dtype, param_spec) in _MODELS[draw.number % 3].items():
-        shard_shape = [size + int(draw.rng.integers(0, 3 * draw.scale)) for size in min_shape]
-        shard_counts = _shard_counts(param_spec, len(min_shape), mesh_shape)
-        shape = tuple(count * size for count, size in zip(shard_counts, shard_shape, strict=True))
-        params[name], spec[name] = (shape, dtype), param_spec
-    optimizer = ("adam", "momentum", "sgd", "adam")[draw.number // 3 % 4]
+    # Exactly enough and one byte too few separate every wrong sum from the right one. The first six
+    # are every optimizer with both; in the others everything is drawn.
+    model = _any_model if draw.number > 6 and draw.number % 2 else _every_kind
+    params, spec, mesh_shape = model(draw)
+    if draw.number < 6:
+        optimizer, spare_bytes = list(_MOMENTS)[draw.number % 3], -(draw.number // 3)
+    else:
+        optimizer = str(draw.rng.choice(list(_MOMENTS)))
+        spare_bytes = int(draw.rng.choice([0, 0, 0, -1, -1, -1, 1, draw.rng.integers(-500, 500)]))
     required_bytes = _required_bytes(params, mesh_shape, spec, optimizer)
-    # Exactly enough and one byte too few: these two separate every wrong sum from the right one.
-    hbm_bytes = required_bytes - (draw.number // 2 % 2)
     return {
         "params": params,
         "mesh_shape": mesh_shape,
         "spec": spec,
-        "hbm_bytes": hbm_bytes,
+        "hbm_bytes": max(required_bytes + spare_bytes, 0),
         "optimizer": optimizer,
     }
+
+
+def accepts(mesh, params, mesh_shape, spec, hbm_bytes, optimizer):
+    return all(
+        size % count == 0
+        for name, (shape, _) in params.items()
+        for size, count in zip(shape, shard_counts(spec[name], len(shape), mesh_shape), strict=True)
+    )
 
 
 def expected(mesh, params, mesh_shape, spec, hbm_bytes, optimizer):
     return _required_bytes(params, mesh_shape, spec, optimizer) <= hbm_bytes
 
 
+def _every_kind(draw):
+    """Both dtypes; a parameter on one mesh axis, one on a tuple of them, one replicated."""
+    first, second = draw.rng.permutation(["data", "model"]).tolist()
+    mesh_shape = {name: int(draw.rng.integers(2, 9)) for name in (first, second)}
+    spec = {
+        "kernel": Spec(*draw.rng.permutation([first, None]).tolist()),
+        "embed": Spec(None, (second, first)),
+        "scale": Spec(),
+        "heads": Spec(*draw.rng.permutation([second, None, None]).tolist()),
+    }
+    ranks = {"kernel": 2, "embed": 2, "scale": 1, "heads": 3}
+    params = {name: _draw_param(draw, ranks[name], spec[name], mesh_shape) for name in spec}
+    for name, dtype in zip(draw.rng.permutation(list(params)).tolist(), _ITEM_BYTES, strict=False):
+        params[name] = (params[name][0], dtype)
+    # The last parameter is a sharded one, and the replicated one, in turn.
+    names = list(params)
+    names = names[draw.number % 4 :] + names[: draw.number % 4]
+    return {name: params[name] for name in names}, spec, mesh_shape
+
+
+def _any_model(draw):
+    mesh_shape = draw_mesh_shape(draw, n_axes=int(draw.rng.integers(1, 4)), max_size=9)
+    params, spec = {}, {}
+    for name in draw.rng.permutation(_NAMES)[: draw.rng.integers(0, 5)].tolist():
+        rank = int(draw.rng.integers(0, 4))
+        spec[name] = draw_spec(draw, rank, mesh_shape)
+        params[name] = _draw_param(draw, rank, spec[name], mesh_shape)
+    return params, spec, mesh_shape
+
+
+def _draw_param(draw, rank, spec, mesh_shape):
+    shape = tuple(count * draw_size(draw) for count in shard_counts(spec, rank, mesh_shape))
+    return shape, str(draw.rng.choice(list(_ITEM_BYTES)))
+
+
 def _required_bytes(params, mesh_shape, spec, optimizer):
     total = 0
     for name, (shape, dtype) in params.items():
-        shard_counts = _shard_counts(spec[name], len(shape), mesh_shape)
-        elements = math.prod(shape) // math.prod(shard_counts)
+        elements = math.prod(shape) // math.prod(shard_counts(spec[name], len(shape), mesh_shape))
         total += elements * (2 * _ITEM_BYTES[dtype] + 4 * _MOMENTS[optimizer])
     return total
-
-
-def _shard_counts(spec, rank, mesh_shape):
-    shard_counts = [math.prod(mesh_shape[name] for name in names) for names in spec.axes]
-    return shard_counts + [1] * (rank - len(shard_counts))

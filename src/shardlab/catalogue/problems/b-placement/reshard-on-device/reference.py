@@ -1,15 +1,21 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
-import numpy as np
-
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
+
+_TWO_AXES_CASE = 5
 
 
 def inputs(draw):
     n = draw.mesh.n_devices
-    rows, columns = n * draw.scale, n * (draw.scale + 1)
-    x = draw.rng.permutation(np.arange(rows * columns, dtype=np.float32)).reshape(rows, columns)
-    return {"x": x, "spec": output_specs(draw.mesh)}
+    # Divisible by the number of devices, so that every spec fits.
+    shape = (n * draw_size(draw), n * draw_size(draw))
+    specs = _all_specs(draw.mesh)
+    if draw.number == _TWO_AXES_CASE:
+        # At least one target moves data, needs no all-gather, and is not simply the columns.
+        first = draw.mesh.axis_names[0]
+        specs = [s for s in specs if first in s.mesh_axes and len(s.mesh_axes) == 2]
+    return {"x": draw_distinct_shards(draw, shape), "spec": specs[draw.rng.integers(0, len(specs))]}
 
 
 def input_specs(mesh):
@@ -20,17 +26,24 @@ def expected(mesh, x, spec):
     return x
 
 
-def output_specs(mesh):
-    """Return the requested spec, a different one for every kind of mesh."""
-    first, *rest = mesh.axis_names
-    if mesh.axis_sizes == (8,):
-        return Spec()
-    if not rest:
-        return Spec(None, first)
-    (second,) = rest
-    return Spec(second, first) if mesh.axis_sizes[0] == 2 else Spec(None, (first, second))
+def output_specs(mesh, x, spec):
+    return spec
 
 
 def budget(mesh, x, spec):
-    # Only a full copy needs an all-gather. Every other target needs only the missing slices.
-    return {"all_gather": int(spec == Spec()), "all_to_all": 1, "ppermute": 1}
+    # Without the first mesh axis, every device needs rows of all others. Any other target needs
+    # only slices of them.
+    needs_all_rows = mesh.axis_names[0] not in spec.mesh_axes
+    return {"all_gather": int(needs_all_rows), "all_to_all": 1, "ppermute": 1}
+
+
+def _all_specs(mesh):
+    first, *rest = mesh.axis_names
+    specs = [Spec(), Spec(first, None), Spec(None, first)]
+    for second in rest:
+        pairs = ((first, second), (second, first))
+        specs += [Spec(second), Spec(None, second)]
+        specs += [Spec(*pair) for pair in pairs]
+        specs += [Spec(pair) for pair in pairs]
+        specs += [Spec(None, pair) for pair in pairs]
+    return specs

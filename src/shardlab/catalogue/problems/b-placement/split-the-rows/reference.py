@@ -1,21 +1,26 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
-import numpy as np
-
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
-_UNEVEN = (5, 6)  # mesh axis sizes that do not divide the number of rows
+# Cases whose rows are always divisible, and never; in the others it is drawn.
+_DIVISIBLE, _INDIVISIBLE = (0, 2, 4, 5, 7, 11, 12, 13), (9, 10)
 
 
 def inputs(draw):
-    n = draw.mesh.n_devices
-    # Columns are divisible whenever rows are, so sharding the wrong dimension is a valid layout.
-    rows, columns = n * draw.scale, n * (draw.scale + 1)
-    if draw.mesh.axis_sizes[0] in _UNEVEN:
-        rows, columns = rows + 2, columns + 1
-    return {
-        "x": draw.rng.permutation(np.arange(rows * columns, dtype=np.float32)).reshape(rows, -1)
-    }
+    n = draw.mesh.axis_sizes[0]
+    rows = n * draw_size(draw)
+    if draw.number == 4:  # data=2,model=4: the rows could be sharded over all devices
+        rows = draw.mesh.n_devices * draw_size(draw)
+    if draw.number in (5, 12):  # divisible by the first mesh axis, and not by all 8 devices
+        rows = n * (2 * draw_size(draw) - 1)
+    is_indivisible = draw.number not in _DIVISIBLE and draw.rng.random() < 0.3
+    if n > 1 and (is_indivisible or draw.number in _INDIVISIBLE):
+        # Also less than one row for each device.
+        rows = n * int(draw.rng.integers(0, 3)) + int(draw.rng.integers(1, n))
+    # With n columns the number of elements is divisible even if the number of rows is not.
+    columns = n if draw.number == 9 or draw.rng.random() < 0.5 else draw_size(draw)
+    return {"x": draw_distinct_shards(draw, (rows, columns))}
 
 
 def expected(mesh, x):

@@ -3,18 +3,31 @@
 import numpy as np
 
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_exact, draw_size
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    size = 1 + draw.scale
-    x = draw.rng.permutation(np.arange(1, n * size + 1)).astype(np.float32)
-    w = draw.rng.integers(1, 4, (n, size)).astype(np.float32)
-    # The last shard has much more weight than the others, and one shard has none.
-    w[-1] *= 8
-    if n > 2:
-        w[1] = 0
-    return {"x": x, "w": w.reshape(-1)}
+    n, shard_size = draw.mesh.axis_sizes[0], draw_size(draw)
+    x, w = draw_exact(draw, (n, shard_size)), np.abs(draw_exact(draw, (n, shard_size), limit=4))
+    # One shard has much more weight than the others, and is not their mean.
+    heavy, light = draw.rng.choice(n, 2, replace=False) if n > 1 else (0, 0)
+    w[heavy] = 16 + w[heavy]
+    x[heavy] += 50 if draw.scale > 1 else 5
+    w[light] = np.maximum(w[light], 1)
+    if n > 2:  # and some shard has no weight at all
+        w[draw.rng.choice([shard for shard in range(n) if shard not in (heavy, light)])] = 0
+    return {"x": x.reshape(-1), "w": np.ldexp(w, _draw_exponent(draw)).reshape(-1)}
+
+
+def _draw_exponent(draw):
+    """Return a power of two for the weights, whose sum is far below 1 or far above."""
+    if draw.scale == 1:
+        return 0
+    return int(draw.rng.integers(-60, -30) if draw.number == 2 else draw.rng.integers(-60, 61))
+
+
+def accepts(mesh, x, w):
+    return w.min() >= 0 and w.sum() > 0
 
 
 def expected(mesh, x, w):

@@ -3,15 +3,31 @@
 import numpy as np
 
 from shardlab import Spec
-
-# Forward, backward, longer than the ring; no step is half the ring on every mesh.
-_STEPS = (1, 1, -1, 11, 5, 3, 1, 9, -1, 7, -510)
+from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0] * (1 + draw.scale)
-    x = draw.rng.permutation(np.arange(1, n + 1)).astype(np.float32)
-    return {"x": x, "k": _STEPS[draw.number % len(_STEPS)]}
+    n = draw.mesh.axis_sizes[0]
+    return {"x": draw_distinct_shards(draw, n * draw_size(draw)), "k": _draw_step(draw, n)}
+
+
+def _draw_step(draw, n):
+    """Return a step of any sign, also several times around the ring, and 0."""
+    turns = n * int(draw.rng.integers(-2, 3))
+    if draw.number == 2:  # one device backward or forward, as a negative number
+        return -abs(turns) - int(draw.rng.choice([1, n - 1]))
+    if draw.number == 3:  # several devices at once
+        return abs(turns) + int(draw.rng.choice([2, 3, 5, 6]))
+    if draw.number in (4, 5):  # two mesh axes: the ring is the first of them
+        return turns + int(draw.rng.choice([1, n - 1]))
+    if draw.number == 8:  # around the ring and back to the same place, or nowhere
+        return turns
+    limit = 3 * n if draw.rng.random() < 0.8 else 10**6
+    return int(draw.rng.integers(-limit, limit + 1))
+
+
+def accepts(mesh, x, k):
+    return x.shape[0] % mesh.axis_sizes[0] == 0
 
 
 def expected(mesh, x, k):

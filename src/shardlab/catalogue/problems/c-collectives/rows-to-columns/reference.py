@@ -1,16 +1,18 @@
 """Draw inputs from a seed and compute the expected result in plain NumPy."""
 
-import numpy as np
-
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
 
 def inputs(draw):
     n = draw.mesh.axis_sizes[0]
-    # A shard is divisible by n along both dimensions, so that swapped arguments do not raise.
-    rows, cols = n * n * draw.scale, n * (1 + draw.scale)
-    x = draw.rng.permutation(np.arange(rows * cols)).reshape(rows, cols)
-    return {"x": x.astype(np.float32)}
+    # The rows of a shard are not divisible by n: they cannot be what is split.
+    shard_rows = draw_size(draw)
+    shard_rows += int(n > 1 and shard_rows % n == 0)
+    shape = (n * shard_rows, n * draw_size(draw, low=2))
+    if n == 1 and draw.rng.random() < 0.25:
+        shape = (1, 1)
+    return {"x": draw_distinct_shards(draw, shape)}
 
 
 def expected(mesh, x):

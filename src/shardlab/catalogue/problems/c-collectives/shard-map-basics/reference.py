@@ -3,12 +3,13 @@
 import numpy as np
 
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_distinct_shards, draw_size
 
 
 def inputs(draw):
     # All values differ, so that swapped shards are detected.
-    n = draw.mesh.axis_sizes[0] * (1 + draw.scale)
-    return {"x": draw.rng.permutation(np.arange(1, n + 1)).astype(np.float32)}
+    shard_size = draw_size(draw, low=6 if draw.number == 1 else 1)
+    return {"x": draw_distinct_shards(draw, draw.mesh.axis_sizes[0] * shard_size)}
 
 
 def expected(mesh, x):

@@ -3,13 +3,48 @@
 import numpy as np
 
 from shardlab import Spec
+from shardlab.catalogue.drawing import draw_size
 
 
 def inputs(draw):
-    rows, cols = 2 + draw.scale, draw.mesh.axis_sizes[0] * (1 + draw.scale)
-    x = draw.rng.integers(-3, 4, (rows, cols)).astype(np.float32)
-    # exp(100) overflows float32; the offset differs from row to row.
-    return {"x": x + 100 * np.arange(1, rows + 1, dtype=np.float32)[:, None]}
+    n = draw.mesh.axis_sizes[0]
+    cols = n * draw_size(draw, low=2 if n == 1 else 1)
+    kinds = [_far_apart, _negative, _close_together, _around_zero]
+    n_more = draw.rng.integers(0, 2 * draw.scale)
+    kinds += [(*kinds, _equal)[kind] for kind in draw.rng.integers(0, 5, n_more)]
+    kinds = draw.rng.permutation(kinds)[: 1 if draw.number == 7 else None]
+    x = np.stack([kind(draw, cols) for kind in kinds])
+    # Half of the rows get fractions: multiples of 1/8, which a float32 represents exactly.
+    has_fractions = (draw.scale > 1) * (draw.rng.random((len(x), 1)) < 0.5)
+    return {"x": (x + has_fractions * draw.rng.integers(0, 8, x.shape) / 8).astype(np.float32)}
+
+
+def _far_apart(draw, cols):
+    """Return a row whose maximum is more than 88 above the first element and the mean."""
+    row = draw.rng.integers(-400, -199, cols)
+    peaks = draw.rng.choice(np.arange(1, cols), min(2, cols - 1), replace=False)
+    row[peaks] = draw.rng.integers(100, 200) + draw.rng.integers(0, 3, len(peaks))
+    return row
+
+
+def _negative(draw, cols):
+    """Return a row far below zero: exp of every element is 0, unless the maximum is subtracted."""
+    return draw.rng.integers(-3, 4, cols) - draw.rng.integers(120, 1000)
+
+
+def _close_together(draw, cols):
+    """Return a row in which every element counts, and exp of which overflows."""
+    return draw.rng.integers(-6, 7, cols) + draw.rng.integers(200, 1000)
+
+
+def _around_zero(draw, cols):
+    row = draw.rng.integers(-2, 3, cols)
+    row[draw.rng.integers(0, cols)] = 0
+    return row
+
+
+def _equal(draw, cols):
+    return np.full(cols, draw.rng.integers(-5, 6))
 
 
 def expected(mesh, x):

@@ -1,4 +1,4 @@
-# SHAPE: splits the rows and concatenates the columns
+# SPEC: splits the rows, which are not divisible once more, and concatenates the columns
 import jax
 from jax.sharding import PartitionSpec
 
