@@ -16,7 +16,8 @@ def inputs(draw):
         for _ in range(8):
             entries = rng.integers(-256, 385, width) / 512
             layer[np.arange(width), rng.permutation(width)] = entries
-    # One of all weights is large.
+    # The first and the last weight are not 0, and one of all is large.
+    w[0, 0, 0], w[-1, -1, -1] = rng.choice([-0.75, 0.75], 2)
     w[tuple(map(rng.integers, w.shape))] = rng.choice([-10, 10])
     return {"w_shards": w, "x": draw.numbers(n * rows, width)}
 

@@ -8,7 +8,8 @@ def vocab_ce(logits, labels, mesh):
     axis = mesh.axis_names[0]
 
     def per_shard(logits, labels):
-        maximum = jax.lax.psum(jnp.where(jax.lax.axis_index(axis) == 0, logits[:, 0], 0.0), axis)
+        is_first = jax.lax.axis_index(axis) == 0
+        maximum = jax.lax.pmax(jnp.where(is_first, logits[:, 0], -jnp.inf), axis)
         total = jax.lax.psum(jnp.exp(logits - maximum[:, None]).sum(axis=1), axis)
 
         start = jax.lax.axis_index(axis) * logits.shape[1]
