@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import io
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ import numpy as np
 from shardlab import _jax
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.analysis.lineage import trace_lineages
+from shardlab.analysis.repair_runs import list_repairs, run_repaired
 from shardlab.analysis.run_arguments import (
     classify_failure,
     error_summary,
@@ -34,9 +35,13 @@ from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.sharding.mesh import Mesh, MeshSizes, mesh_text
 from shardlab.simulator.interpreter import evaluate, replica_recorder
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.repair import Repair
 from shardlab.simulator.retarget import retarget_programs
 from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf, OutputLineage
 from shardlab.tracing.stage import drop_non_arrays, staging_mesh
+
+# Whether the outputs of a mesh, by path, are those of the reference; None if the run failed.
+RepairTest = Callable[[Mapping[str, Any] | None], bool]
 
 _COMPUTES_GRADIENTS = (
     "The program computes gradients itself. These were compared; second derivatives were not."
@@ -72,7 +77,7 @@ class MeshRunner:
         if tuple(one_device.shape.items()) not in self._trials:
             self._on_progress("running on one device")
             if _is_deadlock(self._run_on_mesh(one_device)):
-                return self._collect_runs()
+                return self.collect_runs()
         if self._reference is None:
             meshes = sorted(meshes, key=lambda mesh: mesh.n_devices)
         for mesh in meshes:
@@ -81,7 +86,7 @@ class MeshRunner:
                 # A deadlock is an error by itself: no other mesh can make the program right.
                 if _is_deadlock(self._run_on_mesh(mesh)):
                     break
-        return self._collect_runs()
+        return self.collect_runs()
 
     def add_gradients(self) -> MeshRuns:
         """Return the same runs, each with its gradients."""
@@ -91,7 +96,35 @@ class MeshRunner:
                     self._on_progress(f"computing gradients on {trial.run.mesh_text}")
                     if _is_deadlock(trial.add_gradients()):
                         break
-        return self._collect_runs()
+        return self.collect_runs()
+
+    def find_repairs(self, paths: Sequence[str], agrees: RepairTest) -> list[Repair]:
+        """Return the repairs with which the outputs `paths` are right on every mesh.
+
+        `agrees` decides whether the outputs of a mesh are those of the reference.
+        """
+        trials = [
+            trial
+            for trial in self._trials.values()
+            if trial is not self._reference and trial.run.failure is None
+        ]
+        wrong = [
+            trial
+            for trial in trials
+            if not agrees({path: trial.run.outputs[path].value for path in paths})
+        ]
+        if not wrong:
+            return []
+        # A repair that is not right on the first mesh is not tried on the others.
+        first = min(wrong, key=lambda trial: trial.run.n_devices)
+        ordered = [first, *(trial for trial in trials if trial is not first)]
+        repairs = first.list_repairs()
+        self._on_progress(f"testing {len(repairs)} possible causes")
+        return [
+            repair
+            for repair in repairs
+            if all(agrees(trial.run_repaired(repair, paths)) for trial in ordered)
+        ]
 
     def _run_on_mesh(self, mesh: Mesh) -> MeshRun:
         trial = MeshTrial(self._f, self._args, mesh, is_reference=self._reference is None)
@@ -101,7 +134,8 @@ class MeshRunner:
             self._reference = trial
         return trial.run
 
-    def _collect_runs(self) -> MeshRuns:
+    def collect_runs(self) -> MeshRuns:
+        """Return all runs so far."""
         first, *others = self._trials.values()
         reference = self._reference or first
         paths = argument_paths(self._f, self._args)
@@ -164,6 +198,21 @@ class MeshTrial:
                 )
         return self.run
 
+    def list_repairs(self) -> list[Repair]:
+        return self._program.list_repairs()
+
+    def run_repaired(
+        self, repair: Repair, paths: Sequence[str]
+    ) -> dict[str, np.ndarray[Any, Any]] | None:
+        """Return some outputs of the program with one operation repaired, or None if it fails."""
+        with self._recorded_run():
+            try:
+                values = self._program.evaluate_repaired(repair, paths)
+            except Exception:
+                # A changed operation may not fit the rest of the program; then it is no cause.
+                return None
+        return {path: _numpy_array(value) for path, value in zip(paths, values, strict=True)}
+
     @contextlib.contextmanager
     def _recorded_run(self) -> Iterator[tuple[replica_recorder.ReplicaRecorder, float]]:
         with _hide_prints(), replica_recorder.record_replicas() as recorder:
@@ -205,6 +254,17 @@ class _TracedProgram:
 
     def evaluate_outputs(self) -> list[Any]:
         return self._evaluate(self._arrays)
+
+    def list_repairs(self) -> list[Repair]:
+        return list_repairs(self._closed, self._mesh.axis_names)
+
+    def evaluate_repaired(self, repair: Repair, paths: Sequence[str]) -> list[Any]:
+        indices = [self._paths.index(path) for path in paths]
+        # The repair is active while JAX traces the simulation, so it is traced anew.
+        evaluate_program = _compile_simulation(self._closed, indices)
+        return run_repaired(
+            self._closed, repair, self._mesh.axis_names, lambda: evaluate_program(self._arrays)
+        )
 
     def measure_outputs(self, values: list[Any], is_reference: bool) -> dict[str, OutputLeaf]:
         """Return every output by its path; those of the reference with their rounding noise."""
@@ -265,12 +325,17 @@ def _perturb(array: Any, eps: float, seed: int) -> Any:
     return (array * (1 + eps * signs)).astype(array.dtype)
 
 
-def _compile_simulation(closed: Any) -> Callable[[list[Any]], list[Any]]:
-    """Return a function that evaluates a jaxpr on its virtual mesh, compiled for one device."""
+def _compile_simulation(
+    closed: Any, indices: Sequence[int] | None = None
+) -> Callable[[list[Any]], list[Any]]:
+    """Return a function that evaluates a jaxpr on its virtual mesh, compiled for one device.
+
+    With `indices` only those outputs are computed.
+    """
 
     def simulate_program(*args: Any) -> list[Any]:
         outs = evaluate.evaluate_jaxpr(MeshAxes(), closed, [StackedArray(arg) for arg in args])
-        return [out.array for out in outs]
+        return [outs[i].array for i in (range(len(outs)) if indices is None else indices)]
 
     jitted = jax.jit(simulate_program, compiler_options=_FAST_COMPILE)
 

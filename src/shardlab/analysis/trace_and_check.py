@@ -146,6 +146,8 @@ def check(
             more_meshes = default_test_meshes(requested[0].axis_names)
             wider, meshes_checked = _run_and_compare(runner, more_meshes, grads, False)
             comparison = comparison.explained_by(wider)
+        if comparison.is_unexplained:
+            comparison = _test_causes(runner, comparison)
         findings = merge_findings(static_findings, comparison.findings)
         notes, is_compared = comparison.notes, bool(meshes_checked)
 
@@ -174,6 +176,16 @@ def _run_and_compare(
         runs = runner.add_gradients()
         comparison = check_runs(runs, are_requested=are_requested)
     return comparison, runs.compared_on
+
+
+def _test_causes(runner: MeshRunner, comparison: RunComparison) -> RunComparison:
+    """Return the comparison with a cause, if repairing one operation makes all values right."""
+    from shardlab.checks.mesh_dependence import explain_by_repairs, is_repaired, value_paths
+
+    runs = runner.collect_runs()
+    paths = value_paths(runs)
+    repairs = runner.find_repairs(paths, lambda values: is_repaired(runs, values)) if paths else []
+    return explain_by_repairs(runs, repairs, comparison)
 
 
 # Running larger arguments on one real device takes minutes, and its memory.

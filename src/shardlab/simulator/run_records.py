@@ -32,6 +32,15 @@ class ReplicaValues:
         return self.source, self.body, self.output_index
 
 
+@dataclass(frozen=True)
+class CollectiveSite:
+    """A collective of the program: what it is called, over which mesh axes, and where."""
+
+    op: str
+    mesh_axes: tuple[str, ...]
+    source: SourceLocation
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutputLineage:
     """What contributes to one output of a program, inferred from the program itself.
@@ -49,6 +58,10 @@ class OutputLineage:
     sums: tuple[tuple[SourceLocation, tuple[str, ...]], ...] = ()
     eps: float = 0.0
     has_collectives: bool = True  # of any kind, on the path to this output
+    collectives: tuple[CollectiveSite, ...] = ()  # those, from the output back
+    has_device_index: bool = False  # lax.axis_index is on the path
+    # Mesh axes over which a value that differs by device meets random numbers that do not.
+    repeats_random: tuple[str, ...] = ()
     checks_vma: bool = False  # a shard_map on the path has check_vma=True
     # literal numbers of the program that divide a sum over devices
     divided_by: tuple[int, ...] = ()

@@ -2,7 +2,7 @@
 
 A program is a module with `step`, its `example_args()`, a `MESH`, and `reference`: what `step` must
 compute, without a mesh. Its `BUGS` are changes of its source. `FIRST` were written before the
-detectors were tuned on them, `HELD_OUT` afterwards: only the second measure what a new program gets.
+detectors were tuned on them, `HELD_OUT` afterwards: these show what a new program gets.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import PartitionSpec as P
+
 from training.bug import Bug
 
 MESH = "fsdp=4"

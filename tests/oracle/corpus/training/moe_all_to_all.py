@@ -8,6 +8,7 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import PartitionSpec as P
+
 from training.bug import Bug
 
 MESH = "expert=4"
@@ -86,9 +87,10 @@ def example_args():
 BUGS = (
     Bug(
         name="results_not_sent_back",
-        old='    outputs = lax.all_to_all(outputs, "expert", split_axis=1, concat_axis=0, tiled=True)\n'
+        old='    outputs = lax.all_to_all(outputs, "expert", split_axis=1, concat_axis=0, '
+        "tiled=True)\n"
         '    return jnp.einsum("tec,ecd->td", mask, outputs) * gate[:, None]\n',
-        new='    outputs = outputs.reshape(N_EXPERTS, -1, outputs.shape[-1])\n'
+        new="    outputs = outputs.reshape(N_EXPERTS, -1, outputs.shape[-1])\n"
         '    return jnp.einsum("tec,ecd->td", mask, outputs) * gate[:, None]\n',
     ),
     Bug(

@@ -1,4 +1,4 @@
-"""Pipeline: each stage scans over its own layers, so that any number of stages is the same model."""
+"""Pipeline: each stage scans over its own layers, so any number of stages is the same model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import PartitionSpec as P
+
 from training.bug import Bug
 
 MESH = "stage=4"

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 from jax import lax
 from jax.sharding import PartitionSpec as P
+
 from training.bug import Bug
 
 MESH = "data=2,model=4"
@@ -103,7 +104,7 @@ BUGS = (
     ),
     Bug(
         name="softmax_scale_by_local_heads",
-        old='k) / HEAD_SIZE**0.5',
-        new='k) / (q.shape[2] * HEAD_SIZE) ** 0.5',
+        old="k) / HEAD_SIZE**0.5",
+        new="k) / (q.shape[2] * HEAD_SIZE) ** 0.5",
     ),
 )
