@@ -21,6 +21,7 @@ import numpy as np
 from shardlab import _jax
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.analysis.lineage import trace_lineages
+from shardlab.analysis.partial_use import describe_partial_use, has_shard_map
 from shardlab.analysis.repair_runs import list_repairs, run_repaired
 from shardlab.analysis.run_arguments import (
     classify_failure,
@@ -30,14 +31,20 @@ from shardlab.analysis.run_arguments import (
     is_array,
     leaf_paths,
 )
-from shardlab.errors import Deadlock
+from shardlab.errors import Deadlock, InvalidType
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.sharding.mesh import Mesh, MeshSizes, mesh_text
 from shardlab.simulator.interpreter import evaluate, replica_recorder
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.repair import Repair
 from shardlab.simulator.retarget import retarget_programs
-from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf, OutputLineage
+from shardlab.simulator.run_records import (
+    MeshRun,
+    MeshRuns,
+    OutputLeaf,
+    OutputLineage,
+    RunFailure,
+)
 from shardlab.tracing.stage import drop_non_arrays, staging_mesh
 
 # Whether the outputs of a mesh, by path, are those of the reference; None if the run failed.
@@ -62,6 +69,7 @@ class MeshRunner:
         f: Callable[..., Any],
         args: Sequence[Any],
         on_progress: Callable[[str], None] = lambda text: None,
+        reference: Callable[..., Any] | None = None,
     ) -> None:
         # The user's mesh may be in context; these arrays belong to the one real device.
         with _jax.no_mesh():
@@ -70,11 +78,16 @@ class MeshRunner:
         # By mesh, so that a second round with more meshes reuses the traces of the first.
         self._trials: dict[MeshSizes, MeshTrial] = {}
         self._reference: MeshTrial | None = None
+        self._reference_function = reference
 
     def run_on_meshes(self, meshes: Sequence[Mesh]) -> MeshRuns:
         """Run on one device and on each of `meshes`; return all runs so far."""
         one_device = Mesh([(name, 1) for name in meshes[0].axis_names])
-        if tuple(one_device.shape.items()) not in self._trials:
+        if self._reference_function is not None and self._reference is None:
+            self._on_progress("running the reference")
+            self._reference = run_reference(self._reference_function, self._args, one_device)
+        is_needed = self._reference_function is None
+        if is_needed and tuple(one_device.shape.items()) not in self._trials:
             self._on_progress("running on one device")
             if _is_deadlock(self._run_on_mesh(one_device)):
                 return self.collect_runs()
@@ -91,7 +104,7 @@ class MeshRunner:
     def add_gradients(self) -> MeshRuns:
         """Return the same runs, each with its gradients."""
         if self._reference is not None:
-            for trial in self._trials.values():
+            for trial in dict.fromkeys([self._reference, *self._trials.values()]):
                 if trial.run.failure is None:
                     self._on_progress(f"computing gradients on {trial.run.mesh_text}")
                     if _is_deadlock(trial.add_gradients()):
@@ -129,6 +142,8 @@ class MeshRunner:
     def _run_on_mesh(self, mesh: Mesh) -> MeshRun:
         trial = MeshTrial(self._f, self._args, mesh, is_reference=self._reference is None)
         self._trials[trial.run.mesh] = trial
+        if self._reference_function is not None and self._reference and not trial.run.failure:
+            _check_same_outputs(trial.run, self._reference.run)
         # The first mesh that works is the reference: one device, or else the smallest mesh.
         if self._reference is None and trial.run.failure is None:
             self._reference = trial
@@ -136,13 +151,14 @@ class MeshRunner:
 
     def collect_runs(self) -> MeshRuns:
         """Return all runs so far."""
-        first, *others = self._trials.values()
-        reference = self._reference or first
+        trials = list(self._trials.values())
+        reference = self._reference or trials[0]
+        first = reference if self._reference_function is not None else trials[0]
         paths = argument_paths(self._f, self._args)
         arguments = zip(paths, jax.tree.leaves(self._args), strict=True)
         return MeshRuns(
             one=reference.run,
-            many=tuple(trial.run for trial in others if trial is not reference),
+            many=tuple(trial.run for trial in trials if trial not in (first, reference)),
             arguments={
                 path: _numpy_array(leaf)
                 for path, leaf in arguments
@@ -150,6 +166,7 @@ class MeshRunner:
             },
             source=function_location(self._f),
             one_device_failure=None if reference is first else first.run.failure,
+            has_reference_function=self._reference_function is not None,
         )
 
 
@@ -157,13 +174,22 @@ class MeshTrial:
     """A program on one mesh: its run, to which `add_gradients` adds the gradients."""
 
     def __init__(
-        self, f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, is_reference: bool
+        self,
+        f: Callable[..., Any],
+        args: Sequence[Any],
+        mesh: Mesh,
+        is_reference: bool,
+        is_user_reference: bool = False,
     ) -> None:
         self._is_reference, self._has_gradients = is_reference, False
         sizes = tuple(mesh.shape.items())
         with self._recorded_run() as (recorder, start):
             try:
                 self._program = _TracedProgram(f, args, mesh)
+                partial_use = None if is_user_reference else self._program.partial_use()
+                if partial_use is not None:
+                    self.run = MeshRun(mesh=sizes, failure=partial_use)
+                    return
                 values = self._program.evaluate_outputs()
                 # Read before the perturbed runs of `measure_outputs` record their replicas too.
                 replicas = tuple(recorder.entries)
@@ -198,6 +224,10 @@ class MeshTrial:
                 )
         return self.run
 
+    @property
+    def has_shard_map(self) -> bool:
+        return self._program.has_shard_map
+
     def list_repairs(self) -> list[Repair]:
         return self._program.list_repairs()
 
@@ -217,6 +247,53 @@ class MeshTrial:
     def _recorded_run(self) -> Iterator[tuple[replica_recorder.ReplicaRecorder, float]]:
         with _hide_prints(), replica_recorder.record_replicas() as recorder:
             yield recorder, time.perf_counter()
+
+
+def run_reference(f: Callable[..., Any], args: Sequence[Any], mesh: Mesh) -> MeshTrial:
+    """Return the run of the user's reference. Raises `InvalidType` if it is no plain function."""
+    where = f"check(..., reference={getattr(f, '__name__', repr(f)):.60})"
+    trial = MeshTrial(f, args, mesh, is_reference=True, is_user_reference=True)
+    if trial.run.failure is not None:
+        raise InvalidType(
+            f"The reference does not run: {trial.run.failure.message}",
+            where=where,
+            fix="pass a function of the same arguments that computes the result without a mesh.",
+        )
+    if trial.has_shard_map:
+        raise InvalidType(
+            "The reference has a shard_map, so it depends on a mesh itself.",
+            where=where,
+            fix="write the reference without a mesh: full arrays, and no collectives.",
+        )
+    return trial
+
+
+def _check_same_outputs(run: MeshRun, reference: MeshRun) -> None:
+    """Raise `InvalidType` if the reference does not return the same arrays as the program."""
+    if list(run.outputs) != list(reference.outputs):
+        differing = [
+            f"{owner} has {', '.join(path or 'a single array' for path in paths[:4])}"
+            for owner, paths in (
+                ("only the program", [p for p in run.outputs if p not in reference.outputs]),
+                ("only the reference", [p for p in reference.outputs if p not in run.outputs]),
+            )
+            if paths
+        ]
+        problem = "; ".join(differing) or "the order of the outputs differs"
+    else:
+        shapes = [
+            f"output {path} is {leaf.value.shape}, and {reference.outputs[path].value.shape} in "
+            "the reference".replace("output  is", "the output is")
+            for path, leaf in run.outputs.items()
+            if leaf.value.shape != reference.outputs[path].value.shape
+        ]
+        problem = "; ".join(shapes[:4])
+    if problem:
+        raise InvalidType(
+            f"The reference returns other arrays than the program: {problem}.",
+            where=f"the outputs on {run.mesh_text}",
+            fix="return the same structure from both, with full arrays of the same shapes.",
+        )
 
 
 def _seconds_since(start: float) -> float:
@@ -254,6 +331,15 @@ class _TracedProgram:
 
     def evaluate_outputs(self) -> list[Any]:
         return self._evaluate(self._arrays)
+
+    @property
+    def has_shard_map(self) -> bool:
+        return has_shard_map(self._closed)
+
+    def partial_use(self) -> RunFailure | None:
+        """Return why this mesh changes the meaning of the program, if it does."""
+        message = describe_partial_use(self._closed, self._names)
+        return RunFailure(kind="partly_used", message=message) if message else None
 
     def list_repairs(self) -> list[Repair]:
         return list_repairs(self._closed, self._mesh.axis_names)

@@ -1,7 +1,7 @@
 """Sentences, fixes and value lines for a result that depends on the mesh, by cause.
 
 Templates have the fields `axes` (quoted), `axis` (the first one), `factor`, `factor_of`,
-`argument`, `number` and `reference`. `FIXES` use `axes` and `axis` only.
+`argument`, `number` and `place` (`on one device`). `FIXES` use `axes` and `axis` only.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from shardlab.sharding.mesh import mesh_text
 from shardlab.simulator.run_records import OutputLineage
 
 SENTENCES = {
-    "factor_of_n": "is n times the value on one device, where n is the size of {axes}.",
-    "divided_by_n": "is 1/n of the value on one device, where n is the size of {axes}.",
+    "factor_of_n": "is n times the value {place}, where n is the size of {axes}.",
+    "divided_by_n": "is 1/n of the value {place}, where n is the size of {axes}.",
     "shards_permuted": "has the right shards in the wrong order: they are permuted along {axes}.",
     "only_shard_0": "is right on the first device along {axes} and wrong on all others: each "
     "device computes its shard as if it were the first.",
     "bias_n_times": "counts {argument} n times, where n is the size of {axes}.",
-    "gradient_scaled_by_n": "is {factor} {factor_of}the gradient on one device, where n is the "
+    "gradient_scaled_by_n": "is {factor} {factor_of}the gradient {place}, where n is the "
     "size of {axes}; the values themselves are right.",
     "mean_of_means": "is a mean of means over {axes}: each device divides by its own count, so "
     "elements in smaller groups have more weight.",
     "same_random_numbers": "uses the same random numbers on every device along {axes}.",
-    "": "differs from the result on {reference}; the cause is not known.",
+    "": "differs from the result {place}; the cause is not known.",
 }
 FIXES = {
     "factor_of_n": "a value that is already summed or replicated is summed over {axes} again: "
@@ -47,7 +47,7 @@ FIXES = {
     "same_random_numbers": "give each device its own key: "
     "jax.random.fold_in(key, jax.lax.axis_index('{axis}')).",
     "": "check these collectives, the last one first: what each one sums or sends, and over which "
-    "mesh axes. If the result should depend on the mesh, pass what is right as reference=.",
+    "mesh axes.",
 }
 _UPDATE_FIX = (
     "sum each gradient over {axes} exactly once, and use pmean instead of psum if the loss is a "
@@ -56,11 +56,11 @@ _UPDATE_FIX = (
 # (cause, variant) -> a more specific sentence, fix, or both; "" falls back to the tables above.
 _VARIANTS: dict[tuple[str, str], tuple[str, str]] = {
     ("factor_of_n", "beside"): (
-        "is {argument} plus n times what one device adds to it, where n is the size of {axes}.",
+        "is {argument} plus n times what is added to it {place}, where n is the size of {axes}.",
         "",
     ),
     ("divided_by_n", "beside"): (
-        "is {argument} plus 1/n of what one device adds to it, where n is the size of {axes}.",
+        "is {argument} plus 1/n of what is added to it {place}, where n is the size of {axes}.",
         "",
     ),
     ("factor_of_n", "written"): (
@@ -75,17 +75,17 @@ _VARIANTS: dict[tuple[str, str], tuple[str, str]] = {
         "sum first and divide last: psum(total, '{axis}') / psum(count, '{axis}').",
     ),
     ("gradient_scaled_by_n", "beside"): (
-        "moves {argument} {factor} as far as on one device, where n is the size of {axes}: the "
-        "gradient in it is {factor} {factor_of}the gradient on one device.",
+        "moves {argument} {factor} as far as {place}, where n is the size of {axes}: the "
+        "gradient in it is {factor} {factor_of}the gradient {place}.",
         _UPDATE_FIX,
     ),
     ("factor_of_n", "repaired"): (
-        "differs from the result on {reference}: a sum over {axes} is n times too large, where n "
+        "differs from the result {place}: a sum over {axes} is n times too large, where n "
         "is the size of {axes}.",
         "",
     ),
     ("divided_by_n", "repaired"): (
-        "differs from the result on {reference}: a mean over {axes} should be a sum.",
+        "differs from the result {place}: a mean over {axes} should be a sum.",
         "",
     ),
     ("bias_n_times", "repaired"): (
@@ -158,7 +158,7 @@ def paths_text(paths: Sequence[str], kind: str) -> str:
 
 
 def comparison_lines(
-    comparisons: Sequence[Comparison], cause: str, reference: str = "one device"
+    comparisons: Sequence[Comparison], cause: str, place: str = "on one device"
 ) -> tuple[str, ...]:
     """Return a line for each mesh that disagrees, and the value on the reference."""
     wrong = [item for item in comparisons if not item.agrees]
@@ -170,7 +170,7 @@ def comparison_lines(
     ]
     if len(wrong) > _MAX_MESHES:
         lines.append(f"and on {len(wrong) - _MAX_MESHES} more")
-    return (*lines, f"on {reference}: {array_text(expected, digits)}")
+    return (*lines, f"{place}: {array_text(expected, digits)}")
 
 
 def _difference_text(comparison: Comparison, cause: str, digits: int) -> str:

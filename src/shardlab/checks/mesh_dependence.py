@@ -66,7 +66,7 @@ class RunComparison:
         return any(
             finding.code == "hazard.mesh_dependent"
             and not finding.cause
-            and finding.details["reference"] == "one device"
+            and finding.details["reference"] in ("one device", "the reference")
             and finding.details["kind"] == "output"
             for finding in self.findings
         )
@@ -114,7 +114,12 @@ def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
         lineage = next(
             kind.leaves(run)[path].lineage for run in runs.many if path in kind.leaves(run)
         )
-        if kind.name == "output" and _differs_by_design(path, lineage, comparisons, kind):
+        is_compared_anyway = runs.has_reference_function and "by_device" not in lineage.random
+        if (
+            kind.name == "output"
+            and not is_compared_anyway
+            and _differs_by_design(path, lineage, comparisons, kind)
+        ):
             continue
         # A divisor that is the size of a mesh axis is 1 on one device; what is left there is a
         # constant of the program.
@@ -315,12 +320,14 @@ def _cause_finding(
         "factor_of": "of " if is_divided else "",
         "argument": _argument_text(alike),
         "number": next(iter(first.lineage.divided_by), ""),
-        "reference": runs.reference,
+        "place": runs.reference_phrase,
     }
     # JAX inserts the sum of a gradient only inside the shard_map where the program computes it.
     is_summed = kind == "output" and first.lineage.checks_vma and not is_divided
     sentence, fix = cause_message(cause, first.variant, is_summed)
-    lines = comparison_lines(first.comparisons, first.cause, runs.reference)
+    if not (cause or runs.has_reference_function):
+        fix += _DEPENDS_BY_DESIGN
+    lines = comparison_lines(first.comparisons, first.cause, _reference_label(runs))
     if consequences:
         lines += (f"{paths_text([item.path for item in consequences], kind)} changes with it.",)
     if not cause:
@@ -442,6 +449,15 @@ def _cause_location(runs: MeshRuns, difference: Difference) -> SourceLocation:
         if set(axes) & set(difference.mesh_axes) and source.line
     }
     return sources.pop() if len(sources) == 1 else runs.source
+
+
+_DEPENDS_BY_DESIGN = (
+    " If the result is meant to depend on the mesh, pass the right one: reference=function."
+)
+
+
+def _reference_label(runs: MeshRuns) -> str:
+    return "reference" if runs.has_reference_function else runs.reference_phrase
 
 
 def _output_name(path: str) -> str:

@@ -81,7 +81,7 @@ class OutputLeaf:
 class RunFailure:
     """Why a program did not run, with the message of the exception."""
 
-    kind: str  # deadlock, indivisible, rejected, not_simulated
+    kind: str  # deadlock, indivisible, rejected, not_simulated, partly_used
     message: str
     where: str = ""
     fix: str = ""
@@ -121,11 +121,20 @@ class MeshRuns:
     notes: tuple[str, ...] = ()
     # Why it does not run on one device; `one` is then the smallest mesh on which it does.
     one_device_failure: RunFailure | None = None
+    # The user's own function is the reference: `one` has its outputs.
+    has_reference_function: bool = False
 
     @property
     def reference(self) -> str:
-        """Return what all other runs are compared with: `one device`, or a mesh."""
+        """Return what all other runs are compared with: a mesh, or the user's reference."""
+        if self.has_reference_function:
+            return "the reference"
         return self.one.mesh_text if self.one_device_failure else "one device"
+
+    @property
+    def reference_phrase(self) -> str:
+        """Return whose result the reference is: `on one device`, or `of the reference`."""
+        return f"{'of' if self.has_reference_function else 'on'} {self.reference}"
 
     @property
     def compared_on(self) -> tuple[str, ...]:

@@ -100,6 +100,7 @@ BUGS = (
         name="one_tick_too_few",
         old="jnp.arange(n_micro + n_stages - 1)",
         new="jnp.arange(n_micro + n_stages - 2)",
+        needs_reference=True,
     ),
     Bug(
         name="loss_averaged_over_stages",
