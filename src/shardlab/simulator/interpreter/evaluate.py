@@ -22,7 +22,13 @@ from shardlab.simulator.interpreter.partial_sums import (
     materialize,
 )
 from shardlab.simulator.interpreter.repairs import active_repair, evaluate_repaired
-from shardlab.simulator.interpreter.replicas import OutputSource, finish_output
+from shardlab.simulator.interpreter.replicas import (
+    OutputSource,
+    ReplicatedOutput,
+    compare_replicas,
+    finish_output,
+    output_name,
+)
 from shardlab.simulator.interpreter.rules.callbacks import CALLBACKS
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.collectives import (
@@ -64,13 +70,24 @@ def evaluate_shard_map(
     ]
     outs = evaluate_jaxpr(inner, params["jaxpr"], shards)
     body, file, line = _jax.function_location(params["jaxpr"])
-    outputs = []
+    outputs: list[ShardedOutput] = []
+    to_compare: list[ReplicatedOutput] = []
     for index, (value, spec) in enumerate(zip(outs, params["out_specs"], strict=True)):
-        source = OutputSource(index=index, n_outputs=len(outs), body=body, file=file, line=line)
-        finished = finish_output(value, spec, inner, newly_manual, keep_partial_sums, source)
+        source = OutputSource(
+            index=index,
+            n_outputs=len(outs),
+            body=body,
+            file=file,
+            line=line,
+            name=output_name(params["jaxpr"], index),
+        )
+        finished = finish_output(
+            value, spec, inner, newly_manual, keep_partial_sums, source, to_compare
+        )
         outputs.append(
             ShardedOutput(shards=finished, spec=spec, inner=inner, newly_manual=newly_manual)
         )
+    compare_replicas(to_compare, inner.size(newly_manual))
     return outputs
 
 
