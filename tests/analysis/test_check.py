@@ -210,7 +210,7 @@ def test_a_hard_coded_device_count_that_one_device_cannot_run():
     report = shardlab.check(four, "f32[16]", mesh="data=4")
     assert report.findings == ()
     assert not report.is_compared
-    assert str(report).endswith("four: nothing was compared")
+    assert str(report).endswith("four: nothing found; values were not compared")
     assert "ppermute index out of range: it names device 1" in report.notes[0]
     assert not Report.from_json(report.to_json()).is_compared
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 OnProgress = Callable[[str], None]
 
 _ONE_MESH = (
-    "A script runs on its own mesh only; to compare meshes, check a function (file.py:function)."
+    "A script runs on its own mesh only, so its values were not compared: check a function "
+    "(file.py:function) to compare several meshes, or with --reference."
 )
 
 
@@ -118,6 +119,7 @@ def _script_report(
         program=path,
         meshes=tuple(dict.fromkeys(mesh_text(trace.mesh) for trace in traces if trace.mesh)),
         notes=tuple(dict.fromkeys(all_notes)),
+        is_compared=not traces,
     )
 
 

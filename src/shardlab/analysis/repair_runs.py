@@ -21,6 +21,7 @@ from shardlab.simulator.repair import Repair, RepairKind
 
 # Each is compiled and run at least once; programs with more candidates get no answer in time.
 _MAX_REPAIRS = 32
+_SUMS = SUM_COLLECTIVES | {"reduce_scatter", "unreduced_reduce_scatter"}
 _ADDITIONS = frozenset({"add", "add_any", "sub"})
 # What a term may pass through between the addition and the sum.
 _PASSES_TERMS = frozenset(
@@ -67,7 +68,8 @@ def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, 
         eqns_by_output = {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
         for eqn in jaxpr.eqns:
             name, source = eqn.primitive.name, equation_location(eqn)
-            position = lines[name, source]
+            # A sum of a pytree is one equation per leaf: all of them are one operation.
+            position = 0 if name in _SUMS else lines[name, source]
             lines[name, source] += 1
             # The backward pass follows from the forward pass, whose results decide.
             if not source.line or "transpose(" in _jax.name_stack(eqn):
@@ -90,7 +92,7 @@ def _kinds_of(
     eqn: Any, eqns_by_output: dict[Any, Any], jaxpr: Any, mesh_axes: tuple[str, ...]
 ) -> Iterator[tuple[RepairKind, tuple[str, ...], bool]]:
     name = eqn.primitive.name
-    if name in SUM_COLLECTIVES:
+    if name in _SUMS:
         for axes in _axis_choices(collective_axes(eqn.params)):
             yield "divide", axes, False
             yield "multiply", axes, False

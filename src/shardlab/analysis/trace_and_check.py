@@ -197,10 +197,10 @@ def _check_reference(reference: Any) -> None:
 
 def _test_causes(runner: MeshRunner, comparison: RunComparison) -> RunComparison:
     """Return the comparison with a cause, if repairing one operation makes all values right."""
-    from shardlab.checks.mesh_dependence import explain_by_repairs, is_repaired, value_paths
+    from shardlab.checks.mesh_dependence import explain_by_repairs, is_repaired, repairable_paths
 
     runs = runner.collect_runs()
-    paths = value_paths(runs)
+    paths = repairable_paths(runs)
     repairs = runner.find_repairs(paths, lambda values: is_repaired(runs, values)) if paths else []
     return explain_by_repairs(runs, repairs, comparison)
 

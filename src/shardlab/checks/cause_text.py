@@ -84,6 +84,11 @@ _VARIANTS: dict[tuple[str, str], tuple[str, str]] = {
         "is the size of {axes}.",
         "",
     ),
+    ("gradient_scaled_by_n", "repaired"): (
+        "differs from the result {place}: the gradient in it is {factor} {factor_of}the gradient "
+        "{place}, where n is the size of {axes}.",
+        _UPDATE_FIX,
+    ),
     ("divided_by_n", "repaired"): (
         "differs from the result {place}: a mean over {axes} should be a sum.",
         "",

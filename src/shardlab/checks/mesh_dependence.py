@@ -361,14 +361,16 @@ _CAUSES_OF_REPAIRS = {
 }
 
 
-def value_paths(runs: MeshRuns) -> list[str]:
-    """Return the outputs that are values, not gradients: a repair must make all of them right.
+def repairable_paths(runs: MeshRuns) -> list[str]:
+    """Return the outputs that a repair must make right: all values, or if they agree all outputs.
 
-    Without any, or if they agree already, no repair can be tested.
+    A repair changes the forward pass only. The gradients of a value that it makes right stay those
+    of the wrong program, so they prove nothing.
     """
-    paths = [path for path, leaf in runs.one.outputs.items() if not leaf.lineage.is_gradient]
-    names = {path for path in paths if any(not _agrees(runs, run, path) for run in runs.many)}
-    return paths if names else []
+    paths = list(runs.one.outputs)
+    values = [path for path in paths if not runs.one.outputs[path].lineage.is_gradient]
+    is_value_wrong = any(not _agrees(runs, run, path) for path in values for run in runs.many)
+    return values if is_value_wrong else paths
 
 
 def _agrees(runs: MeshRuns, run: MeshRun, path: str) -> bool:
@@ -392,13 +394,13 @@ def explain_by_repairs(
     runs: MeshRuns, repairs: Sequence[Repair], comparison: RunComparison
 ) -> RunComparison:
     """Return the comparison with the cause that the repairs prove, if they agree on one."""
-    found = {_CAUSES_OF_REPAIRS[item.kind] for item in repairs}
-    if len(found) != 1:
+    if len({_CAUSES_OF_REPAIRS[item.kind] for item in repairs}) != 1:
         return comparison
     differences = _find_differences(runs, _LeafKind("output"))
     repair = repairs[0]
     variant = "sum_of_means" if repair.is_summed else "repaired"
-    cause = "factor_of_n" if repair.is_summed else found.pop()
+    cause = "factor_of_n" if repair.is_summed else _CAUSES_OF_REPAIRS[repair.kind]
+    values = [item for item in differences if not item.lineage.is_gradient]
     sources = {item.source for item in repairs}
     proven = [
         replace(
@@ -409,10 +411,11 @@ def explain_by_repairs(
             variant=variant,
             source=repair.source if len(sources) == 1 else None,
         )
-        for item in differences
-        if not item.lineage.is_gradient
+        for item in values or differences
     ]
-    finding = _cause_finding(runs, cause, proven, "output", _rest(differences, proven))
+    is_gradient = not values and cause in ("factor_of_n", "divided_by_n")
+    reported = "gradient_scaled_by_n" if is_gradient else cause
+    finding = _cause_finding(runs, reported, proven, "output", _rest(differences, proven))
     lines = (*finding.shows, *(_repair_line(item) for item in repairs))
     others = [item for item in comparison.findings if item.code != "hazard.mesh_dependent"]
     return RunComparison((*others, replace(finding, shows=lines)), comparison.notes)

@@ -95,6 +95,7 @@ BUGS = (
         old='return lax.pmean(loss, "data"), new_running',
         new="return loss, new_running",
         code="jax.rejected",
+        causes=("replication",),
     ),
     Bug(
         name="loss_summed",
