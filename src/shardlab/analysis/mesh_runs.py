@@ -342,7 +342,10 @@ class _TracedProgram:
         return RunFailure(kind="partly_used", message=message) if message else None
 
     def list_repairs(self) -> list[Repair]:
-        return list_repairs(self._closed, self._mesh.axis_names)
+        has_mean_of_means = any(lineage.sums_ratios for lineage in self._lineages)
+        return list_repairs(
+            self._closed, self._mesh.axis_names, has_mean_of_means=has_mean_of_means
+        )
 
     def evaluate_repaired(self, repair: Repair, paths: Sequence[str]) -> list[Any]:
         indices = [self._paths.index(path) for path in paths]

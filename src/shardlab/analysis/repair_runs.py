@@ -20,7 +20,7 @@ from shardlab.simulator.interpreter.rules.collectives import SUM_COLLECTIVES, co
 from shardlab.simulator.repair import Repair, RepairKind
 
 # Each is compiled and run at least once; programs with more candidates get no answer in time.
-_MAX_REPAIRS = 32
+_MAX_REPAIRS = 16
 _SUMS = SUM_COLLECTIVES | {"reduce_scatter", "unreduced_reduce_scatter"}
 _ADDITIONS = frozenset({"add", "add_any", "sub"})
 # What a term may pass through between the addition and the sum.
@@ -41,9 +41,16 @@ _PASSES_TERMS = frozenset(
 )
 
 
-def list_repairs(closed: Any, mesh_axes: Sequence[str]) -> list[Repair]:
-    """Return the repairs to try, the simplest first, each once."""
-    found = [repair for _, repair in _candidates(closed, tuple(mesh_axes))]
+def list_repairs(closed: Any, mesh_axes: Sequence[str], *, has_mean_of_means: bool) -> list[Repair]:
+    """Return the repairs to try, the simplest first, each once.
+
+    Every softmax has a division; they are candidates only if a sum of quotients is in the program.
+    """
+    found = [
+        repair
+        for _, repair in _candidates(closed, tuple(mesh_axes))
+        if has_mean_of_means or repair.kind != "divide_last"
+    ]
     order: list[RepairKind] = ["divide", "multiply", "count_once", "divide_last", "offset"]
     unique = sorted(dict.fromkeys(found), key=lambda repair: order.index(repair.kind))
     return unique[:_MAX_REPAIRS]
