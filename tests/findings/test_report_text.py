@@ -78,7 +78,10 @@ step on data=4: 1 error, 1 warning"""
             "step on a=1, a=2 and a=4: nothing found",
         ),
         (Report(findings=(), program="", meshes=()), "the program: nothing found"),
-        (Report(findings=(), program="f", meshes=(), is_compared=False), "f: nothing was compared"),
+        (
+            Report(findings=(), program="f", meshes=(), is_compared=False),
+            "f: nothing found; values were not compared",
+        ),
         (
             Report(findings=(), program="f", meshes=tuple(f"a={n}" for n in range(9))),
             "f on 9 meshes: nothing found",

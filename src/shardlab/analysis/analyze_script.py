@@ -17,12 +17,14 @@ from shardlab.sharding.mesh import mesh_text
 from shardlab.tracing.trace import Trace, make_trace
 
 if TYPE_CHECKING:
+    from shardlab.simulator.interpreter.replicas import ReplicaDifference
     from shardlab.simulator.script_programs import ProgramRun, ScriptRun
 
 OnProgress = Callable[[str], None]
 
 _ONE_MESH = (
-    "A script runs on its own mesh only; to compare meshes, check a function (file.py:function)."
+    "A script runs on its own mesh only, so its values were not compared: check a function "
+    "(file.py:function) to compare several meshes, or with --reference."
 )
 
 
@@ -103,7 +105,7 @@ def _script_report(
         for finding in trace.findings
         if finding.code != "program.no_communication"
     ]
-    findings += [_replicas_finding(text, source) for text, source in script_run.differing]
+    findings += [_replicas_finding(*item) for item in script_run.differing]
     deadlock = script_run.deadlock
     # The trace reports the same deadlock with its line; the run knows only that it happened.
     has_deadlock = any(finding.code == "hazard.deadlock" for finding in findings)
@@ -117,19 +119,22 @@ def _script_report(
         program=path,
         meshes=tuple(dict.fromkeys(mesh_text(trace.mesh) for trace in traces if trace.mesh)),
         notes=tuple(dict.fromkeys(all_notes)),
+        is_compared=not traces,
     )
 
 
-def _replicas_finding(warning: str, source: SourceLocation) -> Finding:
-    """Return the finding for a `ReplicasDiffer` warning: a sentence, values by device, a fix."""
-    sentence, *lines = warning.splitlines()
-    shows = tuple(line.strip() for line in lines if not line.strip().startswith("try:"))
+def _replicas_finding(difference: ReplicaDifference, source: SourceLocation) -> Finding:
+    """Return the finding for outputs of one shard_map whose replicas differed in the run."""
     return make_finding(
         "hazard.replicas_differ",
-        sentence[0].upper() + sentence[1:],
+        difference.sentence[0].upper() + difference.sentence[1:],
         source,
         "reduce it over that mesh axis (psum, pmean), or shard it in out_specs.",
-        shows=shows,
+        shows=difference.value_lines,
+        details={
+            "mesh_axes": list(difference.mesh_axes),
+            "outputs": list(difference.outputs),
+        },
     )
 
 

@@ -9,14 +9,14 @@ interpretation does, and collects those that reach each output.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from shardlab import _jax
-from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation, written_name
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.collectives import (
     COLLECTIVES,
@@ -32,7 +32,8 @@ from shardlab.simulator.interpreter.varying import (
     infer_scan_carry,
     infer_while_carry,
 )
-from shardlab.simulator.run_records import OutputLineage
+from shardlab.simulator.run_records import CollectiveSite, OutputLineage
+from shardlab.tracing.collective_calls import operation_name
 
 Tag = tuple[Any, ...]
 _ARGUMENT: Tag = ("argument",)
@@ -40,7 +41,7 @@ _GRADIENT: Tag = ("gradient",)
 # A sum over an array that was only cast, reshaped or bounded since; any other operation drops the
 # tag. A quotient of two such sums is a mean, and a psum of those is a mean of means.
 _TOTAL: Tag = ("total",)
-_COLLECTIVE: Tag = ("collective",)
+_DEVICE_INDEX: Tag = ("device_index",)
 _CHECKED: Tag = ("check_vma",)
 
 _RANDOM_PRIMITIVES = {"random_bits", "random_gamma", "rng_bit_generator", "threefry2x32"}
@@ -69,12 +70,26 @@ def trace_lineages(closed: Any) -> list[OutputLineage]:
     """Return the lineage of each output of a program."""
     inner, _ = _jax.open_jaxpr(closed)
     ins = [ValueFacts(frozenset({_ARGUMENT}) | _precision_tags(var)) for var in inner.invars]
-    return [_lineage_from_tags(fact.tags) for fact in _propagate(MeshAxes(), closed, ins)]
+    facts = _propagate(MeshAxes(), closed, ins)
+    positions = {id(eqn): position for position, eqn in enumerate(_equations(closed))}
+    return [_lineage_from_tags(fact.tags, positions) for fact in facts]
 
 
-def _lineage_from_tags(tags: frozenset[Tag]) -> OutputLineage:
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """Yield every equation at any depth, in program order."""
+    inner, _ = _jax.open_jaxpr(jaxpr)
+    for eqn in inner.eqns:
+        yield eqn
+        for body in _jax.inner_jaxprs(eqn.params):
+            yield from _equations(body)
+
+
+def _lineage_from_tags(tags: frozenset[Tag], positions: Mapping[int, int]) -> OutputLineage:
     def values_of(kind: str) -> list[Any]:
         return [tag[1] if len(tag) == 2 else tag[1:] for tag in tags if tag[0] == kind]
+
+    # From the output back: what is computed last is the nearest to the output.
+    collectives = sorted(values_of("collective"), key=lambda item: -positions.get(item[0], 0))
 
     return OutputLineage(
         has_arguments=_ARGUMENT in tags,
@@ -84,7 +99,10 @@ def _lineage_from_tags(tags: frozenset[Tag]) -> OutputLineage:
         sums=tuple(sorted(values_of("sum"))),
         # The least precise float type on the path limits the result.
         eps=max(values_of("eps"), default=0.0),
-        has_collectives=_COLLECTIVE in tags,
+        has_collectives=bool(collectives),
+        collectives=tuple(dict.fromkeys(site for _, site in collectives)),
+        has_device_index=_DEVICE_INDEX in tags,
+        repeats_random=tuple(sorted(values_of("repeats_random"))),
         checks_vma=_CHECKED in tags,
         divided_by=tuple(sorted(values_of("divided"))),
     )
@@ -142,9 +160,11 @@ def _operation_tags(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> frozense
     if name == "div" and _TOTAL not in tags and any(tag[0] == "sum" for tag in tags):
         tags |= _divisor_tags(eqn)
     if name in COLLECTIVES:
-        tags |= {_COLLECTIVE}
+        tags |= {("collective", id(eqn), _collective_site(axes, eqn))}
+    if name == "axis_index":
+        tags |= {_DEVICE_INDEX}
     if name in SUM_COLLECTIVES:
-        over, source = frozenset(collective_axes(eqn.params)), _source_location(eqn)
+        over, source = frozenset(collective_axes(eqn.params)), equation_location(eqn)
         if any(("ratio", axis) in tags for axis in over):
             tags |= {("sums_ratios", source)}
         tags |= {("sum", source, axes.in_mesh_order(over))}
@@ -152,7 +172,24 @@ def _operation_tags(axes: MeshAxes, eqn: Any, ins: list[ValueFacts]) -> frozense
     if name in _RANDOM_PRIMITIVES and axes.manual:
         key_kind = "by_device" if any(fact.varying_axes for fact in ins) else "same"
         tags |= {("random", key_kind)}
+    tags |= _repeated_random_tags(ins)
     return tags if name in _KEEPS_TOTAL else tags - {_TOTAL}
+
+
+def _repeated_random_tags(ins: list[ValueFacts]) -> frozenset[Tag]:
+    """Return a tag for each mesh axis over which an operand varies and a random one does not."""
+    random_axes = [fact.varying_axes for fact in ins if ("random", "same") in fact.tags]
+    if not random_axes or len(ins) < 2:
+        return frozenset()
+    varying = frozenset().union(*(fact.varying_axes for fact in ins))
+    repeated = varying.difference(*random_axes)
+    return frozenset(("repeats_random", axis) for axis in repeated)
+
+
+def _collective_site(axes: MeshAxes, eqn: Any) -> CollectiveSite:
+    source = equation_location(eqn)
+    op = written_name(operation_name(eqn.primitive.name), source)
+    return CollectiveSite(op, axes.in_mesh_order(frozenset(collective_axes(eqn.params))), source)
 
 
 def _divisor_tags(eqn: Any) -> frozenset[Tag]:
@@ -177,7 +214,8 @@ def _precision_tags(var: Any) -> frozenset[Tag]:
     return frozenset({("eps", float(jnp.finfo(dtype).eps))})
 
 
-def _source_location(eqn: Any) -> SourceLocation:
+def equation_location(eqn: Any) -> SourceLocation:
+    """Return the line of the user's program that an equation comes from."""
     location = _jax.user_location(eqn)
     return SourceLocation(*location) if location else UNKNOWN_LOCATION
 

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import io
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +21,8 @@ import numpy as np
 from shardlab import _jax
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.analysis.lineage import trace_lineages
+from shardlab.analysis.partial_use import describe_partial_use, has_shard_map
+from shardlab.analysis.repair_runs import list_repairs, run_repaired
 from shardlab.analysis.run_arguments import (
     classify_failure,
     error_summary,
@@ -29,14 +31,24 @@ from shardlab.analysis.run_arguments import (
     is_array,
     leaf_paths,
 )
-from shardlab.errors import Deadlock
+from shardlab.errors import Deadlock, InvalidType
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.sharding.mesh import Mesh, MeshSizes, mesh_text
 from shardlab.simulator.interpreter import evaluate, replica_recorder
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.repair import Repair
 from shardlab.simulator.retarget import retarget_programs
-from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf, OutputLineage
+from shardlab.simulator.run_records import (
+    MeshRun,
+    MeshRuns,
+    OutputLeaf,
+    OutputLineage,
+    RunFailure,
+)
 from shardlab.tracing.stage import drop_non_arrays, staging_mesh
+
+# Whether the outputs of a mesh, by path, are those of the reference; None if the run failed.
+RepairTest = Callable[[Mapping[str, Any] | None], bool]
 
 _COMPUTES_GRADIENTS = (
     "The program computes gradients itself. These were compared; second derivatives were not."
@@ -57,6 +69,7 @@ class MeshRunner:
         f: Callable[..., Any],
         args: Sequence[Any],
         on_progress: Callable[[str], None] = lambda text: None,
+        reference: Callable[..., Any] | None = None,
     ) -> None:
         # The user's mesh may be in context; these arrays belong to the one real device.
         with _jax.no_mesh():
@@ -65,14 +78,19 @@ class MeshRunner:
         # By mesh, so that a second round with more meshes reuses the traces of the first.
         self._trials: dict[MeshSizes, MeshTrial] = {}
         self._reference: MeshTrial | None = None
+        self._reference_function = reference
 
     def run_on_meshes(self, meshes: Sequence[Mesh]) -> MeshRuns:
         """Run on one device and on each of `meshes`; return all runs so far."""
         one_device = Mesh([(name, 1) for name in meshes[0].axis_names])
-        if tuple(one_device.shape.items()) not in self._trials:
+        if self._reference_function is not None and self._reference is None:
+            self._on_progress("running the reference")
+            self._reference = run_reference(self._reference_function, self._args, one_device)
+        is_needed = self._reference_function is None
+        if is_needed and tuple(one_device.shape.items()) not in self._trials:
             self._on_progress("running on one device")
             if _is_deadlock(self._run_on_mesh(one_device)):
-                return self._collect_runs()
+                return self.collect_runs()
         if self._reference is None:
             meshes = sorted(meshes, key=lambda mesh: mesh.n_devices)
         for mesh in meshes:
@@ -81,34 +99,66 @@ class MeshRunner:
                 # A deadlock is an error by itself: no other mesh can make the program right.
                 if _is_deadlock(self._run_on_mesh(mesh)):
                     break
-        return self._collect_runs()
+        return self.collect_runs()
 
     def add_gradients(self) -> MeshRuns:
         """Return the same runs, each with its gradients."""
         if self._reference is not None:
-            for trial in self._trials.values():
+            for trial in dict.fromkeys([self._reference, *self._trials.values()]):
                 if trial.run.failure is None:
                     self._on_progress(f"computing gradients on {trial.run.mesh_text}")
                     if _is_deadlock(trial.add_gradients()):
                         break
-        return self._collect_runs()
+        return self.collect_runs()
+
+    def find_repairs(self, paths: Sequence[str], agrees: RepairTest) -> list[Repair]:
+        """Return the repairs with which the outputs `paths` are right on every mesh.
+
+        `agrees` decides whether the outputs of a mesh are those of the reference.
+        """
+        trials = [
+            trial
+            for trial in self._trials.values()
+            if trial is not self._reference and trial.run.failure is None
+        ]
+        wrong = [
+            trial
+            for trial in trials
+            if not agrees({path: trial.run.outputs[path].value for path in paths})
+        ]
+        if not wrong:
+            return []
+        # A repair that is not right on the first mesh is not tried on the others.
+        first = min(wrong, key=lambda trial: trial.run.n_devices)
+        ordered = [first, *(trial for trial in trials if trial is not first)]
+        repairs = first.list_repairs()
+        self._on_progress(f"testing {len(repairs)} possible causes")
+        return [
+            repair
+            for repair in repairs
+            if all(agrees(trial.run_repaired(repair, paths)) for trial in ordered)
+        ]
 
     def _run_on_mesh(self, mesh: Mesh) -> MeshRun:
         trial = MeshTrial(self._f, self._args, mesh, is_reference=self._reference is None)
         self._trials[trial.run.mesh] = trial
+        if self._reference_function is not None and self._reference and not trial.run.failure:
+            _check_same_outputs(trial.run, self._reference.run)
         # The first mesh that works is the reference: one device, or else the smallest mesh.
         if self._reference is None and trial.run.failure is None:
             self._reference = trial
         return trial.run
 
-    def _collect_runs(self) -> MeshRuns:
-        first, *others = self._trials.values()
-        reference = self._reference or first
+    def collect_runs(self) -> MeshRuns:
+        """Return all runs so far."""
+        trials = list(self._trials.values())
+        reference = self._reference or trials[0]
+        first = reference if self._reference_function is not None else trials[0]
         paths = argument_paths(self._f, self._args)
         arguments = zip(paths, jax.tree.leaves(self._args), strict=True)
         return MeshRuns(
             one=reference.run,
-            many=tuple(trial.run for trial in others if trial is not reference),
+            many=tuple(trial.run for trial in trials if trial not in (first, reference)),
             arguments={
                 path: _numpy_array(leaf)
                 for path, leaf in arguments
@@ -116,6 +166,7 @@ class MeshRunner:
             },
             source=function_location(self._f),
             one_device_failure=None if reference is first else first.run.failure,
+            has_reference_function=self._reference_function is not None,
         )
 
 
@@ -123,13 +174,22 @@ class MeshTrial:
     """A program on one mesh: its run, to which `add_gradients` adds the gradients."""
 
     def __init__(
-        self, f: Callable[..., Any], args: Sequence[Any], mesh: Mesh, is_reference: bool
+        self,
+        f: Callable[..., Any],
+        args: Sequence[Any],
+        mesh: Mesh,
+        is_reference: bool,
+        is_user_reference: bool = False,
     ) -> None:
         self._is_reference, self._has_gradients = is_reference, False
         sizes = tuple(mesh.shape.items())
         with self._recorded_run() as (recorder, start):
             try:
                 self._program = _TracedProgram(f, args, mesh)
+                partial_use = None if is_user_reference else self._program.partial_use()
+                if partial_use is not None:
+                    self.run = MeshRun(mesh=sizes, failure=partial_use)
+                    return
                 values = self._program.evaluate_outputs()
                 # Read before the perturbed runs of `measure_outputs` record their replicas too.
                 replicas = tuple(recorder.entries)
@@ -164,10 +224,76 @@ class MeshTrial:
                 )
         return self.run
 
+    @property
+    def has_shard_map(self) -> bool:
+        return self._program.has_shard_map
+
+    def list_repairs(self) -> list[Repair]:
+        return self._program.list_repairs()
+
+    def run_repaired(
+        self, repair: Repair, paths: Sequence[str]
+    ) -> dict[str, np.ndarray[Any, Any]] | None:
+        """Return some outputs of the program with one operation repaired, or None if it fails."""
+        with self._recorded_run():
+            try:
+                values = self._program.evaluate_repaired(repair, paths)
+            except Exception:
+                # A changed operation may not fit the rest of the program; then it is no cause.
+                return None
+        return {path: _numpy_array(value) for path, value in zip(paths, values, strict=True)}
+
     @contextlib.contextmanager
     def _recorded_run(self) -> Iterator[tuple[replica_recorder.ReplicaRecorder, float]]:
         with _hide_prints(), replica_recorder.record_replicas() as recorder:
             yield recorder, time.perf_counter()
+
+
+def run_reference(f: Callable[..., Any], args: Sequence[Any], mesh: Mesh) -> MeshTrial:
+    """Return the run of the user's reference. Raises `InvalidType` if it is no plain function."""
+    where = f"check(..., reference={getattr(f, '__name__', repr(f)):.60})"
+    trial = MeshTrial(f, args, mesh, is_reference=True, is_user_reference=True)
+    if trial.run.failure is not None:
+        raise InvalidType(
+            f"The reference does not run: {trial.run.failure.message}",
+            where=where,
+            fix="pass a function of the same arguments that computes the result without a mesh.",
+        )
+    if trial.has_shard_map:
+        raise InvalidType(
+            "The reference has a shard_map, so it depends on a mesh itself.",
+            where=where,
+            fix="write the reference without a mesh: full arrays, and no collectives.",
+        )
+    return trial
+
+
+def _check_same_outputs(run: MeshRun, reference: MeshRun) -> None:
+    """Raise `InvalidType` if the reference does not return the same arrays as the program."""
+    if list(run.outputs) != list(reference.outputs):
+        differing = [
+            f"{owner} has {', '.join(path or 'a single array' for path in paths[:4])}"
+            for owner, paths in (
+                ("only the program", [p for p in run.outputs if p not in reference.outputs]),
+                ("only the reference", [p for p in reference.outputs if p not in run.outputs]),
+            )
+            if paths
+        ]
+        problem = "; ".join(differing) or "the order of the outputs differs"
+    else:
+        shapes = [
+            f"output {path} is {leaf.value.shape}, and {reference.outputs[path].value.shape} in "
+            "the reference".replace("output  is", "the output is")
+            for path, leaf in run.outputs.items()
+            if leaf.value.shape != reference.outputs[path].value.shape
+        ]
+        problem = "; ".join(shapes[:4])
+    if problem:
+        raise InvalidType(
+            f"The reference returns other arrays than the program: {problem}.",
+            where=f"the outputs on {run.mesh_text}",
+            fix="return the same structure from both, with full arrays of the same shapes.",
+        )
 
 
 def _seconds_since(start: float) -> float:
@@ -205,6 +331,29 @@ class _TracedProgram:
 
     def evaluate_outputs(self) -> list[Any]:
         return self._evaluate(self._arrays)
+
+    @property
+    def has_shard_map(self) -> bool:
+        return has_shard_map(self._closed)
+
+    def partial_use(self) -> RunFailure | None:
+        """Return why this mesh changes the meaning of the program, if it does."""
+        message = describe_partial_use(self._closed, self._names)
+        return RunFailure(kind="partly_used", message=message) if message else None
+
+    def list_repairs(self) -> list[Repair]:
+        has_mean_of_means = any(lineage.sums_ratios for lineage in self._lineages)
+        return list_repairs(
+            self._closed, self._mesh.axis_names, has_mean_of_means=has_mean_of_means
+        )
+
+    def evaluate_repaired(self, repair: Repair, paths: Sequence[str]) -> list[Any]:
+        indices = [self._paths.index(path) for path in paths]
+        # The repair is active while JAX traces the simulation, so it is traced anew.
+        evaluate_program = _compile_simulation(self._closed, indices)
+        return run_repaired(
+            self._closed, repair, self._mesh.axis_names, lambda: evaluate_program(self._arrays)
+        )
 
     def measure_outputs(self, values: list[Any], is_reference: bool) -> dict[str, OutputLeaf]:
         """Return every output by its path; those of the reference with their rounding noise."""
@@ -265,12 +414,17 @@ def _perturb(array: Any, eps: float, seed: int) -> Any:
     return (array * (1 + eps * signs)).astype(array.dtype)
 
 
-def _compile_simulation(closed: Any) -> Callable[[list[Any]], list[Any]]:
-    """Return a function that evaluates a jaxpr on its virtual mesh, compiled for one device."""
+def _compile_simulation(
+    closed: Any, indices: Sequence[int] | None = None
+) -> Callable[[list[Any]], list[Any]]:
+    """Return a function that evaluates a jaxpr on its virtual mesh, compiled for one device.
+
+    With `indices` only those outputs are computed.
+    """
 
     def simulate_program(*args: Any) -> list[Any]:
         outs = evaluate.evaluate_jaxpr(MeshAxes(), closed, [StackedArray(arg) for arg in args])
-        return [out.array for out in outs]
+        return [outs[i].array for i in (range(len(outs)) if indices is None else indices)]
 
     jitted = jax.jit(simulate_program, compiler_options=_FAST_COMPILE)
 

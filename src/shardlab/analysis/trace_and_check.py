@@ -95,6 +95,7 @@ def check(
     meshes: Sequence[Any] | None = None,
     grads: bool = True,
     run: bool = True,
+    reference: Callable[..., Any] | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Return what is wrong with `f(*args)` that a single device does not show.
@@ -102,6 +103,9 @@ def check(
     The program is traced on the mesh (the largest of several). Unless that finds an error or `run`
     is False, it then runs on one virtual device and on each mesh, and the results are compared.
     Without a mesh the program's own axes get the sizes 1, 2, 3, 4, 8, or 2x4, 4x2 and so on.
+
+    With a `reference`, a function of the same arguments without a mesh, the results on each mesh
+    (or on the program's own) are compared with what it returns, instead of one device.
 
     >>> import jax
     >>> from jax.sharding import PartitionSpec as P
@@ -115,6 +119,7 @@ def check(
 
     report_progress = on_progress or (lambda text: None)
     requested = [parse_mesh(item) for item in list_meshes(mesh, meshes)]
+    _check_reference(reference)
     config = read_config(_source_file(f))
 
     # Observe: trace the program once, on the largest mesh.
@@ -127,6 +132,9 @@ def check(
     static_findings = check_program(observation, replicated_bytes=config.replicated_bytes)
     axis_names = [name for name, _ in observation.mesh]
     test_meshes = requested or (default_test_meshes(axis_names) if axis_names else [])
+    if reference is not None and not requested and axis_names:
+        # The mesh may be part of what the program computes, and its own is the right one.
+        test_meshes = [Mesh(list(observation.mesh))]
     # A suppressed error does not stop the runs: the user says that it is no error.
     errors = [item for item in config.suppress(static_findings)[0] if item.severity == "error"]
     reason = _reason_not_to_run(observation, errors, test_meshes, run, args)
@@ -139,13 +147,15 @@ def check(
         from shardlab.analysis.mesh_runs import MeshRunner
         from shardlab.checks.compare_runs import merge_findings
 
-        runner = MeshRunner(f, args, report_progress)
+        runner = MeshRunner(f, args, report_progress, reference)
         comparison, meshes_checked = _run_and_compare(runner, test_meshes, grads, bool(requested))
-        if requested and comparison.is_unexplained:
+        if requested and reference is None and comparison.is_unexplained:
             # One mesh size fits many causes; a few more sizes may tell them apart.
             more_meshes = default_test_meshes(requested[0].axis_names)
             wider, meshes_checked = _run_and_compare(runner, more_meshes, grads, False)
             comparison = comparison.explained_by(wider)
+        if comparison.is_unexplained:
+            comparison = _test_causes(runner, comparison)
         findings = merge_findings(static_findings, comparison.findings)
         notes, is_compared = comparison.notes, bool(meshes_checked)
 
@@ -174,6 +184,25 @@ def _run_and_compare(
         runs = runner.add_gradients()
         comparison = check_runs(runs, are_requested=are_requested)
     return comparison, runs.compared_on
+
+
+def _check_reference(reference: Any) -> None:
+    if reference is not None and not callable(reference):
+        raise InvalidType(
+            f"The reference is {reference!r:.60}, which is not a function.",
+            where=f"check(..., reference={reference!r:.60})",
+            fix="pass a function of the same arguments that returns the right result.",
+        )
+
+
+def _test_causes(runner: MeshRunner, comparison: RunComparison) -> RunComparison:
+    """Return the comparison with a cause, if repairing one operation makes all values right."""
+    from shardlab.checks.mesh_dependence import explain_by_repairs, is_repaired, repairable_paths
+
+    runs = runner.collect_runs()
+    paths = repairable_paths(runs)
+    repairs = runner.find_repairs(paths, lambda values: is_repaired(runs, values)) if paths else []
+    return explain_by_repairs(runs, repairs, comparison)
 
 
 # Running larger arguments on one real device takes minutes, and its memory.

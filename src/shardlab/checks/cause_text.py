@@ -1,7 +1,7 @@
 """Sentences, fixes and value lines for a result that depends on the mesh, by cause.
 
 Templates have the fields `axes` (quoted), `axis` (the first one), `factor`, `factor_of`,
-`argument`, `number` and `reference`. `FIXES` use `axes` and `axis` only.
+`argument`, `number` and `place` (`on one device`). `FIXES` use `axes` and `axis` only.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ import numpy as np
 from shardlab.checks.check_replicas import array_text
 from shardlab.checks.tolerance import Comparison, compare_arrays, is_close
 from shardlab.sharding.mesh import mesh_text
+from shardlab.simulator.run_records import OutputLineage
 
 SENTENCES = {
-    "factor_of_n": "is n times the value on one device, where n is the size of {axes}.",
-    "divided_by_n": "is 1/n of the value on one device, where n is the size of {axes}.",
+    "factor_of_n": "is n times the value {place}, where n is the size of {axes}.",
+    "divided_by_n": "is 1/n of the value {place}, where n is the size of {axes}.",
     "shards_permuted": "has the right shards in the wrong order: they are permuted along {axes}.",
-    "only_shard_0": "is right on the first device along {axes} and wrong on all others.",
+    "only_shard_0": "is right on the first device along {axes} and wrong on all others: each "
+    "device computes its shard as if it were the first.",
     "bias_n_times": "counts {argument} n times, where n is the size of {axes}.",
-    "gradient_scaled_by_n": "is {factor} {factor_of}the gradient on one device, where n is the "
+    "gradient_scaled_by_n": "is {factor} {factor_of}the gradient {place}, where n is the "
     "size of {axes}; the values themselves are right.",
     "mean_of_means": "is a mean of means over {axes}: each device divides by its own count, so "
     "elements in smaller groups have more weight.",
     "same_random_numbers": "uses the same random numbers on every device along {axes}.",
-    "": "differs from the result on {reference}.",
+    "": "differs from the result {place}; the cause is not known.",
 }
 FIXES = {
     "factor_of_n": "a value that is already summed or replicated is summed over {axes} again: "
@@ -34,8 +36,9 @@ FIXES = {
     "and pmean for means over equal counts.",
     "shards_permuted": "compare the order of mesh axes in in_specs and out_specs, and the "
     "(source, destination) pairs of a ppermute.",
-    "only_shard_0": "indices into the full array need an offset on each device: "
-    "jax.lax.axis_index('{axis}') * (local size).",
+    "only_shard_0": "indices into the full array need an offset on each device, "
+    "jax.lax.axis_index('{axis}') * (local size); running sums and rows of a neighbor need "
+    "the values of the devices before.",
     "bias_n_times": "add it after the psum over {axes}, so that it is counted once.",
     "gradient_scaled_by_n": "sum each gradient over {axes} exactly once. With check_vma=True JAX "
     "inserts that sum; with check_vma=False or in a custom_vjp look for a psum that is missing, "
@@ -43,7 +46,8 @@ FIXES = {
     "mean_of_means": "sum first and divide last: psum(total, '{axis}') / psum(count, '{axis}').",
     "same_random_numbers": "give each device its own key: "
     "jax.random.fold_in(key, jax.lax.axis_index('{axis}')).",
-    "": "check what each collective sums and over which mesh axes; shardlab.trace lists them.",
+    "": "check these collectives, the last one first: what each one sums or sends, and over which "
+    "mesh axes.",
 }
 _UPDATE_FIX = (
     "sum each gradient over {axes} exactly once, and use pmean instead of psum if the loss is a "
@@ -52,11 +56,11 @@ _UPDATE_FIX = (
 # (cause, variant) -> a more specific sentence, fix, or both; "" falls back to the tables above.
 _VARIANTS: dict[tuple[str, str], tuple[str, str]] = {
     ("factor_of_n", "beside"): (
-        "is {argument} plus n times what one device adds to it, where n is the size of {axes}.",
+        "is {argument} plus n times what is added to it {place}, where n is the size of {axes}.",
         "",
     ),
     ("divided_by_n", "beside"): (
-        "is {argument} plus 1/n of what one device adds to it, where n is the size of {axes}.",
+        "is {argument} plus 1/n of what is added to it {place}, where n is the size of {axes}.",
         "",
     ),
     ("factor_of_n", "written"): (
@@ -71,13 +75,33 @@ _VARIANTS: dict[tuple[str, str], tuple[str, str]] = {
         "sum first and divide last: psum(total, '{axis}') / psum(count, '{axis}').",
     ),
     ("gradient_scaled_by_n", "beside"): (
-        "moves {argument} {factor} as far as on one device, where n is the size of {axes}: the "
-        "gradient in it is {factor} {factor_of}the gradient on one device.",
+        "moves {argument} {factor} as far as {place}, where n is the size of {axes}: the "
+        "gradient in it is {factor} {factor_of}the gradient {place}.",
         _UPDATE_FIX,
     ),
-    ("gradient_scaled_by_n", "update"): (
-        "contains a gradient that is counted n times, where n is the size of {axes}.",
+    ("factor_of_n", "repaired"): (
+        "differs from the result {place}: a sum over {axes} is n times too large, where n "
+        "is the size of {axes}.",
+        "",
+    ),
+    ("gradient_scaled_by_n", "repaired"): (
+        "differs from the result {place}: the gradient in it is {factor} {factor_of}the gradient "
+        "{place}, where n is the size of {axes}.",
         _UPDATE_FIX,
+    ),
+    ("divided_by_n", "repaired"): (
+        "differs from the result {place}: a mean over {axes} should be a sum.",
+        "",
+    ),
+    ("bias_n_times", "repaired"): (
+        "counts a term n times, where n is the size of {axes}: it is the same on every device, and "
+        "is added before the sum over {axes}.",
+        "",
+    ),
+    ("only_shard_0", "repaired"): (
+        "uses indices that start at 0 on every device along {axes}.",
+        "indices into the full array need an offset on each device: jax.lax.axis_index('{axis}') * "
+        "(local size).",
     ),
     ("", "alone"): (
         "",
@@ -97,6 +121,7 @@ _ALREADY_SUMMED_FIX = (
     "divide the gradient by lax.axis_size('{axis}'); a pmean of it afterwards changes nothing."
 )
 _MAX_PATHS = 4
+_MAX_SITES = 8
 _MAX_MESHES = 6
 
 
@@ -109,6 +134,18 @@ def cause_message(cause: str, variant: str = "", is_summed: bool = False) -> tup
     if cause == "gradient_scaled_by_n" and is_summed:
         fix = _ALREADY_SUMMED_FIX
     return sentence or SENTENCES[cause], fix or FIXES[cause]
+
+
+def collective_lines(lineage: OutputLineage) -> tuple[str, ...]:
+    """Return the collectives on the path to an output, from the output back."""
+    sites = [
+        f"  {site.op} over {', '.join(map(repr, site.mesh_axes))} at {site.source}"
+        for site in lineage.collectives
+    ]
+    if not sites:
+        return ()
+    rest = (f"  and {len(sites) - _MAX_SITES} more",) if len(sites) > _MAX_SITES else ()
+    return ("collectives on the path, from the output back:", *sites[:_MAX_SITES], *rest)
 
 
 def paths_text(paths: Sequence[str], kind: str) -> str:
@@ -126,7 +163,7 @@ def paths_text(paths: Sequence[str], kind: str) -> str:
 
 
 def comparison_lines(
-    comparisons: Sequence[Comparison], cause: str, reference: str = "one device"
+    comparisons: Sequence[Comparison], cause: str, place: str = "on one device"
 ) -> tuple[str, ...]:
     """Return a line for each mesh that disagrees, and the value on the reference."""
     wrong = [item for item in comparisons if not item.agrees]
@@ -138,7 +175,7 @@ def comparison_lines(
     ]
     if len(wrong) > _MAX_MESHES:
         lines.append(f"and on {len(wrong) - _MAX_MESHES} more")
-    return (*lines, f"on {reference}: {array_text(expected, digits)}")
+    return (*lines, f"{place}: {array_text(expected, digits)}")
 
 
 def _difference_text(comparison: Comparison, cause: str, digits: int) -> str:

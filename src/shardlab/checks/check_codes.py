@@ -13,7 +13,7 @@ from shardlab.collectives.call import CollectiveCall
 from shardlab.findings import codes
 from shardlab.findings.codes import FindingCode
 from shardlab.findings.finding import Finding
-from shardlab.findings.source import SourceLocation
+from shardlab.findings.source import SourceLocation, written_name
 
 CODES = {
     # Programs that hang, or compute wrong values without an error.
@@ -72,4 +72,4 @@ def axes_argument(axes: Sequence[str]) -> str:
 
 def call_text(call: CollectiveCall) -> str:
     """Return a call as text: `psum over 'data'`."""
-    return f"{call.op} over {quote_axes(call.mesh_axes)}"
+    return f"{written_name(call.op, call.source)} over {quote_axes(call.mesh_axes)}"

@@ -19,6 +19,7 @@ from shardlab.checks.check_codes import axes_argument, call_text, make_finding, 
 from shardlab.checks.diverging_devices import Divergence, find_divergences
 from shardlab.collectives.call import CollectiveCall
 from shardlab.findings.finding import Finding
+from shardlab.findings.source import written_name
 from shardlab.tracing.observation import Observation
 
 
@@ -109,7 +110,8 @@ def _list_calls(calls: list[CollectiveCall]) -> str:
 
 
 def _deadlock_fix(divergence: Divergence) -> str:
-    op, axes = divergence.first_call.op, axes_argument(divergence.scope.varies)
+    call = divergence.first_call
+    op, axes = written_name(call.op, call.source), axes_argument(divergence.scope.varies)
     if divergence.scope.kind == "while":
         return (
             "let all devices continue until the last one is done: make the condition the same on "

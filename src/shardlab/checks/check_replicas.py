@@ -198,6 +198,9 @@ def _one_device_value(runs: MeshRuns, run: MeshRun, replicas: ReplicaValues) -> 
     """Return the same output on one device; in a loop, of the same iteration."""
     if runs.one_device_failure:
         return None
+    if runs.has_reference_function:
+        path = _output_path(run, replicas)
+        return None if path is None else np.asarray(runs.one.outputs[path].value)
     # A shard_map in a loop records its outputs once per iteration, always in the same order.
     same_output = [item for item in run.copies if item.key == replicas.key]
     iteration = next(i for i, item in enumerate(same_output) if item is replicas)
@@ -247,7 +250,7 @@ def _value_lines(
     if len(coordinates) > _MAX_DEVICES:
         lines.append(f"  ... and {len(coordinates) - _MAX_DEVICES} more")
     if expected is not None:
-        lines.append(f"on {reference}: {array_text(expected)}")
+        lines.append(f"on {reference}: {array_text(expected)}".removeprefix("on the "))
     return tuple(lines)
 
 

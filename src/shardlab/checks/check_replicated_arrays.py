@@ -9,6 +9,7 @@ out_shardings.)
 from __future__ import annotations
 
 import math
+import re
 
 from shardlab._text.units import bytes_text
 from shardlab.checks.check_codes import make_finding, quote_axes
@@ -23,24 +24,67 @@ REPLICATED_BYTES = 64 * 2**20
 def find_replicated_arrays(
     observation: Observation, at_least: int = REPLICATED_BYTES
 ) -> list[Finding]:
-    """Return a finding for each array of `at_least` bytes that every device stores in full."""
-    return [
-        _replicated_finding(pattern)
-        for pattern in observation.patterns_of("replicated_array")
-        if pattern.facts["n_bytes"] >= at_least
-    ]
+    """Return a finding for each kind of array of `at_least` bytes that every device stores in full.
+
+    The same tensor of every layer is one finding with a count. A constraint `P()` on a computed
+    value counts with all its copies: the compiler gathers the value for no other reason.
+    """
+    groups: dict[object, list[ProgramPattern]] = {}
+    for pattern in observation.patterns_of("replicated_array"):
+        if pattern.facts["n_bytes"] >= at_least:
+            facts = pattern.facts
+            name = re.sub(r"\d+", "*", facts["path"])
+            key = (pattern.source, name, facts["shape"], facts["dtype"], facts["mesh"])
+            groups.setdefault(key, []).append(pattern)
+    findings = [_replicated_finding(patterns) for patterns in groups.values()]
+    constraints: dict[object, list[ProgramPattern]] = {}
+    for pattern in observation.patterns_of("replicating_constraint"):
+        if pattern.facts["n_bytes"] * (_count_devices(pattern) - 1) >= at_least:
+            constraints.setdefault(pattern.source, []).append(pattern)
+    return findings + [_replicating_finding(patterns) for patterns in constraints.values()]
 
 
-def _replicated_finding(pattern: ProgramPattern) -> Finding:
+def _count_devices(pattern: ProgramPattern) -> int:
+    return math.prod(size for _, size in pattern.facts["mesh"])
+
+
+def _replicating_finding(patterns: list[ProgramPattern]) -> Finding:
+    facts = patterns[0].facts
+    n_devices = _count_devices(patterns[0])
+    options = [f"'{axis}' in dimension {dim}" for axis, dim in facts["shardable"]]
+    times = f" ({len(patterns)} times)" if len(patterns) > 1 else ""
+    return make_finding(
+        "waste.replicated",
+        f"A sharding constraint replicates a value of {facts['dtype']}{list(facts['shape'])} on "
+        f"all {n_devices} devices{times}: {bytes_text(facts['n_bytes'])} per device, "
+        f"{bytes_text(n_devices * facts['n_bytes'])} total.",
+        patterns[0].source,
+        f"name mesh axes in the constraint, such as {' or '.join(options)}, or leave it out."
+        if options
+        else "leave the constraint out, or pad a dimension so that a mesh axis divides it.",
+        shows=(f"mesh {mesh_text(facts['mesh'])}",),
+        details={"path": "", "bytes": facts["n_bytes"], "count": len(patterns)},
+    )
+
+
+def _replicated_finding(patterns: list[ProgramPattern]) -> Finding:
+    pattern, n_arrays = patterns[0], len(patterns)
     facts = pattern.facts
-    n_devices = math.prod(size for _, size in facts["mesh"])
+    n_devices = _count_devices(pattern)
+    n_bytes = n_arrays * facts["n_bytes"]
+    subject, verb = f"'{facts['path']}' of", "is"
+    if n_arrays > 1:
+        subject, verb = (
+            f"'{facts['path']}' and {n_arrays - 1:,} more arrays like it, each of",
+            "are",
+        )
     options = [f"dimension {dim} over '{axis}'" for axis, dim in facts["shardable"]]
     where = "in_specs" if facts["boundary"] == "shard_map" else "its sharding"
     return make_finding(
         "waste.replicated",
-        f"'{facts['path']}' of {facts['dtype']}{list(facts['shape'])} is replicated on all "
-        f"{n_devices} devices: {bytes_text(facts['n_bytes'])} per device, "
-        f"{bytes_text(n_devices * facts['n_bytes'])} total.",
+        f"{subject} {facts['dtype']}{list(facts['shape'])} {verb} replicated on all "
+        f"{n_devices} devices: {bytes_text(n_bytes)} per device, "
+        f"{bytes_text(n_devices * n_bytes)} total.",
         pattern.source if pattern.source.line else None,
         (
             f"shard {' or '.join(options)} in {where}, and all-gather what is needed when it is "
@@ -50,7 +94,12 @@ def _replicated_finding(pattern: ProgramPattern) -> Finding:
             f"in {where}."
         ),
         shows=(f"mesh {mesh_text(facts['mesh'])}",),
-        details={"path": facts["path"], "bytes": facts["n_bytes"]},
+        details={
+            "path": facts["path"],
+            "paths": [item.facts["path"] for item in patterns],
+            "bytes": facts["n_bytes"],
+            "count": n_arrays,
+        },
     )
 
 

@@ -18,7 +18,7 @@ from shardlab.checks.check_replicas import find_differing_replicas
 from shardlab.checks.mesh_dependence import RunComparison, compare_with_one_device
 from shardlab.findings.finding import Finding
 from shardlab.sharding.mesh import Mesh
-from shardlab.simulator.run_records import MeshRun, MeshRuns
+from shardlab.simulator.run_records import MeshRun, MeshRuns, RunFailure
 
 # Cause of an error -> the warning that names the line of the same mistake.
 _WARNING_OF_CAUSE = {
@@ -132,14 +132,15 @@ def _failure_notes(runs: MeshRuns, are_requested: bool) -> tuple[str, ...]:
         if not (are_requested and _failure_kind(run) == "rejected")
     ]
     if runs.one_device_failure is not None:
+        advice = "Pass several meshes."
+        if runs.one_device_failure.kind == "partly_used":
+            advice = "Pass a function that computes what is right: reference=."
         consequence = (
             f"All runs were compared with {runs.reference}, the smallest mesh on which it runs."
             if runs.compared_on
-            else f"NOTHING WAS COMPARED: it ran only on {runs.reference}. Pass several meshes."
+            else f"NOTHING WAS COMPARED: it ran only on {runs.reference}. {advice}"
         )
-        notes.insert(
-            0, f"The program fails on one device: {runs.one_device_failure.message} {consequence}"
-        )
+        notes.insert(0, f"{_one_device_text(runs.one_device_failure)} {consequence}")
     elif runs.many and len(failed) == len(runs.many):
         notes.append(
             "NOTHING WAS COMPARED WITH ONE DEVICE: the program ran on no other mesh. Pass meshes "
@@ -148,8 +149,16 @@ def _failure_notes(runs: MeshRuns, are_requested: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _one_device_text(failure: RunFailure) -> str:
+    if failure.kind == "partly_used":
+        return f"The number of devices is part of what the program computes: {failure.message}"
+    return f"The program fails on one device: {failure.message}"
+
+
 def _failure_note(run: MeshRun) -> str:
     assert run.failure is not None
+    if run.failure.kind == "partly_used":
+        return f"Not compared on {run.mesh_text}: {run.failure.message}"
     if run.failure.kind == "indivisible":
         return f"Not run on {run.mesh_text}: a dimension is not divisible by its shard count."
     return f"Not run on {run.mesh_text}: {run.failure.message}"

@@ -13,12 +13,24 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shardlab.checks import causes
-from shardlab.checks.cause_text import cause_message, comparison_lines, paths_text
+from shardlab.checks.cause_text import (
+    cause_message,
+    collective_lines,
+    comparison_lines,
+    paths_text,
+)
 from shardlab.checks.check_codes import make_finding
-from shardlab.checks.tolerance import Array, Comparison, compare_arrays, result_tolerance
+from shardlab.checks.tolerance import (
+    Array,
+    Comparison,
+    compare_arrays,
+    is_close,
+    result_tolerance,
+)
 from shardlab.findings.finding import Finding
 from shardlab.findings.source import SourceLocation
 from shardlab.sharding.mesh import mesh_text
+from shardlab.simulator.repair import Repair
 from shardlab.simulator.run_records import MeshRun, MeshRuns, OutputLeaf, OutputLineage
 
 
@@ -33,6 +45,7 @@ class Difference:
     mesh_axes: tuple[str, ...] = ()
     argument: str = ""  # path of the argument that is counted n times, or to which a term is added
     variant: str = ""  # of the cause, for a more specific message
+    source: SourceLocation | None = None  # the line that a repair has proven to be the cause
 
 
 @dataclass(frozen=True)
@@ -53,7 +66,8 @@ class RunComparison:
         return any(
             finding.code == "hazard.mesh_dependent"
             and not finding.cause
-            and finding.details["reference"] == "one device"
+            and finding.details["reference"] in ("one device", "the reference")
+            and finding.details["kind"] == "output"
             for finding in self.findings
         )
 
@@ -100,7 +114,12 @@ def _find_differences(runs: MeshRuns, kind: _LeafKind) -> list[Difference]:
         lineage = next(
             kind.leaves(run)[path].lineage for run in runs.many if path in kind.leaves(run)
         )
-        if kind.name == "output" and _differs_by_design(path, lineage, comparisons, kind):
+        is_compared_anyway = runs.has_reference_function and "by_device" not in lineage.random
+        if (
+            kind.name == "output"
+            and not is_compared_anyway
+            and _differs_by_design(path, lineage, comparisons, kind)
+        ):
             continue
         # A divisor that is the size of a mesh axis is 1 on one device; what is left there is a
         # constant of the program.
@@ -195,26 +214,21 @@ def explain_difference(
     bias = causes.bias_n_times(comparisons, arguments)
     if not (bias and bias[1]) and (scaled := causes.factor_beside(comparisons, arguments)):
         return difference(*scaled, variant="beside")
-    if bias:
-        # In the output of a train step, an update by a gradient n times too large looks the same.
-        is_update = lineage.is_gradient and not bias[1]
-        return (
-            difference("gradient_scaled_by_n", bias[0], variant="update")
-            if is_update
-            else difference("bias_n_times", *bias)
-        )
-    # Random values on every mesh: no numeric cause fits, but the lineage says where they come from.
-    if is_random:
-        return difference("same_random_numbers", _differing_axes(comparisons))
-    if axes := causes.only_shard_0(comparisons):
+    # An unnamed term of a gradient may be a gradient that is counted n times, or a bias in the
+    # value from which the gradient follows: the numbers are the same.
+    if bias and (bias[1] or not lineage.is_gradient):
+        return difference("bias_n_times", *bias)
+    # Random values on every mesh: no numeric cause fits, but the program shows that devices which
+    # have different data combine it with the same random numbers.
+    differing = _differing_axes(comparisons)
+    if is_random and set(differing) <= set(lineage.repeats_random):
+        return difference("same_random_numbers", differing)
+    # Without a collective and without a device index every device computes the same function of
+    # its shard. If that is right for the first shard only, each shard is taken for the first.
+    is_local = not (lineage.has_collectives or lineage.has_device_index)
+    if is_local and (axes := causes.only_shard_0(comparisons)):
         return difference("only_shard_0", axes)
-    # The numbers of a mean of means depend on the counts, so only the lineage can tell.
-    if lineage.sums_ratios:
-        axes = _differing_axes(comparisons)
-        if causes.is_sum_over(comparisons, axes):
-            return difference("factor_of_n", axes, variant="sum_of_means")
-        return difference("mean_of_means", axes)
-    return difference("", variant="" if lineage.has_collectives else "alone")
+    return difference("", variant="alone" if not lineage.has_collectives else "")
 
 
 def _differing_axes(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
@@ -233,17 +247,45 @@ def _cause_findings(
     runs: MeshRuns, differences: list[Difference], kind: str
 ) -> tuple[Finding, ...]:
     """Return one finding for each known cause; unexplained differences follow from the first."""
+    # A wrong value makes its gradients wrong, never the other way round: what explains a gradient
+    # by itself may be a coincidence if values differ too.
+    values = [item for item in differences if not item.lineage.is_gradient]
+    roots = values or differences
     by_cause: dict[str, list[Difference]] = {}
-    for difference in differences:
+    for difference in roots:
         cause = _reported_cause(difference, differences, kind, runs)
         by_cause.setdefault(cause, []).append(difference)
+    if "" in by_cause:
+        _drop_uncertain_causes(by_cause)
     unexplained = by_cause.pop("", [])
     if not by_cause:
-        return (_cause_finding(runs, "", unexplained, kind, []),)
+        return (_cause_finding(runs, "", unexplained, kind, _rest(differences, unexplained)),)
+    unexplained += _rest(differences, roots)
     return tuple(
         _cause_finding(runs, cause, group, kind, unexplained if number == 0 else [])
         for number, (cause, group) in enumerate(by_cause.items())
     )
+
+
+def _drop_uncertain_causes(by_cause: dict[str, list[Difference]]) -> None:
+    """Move a term that equals no argument to the unexplained differences.
+
+    Any difference that grows linearly with n looks like such a term, so it explains an output only
+    if it explains all of them.
+    """
+    terms = by_cause.get("bias_n_times", [])
+    unnamed = [item for item in terms if not item.argument]
+    if unnamed:
+        by_cause[""] += unnamed
+        named = _rest(terms, unnamed)
+        del by_cause["bias_n_times"]
+        if named:
+            by_cause["bias_n_times"] = named
+
+
+def _rest(differences: Sequence[Difference], excluded: Sequence[Difference]) -> list[Difference]:
+    paths = {item.path for item in excluded}
+    return [item for item in differences if item.path not in paths]
 
 
 def _reported_cause(
@@ -278,14 +320,18 @@ def _cause_finding(
         "factor_of": "of " if is_divided else "",
         "argument": _argument_text(alike),
         "number": next(iter(first.lineage.divided_by), ""),
-        "reference": runs.reference,
+        "place": runs.reference_phrase,
     }
     # JAX inserts the sum of a gradient only inside the shard_map where the program computes it.
     is_summed = kind == "output" and first.lineage.checks_vma and not is_divided
     sentence, fix = cause_message(cause, first.variant, is_summed)
-    lines = comparison_lines(first.comparisons, first.cause, runs.reference)
+    if not (cause or runs.has_reference_function):
+        fix += _DEPENDS_BY_DESIGN
+    lines = comparison_lines(first.comparisons, first.cause, _reference_label(runs))
     if consequences:
         lines += (f"{paths_text([item.path for item in consequences], kind)} changes with it.",)
+    if not cause:
+        lines += collective_lines(first.lineage)
     return make_finding(
         "hazard.mesh_dependent",
         f"{paths_text([item.path for item in alike], kind)} {sentence.format(**fields)}",
@@ -295,12 +341,98 @@ def _cause_finding(
         shows=lines,
         details={
             "reference": runs.reference,
+            "kind": kind,
             "mesh_axes": list(first.mesh_axes),
             "paths": [item.path for item in group],
             "meshes": [mesh_text(item.mesh) for item in first.comparisons if not item.agrees],
             "largest_difference": max(_largest_difference(item) for item in first.comparisons),
         },
     )
+
+
+# ------------------------------------------------------------------------ causes tested by repairs
+
+_CAUSES_OF_REPAIRS = {
+    "divide": "factor_of_n",
+    "multiply": "divided_by_n",
+    "count_once": "bias_n_times",
+    "divide_last": "mean_of_means",
+    "offset": "only_shard_0",
+}
+
+
+def repairable_paths(runs: MeshRuns) -> list[str]:
+    """Return the outputs that a repair must make right: all values, or if they agree all outputs.
+
+    A repair changes the forward pass only. The gradients of a value that it makes right stay those
+    of the wrong program, so they prove nothing.
+    """
+    paths = list(runs.one.outputs)
+    values = [path for path in paths if not runs.one.outputs[path].lineage.is_gradient]
+    is_value_wrong = any(not _agrees(runs, run, path) for path in values for run in runs.many)
+    return values if is_value_wrong else paths
+
+
+def _agrees(runs: MeshRuns, run: MeshRun, path: str) -> bool:
+    actual = run.outputs.get(path)
+    return actual is None or _is_right(runs, path, np.asarray(actual.value), actual)
+
+
+def _is_right(runs: MeshRuns, path: str, value: Array, actual: OutputLeaf | None) -> bool:
+    expected = runs.one.outputs[path]
+    return is_close(value, expected.value, result_tolerance(expected, actual))
+
+
+def is_repaired(runs: MeshRuns, values: Mapping[str, Array] | None) -> bool:
+    """Return whether outputs, by path, are those of one device."""
+    return values is not None and all(
+        _is_right(runs, path, value, None) for path, value in values.items()
+    )
+
+
+def explain_by_repairs(
+    runs: MeshRuns, repairs: Sequence[Repair], comparison: RunComparison
+) -> RunComparison:
+    """Return the comparison with the cause that the repairs prove, if they agree on one."""
+    if len({_CAUSES_OF_REPAIRS[item.kind] for item in repairs}) != 1:
+        return comparison
+    differences = _find_differences(runs, _LeafKind("output"))
+    repair = repairs[0]
+    variant = "sum_of_means" if repair.is_summed else "repaired"
+    cause = "factor_of_n" if repair.is_summed else _CAUSES_OF_REPAIRS[repair.kind]
+    values = [item for item in differences if not item.lineage.is_gradient]
+    sources = {item.source for item in repairs}
+    proven = [
+        replace(
+            item,
+            cause=cause,
+            mesh_axes=repair.mesh_axes,
+            argument="",
+            variant=variant,
+            source=repair.source if len(sources) == 1 else None,
+        )
+        for item in values or differences
+    ]
+    is_gradient = not values and cause in ("factor_of_n", "divided_by_n")
+    reported = "gradient_scaled_by_n" if is_gradient else cause
+    finding = _cause_finding(runs, reported, proven, "output", _rest(differences, proven))
+    lines = (*finding.shows, *(_repair_line(item) for item in repairs))
+    others = [item for item in comparison.findings if item.code != "hazard.mesh_dependent"]
+    return RunComparison((*others, replace(finding, shows=lines)), comparison.notes)
+
+
+def _repair_line(repair: Repair) -> str:
+    change = _REPAIR_TEXTS[repair.kind].format(axes=" and ".join(map(repr, repair.mesh_axes)))
+    return f"{repair.source}: {change}, and the values are right on every mesh"
+
+
+_REPAIR_TEXTS = {
+    "divide": "divide the sum by the size of {axes}",
+    "multiply": "multiply the mean by the size of {axes}",
+    "count_once": "add the term that is the same along {axes} once",
+    "divide_last": "sum both operands of the division over {axes} first",
+    "offset": "add the offset of the shard along {axes} to the indices",
+}
 
 
 def _argument_text(differences: Sequence[Difference]) -> str:
@@ -312,14 +444,23 @@ def _argument_text(differences: Sequence[Difference]) -> str:
 
 def _cause_location(runs: MeshRuns, difference: Difference) -> SourceLocation:
     """Return the one collective that can be the cause, or else the program."""
-    if difference.cause == "mean_of_means" or difference.variant == "sum_of_means":
-        return difference.lineage.sums_ratios[0]
+    if difference.source is not None:
+        return difference.source
     sources = {
         source
         for source, axes in difference.lineage.sums
         if set(axes) & set(difference.mesh_axes) and source.line
     }
     return sources.pop() if len(sources) == 1 else runs.source
+
+
+_DEPENDS_BY_DESIGN = (
+    " If the result is meant to depend on the mesh, pass the right one: reference=function."
+)
+
+
+def _reference_label(runs: MeshRuns) -> str:
+    return "reference" if runs.has_reference_function else runs.reference_phrase
 
 
 def _output_name(path: str) -> str:

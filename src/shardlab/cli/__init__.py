@@ -43,6 +43,7 @@ _HELP = """Design, run and check JAX sharding for meshes you do not have.
       2    the command, a file or the program cannot be used
       124  the time limit was reached
       130  interrupted
+    `shardlab check` ends with 4 if it found no errors but could not compare values.
     `shardlab run` ends with the exit code of the program; with --strict, 3 if replicas differ.
     """
 

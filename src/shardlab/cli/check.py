@@ -19,6 +19,7 @@ _HELP = f"""Find deadlocks, wrong values and wasted communication on many device
     \b
     shardlab check train.py:step 'f32[64,512]' 'f32[512,512]' --mesh data=2,model=4
     shardlab check train.py:step --mesh data=2 --mesh data=8 --sarif findings.sarif
+    shardlab check train.py:step --mesh stage=4 --reference train.py:plain_step
     shardlab check train.py -- --steps 2
 {PROGRAM_ARGUMENTS_HELP}
     \b
@@ -26,6 +27,7 @@ _HELP = f"""Find deadlocks, wrong values and wasted communication on many device
       0    no errors; there may be warnings
       1    errors were found
       2    the program could not be analyzed, or the command is invalid
+      4    no errors, but values were not compared: a script, or no mesh to compare with
       124  the time limit was reached
       130  interrupted
 
@@ -46,6 +48,12 @@ _HELP = f"""Find deadlocks, wrong values and wasted communication on many device
 @click.option(
     "--no-run", is_flag=True, help="Only trace the program; do not run it to compare values."
 )
+@click.option(
+    "--reference",
+    metavar="PROGRAM",
+    help="A function without a mesh, file.py:function, that returns what is right; its results are "
+    "compared instead of those on one device.",
+)
 @output_option("--sarif", "sarif_file", "SARIF 2.1.0")
 def command(
     program: str,
@@ -54,6 +62,7 @@ def command(
     meshes: tuple[str, ...],
     devices: int | None,
     no_run: bool,
+    reference: str | None,
     json_file: str | None,
     sarif_file: str | None,
     html_file: str | None,
@@ -64,12 +73,13 @@ def command(
     from shardlab.cli.jobs import raise_failure, run_job
     from shardlab.cli.outputs import check_destinations
     from shardlab.execution.messages import Job
-    from shardlab.execution.target import check_arguments, parse_target
+    from shardlab.execution.target import check_arguments, parse_reference, parse_target
     from shardlab.sharding.mesh import parse_mesh
 
     check_destinations(json=json_file, sarif=sarif_file, html=html_file)
     target = parse_target(program)
     check_arguments(target, args, args_from)
+    reference_target = parse_reference(reference, target, no_run) if reference else None
     job = Job(
         command="check",
         target=target,
@@ -78,6 +88,7 @@ def command(
         meshes=tuple(str(parse_mesh(mesh)) for mesh in meshes),
         devices=devices,
         run=not no_run,
+        reference=reference_target,
     )
     result = run_job(job, time_limit=time_limit, memory_limit=memory_limit, quiet=quiet)
     assert result.report is not None
@@ -86,7 +97,16 @@ def command(
     # The report of a script that failed has the findings until then; the failure follows it.
     _write_report(result.report, file, json_file, sarif_file, html_file)
     raise_failure(result)
-    click.get_current_context().exit(0 if result.report.ok else 1)
+    click.get_current_context().exit(_exit_code(result.report))
+
+
+NOT_COMPARED_EXIT_CODE = 4
+
+
+def _exit_code(report: Report) -> int:
+    if not report.ok:
+        return 1
+    return 0 if report.is_compared else NOT_COMPARED_EXIT_CODE
 
 
 def _write_report(

@@ -46,6 +46,7 @@ class Job:
     devices: int | None = None
     topology: str | None = None
     run: bool = True
+    reference: Target | None = None  # a function whose results are the right ones
     memory_limit: int = 0  # bytes
     cpu_seconds: float = 0.0  # of one processor; 0 for no limit
 
@@ -66,7 +67,12 @@ class Job:
     def from_json(cls, data: Mapping[str, Any]) -> Job:
         # JSON has no tuples, and a frozen record should not hold lists.
         lists = {"args": tuple(data["args"]), "meshes": tuple(data["meshes"])}
-        return cls(**{**data, **lists, "target": Target(**data["target"])})
+        reference = data.get("reference")
+        targets = {
+            "target": Target(**data["target"]),
+            "reference": Target(**reference) if reference else None,
+        }
+        return cls(**{**data, **lists, **targets})
 
 
 @dataclass(frozen=True)

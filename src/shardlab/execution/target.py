@@ -70,6 +70,19 @@ def check_arguments(target: Target, args: Sequence[str], args_from: str | None) 
             parse_spec(spec)
 
 
+def parse_reference(text: str, target: Target, no_run: bool) -> Target:
+    """Return the function that `--reference` names. A script or a trace has no use for one."""
+    reference = parse_target(text)
+    if target.kind == "script" or reference.kind == "script" or no_run:
+        reason = "--no-run compares no values" if no_run else "both must be functions"
+        raise InvalidTarget(
+            f"--reference cannot be used here: {reason}.",
+            where=f"the program {str(target)!r}, --reference {text}",
+            fix="name both functions, as in train.py:step --reference train.py:plain_step.",
+        )
+    return reference
+
+
 def _is_dotted_name(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
 

@@ -7,15 +7,17 @@ the program's own output is redirected to standard error.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from io import FileIO
-from typing import Any, NoReturn, TextIO
+from typing import Any, BinaryIO, Literal, NoReturn, TextIO
 
 from shardlab.errors import LabError, MemoryLimitReached, ProgramExited, ProgramRaised
 from shardlab.execution.messages import (
@@ -27,6 +29,7 @@ from shardlab.execution.messages import (
     decode_message,
     encode_message,
 )
+from shardlab.execution.target import Target
 
 _MAX_TRACEBACK = 20_000  # characters of the program's own traceback
 _CPU_GRACE_SECONDS = 5
@@ -191,12 +194,20 @@ def _count_devices(job: Job) -> int | None:
 
 
 def _load_function(job: Job, report_step: ReportStep) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    from shardlab.execution.load_target import find_function, load_arguments, load_target_module
+    from shardlab.execution.load_target import find_function, load_arguments
 
     report_step(f"loading {job.target.location}")
-    module = load_target_module(job.target)
+    module = _load_once(job.target.kind, job.target.location)
     function = find_function(module, job)
     return function, load_arguments(function, module, job)
+
+
+@functools.cache
+def _load_once(kind: Literal["file", "module", "script"], location: str) -> types.ModuleType:
+    """Import a file or module; the reference of a program is often in the same file."""
+    from shardlab.execution.load_target import load_target_module
+
+    return load_target_module(Target(kind, location))
 
 
 def _trace_function(job: Job, report_step: ReportStep) -> WorkerResult:
@@ -217,9 +228,22 @@ def _check_function(job: Job, report_step: ReportStep) -> WorkerResult:
     meshes: dict[str, Any] = {}
     if job.meshes:
         meshes = {"mesh": job.mesh} if len(job.meshes) == 1 else {"meshes": list(job.meshes)}
+    reference = _load_reference(job, report_step) if job.reference else None
     report_step(f"checking {job.target.function}")
-    report = check(function, *args, **meshes, run=job.run, on_progress=report_step)
+    report = check(
+        function, *args, **meshes, run=job.run, reference=reference, on_progress=report_step
+    )
     return WorkerResult(report=replace(report, program=job.target.function))
+
+
+def _load_reference(job: Job, report_step: ReportStep) -> Callable[..., Any]:
+    from shardlab.execution.load_target import find_function
+
+    reference = job.reference
+    assert reference is not None
+    report_step(f"loading {reference.location}")
+    module = _load_once(reference.kind, reference.location)
+    return find_function(module, replace(job, target=reference))
 
 
 def _run_script(job: Job, report_step: ReportStep) -> WorkerResult:

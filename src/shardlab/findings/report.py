@@ -33,7 +33,8 @@ class Report:
     meshes: tuple[str, ...] = ()  # the meshes it was checked on, as text
     notes: tuple[str, ...] = ()  # what was not checked, and the reason
     suppressed: tuple[SuppressedFinding, ...] = ()
-    is_compared: bool = True  # False if it should have run on several meshes but could not
+    # False if its values should have been compared, with one device or a reference, but were not.
+    is_compared: bool = True
 
     @property
     def ok(self) -> bool:

@@ -89,10 +89,10 @@ def summary_text(report: Report) -> str:
     ]
     if parts and not counts["error"]:
         parts.append("no errors")  # the exit code is 0: only errors make a report not ok
+    text = ", ".join(parts) or "nothing found"
     if not report.is_compared:
-        parts.append("nothing was compared")
-    program = report.program or "the program"
-    return f"{program}{_meshes_text(report.meshes)}: {', '.join(parts) or 'nothing found'}"
+        text += "; values were not compared"
+    return f"{report.program or 'the program'}{_meshes_text(report.meshes)}: {text}"
 
 
 def _meshes_text(meshes: tuple[str, ...]) -> str:

@@ -37,3 +37,13 @@ class SourceLocation:
 
 
 UNKNOWN_LOCATION = SourceLocation("<unknown>", 0)
+
+
+def written_name(op: str, source: SourceLocation) -> str:
+    """Return the collective as the user wrote it: JAX traces a pmean to a psum and a division.
+
+    >>> written_name("psum", UNKNOWN_LOCATION)
+    'psum'
+    """
+    line = source.read_line()
+    return "pmean" if op == "psum" and "pmean" in line and "psum" not in line else op

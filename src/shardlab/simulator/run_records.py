@@ -32,6 +32,15 @@ class ReplicaValues:
         return self.source, self.body, self.output_index
 
 
+@dataclass(frozen=True)
+class CollectiveSite:
+    """A collective of the program: what it is called, over which mesh axes, and where."""
+
+    op: str
+    mesh_axes: tuple[str, ...]
+    source: SourceLocation
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutputLineage:
     """What contributes to one output of a program, inferred from the program itself.
@@ -49,6 +58,10 @@ class OutputLineage:
     sums: tuple[tuple[SourceLocation, tuple[str, ...]], ...] = ()
     eps: float = 0.0
     has_collectives: bool = True  # of any kind, on the path to this output
+    collectives: tuple[CollectiveSite, ...] = ()  # those, from the output back
+    has_device_index: bool = False  # lax.axis_index is on the path
+    # Mesh axes over which a value that differs by device meets random numbers that do not.
+    repeats_random: tuple[str, ...] = ()
     checks_vma: bool = False  # a shard_map on the path has check_vma=True
     # literal numbers of the program that divide a sum over devices
     divided_by: tuple[int, ...] = ()
@@ -68,7 +81,7 @@ class OutputLeaf:
 class RunFailure:
     """Why a program did not run, with the message of the exception."""
 
-    kind: str  # deadlock, indivisible, rejected, not_simulated
+    kind: str  # deadlock, indivisible, rejected, not_simulated, partly_used
     message: str
     where: str = ""
     fix: str = ""
@@ -108,11 +121,20 @@ class MeshRuns:
     notes: tuple[str, ...] = ()
     # Why it does not run on one device; `one` is then the smallest mesh on which it does.
     one_device_failure: RunFailure | None = None
+    # The user's own function is the reference: `one` has its outputs.
+    has_reference_function: bool = False
 
     @property
     def reference(self) -> str:
-        """Return what all other runs are compared with: `one device`, or a mesh."""
+        """Return what all other runs are compared with: a mesh, or the user's reference."""
+        if self.has_reference_function:
+            return "the reference"
         return self.one.mesh_text if self.one_device_failure else "one device"
+
+    @property
+    def reference_phrase(self) -> str:
+        """Return whose result the reference is: `on one device`, or `of the reference`."""
+        return f"{'of' if self.has_reference_function else 'on'} {self.reference}"
 
     @property
     def compared_on(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from shardlab import _jax
@@ -15,11 +16,27 @@ class RunStatistics:
         self._meshes: dict[tuple[tuple[str, int], ...], None] = {}
         self.n_shard_maps = 0
         self.n_differing = 0
+        # Outputs already warned about in the run of a script; None outside of one.
+        self._warned: set[Hashable] | None = None
 
-    def clear(self) -> None:
+    def clear(self, *, warn_once: bool = False) -> None:
+        """Forget everything. With `warn_once` an output is warned about once until the next call.
+
+        A script may trace the same step many times; a person needs the warning once.
+        """
         self._meshes.clear()
         self.n_shard_maps = 0
         self.n_differing = 0
+        self._warned = set() if warn_once else None
+
+    def add_difference(self, key: Hashable, n_outputs: int) -> bool:
+        """Count outputs whose replicas differ; return whether to warn about them."""
+        if self._warned is not None:
+            if key in self._warned:
+                return False
+            self._warned.add(key)
+        self.n_differing += n_outputs
+        return True
 
     def add_sharding(self, sharding: Any) -> None:
         mesh = getattr(sharding, "mesh", None)

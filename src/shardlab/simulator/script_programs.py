@@ -14,7 +14,8 @@ import jax
 from shardlab import _jax
 from shardlab.errors import Deadlock
 from shardlab.findings.source import SourceLocation
-from shardlab.simulator.interpreter.replicas import ReplicasDiffer
+from shardlab.simulator.interpreter.replicas import ReplicaDifference, ReplicasDiffer
+from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.script_runner import execute_as_main, join_threads
 from shardlab.simulator.virtual_devices.jit_execution import program_observers
 
@@ -36,8 +37,10 @@ class ScriptRun:
     """What was observed of a script while it ran."""
 
     programs: list[ProgramRun] = dataclasses.field(default_factory=list)
-    # Outputs whose replicas differed: the warning, and where.
-    differing: list[tuple[str, SourceLocation]] = dataclasses.field(default_factory=list)
+    # Outputs whose replicas differed, and where.
+    differing: list[tuple[ReplicaDifference, SourceLocation]] = dataclasses.field(
+        default_factory=list
+    )
     deadlock: Deadlock | None = None
     # The exception that the script raised, or its SystemExit if that reports a failure.
     ended: BaseException | None = None
@@ -50,6 +53,7 @@ def run_script(path: str, args: Sequence[str]) -> ScriptRun:
     the programs that ran before it.
     """
     script_run = ScriptRun()
+    RUN_STATISTICS.clear(warn_once=True)
     with _observe_programs(script_run), _collect_warnings(script_run):
         try:
             execute_as_main(path, args)
@@ -62,6 +66,7 @@ def run_script(path: str, args: Sequence[str]) -> ScriptRun:
             script_run.ended = end if end.code else None
         except Exception as error:
             script_run.ended = error
+    RUN_STATISTICS.clear()
     return script_run
 
 
@@ -164,8 +169,9 @@ def _collect_warnings(script_run: ScriptRun) -> Iterator[None]:
         def record_or_show(
             message: Any, category: Any, filename: str, lineno: int, *rest: Any
         ) -> None:
-            if issubclass(category, ReplicasDiffer):
-                script_run.differing.append((str(message), SourceLocation(filename, lineno)))
+            if isinstance(message, ReplicasDiffer):
+                source = SourceLocation(filename, lineno)
+                script_run.differing.append((message.difference, source))
             else:
                 original_show(message, category, filename, lineno, *rest)
 

@@ -45,7 +45,7 @@ def run_script_file(
     succeeds but has outputs whose replicas differ exits with `REPLICAS_DIFFER_EXIT_CODE`.
     """
     _check_program_exists(program, is_module)
-    RUN_STATISTICS.clear()
+    RUN_STATISTICS.clear(warn_once=True)
     with simulated(devices) as device_count:
         code = _run_for_exit_code(lambda: execute_as_main(program, args, is_module))
         jax.effects_barrier()
@@ -66,6 +66,7 @@ def run_script_file(
     if RUN_STATISTICS.n_differing:
         summary += f"; replicated outputs that differ: {RUN_STATISTICS.n_differing}"
         code = code or (REPLICAS_DIFFER_EXIT_CODE if strict else 0)
+    RUN_STATISTICS.clear()
     return code, summary
 
 

@@ -191,24 +191,28 @@ def suggest_pattern_fix(pattern: str, paths: Iterable[str]) -> str:
         segments | {word for part in segments for word in part.split("_") if word}
     )
     candidates = [word for word in words_in_paths if len(word) >= _MIN_WORD]
-    all_paths = "\n".join(paths).lower()
-    sentences, missing = [], []
+    all_paths = "\n".join(paths)
+    sentences, parts, missing = [], [], []
     pattern_words = (word.strip("_") for word in _WORD.findall(_NO_WORDS.sub(" ", pattern)))
     for word in dict.fromkeys(pattern_words):
         # Single letters are regex fragments; a word that exists is not the reason for no match.
-        if len(word) < 2 or word.lower() in all_paths:
+        if len(word) < 2 or word in words_in_paths:
             continue
         suggestion = None
         if len(word) >= _MIN_WORD:
             suggestion = nearest_name(word, candidates, cutoff=TYPO_SIMILARITY)
-        if suggestion is None:
+        question = f"Did you mean {suggestion!r} instead of {word!r}?"
+        if word in all_paths:
+            # `layer` is a part of `layers`, which is a typo only if nothing else is wrong.
+            parts += [question] if suggestion else []
+        elif suggestion is None:
             missing.append(repr(word))
         else:
-            sentences.append(f"Did you mean {suggestion!r} instead of {word!r}?")
+            sentences.append(question)
     if missing:
         sentences.append(f"No path contains {' or '.join(missing[:3])}.")
-    if sentences:
-        return " ".join(sentences[:_MAX_SENTENCES])
+    if sentences or parts:
+        return " ".join((sentences or parts)[:_MAX_SENTENCES])
     example = f", such as {paths[0]}" if paths else ""
     return f"compare the pattern with a path{example}; or remove the rule."
 

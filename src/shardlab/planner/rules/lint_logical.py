@@ -115,6 +115,7 @@ def _find_names_without_rule(
     # Typos first: they explain an unused rule and a name without a rule at once.
     unused_rules = [rule for name, rule in rule_by_name.items() if name not in by_name]
     yield from _find_misspelled_names(unused_rules, without_rule)
+    yield from _find_misspelled_dimensions(without_rule, [n for n in rule_by_name if n in by_name])
     large = {
         name: members
         for name, members in without_rule.items()
@@ -156,6 +157,28 @@ def _find_misspelled_names(
             f"of {tensors_text(members)}, has no rule.",
             rule.location,
             f"Did you mean {name!r} instead of {rule.name!r}?",
+            members,
+        )
+
+
+def _find_misspelled_dimensions(
+    without_rule: dict[str, list[RuleMatch]], used_names: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield dimensions whose name looks like one that has a rule, and remove them.
+
+    Other dimensions have the name of the rule, so the dimension is misspelled and not the rule.
+    """
+    for name in list(without_rule):
+        right_name = nearest_name(name, used_names, cutoff=TYPO_SIMILARITY)
+        if right_name is None:
+            continue
+        members = without_rule.pop(name)
+        yield rule_finding(
+            "rule.unmatched",
+            f"No logical rule names {name!r}, a dimension of {tensors_text(members)}, and there is "
+            f"a rule for {right_name!r}.",
+            None,
+            f"Did you mean {right_name!r} instead of {name!r} in the model?",
             members,
         )
 

@@ -21,7 +21,14 @@ from shardlab.simulator.interpreter.partial_sums import (
     defer_product,
     materialize,
 )
-from shardlab.simulator.interpreter.replicas import OutputSource, finish_output
+from shardlab.simulator.interpreter.repairs import active_repair, evaluate_repaired
+from shardlab.simulator.interpreter.replicas import (
+    OutputSource,
+    ReplicatedOutput,
+    compare_replicas,
+    finish_output,
+    output_name,
+)
 from shardlab.simulator.interpreter.rules.callbacks import CALLBACKS
 from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.collectives import (
@@ -63,13 +70,24 @@ def evaluate_shard_map(
     ]
     outs = evaluate_jaxpr(inner, params["jaxpr"], shards)
     body, file, line = _jax.function_location(params["jaxpr"])
-    outputs = []
+    outputs: list[ShardedOutput] = []
+    to_compare: list[ReplicatedOutput] = []
     for index, (value, spec) in enumerate(zip(outs, params["out_specs"], strict=True)):
-        source = OutputSource(index=index, n_outputs=len(outs), body=body, file=file, line=line)
-        finished = finish_output(value, spec, inner, newly_manual, keep_partial_sums, source)
+        source = OutputSource(
+            index=index,
+            n_outputs=len(outs),
+            body=body,
+            file=file,
+            line=line,
+            name=output_name(params["jaxpr"], index),
+        )
+        finished = finish_output(
+            value, spec, inner, newly_manual, keep_partial_sums, source, to_compare
+        )
         outputs.append(
             ShardedOutput(shards=finished, spec=spec, inner=inner, newly_manual=newly_manual)
         )
+    compare_replicas(to_compare, inner.size(newly_manual))
     return outputs
 
 
@@ -127,6 +145,10 @@ def _count_uses(jaxpr: Any) -> collections.Counter[Any]:
 
 def _evaluate_equation_lazily(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
     name, params = eqn.primitive.name, eqn.params
+    repair = active_repair(eqn)
+    if repair is not None:
+        values = [materialize(value) for value in ins]
+        return evaluate_repaired(repair, axes, eqn, values, _evaluate_equation_now)
     # Primitives are matched by name: several of them are private, or new in JAX 0.12.
     if name in IDENTITY_COLLECTIVES:
         _check_constraint(axes, eqn)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import warnings
-from collections.abc import Collection
+import weakref
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from shardlab import _jax
 from shardlab.findings.source import SourceLocation
 from shardlab.simulator.interpreter.replica_recorder import is_recording, record_output
+from shardlab.simulator.interpreter.rules.calls import called_jaxpr
 from shardlab.simulator.interpreter.rules.reductions import psum
 from shardlab.simulator.interpreter.shard_boundary import select_first_replica, spec_axes
 from shardlab.simulator.interpreter.stacked_array import (
@@ -24,11 +28,54 @@ from shardlab.simulator.interpreter.stacked_array import (
 from shardlab.simulator.run_records import ReplicaValues
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 
+_HOOKS_FOLDER = os.path.dirname(_jax.__file__)
 _MAX_LISTED = 7  # devices in a warning
+_MAX_NAMES = 6  # outputs in a warning
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplicaDifference:
+    """The outputs of one shard_map whose replicas differ, with the values of the first of them."""
+
+    body: str
+    outputs: tuple[str, ...]  # `[0]['w1']`, or `0 of 3` where the names are not known
+    mesh_axes: tuple[str, ...]
+    n_differing: int  # devices that do not have the value of the first device
+    n_devices: int
+    values: tuple[str, ...]  # one line per device
+
+    @property
+    def sentence(self) -> str:
+        """Return what differs, as one sentence."""
+        rest = len(self.outputs) - _MAX_NAMES
+        names = ", ".join(self.outputs[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+        subject = "the output" if names == "0 of 1" else f"output {names}"
+        verb = "differs" if len(self.outputs) == 1 else "differ"
+        copies = "copy is" if len(self.outputs) == 1 else "copies are"
+        axes = ", ".join(map(repr, self.mesh_axes))
+        return (
+            f"{subject} of '{self.body}', declared replicated over {axes}, {verb} on "
+            f"{self.n_differing} of {self.n_devices} devices; the first device's {copies} returned."
+        )
+
+    @property
+    def value_lines(self) -> tuple[str, ...]:
+        """Return the values by device; of the first output if there are several."""
+        if len(self.outputs) == 1:
+            return self.values
+        return (f"values of {self.outputs[0]}:", *(f"  {line}" for line in self.values))
 
 
 class ReplicasDiffer(UserWarning):
-    """An output that its spec declares replicated has different values on different devices."""
+    """Outputs that their spec declares replicated have different values on different devices."""
+
+    def __init__(self, difference: ReplicaDifference) -> None:
+        self.difference = difference
+        lines = "".join(f"\n  {line}" for line in difference.value_lines)
+        super().__init__(
+            f"{difference.sentence}{lines}\n"
+            "  try: sum or average it over that axis (psum, pmean), or shard it in out_specs."
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,10 +87,10 @@ class OutputSource:
     body: str
     file: str
     line: int
+    name: str = ""  # path among the outputs of the program, if the program returns it
 
     def __str__(self) -> str:
-        output = "the output" if self.n_outputs == 1 else f"output {self.index} of {self.n_outputs}"
-        return f"{output} of '{self.body}'"
+        return self.name or f"{self.index} of {self.n_outputs}"
 
     def empty_record(self) -> ReplicaValues:
         """Return a record of this output without values."""
@@ -57,6 +104,52 @@ class OutputSource:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class ReplicatedOutput:
+    """An output that is to be compared when the program runs: device axes come first."""
+
+    array: Any
+    mesh_axes: tuple[str, ...]
+    source: OutputSource
+
+
+# Names of the outputs of a shard_map, by its body: JAX names the outputs of a jit only.
+_output_names: weakref.WeakKeyDictionary[Any, dict[int, str]] = weakref.WeakKeyDictionary()
+
+
+def name_outputs(closed: Any) -> None:
+    """Remember which outputs of a jit are outputs of a shard_map in it, and their paths."""
+    jaxpr, _ = _jax.open_jaxpr(closed)
+    paths = getattr(jaxpr.debug_info, "result_paths", None) or ()
+    # An eager shard_map runs in a jit of ours, which returns a flat list.
+    is_eager = _HOOKS_FOLDER in str(jaxpr.debug_info.func_src_info)
+    if len(paths) == len(jaxpr.outvars) and not is_eager:
+        _name_outputs(jaxpr, dict(zip(jaxpr.outvars, paths, strict=True)))
+
+
+def _name_outputs(jaxpr: Any, names: Mapping[Any, str]) -> None:
+    for eqn in jaxpr.eqns:
+        by_index = {
+            index: str(names[var]).removeprefix("result")
+            for index, var in enumerate(eqn.outvars)
+            if var in names
+        }
+        if not by_index:
+            continue
+        if eqn.primitive.name == "shard_map":
+            _output_names[_jax.open_jaxpr(eqn.params["jaxpr"])[0]] = by_index
+            continue
+        body = called_jaxpr(eqn.primitive.name, eqn.params)
+        if body is not None:
+            inner, _ = _jax.open_jaxpr(body)
+            _name_outputs(inner, {inner.outvars[i]: name for i, name in by_index.items()})
+
+
+def output_name(body: Any, index: int) -> str:
+    """Return the path of an output of a shard_map among the outputs of its program, or ''."""
+    return _output_names.get(_jax.open_jaxpr(body)[0], {}).get(index, "")
+
+
 def finish_output(
     value: StackedArray,
     spec: Any,
@@ -64,13 +157,14 @@ def finish_output(
     newly_manual: Collection[str],
     keep_partial_sums: bool,
     source: OutputSource,
+    to_compare: list[ReplicatedOutput],
 ) -> StackedArray:
     """Prepare an output to leave its shard_map: sum partial sums, reduce replicas to one copy.
 
     A mesh axis that the spec does not mention declares the output replicated over it. With
     `check_vma=False` JAX has not proven that. If the interpreter cannot either, because the value
-    still has a device axis, the copies are compared when the program runs, and a difference is a
-    warning with the values. The first device's copy is returned, as JAX returns one of them.
+    still has a device axis, the copies are compared when the program runs (they are added to
+    `to_compare`). The first device's copy is returned, as JAX returns one of them.
     """
     unreduced = frozenset(spec.unreduced)
     if keep_partial_sums:
@@ -86,53 +180,74 @@ def finish_output(
         if replicated or inner.size(newly_manual) == 1:
             record_output(value, spec, inner, replicated, source.empty_record())
     elif replicated:
-        _compare_replicas(value, replicated, inner.size(newly_manual), source)
+        rest = tuple(dim for dim in value.dims if dim not in replicated)
+        array = arrange_dims(value, (*replicated, *rest), value.array.shape)
+        to_compare.append(ReplicatedOutput(array, replicated, source))
     return select_first_replica(value, replicated)
 
 
-def _compare_replicas(
-    value: StackedArray, names: tuple[str, ...], n_devices: int, source: OutputSource
-) -> None:
-    """Compare copies when the program runs; warn once per output, at its first difference."""
-    rest = tuple(dim for dim in value.dims if dim not in names)
-    array = arrange_dims(value, (*names, *rest), value.array.shape)
-    warned: list[str] = []
+def compare_replicas(outputs: Sequence[ReplicatedOutput], n_devices: int) -> None:
+    """Compare copies when the program runs; warn once per shard_map, at the first difference.
 
-    def compare_on_host(array: Any) -> None:
-        message = "" if warned else _difference_text(np.asarray(array), names, n_devices, source)
-        if message:
-            warned.append(message)
-            RUN_STATISTICS.n_differing += 1
-            # An empty registry per call: Python would otherwise drop a warning with equal text
-            # about another output of the same line.
-            warnings.warn_explicit(message, ReplicasDiffer, source.file, source.line, registry={})
+    One forgotten psum makes every output that follows from it differ: that is one warning for all
+    outputs that differ along the same mesh axes.
+    """
+    if not outputs:
+        return
+    warned: list[ReplicaDifference] = []
 
-    jax.debug.callback(compare_on_host, array)
+    def compare_on_host(*arrays: Any) -> None:
+        if warned:
+            return
+        by_axes: dict[tuple[str, ...], list[ReplicaDifference]] = {}
+        for output, array in zip(outputs, arrays, strict=True):
+            difference = _find_difference(np.asarray(array), output, n_devices)
+            if difference is not None:
+                by_axes.setdefault(output.mesh_axes, []).append(difference)
+        for differences in by_axes.values():
+            names = tuple(name for item in differences for name in item.outputs)
+            difference = dataclasses.replace(differences[0], outputs=names)
+            warned.append(difference)
+            source = outputs[0].source
+            if RUN_STATISTICS.add_difference((source.file, source.line, names), len(names)):
+                # An empty registry per call: Python would otherwise drop a warning with equal
+                # text about another program.
+                warnings.warn_explicit(
+                    ReplicasDiffer(difference),
+                    ReplicasDiffer,
+                    source.file,
+                    source.line,
+                    registry={},
+                )
+
+    jax.debug.callback(compare_on_host, *(output.array for output in outputs))
 
 
-def _difference_text(
-    array: np.ndarray[Any, Any], names: tuple[str, ...], n_devices: int, source: OutputSource
-) -> str:
-    """Describe the devices whose values differ from the first one's; empty if all are equal."""
+def _find_difference(
+    array: np.ndarray[Any, Any], output: ReplicatedOutput, n_devices: int
+) -> ReplicaDifference | None:
+    """Return the devices whose values differ from the first one's; None if all are equal."""
+    names = output.mesh_axes
     coordinates = list(itertools.product(*(range(n) for n in array.shape[: len(names)])))
     first = array[coordinates[0]]
     has_nan = first.dtype.kind in "fc"  # equal_nan raises for other dtypes
     differing = [c for c in coordinates if not np.array_equal(array[c], first, equal_nan=has_nan)]
     if not differing:
-        return ""
+        return None
     lines = [
-        f"  {_coordinate_text(names, c)}: {_array_text(array[c])}"
+        f"{_coordinate_text(names, c)}: {_array_text(array[c])}"
         for c in [coordinates[0], *differing[:_MAX_LISTED]]
     ]
     if len(differing) > _MAX_LISTED:
-        lines.append(f"  ... and {len(differing) - _MAX_LISTED} more")
-    # One coordinate along `names` represents all devices along the other mesh axes.
-    n_differing = len(differing) * n_devices // len(coordinates)
-    return (
-        f"{source}, declared replicated over {', '.join(map(repr, names))}, differs on "
-        f"{n_differing} of {n_devices} devices; the first device's copy is returned.\n"
-        + "\n".join(lines)
-        + "\n  try: sum or average it over that axis (psum, pmean), or shard it in out_specs."
+        lines.append(f"... and {len(differing) - _MAX_LISTED} more")
+    return ReplicaDifference(
+        body=output.source.body,
+        outputs=(str(output.source),),
+        mesh_axes=names,
+        # One coordinate along `names` represents all devices along the other mesh axes.
+        n_differing=len(differing) * n_devices // len(coordinates),
+        n_devices=n_devices,
+        values=tuple(lines),
     )
 
 

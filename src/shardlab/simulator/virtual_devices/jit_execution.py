@@ -20,6 +20,7 @@ from shardlab._jax import device_hooks, partitioner
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.errors import NotMeasured, Unsupported
 from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
+from shardlab.simulator.interpreter.replicas import name_outputs
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.virtual_devices.array_labels import attach_sharding
@@ -36,6 +37,7 @@ def lower_simulated(args: Any, **params: Any) -> Any:
     """Lower a jit as JAX does, and attach its jaxpr to the result."""
     for observe in program_observers:
         observe(args, params)
+    name_outputs(params["jaxpr"])
     original = partitioner.lower_for_devices(args, **params)
     if original.compile_args["mut"] is not None:
         raise Unsupported(

@@ -18,6 +18,7 @@ from shardlab.tracing.patterns.placement import (
     find_indivisible_constraints,
     find_nothing_sharded,
     find_replicated_inputs,
+    find_replicating_constraints,
 )
 from shardlab.tracing.patterns.replicated_sums import find_psums_of_replicated
 from shardlab.tracing.patterns.sliced_results import find_sliced_results
@@ -48,5 +49,6 @@ def find_patterns(
         *find_compile_errors(program),
         *find_indivisible_constraints(program),
         *find_replicated_inputs(program, paths),
+        *find_replicating_constraints(program),
         *find_nothing_sharded(program),
     )

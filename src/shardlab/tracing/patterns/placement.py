@@ -1,11 +1,13 @@
 """How arrays are sharded: constraints that do not fit, large replicated inputs, nothing sharded.
 
-Finds three kinds of pattern.
+Finds four kinds of pattern.
 
 - `indivisible_constraint`: `dim`, `size`, `axes` (mesh axes), `n` (requested shards), `possible`
   (the largest shard count that divides the size, which newer JAX uses), `shape`.
 - `replicated_array`: `path`, `shape`, `dtype`, `n_bytes`, `mesh`, `shardable` (pairs of a mesh axis
   and a dimension that is divisible by it), `boundary` ("shard_map" or "jit").
+- `replicating_constraint`: a constraint that leaves an intermediate value replicated: `shape`,
+  `dtype`, `n_bytes`, `mesh`, `shardable`.
 - `nothing_sharded`: no facts; the program has no shard_map and no sharding.
 """
 
@@ -16,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from shardlab import _jax
 from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
@@ -53,6 +56,35 @@ def find_indivisible_constraints(program: WalkedProgram) -> Iterator[ProgramPatt
                     "shape": tuple(shape),
                 }
                 yield ProgramPattern("indivisible_constraint", site.source, facts)
+
+
+def find_replicating_constraints(program: WalkedProgram) -> Iterator[ProgramPattern]:
+    """Yield a pattern for each constraint that leaves a computed value unsharded: `P()`."""
+    for site in program.sites:
+        if site.name not in ("sharding_constraint", "reshard") or site.phase != "forward":
+            continue
+        sharding = site.eqn.params.get("sharding") or site.eqn.params.get("dst_sharding")
+        atom = site.eqn.invars[0]
+        # An argument of the program is reported as one, whatever constraint it passes.
+        if not isinstance(sharding, NamedSharding) or _is_argument(site, atom):
+            continue
+        manual = site.context.axes.manual
+        mesh = {name: n for name, n in sharding.mesh.shape.items() if name not in manual}
+        # A dimension may be left to the compiler (P.UNCONSTRAINED), which can shard it.
+        is_open = any(entry is P.UNCONSTRAINED for entry in sharding.spec)
+        if math.prod(mesh.values()) == 1 or is_open:
+            continue
+        if not _is_sharded(shard_boundary.spec_axes(sharding.spec), mesh):
+            for pattern in _replicated_array(site.source, "", atom.aval, mesh, "constraint"):
+                yield ProgramPattern("replicating_constraint", site.source, pattern.facts)
+
+
+def _is_argument(site: Site, atom: Any) -> bool:
+    block: Block | None = site.block
+    while block is not None and block.outer is not None and block.caller_operand(atom) is not None:
+        atom, block = block.caller_operand(atom), block.outer.block
+    is_top = block is not None and block.outer is None and not isinstance(atom, _jax.Literal)
+    return is_top and block is not None and any(var is atom for var in block.jaxpr.invars)
 
 
 # ------------------------------------------------------------------------------ replicated inputs

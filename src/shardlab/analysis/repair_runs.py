@@ -1,0 +1,157 @@
+"""Which operations of a program could be wrong, and runs of the program with one of them repaired.
+
+Candidates are operations that people get wrong: a sum that should be a mean or the other way round,
+a term that every device adds before a sum, a quotient that is computed before the sums, indices
+that start again on every device. They are found in the jaxpr of each mesh by their source line, so
+that one repair can be tried on all meshes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from shardlab import _jax
+from shardlab.analysis.lineage import equation_location
+from shardlab.simulator.interpreter.repairs import apply_repair
+from shardlab.simulator.interpreter.rules.collectives import SUM_COLLECTIVES, collective_axes
+from shardlab.simulator.repair import Repair, RepairKind
+
+# Each is compiled and run at least once; programs with more candidates get no answer in time.
+_MAX_REPAIRS = 16
+_SUMS = SUM_COLLECTIVES | {"reduce_scatter", "unreduced_reduce_scatter"}
+_ADDITIONS = frozenset({"add", "add_any", "sub"})
+# What a term may pass through between the addition and the sum.
+_PASSES_TERMS = frozenset(
+    {
+        "convert_element_type",
+        "reshape",
+        "transpose",
+        "squeeze",
+        "broadcast_in_dim",
+        "pvary",
+        "pcast",
+        "mul",
+        "neg",
+        "copy",
+        *_ADDITIONS,
+    }
+)
+
+
+def list_repairs(closed: Any, mesh_axes: Sequence[str], *, has_mean_of_means: bool) -> list[Repair]:
+    """Return the repairs to try, the simplest first, each once.
+
+    Every softmax has a division; they are candidates only if a sum of quotients is in the program.
+    """
+    found = [
+        repair
+        for _, repair in _candidates(closed, tuple(mesh_axes))
+        if has_mean_of_means or repair.kind != "divide_last"
+    ]
+    order: list[RepairKind] = ["divide", "multiply", "count_once", "divide_last", "offset"]
+    unique = sorted(dict.fromkeys(found), key=lambda repair: order.index(repair.kind))
+    return unique[:_MAX_REPAIRS]
+
+
+def run_repaired(
+    closed: Any,
+    repair: Repair,
+    mesh_axes: Sequence[str],
+    evaluate: Callable[[], list[Any]],
+) -> list[Any]:
+    """Return the outputs of a program in which every equation of a repair is changed."""
+    candidates = _candidates(closed, tuple(mesh_axes))
+    equations = {id(eqn): item for eqn, item in candidates if item == repair}
+    with apply_repair(equations):
+        return evaluate()
+
+
+def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, Repair]]:
+    for jaxpr in _shard_map_jaxprs(closed, is_inside=False):
+        lines: Counter[Any] = Counter()
+        eqns_by_output = {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
+        for eqn in jaxpr.eqns:
+            name, source = eqn.primitive.name, equation_location(eqn)
+            # A sum of a pytree is one equation per leaf: all of them are one operation.
+            position = 0 if name in _SUMS else lines[name, source]
+            lines[name, source] += 1
+            # The backward pass follows from the forward pass, whose results decide.
+            if not source.line or "transpose(" in _jax.name_stack(eqn):
+                continue
+            for kind, axes, is_summed in _kinds_of(eqn, eqns_by_output, jaxpr, mesh_axes):
+                yield (
+                    eqn,
+                    Repair(
+                        kind=kind,
+                        primitive=name,
+                        mesh_axes=axes,
+                        source=source,
+                        position=position,
+                        is_summed=is_summed,
+                    ),
+                )
+
+
+def _kinds_of(
+    eqn: Any, eqns_by_output: dict[Any, Any], jaxpr: Any, mesh_axes: tuple[str, ...]
+) -> Iterator[tuple[RepairKind, tuple[str, ...], bool]]:
+    name = eqn.primitive.name
+    if name in _SUMS:
+        for axes in _axis_choices(collective_axes(eqn.params)):
+            yield "divide", axes, False
+            yield "multiply", axes, False
+    if name in _ADDITIONS:
+        for axes in _sums_reached_by(eqn, eqns_by_output, jaxpr):
+            yield "count_once", axes, False
+    if name == "div" and not any(isinstance(atom, _jax.Literal) for atom in eqn.invars):
+        for axis in mesh_axes:
+            yield "divide_last", (axis,), False
+            yield "divide_last", (axis,), True
+    if name == "iota":
+        for axis in mesh_axes:
+            yield "offset", (axis,), False
+
+
+def _axis_choices(axes: tuple[str, ...]) -> list[tuple[str, ...]]:
+    return [axes] if len(axes) == 1 else [axes, *((axis,) for axis in axes)]
+
+
+def _sums_reached_by(
+    addition: Any, eqns_by_output: dict[Any, Any], jaxpr: Any
+) -> list[tuple[str, ...]]:
+    """Return the mesh axes of the sums to which an addition contributes its terms."""
+    found = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in SUM_COLLECTIVES and _contributes(addition, eqn, eqns_by_output):
+            found.append(collective_axes(eqn.params))
+    return list(dict.fromkeys(found))
+
+
+def _contributes(addition: Any, psum: Any, eqns_by_output: dict[Any, Any]) -> bool:
+    pending = deque(psum.invars)
+    visited: set[int] = set()
+    while pending:
+        atom = pending.popleft()
+        eqn = None if isinstance(atom, _jax.Literal) else eqns_by_output.get(atom)
+        if eqn is None or id(eqn) in visited or eqn.primitive.name not in _PASSES_TERMS:
+            continue
+        if eqn is addition:
+            return True
+        visited.add(id(eqn))
+        pending.extend(islice(eqn.invars, 2))
+    return False
+
+
+def _shard_map_jaxprs(jaxpr: Any, *, is_inside: bool) -> Iterator[Any]:
+    """Yield each jaxpr at any depth inside a shard_map."""
+    inner, _ = _jax.open_jaxpr(jaxpr)
+    if is_inside:
+        yield inner
+    for eqn in inner.eqns:
+        for body in _jax.inner_jaxprs(eqn.params):
+            yield from _shard_map_jaxprs(
+                body, is_inside=is_inside or eqn.primitive.name == "shard_map"
+            )

@@ -1,0 +1,27 @@
+"""The record of a repair: one operation of a program, computed in another way. Loads no JAX."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from shardlab.findings.source import SourceLocation
+
+RepairKind = Literal["divide", "multiply", "count_once", "divide_last", "offset"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repair:
+    """How one operation of a program is changed, over which mesh axes, and where it is.
+
+    `divide` and `multiply` scale the result of a sum by the number of devices. `count_once` scales
+    the term of an addition that is the same on all devices, `divide_last` sums both operands of a
+    division first, and `offset` adds the position of the shard to indices.
+    """
+
+    kind: RepairKind
+    primitive: str
+    mesh_axes: tuple[str, ...]
+    source: SourceLocation
+    position: int = 0  # among the equations of that line in one jaxpr
+    is_summed: bool = False  # `divide_last`: the quotients are summed, not averaged
