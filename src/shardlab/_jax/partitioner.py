@@ -118,7 +118,7 @@ def make_executable(computation: Any, run: Callable[..., Any], unmeasured: Any) 
         _default_layouts(compile_args["global_in_avals"]),
         [None] * len(placement.ins),
         _default_layouts(compile_args["global_out_avals"]),
-        None,
+        compile_args["mut"],
         compile_args["all_args_info"],
     )
 

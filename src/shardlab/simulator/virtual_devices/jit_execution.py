@@ -18,6 +18,7 @@ from jax.sharding import AbstractMesh, Mesh, Sharding
 from shardlab import _jax
 from shardlab._jax import device_hooks, partitioner
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
+from shardlab._jax.refs import DischargedProgram, discharge_refs
 from shardlab.errors import NotMeasured, Unsupported
 from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
@@ -37,28 +38,28 @@ def lower_simulated(args: Any, **params: Any) -> Any:
     for observe in program_observers:
         observe(args, params)
     original = partitioner.lower_for_devices(args, **params)
-    if original.compile_args["mut"] is not None:
-        raise Unsupported(
-            "A program that changes a Ref (jax.new_ref) in place is not simulated.",
-            where=f"jit({params['name']})",
-            fix="pass the array and return the new one, with donate_argnums to save memory.",
-        )
     # JAX caches `original` weakly by the jaxpr. A reference from it to the jaxpr would keep both
     # alive forever, so the jaxpr is attached to a copy.
     computation = copy.copy(original)
-    computation.__dict__[_PROGRAM] = original, params["jaxpr"], params["donated_invars"]
+    program = discharge_refs(
+        params["jaxpr"],
+        params["donated_invars"],
+        keep_unused=params["keep_unused"],
+        has_refs=original.compile_args["mut"] is not None,
+    )
+    computation.__dict__[_PROGRAM] = original, program
     return computation
 
 
 def compile_simulated(computation: Any, *args: Any, **kwargs: Any) -> Any:
     """Return an executable that computes on the one real device."""
-    original, jaxpr, donated = computation.__dict__[_PROGRAM]
+    original, program = computation.__dict__[_PROGRAM]
     placement = partitioner.find_placement(original)
     n_consts = len(computation.const_args)
 
     def run_executable(*args: Any) -> list[Any]:
         # The consts that lowering hoisted into arguments are part of the jaxpr here.
-        return _run_program(computation._name, jaxpr, donated, args[n_consts:], placement)
+        return _run_program(computation._name, program, args[n_consts:], placement)
 
     return partitioner.make_executable(original, run_executable, UnmeasuredExecutable())
 
@@ -87,16 +88,19 @@ class UnmeasuredExecutable:
 
 
 def _run_program(
-    name: str, jaxpr: Any, donated: tuple[bool, ...], args: Any, placement: Any
+    name: str, program: DischargedProgram, args: Any, placement: Any
 ) -> list[Any]:
+    arrays = map(_to_traced_dtype, program.array_arguments(args), program.jaxpr.in_avals)
     with device_hooks.use_real_jax(), raise_pending_deadlock():
-        outs = _compiled_program(jaxpr, donated)(*map(_to_traced_dtype, args, jaxpr.in_avals))
+        outs = _compiled_program(program.jaxpr, program.donated)(*arrays)
         # Now, not when the user reads the result: a callback may raise a deadlock.
         jax.block_until_ready(outs)
     device_hooks.check_nans(name, outs)
     for out, sharding in zip(outs, placement.outs, strict=True):
         attach_sharding(out, sharding, committed=placement.committed)
-    return list(outs)
+    for buffer, index in program.update_refs(args, outs):
+        attach_sharding(buffer, placement.outs[index])
+    return program.original_results(outs)
 
 
 _NUMBERS = (bool, int, float, complex, np.ndarray, np.generic)
