@@ -127,7 +127,10 @@ def _compiled_program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
             if not needs_rewriting(jaxpr):
                 return _jax.eval_jaxpr(jaxpr, args)
             outs = evaluate_jaxpr(MeshAxes(), jaxpr, [StackedArray(arg) for arg in args])
-            return [out.array for out in outs]
+            return [
+                _jax.match_weak_type(out.array, aval)
+                for out, aval in zip(outs, jaxpr.out_avals, strict=True)
+            ]
 
         program.__name__ = "simulated"
         donate_argnums = tuple(i for i, is_donated in enumerate(donated) if is_donated)
