@@ -241,4 +241,5 @@ def test_program_ends_as_python_would_end_it(program, ending, code):
         "last callback 8",
     ]
     assert "Exception ignored in atexit callback" in done.stderr
-    assert "ZeroDivisionError" in done.stderr and "program_exit" not in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert "program_exit" not in done.stderr

@@ -1,7 +1,7 @@
-"""Turns a program that changes `Ref`s (jax.new_ref) in place into one that returns their new values.
+"""Turns a program that changes `Ref`s (jax.new_ref) in place into one that returns new values.
 
-JAX does the same when it lowers a jit ("discharge"): a `Ref` argument becomes an array argument, and
-its final value one more result, which JAX then writes back into the `Ref`.
+JAX does the same when it lowers a jit ("discharge"): a `Ref` argument becomes an array argument,
+and its final value one more result, which JAX then writes back into the `Ref`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ class DischargedProgram:
         if not self.updated_args:
             return list(outs)
         return [
-            out
-            for out, position in zip(outs, self.updated_args, strict=True)
-            if position is None
+            out for out, position in zip(outs, self.updated_args, strict=True) if position is None
         ]
 
     def _all_arguments(self, args: Sequence[Any]) -> list[Any]:
@@ -84,8 +82,7 @@ def discharge_refs(
 def uses_refs(jaxpr: Any) -> bool:
     """Return whether a program takes, closes over or makes a ref."""
     return any(
-        isinstance(effect, (core.InternalMutableArrayEffect, RefEffect))
-        for effect in jaxpr.effects
+        isinstance(effect, (core.InternalMutableArrayEffect, RefEffect)) for effect in jaxpr.effects
     )
 
 

@@ -11,7 +11,6 @@ import traceback
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 

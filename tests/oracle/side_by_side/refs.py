@@ -291,7 +291,9 @@ def made_inside_a_shard_map():
         ref = jax.new_ref(jnp.zeros_like(x))
 
         def accumulate(i, _):
-            ref[...] += jax.lax.ppermute(ref[...] + x, "model", [(j, (j + 1) % 4) for j in range(4)])
+            ref[...] += jax.lax.ppermute(
+                ref[...] + x, "model", [(j, (j + 1) % 4) for j in range(4)]
+            )
             return 0
 
         jax.lax.fori_loop(0, 3, accumulate, 0)
