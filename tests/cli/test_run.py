@@ -212,3 +212,50 @@ def test_explicit_axes_are_explained_below_jaxs_own_message(program):
     assert done.returncode == 1
     assert "ShardingTypeError: Contracting dimensions are sharded" in done.stderr
     assert "axis_types=(jax.sharding.AxisType.Auto,) * len(names)" in done.stderr
+
+
+EXITING = """
+    import atexit, sys, threading, time
+    from concurrent.futures import ThreadPoolExecutor
+    import jax, jax.numpy as jnp
+
+    mesh = jax.make_mesh((8,), ("x",))
+    x = jax.device_put(jnp.arange(64.0), jax.NamedSharding(mesh, jax.P("x")))
+    in_pool, in_thread = threading.Event(), threading.Event()
+
+    def write(before, after, name):
+        before.wait()
+        print("written by the", name, len(x.addressable_shards), flush=True)
+        after.set()
+
+    class Pool:  # nobody shuts it down
+        executor = ThreadPoolExecutor(2)
+
+    threading.Thread(target=write, args=(in_pool, in_thread, "thread")).start()
+    threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+    atexit.register(lambda: print("last callback", x.sharding.num_devices))
+    atexit.register(lambda: 1 / 0)
+    never = atexit.register(lambda: print("unregistered"))
+    atexit.unregister(never)
+    atexit.register(print, "first callback")
+    started = threading.Event()
+    started.set()
+    Pool.executor.submit(write, started, in_pool, "pool")
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"), [("", 0), ("sys.exit(5)", 5), ("raise RuntimeError('ends')", 1)]
+)
+def test_program_ends_as_python_would_end_it(program, ending, code):
+    done = shardlab_run("--quiet", program(textwrap.dedent(EXITING) + ending))
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines() == [
+        "written by the pool 8",
+        "written by the thread 8",
+        "first callback",
+        "last callback 8",
+    ]
+    assert "Exception ignored in atexit callback" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert "program_exit" not in done.stderr

@@ -71,6 +71,7 @@ MODULES = [
     "propagation",
     "models",
     "others",
+    "refs",
 ]
 
 

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardlab
 from shardlab._jax import device_hooks
-from shardlab.errors import InvalidDeviceCount, NotMeasured, Unsupported
+from shardlab.errors import InvalidDeviceCount, NotMeasured
 
 AUTO = (AxisType.Auto,) * 2
 
@@ -256,31 +256,36 @@ def test_names_imported_before_the_mode_follow_it(monkeypatch):
 # ------------------------------------------------------------------------------------ not simulated
 
 
-def test_cost_and_memory_of_compiled_programs_are_not_measured():
+def test_what_only_real_executables_have_is_not_measured():
     with shardlab.simulated(devices=8):
         compiled = jax.jit(lambda x: x * 2).lower(place_array()).compile()
-        for question in ("cost_analysis", "memory_analysis", "as_text"):
-            with pytest.raises(NotMeasured, match=rf"where: {question}\(\) of a program"):
-                getattr(compiled, question)()
+        with pytest.raises(NotMeasured, match="where: serialize of a program compiled"):
+            compiled.runtime_executable().serialize()
 
 
-def test_refs_changed_in_place_are_unsupported():
-    with (
-        shardlab.simulated(devices=8),
-        pytest.raises(Unsupported, match=r"\[simulate\.unsupported\]"),
-    ):
-        jax.jit(lambda ref: ref.set(jnp.ones(3)))(jax.new_ref(jnp.zeros(3)))
+def test_a_program_is_compiled_once_and_only_on_request(monkeypatch):
+    from shardlab.simulator.virtual_devices import compiled_program
 
-
-def test_inspect_array_sharding_works_outside_jit_only():
-    results = []
+    n_compiled = []
+    original = compiled_program._compile_and_analyze
+    monkeypatch.setattr(
+        compiled_program, "_compile_and_analyze", lambda c: n_compiled.append(c) or original(c)
+    )
+    compiled_program._warn_about_cpu.cache_clear()
     with shardlab.simulated(devices=8):
-        x = place_array()
-        jax.debug.inspect_array_sharding(x, callback=results.append)
-        f = jax.jit(lambda x: jax.debug.inspect_array_sharding(x * 2, callback=results.append))
-        with pytest.raises(Unsupported, match=r"inspect_array_sharding is not simulated inside"):
-            f(x)
-    assert [sharding.spec for sharding in results] == [P("data", "model")]
+        f, x = jax.jit(lambda x: x.sum(0)), place_array()
+        f(x)
+        assert not n_compiled
+        text = f.lower(x).compile().as_text()
+        with pytest.warns(compiled_program.CompiledForCpu, match="compiler for CPU"):
+            memory = f.lower(x).compile().memory_analysis()
+        cost = f.lower(x).compile().cost_analysis()
+    assert len(n_compiled) == 1
+    assert "all-reduce" in text
+    assert text.startswith("HloModule")
+    assert "XLA for CPU" in text
+    assert memory.argument_size_in_bytes == x.nbytes // 8
+    assert cost["flops"] > 0
 
 
 def test_shards_of_unreduced_arrays_are_not_measured():

@@ -27,6 +27,7 @@ from jax._src import mesh as mesh_lib  # the mesh in context
 from jax._src import shard_map as shard_map_lib  # the sentinel Infer for in_specs
 from jax._src.interpreters import batching, partial_eval  # batching and dead code of a jaxpr
 from jax._src.interpreters.partial_eval import DynamicJaxprTracer  # its _origin_msg
+from jax._src.lax import lax as lax_internal  # converts to weak types
 from jax.extend import core as jex_core
 
 Literal = jex_core.Literal
@@ -130,6 +131,15 @@ def has_sharding(aval: Any) -> bool:
 
 def aval_of(value: Any) -> Any:
     return core.typeof(value)
+
+
+def match_weak_type(value: Any, aval: Any) -> Any:
+    """Return `value` with the weak type of `aval`: it decides the dtype of what follows."""
+    is_weak = getattr(aval, "weak_type", False)
+    if getattr(core.typeof(value), "weak_type", False) == is_weak:
+        return value
+    # The public lax.convert_element_type cannot make a type weak.
+    return lax_internal._convert_element_type(value, aval.dtype, weak_type=is_weak)
 
 
 def bind_primitive(primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:

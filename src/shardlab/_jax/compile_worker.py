@@ -2,7 +2,8 @@
 
 Run as a file: `python -P compile_worker.py FOLDER`. FOLDER holds `module` (MLIR bytecode),
 `options` (XLA's compile options, serialised) and `dump_options`. The worker writes `result.json`
-there, and the dumps that the options request. It imports only jaxlib: importing JAX would take
+there, and the dumps that the options request. With a fourth file, `analyze`, it also writes the
+text of the compiled program and XLA's cost analysis. It imports only jaxlib: importing JAX would take
 longer than many a compilation.
 
 All partitions are assigned to the one CPU device. XLA does not notice, because nothing is run: the
@@ -39,6 +40,8 @@ def run_worker(folder: Path) -> None:
         result: dict[str, Any] = {"error": str(error)}
     else:
         result = {"memory": memory_statistics(executable)}
+        if (folder / "analyze").exists():
+            result["analysis"] = _analyze(executable)
     (folder / "result.json").write_text(json.dumps(result))
     # An orderly shutdown of client and executable takes time and gains nothing.
     sys.stdout.flush()
@@ -50,6 +53,19 @@ def memory_statistics(executable: Any) -> dict[str, int]:
     return {
         f"{name}_bytes": getattr(stats, f"{name}_size_in_bytes")
         for name in ("argument", "output", "temp", "alias")
+    }
+
+
+def _analyze(executable: Any) -> dict[str, Any]:
+    """Return what `jax.stages.Compiled` reports about a compiled program."""
+    stats = executable.get_compiled_memory_stats()
+    names = [name for name in dir(stats) if not name.startswith("_")]
+    values = {name: getattr(stats, name) for name in names}
+    return {
+        "text": "\n\n".join(module.to_string() for module in executable.hlo_modules()),
+        "cost": executable.cost_analysis(),
+        "memory": {name: value for name, value in values.items() if isinstance(value, int)},
+        "memory_text": str(stats),
     }
 
 

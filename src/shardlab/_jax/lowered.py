@@ -11,6 +11,8 @@ import numpy as np
 from jax._src.interpreters import mlir, pxla  # compile options and bytecode as JAX makes them
 from jax.sharding import NamedSharding
 
+from shardlab._jax.sharding_inspection import remove_inspections
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompilerInput:
@@ -23,16 +25,20 @@ class CompilerInput:
 
 
 def compiler_input(lowered: Any, platform: str = "cpu") -> CompilerInput:
-    """Return the compiler's input for a `jax.stages.Lowered` that was lowered for `platform`.
+    """Return the compiler's input for a `jax.stages.Lowered` that was lowered for `platform`."""
+    return computation_input(lowered._lowering, platform)
+
+
+def computation_input(computation: Any, platform: str = "cpu") -> CompilerInput:
+    """Return the compiler's input for the computation inside a `jax.stages.Lowered`.
 
     This follows `UnloadedMeshExecutable.from_hlo` of JAX up to the call of the compiler.
     """
-    computation = lowered._lowering
     compile_args = computation.compile_args
     devices = computation._device_list
     n_devices = len(devices) if devices is not None else compile_args["num_devices"]
     ids = tuple(d.id for d in devices) if devices is not None else tuple(range(n_devices))
-    module = computation.stablehlo()
+    module = remove_inspections(computation.stablehlo())
     shape_poly = compile_args["shape_poly_state"]
     if shape_poly is not None and shape_poly.uses_dim_vars:
         module = mlir.refine_polymorphic_shapes(module)

@@ -33,6 +33,8 @@ from jax._src.lib.mlir.dialects import sdy  # Shardy's attributes
 from jax._src.sharding_impls import GSPMDSharding  # the form in which XLA returns shardings
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from shardlab._jax.sharding_inspection import call_key, inspection_callbacks, inspection_calls
+
 _original_lower = pjit._resolve_and_lower
 _thread_state = threading.local()
 
@@ -74,7 +76,7 @@ class ProgramPlacement:
             [pxla.maybe_concretize_mesh(s, devices) for s in compile_args[key]]
             for key in ("in_shardings", "out_shardings")
         )
-        in_attrs, out_attrs = _propagate_shardings(computation, len(devices))
+        in_attrs, out_attrs = _propagate_shardings(computation, devices)
         in_avals, out_avals = compile_args["global_in_avals"], compile_args["global_out_avals"]
         ins = _resolve_shardings(requested_in, in_avals, in_attrs[n_tokens:], devices)
         outs = _resolve_shardings(requested_out, out_avals, out_attrs[n_tokens:], devices)
@@ -100,15 +102,15 @@ def find_placement(computation: Any) -> ProgramPlacement:
     return placement
 
 
-def make_executable(computation: Any, run: Callable[..., Any], unmeasured: Any) -> Any:
+def make_executable(computation: Any, run: Callable[..., Any], executable: Any) -> Any:
     """Return what JAX accepts as a compiled program; calling it calls `run`.
 
-    `unmeasured` takes the place of XLA's own executable in queries such as memory_analysis().
+    `executable` takes the place of XLA's own executable in queries such as memory_analysis().
     """
     compile_args = computation.compile_args
     placement = find_placement(computation)
     return pxla.MeshExecutable(
-        unmeasured,
+        executable,
         lambda: run,
         compile_args["global_in_avals"],
         compile_args["global_out_avals"],
@@ -118,7 +120,7 @@ def make_executable(computation: Any, run: Callable[..., Any], unmeasured: Any) 
         _default_layouts(compile_args["global_in_avals"]),
         [None] * len(placement.ins),
         _default_layouts(compile_args["global_out_avals"]),
-        None,
+        compile_args["mut"],
         compile_args["all_args_info"],
     )
 
@@ -135,13 +137,13 @@ AxisSharding = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, ...], ...]]
 
 
 def _propagate_shardings(
-    computation: Any, n_devices: int
+    computation: Any, devices: Any
 ) -> tuple[list[AxisSharding | None], list[AxisSharding | None]]:
     """Return Shardy's sharding of each argument and result; None if it has none."""
     module = computation.stablehlo()
     with module.context:
         operation = module.operation.clone()
-        if n_devices > 1:
+        if len(devices) > 1:
             pipeline = passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)")
             try:
                 if jax.__version_info__ >= (0, 12):  # before, XLA replicated chlo operations
@@ -157,6 +159,9 @@ def _propagate_shardings(
             elif getattr(op, "name", None) is not None and str(op.name) == '"main"':
                 main = op
         n_args, n_results = len(main.type.inputs), len(main.type.results)
+        callbacks = inspection_callbacks(computation.compile_args["keepalive"])
+        for call in inspection_calls(operation) if callbacks else ():
+            callbacks[call_key(call)](_inspected_sharding(call.operands[0], meshes, devices))
         return (
             _read_shardings(main.attributes, "arg_attrs", n_args, meshes),
             _read_shardings(main.attributes, "res_attrs", n_results, meshes),
@@ -209,6 +214,34 @@ def _add_op(lhs: Any, rhs: Any, insertion_point: Any, location: Any) -> Any:
         ip=insertion_point,
         loc=location,
     ).result
+
+
+def _inspected_sharding(value: Any, meshes: dict[str, Any], devices: Any) -> Any:
+    """Return the sharding of a value inside the program, in the form in which XLA reports it."""
+    rank = len(ir.RankedTensorType(value.type).shape)
+    axes = _value_sharding(value, meshes)
+    if axes is None or not axes[0]:
+        return sharding_impls.replicated_hlo_sharding
+    return _named_sharding(axes, devices)._to_xla_hlo_sharding(rank)
+
+
+def _value_sharding(value: Any, meshes: dict[str, Any]) -> AxisSharding | None:
+    """Return Shardy's sharding of a result of an operation, or of an argument of a function."""
+    if isinstance(value.owner, ir.Block):
+        index = ir.BlockArgument(value).arg_number
+        function = value.owner.owner
+        count = len(value.owner.arguments)
+        if "arg_attrs" not in function.attributes:
+            return None
+        return _read_shardings(function.attributes, "arg_attrs", count, meshes)[index]
+    if "sdy.sharding" not in value.owner.attributes:
+        return None
+    per_value = sdy.TensorShardingPerValueAttr(value.owner.attributes["sdy.sharding"])
+    index = ir.OpResult(value).result_number
+    axes: AxisSharding | None = _parse_sharding(
+        sdy.TensorShardingAttr(per_value.shardings[index]), meshes
+    )
+    return axes
 
 
 def _read_shardings(

@@ -36,6 +36,7 @@ from jax.sharding import AbstractMesh, Mesh
 from shardlab import _jax
 from shardlab._jax.axis_errors import explain_axis_errors
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
+from shardlab._jax.refs import uses_refs
 
 # Packages whose frames JAX leaves out of tracebacks and source locations: the line of a shard_map
 # is the user's, not that of the hook which stages it. Not all of shardlab, because the problems of
@@ -170,6 +171,9 @@ def _run_eagerly(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, A
             # JAX's eager evaluation needs the (virtual) devices of a concrete mesh.
             if not isinstance(params["mesh"], Mesh):
                 raise
+            return _run_on_devices(trace, prim, fun, args, **params)
+        if uses_refs(closed) and isinstance(params["mesh"], Mesh):
+            # JAX's own evaluation rejects refs outside of jit, in words that depend on its version.
             return _run_on_devices(trace, prim, fun, args, **params)
         inner, consts = _jax.open_jaxpr(closed)
         _reject_device_put(inner)

@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable
 from dataclasses import replace
 from io import FileIO
-from typing import Any, BinaryIO, Literal, NoReturn, TextIO
+from typing import Any, Literal, NoReturn, TextIO
 
 from shardlab.errors import LabError, MemoryLimitReached, ProgramExited, ProgramRaised
 from shardlab.execution.messages import (

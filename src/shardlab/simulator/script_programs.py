@@ -15,8 +15,9 @@ from shardlab import _jax
 from shardlab.errors import Deadlock
 from shardlab.findings.source import SourceLocation
 from shardlab.simulator.interpreter.replicas import ReplicaDifference, ReplicasDiffer
+from shardlab.simulator.program_exit import ProgramExit
 from shardlab.simulator.run_statistics import RUN_STATISTICS
-from shardlab.simulator.script_runner import execute_as_main, join_threads
+from shardlab.simulator.script_runner import execute_as_main
 from shardlab.simulator.virtual_devices.jit_execution import program_observers
 
 _JAX_FOLDER = os.path.dirname(jax.__file__)
@@ -52,12 +53,12 @@ def run_script(path: str, args: Sequence[str]) -> ScriptRun:
     Call it in simulated mode. An exception or a deadlock of the script is returned together with
     the programs that ran before it.
     """
-    script_run = ScriptRun()
+    script_run, program_exit = ScriptRun(), ProgramExit()
     RUN_STATISTICS.clear(warn_once=True)
     with _observe_programs(script_run), _collect_warnings(script_run):
         try:
             execute_as_main(path, args)
-            join_threads()
+            program_exit.join_threads()
             # Callbacks of the last program may still be running, and may warn.
             jax.effects_barrier()
         except Deadlock as error:

@@ -7,22 +7,22 @@ import io
 import os
 import runpy
 import sys
-import threading
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from shardlab._jax import device_hooks, explicit_axes
 from shardlab.errors import InvalidDeviceCount, ProgramNotFound
+from shardlab.simulator.program_exit import ProgramExit
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.simulated_mode import simulated
 
 # The exit code of a strict run with replicated outputs that differ between devices.
 REPLICAS_DIFFER_EXIT_CODE = 3
+_INTERRUPTED_EXIT_CODE = 130  # 128 + SIGINT, as in a shell
 
 _JAX_FOLDER = str(Path(jax.__file__).parent)
 # Frames of shardlab, and of runpy in frozen modules, are not part of the user's traceback.
@@ -46,9 +46,11 @@ def run_script_file(
     """
     _check_program_exists(program, is_module)
     RUN_STATISTICS.clear(warn_once=True)
-    with simulated(devices) as device_count:
-        code = _run_for_exit_code(lambda: execute_as_main(program, args, is_module))
+    program_exit = ProgramExit()
+    with simulated(devices) as device_count, program_exit.collect_callbacks():
+        code = _run_for_exit_code(lambda: execute_as_main(program, args, is_module), program_exit)
         jax.effects_barrier()
+        program_exit.call_callbacks()
         n_devices = device_count.fix_count()
     # A backend that was started before the mode could have several devices.
     n_real = len(device_hooks.real_backend().local_devices())
@@ -116,34 +118,35 @@ def execute_as_main(program: str, args: Sequence[str], is_module: bool = False) 
     exec(code, main.__dict__)
 
 
-def _run_for_exit_code(execute: Any) -> int:
+def _run_for_exit_code(execute: Callable[[], None], program_exit: ProgramExit) -> int:
     """Call `execute` and return the exit code that `python` would have ended with."""
     try:
+        code = _call_for_exit_code(execute)
+        # While the mode is on: threads that still run JAX would lose their devices.
+        program_exit.join_threads()
+        return code
+    except KeyboardInterrupt as error:
+        _print_error(error)
+        return _INTERRUPTED_EXIT_CODE
+    finally:
+        sys.stdout.flush()
+
+
+def _call_for_exit_code(execute: Callable[[], None]) -> int:
+    try:
         execute()
-        join_threads()
     except SystemExit as end:
-        join_threads()
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
         print(end.code, file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         _print_error(error)
-        return 130  # 128 + SIGINT, as in a shell
+        return _INTERRUPTED_EXIT_CODE
     except BaseException as error:
         _print_error(error)
         return 1
-    finally:
-        sys.stdout.flush()
     return 0
-
-
-def join_threads() -> None:
-    """Join the program's threads, as the interpreter does before it exits."""
-    # While the mode is on: threads that still run JAX would lose their devices.
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            thread.join()
 
 
 def _print_error(error: BaseException) -> None:

@@ -64,6 +64,7 @@ def _describe_array(array: jax.Array) -> dict[str, Any]:
     return {
         "value": _plain_numbers(np.asarray(numbers)),
         "type": str(array.dtype),
+        "weak_type": bool(array.aval.weak_type),
         "shape": list(array.shape),
         "sharding": _describe_sharding(array.sharding),
         "committed": bool(array.committed),

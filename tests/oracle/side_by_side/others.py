@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -148,3 +149,78 @@ def custom_partitioning_free_functions():
 def double_precision():
     with jax.enable_x64(True):
         return put(P("data")) + np.float64(1e-12), jnp.arange(3)
+
+
+@program
+def inspect_array_sharding_in_a_jit():
+    shardings = []
+
+    @jax.jit
+    def f(x):
+        y = x * 2
+        jax.debug.inspect_array_sharding(y, callback=shardings.append)
+        z = jax.nn.relu(y @ y.T)
+        jax.debug.inspect_array_sharding((x, z), callback=shardings.append)
+        return z.sum(0)
+
+    out = f(put(P("data", "model")))
+    f(put(P("data", "model")))  # compiled already
+    return out, [[s.spec, s.mesh] for s in shardings]
+
+
+@program
+def inspect_array_sharding_of_a_constrained_value():
+    shardings = []
+
+    @jax.jit
+    def f(x):
+        y = jax.lax.with_sharding_constraint(x + 1, NamedSharding(mesh_2x4(), P(None, "model")))
+        jax.debug.inspect_array_sharding(jnp.sin(y), callback=shardings.append)
+        return y
+
+    f(put(P("data")))
+    return [s.spec for s in shardings]
+
+
+@program
+def visualize_array_sharding_in_a_jit():
+    @jax.jit
+    def f(x):
+        jax.debug.visualize_array_sharding(x + 1, use_color=False)
+        return x
+
+    return capture_output(lambda: f(put(P("data", "model"))))
+
+
+def compiled_figures(function, *args):
+    """Return the collectives, cost and memory of a compiled program."""
+    compiled = jax.jit(function).lower(*args).compile()
+    lines = compiled.as_text().splitlines()
+    names = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+    calls = [name for line in lines for name in names if f" {name}(" in line]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that these come from the compiler for CPU
+        memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
+    sizes = {n: getattr(memory, f"{n}_size_in_bytes") for n in ("argument", "output", "temp")}
+    return [lines[0], calls, cost, sizes, str(memory)]
+
+
+@program
+def what_the_compiler_says_of_a_jit():
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    w, x = put(P(None, "model"), (16, 32)), put(P("data"), (8, 16))
+    return compiled_figures(jax.value_and_grad(loss), w, x)
+
+
+@program
+def what_the_compiler_says_of_a_shard_map():
+    def body(x):
+        shifted = jax.lax.ppermute(x, "model", [(i, (i + 1) % 4) for i in range(4)])
+        return jax.lax.psum(shifted, "data")
+
+    f = jax.shard_map(
+        body, mesh=mesh_2x4(), in_specs=P("data", "model"), out_specs=P(None, "model")
+    )
+    return compiled_figures(f, put(P("data", "model"), (8, 16)))

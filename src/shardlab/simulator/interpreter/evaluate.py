@@ -197,6 +197,8 @@ def _evaluate_equation_now(axes: MeshAxes, eqn: Any, ins: list[StackedArray]) ->
         return CONTROL_FLOW[name](evaluate_jaxpr, axes, eqn, ins)
     if name in CALLBACKS:
         return CALLBACKS[name](axes, eqn, ins)
+    if name == "inspect_sharding":
+        return []  # reported when the program was lowered for its devices (`_jax/partitioner.py`)
     _reject_unknown_collective(axes, eqn)
     return apply_local(axes, eqn.primitive, params, ins)
 

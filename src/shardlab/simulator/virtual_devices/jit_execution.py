@@ -18,12 +18,13 @@ from jax.sharding import AbstractMesh, Mesh, Sharding
 from shardlab import _jax
 from shardlab._jax import device_hooks, partitioner
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
-from shardlab.errors import NotMeasured, Unsupported
+from shardlab._jax.refs import DischargedProgram, discharge_refs
 from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
 from shardlab.simulator.interpreter.replicas import name_outputs
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.virtual_devices.array_labels import attach_sharding
+from shardlab.simulator.virtual_devices.compiled_program import CompiledOnRequest
 
 # Compiled programs by jaxpr, weakly: they go when JAX drops the jaxpr from its caches.
 _programs: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -39,66 +40,44 @@ def lower_simulated(args: Any, **params: Any) -> Any:
         observe(args, params)
     name_outputs(params["jaxpr"])
     original = partitioner.lower_for_devices(args, **params)
-    if original.compile_args["mut"] is not None:
-        raise Unsupported(
-            "A program that changes a Ref (jax.new_ref) in place is not simulated.",
-            where=f"jit({params['name']})",
-            fix="pass the array and return the new one, with donate_argnums to save memory.",
-        )
     # JAX caches `original` weakly by the jaxpr. A reference from it to the jaxpr would keep both
     # alive forever, so the jaxpr is attached to a copy.
     computation = copy.copy(original)
-    computation.__dict__[_PROGRAM] = original, params["jaxpr"], params["donated_invars"]
+    program = discharge_refs(
+        params["jaxpr"],
+        params["donated_invars"],
+        keep_unused=params["keep_unused"],
+        has_refs=original.compile_args["mut"] is not None,
+    )
+    computation.__dict__[_PROGRAM] = original, program
     return computation
 
 
 def compile_simulated(computation: Any, *args: Any, **kwargs: Any) -> Any:
     """Return an executable that computes on the one real device."""
-    original, jaxpr, donated = computation.__dict__[_PROGRAM]
+    original, program = computation.__dict__[_PROGRAM]
     placement = partitioner.find_placement(original)
     n_consts = len(computation.const_args)
 
     def run_executable(*args: Any) -> list[Any]:
         # The consts that lowering hoisted into arguments are part of the jaxpr here.
-        return _run_program(computation._name, jaxpr, donated, args[n_consts:], placement)
+        return _run_program(computation._name, program, args[n_consts:], placement)
 
-    return partitioner.make_executable(original, run_executable, UnmeasuredExecutable())
-
-
-# The attributes of XLA's executable behind `Compiled.memory_analysis()` and its relatives.
-_PUBLIC_NAMES = {
-    "cost_analysis": "cost_analysis()",
-    "get_compiled_memory_stats": "memory_analysis()",
-    "get_hlo_text": "as_text()",
-    "hlo_modules": "as_text()",
-}
+    return partitioner.make_executable(original, run_executable, CompiledOnRequest(original))
 
 
-class UnmeasuredExecutable:
-    """Takes the place of XLA's executable: nothing was compiled for these devices."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise NotMeasured(
-            "A simulated program is not compiled for its devices, so its cost, its memory and its "
-            "compiled text are unknown.",
-            where=f"{_PUBLIC_NAMES.get(name, name)} of a program compiled in simulated mode",
-            fix="compile it outside simulated mode, on real or forced host devices.",
-        )
-
-
-def _run_program(
-    name: str, jaxpr: Any, donated: tuple[bool, ...], args: Any, placement: Any
-) -> list[Any]:
+def _run_program(name: str, program: DischargedProgram, args: Any, placement: Any) -> list[Any]:
+    arrays = map(_to_traced_dtype, program.array_arguments(args), program.jaxpr.in_avals)
     with device_hooks.use_real_jax(), raise_pending_deadlock():
-        outs = _compiled_program(jaxpr, donated)(*map(_to_traced_dtype, args, jaxpr.in_avals))
+        outs = _compiled_program(program.jaxpr, program.donated)(*arrays)
         # Now, not when the user reads the result: a callback may raise a deadlock.
         jax.block_until_ready(outs)
     device_hooks.check_nans(name, outs)
     for out, sharding in zip(outs, placement.outs, strict=True):
         attach_sharding(out, sharding, committed=placement.committed)
-    return list(outs)
+    for buffer, index in program.update_refs(args, outs):
+        attach_sharding(buffer, placement.outs[index])
+    return program.original_results(outs)
 
 
 _NUMBERS = (bool, int, float, complex, np.ndarray, np.generic)
@@ -116,35 +95,23 @@ def _compiled_program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
     if donated not in cache:
         # Once per program, not per call: a training loop counts its shard_maps once.
         RUN_STATISTICS.add_program(jaxpr)
-        _reject_inspection(jaxpr)
         # A strong reference would keep the jaxpr, the weak key of this entry, alive forever.
         jaxpr_reference = weakref.ref(jaxpr)
 
         def program(*args: Any) -> list[Any]:
-            jaxpr = jaxpr_reference()
+            jaxpr: Any = jaxpr_reference()
             if not needs_rewriting(jaxpr):
                 return _jax.eval_jaxpr(jaxpr, args)
             outs = evaluate_jaxpr(MeshAxes(), jaxpr, [StackedArray(arg) for arg in args])
-            return [out.array for out in outs]
+            return [
+                _jax.match_weak_type(out.array, aval)
+                for out, aval in zip(outs, jaxpr.out_avals, strict=True)
+            ]
 
         program.__name__ = "simulated"
         donate_argnums = tuple(i for i, is_donated in enumerate(donated) if is_donated)
         cache[donated] = jax.jit(program, donate_argnums=donate_argnums)
     return cache[donated]
-
-
-def _reject_inspection(jaxpr: Any) -> None:
-    """Reject inspect_array_sharding inside a jit: the compiler sees only one device."""
-    inner, _ = _jax.open_jaxpr(jaxpr)
-    for eqn in inner.eqns:
-        if eqn.primitive.name == "inspect_sharding":
-            raise Unsupported(
-                "jax.debug.inspect_array_sharding is not simulated inside a jit.",
-                where=_jax.source_line(eqn),
-                fix="return the array and read its .sharding, or call it outside of jit.",
-            )
-        for body in _jax.inner_jaxprs(eqn.params):
-            _reject_inspection(body)
 
 
 def needs_rewriting(jaxpr: Any) -> bool:
@@ -159,7 +126,9 @@ def needs_rewriting(jaxpr: Any) -> bool:
 
 
 def _mentions_devices(eqn: Any) -> bool:
-    if eqn.primitive.name == "device_put" or any(map(_is_placement, eqn.params.values())):
+    if eqn.primitive.name in ("device_put", "inspect_sharding") or any(
+        map(_is_placement, eqn.params.values())
+    ):
         return True
     if any(_is_explicit(var.aval) for var in eqn.outvars):
         return True

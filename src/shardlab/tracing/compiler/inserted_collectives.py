@@ -11,17 +11,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from shardlab import _jax
+from shardlab._jax.compile_process import COMPILE_LIMIT_S
 from shardlab._jax.lowered import CompilerInput, compiler_input, jaxlib_version
 from shardlab._text.units import bytes_text
 from shardlab.collectives.call import CollectiveCall, Phase
 from shardlab.collectives.wire import wire_bytes
 from shardlab.findings.source import SourceLocation
 from shardlab.sharding.mesh import MeshSizes
-from shardlab.tracing.compiler.xla_process import (
-    COMPILE_LIMIT_S,
-    CompiledProgram,
-    compile_for_devices,
-)
+from shardlab.tracing.compiler.xla_process import CompiledProgram, compile_for_devices
 from shardlab.tracing.hlo.hlo_collectives import HloCollective, hlo_collectives
 from shardlab.tracing.hlo.hlo_flops import count_hlo_flops
 from shardlab.tracing.hlo.hlo_module import count_array_bytes, jax_dtype_name

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shardlab import _jax
+from shardlab._jax.compile_process import COMPILE_LIMIT_S, run_compiler
 from shardlab._jax.lowered import compiler_input
 from shardlab.errors import InvalidTopology, TpuCompilerMissing
 from shardlab.sharding.mesh import mesh_text
@@ -21,7 +22,7 @@ from shardlab.tracing.compiler.inserted_collectives import (
     choose_mesh,
     read_compiled_program,
 )
-from shardlab.tracing.compiler.xla_process import COMPILE_LIMIT_S, CompiledProgram, run_compiler
+from shardlab.tracing.compiler.xla_process import CompiledProgram
 from shardlab.tracing.hlo.hlo_module import parse_module
 from shardlab.tracing.stage import StagedProgram, simulated_on
 

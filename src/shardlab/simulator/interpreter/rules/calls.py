@@ -22,7 +22,8 @@ _BODY_PARAM = {
     "custom_partitioning": "call",
     "linear_call": "callee",
     "run_scoped": "jaxpr",
-    "eval_jaxpr": "jaxpr",
+    "eval_jaxpr": "jaxpr",  # call_jaxpr from JAX 0.12
+    "program_order": "call_jaxpr",
     "composite": "jaxpr",
 }
 
@@ -30,8 +31,8 @@ _BODY_PARAM = {
 def called_jaxpr(name: str, params: dict[str, Any]) -> Any | None:
     """Return the jaxpr that a call-like primitive runs, or None for any other primitive."""
     key = _BODY_PARAM.get(name)
-    body = params.get(key) if key is not None else None
-    if body is None:
+    if key is None:
         return None
+    body = params.get(key, params.get("call_jaxpr"))
     # Some of these parameters hold a plain function in one JAX version and a jaxpr in another.
     return body if hasattr(body, "eqns") or hasattr(body, "jaxpr") else None
