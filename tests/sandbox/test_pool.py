@@ -690,15 +690,22 @@ def test_a_budget_of_the_client_ends_a_process_in_its_own_words(pool):
     assert (caught.value.reason.kind, caught.value.reason.detail) == ("time", "3 bananas")
 
 
-def test_memory_counts_page_tables_and_threads_that_outlive_the_first(pool):
-    """The kernel shows no memory of a first thread that has exited; see also the attacks."""
+def test_memory_counts_page_tables():
+    """Of a stopped process, so that all figures stay as they are."""
     proc_fd = os.open("/proc", os.O_RDONLY)
-    figures = open_process_figures(proc_fd, os.getpid())
-    status = Path("/proc/self/status").read_text()
-    sizes = dict(line.split(":", 1) for line in status.splitlines())
-    resident, tables = (int(sizes[name].split()[0]) * 1024 for name in ("VmRSS", "VmPTE"))
-    assert abs(figures.read().memory_bytes - resident - tables) < resident // 4
+    with subprocess.Popen(["sleep", "3600"]) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        figures = open_process_figures(proc_fd, process.pid).read()
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        process.kill()
     os.close(proc_fd)
+    sizes = dict(line.split(":", 1) for line in status.splitlines())
+    resident, tables, swap = (
+        int(sizes[name].split()[0]) * 1024 for name in ("VmRSS", "VmPTE", "VmSwap")
+    )
+    assert tables > 0
+    assert figures.memory_bytes == resident + tables + swap
 
 
 def test_sigxcpu_is_used_up_time_only_if_the_time_is_used_up(make_watch):
