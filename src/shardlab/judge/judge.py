@@ -103,7 +103,7 @@ def judge_inputs(
         yield from (failed_outcome(request, submission) for request in requests[:1])
         return
     with _SubmissionRun(pool, problem, submission) as run:
-        yield from run.iterate_outcomes(requests)
+        yield from run.iterate_outcomes(requests, is_example=False)
 
 
 def _select_cases(part: Part, seed: int, is_example: bool) -> Sequence[Case]:
