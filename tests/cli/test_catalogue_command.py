@@ -30,8 +30,9 @@ def test_the_commands_of_the_page_print_what_it_shows(run):
     assert [command.split()[:2] for command, _ in EXAMPLES] == [
         ["catalogue", "new"],
         ["catalogue", "check"],
+        ["catalogue", "mutants"],  # of any problem: it prints nothing that could be compared
     ]
-    for command, output in EXAMPLES:
+    for command, output in EXAMPLES[:2]:
         assert run(*command.split()) == (0, re.sub("^    ", "", output, flags=re.MULTILINE))
 
 
@@ -42,7 +43,8 @@ def test_a_fault_is_reported_with_its_location_and_exit_code_1(run):
     code, output = run("catalogue", "check", "--catalogue", "ours", "--fast", "--seed", "7")
     assert code == 1
     first, second = output.splitlines()
-    assert first == "FAIL  take-the-largest                  3 cases, 0 wrong submissions"
+    counts = "3 cases, 0 wrong submissions, 76 of 76 mutants killed, 8 equivalent"
+    assert first == f"FAIL  take-the-largest                  {counts}"
     assert second.startswith("      statement.md  The headings are Why this matters,")
     assert second.endswith("[page.headings]")
 

@@ -30,7 +30,13 @@ def rows(table):
     ]
 
 
-@pytest.mark.parametrize("name", ["PROBLEM", "PART", "BUDGET", "LIMITS", "TRACKS", "TRACK"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PROBLEM", "PART", "BUDGET", "LIMITS", "TRACKS", "TRACK"),
+        *("AUDIT", "AUDIT_MUTANT", "AUDIT_INPUT"),
+    ],
+)
 def test_the_page_has_every_key_and_no_other(name):
     assert rows(getattr(problem_schema, name)) in TABLES
 

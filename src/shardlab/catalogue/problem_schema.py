@@ -242,7 +242,7 @@ AUDIT_INPUT = {
         is_required=True,
     ),
     "rule": Field(
-        expected="a rule such as inputs.negative",
+        expected="a rule such as inputs.fixed",
         is_valid=lambda v: is_text(v) and v.startswith("inputs."),
         meaning="the rule that does not apply to it",
         is_required=True,

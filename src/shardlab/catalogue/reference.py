@@ -50,6 +50,19 @@ class Draw:
     scale: int  # 1: the smallest inputs that expose every mistake, to be read; 2 and 3: larger
     number: int  # of the case within its part, to vary what is not random
 
+    def numbers(self, *shape: int, largest: int = 10) -> np.ndarray[Any, Any]:
+        """Return a float32 array of both signs with zeros: integers at scale 1, else fractions.
+
+        The fractions have 10 significant bits: too many for bfloat16, and few enough that sums of
+        some products are exact in any order.
+        """
+        if self.scale == 1:
+            largest, unit = min(largest, 4), 1
+        else:
+            unit = 1 << (640 // largest).bit_length() - 1
+        values = self.rng.integers(-largest * unit, largest * unit + 1, shape) / unit
+        return (values * (self.rng.random(shape) >= 0.1)).astype("float32")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:

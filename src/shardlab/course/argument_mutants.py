@@ -70,6 +70,7 @@ def _array_edits(array: Array) -> dict[str, Callable[[Array], Array]]:
         **_along_each_dim("flipped along", np.flip, array.ndim),
         **_along_each_dim("rolled along", lambda x, d: np.roll(x, 1, d), array.ndim),
         **_along_each_dim("same along", _repeat_first, array.ndim),
+        **_along_each_dim("second half 0 along", _zero_half, array.ndim),
     }
     if array.dtype.kind == "b":
         edits["negated"] = np.logical_not
@@ -89,6 +90,8 @@ def _array_edits(array: Array) -> dict[str, Callable[[Array], Array]]:
         "clipped to [-8, 8]": lambda x: np.clip(x, -8, 8),
         "zeros set to 1": lambda x: np.where(x == 0, 1, x).astype(x.dtype),
     }
+    if array.dtype == np.float32:
+        edits["in bfloat16"] = _round_to_bfloat16
     if array.ndim > 1:
         edits["transposed"] = np.transpose
     return edits
@@ -96,6 +99,20 @@ def _array_edits(array: Array) -> dict[str, Callable[[Array], Array]]:
 
 def _repeat_first(x: Array, dim: int) -> Array:
     return np.broadcast_to(np.take(x, [0], axis=dim), x.shape) if x.size else x
+
+
+def _zero_half(x: Array, dim: int) -> Array:
+    copy = x.copy()
+    half = [slice(None)] * x.ndim
+    half[dim] = slice((x.shape[dim] + 1) // 2, None)
+    copy[tuple(half)] = 0
+    return copy
+
+
+def _round_to_bfloat16(x: Array) -> Array:
+    """Return float32 with the 8 significant bits of bfloat16, as a cast for cheaper messages."""
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def iterate_value_mutants(

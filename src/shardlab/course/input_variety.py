@@ -80,7 +80,7 @@ def _collect(part: Part, reference: Reference, seed: int) -> list[_Variety]:
     varying = varying_arguments([inputs for _, inputs in drawn])
     varieties: dict[str, _Variety] = {}
     for case, inputs in drawn:
-        specs = reference.input_specs(case.draw.mesh)
+        specs = reference.input_specs(case.draw.mesh, **inputs)
         for path, leaf in input_leaves(inputs):
             pattern = path_pattern(path, varying)
             variety = varieties.setdefault(pattern, _Variety(pattern))
@@ -98,12 +98,14 @@ def _find_spec(specs: Mapping[str, Any], path: str) -> Any:
 
 
 def _shard_shape(shape: tuple[int, ...], spec: Any, case: Case) -> tuple[int, ...]:
-    sizes = case.draw.mesh.shape
-    counts = [1] * len(shape)
-    if isinstance(spec, Spec):
-        for dim, names in enumerate(spec.axes[: len(shape)]):
-            counts[dim] = int(np.prod([sizes[name] for name in names], dtype=int))
-    return tuple(size // count for size, count in zip(shape, counts, strict=True))
+    """Return the sizes on one device. What arrives without a spec is sharded by the submission."""
+    mesh = case.draw.mesh
+    if not isinstance(spec, Spec):
+        counts = {*mesh.axis_sizes, mesh.n_devices}
+        return tuple(1 if size in counts else size for size in shape)
+    per_dim = [int(np.prod([mesh.shape[name] for name in names])) for names in spec.axes]
+    per_dim += [1] * (len(shape) - len(per_dim))
+    return tuple(size // count for size, count in zip(shape, per_dim, strict=False))
 
 
 def _violations(variety: _Variety, part: Part) -> Iterator[tuple[str, str]]:
@@ -132,12 +134,15 @@ def _needed_values(value: Any, n_cases: int) -> int:
 def _array_violations(variety: _Variety) -> Iterator[tuple[str, str]]:
     path = variety.path
     arrays = [array for values in variety.values.values() for array in values]
-    for dim in range(arrays[0].ndim):
-        by_case = [[np.shape(array)[dim] for array in values] for values in variety.values.values()]
+    # Arrays of a dict whose keys vary can have different numbers of dimensions.
+    for dim in range(max(array.ndim for array in arrays)):
+        by_case = [
+            [array.shape[dim : dim + 1] for array in values] for values in variety.values.values()
+        ]
         if all(map(_all_equal, by_case)):
             message = f"dimension {dim} of {path} has one size per mesh, whatever the seed is."
             yield "inputs.shape", message
-        if all(shape[dim] != 1 for shape in variety.shard_shapes):
+        if all(shape[dim : dim + 1] != (1,) for shape in variety.shard_shapes):
             message = f"dimension {dim} of {path} has size 1 on a device in no case."
             yield "inputs.size_one", message
     if arrays[0].dtype.kind == "f" and not any(

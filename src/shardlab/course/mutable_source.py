@@ -44,6 +44,12 @@ class Edit:
     when: When = "always"
 
     @property
+    def original(self) -> Any:
+        """Return the node in the tree, which is not edited between two compilations."""
+        value = getattr(self.parent, self.field)
+        return value if self.position is None else value[self.position]
+
+    @property
     def name(self) -> str:
         """Return the edit as an author lists it in audit.toml."""
         suffix = {"always": "", "first": ", first time", "last": ", last time"}
@@ -123,7 +129,7 @@ class MutableSource:
 
     def compile_edit(self, edit: Edit) -> CodeType:
         """Return the program with one edit; the tree is as before afterwards."""
-        original = _get_node(edit)
+        original = edit.original
         replacement = edit.replacement
         if edit.when != "always":
             assert isinstance(original, ast.expr)
@@ -139,7 +145,7 @@ class MutableSource:
 
     def unparse_edit(self, edit: Edit) -> str:
         """Return the program with one edit as text, without what only the audit needs."""
-        original = _get_node(edit)
+        original = edit.original
         _set_node(edit, edit.replacement)
         try:
             tree = copy.deepcopy(self._tree)
@@ -313,11 +319,6 @@ def _is_tick(node: ast.AST) -> bool:
         and isinstance(node.value.func, ast.Name)
         and node.value.func.id == _TICK
     )
-
-
-def _get_node(edit: Edit) -> Any:
-    value = getattr(edit.parent, edit.field)
-    return value if edit.position is None else value[edit.position]
 
 
 def _set_node(edit: Edit, node: ast.AST) -> None:

@@ -98,7 +98,7 @@ class _PartAudit:
     def run(self) -> Iterator[Outcome]:
         repeated, usual_edits = self._record_values()
         for edit in self._source.iterate_edits():
-            if edit.when == "always" or edit.line in repeated:
+            if edit.when == "always" or id(edit.original) in repeated:
                 yield self._try_edit(edit)
         for edit in usual_edits:
             yield self._try_edit(edit)
@@ -110,7 +110,7 @@ class _PartAudit:
     # ---------------------------------------------------------------------------- mutated source
 
     def _record_values(self) -> tuple[set[int], list[Edit]]:
-        """Return the lines evaluated several times, and edits of expressions to their usual value.
+        """Return the ids of expressions evaluated several times, and edits to the usual value.
 
         A number that is the same in most cases is one that a submission could contain.
         """
@@ -125,7 +125,7 @@ class _PartAudit:
             call_expected(expected, sample.mesh, sample.inputs)
             for number, recorded in execution.values.items():
                 if len(recorded) > 1:
-                    repeated.add(expressions[number].lineno)
+                    repeated.add(id(expressions[number]))
                 numbers = [value for value in map(_plain_number, recorded) if value is not None]
                 values.setdefault(number, Counter()).update(numbers)
         edits = [

@@ -91,6 +91,8 @@ def expression_replacements(
             _replace_choice,
             _replace_call,
             _replace_reduction,
+            _replace_argmax,
+            _replace_spec,
             _replace_subscript,
             _replace_attribute,
         )
@@ -195,6 +197,28 @@ def _replace_reduction(node: ast.expr) -> Iterator[ast.expr]:
     for old, new in ((f"axis={axis}", f"axis={axis - 1}"), (f"axis={axis}", "axis=None")):
         if old in text:
             yield parse(text.replace(old, new, 1))
+
+
+def _replace_argmax(node: ast.expr) -> Iterator[ast.expr]:
+    """Take the last of equal maxima instead of the first."""
+    if not isinstance(node, ast.Call) or function_name(node) not in ("argmax", "argmin"):
+        return
+    is_method = isinstance(node.func, ast.Attribute) and not _is_module(node.func.value)
+    if isinstance(node.func, ast.Attribute) and is_method and not node.args:
+        operand = ast.unparse(node.func.value)
+    elif len(node.args) == 1 and not node.keywords and not is_method:
+        operand = ast.unparse(node.args[0])
+    else:
+        return
+    yield parse(f"len({operand}) - 1 - ({operand})[::-1].{function_name(node)}()")
+
+
+def _replace_spec(node: ast.expr) -> Iterator[ast.expr]:
+    """Replicate what is sharded, and shard the dimension after the one that is."""
+    is_spec = isinstance(node, ast.Call) and function_name(node) in ("P", "PartitionSpec")
+    if isinstance(node, ast.Call) and is_spec and node.args:
+        yield ast.Call(node.func, [], [])
+        yield ast.Call(node.func, [ast.Constant(None), *node.args], [])
 
 
 def _reduced_dim(node: ast.Call, is_method: bool) -> int | None:

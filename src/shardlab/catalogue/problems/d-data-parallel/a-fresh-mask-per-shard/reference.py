@@ -1,5 +1,7 @@
 """Draw inputs from a seed and check properties of the result: many masks are correct."""
 
+import itertools
+
 import numpy as np
 
 from shardlab import Spec
@@ -7,12 +9,18 @@ from shardlab.judge.protocol.values import Key
 
 
 def inputs(draw):
-    # With 64 elements per device, two of 512 devices draw the same mask once in 10**7 runs.
-    shape = (draw.mesh.axis_sizes[0] * 4 * draw.scale, 8)
+    rng = draw.rng
+    # At least 64 elements per device, so that two devices do not draw the same mask by chance.
+    rows, features = int(rng.integers(2, 5)) * 2 * draw.scale, int(rng.integers(8, 13))
+    if rng.random() < 0.2:  # one row, or one feature
+        rows, features = rng.permutation([1, rows * features])
+    shape = (draw.mesh.axis_sizes[0] * rows, features)
     # Never 0, so every 0 in the result is a dropped element.
-    x = draw.rng.integers(1, 10, shape).astype(np.float32)
-    p = 0.25 if draw.number % 2 else 0.75
-    return {"key": Key(int(draw.rng.integers(1 << 31))), "x": x, "p": p}
+    x = (rng.integers(1, 10, shape) * rng.choice([-1, 1], shape)).astype(np.float32)
+    # Any rate: now and then none or nearly all, for which most masks are equal anyway.
+    kind = rng.random()
+    p = 0.0 if kind < 0.1 else 0.95 if kind < 0.2 else int(rng.integers(20, 81)) / 100
+    return {"key": Key(int(rng.integers(1 << 31))), "x": x, "p": p}
 
 
 def expected(mesh, key, x, p):
@@ -37,13 +45,22 @@ def properties(mesh, inputs, result):
             f"For x{list(position)} = {x[position]:g} and p = {p}, the result is "
             f"{result[position]:.6g}; expected 0 or {x[position] / (1 - p):.6g}."
         ]
-    return _check_drop_rate(mask, p) or _find_repeated_mask(mesh, mask)
+    return (
+        _check_drop_rate(mask, p)
+        or _find_repeated_mask(mesh, mask, p)
+        or _check_independence(mesh, mask, p)
+        or _check_counts(mesh, mask, p)
+    )
 
 
 def inputs_2(draw):
-    arguments = inputs(draw)
-    first, second = arguments.pop("key"), Key(int(draw.rng.integers(1 << 31)))
-    return {"keys": (first, second, first), **arguments}
+    rng, arguments = draw.rng, inputs(draw)
+    del arguments["key"]
+    # Three or four steps, in any order: one key occurs twice, the others once.
+    keys = [Key(int(seed)) for seed in rng.integers(1 << 31, size=rng.integers(2, 4))]
+    steps = [*keys, keys[0]]
+    steps = [steps[number] for number in rng.permutation(len(steps))]
+    return {"keys": tuple(steps), **arguments}
 
 
 def expected_2(mesh, keys, x, p):
@@ -57,12 +74,19 @@ def properties_2(mesh, inputs, result):
     for step in result:
         if violations := properties(mesh, inputs, step):
             return violations
-    first, second, third = (step != 0 for step in result)
-    if np.array_equal(first, second):
-        return ["keys[0] and keys[1] are different keys, but give the same mask."]
-    if not np.array_equal(first, third):
-        return ["keys[0] and keys[2] are the same key, but give different masks."]
+    keys, masks = inputs["keys"], [step != 0 for step in result]
+    for i, j in itertools.combinations(range(len(keys)), 2):
+        is_same_mask = np.array_equal(masks[i], masks[j])
+        if keys[i] == keys[j] and not is_same_mask:
+            return [f"keys[{i}] and keys[{j}] are the same key, but give different masks."]
+        if keys[i] != keys[j] and is_same_mask and _is_unlikely(inputs["p"], masks[i].size):
+            return [f"keys[{i}] and keys[{j}] are different keys, but give the same mask."]
     return []
+
+
+def _is_unlikely(p, size):
+    """Return whether independent masks of this size are practically never equal."""
+    return (p**2 + (1 - p) ** 2) ** size < 1e-10
 
 
 def _check_drop_rate(mask, p):
@@ -73,15 +97,49 @@ def _check_drop_rate(mask, p):
     return [f"{drop_rate:.0%} of {mask.size} elements were dropped; p is {p}."]
 
 
-def _find_repeated_mask(mesh, mask):
+def _find_repeated_mask(mesh, mask, p):
     """Report two shards along the first mesh axis that have the same mask."""
     first_shard = {}
     for shard, shard_mask in enumerate(np.split(mask, mesh.axis_sizes[0])):
         earlier_shard = first_shard.setdefault(shard_mask.tobytes(), shard)
-        if earlier_shard != shard:
+        if earlier_shard != shard and _is_unlikely(p, shard_mask.size):
             message = (
                 f"Shards {earlier_shard} and {shard} along {mesh.axis_names[0]!r} have the same "
                 f"mask of {shard_mask.size} elements."
             )
             return [("same_random_numbers", message)]
+    return []
+
+
+def _check_independence(mesh, mask, p):
+    """Report shards, rows or columns of a mask that repeat earlier ones, in part or in full."""
+    shards = mask.reshape(mesh.axis_sizes[0], -1, mask.shape[1])
+    chance = p**2 + (1 - p) ** 2
+    for dim, noun in enumerate(("shards", "rows", "columns")):
+        for distance in range(1, min(shards.shape[dim], 16)):
+            later = shards.take(range(distance, shards.shape[dim]), axis=dim)
+            earlier = shards.take(range(shards.shape[dim] - distance), axis=dim)
+            agreement = np.mean(later == earlier)
+            # Eight standard deviations: pairs share elements, so they are not quite independent.
+            deviation = np.sqrt(chance * (1 - chance) / later.size)
+            if later.size >= 32 and abs(agreement - chance) > 8 * deviation:
+                return [
+                    f"{noun.capitalize()} at a distance of {distance} agree in {agreement:.0%} of "
+                    f"their elements; independent masks with p = {p} agree in {chance:.0%}."
+                ]
+    return []
+
+
+def _check_counts(mesh, mask, p):
+    """Report a mask that drops the same number of elements in every shard, or in every row."""
+    for noun, groups in (("shard", mask.reshape(mesh.axis_sizes[0], -1)), ("row", mask)):
+        counts = (~groups).sum(axis=1)
+        deviation = np.sqrt(p * (1 - p) * groups.shape[1])
+        # The most likely count has a probability of about 0.4 / deviation.
+        chance = (0.4 / deviation) ** (len(counts) - 1) if deviation > 0.5 else 1
+        if np.ptp(counts) == 0 and chance < 1e-7:
+            return [
+                f"Every {noun} has exactly {counts[0]} dropped elements; elements that are dropped "
+                "independently give different numbers."
+            ]
     return []

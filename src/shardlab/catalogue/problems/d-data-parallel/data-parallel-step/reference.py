@@ -6,19 +6,17 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    batch, d_in, d_out = n * (1 + draw.scale), 2 + draw.scale, 1 + draw.scale
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    rows, d_in, d_out = map(int, rng.integers(1, 3 + draw.scale, 3))
+    params = {"w": draw.numbers(d_in, d_out), "b": draw.numbers(d_out)}
+    x, y = draw.numbers(n * rows, d_in), draw.numbers(n * rows, d_out)
+    # The gradient in b is never 0, so that a step of the wrong length is visible.
+    y[0] += (x @ params["w"] + params["b"] - y).sum(0) == 0
+    return {"params": params, "x": x, "y": y, "lr": int(rng.integers(1, 150)) / 100}
 
-    def random_integers(*shape):
-        return draw.rng.integers(-4, 5, shape).astype(np.float32)
 
-    params = {"w": random_integers(d_in, d_out), "b": random_integers(d_out)}
-    return {
-        "params": params,
-        "x": random_integers(batch, d_in),
-        "y": random_integers(batch, d_out),
-        "lr": 0.5,
-    }
+def accepts(mesh, params, x, y, lr):
+    return lr > 0
 
 
 def expected(mesh, params, x, y, lr):

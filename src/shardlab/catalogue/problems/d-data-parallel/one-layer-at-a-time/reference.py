@@ -6,18 +6,19 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    layers, rows = 4 + 2 * draw.scale, 1 + draw.scale
-    width = n * max(1, 16 // n)
-    # Three nonzero entries per row, so that values stay small through all layers.
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    layers, rows = int(rng.integers(6, 9)), int(rng.integers(1, 2 + draw.scale))
+    # Wide enough that a full layer is larger than the activations of a device.
+    width = n * int(rng.integers(max(1, 16 // n), max(2, 24 // n) + 1))
+    # Eight entries per row that are not 0, so that values stay small through all layers.
     w = np.zeros((layers, width, width), np.float32)
     for layer in w:
-        for _ in range(3):
-            layer[np.arange(width), draw.rng.permutation(width)] += draw.rng.choice(
-                np.float32([-0.5, 0.5, 1.0]), width
-            )
-    x = draw.rng.integers(-4, 5, (n * rows, width)).astype(np.float32)
-    return {"w_shards": w, "x": x}
+        for _ in range(8):
+            entries = rng.integers(-256, 385, width) / 512
+            layer[np.arange(width), rng.permutation(width)] = entries
+    # One of all weights is large.
+    w[tuple(map(rng.integers, w.shape))] = rng.choice([-10, 10])
+    return {"w_shards": w, "x": draw.numbers(n * rows, width)}
 
 
 def expected(mesh, w_shards, x):

@@ -8,19 +8,28 @@ LEARNING_RATE, B1, B2, EPS = 0.1, 0.9, 0.999, 1e-8
 
 
 def inputs(draw):
-    shape = (draw.mesh.axis_sizes[0] * (1 + draw.scale), 1 + draw.scale)
+    rng = draw.rng
+    rows, columns = map(int, rng.integers(1, 3 + draw.scale, 2))
+    shape = (draw.mesh.axis_sizes[0] * rows, columns)
+    grads, m, v = draw.numbers(*shape), draw.numbers(*shape), abs(draw.numbers(*shape))
+    # At least 1: the quotient of a large m and a small v would raise the tolerance for all.
+    grads += np.copysign(1, grads)
+    # Most elements are ordinary. Some have no gradient in this step (m and v still change the
+    # parameter), some never had one (0 / eps), and some have one as small as eps.
+    kind = rng.choice(["ordinary", "paused", "unused", "tiny"], shape, p=[0.4, 0.2, 0.2, 0.2])
+    grads[kind == "paused"] = 0
+    v[kind == "paused"] += 1
+    for array in (grads, m, v):
+        array[kind == "unused"] = 0
+    grads[kind == "tiny"] *= 1e-8
+    m[kind == "tiny"] = v[kind == "tiny"] = 0
+    # From the first step to one for which the bias corrections are 1, in equal ratios.
+    t = int(10 ** rng.uniform(0, 4.5))
+    return {"params": draw.numbers(*shape), "grads": grads, "m": m, "v": v, "t": t}
 
-    def random_integers(low, high):
-        return draw.rng.integers(low, high, shape).astype(np.float32)
 
-    return {
-        "params": random_integers(-4, 5),
-        "grads": random_integers(1, 9) * draw.rng.choice(np.float32([-1, 1]), shape),
-        "m": random_integers(-2, 3),
-        "v": random_integers(1, 9),
-        # Every fourth case has a large t, for which the bias corrections are almost 1.
-        "t": 20_000 if draw.number % 4 == 3 else 1 + draw.number % 4,
-    }
+def accepts(mesh, params, grads, m, v, t):
+    return t > 0 and (v >= 0).all()
 
 
 def expected(mesh, params, grads, m, v, t):

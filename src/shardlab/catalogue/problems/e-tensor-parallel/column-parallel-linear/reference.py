@@ -6,17 +6,16 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    batch, d_in = 3 + draw.scale, 2 + draw.scale
-    # At least two columns per device, so that the order within a shard matters too.
-    d_out = n * (1 + draw.scale)
-
-    def random_integers(*shape):
-        return draw.rng.integers(-4, 5, shape).astype(np.float32)
-
-    # No bias is 0, so that a missing or misplaced bias changes the result.
-    b = draw.rng.permutation(np.arange(1, d_out + 1)).astype(np.float32)
-    return {"x": random_integers(batch, d_in), "w": random_integers(d_in, d_out), "b": b}
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    batch, d_in = map(int, rng.integers(1, 4 + draw.scale, 2))
+    # On several devices at least two columns for each: the order within a shard matters too, and
+    # a bias of another length is not broadcast.
+    d_out = n * int(rng.integers(1 if n == 1 else 2, 3 + draw.scale))
+    return {
+        "x": draw.numbers(batch, d_in),
+        "w": draw.numbers(d_in, d_out),
+        "b": draw.numbers(d_out),
+    }
 
 
 def expected(mesh, x, w, b):

@@ -6,15 +6,28 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    vocab = draw.mesh.axis_sizes[0] * (1 + draw.scale)
-    batch = 3 + draw.scale
-    # Up to 12 apart, so that devices have different maxima. exp(96) overflows float32.
-    logits = draw.rng.integers(-6, 7, (batch, vocab)).astype(np.float32)
-    logits[::2] += 96.0
-    # Labels at both ends of the vocabulary, and in between.
-    labels = draw.rng.integers(0, vocab, batch)
-    labels[:2] = 0, vocab - 1
-    return {"logits": logits, "labels": labels.astype(np.int32)}
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    vocab = n * int(rng.integers(1, 3 + draw.scale)) + (n == 1)
+    batch = int(rng.integers(3, 5 + draw.scale))
+    # Small numbers, so that every column counts; devices have different maxima.
+    logits = draw.numbers(batch, vocab, largest=6)
+    # One row is far above the others and one far below: exp(89) overflows float32, exp(-104) is 0,
+    # and half of a maximum is not enough.
+    offsets = rng.integers(-20, 21, batch) * rng.integers(0, 2, batch)
+    offsets[:2] = rng.integers(190, 250), rng.integers(-250, -190)
+    # In some rows some logits are 200 below the others. Then any other column than that of the
+    # maximum, and the mean too, is more than 88 below the maximum: subtracting it overflows.
+    is_low = rng.random((batch, vocab)) < rng.choice([0, 0.6], (batch, 1))
+    is_low[np.arange(batch), rng.integers(0, vocab, batch)] = False
+    # In one row the first column is low and the last is not, in another one the reverse.
+    is_low[-2:, [0, -1]] = [[False, True], [True, False]]
+    logits = logits + offsets[:, None] - 200 * is_low
+    # Mostly a likely label: one that is 200 below would raise the tolerance for all rows.
+    labels = np.where(is_low, -np.inf, rng.random((batch, vocab))).argmax(1)
+    if rng.random() < 0.25:
+        labels[rng.integers(batch)] = rng.integers(vocab)
+    rows = rng.permutation(batch)[: 1 if rng.random() < 0.1 else batch]
+    return {"logits": logits[rows].astype(np.float32), "labels": labels[rows].astype(np.int32)}
 
 
 def expected(mesh, logits, labels):

@@ -6,21 +6,24 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    batch, d_out = 3 + draw.scale, 2 + draw.scale
-    # d_in is divisible by n too, so that sharding the wrong dimension does not raise.
-    d_in, hidden = n * draw.scale, n * (1 + draw.scale)
-
-    def random_integers(*shape):
-        return draw.rng.integers(-3, 4, shape).astype(np.float32)
-
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    batch, d_out, k, units = map(int, rng.integers(1, 3 + draw.scale, 4))
+    # d_in is divisible by n too, so that sharding the wrong dimension does not raise; on 512
+    # devices that is wide enough.
+    d_in, hidden = (n * k, n * units) if n <= 64 else (n, n * min(units, 2))
+    # In sums of hundreds of large products, a bias would be below the tolerance.
+    largest = 10 if n <= 8 else 2
+    b2 = draw.numbers(d_out)
+    # Some elements are 0, but never all.
+    b2[: d_out // 2] = 0
+    b2[-1] = rng.choice([-3, 3])
+    b2 = rng.permutation(b2)
     return {
-        "x": random_integers(batch, d_in),
-        "w1": random_integers(d_in, hidden),
-        "b1": draw.rng.permutation(np.arange(1, hidden + 1)).astype(np.float32) % 5,
-        "w2": random_integers(hidden, d_out),
-        # The biases are nonzero and all different, so that a bias added n times is detected.
-        "b2": draw.rng.permutation(np.arange(1, d_out + 1)).astype(np.float32),
+        "x": draw.numbers(batch, d_in),
+        "w1": draw.numbers(d_in, hidden, largest=largest),
+        "b1": draw.numbers(hidden),
+        "w2": draw.numbers(hidden, d_out, largest=largest),
+        "b2": b2,
     }
 
 

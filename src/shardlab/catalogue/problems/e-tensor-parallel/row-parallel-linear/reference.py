@@ -6,17 +6,13 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    batch, d_out = 2 + draw.scale, 3 + draw.scale
-    # At least two features per device, so that the order within a shard matters too.
-    d_in = n * (1 + draw.scale)
-
-    def random_integers(*shape):
-        return draw.rng.integers(-4, 5, shape).astype(np.float32)
-
-    # The biases are nonzero and all different, so that a bias added n times is detected.
-    b = draw.rng.permutation(np.arange(1, d_out + 1)).astype(np.float32)
-    return {"x": random_integers(batch, d_in), "w": random_integers(d_in, d_out), "b": b}
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    batch, d_out, features = map(int, rng.integers(1, 4 + draw.scale, 3))
+    return {
+        "x": draw.numbers(batch, n * features),
+        "w": draw.numbers(n * features, d_out),
+        "b": draw.numbers(d_out),
+    }
 
 
 def expected(mesh, x, w, b):

@@ -6,17 +6,14 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    m, n = draw.mesh.axis_sizes[:2]
-    batch, features = m * (1 + draw.scale), n * draw.scale
-
-    def random_integers(*shape):
-        return draw.rng.integers(-4, 5, shape).astype(np.float32)
-
-    return {
-        "w": random_integers(features),
-        "x": random_integers(batch, features),
-        "y": random_integers(batch),
-    }
+    rng, (m, n) = draw.rng, draw.mesh.axis_sizes[:2]
+    rows, columns = map(int, rng.integers(1, 3 + draw.scale, 2))
+    x, w, y = draw.numbers(m * rows, n * columns), draw.numbers(n * columns), None
+    x[0] += not x[0].any()
+    # A gradient of 0 would be right for any number of devices that it is added up over.
+    while y is None or not (x.T @ (x @ w - y)).any():
+        y = draw.numbers(m * rows)
+    return {"w": w, "x": x, "y": y}
 
 
 def expected(mesh, w, x, y):

@@ -4,21 +4,26 @@ import numpy as np
 
 from shardlab import Spec
 
-DIM = 4
-
 
 def inputs(draw):
-    length = draw.mesh.axis_sizes[0] * (1 + draw.scale)
-
-    def random_integers():
-        return draw.rng.integers(-2, 3, (length, DIM)).astype(np.float32)
-
-    q, k = random_integers(), random_integers()
-    # A score of 128, whose exponential overflows float32.
-    q[-1], k[0, -1] = (0, 0, 0, 64), 4
-    v = draw.rng.integers(-9, 10, (length, DIM + 1)).astype(np.float32)
-    # The last of ten cases, the largest mesh, is causal too: most of its blocks are masked.
-    return {"q": q, "k": k, "v": v, "causal": draw.number % 3 != 1}
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    # One position per device is the smallest block.
+    length = n * int(rng.integers(1, 3 + draw.scale))
+    dim, dim_v = map(int, rng.integers(1, 6 + draw.scale, 2))
+    q, k = draw.numbers(length, dim, largest=2), draw.numbers(length, dim, largest=2)
+    k[rng.integers(length)] *= 5  # one key that is large
+    k[~k.any(axis=1), 0] = 1  # no key is 0, so that the next lines give large scores
+    # At random, but both kinds are certain on several devices.
+    causal = {1: False, 2: True, 3: False}.get(draw.number, bool(rng.integers(2)))
+    # Some queries have scores above 100 or below -100: exponentials that overflow float32, or that
+    # are all 0. With causal, the first query has no other key than the first.
+    for query in rng.integers(0, length, 1 + length // 4):
+        q[query] = k[rng.integers(0, query + 1)]
+        scores = (k[: query + 1] if causal else k) @ q[query]
+        q[query] *= rng.uniform(120, 200) * np.sqrt(dim) / abs(scores).max()
+    if causal:
+        q[0] = -k[0] * rng.uniform(120, 200) * np.sqrt(dim) / (k[0] @ k[0])
+    return {"q": q, "k": k, "v": draw.numbers(length, dim_v), "causal": causal}
 
 
 def expected(mesh, q, k, v, causal):

@@ -6,22 +6,42 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    tokens, width = 3 + draw.scale, 1 + draw.scale
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    # On one device at least three tokens, on four with a capacity of 1 at least five: some of them
+    # are dropped.
+    tokens = int(rng.integers({0: 3, 2: 5}.get(draw.number, 1), 5 + draw.scale))
+    width = int(rng.integers(1, 3 + draw.scale))
+    x = draw.numbers(n * tokens, width, largest=6)
+    # Small scores, so that no probability is almost 1 and omitting the weight is detected. All
+    # scores are exact, so that the largest one does not depend on rounding.
+    gate = rng.integers(-8, 9, (width, n)).astype(np.float32) / 16
+    if width > 1:
+        # One feature that few tokens have decides alone: exponentials of its scores overflow
+        # float32, and so do those of differences to any expert but the best.
+        gate[0] *= 256
+        x[rng.random(len(x)) < 0.7, 0] = 0
+        # Another one is the same for all experts. It changes no probability, but exponentials
+        # overflow or are all 0.
+        gate[1] += rng.choice([-64, 0, 64])
+    # Half of the experts have the scores of another one: ties, of tokens that are not 0 too.
+    if n > 2 or rng.random() < 0.5:
+        experts = rng.permutation(n)
+        gate[:, experts[: n // 2]] = gate[:, experts[n // 2 : n // 2 * 2]]
+    order = rng.permutation(width)
+    x, gate = x[:, order], gate[order]
+    # A token of zeros has the same score for every expert, and one is large. The last one is not 0.
+    x[rng.integers(len(x), size=1 + len(x) // 8)] = 0
+    x[-1] += not x[-1].any()
+    x[rng.integers(len(x))] *= 4
+    # Any capacity: for one token, for some, for all, and for more than there are. On one device all
+    # tokens are in one queue, and the last one is dropped.
+    low, high = {0: (tokens - 1, tokens), 2: (1, 2)}.get(draw.number, (1, tokens + 2))
+    capacity = int(rng.integers(low, high))
+    return {"x": x, "gate": gate, "w": draw.numbers(n, width, width), "capacity": capacity}
 
-    def random_integers(*shape):
-        return draw.rng.integers(-3, 4, shape).astype(np.float32)
 
-    # Capacity for some tokens, for few, and for all.
-    capacity = (2, 1, tokens)[draw.number % 3]
-    # Small scores, so that no probability is almost 1 and omitting the weight is detected.
-    gate = random_integers(width, n) / 4
-    return {
-        "x": random_integers(n * tokens, width),
-        "gate": gate,
-        "w": random_integers(n, width, width),
-        "capacity": capacity,
-    }
+def accepts(mesh, x, gate, w, capacity):
+    return capacity > 0
 
 
 def expected(mesh, x, gate, w, capacity):

@@ -7,8 +7,16 @@ from shardlab.catalogue.threefry import linear_kernel
 
 
 def inputs(draw):
-    num_shards = (2, 3, 4)[draw.number % 3]
+    # A different number in each of the three cases, 1 among them.
+    num_shards = ((2, 3), (4, 5), (1, 6))[draw.number % 3][draw.rng.integers(2)]
     return {**_inputs(draw, num_shards), "num_shards": float(num_shards)}
+
+
+def accepts(mesh, seed, features, **others):
+    return seed >= 0 and features >= 1
+
+
+accepts_2 = accepts
 
 
 def expected(mesh, seed, x, num_shards, features):
@@ -28,12 +36,19 @@ def output_specs_2(mesh):
 
 
 def _inputs(draw, num_shards):
-    shape = (num_shards * (1 + draw.scale), 2 + draw.scale)
+    rng = draw.rng
+    # From 1; in the first two cases from 2, and not the same number of inputs.
+    low, high = {0: (2, 4), 1: (4, 6)}.get(draw.number, (1, 7))
+    in_dim, features = int(rng.integers(low, high)), int(rng.integers(1, 7))
+    rows = int(rng.integers(min(low, 2), 4 if num_shards > 1 else 3))
+    x = draw.numbers(num_shards * rows, in_dim)
+    # No shard is 0, so that a wrong model on one device is visible.
+    x[::rows, 0] += x[::rows, 0] == 0
     return {
         # The page that this problem comes from passes integers as floats.
-        "seed": float(draw.rng.integers(1, 1000)),
-        "x": draw.rng.integers(-4, 5, shape).astype(np.float32),
-        "features": float(3 + draw.scale),
+        "seed": float(rng.integers(0, 100_000)),
+        "x": x,
+        "features": float(features),
     }
 
 

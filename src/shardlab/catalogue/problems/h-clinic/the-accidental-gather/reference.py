@@ -6,14 +6,12 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n_data, n_model = draw.mesh.axis_sizes
-    k = draw.scale
+    rng, (n_data, n_model) = draw.rng, draw.mesh.axis_sizes
+    rows, features, out = map(int, rng.integers([1, 1, 1], [4, 5, 6]))
     # Hidden is the widest by far: sending it, or a weight, costs more than sending the result.
-    batch, features, hidden, out = 2 * n_data, 3, 8 * n_model * k, 5
+    batch, hidden = n_data * rows, n_model * int(rng.integers(8, 8 + 8 * draw.scale))
     shapes = {"x": (batch, features), "w1": (features, hidden), "w2": (hidden, out)}
-    return {
-        name: draw.rng.integers(-3, 4, shape).astype(np.float32) for name, shape in shapes.items()
-    }
+    return {name: draw.numbers(*shape) for name, shape in shapes.items()}
 
 
 def input_specs(mesh):

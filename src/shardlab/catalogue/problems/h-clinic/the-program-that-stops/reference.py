@@ -6,13 +6,16 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0]
-    k = 1 + draw.scale
-    x = draw.rng.permutation(np.arange(1, n * k + 1)).astype(np.float32)
-    active = draw.rng.permutation(
-        np.arange(n) % 3 != 1
-    )  # on two or more devices: some, but not all
-    return {"x": x, "active": active}
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    x = draw.numbers(n, int(rng.integers(1, 3 + draw.scale)))
+    # No shard adds up to 0, so that one too many or too few is visible.
+    x[:, 0] += x.sum(1) == 0
+    # Any number of devices, from none to all; some but not all if there are enough.
+    n_active = int(rng.integers(0, n + 1))
+    if draw.number in (1, 2, 3):
+        n_active = int(rng.integers(1, max(2, n)))
+    active = rng.permutation(np.arange(n) < n_active)
+    return {"x": x.reshape(-1), "active": active}
 
 
 def input_specs(mesh):

@@ -6,10 +6,14 @@ from shardlab import Spec
 
 
 def inputs(draw):
-    n = draw.mesh.axis_sizes[0] * (1 + draw.scale)
-    # Unsorted integers whose shards have different means.
-    x = draw.rng.permutation(np.arange(1, n + 1)) ** 2
-    return {"x": x.astype(np.float32)}
+    rng, n = draw.rng, draw.mesh.axis_sizes[0]
+    # Unsorted numbers with ties, of both signs, whose mean is different in every case.
+    shards = draw.numbers(n, int(rng.integers(1, 4 + draw.scale))) + rng.integers(-10, 11)
+    shards[rng.random(shards.shape) < 0.1] = 0
+    # Shards have different means, so that the mean of one is wrong; and n times 0 would be right.
+    while not shards.sum() or (n > 1 and not np.ptp(shards.sum(1))):
+        shards[0, 0] += 1
+    return {"x": shards.reshape(-1).astype(np.float32)}
 
 
 def input_specs(mesh):
