@@ -9,10 +9,10 @@ def inputs(draw):
     # On 64 devices at most three: concatenated instead of added, 64 terms are 64 times as large.
     sizes = [draw_size(draw) for _ in range(3)]
     rows, inner, cols = (n * (size if n < 64 else min(size, 3)) for size in sizes)
-    # Multiples of 1/8 up to 12: products and their sums are exact in any order.
+    # Multiples of 1/8 up to 36: more bits than bfloat16, and products and sums are exact.
     return {
-        "a": draw_exact(draw, (rows, inner), limit=12, fraction=8),
-        "b": draw_exact(draw, (inner, cols), limit=12, fraction=8),
+        "a": draw_exact(draw, (rows, inner), limit=36, fraction=8),
+        "b": draw_exact(draw, (inner, cols), limit=36, fraction=8),
     }
 
 
