@@ -3,8 +3,8 @@
 Run as a file: `python -P compile_worker.py FOLDER`. FOLDER holds `module` (MLIR bytecode),
 `options` (XLA's compile options, serialised) and `dump_options`. The worker writes `result.json`
 there, and the dumps that the options request. With a fourth file, `analyze`, it also writes the
-text of the compiled program and XLA's cost analysis. It imports only jaxlib: importing JAX would take
-longer than many a compilation.
+text of the compiled program and XLA's cost analysis. It imports only jaxlib: importing JAX would
+take longer than many a compilation.
 
 All partitions are assigned to the one CPU device. XLA does not notice, because nothing is run: the
 partitioned program is the same, and the number of devices is not limited.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardlab import _jax
-from shardlab.sharding.mesh import mesh_text
+from shardlab.sharding.mesh import folded_mesh_text
 
 
 class RunStatistics:
@@ -39,7 +39,7 @@ class RunStatistics:
     @property
     def meshes(self) -> list[str]:
         """Return each mesh as text, in the order of first use."""
-        return [mesh_text(mesh) for mesh in self._meshes]
+        return [folded_mesh_text(mesh) for mesh in self._meshes]
 
 
 # One for the process: simulated mode is process-wide too.
