@@ -54,7 +54,7 @@ def test_each_program_of_a_script_is_traced_once_the_compilers_calls_too():
     assert done.stderr.startswith("hello ['--jit']\n15.5\n")
     data = json.loads(done.stdout)
     assert data["program"] == "right.py"
-    sums, mean = data["traces"]
+    sums, mean = data["traces"]  # the one that sends most comes first
     assert [(call["op"], call["shape"]) for call in sums["collectives"]] == [("psum", [2, 4])]
     (call,) = mean["collectives"]
     assert (mean["program"], call["op"], call["origin"]) == ("mean", "psum", "compiler")
@@ -67,10 +67,40 @@ def test_a_jit_that_is_traced_twice_is_shown_once_also_when_the_script_then_rais
         file.write("    scaled = jax.jit(lambda x, y: sums(x) * y)\n")
         file.write("    scaled(x, 2.0), scaled(x, jnp.float32(2))\n")
         file.write("    raise KeyError('lr')\n")
-    done = trace("right.py")
+    done = trace("right.py", "--all")
     assert done.exit_code == 2, done.output
     assert done.stdout.count("<lambda> on mesh data=4") == 2  # sums alone, and scaled
     assert "[program.raised] The program raised KeyError: 'lr'" in done.stderr
+
+
+STEP_AFTER_INIT = """
+import jax, jax.numpy as jnp
+
+auto = (jax.sharding.AxisType.Auto,) * 3
+mesh = jax.make_mesh((1, 4, 1), ("stage", "data", "model"), axis_types=auto)
+sharded = jax.NamedSharding(mesh, jax.P("data"))
+counter = jax.new_ref(jax.device_put(jnp.zeros(()), jax.NamedSharding(mesh, jax.P())))
+
+def _init_fn():
+    return jnp.ones((8, 16))
+
+def step(x):
+    counter[...] += 1
+    return jnp.mean(x @ x.T)
+
+x = jax.jit(_init_fn, out_shardings=sharded)()
+jax.jit(step)(x)
+"""
+
+
+def test_a_script_leads_with_the_program_that_communicates_and_lists_the_others(folder):
+    (folder / "steps.py").write_text(STEP_AFTER_INIT)
+    done = trace("steps.py")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0] == "step on mesh data=4 (and 2 axes of size 1), 4 devices"
+    assert lines[-1].startswith("  _init_fn on mesh data=4 (and 2 axes of size 1), 4 devices: no")
+    assert sum("_init_fn" in line for line in lines) == 1
 
 
 def test_a_program_that_jax_rejects_has_no_totals():

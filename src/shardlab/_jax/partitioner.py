@@ -233,15 +233,13 @@ def _value_sharding(value: Any, meshes: dict[str, Any]) -> AxisSharding | None:
         count = len(value.owner.arguments)
         if "arg_attrs" not in function.attributes:
             return None
-        return _read_shardings(function.attributes, "arg_attrs", count, meshes)[index]
+        argument_axes = _read_shardings(function.attributes, "arg_attrs", count, meshes)
+        return argument_axes[int(index)]
     if "sdy.sharding" not in value.owner.attributes:
         return None
     per_value = sdy.TensorShardingPerValueAttr(value.owner.attributes["sdy.sharding"])
     index = ir.OpResult(value).result_number
-    axes: AxisSharding | None = _parse_sharding(
-        sdy.TensorShardingAttr(per_value.shardings[index]), meshes
-    )
-    return axes
+    return _parse_sharding(sdy.TensorShardingAttr(per_value.shardings[index]), meshes)
 
 
 def _read_shardings(

@@ -13,7 +13,7 @@ from typing import Any
 from jax._src import core  # Ref and the effect of refs made inside a program
 from jax._src.interpreters import pxla  # what a jit does with refs before it lowers
 from jax._src.state.discharge import discharge_state  # removes refs from a jaxpr
-from jax._src.state.types import RefEffect  # reads and writes of refs that were passed in
+from jax._src.state.types import AbstractRef, RefEffect  # refs that were passed in
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +77,12 @@ def discharge_refs(
     return DischargedProgram(
         jaxpr=jaxpr, donated=donated, used_args=tuple(range(len(jaxpr.in_avals)))
     )
+
+
+def takes_refs(jaxpr: Any) -> bool:
+    """Return whether a program has refs as arguments or closes over them."""
+    is_ref_argument = any(isinstance(aval, AbstractRef) for aval in jaxpr.in_avals)
+    return is_ref_argument or any(isinstance(effect, RefEffect) for effect in jaxpr.effects)
 
 
 def uses_refs(jaxpr: Any) -> bool:

@@ -33,6 +33,8 @@ def trace_script(
 ) -> tuple[list[Trace], tuple[str, ...], BaseException | None]:
     """Run a script in simulated mode; return the trace of each program, and notes on the run.
 
+    The program that sends most comes first; among those that send nothing, the one that computes
+    most.
     The last item is the exception that ended the script, if there was one. An exception before any
     sharded program ran is raised.
     """
@@ -43,7 +45,12 @@ def trace_script(
     unique: dict[str, Trace] = {}
     for trace in visible:
         unique.setdefault(str(trace), trace)
-    return list(unique.values()), notes, script_run.ended
+    return sorted(unique.values(), key=_program_work, reverse=True), notes, script_run.ended
+
+
+def _program_work(trace: Trace) -> tuple[int, int]:
+    """Return what decides the order of programs: the train step first, initializers last."""
+    return trace.wire_bytes, trace.flops or 0
 
 
 def check_script(

@@ -26,7 +26,7 @@ _PICTURES = ("timeline", "traffic")
 _HELP = f"""List the collectives of a program: bytes, and time on named hardware.
 
     PROGRAM is file.py:function, module:function, or a script, of which every shard_map and every
-    sharded jit that it runs is traced.
+    sharded jit that it runs is traced. The program that sends most is shown, the others are listed.
 
     \b
     shardlab trace train.py:step --mesh data=16,model=32 --hardware tpu-v5p
@@ -80,6 +80,7 @@ _HELP = f"""List the collectives of a program: bytes, and time on named hardware
     metavar="KIND",
     help="Also draw: timeline, traffic, or the number of a call for its ring steps.",
 )
+@click.option("--all", "show_all", is_flag=True, help="Show every program of a script in full.")
 @output_option("--svg", "svg_file", "that picture (by default the timeline) as SVG")
 def command(
     program: str,
@@ -96,6 +97,7 @@ def command(
     html_file: str | None,
     picture: str | None,
     svg_file: str | None,
+    show_all: bool,
     time_limit: float,
     memory_limit: str | None,
     quiet: bool,
@@ -131,6 +133,7 @@ def command(
         html_file=html_file,
         svg_file=svg_file,
         picture=picture,
+        show_all=show_all,
     )
     timed_traces = [(trace, estimate_time(trace)) for trace in result.traces]
     _write_traces(timed_traces, result, outputs)
@@ -149,6 +152,7 @@ class TraceOutputs:
     html_file: str | None
     svg_file: str | None
     picture: str | None
+    show_all: bool
 
 
 def _make_estimator(
@@ -188,14 +192,26 @@ def _write_traces(
         "--svg": (outputs.svg_file, lambda: _render_svg(timed_traces, outputs.picture)),
     }
     if not write_outputs(requests):
-        for number, (trace, estimate) in enumerate(timed_traces):
+        n_shown = len(timed_traces) if outputs.show_all else 1
+        for number, (trace, estimate) in enumerate(timed_traces[:n_shown]):
             click.echo("\n" if number else "", nl=False)
             _show_trace(trace, estimate, outputs.picture)
+        _list_programs([trace for trace, _ in timed_traces[n_shown:]])
     if not timed_traces:
         message = f"{outputs.script} ran no shard_map and no jit with shardings: nothing to trace"
         click.echo(message, err=True)
     for note in result.notes:
         click.echo(f"note: {note}", err=True)
+
+
+def _list_programs(traces: Sequence[Trace]) -> None:
+    """List the other programs of a script, one line each."""
+    from shardlab.tracing.trace_text import trace_line
+
+    if traces:
+        click.echo("\nOther programs of this script (--all shows them in full)")
+    for trace in traces:
+        click.echo(f"  {trace_line(trace)}")
 
 
 def _show_trace(trace: Trace, estimate: Estimate | None, picture: str | None) -> None:

@@ -399,3 +399,19 @@ def mesh_text(sizes: Iterable[tuple[str, int]]) -> str:
     'data=2,model=4'
     """
     return ",".join(f"{name}={size}" for name, size in sizes) or "()"
+
+
+def folded_mesh_text(sizes: Iterable[tuple[str, int]]) -> str:
+    """Return the mesh for a person to read: mesh axes of size 1 are only counted.
+
+    >>> folded_mesh_text([("data", 1), ("fsdp", 8), ("stage", 1)])
+    'fsdp=8 (and 2 axes of size 1)'
+    >>> folded_mesh_text([("data", 1)])
+    'data=1'
+    """
+    axes = list(sizes)
+    larger = [(name, size) for name, size in axes if size > 1]
+    n_folded = len(axes) - len(larger)
+    if not larger or not n_folded:
+        return mesh_text(axes)
+    return f"{mesh_text(larger)} (and {n_folded} {'axis' if n_folded == 1 else 'axes'} of size 1)"

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from shardlab import _jax
-from shardlab.sharding.mesh import mesh_text
+from shardlab.sharding.mesh import folded_mesh_text
 
 
 class RunStatistics:
@@ -56,7 +56,7 @@ class RunStatistics:
     @property
     def meshes(self) -> list[str]:
         """Return each mesh as text, in the order of first use."""
-        return [mesh_text(mesh) for mesh in self._meshes]
+        return [folded_mesh_text(mesh) for mesh in self._meshes]
 
 
 # One for the process: simulated mode is process-wide too.

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from shardlab import _jax
+from shardlab._jax.refs import discharge_refs, takes_refs, uses_refs
 from shardlab.errors import Deadlock
 from shardlab.findings.source import SourceLocation
 from shardlab.simulator.interpreter.replicas import ReplicaDifference, ReplicasDiffer
@@ -76,6 +77,7 @@ def _observe_programs(script_run: ScriptRun) -> Iterator[None]:
     program_keys: set[Any] = set()
 
     def add_program(args: Any, params: dict[str, Any]) -> None:
+        args, params = _without_refs(args, params)
         closed = params["jaxpr"]
         avals = [_shape_struct(aval, arg) for aval, arg in zip(closed.in_avals, args, strict=True)]
         if not _is_sharded_program(closed, avals, params):
@@ -91,6 +93,35 @@ def _observe_programs(script_run: ScriptRun) -> Iterator[None]:
         yield
     finally:
         program_observers.remove(add_program)
+
+
+def _without_refs(args: Any, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a program that changes refs as one that takes and returns the arrays behind them."""
+    jaxpr = params["jaxpr"]
+    if not uses_refs(jaxpr):
+        return args, params
+    program = discharge_refs(
+        jaxpr,
+        params["donated_invars"],
+        keep_unused=params["keep_unused"],
+        has_refs=takes_refs(jaxpr),
+    )
+    shardings = dict(enumerate(params["in_shardings"]))
+    out_shardings = iter(params["out_shardings"])
+    return program.array_arguments(args), {
+        **params,
+        "jaxpr": program.jaxpr,
+        "donated_invars": program.donated,
+        # Of a ref the array itself says where it is.
+        "in_shardings": (
+            *(shardings[i] for i in program.used_args),
+            *(None for _ in program.closed_over),
+        ),
+        "out_shardings": tuple(
+            next(out_shardings) if position is None else None for position in program.updated_args
+        )
+        or params["out_shardings"],
+    }
 
 
 def _make_program(closed: Any, avals: list[Any], params: dict[str, Any]) -> ProgramRun:

@@ -13,7 +13,7 @@ from shardlab.hardware.estimate import Estimate
 from shardlab.hardware.estimate_text import estimate_sections
 from shardlab.render.sheet import Column, Row, Section, Sheet, Table, sheet_html, sheet_lines
 from shardlab.render.terminal import DEFAULT_WIDTH, lines_rich, lines_text
-from shardlab.sharding.mesh import mesh_text
+from shardlab.sharding.mesh import folded_mesh_text
 from shardlab.tracing.call_groups import (
     PHASES,
     CallGroup,
@@ -72,7 +72,14 @@ def trace_sheet(trace: Trace, estimate: Estimate | None = None) -> Sheet:
 
 def _trace_title(trace: Trace) -> str:
     n_devices = prod(size for _, size in trace.mesh)
-    return f"{trace.program} on mesh {mesh_text(trace.mesh)}, {count_text(n_devices, 'device')}"
+    return (
+        f"{trace.program} on mesh {folded_mesh_text(trace.mesh)}, {count_text(n_devices, 'device')}"
+    )
+
+
+def trace_line(trace: Trace) -> str:
+    """Return a trace in one line: the program, its mesh, what a device sends and computes."""
+    return f"{_trace_title(trace)}: {'; '.join(_trace_facts(trace))}"
 
 
 def _trace_facts(trace: Trace) -> tuple[str, ...]:
