@@ -191,6 +191,21 @@ def run_with_real_jax(original: Any) -> Any:
 # ---------------------------------------------------------------------------- JAX's own checks
 
 
+def check_array_list(arrays: Any) -> None:
+    """Raise as jax.make_array_from_single_device_arrays does for what is no list of arrays."""
+    # JAX's own sentences: its constructor in C++ raises, and these explain why.
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(
+            "jax.make_array_from_single_device_arrays `arrays` argument must be a list or tuple, "
+            f"but got {type(arrays)}."
+        )
+    if any(isinstance(array, core.Tracer) for array in arrays):
+        raise ValueError(
+            "jax.make_array_from_single_device_arrays requires a list of concrete arrays as "
+            f"input, but got types {set(map(type, arrays))}"
+        )
+
+
 def check_shards(shape: Any, sharding: Any, arrays: list[Any], dtype: Any) -> Any:
     """Let JAX reject shards that do not make up the array, and return the array's type."""
     # What jax.make_array_from_single_device_arrays checks before it builds the array in C++.
@@ -236,6 +251,7 @@ __all__ = [
     "Shard",
     "SingleDeviceSharding",
     "array_lib",
+    "check_array_list",
     "check_nans",
     "check_not_deleted",
     "check_shards",

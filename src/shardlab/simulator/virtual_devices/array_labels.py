@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
 from shardlab._jax import device_hooks
-from shardlab.errors import NotMeasured
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.virtual_devices.devices import CLIENT
 
 _LABEL = "_shardlab_sharding"
 _COMMITTED = "_shardlab_committed"
+# The terms of an unreduced array, one along each unreduced mesh axis, stacked in front of it in
+# alphabetical order of the axes. The array itself has their total.
+_PARTIAL_SUMS = "_shardlab_partial_sums"
 
 
 def attach_sharding(value: Any, sharding: Any, *, committed: bool = True) -> Any:
@@ -36,6 +42,16 @@ def attached_sharding(value: Any) -> Any:
     """Return the sharding that an array was labelled with, or None."""
     target = getattr(value, "_base_array", value)
     return getattr(target, "__dict__", {}).get(_LABEL)
+
+
+def attach_partial_sums(value: Any, terms: Any) -> None:
+    """Attach to an unreduced array what each device holds of it; None attaches nothing."""
+    if terms is not None:
+        value.__dict__[_PARTIAL_SUMS] = terms
+
+
+def attached_partial_sums(value: Any) -> Any:
+    return getattr(value, "__dict__", {}).get(_PARTIAL_SUMS)
 
 
 def sharding_of(value: Any) -> Any:
@@ -74,7 +90,11 @@ class LazyShard(device_hooks.Shard):  # type: ignore[misc]  # JAX is Any to mypy
         if self._slice is None:
             with device_hooks.use_real_jax():
                 local = self._full_array[self.index]
-            self._slice = attach_sharding(local, device_hooks.SingleDeviceSharding(self.device))
+            self._slice = attach_sharding(
+                local,
+                device_hooks.SingleDeviceSharding(self.device),
+                committed=is_committed(getattr(self._full_array, "_base_array", self._full_array)),
+            )
         return self._slice
 
     @_data.setter
@@ -91,13 +111,43 @@ def lazy_shards(value: Any) -> list[Any]:
     device_hooks.check_not_deleted(value)
     sharding = sharding_of(value)
     if getattr(getattr(sharding, "spec", None), "unreduced", None):
-        raise NotMeasured(
-            "The shards of an unreduced array are partial sums, and only their total is stored.",
-            where=f"addressable_shards of an array with sharding {sharding.spec}",
-            fix="reshard it to a spec without `unreduced`, or inspect the partial sums inside a "
-            "shard_map with shardlab.peek.",
-        )
+        return _unreduced_shards(value, sharding)
     return [
         LazyShard(device, sharding, value.shape, full_array=value)
         for device in sharding._device_assignment
     ]
+
+
+def addressable_data(value: Any, index: int) -> Any:
+    """Return one device's data; of a replicated array the first device's, as JAX does."""
+    return lazy_shards(value)[0 if value.is_fully_replicated else index].data
+
+
+def unreduced_indices(sharding: Any, shape: Any) -> dict[Any, tuple[Any, Any]]:
+    """Return for each device the index of its partial sum, and of its shard within that."""
+    mesh, spec = sharding.mesh, sharding.spec
+    names = sorted(name for name in spec.unreduced if mesh.shape[name] > 1)
+    # Without `unreduced`: JAX has no index for the shards of an unreduced array.
+    indices = NamedSharding(mesh, PartitionSpec(*spec.partitions)).devices_indices_map(shape)
+    result = {}
+    for coordinates, device in np.ndenumerate(mesh.devices):
+        position = dict(zip(mesh.axis_names, coordinates, strict=True))
+        result[device] = tuple(position[name] for name in names), indices[device]
+    return result
+
+
+def _unreduced_shards(value: Any, sharding: Any) -> list[Any]:
+    """Return each device's shard of its own partial sum."""
+    terms = attached_partial_sums(value)
+    shards = []
+    for device, (term_index, index) in unreduced_indices(sharding, value.shape).items():
+        with device_hooks.use_real_jax():
+            if terms is not None:
+                data = terms[(*term_index, *index)]
+            elif any(term_index):
+                data = jax.numpy.zeros_like(value[index])
+            else:  # the total is on the first device, as when JAX reshards to `unreduced`
+                data = value[index]
+        attach_sharding(data, device_hooks.SingleDeviceSharding(device))
+        shards.append(LazyShard(device, sharding, value.shape, data=data))
+    return shards

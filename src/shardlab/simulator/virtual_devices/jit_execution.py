@@ -19,10 +19,14 @@ from shardlab import _jax
 from shardlab._jax import device_hooks, partitioner
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.errors import NotMeasured, Unsupported
-from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
-from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.interpreter.program import evaluate_program
+from shardlab.simulator.interpreter.unreduced import unreduced_axes
 from shardlab.simulator.run_statistics import RUN_STATISTICS
-from shardlab.simulator.virtual_devices.array_labels import attach_sharding
+from shardlab.simulator.virtual_devices.array_labels import (
+    attach_partial_sums,
+    attach_sharding,
+    attached_partial_sums,
+)
 
 # Compiled programs by jaxpr, weakly: they go when JAX drops the jaxpr from its caches.
 _programs: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
@@ -90,12 +94,15 @@ def _run_program(
     name: str, jaxpr: Any, donated: tuple[bool, ...], args: Any, placement: Any
 ) -> list[Any]:
     with device_hooks.use_real_jax(), raise_pending_deadlock():
-        outs = _compiled_program(jaxpr, donated)(*map(_to_traced_dtype, args, jaxpr.in_avals))
+        program = _compiled_program(jaxpr, donated)
+        outs, partial_sums = program(*map(_to_traced_dtype, args, jaxpr.in_avals))
         # Now, not when the user reads the result: a callback may raise a deadlock.
         jax.block_until_ready(outs)
     device_hooks.check_nans(name, outs)
     for out, sharding in zip(outs, placement.outs, strict=True):
         attach_sharding(out, sharding, committed=placement.committed)
+    for out, terms in zip(outs, partial_sums, strict=True):
+        attach_partial_sums(out, terms)
     return list(outs)
 
 
@@ -103,7 +110,13 @@ _NUMBERS = (bool, int, float, complex, np.ndarray, np.generic)
 
 
 def _to_traced_dtype(arg: Any, aval: Any) -> Any:
-    """Give Python and NumPy numbers the dtype that the program was traced with."""
+    """Give Python and NumPy numbers the dtype that the program was traced with.
+
+    An unreduced array goes in as its partial sums.
+    """
+    terms = attached_partial_sums(arg)
+    if terms is not None and unreduced_axes(aval):
+        return terms
     if not isinstance(arg, _NUMBERS) or not hasattr(aval, "dtype") or aval.weak_type:
         return arg
     return np.asarray(arg, aval.dtype)
@@ -118,12 +131,12 @@ def _compiled_program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
         # A strong reference would keep the jaxpr, the weak key of this entry, alive forever.
         jaxpr_reference = weakref.ref(jaxpr)
 
-        def program(*args: Any) -> list[Any]:
+        def program(*args: Any) -> tuple[list[Any], list[Any]]:
             jaxpr = jaxpr_reference()
             if not needs_rewriting(jaxpr):
-                return _jax.eval_jaxpr(jaxpr, args)
-            outs = evaluate_jaxpr(MeshAxes(), jaxpr, [StackedArray(arg) for arg in args])
-            return [out.array for out in outs]
+                outs = _jax.eval_jaxpr(jaxpr, args)
+                return outs, [None] * len(outs)
+            return evaluate_program(jaxpr, args)
 
         program.__name__ = "simulated"
         donate_argnums = tuple(i for i, is_donated in enumerate(donated) if is_donated)

@@ -1,0 +1,46 @@
+"""Evaluates a program of simulated mode, which contains shard_maps, on global arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardlab import _jax
+from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
+from shardlab.simulator.interpreter.rules.reductions import psum
+from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.interpreter.unreduced import (
+    stack_partial_sums,
+    unreduced_axes,
+    unreduced_mesh_sizes,
+    with_device_axes,
+)
+
+
+def evaluate_program(jaxpr: Any, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the outputs as global arrays, and the partial sums of those that are unreduced.
+
+    An unreduced argument is its partial sums, stacked in front (`stack_partial_sums`), or their
+    total.
+    """
+    sizes = unreduced_mesh_sizes(jaxpr)
+    if not sizes:
+        values = evaluate_jaxpr(MeshAxes(), jaxpr, [StackedArray(arg) for arg in args])
+        return [value.array for value in values], [None] * len(values)
+    axes = MeshAxes(sizes=sizes, keeps_partial_sums=True)
+    inner, _ = _jax.open_jaxpr(jaxpr)
+    ins = [_enter(axes, arg, var.aval) for arg, var in zip(args, inner.invars, strict=True)]
+    values = [
+        with_device_axes(axes, value, var.aval)
+        for value, var in zip(evaluate_jaxpr(axes, jaxpr, ins), inner.outvars, strict=True)
+    ]
+    totals = [psum(axes, value, tuple(value.device_axes)).array for value in values]
+    terms = [stack_partial_sums(value) if value.device_axes else None for value in values]
+    return totals, terms
+
+
+def _enter(axes: MeshAxes, arg: Any, aval: Any) -> StackedArray:
+    names = sorted(axes.drop_size_one(unreduced_axes(aval)))
+    if names and arg.ndim > aval.ndim:
+        return StackedArray(arg, {name: i for i, name in enumerate(names)})
+    return with_device_axes(axes, StackedArray(arg), aval)
