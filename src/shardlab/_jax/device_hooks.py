@@ -225,6 +225,26 @@ def single_device(array: Any) -> Any:
     return array_lib._get_device(array)
 
 
+def alias_array(array: Any) -> Any:
+    """Return a new array object over the same buffer; within a `use_real_jax` block."""
+    target = getattr(array, "_base_array", array)
+    alias = ArrayImpl(target.aval, target.sharding, [target], committed=True)
+    if target is array:
+        return alias
+    return jax.random.wrap_key_data(alias, impl=jax.random.key_impl(array))
+
+
+def aval_with_sharding(aval: Any, sharding: Any) -> Any:
+    """Return the type that an array with this sharding has on devices."""
+    return core.update_aval_with_sharding(aval, sharding)
+
+
+def check_argument(arg: Any) -> None:
+    """Raise for what cannot be passed to a compiled program; JAX then names the argument."""
+    if type(arg) not in pxla.shard_arg_handlers:
+        raise dtypes.InvalidInputException(f"Argument of type {type(arg)} is not a JAX type.")
+
+
 def check_not_deleted(array: Any) -> None:
     """Raise for a deleted array as JAX does."""
     # Random keys wrap the array that can be deleted.
@@ -250,7 +270,10 @@ __all__ = [
     "Device",
     "Shard",
     "SingleDeviceSharding",
+    "alias_array",
+    "aval_with_sharding",
     "array_lib",
+    "check_argument",
     "check_array_list",
     "check_nans",
     "check_not_deleted",

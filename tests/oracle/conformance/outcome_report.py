@@ -1,4 +1,7 @@
-"""A pytest plugin that writes the outcome of every test, for tools/library_tests.py."""
+"""A pytest plugin that writes the outcome of every test, for tools/library_tests.py.
+
+One JSON line per test, as it ends: a run that is interrupted leaves what it has.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,28 @@ import json
 import os
 
 
-class Outcomes:
-    def __init__(self):
-        self.by_test = {}
+class OutcomeReport:
+    def __init__(self, path):
+        self.file = open(path, "w")  # noqa: SIM115  open until the session ends
+        self.outcomes = {}
 
     def pytest_runtest_logreport(self, report):
         # A test has three reports (setup, call, teardown); a failure in any of them counts.
-        before = self.by_test.get(report.nodeid, {"outcome": "passed"})
         if report.when == "call" or report.outcome != "passed":
-            outcome = {"outcome": report.outcome}
-            if report.failed:
-                crash = getattr(report.longrepr, "reprcrash", None)
-                outcome["error"] = str(crash.message if crash else report.longrepr)[:2000]
-            if before["outcome"] != "failed":
-                self.by_test[report.nodeid] = outcome
+            if self.outcomes.get(report.nodeid, {}).get("outcome") != "failed":
+                self.outcomes[report.nodeid] = _describe_report(report)
+        if report.when == "teardown" and report.nodeid in self.outcomes:
+            line = {"test": report.nodeid, **self.outcomes[report.nodeid]}
+            self.file.write(json.dumps(line) + "\n")
+            self.file.flush()
 
 
-_outcomes = Outcomes()
+def _describe_report(report):
+    if not report.failed:
+        return {"outcome": report.outcome}
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return {"outcome": "failed", "error": str(crash.message if crash else report.longrepr)[:2000]}
 
 
 def pytest_configure(config):
-    config.pluginmanager.register(_outcomes)
-
-
-def pytest_sessionfinish(session):
-    with open(os.environ["OUTCOMES_REPORT"], "w") as file:
-        json.dump(_outcomes.by_test, file, indent=1)
+    config.pluginmanager.register(OutcomeReport(os.environ["OUTCOMES_REPORT"]))

@@ -6,6 +6,7 @@ attribute of that array object; the data of `.addressable_shards` is sliced only
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from shardlab.simulator.virtual_devices.devices import CLIENT
 
 _LABEL = "_shardlab_sharding"
 _COMMITTED = "_shardlab_committed"
+_AVAL = "_shardlab_aval"
 # The terms of an unreduced array, one along each unreduced mesh axis, stacked in front of it in
 # alphabetical order of the axes. The array itself has their total.
 _PARTIAL_SUMS = "_shardlab_partial_sums"
@@ -34,6 +36,7 @@ def attach_sharding(value: Any, sharding: Any, *, committed: bool = True) -> Any
     RUN_STATISTICS.add_sharding(sharding)
     # ArrayImpl is a C++ class with a __dict__, so Python attributes live as long as the array.
     target.__dict__[_LABEL] = sharding
+    target.__dict__.pop(_AVAL, None)
     target.__dict__[_COMMITTED] = committed and sharding is not None
     return value
 
@@ -58,6 +61,16 @@ def sharding_of(value: Any) -> Any:
     """Return the sharding that an array has in simulated mode."""
     sharding = attached_sharding(value)
     return default_sharding() if sharding is None else sharding
+
+
+def aval_with_sharding(value: Any, read_aval: Callable[[], Any]) -> Any:
+    """Return the type of an array; `x.aval.sharding` says how the array is sharded."""
+    aval = value.__dict__.get(_AVAL)
+    if aval is None:
+        # JAX reads it in every eager operation.
+        aval = device_hooks.aval_with_sharding(read_aval(), value.__dict__.get(_LABEL))
+        value.__dict__[_AVAL] = aval
+    return aval
 
 
 def is_committed(value: Any) -> bool:
@@ -89,7 +102,7 @@ class LazyShard(device_hooks.Shard):  # type: ignore[misc]  # JAX is Any to mypy
     def _data(self) -> Any:
         if self._slice is None:
             with device_hooks.use_real_jax():
-                local = self._full_array[self.index]
+                local = _slice_array(self._full_array, self.index)
             self._slice = attach_sharding(
                 local,
                 device_hooks.SingleDeviceSharding(self.device),
@@ -104,6 +117,16 @@ class LazyShard(device_hooks.Shard):  # type: ignore[misc]  # JAX is Any to mypy
     @property
     def data(self) -> Any:
         return self._data
+
+
+def _slice_array(value: Any, index: Any) -> Any:
+    """Return `value[index]` as an array object of its own.
+
+    For a scalar, or an index that selects everything, JAX returns `value` itself, and the label of
+    the shard would replace that of the full array.
+    """
+    shard = value[index]
+    return device_hooks.alias_array(value) if shard is value else shard
 
 
 def lazy_shards(value: Any) -> list[Any]:
@@ -145,9 +168,9 @@ def _unreduced_shards(value: Any, sharding: Any) -> list[Any]:
             if terms is not None:
                 data = terms[(*term_index, *index)]
             elif any(term_index):
-                data = jax.numpy.zeros_like(value[index])
+                data = jax.numpy.zeros_like(_slice_array(value, index))
             else:  # the total is on the first device, as when JAX reshards to `unreduced`
-                data = value[index]
+                data = _slice_array(value, index)
         attach_sharding(data, device_hooks.SingleDeviceSharding(device))
         shards.append(LazyShard(device, sharding, value.shape, data=data))
     return shards

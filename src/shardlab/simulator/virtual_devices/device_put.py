@@ -117,7 +117,21 @@ def _put_value(x: Any, target: Any, copy: Any) -> Any:
         elif getattr(x.sharding, "spec", None) == sharding.spec:
             attach_partial_sums(new, attached_partial_sums(x))
     was_committed = isinstance(x, jax.Array) and x.committed
-    return attach_sharding(new, sharding, committed=target is not None or was_committed)
+    attach_sharding(new, sharding, committed=target is not None or was_committed)
+    if copy == semantics.DONATE_INPUT and isinstance(x, jax.Array) and _reuses_buffer(x, sharding):
+        x.delete()
+    return new
+
+
+def _reuses_buffer(x: Any, sharding: Any) -> bool:
+    """Return whether a donated array is deleted: JAX reshards it by a jit, which takes its buffers.
+
+    That needs the same devices, shards of the same shape, and another sharding.
+    """
+    if not x.committed or x.sharding.device_set != sharding.device_set:
+        return False
+    has_same_shards = x.sharding.shard_shape(x.shape) == sharding.shard_shape(x.shape)
+    return has_same_shards and not x.sharding.is_equivalent_to(sharding, x.ndim)
 
 
 def _is_unreduced(sharding: Any) -> bool:

@@ -57,14 +57,15 @@ def lower_simulated(args: Any, **params: Any) -> Any:
 def compile_simulated(computation: Any, *args: Any, **kwargs: Any) -> Any:
     """Return an executable that computes on the one real device."""
     original, jaxpr, donated = computation.__dict__[_PROGRAM]
-    placement = partitioner.find_placement(original)
+    devices = partitioner.compile_devices(original, kwargs.get("device_assignment"))
+    placement = partitioner.find_placement(original, devices)
     n_consts = len(computation.const_args)
 
     def run_executable(*args: Any) -> list[Any]:
         # The consts that lowering hoisted into arguments are part of the jaxpr here.
         return _run_program(computation._name, jaxpr, donated, args[n_consts:], placement)
 
-    return partitioner.make_executable(original, run_executable, UnmeasuredExecutable())
+    return partitioner.make_executable(original, placement, run_executable, UnmeasuredExecutable())
 
 
 # The attributes of XLA's executable behind `Compiled.memory_analysis()` and its relatives.
@@ -93,6 +94,8 @@ class UnmeasuredExecutable:
 def _run_program(
     name: str, jaxpr: Any, donated: tuple[bool, ...], args: Any, placement: Any
 ) -> list[Any]:
+    for arg in args:
+        device_hooks.check_argument(arg)
     with device_hooks.use_real_jax(), raise_pending_deadlock():
         program = _compiled_program(jaxpr, donated)
         outs, partial_sums = program(*map(_to_traced_dtype, args, jaxpr.in_avals))
