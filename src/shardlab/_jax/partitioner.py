@@ -301,9 +301,7 @@ def _resolve_sharding(requested: Any, aval: Any, axes: AxisSharding | None, devi
     type_mesh = aval.sharding.mesh
     if not is_key and not type_mesh.empty and not type_mesh._any_axis_manual:
         type_hlo = aval.sharding._to_xla_hlo_sharding(aval.ndim)
-        if op_shardings.are_hlo_shardings_equal(
-            type_hlo, inferred._to_xla_hlo_sharding(aval.ndim)
-        ):
+        if op_shardings.are_hlo_shardings_equal(type_hlo, inferred._to_xla_hlo_sharding(aval.ndim)):
             mesh = pxla._abstract_to_concrete_mesh(type_mesh, inferred._device_assignment)
             return aval.sharding.update(mesh=mesh)
     return pxla._gspmd_to_named_sharding(inferred, aval, requested)

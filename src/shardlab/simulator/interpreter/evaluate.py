@@ -41,6 +41,7 @@ from shardlab.simulator.interpreter.shard_boundary import (
 )
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.unreduced import (
+    SUMS,
     reshard,
     split_reduced_dims,
     unreduced_axes,
@@ -134,7 +135,7 @@ def _evaluate_with_partial_sums(axes: MeshAxes, eqn: Any, ins: list[Value]) -> S
     """Evaluate an equation outside of shard_map that may read or make unreduced values."""
     if eqn.primitive.name == "reshard":
         outs: Sequence[Value] = [reshard(axes, eqn, materialize(ins[0]))]
-    elif eqn.primitive.name in ("dot_general", "reduce_sum"):
+    elif eqn.primitive.name in SUMS:
         shards = split_reduced_dims(axes, eqn, [materialize(value) for value in ins])
         outs = _evaluate_equation_lazily(axes, eqn, list(shards))
     else:

@@ -10,6 +10,7 @@ from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
 from shardlab.simulator.interpreter.rules.reductions import psum
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
 from shardlab.simulator.interpreter.unreduced import (
+    split_shards,
     stack_partial_sums,
     unreduced_axes,
     unreduced_mesh_sizes,
@@ -44,3 +45,12 @@ def _enter(axes: MeshAxes, arg: Any, aval: Any) -> StackedArray:
     if names and arg.ndim > aval.ndim:
         return StackedArray(arg, {name: i for i, name in enumerate(names)})
     return with_device_axes(axes, StackedArray(arg), aval)
+
+
+def split_global_array(array: Any, aval: Any, sharding: Any) -> Any:
+    """Return the stacked partial sums of an array of type `aval` that is made unreduced."""
+    names = frozenset(sharding.spec.unreduced)
+    axes = MeshAxes(sizes=dict(sharding.mesh.shape))
+    if not axes.drop_size_one(names):
+        return None
+    return stack_partial_sums(split_shards(axes, StackedArray(array), aval, names))

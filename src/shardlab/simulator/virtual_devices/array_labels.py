@@ -77,6 +77,10 @@ def is_committed(value: Any) -> bool:
     return bool(value.__dict__.get(_COMMITTED, False))
 
 
+def is_unreduced(sharding: Any) -> bool:
+    return bool(getattr(getattr(sharding, "spec", None), "unreduced", None))
+
+
 def default_sharding() -> Any:
     """Return the sharding of an array that was never placed: on the first device."""
     return device_hooks.SingleDeviceSharding(CLIENT.devices(1)[0])
@@ -133,7 +137,7 @@ def lazy_shards(value: Any) -> list[Any]:
     """Return one shard for each device that holds a shard of `value`."""
     device_hooks.check_not_deleted(value)
     sharding = sharding_of(value)
-    if getattr(getattr(sharding, "spec", None), "unreduced", None):
+    if is_unreduced(sharding):
         return _unreduced_shards(value, sharding)
     return [
         LazyShard(device, sharding, value.shape, full_array=value)

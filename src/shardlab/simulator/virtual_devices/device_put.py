@@ -15,12 +15,14 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from shardlab import _jax
 from shardlab._jax import device_hooks
+from shardlab.simulator.interpreter.program import split_global_array
 from shardlab.simulator.virtual_devices.array_labels import (
     attach_partial_sums,
     attach_sharding,
     attached_partial_sums,
     attached_sharding,
     default_sharding,
+    is_unreduced,
     unreduced_indices,
 )
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
@@ -43,7 +45,7 @@ def batched_device_put(
     enable_x64: bool | None = None,
 ) -> Any:
     """Replaces the function that puts one shard on each device; JAX has checked the shapes."""
-    if _is_unreduced(sharding):
+    if is_unreduced(sharding):
         return _assemble_partial_sums(aval, sharding, dict(zip(devices, xs, strict=True)))
     indices = sharding.addressable_devices_indices_map(aval.shape)
     shards = [(indices[device], x) for x, device in zip(xs, devices, strict=True)]
@@ -108,14 +110,19 @@ def _put_value(x: Any, target: Any, copy: Any) -> Any:
             return x
         device_hooks.check_not_deleted(x)
     sharding = _target_sharding(x, target)
+    source_type = _jax.aval_of(x)
     # A real copy: the label belongs to the array object, and `x` keeps its own.
     with device_hooks.use_real_jax():
         new = jax.numpy.array(x, copy=True)
-    if _is_unreduced(sharding):
+    if is_unreduced(sharding):
         if not isinstance(x, jax.Array):
             sharding.addressable_devices_indices_map(np.shape(x))  # JAX raises
         elif getattr(x.sharding, "spec", None) == sharding.spec:
             attach_partial_sums(new, attached_partial_sums(x))
+        else:
+            with device_hooks.use_real_jax():
+                terms = split_global_array(new, source_type, sharding)
+            attach_partial_sums(new, terms)
     was_committed = isinstance(x, jax.Array) and x.committed
     attach_sharding(new, sharding, committed=target is not None or was_committed)
     if copy == semantics.DONATE_INPUT and isinstance(x, jax.Array) and _reuses_buffer(x, sharding):
@@ -132,10 +139,6 @@ def _reuses_buffer(x: Any, sharding: Any) -> bool:
         return False
     has_same_shards = x.sharding.shard_shape(x.shape) == sharding.shard_shape(x.shape)
     return has_same_shards and not x.sharding.is_equivalent_to(sharding, x.ndim)
-
-
-def _is_unreduced(sharding: Any) -> bool:
-    return bool(getattr(getattr(sharding, "spec", None), "unreduced", None))
 
 
 def _target_sharding(x: Any, target: Any) -> Any:

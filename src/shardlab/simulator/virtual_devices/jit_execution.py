@@ -19,13 +19,16 @@ from shardlab import _jax
 from shardlab._jax import device_hooks, partitioner
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.errors import NotMeasured, Unsupported
-from shardlab.simulator.interpreter.program import evaluate_program
+from shardlab.simulator.interpreter.program import evaluate_program, split_global_array
 from shardlab.simulator.interpreter.unreduced import unreduced_axes
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.virtual_devices.array_labels import (
     attach_partial_sums,
     attach_sharding,
     attached_partial_sums,
+    attached_sharding,
+    is_unreduced,
+    sharding_of,
 )
 
 # Compiled programs by jaxpr, weakly: they go when JAX drops the jaxpr from its caches.
@@ -104,7 +107,10 @@ def _run_program(
     device_hooks.check_nans(name, outs)
     for out, sharding in zip(outs, placement.outs, strict=True):
         attach_sharding(out, sharding, committed=placement.committed)
-    for out, terms in zip(outs, partial_sums, strict=True):
+    for out, terms, aval in zip(outs, partial_sums, jaxpr.out_avals, strict=True):
+        if terms is None and is_unreduced(sharding_of(out)):  # by out_shardings
+            with device_hooks.use_real_jax():
+                terms = split_global_array(out, aval, attached_sharding(out))
         attach_partial_sums(out, terms)
     return list(outs)
 
