@@ -146,10 +146,10 @@ def run_tests(test_file: Path, *, is_simulated: bool) -> Outcomes:
     plugins = ["outcome_report", *(["simulated_devices"] if is_simulated else [])]
     options = [option for plugin in plugins for option in ("-p", plugin)]
     print(f"{test_file.name} on {'virtual' if is_simulated else 'real'} devices ...", flush=True)
+    options += ["-p", "no:cacheprovider", "-W", "ignore", "--tb=no"]
     # check=False: tests fail, and the report says which.
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "-W", "ignore"]
-        + [*options, str(test_file)],
+        [sys.executable, "-m", "pytest", "-q", *options, str(test_file)],
         cwd=test_file.parent,
         env=environment,
         stdout=subprocess.DEVNULL,

@@ -16,9 +16,9 @@ class OutcomeReport:
 
     def pytest_runtest_logreport(self, report):
         # A test has three reports (setup, call, teardown); a failure in any of them counts.
-        if report.when == "call" or report.outcome != "passed":
-            if self.outcomes.get(report.nodeid, {}).get("outcome") != "failed":
-                self.outcomes[report.nodeid] = _describe_report(report)
+        has_failed = self.outcomes.get(report.nodeid, {}).get("outcome") == "failed"
+        if not has_failed and (report.when == "call" or report.outcome != "passed"):
+            self.outcomes[report.nodeid] = _describe_report(report)
         if report.when == "teardown" and report.nodeid in self.outcomes:
             line = {"test": report.nodeid, **self.outcomes[report.nodeid]}
             self.file.write(json.dumps(line) + "\n")

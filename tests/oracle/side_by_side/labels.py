@@ -65,7 +65,7 @@ def shards_of_an_uncommitted_array_are_uncommitted():
     return shard.data
 
 
-# ------------------------------------------------------------------------------------- other devices
+# --------------------------------------------------------------------------------- other devices
 
 
 @program
@@ -145,7 +145,7 @@ def shardings_of_the_inputs_of_a_compiled_program():
     return jax.tree.leaves(compiled.input_shardings)
 
 
-# ---------------------------------------------------------------------------- lowered without devices
+# ----------------------------------------------------------------------- lowered without devices
 
 
 @program
@@ -172,7 +172,7 @@ def compiled_for_other_devices_than_lowered_for():
     return jax.jit(lambda x: x * 2).lower(x).compile(device_assignment=tuple(jax.devices()[:2]))
 
 
-# ---------------------------------------------------------------------------------- errors, donation
+# ------------------------------------------------------------------------------ errors, donation
 
 
 @program

@@ -83,8 +83,8 @@ class MeshAxes:
     execute this code, and `diverged_at` is the source line of the branch. The other devices compute
     along (one program serves all of them) and their results are discarded.
 
-    With `keeps_partial_sums` this is the program outside of shard_map, and its unreduced values have
-    device axes (`unreduced.py`).
+    With `keeps_partial_sums` this is the program outside of shard_map, and its unreduced values
+    have device axes (`unreduced.py`).
     """
 
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
