@@ -218,3 +218,38 @@ def nans_in_a_jitted_shard_map():
     divide = jax.shard_map(lambda x: 0.0 / x, mesh=make_mesh(), in_specs=P("X"), out_specs=P("X"))
     with jax.debug_nans(True):
         return jax.jit(divide)(jnp.array([1.0, 1.0, 0.0, 1.0]))
+
+
+# ------------------------------------------------------------------------- forbidden collectives
+
+
+def forbid_collectives(function):
+    """Run a function with `jax.sharding.no_collectives`, which JAX 0.10 does not have."""
+    forbid = getattr(jax.sharding, "no_collectives", None)
+    if forbid is None:
+        return "not in this JAX"
+    mesh = make_mesh(AxisType.Explicit)
+    with jax.set_mesh(mesh), forbid({"Y"}):
+        return function(put(np.arange(32.0).reshape(4, 8), "X", "Y", kind=AxisType.Explicit))
+
+
+@program
+def a_forbidden_psum():
+    body = lambda x: jax.lax.psum(x, "Y")  # noqa: E731
+    return forbid_collectives(jax.shard_map(body, in_specs=P("X", "Y"), out_specs=P("X")))
+
+
+@program
+def an_allowed_psum_beside_a_forbidden_axis():
+    body = lambda x: jax.lax.psum(x, "X")  # noqa: E731
+    return forbid_collectives(jax.shard_map(body, in_specs=P("X", "Y"), out_specs=P(None, "Y")))
+
+
+@program
+def a_forbidden_reshard():
+    return forbid_collectives(lambda x: jax.reshard(x, P("X", None)))
+
+
+@program
+def a_forbidden_sum():
+    return forbid_collectives(lambda x: jax.jit(lambda x: x.sum(1))(x))
