@@ -285,7 +285,8 @@ def test_inspect_array_sharding_works_outside_jit_only():
 
 def test_shards_of_unreduced_arrays_are_partial_sums():
     with shardlab.simulated(devices=4):
-        with jax.set_mesh(jax.make_mesh((4,), ("x",), axis_types=(AxisType.Explicit,))):
+        mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Explicit,))
+        with jax.set_mesh(mesh):
             x = jax.device_put(np.arange(8.0), P("x"))
             sum_shards = jax.jit(lambda x: jnp.einsum("a->", x, out_sharding=P(unreduced={"x"})))
             shards = [float(shard.data) for shard in sum_shards(x).addressable_shards]

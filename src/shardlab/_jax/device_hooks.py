@@ -76,6 +76,17 @@ def use_real_jax() -> Iterator[None]:
         _thread_state.depth = depth
 
 
+@contextlib.contextmanager
+def evaluate_now() -> Iterator[None]:
+    """Within this block operations on arrays run at once with the real JAX, also amid a trace.
+
+    JAX reads shards while it evaluates a body operation by operation (`jax_debug_nans`), and has no
+    current trace then.
+    """
+    with use_real_jax(), core.eval_context():
+        yield
+
+
 def is_using_real_jax() -> bool:
     """Return whether this thread is inside a `use_real_jax` block."""
     return getattr(_thread_state, "depth", 0) > 0
@@ -279,6 +290,7 @@ __all__ = [
     "check_not_deleted",
     "check_shards",
     "dispatch",
+    "evaluate_now",
     "is_simulated",
     "is_using_real_jax",
     "lowered_cost_analysis",

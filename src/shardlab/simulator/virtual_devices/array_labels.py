@@ -105,7 +105,7 @@ class LazyShard(device_hooks.Shard):  # type: ignore[misc]  # JAX is Any to mypy
     @property
     def _data(self) -> Any:
         if self._slice is None:
-            with device_hooks.use_real_jax():
+            with device_hooks.evaluate_now():
                 local = _slice_array(self._full_array, self.index)
             self._slice = attach_sharding(
                 local,
@@ -168,7 +168,7 @@ def _unreduced_shards(value: Any, sharding: Any) -> list[Any]:
     terms = attached_partial_sums(value)
     shards = []
     for device, (term_index, index) in unreduced_indices(sharding, value.shape).items():
-        with device_hooks.use_real_jax():
+        with device_hooks.evaluate_now():
             if terms is not None:
                 data = terms[(*term_index, *index)]
             elif any(term_index):
