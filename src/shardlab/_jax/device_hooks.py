@@ -176,7 +176,8 @@ def property_when_simulated(read: Callable[[Any, Callable[[], Any]], Any]) -> Ma
                 return original.__get__(self)
             return read(self, lambda: original.__get__(self))
 
-        return property(read_property)
+        # JAX sets the `aval` of an array that it unpickles.
+        return property(read_property, getattr(original, "fset", None))
 
     return make_replacement
 

@@ -65,11 +65,12 @@ def sharding_of(value: Any) -> Any:
 
 def aval_with_sharding(value: Any, read_aval: Callable[[], Any]) -> Any:
     """Return the type of an array; `x.aval.sharding` says how the array is sharded."""
-    aval = value.__dict__.get(_AVAL)
-    if aval is None:
-        # JAX reads it in every eager operation.
-        aval = device_hooks.aval_with_sharding(read_aval(), value.__dict__.get(_LABEL))
-        value.__dict__[_AVAL] = aval
+    plain = read_aval()
+    before, aval = value.__dict__.get(_AVAL, (None, None))
+    if before is not plain:
+        # Stored, because JAX reads it in every eager operation.
+        aval = device_hooks.aval_with_sharding(plain, value.__dict__.get(_LABEL))
+        value.__dict__[_AVAL] = plain, aval
     return aval
 
 
