@@ -288,14 +288,36 @@ def test_a_program_is_compiled_once_and_only_on_request(monkeypatch):
     assert cost["flops"] > 0
 
 
-def test_shards_of_unreduced_arrays_are_not_measured():
-    with shardlab.simulated(devices=8):
-        mesh = jax.make_mesh((8,), ("i",), axis_types=(AxisType.Explicit,))
+def test_shards_of_unreduced_arrays_are_partial_sums():
+    with shardlab.simulated(devices=4):
+        mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Explicit,))
         with jax.set_mesh(mesh):
-            x = jax.device_put(np.ones((4, 8)), P(None, "i"))
-            y = jnp.einsum("ij,kj->ik", x, x, out_sharding=P(None, None, unreduced={"i"}))
-            with pytest.raises(NotMeasured, match="partial sums"):
-                _ = y.addressable_shards
+            x = jax.device_put(np.arange(8.0), P("x"))
+            sum_shards = jax.jit(lambda x: jnp.einsum("a->", x, out_sharding=P(unreduced={"x"})))
+            shards = [float(shard.data) for shard in sum_shards(x).addressable_shards]
+            total = float(jax.reshard(sum_shards(x), P()))
+    assert (shards, total) == ([1, 5, 9, 13], 28)
+
+
+def test_reading_the_shards_of_a_scalar_leaves_its_sharding():
+    with shardlab.simulated(devices=4):
+        replicated = NamedSharding(jax.make_mesh((4,), ("x",)), P())
+        step = jax.device_put(np.float32(2), replicated)
+        assert [float(shard.data) for shard in step.addressable_shards] == [2] * 4
+        assert step.sharding == replicated
+
+
+def test_virtual_devices_print_as_host_devices():
+    real = jax.devices()[0]
+    with shardlab.simulated(devices=4):
+        virtual = jax.devices()[0]
+        assert (repr(virtual), str(virtual)) == (repr(real), str(real))
+        assert (virtual.platform, virtual.device_kind) == (real.platform, real.device_kind)
+        assert repr(virtual.default_memory()) == repr(real.default_memory())
+        # Equal texts, but never equal: JAX's caches of traces must not mix the two up.
+        mesh = jax.make_mesh((1,), ("x",)).abstract_mesh
+    assert str(mesh) == str(jax.make_mesh((1,), ("x",)).abstract_mesh)
+    assert mesh != jax.make_mesh((1,), ("x",)).abstract_mesh
 
 
 # ----------------------------------------------------------------------------- inspecting shardings

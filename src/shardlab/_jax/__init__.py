@@ -205,15 +205,45 @@ def context_mesh() -> Any:
     return None
 
 
-# The device kind of virtual devices. An AbstractMesh keeps it (`abstract_device`), so a mesh of
-# virtual devices can be recognized in a jaxpr, where the concrete mesh is gone.
-VIRTUAL_KIND = "virtual cpu"
+class VirtualAbstractDevice(mesh_lib.AbstractDevice):  # type: ignore[misc]  # JAX is Any to mypy
+    """The device that an AbstractMesh of virtual devices names; prints as that of a real CPU mesh.
+
+    It tells a virtual mesh from a real one in a jaxpr, where the concrete mesh is gone. A type, not
+    a device kind of its own: the two must never be equal, because JAX's caches of traces and
+    compiled programs would mix them up, and a program that reads `device_kind` expects "cpu".
+    Dataclasses of different types are unequal.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"AbstractDevice({self._repr()})"
+
+
+def mark_virtual_meshes(is_virtual_device: Callable[[Any], bool]) -> None:
+    """Let `Mesh.abstract_mesh` name a `VirtualAbstractDevice` if the devices are virtual."""
+    make_abstract_mesh = mesh_lib.Mesh.__dict__["abstract_mesh"].func
+
+    def abstract_mesh(self: Any) -> Any:
+        made = make_abstract_mesh(self)
+        if made.empty or not is_virtual_device(self.devices.flat[0]):
+            return made
+        device = made.abstract_device
+        marked = VirtualAbstractDevice(
+            device_kind=device.device_kind, num_cores=device.num_cores, platform=device.platform
+        )
+        return mesh_lib.AbstractMesh(
+            made.axis_sizes, made.axis_names, axis_types=made.axis_types, abstract_device=marked
+        )
+
+    replacement = functools.cached_property(abstract_mesh)
+    replacement.__set_name__(mesh_lib.Mesh, "abstract_mesh")
+    mesh_lib.Mesh.abstract_mesh = replacement
 
 
 def is_virtual_kind(mesh: Any) -> bool:
     """Return whether an AbstractMesh was made from virtual devices."""
-    device = getattr(mesh, "abstract_device", None)
-    return device is not None and device.device_kind == VIRTUAL_KIND
+    return isinstance(getattr(mesh, "abstract_device", None), VirtualAbstractDevice)
 
 
 # -------------------------------------------------------------------------- source of an equation

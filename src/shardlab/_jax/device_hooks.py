@@ -76,6 +76,17 @@ def use_real_jax() -> Iterator[None]:
         _thread_state.depth = depth
 
 
+@contextlib.contextmanager
+def evaluate_now() -> Iterator[None]:
+    """Within this block operations on arrays run at once with the real JAX, also amid a trace.
+
+    JAX reads shards while it evaluates a body operation by operation (`jax_debug_nans`), and has no
+    current trace then.
+    """
+    with use_real_jax(), core.eval_context():
+        yield
+
+
 def is_using_real_jax() -> bool:
     """Return whether this thread is inside a `use_real_jax` block."""
     return getattr(_thread_state, "depth", 0) > 0
@@ -165,7 +176,8 @@ def property_when_simulated(read: Callable[[Any, Callable[[], Any]], Any]) -> Ma
                 return original.__get__(self)
             return read(self, lambda: original.__get__(self))
 
-        return property(read_property)
+        # JAX sets the `aval` of an array that it unpickles.
+        return property(read_property, getattr(original, "fset", None))
 
     return make_replacement
 
@@ -191,6 +203,21 @@ def run_with_real_jax(original: Any) -> Any:
 # ---------------------------------------------------------------------------- JAX's own checks
 
 
+def check_array_list(arrays: Any) -> None:
+    """Raise as jax.make_array_from_single_device_arrays does for what is no list of arrays."""
+    # JAX's own sentences: its constructor in C++ raises, and these explain why.
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError(
+            "jax.make_array_from_single_device_arrays `arrays` argument must be a list or tuple, "
+            f"but got {type(arrays)}."
+        )
+    if any(isinstance(array, core.Tracer) for array in arrays):
+        raise ValueError(
+            "jax.make_array_from_single_device_arrays requires a list of concrete arrays as "
+            f"input, but got types {set(map(type, arrays))}"
+        )
+
+
 def check_shards(shape: Any, sharding: Any, arrays: list[Any], dtype: Any) -> Any:
     """Let JAX reject shards that do not make up the array, and return the array's type."""
     # What jax.make_array_from_single_device_arrays checks before it builds the array in C++.
@@ -208,6 +235,26 @@ def check_shards(shape: Any, sharding: Any, arrays: list[Any], dtype: Any) -> An
 def single_device(array: Any) -> Any:
     """Return the device of an array on one device."""
     return array_lib._get_device(array)
+
+
+def alias_array(array: Any) -> Any:
+    """Return a new array object over the same buffer; within a `use_real_jax` block."""
+    target = getattr(array, "_base_array", array)
+    alias = ArrayImpl(target.aval, target.sharding, [target], committed=True)
+    if target is array:
+        return alias
+    return jax.random.wrap_key_data(alias, impl=jax.random.key_impl(array))
+
+
+def aval_with_sharding(aval: Any, sharding: Any) -> Any:
+    """Return the type that an array with this sharding has on devices."""
+    return core.update_aval_with_sharding(aval, sharding)
+
+
+def check_argument(arg: Any) -> None:
+    """Raise for what cannot be passed to a compiled program; JAX then names the argument."""
+    if type(arg) not in pxla.shard_arg_handlers:
+        raise dtypes.InvalidInputException(f"Argument of type {type(arg)} is not a JAX type.")
 
 
 def check_not_deleted(array: Any) -> None:
@@ -235,11 +282,16 @@ __all__ = [
     "Device",
     "Shard",
     "SingleDeviceSharding",
+    "alias_array",
     "array_lib",
+    "aval_with_sharding",
+    "check_argument",
+    "check_array_list",
     "check_nans",
     "check_not_deleted",
     "check_shards",
     "dispatch",
+    "evaluate_now",
     "is_simulated",
     "is_using_real_jax",
     "lowered_cost_analysis",

@@ -23,6 +23,7 @@ import numpy as np
 from jax._src import (
     core,  # tokens, memory spaces
     dtypes,  # extended dtypes (random keys)
+    op_shardings,  # whether two shardings of XLA are equal
     pjit,  # _resolve_and_lower: lowers any jit with all checks
     sharding_impls,  # UnspecifiedValue, shardings of random keys
 )
@@ -67,9 +68,8 @@ class ProgramPlacement:
     shardings that the compiled executable reports.
     """
 
-    def __init__(self, computation: Any) -> None:
+    def __init__(self, computation: Any, devices: Any) -> None:
         compile_args = computation.compile_args
-        devices = computation._device_list
         # Ordered effects add token arguments and results in front, which no aval describes.
         n_tokens = len(compile_args["ordered_effects"])
         requested_in, requested_out = (
@@ -79,6 +79,7 @@ class ProgramPlacement:
         in_attrs, out_attrs = _propagate_shardings(computation, devices)
         in_avals, out_avals = compile_args["global_in_avals"], compile_args["global_out_avals"]
         ins = _resolve_shardings(requested_in, in_avals, in_attrs[n_tokens:], devices)
+        ins = pxla.maybe_recover_user_shardings(requested_in, ins, in_avals, in_avals)
         outs = _resolve_shardings(requested_out, out_avals, out_attrs[n_tokens:], devices)
         outs = pxla.maybe_recover_user_shardings(
             ins,
@@ -93,22 +94,45 @@ class ProgramPlacement:
         self.committed: bool = compile_args["committed"]
 
 
-def find_placement(computation: Any) -> ProgramPlacement:
-    """Return the placement, computed once for each lowered program."""
-    placement: ProgramPlacement | None = computation.__dict__.get("_shardlab_placement")
-    if placement is None:
-        placement = ProgramPlacement(computation)
-        computation.__dict__["_shardlab_placement"] = placement
+def compile_devices(computation: Any, device_assignment: Any) -> Any:
+    """Return the devices to compile for, with the checks of `MeshComputation.compile`.
+
+    A program that was lowered for an abstract mesh gets its devices only here.
+    """
+    lowered_for, requested = computation._device_list, pxla._create_device_list(device_assignment)
+    if requested is None and lowered_for is None:
+        raise RuntimeError(
+            "device_assignment cannot be `None` during compilation. Please pass a tuple of devices "
+            "to `.compile(device_assignment=)`"
+        )
+    if requested is not None and lowered_for is not None and requested != lowered_for:
+        raise ValueError(
+            "device_assignment passed to `.compile` must match the device_assignment calculated "
+            "from array shardings and out_shardings. Got device ids passed to compile "
+            f"{[d.id for d in requested]} on platform {requested[0].platform.upper()} and devices "
+            f"ids calculated from array shardings and out_shardings {[d.id for d in lowered_for]} "
+            f"on platform {lowered_for[0].platform.upper()}"
+        )
+    return lowered_for if requested is None else requested
+
+
+def find_placement(computation: Any, devices: Any) -> ProgramPlacement:
+    """Return the placement on these devices, computed once for each lowered program."""
+    placements = computation.__dict__.setdefault("_shardlab_placements", {})
+    if devices not in placements:
+        placements[devices] = ProgramPlacement(computation, devices)
+    placement: ProgramPlacement = placements[devices]
     return placement
 
 
-def make_executable(computation: Any, run: Callable[..., Any], executable: Any) -> Any:
+def make_executable(
+    computation: Any, placement: ProgramPlacement, run: Callable[..., Any], executable: Any
+) -> Any:
     """Return what JAX accepts as a compiled program; calling it calls `run`.
 
     `executable` takes the place of XLA's own executable in queries such as memory_analysis().
     """
     compile_args = computation.compile_args
-    placement = find_placement(computation)
     return pxla.MeshExecutable(
         executable,
         lambda: run,
@@ -302,6 +326,15 @@ def _resolve_sharding(requested: Any, aval: Any, axes: AxisSharding | None, devi
         inferred = sharding_impls.logical_sharding(aval.shape, aval.dtype, inferred)
     if not is_specified:
         return inferred
+    # The rest is a spec with unconstrained dimensions (Auto axes beside Explicit ones). If the
+    # compiler adds nothing to the type of the result, JAX spells the spec as the type does.
+    is_key = dtypes.issubdtype(aval.dtype, dtypes.extended)
+    type_mesh = aval.sharding.mesh
+    if not is_key and not type_mesh.empty and not type_mesh._any_axis_manual:
+        type_hlo = aval.sharding._to_xla_hlo_sharding(aval.ndim)
+        if op_shardings.are_hlo_shardings_equal(type_hlo, inferred._to_xla_hlo_sharding(aval.ndim)):
+            mesh = pxla._abstract_to_concrete_mesh(type_mesh, inferred._device_assignment)
+            return aval.sharding.update(mesh=mesh)
     return pxla._gspmd_to_named_sharding(inferred, aval, requested)
 
 

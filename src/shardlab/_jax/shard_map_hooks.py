@@ -23,6 +23,7 @@ from typing import Any
 import jax
 from jax._src import (  # whose frames are the user's
     core,  # EvalTrace and Tracer
+    dispatch,  # whether jax_debug_nans is set
     source_info_util,
     traceback_util,
 )
@@ -31,7 +32,7 @@ from jax._src import shard_map as shard_map_lib  # shard_map_p and its original 
 from jax._src.interpreters import mlir  # register_lowering
 from jax._src.interpreters import partial_eval as pe  # DynamicJaxprTrace
 from jax._src.lib.mlir import ir  # values of a module
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from shardlab import _jax
 from shardlab._jax.axis_errors import explain_axis_errors
@@ -157,6 +158,11 @@ def _run_eagerly(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, A
     (`if total > 0:`) or print one. If it does, JAX's own evaluation takes over.
     """
     params = {**params, "mesh": _resolve_mesh(params["mesh"], args)}
+    is_concrete = isinstance(params["mesh"], Mesh)
+    if is_concrete and dispatch.needs_check_special():
+        # jax_debug_nans looks at the result of every operation of a body that runs outside of jit,
+        # and reruns a jit that returns a NaN without jit: only operations may raise, not programs.
+        return _run_on_devices(trace, prim, fun, args, **params)
     bound_outputs = []
 
     def bind_shard_map(*args: Any) -> Any:
@@ -165,11 +171,11 @@ def _run_eagerly(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, A
 
     with jax.disable_jit(False):
         try:
-            with _raise_on_tracer_print(isinstance(params["mesh"], Mesh)):
+            with _raise_on_tracer_print(is_concrete):
                 closed = jax.make_jaxpr(bind_shard_map)(*args)
         except _NEEDS_VALUES:
             # JAX's eager evaluation needs the (virtual) devices of a concrete mesh.
-            if not isinstance(params["mesh"], Mesh):
+            if not is_concrete:
                 raise
             return _run_on_devices(trace, prim, fun, args, **params)
         if uses_refs(closed) and isinstance(params["mesh"], Mesh):
@@ -177,8 +183,10 @@ def _run_eagerly(trace: Any, prim: Any, fun: Any, args: Any, params: dict[str, A
             return _run_on_devices(trace, prim, fun, args, **params)
         inner, consts = _jax.open_jaxpr(closed)
         _reject_device_put(inner)
-        with raise_pending_deadlock():
-            outs = jax.block_until_ready(_cached_jit(closed, inner, len(consts))(*consts, *args))
+        program = _cached_jit(inner, len(consts), _eager_out_shardings(inner))
+        with raise_pending_deadlock(), jax.debug_nans(False), jax.debug_infs(False):
+            outs = jax.block_until_ready(program(*consts, *args))
+        shard_map_lib._maybe_check_special(outs)
         return bound_outputs[-1].update(outs)
 
 
@@ -234,20 +242,33 @@ def _reject_device_put(jaxpr: Any) -> None:
             _reject_device_put(_jax.open_jaxpr(body)[0])
 
 
-def _cached_jit(closed: Any, inner: Any, n_consts: int) -> Any:
+def _eager_out_shardings(jaxpr: Any) -> tuple[Any, ...] | None:
+    """Return the shardings of the outputs, as JAX's `_match_spec` requests them.
+
+    If every mesh axis is manual, JAX spells the spec of an output as `out_specs` does.
+    """
+    params = next((e.params for e in jaxpr.eqns if e.primitive is shard_map_lib.shard_map_p), None)
+    if params is None or not isinstance(params["mesh"], Mesh):
+        return None
+    if frozenset(params["mesh"].axis_names) != frozenset(params["newly_manual_axes"]):
+        return None
+    return tuple(NamedSharding(params["mesh"], spec) for spec in params["out_specs"])
+
+
+def _cached_jit(inner: Any, n_consts: int, out_shardings: tuple[Any, ...] | None) -> Any:
     """Return the jitted form of a program; one for all programs with the same text.
 
     An eager call traces its body each time, as JAX does, and must not compile it each time. Equal
     text means an equal program: functions in a jaxpr print with their address, which cannot be
     reused while this cache keeps the program alive.
     """
-    key = (str(inner), tuple(str(var.aval) for var in inner.invars))
+    key = (str(inner), tuple(str(var.aval) for var in inner.invars), out_shardings)
     if key not in _programs:
 
         def program(*args: Any) -> Any:
             return core.eval_jaxpr(inner, args[:n_consts], *args[n_consts:])
 
-        _programs[key] = jax.jit(program)
+        _programs[key] = jax.jit(program, out_shardings=list(out_shardings or ()) or None)
         if len(_programs) > _MAX_PROGRAMS:
             _programs.popitem(last=False)
     _programs.move_to_end(key)

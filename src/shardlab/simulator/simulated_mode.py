@@ -23,6 +23,8 @@ from shardlab._jax import device_hooks
 from shardlab._jax.saved_config import SavedConfig
 from shardlab.errors import InvalidDeviceCount
 from shardlab.simulator.virtual_devices.array_labels import (
+    addressable_data,
+    aval_with_sharding,
     is_committed,
     lazy_shards,
     sharding_of,
@@ -147,11 +149,10 @@ def _array_replacements() -> dict[str, Callable[[Any], Any]]:
     read_label = device_hooks.property_when_simulated
     return {
         "sharding": read_label(lambda array, _: sharding_of(array)),
+        "aval": read_label(aval_with_sharding),
         "_committed": read_label(lambda array, _: is_committed(array)),
         "addressable_shards": read_label(lambda array, _: lazy_shards(array)),
-        "addressable_data": device_hooks.when_simulated(
-            lambda array, i: lazy_shards(array)[i].data
-        ),
+        "addressable_data": device_hooks.when_simulated(addressable_data),
         # These read the buffer, and would look for the devices of the label.
         "_value": device_hooks.run_with_real_jax,
         "copy_to_host_async": device_hooks.run_with_real_jax,

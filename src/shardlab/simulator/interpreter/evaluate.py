@@ -47,6 +47,13 @@ from shardlab.simulator.interpreter.shard_boundary import (
     spec_axes,
 )
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.interpreter.unreduced import (
+    SUMS,
+    reshard,
+    split_reduced_dims,
+    unreduced_axes,
+    with_device_axes,
+)
 
 
 def evaluate_shard_map(
@@ -130,12 +137,31 @@ def _evaluate_jaxpr_lazily(axes: MeshAxes, jaxpr: Any, args: Sequence[Value]) ->
     for eqn in inner.eqns:
         # New operations get the user's source line: errors and XLA metadata point there.
         with _jax.source_of(eqn):
-            outs = _evaluate_equation_lazily(axes, eqn, [read_atom(atom) for atom in eqn.invars])
+            ins = [read_atom(atom) for atom in eqn.invars]
+            if axes.keeps_partial_sums:
+                outs = _evaluate_with_partial_sums(axes, eqn, ins)
+            else:
+                outs = _evaluate_equation_lazily(axes, eqn, ins)
         for var, out in zip(eqn.outvars, outs, strict=True):
             # A product with several uses is computed now, once; deferring would compute it per use.
             is_lazy = n_uses[var] == 1 or isinstance(out, ShardedOutput)
             values[var] = out if is_lazy else materialize(out)
     return [read_atom(atom) for atom in inner.outvars]
+
+
+def _evaluate_with_partial_sums(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Sequence[Value]:
+    """Evaluate an equation outside of shard_map that may read or make unreduced values."""
+    if eqn.primitive.name == "reshard":
+        outs: Sequence[Value] = [reshard(axes, eqn, materialize(ins[0]))]
+    elif eqn.primitive.name in SUMS:
+        shards = split_reduced_dims(axes, eqn, [materialize(value) for value in ins])
+        outs = _evaluate_equation_lazily(axes, eqn, list(shards))
+    else:
+        outs = _evaluate_equation_lazily(axes, eqn, ins)
+    return [
+        with_device_axes(axes, materialize(out), var.aval) if unreduced_axes(var.aval) else out
+        for out, var in zip(outs, eqn.outvars, strict=True)
+    ]
 
 
 def _count_uses(jaxpr: Any) -> collections.Counter[Any]:
@@ -158,7 +184,7 @@ def _evaluate_equation_lazily(axes: MeshAxes, eqn: Any, ins: list[Value]) -> Seq
         # Inline, so that a product inside a jit or remat can meet a psum outside of it.
         return _evaluate_jaxpr_lazily(axes, body, ins)
     if name == "shard_map":
-        return evaluate_shard_map(axes, params, ins)
+        return evaluate_shard_map(axes, params, ins, keep_partial_sums=axes.keeps_partial_sums)
     ins = [materialize(value) if isinstance(value, _eager_kinds(name)) else value for value in ins]
     if name in COLLECTIVES:
         check_all_devices_arrive(axes, eqn)

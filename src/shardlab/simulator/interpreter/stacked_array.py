@@ -82,12 +82,16 @@ class MeshAxes:
     Inside a branch or loop on which devices diverge, `active` is True on the devices that really
     execute this code, and `diverged_at` is the source line of the branch. The other devices compute
     along (one program serves all of them) and their results are discarded.
+
+    With `keeps_partial_sums` this is the program outside of shard_map, and its unreduced values
+    have device axes (`unreduced.py`).
     """
 
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     manual: frozenset[str] = frozenset()
     active: StackedArray | None = None
     diverged_at: str = ""
+    keeps_partial_sums: bool = False
 
     def in_mesh_order(self, names: Iterable[str]) -> tuple[str, ...]:
         members = set(names)
@@ -113,7 +117,10 @@ class MeshAxes:
         # The mesh of a nested shard_map may leave out axes that the outer one has made manual.
         outer = {name: size for name, size in self.sizes.items() if name not in sizes}
         return dataclasses.replace(
-            self, sizes={**sizes, **outer}, manual=self.manual | frozenset(manual)
+            self,
+            sizes={**sizes, **outer},
+            manual=self.manual | frozenset(manual),
+            keeps_partial_sums=False,
         )
 
 

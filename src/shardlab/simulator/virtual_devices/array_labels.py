@@ -6,15 +6,23 @@ attribute of that array object; the data of `.addressable_shards` is sliced only
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
 from shardlab._jax import device_hooks
-from shardlab.errors import NotMeasured
 from shardlab.simulator.run_statistics import RUN_STATISTICS
 from shardlab.simulator.virtual_devices.devices import CLIENT
 
 _LABEL = "_shardlab_sharding"
 _COMMITTED = "_shardlab_committed"
+_AVAL = "_shardlab_aval"
+# The terms of an unreduced array, one along each unreduced mesh axis, stacked in front of it in
+# alphabetical order of the axes. The array itself has their total.
+_PARTIAL_SUMS = "_shardlab_partial_sums"
 
 
 def attach_sharding(value: Any, sharding: Any, *, committed: bool = True) -> Any:
@@ -28,6 +36,7 @@ def attach_sharding(value: Any, sharding: Any, *, committed: bool = True) -> Any
     RUN_STATISTICS.add_sharding(sharding)
     # ArrayImpl is a C++ class with a __dict__, so Python attributes live as long as the array.
     target.__dict__[_LABEL] = sharding
+    target.__dict__.pop(_AVAL, None)
     target.__dict__[_COMMITTED] = committed and sharding is not None
     return value
 
@@ -38,14 +47,39 @@ def attached_sharding(value: Any) -> Any:
     return getattr(target, "__dict__", {}).get(_LABEL)
 
 
+def attach_partial_sums(value: Any, terms: Any) -> None:
+    """Attach to an unreduced array what each device holds of it; None attaches nothing."""
+    if terms is not None:
+        value.__dict__[_PARTIAL_SUMS] = terms
+
+
+def attached_partial_sums(value: Any) -> Any:
+    return getattr(value, "__dict__", {}).get(_PARTIAL_SUMS)
+
+
 def sharding_of(value: Any) -> Any:
     """Return the sharding that an array has in simulated mode."""
     sharding = attached_sharding(value)
     return default_sharding() if sharding is None else sharding
 
 
+def aval_with_sharding(value: Any, read_aval: Callable[[], Any]) -> Any:
+    """Return the type of an array; `x.aval.sharding` says how the array is sharded."""
+    plain = read_aval()
+    before, aval = value.__dict__.get(_AVAL, (None, None))
+    if before is not plain:
+        # Stored, because JAX reads it in every eager operation.
+        aval = device_hooks.aval_with_sharding(plain, value.__dict__.get(_LABEL))
+        value.__dict__[_AVAL] = plain, aval
+    return aval
+
+
 def is_committed(value: Any) -> bool:
     return bool(value.__dict__.get(_COMMITTED, False))
+
+
+def is_unreduced(sharding: Any) -> bool:
+    return bool(getattr(getattr(sharding, "spec", None), "unreduced", None))
 
 
 def default_sharding() -> Any:
@@ -72,9 +106,13 @@ class LazyShard(device_hooks.Shard):  # type: ignore[misc]  # JAX is Any to mypy
     @property
     def _data(self) -> Any:
         if self._slice is None:
-            with device_hooks.use_real_jax():
-                local = self._full_array[self.index]
-            self._slice = attach_sharding(local, device_hooks.SingleDeviceSharding(self.device))
+            with device_hooks.evaluate_now():
+                local = _slice_array(self._full_array, self.index)
+            self._slice = attach_sharding(
+                local,
+                device_hooks.SingleDeviceSharding(self.device),
+                committed=is_committed(getattr(self._full_array, "_base_array", self._full_array)),
+            )
         return self._slice
 
     @_data.setter
@@ -86,18 +124,58 @@ class LazyShard(device_hooks.Shard):  # type: ignore[misc]  # JAX is Any to mypy
         return self._data
 
 
+def _slice_array(value: Any, index: Any) -> Any:
+    """Return `value[index]` as an array object of its own.
+
+    For a scalar, or an index that selects everything, JAX returns `value` itself, and the label of
+    the shard would replace that of the full array.
+    """
+    shard = value[index]
+    return device_hooks.alias_array(value) if shard is value else shard
+
+
 def lazy_shards(value: Any) -> list[Any]:
     """Return one shard for each device that holds a shard of `value`."""
     device_hooks.check_not_deleted(value)
     sharding = sharding_of(value)
-    if getattr(getattr(sharding, "spec", None), "unreduced", None):
-        raise NotMeasured(
-            "The shards of an unreduced array are partial sums, and only their total is stored.",
-            where=f"addressable_shards of an array with sharding {sharding.spec}",
-            fix="reshard it to a spec without `unreduced`, or inspect the partial sums inside a "
-            "shard_map with shardlab.peek.",
-        )
+    if is_unreduced(sharding):
+        return _unreduced_shards(value, sharding)
     return [
         LazyShard(device, sharding, value.shape, full_array=value)
         for device in sharding._device_assignment
     ]
+
+
+def addressable_data(value: Any, index: int) -> Any:
+    """Return one device's data; of a replicated array the first device's, as JAX does."""
+    return lazy_shards(value)[0 if value.is_fully_replicated else index].data
+
+
+def unreduced_indices(sharding: Any, shape: Any) -> dict[Any, tuple[Any, Any]]:
+    """Return for each device the index of its partial sum, and of its shard within that."""
+    mesh, spec = sharding.mesh, sharding.spec
+    names = sorted(name for name in spec.unreduced if mesh.shape[name] > 1)
+    # Without `unreduced`: JAX has no index for the shards of an unreduced array.
+    indices = NamedSharding(mesh, PartitionSpec(*spec.partitions)).devices_indices_map(shape)
+    result = {}
+    for coordinates, device in np.ndenumerate(mesh.devices):
+        position = dict(zip(mesh.axis_names, coordinates, strict=True))
+        result[device] = tuple(position[name] for name in names), indices[device]
+    return result
+
+
+def _unreduced_shards(value: Any, sharding: Any) -> list[Any]:
+    """Return each device's shard of its own partial sum."""
+    terms = attached_partial_sums(value)
+    shards = []
+    for device, (term_index, index) in unreduced_indices(sharding, value.shape).items():
+        with device_hooks.evaluate_now():
+            if terms is not None:
+                data = terms[(*term_index, *index)]
+            elif any(term_index):
+                data = jax.numpy.zeros_like(_slice_array(value, index))
+            else:  # the total is on the first device, as when JAX reshards to `unreduced`
+                data = _slice_array(value, index)
+        attach_sharding(data, device_hooks.SingleDeviceSharding(device))
+        shards.append(LazyShard(device, sharding, value.shape, data=data))
+    return shards

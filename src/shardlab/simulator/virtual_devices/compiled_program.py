@@ -31,15 +31,15 @@ class CompiledForCpu(UserWarning):
 class CompiledOnRequest:
     """Takes the place of XLA's executable in a simulated program."""
 
-    def __init__(self, computation: Any) -> None:
-        self._computation = computation
+    def __init__(self, computation: Any, n_devices: int) -> None:
+        self._computation, self._n_devices = computation, n_devices
 
     def get_hlo_text(self) -> str:
         """Return the text of the compiled program; a comment at its end says who compiled it."""
-        n_devices = len(self._computation._device_list)
         return (
-            f"{self._analysis()['text']}\n// shardlab: compiled by XLA for CPU, for {n_devices} "
-            "devices; a compiler for TPU or GPU may choose other collectives and fusions.\n"
+            f"{self._analysis()['text']}\n// shardlab: compiled by XLA for CPU, for "
+            f"{self._n_devices} devices; a compiler for TPU or GPU may choose other collectives "
+            "and fusions.\n"
         )
 
     def cost_analysis(self) -> dict[str, float]:

@@ -15,10 +15,15 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from shardlab import _jax
 from shardlab._jax import device_hooks
+from shardlab.simulator.interpreter.program import split_global_array
 from shardlab.simulator.virtual_devices.array_labels import (
+    attach_partial_sums,
     attach_sharding,
+    attached_partial_sums,
     attached_sharding,
     default_sharding,
+    is_unreduced,
+    unreduced_indices,
 )
 from shardlab.simulator.virtual_devices.devices import virtual_mesh
 
@@ -40,6 +45,8 @@ def batched_device_put(
     enable_x64: bool | None = None,
 ) -> Any:
     """Replaces the function that puts one shard on each device; JAX has checked the shapes."""
+    if is_unreduced(sharding):
+        return _assemble_partial_sums(aval, sharding, dict(zip(devices, xs, strict=True)))
     indices = sharding.addressable_devices_indices_map(aval.shape)
     shards = [(indices[device], x) for x, device in zip(xs, devices, strict=True)]
     return attach_sharding(_write_shards(aval, shards), sharding, committed=committed)
@@ -47,6 +54,7 @@ def batched_device_put(
 
 def assemble_shards(shape: Any, sharding: Any, arrays: Any, *, dtype: Any = None) -> Any:
     """Replaces `jax.make_array_from_single_device_arrays`."""
+    device_hooks.check_array_list(arrays)
     shape, arrays = tuple(shape), list(arrays)
     if arrays and _jax.is_extended(arrays[0].dtype):
         return _assemble_key_shards(shape, sharding, arrays)
@@ -64,6 +72,20 @@ def _assemble_key_shards(shape: Any, sharding: Any, arrays: list[Any]) -> Any:
     with device_hooks.use_real_jax():
         keys = jax.random.wrap_key_data(full_data, impl=jax.random.key_impl(arrays[0]))
     return attach_sharding(keys, sharding)
+
+
+def _assemble_partial_sums(aval: Any, sharding: Any, shards: dict[Any, Any]) -> Any:
+    """Make an unreduced array from each device's shard of its partial sum."""
+    indices = unreduced_indices(sharding, aval.shape)
+    sizes = np.max([term_index for term_index, _ in indices.values()], axis=0) + 1
+    terms = np.empty((*sizes, *aval.shape), aval.dtype)
+    with device_hooks.use_real_jax():
+        for device, (term_index, index) in indices.items():
+            terms[(*term_index, *index)] = np.asarray(shards[device])
+        stacked = jax.numpy.asarray(terms)
+        total = stacked.sum(tuple(range(len(sizes))), dtype=aval.dtype)
+    attach_partial_sums(total, stacked)
+    return attach_sharding(total, sharding)
 
 
 def _write_shards(aval: Any, shards: list[tuple[Any, Any]]) -> Any:
@@ -88,11 +110,35 @@ def _put_value(x: Any, target: Any, copy: Any) -> Any:
             return x
         device_hooks.check_not_deleted(x)
     sharding = _target_sharding(x, target)
+    source_type = _jax.aval_of(x)
     # A real copy: the label belongs to the array object, and `x` keeps its own.
     with device_hooks.use_real_jax():
         new = jax.numpy.array(x, copy=True)
+    if is_unreduced(sharding):
+        if not isinstance(x, jax.Array):
+            sharding.addressable_devices_indices_map(np.shape(x))  # JAX raises
+        elif getattr(x.sharding, "spec", None) == sharding.spec:
+            attach_partial_sums(new, attached_partial_sums(x))
+        else:
+            with device_hooks.use_real_jax():
+                terms = split_global_array(new, source_type, sharding)
+            attach_partial_sums(new, terms)
     was_committed = isinstance(x, jax.Array) and x.committed
-    return attach_sharding(new, sharding, committed=target is not None or was_committed)
+    attach_sharding(new, sharding, committed=target is not None or was_committed)
+    if copy == semantics.DONATE_INPUT and isinstance(x, jax.Array) and _reuses_buffer(x, sharding):
+        x.delete()
+    return new
+
+
+def _reuses_buffer(x: Any, sharding: Any) -> bool:
+    """Return whether a donated array is deleted: JAX reshards it by a jit, which takes its buffers.
+
+    That needs the same devices, shards of the same shape, and another sharding.
+    """
+    if not x.committed or x.sharding.device_set != sharding.device_set:
+        return False
+    has_same_shards = x.sharding.shard_shape(x.shape) == sharding.shard_shape(x.shape)
+    return has_same_shards and not x.sharding.is_equivalent_to(sharding, x.ndim)
 
 
 def _target_sharding(x: Any, target: Any) -> Any:

@@ -17,13 +17,17 @@ from shardlab.sharding.mesh import parse_mesh
 
 
 class VirtualDevice:
-    """A device with everything that JAX reads from one: an id, a platform, a client."""
+    """A device with everything that JAX reads from one: an id, a platform, a client.
+
+    It prints as the host device that takes its place on a real machine, because programs compare
+    and log these texts. `isinstance(device, VirtualDevice)` tells them apart.
+    """
 
     platform = "cpu"
-    # Tells a virtual mesh from a real one, also if only its AbstractMesh is left.
-    device_kind = _jax.VIRTUAL_KIND
+    device_kind = "cpu"  # not read from the real device: this must not start a backend
     process_index = 0
     host_id = 0
+    task_id = 0
 
     # JAX accepts only `isinstance(x, jax.Device)`, a C++ class that cannot be instantiated.
     __class__ = property(lambda self: jax.Device)
@@ -34,10 +38,10 @@ class VirtualDevice:
         self.local_hardware_id = id
 
     def __repr__(self) -> str:
-        return f"VirtualDevice(id={self.id})"
+        return f"CpuDevice(id={self.id})"
 
     def __str__(self) -> str:
-        return f"VIRTUAL_CPU_{self.id}"
+        return f"{self.platform}:{self.id}"
 
     def memory_stats(self) -> None:
         return None
@@ -89,7 +93,10 @@ class VirtualMemory(str):
         return str(self)
 
     def __repr__(self) -> str:
-        return f"VIRTUAL_CPU_{self.kind.upper()}_{self.device.id}"
+        # Real memories are numbered over all devices: CPU_DEVICE_3, PINNED_HOST_4, ...
+        kinds = self.device.client.memory_kinds()
+        name = "CPU_DEVICE" if self.kind == "device" else self.kind.upper()
+        return f"{name}_{self.device.id * len(kinds) + kinds.index(self.kind)}"
 
     def addressable_by_devices(self) -> list[VirtualDevice]:
         return [self.device]
@@ -156,6 +163,10 @@ class VirtualClient:
 
 
 CLIENT = VirtualClient()
+
+
+# For good, when this module is loaded: a mesh may be made before or after simulated mode starts.
+_jax.mark_virtual_meshes(lambda device: type(device) is VirtualDevice)
 
 
 def virtual_device(id: int) -> VirtualDevice:

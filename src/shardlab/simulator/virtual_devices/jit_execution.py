@@ -19,11 +19,18 @@ from shardlab import _jax
 from shardlab._jax import device_hooks, partitioner
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab._jax.refs import DischargedProgram, discharge_refs
-from shardlab.simulator.interpreter.evaluate import evaluate_jaxpr
+from shardlab.simulator.interpreter.program import evaluate_program, split_global_array
 from shardlab.simulator.interpreter.replicas import name_outputs
-from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
+from shardlab.simulator.interpreter.unreduced import unreduced_axes
 from shardlab.simulator.run_statistics import RUN_STATISTICS
-from shardlab.simulator.virtual_devices.array_labels import attach_sharding
+from shardlab.simulator.virtual_devices.array_labels import (
+    attach_partial_sums,
+    attach_sharding,
+    attached_partial_sums,
+    attached_sharding,
+    is_unreduced,
+    sharding_of,
+)
 from shardlab.simulator.virtual_devices.compiled_program import CompiledOnRequest
 
 # Compiled programs by jaxpr, weakly: they go when JAX drops the jaxpr from its caches.
@@ -56,25 +63,35 @@ def lower_simulated(args: Any, **params: Any) -> Any:
 def compile_simulated(computation: Any, *args: Any, **kwargs: Any) -> Any:
     """Return an executable that computes on the one real device."""
     original, program = computation.__dict__[_PROGRAM]
-    placement = partitioner.find_placement(original)
+    devices = partitioner.compile_devices(original, kwargs.get("device_assignment"))
+    placement = partitioner.find_placement(original, devices)
     n_consts = len(computation.const_args)
 
     def run_executable(*args: Any) -> list[Any]:
         # The consts that lowering hoisted into arguments are part of the jaxpr here.
         return _run_program(computation._name, program, args[n_consts:], placement)
 
-    return partitioner.make_executable(original, run_executable, CompiledOnRequest(original))
+    executable = CompiledOnRequest(original, len(devices))
+    return partitioner.make_executable(original, placement, run_executable, executable)
 
 
 def _run_program(name: str, program: DischargedProgram, args: Any, placement: Any) -> list[Any]:
-    arrays = map(_to_traced_dtype, program.array_arguments(args), program.jaxpr.in_avals)
+    jaxpr, arrays = program.jaxpr, program.array_arguments(args)
+    for array in arrays:
+        device_hooks.check_argument(array)
     with device_hooks.use_real_jax(), raise_pending_deadlock():
-        outs = _compiled_program(program.jaxpr, program.donated)(*arrays)
+        compiled = _compiled_program(jaxpr, program.donated)
+        outs, partial_sums = compiled(*map(_to_traced_dtype, arrays, jaxpr.in_avals))
         # Now, not when the user reads the result: a callback may raise a deadlock.
         jax.block_until_ready(outs)
     device_hooks.check_nans(name, outs)
     for out, sharding in zip(outs, placement.outs, strict=True):
         attach_sharding(out, sharding, committed=placement.committed)
+    for out, terms, aval in zip(outs, partial_sums, jaxpr.out_avals, strict=True):
+        if terms is None and is_unreduced(sharding_of(out)):  # by out_shardings
+            with device_hooks.use_real_jax():
+                terms = split_global_array(out, aval, attached_sharding(out))
+        attach_partial_sums(out, terms)
     for buffer, index in program.update_refs(args, outs):
         attach_sharding(buffer, placement.outs[index])
     return program.original_results(outs)
@@ -84,7 +101,13 @@ _NUMBERS = (bool, int, float, complex, np.ndarray, np.generic)
 
 
 def _to_traced_dtype(arg: Any, aval: Any) -> Any:
-    """Give Python and NumPy numbers the dtype that the program was traced with."""
+    """Give Python and NumPy numbers the dtype that the program was traced with.
+
+    An unreduced array goes in as its partial sums.
+    """
+    terms = attached_partial_sums(arg)
+    if terms is not None and unreduced_axes(aval):
+        return terms
     if not isinstance(arg, _NUMBERS) or not hasattr(aval, "dtype") or aval.weak_type:
         return arg
     return np.asarray(arg, aval.dtype)
@@ -98,15 +121,12 @@ def _compiled_program(jaxpr: Any, donated: tuple[bool, ...]) -> Any:
         # A strong reference would keep the jaxpr, the weak key of this entry, alive forever.
         jaxpr_reference = weakref.ref(jaxpr)
 
-        def program(*args: Any) -> list[Any]:
+        def program(*args: Any) -> tuple[list[Any], list[Any]]:
             jaxpr: Any = jaxpr_reference()
             if not needs_rewriting(jaxpr):
-                return _jax.eval_jaxpr(jaxpr, args)
-            outs = evaluate_jaxpr(MeshAxes(), jaxpr, [StackedArray(arg) for arg in args])
-            return [
-                _jax.match_weak_type(out.array, aval)
-                for out, aval in zip(outs, jaxpr.out_avals, strict=True)
-            ]
+                outs = _jax.eval_jaxpr(jaxpr, args)
+                return outs, [None] * len(outs)
+            return evaluate_program(jaxpr, args)
 
         program.__name__ = "simulated"
         donate_argnums = tuple(i for i, is_donated in enumerate(donated) if is_donated)
