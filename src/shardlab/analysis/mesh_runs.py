@@ -28,12 +28,12 @@ from shardlab.analysis.run_arguments import (
     classify_failure,
     error_summary,
     fill_arguments,
+    function_location,
     gradient_deadlock,
     is_array,
     leaf_paths,
 )
 from shardlab.errors import Deadlock, InvalidType
-from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.sharding.mesh import Mesh, MeshSizes, mesh_text
 from shardlab.simulator.interpreter import evaluate, replica_recorder
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
@@ -485,17 +485,6 @@ def _has_mesh(args: Sequence[Any], index: int) -> bool:
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def function_location(f: Any) -> SourceLocation:
-    """Return the file and line where a function is defined."""
-    f = inspect.unwrap(f)
-    code = getattr(getattr(f, "func", f), "__code__", None)
-    return (
-        SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
-        if code
-        else UNKNOWN_LOCATION
-    )
 
 
 def _is_deadlock(run: MeshRun) -> bool:
