@@ -401,3 +401,31 @@ def test_sarif_has_a_rule_for_every_code_and_a_location_for_every_result(folder)
     assert results[0]["message"]["text"] == "It hangs.\nTry: Do not."
     assert results[3]["suppressions"] == [{"kind": "inSource", "justification": "known"}]
     assert run["originalUriBaseIds"]["%SRCROOT%"]["uri"] == folder.as_uri() + "/"
+
+
+def test_a_script_whose_values_were_not_compared_has_an_exit_code_of_its_own():
+    done = check("right.py")
+    assert done.exit_code == 4, done.output
+    assert done.stdout.rstrip().endswith("values were not compared")
+
+
+def test_a_reference_is_a_function_of_a_file(folder):
+    (folder / "stages.py").write_text(
+        "import jax\n"
+        "from jax import lax\n"
+        "from jax.sharding import PartitionSpec as P\n"
+        "@jax.shard_map(in_specs=(P('stage'), P()), out_specs=P())\n"
+        "def step(w, x):\n"
+        "    for _ in range(2):\n"
+        "        x = lax.ppermute(x * w[0], 'stage', [(0, 1), (1, 0)])\n"
+        "    return lax.psum(x * (lax.axis_index('stage') == 0), 'stage')\n"
+        "def plain(w, x):\n"
+        "    return x * w[0] * w[1]\n"
+    )
+    command = ("stages.py:step", "f32[2]", "f32[3]", "--mesh", "stage=2")
+    done = check(*command, "--reference", "stages.py:plain")
+    assert done.exit_code == 0, done.output
+    assert check(*command).exit_code == 4
+    done = check("right.py", "--reference", "stages.py:plain")
+    assert done.exit_code == 2
+    assert "both must be functions" in done.stderr

@@ -278,6 +278,14 @@ def user_location(eqn: Any) -> tuple[str, int, str] | None:
     return first.file_name, first.start_line, _plain_name(first.function_name)
 
 
+def user_columns(eqn: Any) -> tuple[int, int]:
+    """Return the first and last column of an operation in its line; (0, 0) if unknown."""
+    for frame in source_info_util.user_frames(eqn.source_info.traceback):
+        if not _LIBRARIES.search(frame.file_name):
+            return frame.start_column, frame.end_column
+    return 0, 0
+
+
 def is_user_file(file: str) -> bool:
     """Return whether a file belongs neither to JAX nor to shardlab (see `shard_map_hooks`)."""
     return bool(source_info_util.is_user_filename(file))

@@ -22,17 +22,18 @@ from shardlab import _jax
 from shardlab._jax.pending_deadlock import raise_pending_deadlock
 from shardlab.analysis.lineage import trace_lineages
 from shardlab.analysis.partial_use import describe_partial_use, has_shard_map
+from shardlab.analysis.reference_outputs import check_same_outputs
 from shardlab.analysis.repair_runs import list_repairs, run_repaired
 from shardlab.analysis.run_arguments import (
     classify_failure,
     error_summary,
     fill_arguments,
+    function_location,
     gradient_deadlock,
     is_array,
     leaf_paths,
 )
 from shardlab.errors import Deadlock, InvalidType
-from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.sharding.mesh import Mesh, MeshSizes, mesh_text
 from shardlab.simulator.interpreter import evaluate, replica_recorder
 from shardlab.simulator.interpreter.stacked_array import MeshAxes, StackedArray
@@ -143,7 +144,7 @@ class MeshRunner:
         trial = MeshTrial(self._f, self._args, mesh, is_reference=self._reference is None)
         self._trials[trial.run.mesh] = trial
         if self._reference_function is not None and self._reference and not trial.run.failure:
-            _check_same_outputs(trial.run, self._reference.run)
+            check_same_outputs(trial.run, self._reference.run)
         # The first mesh that works is the reference: one device, or else the smallest mesh.
         if self._reference is None and trial.run.failure is None:
             self._reference = trial
@@ -266,34 +267,6 @@ def run_reference(f: Callable[..., Any], args: Sequence[Any], mesh: Mesh) -> Mes
             fix="write the reference without a mesh: full arrays, and no collectives.",
         )
     return trial
-
-
-def _check_same_outputs(run: MeshRun, reference: MeshRun) -> None:
-    """Raise `InvalidType` if the reference does not return the same arrays as the program."""
-    if list(run.outputs) != list(reference.outputs):
-        differing = [
-            f"{owner} has {', '.join(path or 'a single array' for path in paths[:4])}"
-            for owner, paths in (
-                ("only the program", [p for p in run.outputs if p not in reference.outputs]),
-                ("only the reference", [p for p in reference.outputs if p not in run.outputs]),
-            )
-            if paths
-        ]
-        problem = "; ".join(differing) or "the order of the outputs differs"
-    else:
-        shapes = [
-            f"output {path} is {leaf.value.shape}, and {reference.outputs[path].value.shape} in "
-            "the reference".replace("output  is", "the output is")
-            for path, leaf in run.outputs.items()
-            if leaf.value.shape != reference.outputs[path].value.shape
-        ]
-        problem = "; ".join(shapes[:4])
-    if problem:
-        raise InvalidType(
-            f"The reference returns other arrays than the program: {problem}.",
-            where=f"the outputs on {run.mesh_text}",
-            fix="return the same structure from both, with full arrays of the same shapes.",
-        )
 
 
 def _seconds_since(start: float) -> float:
@@ -512,17 +485,6 @@ def _has_mesh(args: Sequence[Any], index: int) -> bool:
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def function_location(f: Any) -> SourceLocation:
-    """Return the file and line where a function is defined."""
-    f = inspect.unwrap(f)
-    code = getattr(getattr(f, "func", f), "__code__", None)
-    return (
-        SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
-        if code
-        else UNKNOWN_LOCATION
-    )
 
 
 def _is_deadlock(run: MeshRun) -> bool:

@@ -8,7 +8,7 @@ that one repair can be tried on all meshes.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -71,13 +71,9 @@ def run_repaired(
 
 def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, Repair]]:
     for jaxpr in _shard_map_jaxprs(closed, is_inside=False):
-        lines: Counter[Any] = Counter()
         eqns_by_output = {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
         for eqn in jaxpr.eqns:
             name, source = eqn.primitive.name, equation_location(eqn)
-            # A sum of a pytree is one equation per leaf: all of them are one operation.
-            position = 0 if name in _SUMS else lines[name, source]
-            lines[name, source] += 1
             # The backward pass follows from the forward pass, whose results decide.
             if not source.line or "transpose(" in _jax.name_stack(eqn):
                 continue
@@ -89,7 +85,8 @@ def _candidates(closed: Any, mesh_axes: tuple[str, ...]) -> Iterator[tuple[Any, 
                         primitive=name,
                         mesh_axes=axes,
                         source=source,
-                        position=position,
+                        # Layers in a Python loop, and leaves of a pytree, are the same operation.
+                        columns=_jax.user_columns(eqn),
                         is_summed=is_summed,
                     ),
                 )

@@ -6,6 +6,7 @@ exception of a run into a `RunFailure`.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from shardlab.errors import (
     SimulationError,
     UnboundAxis,
 )
-from shardlab.findings.source import SourceLocation
+from shardlab.findings.source import UNKNOWN_LOCATION, SourceLocation
 from shardlab.simulator.run_records import RunFailure
 from shardlab.tracing.stage import parse_shape_argument
 
@@ -90,6 +91,17 @@ def leaf_paths(tree: Any, root: str = "") -> list[str]:
     """Return a readable path for each leaf, such as `[0]['kernel']`; '' for a lone leaf."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [root + jax.tree_util.keystr(path) for path, _ in leaves]
+
+
+def function_location(f: Any) -> SourceLocation:
+    """Return the file and line where a function is defined."""
+    f = inspect.unwrap(f)
+    code = getattr(getattr(f, "func", f), "__code__", None)
+    return (
+        SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
+        if code
+        else UNKNOWN_LOCATION
+    )
 
 
 # JAX rejects these only when it lowers a program, so here the simulator raises them in its place.

@@ -23,5 +23,5 @@ class Repair:
     primitive: str
     mesh_axes: tuple[str, ...]
     source: SourceLocation
-    position: int = 0  # among the equations of that line in one jaxpr
+    columns: tuple[int, int] = (0, 0)  # of the operation in its line
     is_summed: bool = False  # `divide_last`: the quotients are summed, not averaged

@@ -1,0 +1,42 @@
+"""Outputs of one shard_map that differ are one warning, with the names of the jit's outputs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec as P
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+params = {f"w{i}": jnp.ones(3) for i in range(17)}
+
+def loss(params, x):
+    return sum((x * w).sum() for w in params.values()) ** 2
+
+def body(params, x):
+    grads = jax.grad(loss)(params, x)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), loss(params, x)
+
+step = jax.jit(jax.shard_map(
+    body, mesh=mesh, in_specs=(P(), P("data")), out_specs=P(), check_vma=False))
+for _ in range(3):
+    params, value = step(params, jnp.arange(24.0).reshape(8, 3))
+"""
+
+
+def test_one_forgotten_psum_is_one_warning_with_the_names_of_the_leaves(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "shardlab", "run", script],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stderr.count("ReplicasDiffer") == 1
+    assert "output [0]['w0'], [0]['w1'], [0]['w10']" in done.stderr
+    assert "and 12 more of 'body'" in done.stderr
+    assert "replicated outputs that differ: 18" in done.stderr
+    assert len(done.stderr.splitlines()) < 16
