@@ -7,9 +7,10 @@ from shardlab import Spec
 
 def inputs(draw):
     rng, n = draw.rng, draw.mesh.axis_sizes[0]
-    # On one device at least three tokens, on four with a capacity of 1 at least five: some of them
+    # On one device at least three tokens, on some meshes five with a capacity of 1: some of them
     # are dropped.
-    tokens = int(rng.integers({0: 3, 2: 5}.get(draw.number, 1), 5 + draw.scale))
+    is_crowded = draw.number in (2, 3, 6, 7)
+    tokens = int(rng.integers(5 if is_crowded else 1 if draw.number else 3, 5 + draw.scale))
     width = int(rng.integers(1, 3 + draw.scale))
     x = draw.numbers(n * tokens, width, largest=6)
     # Small scores, so that no probability is almost 1 and omitting the weight is detected. All
@@ -35,7 +36,8 @@ def inputs(draw):
     x[rng.integers(len(x))] *= 4
     # Any capacity: for one token, for some, for all, and for more than there are. On one device all
     # tokens are in one queue, and the last one is dropped.
-    low, high = {0: (tokens - 1, tokens), 2: (1, 2)}.get(draw.number, (1, tokens + 2))
+    low, high = (1, 2) if is_crowded else (1, tokens + 2)
+    low, high = (low, high) if draw.number else (tokens - 1, tokens)
     capacity = int(rng.integers(low, high))
     return {"x": x, "gate": gate, "w": draw.numbers(n, width, width), "capacity": capacity}
 
