@@ -11,7 +11,7 @@ STAMP  := $(VENV)/.installed
 DOCS   := $(VENV)/.docs-installed
 PIP    := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check --constraint constraints-dev.txt
 
-.PHONY: lab test test-all bench lint types format docs clean conformance
+.PHONY: lab test test-all bench lint types format docs clean conformance library-tests public-programs corpus mutants
 
 lab: $(STAMP)
 	@$(BIN)/python examples/tour.py
@@ -44,6 +44,22 @@ docs: $(DOCS)
 # JAX's own tests, rerouted to the simulator: make conformance JAX_REPO=path/to/jax
 conformance: $(STAMP)
 	@$(BIN)/python tools/conformance.py $(JAX_REPO)
+
+# JAX's, Flax's and Optax's sharding tests on virtual devices: make library-tests CLONES=folder/of/clones
+library-tests: $(STAMP)
+	@$(BIN)/python tools/library_tests.py $(CLONES)
+
+# Public programs on real and on virtual devices: make public-programs CLONES=folder/of/clones
+public-programs: $(STAMP)
+	@$(BIN)/python tools/public_programs.py $(CLONES)
+
+# How many bugs of training programs are found, with which cause.
+corpus: $(STAMP)
+	@$(BIN)/python tools/corpus_report.py
+
+# Which mutants of each problem's reference its hidden cases kill.
+mutants: $(STAMP)
+	@$(BIN)/python -m shardlab catalogue mutants
 
 $(STAMP): pyproject.toml constraints-dev.txt
 	@echo "Installing shardlab and its tools into $(VENV) (once; a minute or two) ..."
