@@ -253,3 +253,11 @@ def a_forbidden_reshard():
 @program
 def a_forbidden_sum():
     return forbid_collectives(lambda x: jax.jit(lambda x: x.sum(1))(x))
+
+
+@program
+def constant_outputs_beside_those_of_a_shard_map():
+    mesh = make_mesh(AxisType.Auto)
+    body = jax.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P("X"), out_specs=P("X"))
+    inner = jax.jit(lambda x: (3.0, body(x), 4))
+    return jax.jit(lambda x: {"a": inner(x), "b": 5.0})(np.arange(8.0))

@@ -7,7 +7,7 @@ import itertools
 import os
 import warnings
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -124,7 +124,12 @@ def name_outputs(closed: Any) -> None:
     # An eager shard_map runs in a jit of ours, which returns a flat list.
     is_eager = _HOOKS_FOLDER in str(jaxpr.debug_info.func_src_info)
     if len(paths) == len(jaxpr.outvars) and not is_eager:
-        _name_outputs(jaxpr, dict(zip(jaxpr.outvars, paths, strict=True)))
+        _name_outputs(jaxpr, _names_of_variables(zip(jaxpr.outvars, paths, strict=True)))
+
+
+def _names_of_variables(pairs: Iterable[tuple[Any, str]]) -> dict[Any, str]:
+    # An output can be a literal, which no equation computes and which cannot be hashed.
+    return {atom: name for atom, name in pairs if not isinstance(atom, _jax.Literal)}
 
 
 def _name_outputs(jaxpr: Any, names: Mapping[Any, str]) -> None:
@@ -142,7 +147,9 @@ def _name_outputs(jaxpr: Any, names: Mapping[Any, str]) -> None:
         body = called_jaxpr(eqn.primitive.name, eqn.params)
         if body is not None:
             inner, _ = _jax.open_jaxpr(body)
-            _name_outputs(inner, {inner.outvars[i]: name for i, name in by_index.items()})
+            _name_outputs(
+                inner, _names_of_variables((inner.outvars[i], name) for i, name in by_index.items())
+            )
 
 
 def output_name(body: Any, index: int) -> str:
